@@ -58,6 +58,7 @@ for folder in etc home run var; do
         "lowerdir=/$folder,upperdir=$scratch/layers/$folder,workdir=$scratch/layers/.$folder" \
         "/$folder" || echo "${0##*/}: /$folder is shared with the outside" >&2
 done
+mount -t tmpfs -o mode=1777 shm /dev/shm # files of other runs would count as a job's
 rm -rf /run/munge # the socket of another munge
 rm -rf /etc/weigh # settings of the site
 # control groups have no namespace that Slurm could use: a group of our own in each hierarchy

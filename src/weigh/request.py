@@ -166,6 +166,18 @@ class Layout(msgspec.Struct, frozen=True):
     weigh: Bytes = 0
 
 
+def per_task(record: Record) -> tuple[int, Bytes | None]:
+    """Return the number of tasks, and the memory that covers each in any placement.
+
+    In bytes, with what a node held once; None if it was not measured.
+    """
+    layout = _layout_of(record)
+    if layout.ntasks and layout.rank is not None:
+        return layout.ntasks, layout.rank + layout.script + layout.weigh
+    peak = record.usage.peak_memory if record.usage else None
+    return 1, None if peak is None else peak.value
+
+
 _TASKS = frozenset(("step", "openmpi", "pmi"))  # launchers that use one task per rank
 
 
@@ -269,6 +281,8 @@ def why_no_request(record: Record) -> str | None:
     usage = record.usage
     if usage is None:
         return "nothing was measured"
+    if record.state == "RUNNING" and record.ranks:
+        return "not all of its ranks have ended"
     at_once = record.state == "FAILED" and usage.wall_time < _AT_ONCE
     if at_once and not any(run.completed for run in _runs(record)):
         return "it failed within its first second"

@@ -9,7 +9,7 @@ import resource  # noqa: F401 - wait4 would load it when descriptors have run ou
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -25,6 +25,9 @@ from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.gpu.sampler import GpuSampler
 
 
 class RunInProgress(Protocol):
@@ -59,6 +62,7 @@ _BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 _SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
+_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,12 +141,13 @@ class _Run:
         self._tree = ProcTree(os.getpid())
         self._excluded = frozenset(excluded)
         self._tree.excluded = self._excluded
+        self._gpus: GpuSampler | None = None
         self._clock: CpuClock | None = None
         self._ledger: Ledger | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
-        self._has_witness = self._has_failed = False
+        self._has_witness = self._has_failed = self._has_children = False
         self._leader_stopped = self._asked_to_stop = False
         self._end_signal: int | None = None
         self._reaped = 0
@@ -154,13 +159,13 @@ class _Run:
         if self._tree.reading(os.getpid()) is None:
             self._warnings.append(_why_no_tree())
         self._clock = open_cpu_clock(self._leader)
-        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._ledger = open_ledger(self._leader, os.environ)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
         self._started = time.time()
         launch = self._launcher.launch(command, env, self._watch.streams)
+        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._launch_cpu_time = launch.cpu_time
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = Sampler(
@@ -307,6 +312,7 @@ class _Run:
 
     def _reap(self) -> None:
         """Reap every child that ended, and add up its resource usage."""
+        self._peek()
         while True:
             try:
                 pid, status, used = os.wait4(-1, _ANY_CHANGE)
@@ -328,6 +334,23 @@ class _Run:
             self._ended = self._sampler.elapsed()
             if pid == self._leader:
                 self._end(status)
+
+    def _peek(self) -> None:
+        """Look at a leader that has ended whether it had children, before it is reaped.
+
+        If none was met, its ru_maxrss may be the largest child's.
+        """
+        if self._exit is not None or self._tree.seen > 1 or self._has_children:
+            return
+        try:
+            if os.waitid(os.P_PID, self._leader, _PEEK) is None:
+                return
+        except OSError:
+            return
+        times = self._tree.times(self._leader)
+        self._has_children = times is not None and times.has_reaped
+        if self._has_children:
+            self._tracker.note_unseen()
 
     def _end(self, status: int) -> None:
         """Note the end of the command; decide whether to stop its orphans."""
@@ -438,7 +461,8 @@ class _Run:
         return now.since(self._io) + self._sampler.unreaped_io()
 
     def _method(self) -> str:
-        if self._tree.seen <= 1 and self._reaped <= 1:
+        is_alone = self._tree.seen <= 1 and self._reaped <= 1
+        if is_alone and not self._has_children and not self._sampler.has_found_files:
             return "kernel high-water mark of the one process"
         return self._sampler.method
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.measure.memory.gauge import Holding
+from weigh.measure.memory.gauge import Holding, nearest
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, MIB, Bytes, Seconds
@@ -150,6 +150,7 @@ class PeakTracker:
         self._virtual_peaks: dict[int, Bytes] = {}
         self._departures: list[_Departure] = []
         self._met = 0
+        self._has_unseen = False  # processes that other processes waited for
         self._ended_at: Seconds | None = None
 
     def look(
@@ -175,6 +176,11 @@ class PeakTracker:
         if held.room is not None:
             unseen = min(unseen, held.room)
         own = {} if held.is_account else _own_spikes(readings, marks, inherited)
+        if own and held.unmapped:
+            # what a process does not map any more is in its mark, and is counted
+            before = 0 if self._last is None else self._last.unmapped
+            left = max(0, held.unmapped - before)
+            own = {pid: one - left for pid, one in own.items() if one > left}
         value = held.total + held.spike
         if len(readings) == 1:
             value += sum(own.values())
@@ -182,12 +188,14 @@ class PeakTracker:
             self._note_spikes(now, readings, held, own)
         self._bound(readings, held, unseen)
         self._remember(readings)
+        last = self._last
         self._last, self._last_time, self._last_cpu = held, now, cpu_time
         self._low = max(self._low, self.largest)
         if held.is_account or len(readings) <= 1:
             self._low = max(self._low, held.low)
         if value > self.best:
-            self.best, self._at, self._split = value, now, held
+            self.best, self._at = value, now
+            self._split = nearest(value, held, last) if held.spike else held
         shown = max(value, held.total + max(own.values(), default=0))
         return Sample(now, shown, max(shown, held.high + unseen), None, len(readings))
 
@@ -289,6 +297,10 @@ class PeakTracker:
         """Add the ru_maxrss of a reaped process and its waited-for children."""
         self._reaped = max(self._reaped, max_rss)
 
+    def note_unseen(self) -> None:
+        """Note that the one process that was met has waited for others."""
+        self._has_unseen = True
+
     def _settle(self) -> None:
         """Fix the bounds of past moments: later samples cannot change them."""
         self._grown = max(self._grown, self._grown_unseen())
@@ -371,7 +383,8 @@ class PeakTracker:
         largest = max(self.largest, self._reaped)
         bounds = [departure.bound(largest) for departure in self._departures]
         reaped = self._reaped_surely()
-        if reaped > self.largest * _UNSEEN and self._met != 1:
+        is_alone = self._met == 1 and not self._has_unseen
+        if reaped > self.largest * _UNSEEN and not is_alone:
             bounds.append(self.best + reaped)
         return max(bounds, default=0)
 

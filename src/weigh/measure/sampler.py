@@ -11,7 +11,7 @@ import msgspec
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import CpuWait, Rank, Sample, Series, Usage
-from weigh.probe.driver import gpu_may_be_present
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
@@ -76,11 +76,10 @@ _LOOK_CREDIT = 0.04  # CPU seconds: for imports, and for meeting the processes
 _FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
+_UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
 _STRETCH = 1.25  # of the interval, at each look at an idle tree
 _LONGEST_STRETCH = 5.0
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
-# The same for an idle tree that is cheap to look at: the clock of a program that may
-# not be read stands still, as the kernel ends its perf events
 _IDLE_BLIND = 0.5
 _IDLE_CHANGE = 4 * MIB
 _IDLE_SHARE = 0.0005  # of one core, for looks at a tree that seems idle
@@ -133,6 +132,7 @@ class Sampler:
         self._cost: Seconds = 0.0  # CPU time of all looks
         self._usual_cost: Seconds = _IDLE_SHARE * _IDLE_BLIND
         self._cpu_clock_stands = False
+        self._clocks: Mapping[int, Seconds] = {}  # of an idle tree's processes
         self._stretch = 1.0
         self._looked_at: Seconds = float("-inf")
         self._counted: Seconds = 0.0
@@ -151,6 +151,8 @@ class Sampler:
             and counted - self._counted <= _IDLE_CPU_TIME
             and not self._cpu_clock_stands
         )
+        if is_idle and self._works_unseen():
+            is_idle, self._cpu_clock_stands = False, True
         if not is_idle:
             self._stretch = 1.0
         elif self._next_interval == self.interval:
@@ -168,6 +170,7 @@ class Sampler:
         self._keep(sample, cpu_time)
         self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
+        self._clocks = {}
         if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
             self._sample_io(readings)
@@ -183,6 +186,16 @@ class Sampler:
         owed = (self._cost - _LOOK_CREDIT) / _LOOK_SHARE - self.elapsed()
         least = self._next_interval * self._stretch
         return max(least, min(owed, _LONGEST_BLIND))
+
+    def _works_unseen(self) -> bool:
+        """Return whether processes ran although the perf clock stood still.
+
+        The kernel ends the perf events of a program that may not be read.
+        """
+        now = self._tree.clocks()
+        self._clocks = before = self._clocks or now
+        ran = sum(now[pid] - before[pid] for pid in now if pid in before)
+        return ran > _UNSEEN_CPU_TIME
 
     def _blind(self) -> Seconds:
         """Return how long an idle tree is not looked at."""
@@ -209,6 +222,11 @@ class Sampler:
     def reached_interval(self) -> Seconds:
         """Return the mean seconds between looks, never below the interval set."""
         return max(self.interval, self.elapsed() / max(1, self.looks))
+
+    @property
+    def has_found_files(self) -> bool:
+        """Whether memory was found that no process maps."""
+        return self._gauge.has_found_files
 
     @property
     def method(self) -> str:
@@ -309,16 +327,19 @@ def _has_changed(samples: Sequence[Sample]) -> bool:
 def start_gpu_sampler(
     interval: Seconds, pids: Callable[[], list[int]]
 ) -> "GpuSampler | None":
-    """Start sampling the visible GPUs, if there are any; read the baseline first."""
+    """Start sampling the visible GPUs, if there are any, without waiting for them.
+
+    The driver's start takes some 30 ms and up to seconds; a job that has just been
+    started needs longer until it holds memory of a GPU.
+    """
     if not gpu_may_be_present(os.environ):
         return None
     from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
 
     sampler = GpuSampler(
-        lambda: NvmlProbe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
+        lambda: open_probe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
     )
-    sampler.start()
+    sampler.start(wait=0.0)
     return sampler
 
 

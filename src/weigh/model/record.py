@@ -89,7 +89,8 @@ class Phase(msgspec.Struct, frozen=True):
 class Batches(msgspec.Struct, frozen=True):
     """A timed loop over batches. ``size`` is nominal, ``samples`` were counted.
 
-    ``total`` is how many batches were expected, if known.
+    ``total`` is how many batches were expected, if known. ``start`` of the first and
+    ``end`` of the last are seconds since the run began.
     """
 
     size: int | None
@@ -103,6 +104,8 @@ class Batches(msgspec.Struct, frozen=True):
     peak_memory: Bytes | None = None
     gpus: tuple[GpuMemory, ...] = ()
     total: int | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -400,6 +403,23 @@ class Measurement(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
+class SiteFlags(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a site wants in each request, besides amounts.
+
+    ``per_cpu``: memory is requested per CPU, not per node. ``exclusive``: whole nodes.
+    ``constraint`` is a feature of nodes. ``disk`` is space in bytes on the node's own
+    disk, and ``disk_resource`` the site's name for that, if it has one.
+    """
+
+    per_cpu: bool = False
+    exclusive: bool = False
+    constraint: str | None = None
+    disk: Bytes | None = None
+    disk_resource: str = ""
+    account: str | None = None
+    qos: str | None = None
+
+
 class Request(msgspec.Struct, frozen=True):
     """A request to a scheduler, independent of any scheduler's syntax.
 
@@ -431,13 +451,15 @@ class Request(msgspec.Struct, frozen=True):
     lower_bound: bool = False
     memory_kind: str | None = None
     knob: str | None = None
+    site: SiteFlags | None = None
 
 
 class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
 
     ``parallel`` is the parallel environment whose slots are all on one node, ``mpi``
-    the one whose slots may be on several.
+    the one whose slots may be on several. ``exclusive`` and ``disk`` are resources that
+    not each site has: a whole node, space on the node's disk.
     """
 
     gpus: str = "ngpus"
@@ -445,6 +467,8 @@ class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cpus: str = "ncpus"
     parallel: str = "smp"
     mpi: str = "mpi"
+    exclusive: str = ""
+    disk: str = ""
 
 
 class Repeat(msgspec.Struct, frozen=True):

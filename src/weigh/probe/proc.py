@@ -10,6 +10,7 @@ When a process is reaped, the kernel adds its traffic to its parent's. What weig
 
 import os
 import signal
+import time
 from itertools import pairwise
 
 import msgspec
@@ -25,6 +26,7 @@ _PER_THREAD = 28 * _KIB
 _LONGEST_TRUST = 20  # looks; loadavg may be virtual (lxcfs) and lag behind
 _CHILDREN_BYTES = 65536
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
+_MOST_CLOCKS = 64  # processes, the newest
 _MOST_OPEN = 200  # processes with open descriptors, up to three each
 _OPEN_SHARE = 4  # of the descriptors weigh may have, processes with open ones
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -85,6 +87,7 @@ class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     code_start: int
     stack_start: int
     has_ended: bool = False  # a zombie without threads
+    has_reaped: bool = False  # children that had faulted
 
     def is_fork_of(self, other: "ProcessTimes") -> bool:
         """Return whether neither has execed since one was forked from the other.
@@ -164,6 +167,7 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
             code_start=int(words[23]),
             stack_start=int(words[25]),
             has_ended=words[20] == b"0" and int(words[17]) <= 1,
+            has_reaped=words[8] != b"0",
         )
     except (IndexError, ValueError, OverflowError):
         return None
@@ -225,6 +229,7 @@ class ProcTree:
         self.top = top
         self.excluded: frozenset[int] = frozenset()
         self.seen = 0
+        self.zombies = 0  # at the last reading
         self._root = usable_proc(root)
         self._known: dict[int, _Known] = {}
         self._most_open = min(_MOST_OPEN, os.sysconf("SC_OPEN_MAX") // _OPEN_SHARE)
@@ -242,18 +247,32 @@ class ProcTree:
         """Return the processes alive at the last reading."""
         return list(self._known)
 
+    def clocks(self) -> dict[int, Seconds]:
+        """Return the CPU seconds of the newest processes, without a look at /proc."""
+        clocks = {}
+        for pid in list(self._known)[-_MOST_CLOCKS:]:
+            try:
+                # clock_getcpuclockid(3) of that process
+                clocks[pid] = time.clock_gettime(~pid << 3 | 2)
+            except OSError:
+                continue
+        return clocks
+
     def read(self) -> list[ProcessReading]:
         """Read every process of the tree once, without zombies."""
         self._walk()
         readings = []
         gone = []
+        self.zombies = 0
         for known in self._known.values():
             try:
                 reading = self._read_status(known)
             except OSError:
                 gone.append(known.pid)
                 continue
-            if reading is not None:
+            if reading is None:
+                self.zombies += 1
+            else:
                 readings.append(reading)
         for pid in gone:
             self._known.pop(pid).close()

@@ -32,8 +32,16 @@ class CpuTimes(Protocol):
     system: Seconds
 
 
+class Thread(Protocol):
+    """A thread's id."""
+
+    id: int
+
+
 class Process(Protocol):
     """The part of ``psutil.Process`` used here; equal when pid and start are."""
+
+    pid: int
 
     def __hash__(self) -> int: ...
     def children(self, *, recursive: bool) -> "list[Process]": ...  # noqa: D102
@@ -41,6 +49,7 @@ class Process(Protocol):
     def status(self) -> str: ...  # noqa: D102
     def oneshot(self) -> AbstractContextManager[None]: ...  # noqa: D102
     def memory_info(self) -> MemoryInfo: ...  # noqa: D102
+    def threads(self) -> list[Thread]: ...  # noqa: D102
     def cpu_times(self) -> CpuTimes: ...  # noqa: D102
     def send_signal(self, number: int) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
@@ -99,10 +108,14 @@ class Totals(msgspec.Struct, frozen=True):
 class _Seen:
     """What is known of one process."""
 
-    __slots__ = ("detached", "live", "peak", "process", "rss", "totals", "vms")
+    __slots__ = (
+        *("detached", "live", "peak", "process", "rss", "totals", "vms"),
+        "thread",
+    )
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self.thread: Process | None = None  # one that lives, where the first has ended
         self.live = True
         self.detached = False  # its parent ended first: nobody of the tree waits for it
         self.rss: Bytes | None = None
@@ -122,6 +135,7 @@ class PsutilTree:
         self._psutil = psutil
         self._skip = (psutil.Error, OSError)
         self._seen: dict[Process, _Seen] = {}
+        self._zombies: set[Process] = set()
         self._ended = {False: Totals(), True: Totals()}  # by whether detached
         self._largest: Bytes = 0
         self._best: Bytes = 0
@@ -141,6 +155,7 @@ class PsutilTree:
     def walk(self) -> None:
         """Look for new processes. It costs a look at every process of the machine."""
         found = set(self._below(self._root)) if self._root is not None else set()
+        self._zombies &= found
         self._add(found)
         for seen in list(self._seen.values()):
             process = seen.process
@@ -210,6 +225,8 @@ class PsutilTree:
 
     def _add(self, processes: Iterable[Process], *, detached: bool = False) -> None:
         for process in processes:
+            if process in self._zombies:
+                continue
             if process not in self._seen:
                 self._seen[process] = _Seen(process)
                 self.processes += 1
@@ -245,13 +262,35 @@ class PsutilTree:
             self._forget(seen)
         except self._skip:
             return
+        if not seen.live and process != self._root:  # for good: reading it costs time
+            self._zombies.add(process)
+            self._forget(seen)
 
     def _read_memory(self, seen: _Seen) -> None:
-        now = seen.process.memory_info()
+        now = self._memory_info(seen)
         seen.rss, seen.vms = now.rss, now.vms
         seen.peak = max(seen.peak, now.rss, getattr(now, "peak_wset", 0))
         # Linux reads a zombie like any process, and finds nothing
         seen.live = now.rss > 0 or not self._is_zombie(seen.process)
+
+    def _memory_info(self, seen: _Seen) -> MemoryInfo:
+        """Read a process, or one of its threads where the first has ended."""
+        if seen.thread is not None:
+            try:
+                return seen.thread.memory_info()
+            except self._skip:
+                seen.thread = None
+        now = seen.process.memory_info()
+        if now.rss == 0 and self._is_zombie(seen.process):
+            for thread in seen.process.threads():  # Linux alone lists them
+                if thread.id == seen.process.pid:
+                    continue
+                other = self._psutil.Process(thread.id)
+                found = other.memory_info()
+                if found.rss:
+                    seen.thread = other
+                    return found
+        return now
 
     def _is_zombie(self, process: Process) -> bool:
         return process.status() == self._psutil.STATUS_ZOMBIE

@@ -42,17 +42,23 @@ def parse_tmpfs_mounts(mountinfo: bytes) -> list[str]:
 
 
 class Shmem:
-    """How far the machine's shared memory has risen since this was made."""
+    """The machine's shared memory: ``level``, and how far it has risen."""
 
     def __init__(self, root: str = "/proc") -> None:
         self._path = f"{root}/meminfo"
         self.started = time.time()
-        self._first = self._read()
+        self.level = self._lowest = self._read()
 
     def rise(self) -> Bytes | None:
-        """Return the rise in bytes, 0 at least; None if it is unknown."""
-        now = self._read()
-        return None if now is None or self._first is None else max(0, now - self._first)
+        """Return the bytes above the lowest level so far; None if that is unknown.
+
+        What others gave back in the meantime hides nothing of what the job took later.
+        """
+        self.level = now = self._read()
+        if now is None or self._lowest is None:
+            return None
+        self._lowest = min(now, self._lowest)
+        return now - self._lowest
 
     def _read(self) -> Bytes | None:
         try:

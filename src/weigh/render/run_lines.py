@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+import msgspec
+
+from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Outcome,
     PeakMemory,
@@ -140,7 +143,24 @@ def _regions(record: Record) -> list[str]:
 
     loops = () if record.batches is None else (record.batches,)
     return region_lines(
-        Regions(phases=record.phases, batches=loops, events=record.events)
+        Regions(
+            phases=record.phases,
+            batches=loops,
+            events=record.events,
+            gpus=_staged_gpus(record),
+        )
+    )
+
+
+def _staged_gpus(record: Record) -> tuple[GpuUsage, ...]:
+    """Return the GPUs of which a loop shows before, model, batches and total."""
+    if record.batches is None or record.usage is None:
+        return ()
+    in_loop = {gpu.uuid for gpu in record.batches.gpus if gpu.before is not None}
+    return tuple(
+        msgspec.structs.replace(gpu, peak_memory=gpu.device_peak_memory)
+        for gpu in record.usage.gpus
+        if gpu.uuid in in_loop and gpu.job_peak != 0
     )
 
 
@@ -158,7 +178,7 @@ def _headline(record: Record, *, colour: bool) -> str:
     wall = record.usage.wall_time if record.usage else 0.0
     counted = [repeat for repeat in record.repeats if not repeat.warmup]
     took = f"{len(counted)} runs" if counted else format_duration(wall)
-    joiner = "," if counted else " in"
+    joiner = "," if counted else " for" if record.state == "RUNNING" else " in"
     state, ended = f"weigh  {record.state}", f"{joiner} {took}{_ending(record)}"
     name = f"run {printable(record.id)}"
     gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))

@@ -100,6 +100,10 @@ def memory_flag(subject: Subject, memory: Bytes) -> str:
 
     A limit on address space is per slot, for the number of slots that are advised.
     """
+    per_cpu = subject.dialect.OPTIONS.memory_per_cpu
+    if subject.requested.per_cpu and per_cpu is not None:
+        cpus = fewer_cpus(subject) or subject.requested.cpus or 1
+        return per_cpu.format(subject.dialect.format_memory(-(-memory // cpus)))
     if not subject.limits_addresses:
         return subject.dialect.OPTIONS.memory.format(
             subject.dialect.format_memory(memory)
@@ -121,6 +125,10 @@ def cpu_flag(subject: Subject, cpus: int) -> str:
     flag = options.cpus.format(cpus)
     if cpus == 1 and options.one_cpu is not None:
         flag = options.one_cpu
+    if subject.requested.per_cpu and subject.requested.memory:
+        # the memory per CPU has to grow when CPUs are fewer
+        all_of_it = less_memory(subject) or subject.requested.memory
+        return f"{flag} {memory_flag(subject, all_of_it)}"
     memory = _with_slots(subject) if subject.limits_addresses else None
     return flag if memory is None else f"{flag} {_per_slot(subject, memory, cpus)}"
 

@@ -18,6 +18,8 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "signal": ("INTERRUPTED", "weigh received a signal"),
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
+    "diverged": ("CANCELLED", "diverged: stopped by --stop-nan"),
+    "idle": ("CANCELLED", "its GPU was idle: stopped by --end-idle"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }
 
@@ -118,7 +120,11 @@ class RetryPolicy:
             oom_kills=self._new_oom_kills() if code in _KILLED_CODES else None,
         )
         tail = b"" if attempt.output is None else attempt.output.tail()
-        return end(measured, attempt.state.stop, tail, attempt.text)
+        ending = end(measured, attempt.state.stop, tail, attempt.text)
+        if attempt.state.evidence is None or ending.outcome is None:
+            return ending
+        outcome = Outcome(ending.outcome.reason, (attempt.state.evidence,))
+        return msgspec.structs.replace(ending, outcome=outcome)
 
     def next(self, attempt: Attempt, ending: Ending) -> Next:
         """Return whether a task is settled, left for a later run, or retried.
@@ -131,7 +137,7 @@ class RetryPolicy:
             return "unfinished"
         if attempt.state.stop in _MADE_ROOM:
             return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
-        if ending.succeeded:
+        if ending.succeeded or attempt.state.stop == "diverged":
             return "settled"
         if ending.is_oom and _count(self._oom_tries, seq) < self._oom_retries:
             had_more = attempt.alone or self._oom_tries[seq] > 1

@@ -55,23 +55,6 @@ static size_t cow_malloc(void)
     return base + 2 * (PROCESS + size / 512) + backed(size) + size / 8 + size / 4;
 }
 
-static size_t shm_sysv(void) /* a System V segment, left without anybody attached */
-{
-    size_t size = mib(160), own = mib(64), base = held();
-    int id = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
-    char *memory = shmat(id, NULL, 0);
-    if (id < 0 || memory == (char *)-1)
-        fail("shmget");
-    nap(0.3);
-    touch(memory, size, PAGE);
-    shmdt(memory);
-    nap(0.3);
-    take(own);
-    hold();
-    shmctl(id, IPC_RMID, NULL);
-    return base + size + backed(own);
-}
-
 static size_t pool_uneven(void) /* different growth; one dies early and is replaced */
 {
     size_t size = mib(160), base = held(), own = 0;
@@ -220,36 +203,63 @@ static size_t spikes_three(void) /* of three processes, two at a time */
     return base + 3 * PROCESS + 2 * backed(size);
 }
 
-static void moves_what_it_inherited(int line, size_t size)
+static void looks_and_takes(int line, size_t size)
 {
-    int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-    char *place = reserve(size);
-    if (mremap(inherited, size, size, flags, place) == MAP_FAILED)
-        fail("mremap");
-    touch(place, size / 4, PAGE);
+    look_at(inherited, size);
+    take(size / 32);
     ready(line);
     await(line);
 }
 
-static size_t moved_forks(void) /* shared pages, but at other addresses */
+static size_t churn_growing(void) /* 30 forks, replaced while their parent grows */
 {
-    size_t size = mib(192), base = held();
-    Child children[3];
+    size_t size = mib(128), base = held(), own = 0;
+    Child children[30];
     inherited = take(size);
-    for (int i = 0; i < 3; i++) {
-        children[i] = start(moves_what_it_inherited, size);
-        hear(children[i]);
+    for (int i = 0; i < 60; i++) {
+        if (i >= 30)
+            end(children[i % 30]);
+        own += backed(mib(1));
+        take(mib(1));
+        children[i % 30] = start(looks_and_takes, size);
+        hear(children[i % 30]);
+        nap(0.01);
     }
     hold();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 30; i++)
         end(children[i]);
-    return base + backed(size) + 3 * (PROCESS + size / 512 + size / 4);
+    return base + backed(size) + own +
+           30 * (PROCESS + size / 512 + own / 512 + backed(size / 32));
+}
+
+static void opens_and_ends(int line, size_t size)
+{
+    int file = memfd_create("passed", 0);
+    write_all(file, size);
+    if (fcntl(file, F_DUPFD, 100) < 0)
+        fail("dup");
+    ready(line);
+    await(line);
+}
+
+static size_t memfd_twice(void) /* two memfds of children, one of them left */
+{
+    size_t size = mib(96), own = mib(64), base = held();
+    Child one = start(opens_and_ends, size), other = start(opens_and_ends, size);
+    hear(one);
+    hear(other);
+    hold();
+    end(one);
+    nap(0.3);
+    take(own);
+    hold();
+    end(other);
+    return base + 2 * (PROCESS + MIB) + 2 * size;
 }
 
 static const Kind KINDS[] = {
     {"cow_grandchild", cow_grandchild, "a grandchild writes what was shared"},
     {"cow_malloc", cow_malloc, "forks take and free, and copy nothing"},
-    {"shm_sysv", shm_sysv, "a System V segment, left"},
     {"pool_uneven", pool_uneven, "6 forks of different growth, one replaced"},
     {"file_forks", file_forks, "forks write a private file mapping"},
     {"nodump_late", nodump_late, "not dumpable after the fork"},
@@ -258,7 +268,8 @@ static const Kind KINDS[] = {
     {"tables_shared", tables_shared, "6 page tables of one sparse segment"},
     {"tmpfs_rewritten", tmpfs_rewritten, "a tmpfs file, emptied and rewritten"},
     {"spikes_three", spikes_three, "3 processes, spikes of two at a time"},
-    {"moved_forks", moved_forks, "forks move what they inherited"},
+    {"churn_growing", churn_growing, "30 forks, replaced while the parent grows"},
+    {"memfd_twice", memfd_twice, "two memfds, one of them given back"},
     {NULL, NULL, NULL},
 };
 

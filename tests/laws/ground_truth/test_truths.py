@@ -3,11 +3,13 @@
 At half of the sizes. benchmarks/measure.py runs all, at full size, quiet and busy.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,19 @@ HERE = Path(__file__).parent
 NEAR = 0.06
 # a batch job gets no cgroup of weigh's own, and the tests' own has strangers in it
 IN_A_JOB = {"PBS_JOBID": "1"}
-_KINDS = """
-    cow_late cow_slow cow_orphan shm_late shm_left tmpfs_file memfd pool mclapply joblib
-    file_private file_shared nodump nodump_exec leader_threads leader_children
-    page_tables thp_sparse madv_free dontneed mremaps clone_vm stacks moments hwm_below
-    hwm_crowd sawtooth exec_chain ignored zombies spawns
+_IN_A_JOB = """
+    cow_late cow_slow cow_orphan shm_late shm_left shm_sysv tmpfs_file memfd pool
+    churn50 mclapply joblib moved_forks file_private file_shared nodump nodump_exec
+    leader_threads leader_children page_tables thp_sparse madv_free dontneed mremaps
+    clone_vm stacks moments hwm_below hwm_crowd sawtooth exec_chain ignored zombies
+    spawns
 """
-KINDS = _KINDS.split()
+_IN_A_CGROUP = """
+    cow_slow shm_late shm_left tmpfs_file memfd pool joblib file_private file_shared
+    nodump_exec page_tables moments hwm_below sawtooth exec_chain ignored
+"""
+KINDS = _IN_A_JOB.split()
+WRITE_TO_TMPFS = ("tmpfs_file", "joblib")
 
 
 @pytest.fixture(scope="session")
@@ -53,40 +61,35 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 _HERE = "a cgroup if there may be one"
 _JOB = "a job"
-# what is known to be wrong, as in the README
+_FIRST_VERSION = "the first cgroup version counts droppable kernel memory"
 _MISSES = {
-    (_JOB, "shm_left"): "found twice: as Shmem of the machine, and where it was mapped",
-    (_JOB, "tmpfs_file"): "other programs change the machine's Shmem meanwhile",
-    (_JOB, "memfd"): "the same",
-    (_JOB, "nodump_exec"): "nothing can be read but the sums",
-    (_JOB, "pool"): "on a busy machine the model of the forks runs ahead of counts",
-    (_JOB, "mclapply"): "the same",
-    (_JOB, "zombies"): "the kernel's memory of a zombie cannot be seen",
-    (_HERE, "nodump_exec"): "as in a job, where no cgroup can be made",
-    (_HERE, "file_private"): "the first cgroup version counts droppable kernel memory",
-    (_HERE, "file_shared"): "the same",
-    (_HERE, "zombies"): "the same",
+    (_HERE, "file_private"): _FIRST_VERSION,
+    (_HERE, "file_shared"): _FIRST_VERSION,
 }
-# in a cgroup the kernel counts, whatever the program does: a few kinds are enough
-_MAINLY_HERE = {"cow_late", "pool", "shm_late", "memfd", "page_tables", "thp_sparse"}
-
-
-def _marks(kind: str, where: str) -> list[pytest.MarkDecorator]:
-    marks = []
-    if (where, kind) in _MISSES:
-        marks.append(pytest.mark.xfail(reason=_MISSES[where, kind], strict=False))
-    if marks or (where == _HERE and kind not in _MAINLY_HERE):
-        marks.append(pytest.mark.integrations)
-    return marks
-
-
 CASES = [
-    pytest.param(kind, where, marks=_marks(kind, where))
-    for kind in KINDS
-    for where in (_HERE, _JOB)
+    pytest.param(
+        kind,
+        where,
+        marks=[pytest.mark.xfail(reason=_MISSES[where, kind], strict=False)]
+        if (where, kind) in _MISSES
+        else [],
+    )
+    for where, kinds in ((_HERE, _IN_A_CGROUP.split()), (_JOB, KINDS))
+    for kind in kinds
 ]
 
 
+@pytest.fixture
+def tmpfs(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep those that write files to /dev/shm apart: each would count the other's."""
+    everybody = tmp_path_factory.getbasetemp().parent
+    with open(everybody / "tmpfs.lock", "w") as lock:
+        alone = kind in WRITE_TO_TMPFS
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+@pytest.mark.usefixtures("tmpfs")
 @pytest.mark.parametrize(("kind", "where"), CASES)
 def test_value_and_bounds_of_programs_that_know_their_peak(
     kind: str, where: str, programs: Path, tmp_path: Path

@@ -157,6 +157,23 @@ static size_t memfd(void) /* written, open, not mapped by anybody */
     return base + MIB + size + backed(own);
 }
 
+static size_t shm_sysv(void) /* a System V segment, left without anybody attached */
+{
+    size_t size = mib(160), own = mib(64), base = held();
+    int id = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
+    char *memory = shmat(id, NULL, 0);
+    if (id < 0 || memory == (char *)-1)
+        fail("shmget");
+    nap(0.3);
+    touch(memory, size, PAGE);
+    shmdt(memory);
+    nap(0.3);
+    take(own);
+    hold();
+    shmctl(id, IPC_RMID, NULL);
+    return base + size + backed(own);
+}
+
 /* Pools of forks */
 
 static size_t pool(void)
@@ -268,6 +285,32 @@ static size_t joblib(void)
     while (wait(NULL) > 0)
         ;
     return base + MIB + backed(size) + size + 4 * (2 * PROCESS + size / 512 + size / 8);
+}
+
+static void moves_what_it_inherited(int line, size_t size)
+{
+    int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+    char *place = reserve(size);
+    if (mremap(inherited, size, size, flags, place) == MAP_FAILED)
+        fail("mremap");
+    touch(place, size / 4, PAGE);
+    ready(line);
+    await(line);
+}
+
+static size_t moved_forks(void) /* shared pages, but at other addresses */
+{
+    size_t size = mib(192), base = held();
+    Child children[3];
+    inherited = take(size);
+    for (int i = 0; i < 3; i++) {
+        children[i] = start(moves_what_it_inherited, size);
+        hear(children[i]);
+    }
+    hold();
+    for (int i = 0; i < 3; i++)
+        end(children[i]);
+    return base + backed(size) + 3 * (PROCESS + size / 512 + size / 4);
 }
 
 /* Mapped files */
@@ -756,12 +799,14 @@ static const Kind KINDS[] = {
     {"shm_left", shm_left, "shared memory that nobody maps any more"},
     {"tmpfs_file", tmpfs_file, "a file on tmpfs, closed"},
     {"memfd", memfd, "a memfd, written and not mapped"},
+    {"shm_sysv", shm_sysv, "a System V segment, left"},
     {"pool", pool, "3 pools of 4 forks with own growth"},
     {"churn50", churn50, "50 forks, always replaced"},
     {"churn100", churn100, "100 forks, always replaced"},
     {"mclapply", mclapply, "forks whose collector writes 1 page in 4"},
     {"joblib", joblib, "an array on tmpfs, mapped by 4 workers"},
     {"joblib_worker", joblib_worker, ""},
+    {"moved_forks", moved_forks, "forks move what they inherited"},
     {"file_private", file_private, "a private file mapping, half written"},
     {"file_shared", file_shared, "3 processes map a file"},
     {"nodump", nodump, "forks that are not dumpable"},

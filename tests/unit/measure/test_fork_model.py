@@ -74,7 +74,7 @@ class Family:
             for pid, own in self.pages.items()
         }
         distinct = (len(alone) + len(addresses)) / max(1, len(everywhere))
-        return FamilyCount(distinct, private, 0.0)
+        return FamilyCount(distinct, private, 0.0, distinct)
 
 
 # what happens between two looks: (what, which process, first address, how many)

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from looks import reading
 
 from weigh.measure.memory.gauge import Holding, MemoryGauge
 from weigh.measure.memory.ledger import Ledger, holding, open_ledger, remove_forgotten
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, parse_memory_stat
-from weigh.probe.proc import ProcessReading
+from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB
 
 SIZES = st.integers(0, 1 << 40)
@@ -87,6 +88,20 @@ def test_a_peak_after_the_last_look_is_with_the_files_of_that_look() -> None:
 
 
 # The figures
+
+
+def test_a_group_that_others_enter_in_mid_run_is_not_read_any_more(
+    tmp_path: Path,
+) -> None:
+    class Entered(Scripted):
+        def strangers(self, _: object) -> bool:
+            return True
+
+    ledger: Any = Entered(Holding(900, 0, 0, low=900, high=900, is_account=True))
+    gauge = MemoryGauge(ProcTree(10, str(tmp_path)), ledger=ledger, is_alone=False)
+    held = gauge.hold([reading(7, 100)], best=0)
+    assert (held.total, held.is_account) == (100, False)
+    assert gauge.source.startswith("pages")
 
 
 def test_version_1_has_its_kernel_memory_in_a_file_of_its_own() -> None:

@@ -258,6 +258,36 @@ def test_the_parts_add_up_to_the_peak_a_spike_being_anonymous() -> None:
     assert sum(parts) == peak.value == 3 * HUNDRED
 
 
+def test_a_peak_that_the_account_shows_after_the_end_is_of_the_kinds_before() -> None:
+    tracker = PeakTracker(0)
+    held = Holding(5, 282, 6, low=293, high=293, is_account=True)
+    tracker.look(1.0, [], held)
+    ended = Holding(1, 0, 0, low=1, high=294, is_account=True, spike=293)
+    tracker.look(2.0, [], ended)
+    peak = tracker.peak("the account")
+    assert peak is not None
+    assert peak.value == 294
+    assert (peak.anonymous, peak.shared, peak.file) == (6, 282, 6)
+
+
+def test_shared_memory_that_a_process_left_is_not_in_its_mark_again() -> None:
+    tracker = PeakTracker(0)
+    tracker.look(1.0, [reading(7, 10)], Holding(10, 0, 0, low=10, high=10))
+    left = Holding(10, 90, 0, low=10, high=100, unmapped=90)
+    tracker.look(2.0, [reading(7, 10, 100)], left)
+    peak = tracker.peak("by hand")
+    assert peak is not None
+    assert peak.value == 100
+
+
+def test_one_process_that_has_waited_for_others_was_not_the_largest() -> None:
+    looks = Looks()
+    looks.look({7: HUNDRED})
+    assert looks.end(3 * HUNDRED).high == 3 * HUNDRED
+    looks.tracker.note_unseen()
+    assert looks.peak().high == 4 * HUNDRED
+
+
 def test_a_sample_reports_the_moment_and_who_was_there() -> None:
     sample = Looks().look({1: HUNDRED, 2: (HUNDRED, 2 * HUNDRED)})
     assert (sample.time, sample.processes) == (INTERVAL, 2)

@@ -225,6 +225,17 @@ def test_a_clock_that_stands_while_memory_changes_is_not_believed_again(
         assert run.sampler.samples[-1].memory == size
 
 
+def test_a_clock_that_stands_while_a_process_runs_is_not_believed(
+    idle: tuple[Run, StillClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = idle
+    used = count(1)
+    monkeypatch.setattr(run.tree, "clocks", lambda: {7: 0.01 * next(used)})
+    run.look()
+    run.look()
+    assert run.sampler.samples[-1].memory == 9 * HUNDRED
+
+
 def test_a_run_that_begins_idle_is_looked_at_often_too(
     idle: tuple[Run, StillClock],
 ) -> None:

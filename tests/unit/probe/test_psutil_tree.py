@@ -48,6 +48,9 @@ class FakeProcess:
     def is_running(self) -> bool:
         return self.running
 
+    def threads(self) -> list[Any]:
+        return []
+
     def status(self) -> str:
         return "zombie" if self.zombie else "running"
 
@@ -216,6 +219,49 @@ def test_a_zombie_is_not_alive(machine: Machine, rss: int) -> None:
     tree = PsutilTree(1, machine)
     tree.sample()
     assert not tree.is_alive()
+
+
+def test_zombies_are_read_once_and_their_time_is_kept(windows: Machine) -> None:
+    windows.start(1, rss=5 * MIB)
+    child = windows.start(2, parent=1, zombie=True, user=2.0)
+    tree = PsutilTree(1, windows)
+    tree.sample()
+    child.denied = True  # a second reading would be refused, and reported
+    seen = tree.sample()
+    assert (seen.processes, seen.unread, tree.processes) == (1, 0, 2)
+    assert tree.totals().user_time == 2.0
+
+
+LEADER_ENDS = """
+import ctypes, sys, threading
+def work():
+    memory = bytearray(64 << 20)
+    memory[::4096] = bytes(len(memory) // 4096)
+    print(flush=True)
+    sys.stdin.read()
+threading.Thread(target=work).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it stays no zombie")
+def test_a_process_is_read_through_the_threads_that_outlive_its_first() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", LEADER_ENDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdin is not None
+        module: Any = psutil
+        tree = PsutilTree(job.pid, module)
+        job.stdout.readline()
+        while psutil.Process(job.pid).status() != psutil.STATUS_ZOMBIE:
+            pass
+        seen = tree.sample()
+        job.stdin.close()
+    assert seen.memory > 64 * MIB
+    assert tree.is_alive()
 
 
 def test_cpu_time_of_the_ended_stays_in_the_totals(machine: Machine) -> None:

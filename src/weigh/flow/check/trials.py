@@ -24,7 +24,7 @@ from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Monitor, Record, Series
 from weigh.outcome import signal_name
 from weigh.probe.proc import ProcTree
-from weigh.runner.divergence import Divergence, find_divergence
+from weigh.runner.divergence import Divergence, DivergenceWatch
 from weigh.runner.memory_guard import Guard
 from weigh.runner.memory_limits import MemoryGauge, Room
 from weigh.runner.retry import Ending, end
@@ -493,28 +493,17 @@ def _ending(record: Record, log: str) -> Ending:
 
 
 def _divergence(log: str) -> Divergence | None:
-    """Find the first lost number in a file of any size."""
-    lines = 0
-    for piece in _pieces(log):
-        lost = find_divergence(piece)
-        if lost is not None:
-            return msgspec.structs.replace(lost, line=lines + lost.line)
-        lines += piece.count(b"\n")
-    return None
-
-
-def _pieces(log: str) -> Iterator[bytes]:
-    """Read a file in pieces of whole lines; one that is too long is cut."""
-    rest = b""
+    """Find the first lost number or exploded loss in a file of any size."""
+    watch = DivergenceWatch()
     try:
         with open(log, "rb") as file:
             while piece := file.read(_PIECE):
-                head, newline, rest = (rest + piece).rpartition(b"\n")
-                yield head + newline or rest
-                rest = rest if newline else b""
+                lost = watch.feed(piece)
+                if lost is not None:
+                    return lost
     except OSError:
-        return
-    yield rest
+        return None
+    return watch.end()
 
 
 def _size(log: str) -> int:

@@ -122,7 +122,7 @@ def request_from_history(
         group.records,
         form=form,
         env=env,
-        warnings=settings.warnings,
+        settings=settings,
         history=description,
     )
 

@@ -100,6 +100,7 @@ def run(
                 record, exit_code=own.exit_code, signal=own.signal
             )
             _note_login_node(record.host, options, warner)
+            _note_directives(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.warn(f"internal error: {type(error).__name__}: {error}")
     return record, warner.lines
@@ -136,6 +137,22 @@ def _note_oddities(
     for one in measured:
         for line in one.monitor.warnings:
             warner.warn(line)
+
+
+def _note_directives(record: Record, warner: Warner) -> None:
+    """Warn if the command is a job script, whose directives have no effect here."""
+    from weigh.schedulers import JOB_VARIABLES  # noqa: PLC0415 - start-up time
+
+    program = os.path.basename(record.command[0])
+    may_be_script = program.endswith(("sh", "py", "job")) or program[:6] == "python"
+    if not may_be_script or any(map(os.environ.get, JOB_VARIABLES.values())):
+        return
+    folder = record.cwd or os.curdir
+    from weigh.flow.job_scripts import lost_in  # noqa: PLC0415 - rarely
+
+    why = lost_in(record.command, cwd=folder)
+    if why is not None:
+        warner.warn(why)
 
 
 def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> None:

@@ -34,12 +34,16 @@ class FamilyCount(msgspec.Struct, frozen=True):
 
     ``distinct`` is the part of the sum of their sizes that remains if each page counts
     once, ``private`` the part of each one's size that nobody else maps, and ``error``
-    the relative error of the first.
+    the relative error of the first. The truth may be as little as ``least`` where some
+    have moved shared pages to other addresses: a count cannot tell which are the same.
+    ``slack`` is how far the sample of private pages may be off, relative to the first.
     """
 
     distinct: float
     private: Mapping[int, float]
     error: float
+    least: float
+    slack: float = 0.0
 
 
 class FileCount(msgspec.Struct, frozen=True):
@@ -75,8 +79,8 @@ def count_family(
     """
     points = _points(pages, sizes)
     weights = _weights(pages, len(sizes))
-    shared_pages: float = 0
-    moved_pages = runs_alone = 0
+    shared_pages = moved_pages = points_alone = 0
+    moved = dict.fromkeys(pages, 0)
     alone = dict.fromkeys(pages, 0)
     present = dict.fromkeys(pages, 0)
     done = 0
@@ -86,7 +90,7 @@ def count_family(
             break
         done += 1
         union = several = 0
-        runs_alone += sum(1 for mask in masks if mask and mask & _TENS)
+        points_alone += any(mask and mask & _TENS for mask in masks)
         for pid, mask in zip(pages, masks, strict=True):
             if mask:
                 own = (mask & _TENS).bit_count()
@@ -95,27 +99,34 @@ def count_family(
                 several |= union & mask
                 union |= mask
         shared_pages += (several & _ONES).bit_count()
-        moved_pages += (union & ~several & _ONES).bit_count()
+        once = union & ~several & _ONES
+        moved_pages += once.bit_count()
+        if once:
+            for pid, mask in zip(pages, masks, strict=True):
+                moved[pid] += ((mask or 0) & once).bit_count()
     total = sum(present.values())
     if not total or done < _ENOUGH * len(points):
         return None
     error = _ERROR if done == len(points) else _ERROR + 3 / done
     if len(pages) < len(sizes):
         error += 0.5 * _ERROR
-    if len(pages) == len(sizes):
-        # who else maps these pages has moved them: at least two addresses for each
-        shared_pages += moved_pages / 2
-        error += moved_pages / 2 / total
-    else:
-        shared_pages += moved_pages
     exclusive = sum(alone[pid] * weights[pid] for pid in pages)
     weighted = sum(present[pid] * weights[pid] for pid in pages)
-    # private memory is found in runs, whose number varies as that of any sample
-    varies = exclusive / math.sqrt(max(1, runs_alone)) / (exclusive + shared_pages)
+    if len(pages) == len(sizes):
+        # who else maps these pages has moved them: at least two addresses for each
+        least = exclusive + max(shared_pages, *moved.values())
+        most = max(least, exclusive + shared_pages + moved_pages / 2)
+    else:
+        least = most = exclusive + shared_pages + moved_pages
+    # Forks grow at the same addresses: a point finds the private pages of all or none,
+    # and the number of such points varies as that of any sample
+    varies = 2 * exclusive / math.sqrt(max(1, points_alone)) / most
     return FamilyCount(
-        (exclusive + shared_pages) / weighted,
+        most / weighted,
         {pid: alone[pid] / present[pid] if present[pid] else 1.0 for pid in pages},
-        max(error, varies, 1 / math.sqrt(total)),
+        _ERROR,
+        least / weighted,
+        max(error, varies, 1 / math.sqrt(total)) - _ERROR,
     )
 
 

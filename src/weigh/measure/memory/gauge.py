@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.probe.proc import ProcessReading, ProcTree
-from weigh.units import Bytes, Seconds
+from weigh.units import KIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.memory.ledger import Ledger
@@ -33,7 +33,8 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
     From the kernel's own account (``is_account``), ``spike`` is by how much the tree
     exceeded the total between the looks, and ``room`` by how much it may have exceeded
     ``high``; None if the account keeps no peak. ``is_counted``: shared pages were
-    counted just now.
+    counted just now. ``unmapped`` is the part of ``shared`` in files that no process
+    maps.
     """
 
     anonymous: Bytes
@@ -48,6 +49,7 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
     spike: Bytes = 0
     room: Bytes | None = None
     is_counted: bool = False
+    unmapped: Bytes = 0
 
     @property
     def total(self) -> Bytes:
@@ -55,6 +57,17 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
         return self.anonymous + self.shared + self.file + self.kernel
 
 
+def nearest(size: Bytes, held: Holding, before: Holding | None) -> Holding:
+    """Return the look of two whose kinds of memory describe a peak between them best.
+
+    The peak may have been over by the second, as when the job ended.
+    """
+    if before is None or not held.total < before.total <= size:
+        return held
+    return before
+
+
+_ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
 _PAGES = "pages: shared ones counted once, pipes and sockets not"
 _STATUS = "status: shared pages estimated, for pagemap is not readable"
@@ -72,6 +85,7 @@ class MemoryGauge:
         is_alone: bool = True,
     ) -> None:
         """Start; without *is_alone* other jobs of weigh write to tmpfs too."""
+        self.has_found_files = False  # that nobody maps
         self._tree = tree
         self._clock = clock
         self._ledger = ledger
@@ -106,7 +120,11 @@ class MemoryGauge:
             held = _alone(readings[0])
         else:
             held = self._shared_pages().hold(readings, best, rise)
-        if not rise or self._unmapped is None:
+        if self._tree.zombies:
+            held = _with_zombies(held, self._tree.zombies)
+        if rise is None or self._unmapped is None:
+            return held
+        if not self._unmapped.may_hold(held.shared, rise):
             return held
         pages = self._shared_pages()
         folders = [self._tree.folder(reading.pid) for reading in readings]
@@ -114,8 +132,12 @@ class MemoryGauge:
             sure, most = self._unmapped.beyond(
                 held.shared, rise, folders, may_look=pages.may_spend()
             )
+        self.has_found_files = self.has_found_files or sure > 0
         return msgspec.structs.replace(
-            held, shared=held.shared + sure, high=held.high + max(sure, most)
+            held,
+            shared=held.shared + sure,
+            high=held.high + max(sure, most),
+            unmapped=sure,
         )
 
     def finish(self) -> Holding | None:
@@ -164,3 +186,10 @@ class MemoryGauge:
 def _alone(one: ProcessReading) -> Holding:
     size = one.resident + one.kernel
     return Holding(one.anonymous, one.shared, one.file, size, size, kernel=one.kernel)
+
+
+def _with_zombies(held: Holding, zombies: int) -> Holding:
+    more = zombies * _ZOMBIE
+    return msgspec.structs.replace(
+        held, kernel=held.kernel + more, low=held.low + more, high=held.high + more
+    )

@@ -171,28 +171,45 @@ class ForkModel:
         family = self._families[name]
         sizes = {pid: one.seen.anonymous for pid, one in family.members.items()}
         most, least = sum(sizes.values()), max(sizes.values())
-        union = min(most, max(least, round(counted.distinct * most)))
-        if abs(union - family.estimate().value) <= union * counted.error:
-            self._confirm(family, union, counted.error)
+        lowest, highest = (
+            min(most, max(least, round(part * most)))
+            for part in (
+                counted.least * (1 - counted.slack),
+                counted.distinct * (1 + counted.slack),
+            )
+        )
+        # within what the count leaves open, the model knows better
+        estimate = family.estimate().value
+        union = min(highest, max(lowest, estimate))
+        below = union - lowest + round(union * counted.error)
+        above = highest - union + round(union * counted.error)
+        if abs(union - estimate) <= union * counted.error:
+            self._confirm(family, below, above)
             return
         usual = sum(counted.private.values()) / max(1, len(counted.private))
         for pid, one in family.members.items():
             part = counted.private.get(pid, usual)
             one.private = round(part * sizes[pid])
         private = sum(one.private for one in family.members.values())
+        sampled = min(counted.distinct * most, max(counted.least * most, union))
+        if private and union != round(sampled):  # by as much, the sample was off
+            part = max(0.0, 1 + (union - sampled) / private)
+            for one in family.members.values():
+                one.private = min(one.seen.anonymous, round(one.private * part))
+            private = sum(one.private for one in family.members.values())
         self._learn(family, private)
         unseen = sum(_unseen_by_count(family))
         family.shared = max(0, union - private) + unseen
-        family.above = round(union * counted.error)
-        family.below = family.above + unseen
+        family.above = above
+        family.below = below + unseen
         family.sure = private
         for one in family.members.values():
             one.copied = one.above = 0
             one.grown = min(one.grown, one.private)
 
-    def _confirm(self, family: _Family, union: Bytes, error: float) -> None:
-        """Keep the estimate: a count with this error agrees with it."""
-        family.below = family.above = round(union * error)
+    def _confirm(self, family: _Family, below: Bytes, above: Bytes) -> None:
+        """Keep the estimate: a count with these errors agrees with it."""
+        family.below, family.above = below, above
         private = sum(one.private for one in family.members.values())
         self._learn(family, private)
         family.sure = private
@@ -235,8 +252,13 @@ class ForkModel:
             if not version.holders:
                 family.shared = max(0, family.shared - version.size)
         family.versions = [one for one in family.versions if one.holders]
-        # old versions of its parent's pages may have been its own
-        family.below += gone.seen.anonymous - gone.private
+        # pages of which its parent has copies may have been its own
+        lost = gone.seen.anonymous - gone.private
+        parent = family.members.get(gone.seen.parent)
+        if parent is not None:
+            copied = parent.private - parent.grown + parent.above + family.above
+            lost = min(lost, copied + sum(one.size for one in family.versions))
+        family.below += lost
 
     def _grow(
         self, family: _Family, member: _Member, seen: Seen, *, forked: bool
@@ -289,11 +311,12 @@ class ForkModel:
             source = max(others, key=lambda one: one.seen.anonymous)
             _share_all(family, family.members.get(seen.parent, source), seen.pid)
         faulted = max(0, seen.faulted - seen.mapped // _FILES_PER_FAULT)
-        parent = old_sizes.get(seen.parent)
-        growth = 0 if parent is None else max(0, seen.anonymous - parent)
+        growth, sure, most = _own_growth(family, seen, old_sizes, faulted)
         member.private = member.grown = growth
-        family.sure += growth
+        family.sure += sure
+        family.below += growth - sure
         room = seen.anonymous - growth
+        member.above = most - growth
         if seen.parent not in present:
             # its parent has ended: what it does not share with others is its own
             member.above += room
@@ -320,6 +343,23 @@ class ForkModel:
         if unexplained <= 0:
             return 0
         return unexplained * _HUGE_PAGE if self._huge_copies else unexplained
+
+
+def _own_growth(
+    family: _Family, seen: Seen, old_sizes: Mapping[int, Bytes], faulted: Bytes
+) -> tuple[Bytes, Bytes, Bytes]:
+    """Return what a fork has beyond its parent's: probably, surely, and at most.
+
+    The parent may have grown since the last look too, before or after the fork.
+    """
+    before = old_sizes.get(seen.parent)
+    if before is None:
+        return 0, 0, 0
+    parent = family.members.get(seen.parent)
+    now = before if parent is None else parent.seen.anonymous
+    most = max(0, seen.anonymous - before)
+    sure = max(0, seen.anonymous - max(before, now))
+    return min(most, max(sure, faulted)), sure, most
 
 
 def _settle(family: _Family, seen: Seen) -> None:

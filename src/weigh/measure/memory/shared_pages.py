@@ -7,12 +7,19 @@ the last known overlap of files and shared memory carry on.
 
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from weigh.measure.memory.count import chosen, count_family, count_files
+from weigh.measure.memory.count import FileCount, chosen, count_family, count_files
 from weigh.measure.memory.gauge import Holding
 from weigh.measure.memory.model import Estimate, ForkModel, Seen
 from weigh.measure.memory.overlap import Overlap
@@ -28,7 +35,7 @@ _MUCH = 1.25  # of the best: worth counting on further credit
 _STEP, _LONGEST_STEP = 0.02, 0.16  # growth of the peak from one count to the next
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
 _CROWD = 20  # processes: a model's small errors add up
-_CROWD_STEP = 1.1  # of the best: the most that a crowd's model may raise it uncounted
+_CROWD_STEP = 1.05  # of the last sure peak: as far as a crowd's model is believed
 _HUGE_FAULT = 8  # where a fault may bring a huge page, its bytes count so often
 _TOLERANCE = 16  # others may give back 1 / 16 of what the job takes
 # until then, a write to a shared huge page copied all of it (mm/huge_memory.c)
@@ -62,6 +69,7 @@ class SharedPages:
         self._family_of: dict[int, tuple[bytes, Hashable]] = {}
         self._refused: set[int] = set()
         self._has_opened = False
+        self._sure: Bytes = 0  # the largest total that was counted, or a lower bound
 
     def hold(
         self, readings: Sequence[ProcessReading], best: Bytes, rise: Bytes | None
@@ -85,9 +93,11 @@ class SharedPages:
                 held = self._holding(kept, self._model.estimate(), rise, faulted)
                 self._rest(found_peak=held.total > best * (1 + _MATERIAL))
                 self._learn(guessed, held.total)
+                self._sure = max(self._sure, held.total)
                 return msgspec.structs.replace(held, is_counted=True)
             self._rest(found_peak=False)
-        return _cautious(held, best) if len(kept) > _CROWD else held
+        self._sure = max(self._sure, held.low)
+        return self._cautious(held) if len(kept) > _CROWD else held
 
     def files(
         self, readings: Sequence[ProcessReading], best: Bytes
@@ -103,7 +113,10 @@ class SharedPages:
             and self.may_spend()
         ):
             with self.charged(), ExitStack() as stack:
-                self._count_files(stack, {}, readings)
+                opened: dict[int, ProcessPages] = {}
+                files = self._counted_files(stack, opened, readings)
+                if files is not None and not self._has_shrunk(readings, opened):
+                    self._correct_files(readings, files)
             estimate = self._files.estimate(sizes)
             self._rest(found_peak=False)
         return estimate.value, estimate.high
@@ -219,6 +232,13 @@ class SharedPages:
             private=self._model.private(),
         )
 
+    def _cautious(self, held: Holding) -> Holding:
+        """Limit how far a model of many processes may raise the peak uncounted."""
+        beyond = held.total - round(self._sure * _CROWD_STEP)
+        if beyond <= 0:
+            return held
+        return msgspec.structs.replace(held, anonymous=max(0, held.anonymous - beyond))
+
     def _is_worth_counting(self, held: Holding, best: Bytes) -> bool:
         least = best * (1 + _MATERIAL) + _MATERIAL_FLOOR
         material = 2 * _MATERIAL * max(best, held.total) + _MATERIAL_FLOOR
@@ -250,20 +270,48 @@ class SharedPages:
 
     def _count(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> bool:
         """Count what is shared, and correct the model; False if nothing was read."""
-        counted = False
         families = self._model.families()
         with ExitStack() as stack:
             opened: dict[int, ProcessPages] = {}
+            counts = {}
             for family, sizes in families.items():
                 pages = self._open(stack, opened, chosen(sizes))
                 found = count_family(pages, sizes) if len(pages) > 1 else None
                 if found is not None:
-                    self._model.correct(family, found)
-                    counted = True
-            if _overlaps(kept):
-                counted |= self._count_files(stack, opened, kept)
-                self._note_others(kept, rise)
-        return counted
+                    counts[family] = found
+            has_files = _overlaps(kept)
+            files = self._counted_files(stack, opened, kept) if has_files else None
+            if self._has_shrunk(kept, opened):
+                return False
+        for family, found in counts.items():
+            self._model.correct(family, found)
+        if files is not None:
+            self._correct_files(kept, files)
+        if has_files:
+            self._note_others(kept, rise)
+        return bool(counts) or files is not None
+
+    def _has_shrunk(
+        self, kept: Sequence[ProcessReading], pids: Collection[int]
+    ) -> bool:
+        """Return whether a process gave memory back between its reading and a count.
+
+        What it shared then seems to be the others' alone, and would count twice.
+        """
+        before = {reading.pid: reading for reading in kept}
+        for pid in pids:
+            now = self._tree.reading(pid)
+            if now is None:
+                return True
+            material = _MATERIAL * before[pid].resident + _MATERIAL_FLOOR
+            for old, new in (
+                (before[pid].anonymous, now.anonymous),
+                (before[pid].shared, now.shared),
+                (before[pid].file, now.file),
+            ):
+                if old - new > material:
+                    return True
+        return False
 
     def _note_others(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> None:
         """Note how much of the machine's rise is not mapped by the processes."""
@@ -271,22 +319,22 @@ class SharedPages:
         if rise is not None and mapped.value:
             self._others_rise = max(0, rise - mapped.value)
 
-    def _count_files(
+    def _counted_files(
         self,
         stack: ExitStack,
         opened: dict[int, ProcessPages],
         kept: Sequence[ProcessReading],
-    ) -> bool:
-        """Count files and shared memory; False if they were not all readable."""
+    ) -> FileCount | None:
+        """Count files and shared memory; None if they were not all readable."""
         sizes = {reading.pid: reading.file + reading.shared for reading in kept}
         pages = self._open(stack, opened, chosen(sizes))
         if len(pages) < min(2, len(sizes)):  # of one alone, all seems its own
-            return False
-        files = count_files(pages, len(sizes), sum(sizes.values()))
-        if files is not None:
-            self._files.correct([reading.file for reading in kept], files.file)
-            self._shmem.correct([reading.shared for reading in kept], files.shared)
-        return files is not None
+            return None
+        return count_files(pages, len(sizes), sum(sizes.values()))
+
+    def _correct_files(self, kept: Sequence[ProcessReading], files: FileCount) -> None:
+        self._files.correct([reading.file for reading in kept], files.file)
+        self._shmem.correct([reading.shared for reading in kept], files.shared)
 
     def _open(
         self, stack: ExitStack, opened: dict[int, ProcessPages], pids: Sequence[int]
@@ -305,7 +353,8 @@ class SharedPages:
             stack.callback(pages.close)
             opened[pid] = pages
             self._has_opened = True
-        self.is_refused = bool(self._refused)
+        is_open = any(pid in opened for pid in pids)
+        self.is_refused = not is_open and any(pid in self._refused for pid in pids)
         return {pid: opened[pid] for pid in pids if pid in opened}  # in their order
 
 
@@ -314,16 +363,6 @@ def _overlaps(kept: Sequence[ProcessReading]) -> bool:
     most = sum(reading.resident for reading in kept)
     kinds = ([r.file for r in kept], [r.shared for r in kept])
     return any(sum(sizes) - max(sizes) > 2 * _MATERIAL * most for sizes in kinds)
-
-
-def _cautious(held: Holding, best: Bytes) -> Holding:
-    """Limit what a model of many processes may raise the peak by without a count."""
-    allowed = max(held.low, round(best * _CROWD_STEP))
-    if not best or held.total <= allowed:
-        return held
-    return msgspec.structs.replace(
-        held, anonymous=max(0, held.anonymous - (held.total - allowed))
-    )
 
 
 def may_use_huge_pages(path: str = _THP) -> bool:

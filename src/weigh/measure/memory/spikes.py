@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.measure.memory.gauge import Holding
+from weigh.measure.memory.gauge import Holding, nearest
 from weigh.probe.proc import ProcessReading
 from weigh.units import Bytes, Seconds
 
@@ -39,7 +39,7 @@ class Spike(msgspec.Struct, frozen=True):
     """A moment between two looks at which process ``pid`` was at its mark.
 
     ``size`` is the tree's memory if no other process had a spike; ``held`` the memory
-    at the look after it.
+    at one of the looks around it.
     """
 
     pid: int
@@ -128,7 +128,7 @@ class Spikes:
                     if other != pid
                 },
                 now,
-                held,
+                nearest(size, held, last),
             )
             if spike.most > best:
                 self._kept.append(spike)

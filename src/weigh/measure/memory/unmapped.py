@@ -1,7 +1,8 @@
 """What a job holds in tmpfs and memfd files that none of its processes maps.
 
-Without the kernel's account, the machine's shared memory shows that there may be some:
-it has risen by more than the job maps. Only then are the files looked for.
+Without the kernel's account, a change of the machine's shared memory shows that there
+may be some. Only then are the files looked for. Their sizes are the job's; what else
+has come may be another's, and widens the upper bound.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,8 +10,9 @@ from collections.abc import Callable, Sequence
 from weigh.probe.tmpfs import Shmem, TmpfsFiles, find_files
 from weigh.units import MIB, Bytes, Seconds
 
-_MATERIAL = 0.01  # of the rise
+_MATERIAL = 0.02  # of what is mapped: counts are no more exact
 _REST = 20  # times as long as the last search took, before the next one
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds after a search that found nothing
 
 
 class Unmapped:
@@ -26,13 +28,20 @@ class Unmapped:
         self._shmem = shmem or Shmem()
         self._find = find
         self._found = TmpfsFiles(0, 0)
-        self._found_rise: Bytes | None = None
-        self._found_beyond: Bytes | None = None
+        self._checked = self._shmem.level or 0  # without what was mapped, at the search
         self._search_at = clock()
+        self._pause = _SHORTEST_PAUSE
+        self._mapped: Bytes = 0  # at the last search
+        self._is_doubtful = self._is_settled = False
 
     def rise(self) -> Bytes | None:
         """Return how far the machine's shared memory has risen; None if unknown."""
         return self._shmem.rise()
+
+    def may_hold(self, mapped: Bytes, rise: Bytes) -> bool:
+        """Return whether the job may hold more than the *mapped* bytes."""
+        is_beyond = rise - mapped > _material(mapped)
+        return is_beyond or self._found.own > 0 or self._has_news(mapped)
 
     def beyond(
         self, mapped: Bytes, rise: Bytes, folders: Sequence[str], *, may_look: bool
@@ -41,22 +50,43 @@ class Unmapped:
 
         *folders* are those of its processes in /proc.
         """
-        if rise - mapped <= MIB + rise * _MATERIAL:
-            return 0, 0
-        before = self._found_beyond
-        changed = abs(rise - mapped - (before or 0))
-        is_news = before is None or changed > MIB + rise * _MATERIAL
-        if may_look and is_news and self._clock() >= self._search_at:
-            began = self._clock()
-            self._found = self._find(folders, self._shmem.started)
-            self._found_rise, self._found_beyond = rise, rise - mapped
-            self._search_at = self._clock() + _REST * (self._clock() - began)
+        if may_look and self._has_news(mapped) and self._clock() >= self._search_at:
+            self._search(mapped, folders)
         found = self._found
-        unmapped = found.own - found.mapped
-        if found.own and self._found_rise is not None:
-            # what has come since is the job's, as far as what was found is
-            share = unmapped / (found.own + found.others)
-            unmapped = max(0, unmapped + round((rise - self._found_rise) * share))
-        most = max(mapped, rise - found.others)
-        held = min(most, max(mapped, found.mapped) + unmapped)
+        # what has gone since was a file, or a file that is mapped now
+        gone = max(0, self._checked - self._outside(mapped))
+        held = max(0, found.own - gone) + max(0, mapped - found.mapped)
+        # A file that was mapped at the look, and no more at the search, is in both:
+        # the next search shows it. Or others have given memory back
+        limit = max(mapped, rise)
+        self._is_doubtful = held > limit + _material(mapped) and not self._is_settled
+        if self._is_doubtful:
+            held = limit
+        most = max(mapped, held, rise - found.others)
         return max(0, held - mapped), most - mapped
+
+    def _search(self, mapped: Bytes, folders: Sequence[str]) -> None:
+        began, before = self._clock(), self._found.own
+        self._found = self._find(folders, self._shmem.started)
+        self._checked = self._outside(mapped)
+        is_same = abs(self._found.own - before) <= MIB
+        self._is_settled = is_same and abs(mapped - self._mapped) <= _material(mapped)
+        self._mapped = mapped
+        if not is_same:
+            self._pause = _SHORTEST_PAUSE
+        else:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        now = self._clock()
+        self._search_at = now + max(self._pause, _REST * (now - began))
+
+    def _outside(self, mapped: Bytes) -> Bytes:
+        return (self._shmem.level or 0) - mapped
+
+    def _has_news(self, mapped: Bytes) -> bool:
+        """Return whether shared memory outside the job's mappings has changed."""
+        changed = abs(self._outside(mapped) - self._checked)
+        return self._is_doubtful or changed > _material(mapped)
+
+
+def _material(mapped: Bytes) -> Bytes:
+    return MIB + round(mapped * _MATERIAL)
