@@ -10,7 +10,6 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.site.schedulers import NAMES
-from weigh.flow.submit.own_script import ScriptOptions, submit_own
 from weigh.flow.submit.submit import SubmitOptions
 from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
@@ -283,6 +282,8 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     is_interactive = words.pop("interactive")
     measure = words.pop("measure")
     if _SCRIPT in ctx.meta:
+        from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
+
         script, flags = ctx.meta[_SCRIPT]
         own = ScriptOptions(
             script=script,

@@ -36,9 +36,7 @@ from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitt
 from weigh.model.plan import Plan, Queue
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
-from weigh.planning.queue_order import fixed_shares
 from weigh.render.submit_lines import SubmitAnswer
-from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
@@ -257,6 +255,9 @@ def _in_shares(plan: Plan, queue: Queue, folder: str, *, dry_run: bool) -> Plan:
     Raises:
         StoreError: it cannot be read or written.
     """
+    from weigh.planning.queue_order import fixed_shares  # noqa: PLC0415 - for GNU parallel
+    from weigh.runner.task_source import TaskSource  # noqa: PLC0415 - as above
+
     shares = fixed_shares(plan)
     if not dry_run:
         source = TaskSource(os.path.join(folder, queue.file))
