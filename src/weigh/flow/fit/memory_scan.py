@@ -118,7 +118,7 @@ class _Scan:
         with self._way(usage) as way:
             if way is None:
                 return MemoryScan(
-                    kind="rigid as far as can be told: no limit can be set here",
+                    kind="rigid as far as known: no limit can be set here",
                     squeeze=None,
                     request=from_usages([plain]),
                     runs=0,
