@@ -24,7 +24,7 @@ _OF_JAVA = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")  # its fla
 def knobs_of(record: Record) -> tuple[str, ...]:
     """Return the knobs that were set, in order: ``-Xmx=64m``, ``GOMEMLIMIT=1GiB``.
 
-    Those whose value is a parameter's are left out: the parameter tells them apart.
+    Those whose value is a parameter's are left out: the parameter separates them.
     """
     found = {} if record.usage is None else dict(_of_usage(record.usage))
     return _known(record.command, record.parameters, found)

@@ -10,11 +10,19 @@ from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
+from weigh.flow.fit.cpu_scan import is_cpu_scan, scan_cpus
 from weigh.flow.fit.estimate_options import TypedOptions
 from weigh.flow.fit.fit import Answer, fit_named
+from weigh.flow.fit.memory_scan import AUTO, scan_memory
 from weigh.flow.fit.scan import ScanOptions
 from weigh.flow.fit.scan import scan as scan_flow
 from weigh.render.estimate_lines import render, render_json
+from weigh.render.scaling_lines import (
+    scaling_json,
+    scaling_lines,
+    squeeze_json,
+    squeeze_lines,
+)
 
 _ALL = "all"
 _OF_RUNS = ("repeat", "label", "resume", "confirm", "dry_run")
@@ -97,6 +105,12 @@ class ScanCommand(AxesThenCommand):
     metavar="SHARE",
     help="Confidence level of the upper bounds.  [default: 95%]",
 )
+@click.option(
+    "--efficiency",
+    default="75%",
+    metavar="SHARE",
+    help="With cpus=...: least speed-up per CPU that pays.  [default: 75%]",
+)
 @click.option("--html", metavar="FILE", help="Also write the curves as an HTML page.")
 @options.as_json()
 @click.argument(
@@ -120,7 +134,16 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     VALUES   50,100,300     these three
              50..300:log3   three, evenly spaced on a logarithmic scale
 
+    With cpus=1,2,4 the command is held to so many CPUs, also by the variables of
+    numeric libraries, and the CPUs that pay are advised. Time that it waited for
+    other programs does not count.
+
+    With memory=auto the least memory that the command works with is searched in at
+    most 5 runs: by the program's own limit, or in a control group.
+
     \b
+    weigh scan cpus=1,2,4,8 -- ./simulate
+    weigh scan memory=auto -- java -jar tool.jar
     weigh scan batch_size=25,50,100 --target batch_size=300 -- \\
         python tag.py alice.txt out.tsv {batch_size}
     weigh scan --resume batch_size=200
@@ -130,7 +153,13 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     typed_options = TypedOptions(
         **{name: words.pop(name) for name in TypedOptions.__struct_fields__}
     )
-    records = words.pop("records")
+    records, efficiency = words.pop("records"), words.pop("efficiency")
+    if not records and words["axes"] == (AUTO,):
+        return _scan_memory(
+            command_of(context), as_json=as_json, dry_run=words["dry_run"]
+        )
+    if not records and is_cpu_scan(words["axes"]):
+        return _scan_cpus(command_of(context), efficiency, as_json=as_json, **words)
     if records:
         _check_from(context, words["axes"])
         names = () if records == (_ALL,) else records
@@ -152,6 +181,60 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         _print(done.fit, html, as_json=as_json, **more)
     if done.confirmed is not None:
         click.echo(f"weigh: {done.confirmed}", err=True)
+    return done.exit_code
+
+
+def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> int:
+    """Search the least memory of a command, and print it with the request."""
+    done = scan_memory(
+        command,
+        dry_run=dry_run,
+        say=lambda line: click.echo(f"weigh: {line}", err=True),
+        cwd=os.getcwd(),
+        env=os.environ,
+    )
+    if as_json:
+        click.echo(squeeze_json(done))
+        return done.exit_code
+    for line in squeeze_lines(done.kind, done.squeeze, done.request, runs=done.runs):
+        click.echo(line)
+    return done.exit_code
+
+
+def _scan_cpus(  # noqa: PLR0913 - keyword-only past the second
+    command: tuple[str, ...],
+    efficiency: str,
+    *,
+    axes: tuple[str, ...],
+    repeat: int,
+    label: str | None,
+    dry_run: bool,
+    as_json: bool,
+    resume: bool,
+    confirm: bool,
+) -> int:
+    """Measure a command on several numbers of CPUs, and print how many pay."""
+    for is_typed, flag in ((resume, "--resume"), (confirm, "--confirm")):
+        if is_typed:
+            raise UsageError(f"cpus=... is scanned as a whole: {flag} is not for it")
+    done = scan_cpus(
+        command,
+        axes[0],
+        repeat=repeat,
+        label=label,
+        efficiency=efficiency,
+        dry_run=dry_run,
+        say=lambda line: click.echo(f"weigh: {line}", err=True),
+        cwd=os.getcwd(),
+        env=os.environ,
+    )
+    for words in done.planned:
+        click.echo(shlex.join(words))
+    if as_json:
+        click.echo(scaling_json(done))
+    else:
+        for line in scaling_lines(done):
+            click.echo(line)
     return done.exit_code
 
 

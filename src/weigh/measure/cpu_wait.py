@@ -21,6 +21,8 @@ _INTERVAL_OF_SEVERAL = 0.1  # some may be short
 _SHARE = 0.0005  # of one core
 _MOST_OPEN = 64  # descriptors
 _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
+_BLOCK: Seconds = 1.0  # of a run: waits are counted only when they end
+_ACCOUNTED = 0.9  # of the time
 _MOSTLY_IDLE = 0.5  # of a core; below that, what processes are blocked on is read
 _MOST_STATES = 8  # processes whose state is read in a look
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
@@ -95,6 +97,8 @@ class CpuWaits:
         self._most_threads = 0
         self._looks = self._blocked_looks = 0
         self._looked: tuple[Seconds, Seconds] | None = None  # time, CPU time seen
+        self._block = (0.0, 0.0, 0.0)  # where it began: time, seconds run and waited
+        self._alone: Seconds = 0.0  # of the blocks before
         self._cpus: set[int] = set()
         self._met: set[int] = set()
         self._first_busy = parse_busy(self._read("stat"))
@@ -122,7 +126,8 @@ class CpuWaits:
         for key in self._live.keys() - present:
             self._retire(key)
         self._most_threads = max(self._most_threads, active)
-        run = self._seen()[0]
+        run, wait = self._seen()
+        self._end_block(now, run, wait)
         if self._own_at_first is None:
             self._own_at_first = run
         if self._looked is not None:
@@ -156,13 +161,30 @@ class CpuWaits:
         return CpuWait(
             time=waited,
             wanted=(cpu_time + waited) / wall,
-            alone=wall * cpu_time / (cpu_time + waited),
+            alone=self._alone_of(wall, cpu_time / (cpu_time + waited)),
             threads=self._most_threads,
             cpus=len(self._cpus) or None,
             others=self._others(cpu_time, wall),
             throttled=max(0.0, throttled - self._first_throttled),
             blocked=self._blocked_looks / self._looks if self._looks else None,
         )
+
+    def _end_block(self, now: Seconds, run: Seconds, wait: Seconds) -> None:
+        """Add the time that a stretch of the run would take without its wait.
+
+        Threads of one stretch wait alike; a serial part waits otherwise than the rest.
+        A stretch goes on until all its time is accounted for.
+        """
+        began, run_before, wait_before = self._block
+        elapsed, ran, waited = now - began, run - run_before, wait - wait_before
+        if elapsed < _BLOCK or ran + waited < _ACCOUNTED * elapsed:
+            return
+        self._alone += elapsed * max(0.0, ran) / (ran + waited)
+        self._block = now, run, wait
+
+    def _alone_of(self, wall: Seconds, share: float) -> Seconds:
+        """Return the time without the wait; *share* is that of running in the rest."""
+        return min(wall, self._alone + max(0.0, wall - self._block[0]) * share)
 
     def _others(self, cpu_time: Seconds, wall: Seconds) -> float | None:
         """Return the CPUs, of those the tree may use, that others kept busy."""

@@ -1,4 +1,4 @@
-"""What a Java virtual machine says of its heap, from its hsperfdata file.
+"""What a Java virtual machine reports of its heap, from its hsperfdata file.
 
 HotSpot maps /tmp/hsperfdata_USER/PID, with counters in a format that has not changed
 since Java 1.4 (jdk.internal.perf, ``perfMemory.hpp``). It unlinks the file when it

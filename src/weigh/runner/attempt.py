@@ -24,7 +24,7 @@ class Launch(msgspec.Struct):
 
     ``started`` is seconds since the epoch, ``began`` is on the monotonic clock.
     ``refused`` is why the task's command could not be run; ``granted`` the memory that
-    its command was told it may hold, 0 if unknown.
+    its command may hold, 0 if unknown.
     """
 
     pid: int = 0

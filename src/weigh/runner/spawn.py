@@ -141,7 +141,7 @@ class Spawner:
         env[MARK] = b"%b.%d.%d" % (self._run, attempt.seq, attempt.number)
         granted = granted_memory(attempt, self._memory, self._slots)
         if granted is None:
-            env.pop(_MEMORY, None)  # the shell then says that it is not set
+            env.pop(_MEMORY, None)  # the shell then reports it
         else:
             env[_MEMORY] = b"%d" % max(1, granted // MIB)
             attempt.launch.granted = granted

@@ -86,6 +86,11 @@ def make_entry(grid: Grid, index: int, argv: Sequence[str], *, seq: int) -> Entr
     return Entry(Task(seq, line, combination.values), combination.texts)
 
 
+def command_line(argv: Sequence[str]) -> str:
+    """Return a command as a line of bash, with variables for what it may use."""
+    return _line(argv, {})
+
+
 def _line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
     """Return the line of a task, with variables for what an attempt may use."""
     reserved = [name for name in variables.NAMES if name not in texts]

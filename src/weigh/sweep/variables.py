@@ -61,7 +61,7 @@ def check_heap(word: str) -> None:
     """
     if _WHOLE_HEAP.search(word):
         raise FormatError(
-            "-Xmx{memory} leaves Java nothing beside its heap: write -Xmx{memory:80%}"
+            "-Xmx{memory} leaves Java nothing outside its heap: write -Xmx{memory:80%}"
         )
 
 

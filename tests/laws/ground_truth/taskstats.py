@@ -60,6 +60,7 @@ class Exits(threading.Thread):
         """Stop; give the wait in seconds of all that ended below a process."""
         self.over = True
         self.join()
+        self._socket.close()
         below, size = {pid}, 0
         while len(below) > size:
             size = len(below)

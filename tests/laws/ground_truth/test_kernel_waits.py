@@ -1,4 +1,4 @@
-"""The wait for CPUs, compared with what the kernel says of each thread at its end.
+"""The wait for CPUs, compared with what the kernel reports of each thread at its end.
 
 Threads read their own schedstat last of all, which any user may. The kernel's taskstats
 also has threads that do not, for root outside of namespaces only.

@@ -60,7 +60,7 @@ def test_the_wait_of_all_threads_is_added_up(machine: Machine) -> None:
     found = machine.waits.figures(2.0, 4.0)
     assert found is not None
     assert (found.time, found.wanted, found.threads) == (6.0, 2.0, 2)
-    assert found.alone == 1.0
+    assert found.alone == pytest.approx(4 / 4)
 
 
 def test_an_ended_thread_keeps_its_last_figures(machine: Machine) -> None:
@@ -101,6 +101,20 @@ def test_what_the_launcher_waited_before_is_not_the_jobs(tmp_path: Path) -> None
     found = machine.waits.figures(2.0, 12.0)
     assert found is not None
     assert found.time == 1.0
+
+
+def test_a_serial_part_is_freed_of_its_own_wait_only(machine: Machine) -> None:
+    """5 s alone on a CPU that it shares with four, then 8 s of four such threads."""
+    machine.now = 4.0
+    machine.thread(7, 7, 1, 4)
+    machine.look(reading(7, 1))
+    machine.now = 12.0
+    for tid in (8, 9, 10, 11):
+        machine.thread(7, tid, 1, 8)
+    machine.look(threaded(7, 5))
+    found = machine.waits.figures(5.0, 13.0)
+    assert found is not None
+    assert found.alone == pytest.approx(1 + 8 * 4 / 36)
 
 
 def test_others_are_what_is_busy_without_the_run(machine: Machine) -> None:

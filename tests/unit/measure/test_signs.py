@@ -194,7 +194,7 @@ def test_runs_with_different_knobs_are_not_fitted_together() -> None:
     assert first == third != second
 
 
-def test_a_knob_that_is_a_parameter_is_told_apart_by_that() -> None:
+def test_a_knob_that_is_a_parameter_is_left_out() -> None:
     assert knobs_of(record("java", "-Xmx64m", "A", heap=64)) == ()
 
 

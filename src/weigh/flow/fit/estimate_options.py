@@ -67,8 +67,8 @@ def parse_options(
         target_name=name,
         target=target,
         limits=tuple(dict.fromkeys(limits)),
-        near=_share(typed_options.near, "--near"),
-        level=_share(typed_options.level, "--level"),
+        near=parse_share(typed_options.near, "--near"),
+        level=parse_share(typed_options.level, "--level"),
     )
 
 
@@ -152,7 +152,7 @@ def _room(text: str, option: str) -> Bytes:
     return size
 
 
-def _share(text: str, option: str) -> float:
+def parse_share(text: str, option: str) -> float:
     """Read ``95%``, ``95 %`` or ``0.95``."""
     word = text.strip()
     try:

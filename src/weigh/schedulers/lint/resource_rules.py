@@ -168,11 +168,11 @@ def _heap(case: Case) -> Iterator[Finding]:
         if found is None or size is None or not memory:
             continue
         spot: Spot = _Part(command.line, found[0])
-        beside = _reserved(command, case)
-        if size < memory <= size + beside:
+        outside = _reserved(command, case)
+        if size < memory <= size + outside:
             effect = (
                 f"the job gets {format_size(memory)} of address space, and Java "
-                f"reserves {format_size(beside)} beside its heap: it does not start"
+                f"reserves {format_size(outside)} outside its heap: it does not start"
             )
             yield problem(spot, "heap-beyond-memory", effect, _SMALLER)
             return
@@ -186,14 +186,14 @@ def _heap(case: Case) -> Iterator[Finding]:
         return
 
 
-# what Java reserves beside its heap and does not use: classes 1 GiB, code 240 MiB; a
+# what Java reserves outside its heap and does not use: classes 1 GiB, code 240 MiB; a
 # job with 1.7 GB of address space does not start a heap of 128 MiB
 _BESIDE_HEAP = 1304 * MIB
 _SMALLER = "-XX:CompressedClassSpaceSize=64m -XX:ReservedCodeCacheSize=64m"
 
 
 def _reserved(command: Command, case: Case) -> int:
-    """Return the address space that Java takes beside its heap where it is limited."""
+    """Return the address space that Java takes outside its heap where it is limited."""
     is_limited = case.granted.is_virtual and "-XX:CompressedClass" not in command.text
     return _BESIDE_HEAP if is_limited else 0
 

@@ -129,6 +129,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("devices-overridden", "`CUDA_VISIBLE_DEVICES` set by hand"),
             ("no-gpu", "a program that asks for a GPU, and none requested"),
             ("heap-beyond-memory", "a Java heap as large as the memory"),
+            ("sort-beyond-memory", "buffers of a sort as large as the memory"),
             ("no-srun", "several nodes or tasks, and a script that uses one"),
         ),
     ),

@@ -1,0 +1,187 @@
+"""``weigh scan cpus=1,2,4 -- COMMAND``: run a command on a few numbers of CPUs."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from statistics import median
+
+import msgspec
+
+from weigh.errors import FAILED, FormatError, UsageError
+from weigh.estimate.scaling import CpuScan, Row, cpus_that_pay
+from weigh.flow.fit.estimate_options import parse_share
+from weigh.flow.records.records import open_store
+from weigh.flow.run.run_measured import last_line, run_measured
+from weigh.model.record import Record, Usage
+from weigh.request import from_usages
+from weigh.store.identity import new_id
+from weigh.store.location import make_folder
+from weigh.sweep.tasks import fields, fill
+from weigh.sweep.values import Axis, parse_axis
+from weigh.units import Seconds, format_duration
+
+NAME = "cpus"
+_THREADS = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
+    *("NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS"),
+    *("GOMAXPROCS", "POLARS_MAX_THREADS"),
+)
+_FEWEST = 2
+_LABEL_LETTERS = 6
+
+
+def is_cpu_scan(axes: Sequence[str]) -> bool:
+    """Return whether the only parameter is the number of CPUs."""
+    return len(axes) == 1 and axes[0].startswith(f"{NAME}=")
+
+
+def numbers_of(axis: Axis) -> tuple[int, ...]:
+    """Return the numbers of CPUs of an axis.
+
+    Raises:
+        FormatError: one is not a whole number above 0.
+        UsageError: there are fewer than two.
+    """
+    for value, text in zip(axis.values, axis.texts, strict=True):
+        if isinstance(value, str) or value != int(value) or value < 1:
+            raise FormatError(f"{NAME}={text}: not a whole number of CPUs")
+    numbers = sorted({int(value) for value in axis.values})
+    if len(numbers) < _FEWEST:
+        raise UsageError(f"{NAME}: one number; a law takes two, better three")
+    return tuple(numbers)
+
+
+def scan_cpus(  # noqa: PLR0913 - keyword-only past the second
+    command: Sequence[str],
+    axis: str,
+    *,
+    repeat: int,
+    label: str | None,
+    efficiency: str,
+    dry_run: bool,
+    say: Callable[[str], None],
+    cwd: str,
+    env: Mapping[str, str],
+) -> CpuScan:
+    """Run *command* held to each number of CPUs; return how many of them pay.
+
+    *say* gets a line per run; the records are kept.
+
+    Raises:
+        UsageError: no command, or a field that has no value.
+        FormatError: the numbers or the efficiency do not parse.
+        CommandNotFoundError: no such command.
+        WeighError: weigh itself failed.
+    """
+    numbers, least = (
+        numbers_of(parse_axis(axis)),
+        parse_share(efficiency, "--efficiency"),
+    )
+    if not command:
+        raise UsageError(
+            "no command: put it after -- (with {cpus} where a number goes)"
+        )
+    for name in fields(command):
+        if name != NAME:
+            raise UsageError(f"{{{name}}} has no values: scan cpus= alone")
+    name = label or f"scan-{new_id()[:_LABEL_LETTERS]}"
+    filled = {n: fill(command, {NAME: str(n)}) for n in numbers}
+    if dry_run:
+        planned = tuple(filled[n] for n in numbers)
+        return CpuScan(label=name, rows=(), efficiency=least, planned=planned)
+    root = open_store(cwd, env).root
+    folder = make_folder(root, "output", name)
+    here = _allowed()
+    records: dict[int, list[Record]] = {}
+    code = 0
+    for number in numbers * repeat:
+        log = os.path.join(folder, f"cpus-{number}.{len(records.get(number, ()))}.log")
+        with held_to(number, here):
+            record = run_measured(
+                filled[number],
+                label=name,
+                texts={NAME: str(number)},
+                log=log,
+                root=root,
+                cwd=cwd,
+                env={**env, **dict.fromkeys(_THREADS, str(number)), "WEIGH_DIR": root},
+            )
+        if record.state != "COMPLETED" or record.usage is None:
+            say(f"{NAME}={number}  {record.state}: {last_line(log) or 'no output'}")
+            code = record.exit_code or FAILED
+            break
+        say(f"{NAME}={number}  {format_duration(record.usage.wall_time)}")
+        records.setdefault(number, []).append(record)
+    return _concluded(records, name, least, len(here), code)
+
+
+def _concluded(
+    records: Mapping[int, Sequence[Record]],
+    label: str,
+    efficiency: float,
+    here: int,
+    code: int,
+) -> CpuScan:
+    usages = {n: [r.usage for r in ran if r.usage] for n, ran in records.items()}
+    times = {n: median(alone_on(n, one) for one in ran) for n, ran in usages.items()}
+    if len(times) < _FEWEST:
+        return CpuScan(
+            label=label, rows=(), efficiency=efficiency, exit_code=code or FAILED
+        )
+    answer = cpus_that_pay(times, efficiency)
+    one = answer.scaling.time(1)
+    rows = tuple(
+        Row(
+            cpus=n,
+            wall_time=median(usage.wall_time for usage in usages[n]),
+            alone=times[n],
+            efficiency=one / (n * times[n]),
+            is_beyond=n > here,
+        )
+        for n in sorted(times)
+    )
+    at = min((n for n in times if n >= answer.cpus), default=max(times))
+    request = from_usages(records[at])
+    notes = tuple(note for note in request.notes if not note.startswith("wants "))
+    request = msgspec.structs.replace(request, cpus=answer.cpus, notes=notes)
+    return CpuScan(
+        label=label,
+        rows=rows,
+        efficiency=efficiency,
+        answer=answer,
+        request=request,
+        exit_code=code,
+    )
+
+
+def alone_on(cpus: int, usage: Usage) -> Seconds:
+    """Return the time that a run would take on *cpus* of its own.
+
+    Threads beyond those wait for each other, and would there as well.
+    """
+    wait = usage.cpu_wait
+    if wait is None or not usage.cpu_time:
+        return usage.wall_time
+    return min(usage.wall_time, wait.alone * max(1.0, wait.wanted / cpus))
+
+
+def _allowed() -> list[int]:
+    """Return the CPUs that this process may use."""
+    if not hasattr(os, "sched_getaffinity"):
+        return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
+
+
+@contextmanager
+def held_to(number: int, here: Sequence[int]) -> Iterator[None]:
+    """Let processes that are started meanwhile run on *number* CPUs of *here* only."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    with suppress(OSError):
+        os.sched_setaffinity(0, here[:number])
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setaffinity(0, here)

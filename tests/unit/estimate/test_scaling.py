@@ -1,0 +1,111 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError, UsageError
+from weigh.estimate.scaling import Scaling, cpus_that_pay, fit_scaling
+from weigh.flow.fit.cpu_scan import alone_on, held_to, numbers_of
+from weigh.model.record import CpuWait, Usage
+from weigh.sweep.values import parse_axis
+
+SIZES = (1, 2, 4, 8)
+
+
+@given(
+    serial=st.floats(0, 50),
+    divided=st.floats(1, 1000),
+    sizes=st.integers(2, len(SIZES)),
+)
+def test_the_law_of_exact_times_is_found(
+    serial: float, divided: float, sizes: int
+) -> None:
+    law = Scaling(serial, divided)
+    made = fit_scaling({n: law.time(n) for n in SIZES[:sizes]})
+    assert made.time(3) == pytest.approx(law.time(3), rel=1e-6)
+
+
+def test_an_overhead_is_found_with_four_sizes_and_not_with_three() -> None:
+    law = Scaling(1.0, 20.0, 0.8)
+    times = {n: law.time(n) for n in (1, 2, 4, 8)}
+    assert fit_scaling(times).overhead == pytest.approx(0.8)
+    del times[8]
+    assert fit_scaling(times).overhead == 0
+
+
+@pytest.mark.parametrize(
+    ("serial", "answer"), [(0.0, 8), (0.05, 7), (0.3, 2), (0.5, 1), (1.0, 1)]
+)
+def test_the_most_cpus_with_three_quarters_efficiency_pay(
+    serial: float, answer: int
+) -> None:
+    law = Scaling(serial, 1 - serial)
+    found = cpus_that_pay({n: law.time(n) for n in SIZES}, 0.75)
+    assert found.low <= found.cpus == answer <= found.high <= found.limit == 8
+
+
+def test_a_noise_of_the_times_widens_the_range() -> None:
+    law = Scaling(0.05, 0.95)
+    off = (1.1, 0.9, 1.1, 0.9)
+    noisy = {n: law.time(n) * by for n, by in zip(SIZES, off, strict=True)}
+    found = cpus_that_pay(noisy, 0.75)
+    assert found.low < 7 <= found.high
+
+
+def test_time_that_grows_with_cpus_advises_one() -> None:
+    assert cpus_that_pay({1: 1.0, 2: 1.4, 4: 2.0}, 0.75).cpus == 1
+
+
+def waited(wanted: float, alone: float) -> Usage:
+    wait = CpuWait(time=9.0, wanted=wanted, alone=alone, threads=4, cpus=2, others=1.0)
+    return Usage(wall_time=10.0, cpu_time=4.0, cpus_used=0.4, cpu_wait=wait)
+
+
+def test_threads_beyond_the_cpus_still_wait_for_each_other() -> None:
+    assert alone_on(2, waited(2.0, 2.0)) == 2.0
+    assert alone_on(1, waited(2.0, 2.0)) == 4.0
+    assert alone_on(1, Usage(wall_time=10.0, cpu_time=4.0)) == 10.0
+
+
+@pytest.mark.parametrize("text", ["cpus=0,1", "cpus=1.5,2", "cpus=a,b", "cpus=-1,2"])
+def test_only_whole_numbers_of_cpus_are_scanned(text: str) -> None:
+    with pytest.raises(FormatError, match="whole number"):
+        numbers_of(parse_axis(text))
+
+
+def test_one_number_of_cpus_is_no_scan() -> None:
+    with pytest.raises(UsageError, match="one number"):
+        numbers_of(parse_axis("cpus=4"))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
+def test_processes_are_held_to_the_first_cpus() -> None:
+    here = sorted(os.sched_getaffinity(0))
+    with held_to(1, here):
+        assert os.sched_getaffinity(0) == set(here[:1])
+    assert os.sched_getaffinity(0) == set(here)
+
+
+def test_a_scan_of_cpus_asks_for_those_that_pay(tmp_path: Path) -> None:
+    code = "import os; print(os.environ['OMP_NUM_THREADS'], *os.sched_getaffinity(0))"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "weigh", "scan", "--json", "cpus=1,2", "--"),
+            *(sys.executable, "-S", "-c", code),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        env={**os.environ, "WEIGH_DIR": str(tmp_path)},
+    )
+    made = json.loads(done.stdout)
+    assert [row["cpus"] for row in made["rows"]] == [1, 2]
+    assert made["request"]["cpus"] == made["answer"]["cpus"]
+    logs = [path.read_text().split() for path in sorted(tmp_path.rglob("*.log"))]
+    assert [log[0] for log in logs] == ["1", "2"]
+    assert len(logs[0]) == 2

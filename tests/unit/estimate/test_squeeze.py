@@ -1,0 +1,104 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
+from weigh.units import MIB
+
+MOST_RUNS = 4
+
+
+def squeezed(
+    peak: int, least: int, *, is_group: bool = False, first: float = 0.5
+) -> tuple[Squeeze, list[int]]:
+    """Search a program that takes *peak* MiB, and works with *least* at half speed."""
+    plain = Probe(0, peak * MIB, 1.0, 1.0, works=True)
+    probes: list[Probe] = []
+    limit: int | None = max(1, round(peak * first))
+    while limit is not None and len(probes) < MOST_RUNS:
+        time = 1.0 + (peak - limit) / max(1, peak - least)
+        works = limit >= least
+        probes.append(
+            Probe(limit, min(peak, limit) * MIB, time if works else 9.0, 9.0, works)
+        )
+        limit = next_limit(plain, probes, is_group=is_group)
+    found = outcome_of(plain, probes, has_knob=not is_group)
+    return found, [one.limit for one in probes]
+
+
+@given(peak=st.integers(60, 4000), share=st.floats(0.15, 0.85))
+def test_the_least_of_an_elastic_program_is_near_in_four_runs(
+    peak: int, share: float
+) -> None:
+    least = max(2, round(peak * share))
+    found, limits = squeezed(peak, least)
+    assert len(limits) <= MOST_RUNS
+    assert least * MIB <= found.least.memory <= least * MIB * 1.32 + MIB
+    assert found.kind == (
+        "elastic" if found.least.memory < 0.9 * peak * MIB else "rigid"
+    )
+
+
+def test_a_program_that_fails_with_a_tenth_less_is_rigid_after_one_run() -> None:
+    found, limits = squeezed(200, 195, is_group=True, first=0.9)
+    assert (found.kind, limits) == ("rigid", [180])
+    assert found.least.memory == 200 * MIB
+
+
+def test_the_knee_is_the_least_that_is_as_fast_as_the_best() -> None:
+    plain = Probe(0, 400 * MIB, 2.0, 2.0, works=True)
+    fast = Probe(200, 200 * MIB, 1.0, 1.0, works=True)
+    slow = Probe(100, 100 * MIB, 1.7, 1.7, works=True)
+    found = outcome_of(plain, [fast, slow], has_knob=True)
+    assert (found.least, found.knee) == (slow, fast)
+
+
+def test_limits_get_no_closer_than_a_tenth() -> None:
+    plain = Probe(0, 100 * MIB, 1.0, 1.0, works=True)
+    near = [
+        Probe(50, 50 * MIB, 1.0, 1.0, works=True),
+        Probe(47, 47 * MIB, 9.0, 9.0, works=False),
+    ]
+    assert next_limit(plain, near, is_group=False) is None
+
+
+def test_a_field_of_the_command_is_its_limit(tmp_path: Path) -> None:
+    """It takes what it is given, and fails below 40 MiB."""
+    code = "import sys; n = int(sys.argv[1]); n < 40 and sys.exit(1); bytes(n << 18)"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "weigh", "scan", "memory=auto", "--"),
+            *(sys.executable, "-S", "-c", code, "{memory:m}"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
+    )
+    assert "plain" in done.stderr
+    assert done.stderr.count("weigh: ") <= 1 + MOST_RUNS
+    assert "with {memory}=" in done.stdout or "rigid" in done.stdout
+    assert not list(tmp_path.rglob("*.jsonl"))  # nothing to learn from
+
+
+@pytest.mark.parametrize("words", [(), ("--", "false")])
+def test_what_cannot_be_squeezed_is_one_line(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", "scan", "memory=auto", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("weigh: ")
