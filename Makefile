@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench-venv
 BATCH := 50
-# test processes; those of one real scheduler share one
-WORKERS ?= 4
+# test processes: more than there are cores, for some wait for time limits
+WORKERS ?= 6
 COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -5,8 +5,8 @@
 Writes ROWS rows (a million) of `sacct -P` as sites print it into a temporary folder:
 arrays, requeued jobs, steps of many tasks, mixed units, names with delimiters and
 newlines; and as many lines of Grid Engine's accounting file. Reads each in a process of
-its own that keeps no job, and prints seconds of CPU time and of the clock, and its peak
-memory.
+its own that keeps no job, once only to read it and once for the report of a group, and
+prints seconds of CPU time and of the clock, and its peak memory.
 """
 
 import os
@@ -27,15 +27,20 @@ COLUMNS = (
 STATES = ("COMPLETED",) * 17 + ("FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED by 9")
 BEGIN = datetime(2026, 1, 1)  # noqa: DTZ001 - as sacct prints it
 READ = """
-import sys, time
+import os, sys, time
 from weigh.schedulers import KINDS
+from weigh.flow.report.group import Chosen, group
 source = KINDS[sys.argv[1]].accounting
 wall, cpu = time.monotonic(), time.process_time()
-with open(sys.argv[2], encoding="utf-8", newline="\\n") as lines:
-    jobs = lost = 0
-    for job in source.read_past(lines):
-        jobs += job is not None
-        lost += job is None
+jobs = lost = 0
+if sys.argv[3] == "report":
+    found = group(Chosen(source=sys.argv[2], all_users=True), cwd="/", env={})
+    jobs, lost = found.total.jobs, found.dropped
+else:
+    with open(sys.argv[2], encoding="utf-8", newline="\\n") as lines:
+        for job in source.read_past(lines):
+            jobs += job is not None
+            lost += job is None
 wall, cpu = time.monotonic() - wall, time.process_time() - cpu
 with open("/proc/self/status") as status:
     peak = next(int(line.split()[1]) for line in status if "VmHWM" in line) / 1024
@@ -104,9 +109,11 @@ def main() -> None:
             path = Path(folder, scheduler)
             path.write_text(write(rows, random.Random(7)), newline="\n")
             size = os.path.getsize(path) >> 20
-            words = [sys.executable, "-c", READ, scheduler, str(path)]
-            done = subprocess.run(words, check=True, capture_output=True, text=True)
-            print(f"| {scheduler}, {size} MiB | {done.stdout.strip()}", flush=True)
+            for what in ("read", "report"):
+                words = [sys.executable, "-c", READ, scheduler, str(path), what]
+                done = subprocess.run(words, check=True, capture_output=True, text=True)
+                row = f"| {what} {scheduler}, {size} MiB | {done.stdout.strip()}"
+                print(row, flush=True)
             path.unlink()
 
 

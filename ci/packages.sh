@@ -12,6 +12,7 @@ fi
 # one group at a time: a group that cannot be had does not stop the others
 (need_packages munge slurmctld slurmd slurm-client slurmdbd mariadb-server)
 (need_packages gridengine-master gridengine-exec gridengine-client)
+(need_packages openmpi-bin mpich)
 (need_packages gcc libc6-dev tmux time strace shellcheck parallel rsync less vim-tiny)
 "$here/chromium.sh" >/dev/null
 exit 0

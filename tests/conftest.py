@@ -18,7 +18,7 @@ from hypothesis import settings
 from weigh.schedulers import KINDS
 
 CI = Path(__file__).parents[1] / "ci"
-SHARED = ("browser", "wheel")  # fixtures that take long to make
+SHARED = {"browser", "wheel"}  # fixtures of a module that take long to make
 HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
@@ -69,9 +69,8 @@ def pytest_collection_modifyitems(
     for item in items:
         if is_alone(item):
             item.add_marker(pytest.mark.xdist_group(f"{rigs_of(item)[0]} alone"))
-        for name in SHARED:
-            if name in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(name))
+        elif SHARED & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     waiting = [item for item in items if rigs_of(item) and not is_alone(item)]
     others = [item for item in items if not rigs_of(item) or is_alone(item)]
     items[:] = spread(waiting, others)

@@ -177,7 +177,22 @@ def _tables(
             yield path, _parsed(path, _contents(path))
     project = _project_table(cwd)
     if project:
-        yield project
+        yield project[0], _without_commands(*project)
+
+
+def _without_commands(path: str, table: Mapping[str, object]) -> Mapping[str, object]:
+    """Refuse commands to run in a project's file, which others may have written.
+
+    Raises:
+        FormatError: there is one.
+    """
+    cluster = table.get("cluster")
+    if isinstance(cluster, dict) and "budget" in cluster:
+        raise FormatError(
+            f"{path}: cluster.budget is a command: it belongs into your own settings "
+            "or the site's"
+        )
+    return table
 
 
 def _user_file(env: Mapping[str, str]) -> str | None:

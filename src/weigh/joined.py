@@ -178,6 +178,7 @@ def with_node_figures(
         total_memory=total_memory(nodes),
         cpu_time=cpu,
         cpus_used=None if cpu is None or wall < _SHORTEST_MEAN else cpu / wall,
+        cpu_wait=None,  # that of one node, or one rank
         gpus=joined_gpus((*usage.gpus, *(gpu for node in nodes for gpu in node.gpus))),
     )
 

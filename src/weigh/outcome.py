@@ -192,6 +192,28 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     return next((one for _, one in found if one.on_gpu), found[0][1])
 
 
+# programs with a heap of a set size: their message, and the option that sets it
+_HEAPS = (
+    ("java.lang.OutOfMemoryError", r"-Xmx\d+[kmgtKMGT]?\b"),
+    ("java.lang.OutOfMemoryError", r"-XX:MaxHeapSize=\d+[kmgtKMGT]?\b"),
+    ("JavaScript heap out of memory", r"--max-old-space-size=\d+\b"),
+)
+
+
+def fixed_heap(words: str, command: str) -> str | None:
+    """Return the option of *command* that set the size of the heap that was full.
+
+    *words* are the program's message. More memory for the job cannot help then.
+    """
+    import re  # noqa: PLC0415 - start-up time
+
+    for message, option in _HEAPS:
+        found = re.search(option, command) if message in words else None
+        if found is not None:
+            return found[0]
+    return None
+
+
 def ran_out_on_gpu(outcome: Outcome | None) -> bool | None:
     """Return whether a run ran out of GPU memory; None if unknown."""
     if outcome is None or not outcome.evidence:

@@ -6,6 +6,7 @@ time limit doubles the limit at which it was stopped.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.outcome import ran_out_on_gpu
+
+if TYPE_CHECKING:
+    from weigh.heap_need import HeapNeed
 from weigh.units import (
     GIB,
     HOUR,
@@ -86,6 +90,7 @@ class Need(msgspec.Struct, frozen=True):
 
     size: float | None
     notes: tuple[str, ...] = ()
+    heap: "HeapNeed | None" = None
 
 
 def from_usages(
@@ -107,10 +112,10 @@ def from_usages(
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
-        cpus=layout.cpus or max(_cpus(run.usage.cpus_used) for run in runs),
+        cpus=layout.cpus or max(_cpus_for(run.usage) for run in runs),
         memory=_rounded(node, LEAST_MEMORY),
         virtual_memory=_rounded(
-            _virtual_of(layout, _virtual_need(runs, headroom)), LEAST_VIRTUAL
+            _virtual_of(layout, _virtual_need(runs, headroom, memory)), LEAST_VIRTUAL
         ),
         time_limit=round_time(time.size or 0),
         headroom=headroom,
@@ -123,6 +128,7 @@ def from_usages(
             *memory.notes,
             *_own_weigh(layout),
             *time.notes,
+            *_cpu_notes(runs, layout),
             *_growth(runs),
             *_troubles(records),
             *gpu_notes,
@@ -134,6 +140,8 @@ def from_usages(
         memory_per_cpu=_rounded(_per_cpu(layout, node, headroom), LEAST_MEMORY),
         lower_bound=any(record.missing for record in records)
         or not any(run.completed for run in runs),
+        memory_kind=None if memory.heap is None else memory.heap.kind,
+        knob=None if memory.heap is None else memory.heap.knob,
     )
 
 
@@ -156,6 +164,18 @@ class Layout(msgspec.Struct, frozen=True):
     rank: Bytes | None = None
     script: Bytes = 0
     weigh: Bytes = 0
+
+
+def per_task(record: Record) -> tuple[int, Bytes | None]:
+    """Return the number of tasks, and the memory that covers each in any placement.
+
+    In bytes, with what a node held once; None if it was not measured.
+    """
+    layout = _layout_of(record)
+    if layout.ntasks and layout.rank is not None:
+        return layout.ntasks, layout.rank + layout.script + layout.weigh
+    peak = record.usage.peak_memory if record.usage else None
+    return 1, None if peak is None else peak.value
 
 
 _TASKS = frozenset(("step", "openmpi", "pmi"))  # launchers that use one task per rank
@@ -261,6 +281,8 @@ def why_no_request(record: Record) -> str | None:
     usage = record.usage
     if usage is None:
         return "nothing was measured"
+    if record.state == "RUNNING" and record.ranks:
+        return "not all of its ranks have ended"
     at_once = record.state == "FAILED" and usage.wall_time < _AT_ONCE
     if at_once and not any(run.completed for run in _runs(record)):
         return "it failed within its first second"
@@ -373,6 +395,10 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
     if run.lacked_memory:
         where = f"memory doubled from {format_size(round(base))}, which ran out"
         return Need(base * 2, (where, "the true need is unknown: it may be even more"))
+    heap = _heap_need(run)
+    if heap is not None:
+        need = _with(heap.memory, headroom)
+        return Need(need, (*heap.notes, *_dominant("memory", run, runs)), heap)
     notes = [*_memory_notes(run.usage), *_dominant("memory", run, runs)]
     granted = _granted(runs)
     if granted is not None and granted > _with(base, headroom):
@@ -380,6 +406,15 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
         return Need(granted, tuple(notes))
     reach = max(_memory_reach(run.usage) for run in runs)
     return Need(max(_with(base, headroom), reach), tuple(notes))
+
+
+def _heap_need(run: Run) -> "HeapNeed | None":
+    """Return what a completed Java program needs, with the option that limits it."""
+    if run.usage.jvm is None or not run.completed:
+        return None
+    from weigh.heap_need import heap_need  # noqa: PLC0415 - only for Java
+
+    return heap_need(run.usage)
 
 
 def _granted(runs: Sequence[Run]) -> Bytes | None:
@@ -428,7 +463,9 @@ def _time_need(runs: Sequence[Run], headroom: float) -> Need:
     return Need(_with(base, headroom), tuple(_dominant("time", run, runs)))
 
 
-def _virtual_need(runs: Sequence[Run], headroom: float) -> float | None:
+def _virtual_need(runs: Sequence[Run], headroom: float, memory: Need) -> float | None:
+    if memory.heap is not None and memory.heap.virtual is not None:
+        return _with(memory.heap.virtual, headroom)
     run = _biggest(runs, lambda run: run.usage.virtual_memory)
     if run is None or run.usage.virtual_memory is None:
         return None
@@ -477,6 +514,14 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
     if peak is None:
         yield "memory is that of the largest process only: weigh run measures all"
         return
+    if usage.cache is not None:
+        from weigh.knobs import cache_words  # noqa: PLC0415 - rarely
+
+        yield from cache_words(usage)
+    if usage.jvm is not None:
+        from weigh.heap_need import crawl_note  # noqa: PLC0415 - only for Java
+
+        yield from crawl_note(usage)
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
         yield (
             f"memory may have reached {format_size(peak.high)} between samples: a run "
@@ -566,6 +611,29 @@ def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
         )
     note = f"{kind} is a guess: your site may have another name for that GPU"
     return count, kind, (note,)
+
+
+def _cpus_for(usage: Usage) -> int:
+    """Return the CPUs that a run used, or wanted where others had them."""
+    if usage.cpu_wait is None:
+        return _cpus(usage.cpus_used)
+    from weigh.cpu_need import cpus_for  # noqa: PLC0415 - start-up time
+
+    return cpus_for(usage)
+
+
+def _cpu_notes(runs: Sequence[Run], layout: Layout) -> Iterator[str]:
+    """Yield what the run that waited longest for CPUs would do with them."""
+    waited = [run.usage for run in runs if run.usage.cpu_wait is not None]
+    if not waited or layout.cpus:
+        return
+    from weigh.cpu_need import need_notes  # noqa: PLC0415 - start-up time
+
+    yield from need_notes(max(waited, key=_waited))
+
+
+def _waited(usage: Usage) -> Seconds:
+    return 0.0 if usage.cpu_wait is None else usage.cpu_wait.time
 
 
 def _cpus(used: float | None) -> int:

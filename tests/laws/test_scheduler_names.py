@@ -25,7 +25,7 @@ ALLOWED = {
     "planning/nodes.py": {"srun", "SLURM_CPUS_PER_TASK", "SLURM_NNODES"}
     | {"SLURM_NODEID"},
     # a room below the schedulers: job scripts are no task files, of PBS and LSF as well
-    "sweep/task_file.py": {"SBATCH", "sbatch", "qsub"},
+    "sweep/task_file.py": {"SBATCH"},
 }
 # more words than the table has: options, accounting fields, other commands
 OTHERS = "h_vmem|h_rt|s_rt|ngpus|qlogin|qrsh|salloc|--mem=|--gres|MaxRSS|SBATCH"

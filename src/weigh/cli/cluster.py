@@ -6,6 +6,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import LIMIT
+from weigh.config import SITE_FILE
 from weigh.errors import UsageError
 from weigh.flow.site.cluster import Shape
 from weigh.flow.site.cluster import cluster as cluster_flow
@@ -50,6 +51,11 @@ _STDOUT = "-"
     help="Write the site's settings for you to correct: queues with their limits, "
     "GPU types, scratch; to FILE, which must not exist, or to stdout.",
 )
+@click.option(
+    "--site",
+    is_flag=True,
+    help=f"With --write-config: to {SITE_FILE}, for all users.",
+)
 @options.as_json()
 def cluster(  # noqa: PLR0913 - one parameter an option
     *,
@@ -61,6 +67,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     time_limit: int | None,
     scheduler: str | None,
     config: str | None,
+    site: bool,
     as_json: bool,
 ) -> int:
     """Show the cluster: queues, GPUs, nodes that are down, users and your jobs.
@@ -68,6 +75,10 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     A GPU is free when it is idle and its node has a CPU and memory left for a job.
     The scheduler is only queried: nothing is submitted.
     """
+    if site:
+        if config not in {None, _STDOUT}:
+            raise UsageError(f"--site writes {SITE_FILE}: omit {config}")
+        config = SITE_FILE
     if config is not None:
         if free or start or as_json:
             raise UsageError("--write-config writes settings only: no other form")

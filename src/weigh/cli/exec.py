@@ -59,6 +59,7 @@ _HEARTBEAT = 60.0
     metavar="N",
     help="Use N GPUs; idle ones if the scheduler names none.",
 )
+@click.option("--mps", is_flag=True, help="Let tasks share GPUs through NVIDIA's MPS.")
 @click.option(
     "--joblog",
     metavar="FILE",
@@ -128,6 +129,17 @@ _HEARTBEAT = 60.0
     "--guard/--no-guard",
     default=True,
     help="Stop a task before host or GPU memory runs out.",
+)
+@click.option(
+    "--stop-nan",
+    is_flag=True,
+    help="Stop a task that prints NaN or an exploded loss.",
+)
+@click.option(
+    "--end-idle",
+    metavar="TIME",
+    type=SECONDS,
+    help="Stop a task whose GPUs were idle for TIME, such as 30m.",
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run the tasks in random order.")
 @click.option("--seed", type=int, metavar="N", help="Seed for the order of --shuf.")

@@ -7,8 +7,8 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import notify
-from weigh.flow.follow.resume import ResumeOptions
 from weigh.flow.follow.resume import resume as resume_flow
+from weigh.flow.follow.resume_policy import ResumeOptions
 from weigh.render.resume_lines import render_json, resumed_lines
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from weigh.config import Config
 from weigh.errors import NOT_FOUND, SIGNAL_BASE, FormatError
@@ -77,26 +78,33 @@ def report_on(
     if not quiet:
         for line in (*settings.warnings, *warnings):
             notify(line)
-        _report(record, headroom, notify)
+        _report(record, headroom, notify, settings)
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
     return record.exit_code or 0
 
 
-def _report(record: Record, headroom: float | None, say: Notify) -> None:
+def _report(
+    record: Record, headroom: float | None, say: Notify, settings: Config
+) -> None:
     if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
         _print("\n")  # the terminal wrote ^C where the first line would begin
     try:
-        _summarise(record, headroom)
+        _summarise(record, headroom, settings)
     except Exception as error:  # noqa: BLE001 - the job's exit code must pass
         say(f"internal error: {type(error).__name__}: {error}")
 
 
-def _summarise(record: Record, headroom: float | None) -> None:
+def _summarise(record: Record, headroom: float | None, settings: Config) -> None:
     from weigh.render.run_lines import render_summary  # noqa: PLC0415 - after the job
     from weigh.request import why_no_request  # noqa: PLC0415 - as above
 
     request = advise(record, headroom)
+    if request is not None and settings.cluster:
+        from weigh.flow.fit.request import as_site_wants  # noqa: PLC0415 - rarely
+
+        with suppress(FormatError):  # weigh request and weigh submit report it
+            request = as_site_wants(request, settings.cluster, os.environ)
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = _colour()
     text = render_summary(

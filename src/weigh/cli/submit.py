@@ -15,6 +15,7 @@ from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import (
+    SubmitAnswer,
     command_lines,
     dry_run_lines,
     render_json,
@@ -24,6 +25,12 @@ from weigh.render.submit_lines import (
 _COUNT = options.Count()
 _COMMAND = "weigh.command"
 _EXTRA = "weigh.extra"
+_SCRIPT = "weigh.script"
+# options of weigh beside a script of the user's own: all others are the scheduler's
+_OF_SCRIPTS = frozenset(
+    {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
+    | {"--cluster", "--help"}
+)
 _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 
 
@@ -36,6 +43,11 @@ class SubmitCommand(click.Command):
             at = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
             args = args[:at]
+        place = self._script_at(args)
+        if place is not None:
+            own, flags = _cut([*args[:place], *args[place + 1 :]])
+            ctx.meta[_SCRIPT] = args[place], flags
+            return super().parse_args(ctx, own)
         known = {name for option in self.params for name in option.opts}
         extra, own = [], []
         for word in args:
@@ -46,6 +58,34 @@ class SubmitCommand(click.Command):
                 own.append(word)
         ctx.meta[_EXTRA] = tuple(extra)
         return super().parse_args(ctx, own)
+
+    def _script_at(self, args: list[str]) -> int | None:
+        """Return where *args* name a file: a plan is a directory."""
+        valued = {
+            name
+            for one in self.params
+            for name in one.opts
+            if isinstance(one, click.Option) and not one.is_flag
+        }
+        for place, word in enumerate(args):
+            before = args[place - 1] if place else ""
+            if word[:1] != "-" and before not in valued and os.path.isfile(word):
+                return place
+        return None
+
+
+def _cut(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Cut the words beside a script into weigh's own, and the scheduler's flags."""
+    own, flags = [], []
+    words = iter(args)
+    for word in words:
+        if word.partition("=")[0] not in _OF_SCRIPTS:
+            flags.append(word)
+            continue
+        own.append(word)
+        if word in {"--on", "--cluster"}:
+            own += [value for value in (next(words, None),) if value is not None]
+    return own, tuple(flags)
 
 
 def _setup(words: dict[str, Any]) -> Setup:
@@ -72,7 +112,10 @@ def notify(line: str) -> None:
 
 @click.command(cls=SubmitCommand, context_settings=options.SETTINGS)
 @click.argument(
-    "plan", required=False, metavar="[PLAN | -- COMMAND]", shell_complete=options.files
+    "plan",
+    required=False,
+    metavar="[PLAN | SCRIPT | -- COMMAND]",
+    shell_complete=options.files,
 )
 @click.option(
     "--on",
@@ -104,7 +147,19 @@ def notify(line: str) -> None:
 @options.queue("Partition or queue.")
 @click.option("-A", "--account", metavar="NAME", help="The account or project.")
 @click.option("--qos", metavar="NAME", help="Slurm's quality of service.")
+@click.option("--exclusive", is_flag=True, help="Whole nodes: no other job runs there.")
+@click.option(
+    "--local-disk",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="Space on the node's own disk, per element.",
+)
 @click.option("--mail", metavar="ADDRESS", help="Notify ADDRESS on end or failure.")
+@click.option(
+    "--notify",
+    metavar="CMD|URL",
+    help="When the job ends, run CMD (a JSON line on its stdin) or post that to URL.",
+)
 @click.option(
     "--after",
     multiple=True,
@@ -198,32 +253,64 @@ def notify(line: str) -> None:
     is_flag=True,
     help="Run job scripts although their #SBATCH and #$ lines have no effect.",
 )
+@click.option(
+    "--measure", is_flag=True, help="Of a SCRIPT: run it under weigh in the job."
+)
 @options.dry_run("Print the script; submit nothing.")
 @options.as_json()
 @click.pass_context
 def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noqa: ANN401
-    """Submit a plan, or one command, to a scheduler or this machine.
+    """Submit a plan, a job script, or a command, to a scheduler or this machine.
 
     The job script is plain bash, in the plan's directory, for you to read and edit.
     Write the scheduler's own flags as --flag=value: they are passed through.
+
+    A SCRIPT of your own, with #SBATCH or #$ lines, is submitted as it is, with the
+    flags that sbatch or qsub knows; its arguments follow --.
 
     \b
     weigh submit plan/ppo-sweep
     weigh submit plan/ppo-sweep --queue gpu --time 6h --mail me@uni.edu
     weigh submit --memory 8G --gpus v100 -- python train.py --seed 1
     weigh submit plan/ppo-sweep --dry-run
+    weigh submit job.sh --array=1-20 --measure
     """  # noqa: D301 - click reads \b as: keep these lines
     command = ctx.meta.get(_COMMAND, ())
     if command and words["plan"]:
         raise UsageError("give a plan or a command, not both")
     setup = _setup({name: words.pop(name) for name in _SETUP})
     is_interactive = words.pop("interactive")
+    measure = words.pop("measure")
+    if _SCRIPT in ctx.meta:
+        from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
+
+        script, flags = ctx.meta[_SCRIPT]
+        own = ScriptOptions(
+            script=script,
+            flags=flags,
+            arguments=command,
+            scheduler=words["scheduler"],
+            cluster=words["cluster"],
+            measure=measure,
+            again=words["again"],
+            checks=setup.checks,
+            dry_run=words["dry_run"],
+        )
+        answer = submit_own(own, cwd=os.getcwd(), env=os.environ, notify=notify)
+        return _print(answer, as_json=as_json)
+    if measure:
+        raise UsageError("--measure is for a script: weigh measures a plan's tasks")
     chosen = SubmitOptions(
         **words, command=command, setup=setup, extra=ctx.meta.get(_EXTRA, ())
     )
     if is_interactive:
         return _open_session(chosen)
     answer = submit_flow(chosen, cwd=os.getcwd(), env=os.environ, notify=notify)
+    return _print(answer, as_json=as_json)
+
+
+def _print(answer: SubmitAnswer, *, as_json: bool) -> int:
+    """Print what was submitted, or the script after a dry run."""
     for note in answer.notes:
         notify(note)
     for line in command_lines(answer):

@@ -5,8 +5,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from weigh.cpu_need import has_waited, wait_words
 from weigh.errors import UsageError
 from weigh.estimate.trend import median, ratio_interval
+from weigh.knobs import knobs_of
 from weigh.model.comparison import (
     Change,
     Comparison,
@@ -57,8 +59,20 @@ def notes(sides: Sequence[Side], groups: Sequence[Sequence[Record]]) -> Iterator
                 f"{letter(turn)}: memory was still rising at the end; "
                 "the peak holds for this length of run only"
             )
+    yield from _waits(groups)
     if all(side.runs == 1 for side in sides):
         yield "one run each: no spread known; weigh run --repeat 3 measures it"
+
+
+def _waits(groups: Sequence[Sequence[Record]]) -> Iterator[str]:
+    """Yield the longest wait for CPUs of each side: its time is not the program's."""
+    for turn, group in enumerate(groups):
+        usages = [r.usage for r in group if r.usage is not None and has_waited(r.usage)]
+        if usages:
+            worst = max(
+                usages, key=lambda one: one.cpu_wait.time if one.cpu_wait else 0
+            )
+            yield f"{letter(turn)} {wait_words(worst)}"
 
 
 def _failures(
@@ -122,10 +136,15 @@ def _code(record: Record) -> str | None:
     return commit[:_COMMIT] if commit else None
 
 
+def _knobs(record: Record) -> str | None:
+    return " ".join(knobs_of(record)) or None
+
+
 _SURROUNDINGS: tuple[tuple[str, Callable[[Record], str | None]], ...] = (
     ("hosts", _host),
     ("GPUs", _gpus),
     ("commits", _code),
+    ("limits of memory in the program", _knobs),
 )
 
 
@@ -357,6 +376,17 @@ def _cpu_time(usage: Usage) -> Reading | None:
     return _exactly(usage.cpu_time)
 
 
+def _alone(usage: Usage) -> Reading | None:
+    """Return the time without the wait for CPUs, if the run waited for them."""
+    wait = usage.cpu_wait
+    return None if wait is None or not has_waited(usage) else _exactly(wait.alone)
+
+
+def _cpu_wait(usage: Usage) -> Reading | None:
+    wait = usage.cpu_wait
+    return None if wait is None or not has_waited(usage) else _exactly(wait.time)
+
+
 def _peak_memory(usage: Usage) -> Reading | None:
     peak = usage.peak_memory
     return None if peak is None else Reading(peak.value, peak.low, peak.high)
@@ -409,6 +439,8 @@ def _of_records(pick: Callable[[Record], Reading | None]) -> _Pick:
 _QUANTITIES: tuple[tuple[str, Unit, _Pick], ...] = (
     ("wall_time", "seconds", _of_runs(_wall_time)),
     ("cpu_time", "seconds", _of_runs(_cpu_time)),
+    ("cpu_wait", "seconds", _of_runs(_cpu_wait)),
+    ("alone_time", "seconds", _of_runs(_alone)),
     ("peak_memory", "bytes", _of_runs(_peak_memory)),
     ("max_process_memory", "bytes", _of_runs(_largest_process)),
     ("gpu_memory", "bytes", _of_runs(_gpu_memory)),

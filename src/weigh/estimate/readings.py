@@ -10,6 +10,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.estimate.samples import LARGEST_SIZE, Failure
+from weigh.knobs import knobs_of
 from weigh.model.record import Batches, Record, Usage
 from weigh.outcome import ran_out_on_gpu
 from weigh.units import Bytes
@@ -26,6 +27,7 @@ class Group(msgspec.Struct, frozen=True):
     command: tuple[str, ...]
     host: str | None
     gpus: tuple[str, ...]
+    knobs: tuple[str, ...] = ()
 
 
 class _Command(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ def groups_of(records: Sequence[Record]) -> list[Group]:
         if key not in shown:
             shown[key] = _shown(record, command, key[1])
         host = record.host.name if record.host else None
-        found.append(Group(shown[key], host, _gpus(record)))
+        found.append(Group(shown[key], host, _gpus(record), knobs_of(record)))
     return found
 
 
@@ -356,6 +358,8 @@ def _difference(other: Group, group: Group) -> str:
         return f"another command, {words[:_LONGEST_SHOWN]}{dots}"
     if other.host != group.host:
         return f"another host, {other.host or 'unknown'}"
+    if other.knobs != group.knobs:
+        return f"another limit of memory, {' '.join(other.knobs) or 'none'}"
     return f"another GPU, {', '.join(other.gpus) or 'none'}"
 
 

@@ -35,6 +35,20 @@ def refuse_job_script(command: Sequence[str], *, cwd: str, path: str | None) -> 
         raise UsageError(f"{why} ({ACKNOWLEDGED} goes on without them)")
 
 
+def lost_in(command: Sequence[str], *, cwd: str) -> str | None:
+    """Return that the directives of a script were not in force, if it has any."""
+    for one in launched(command):
+        for file in one.files:
+            options = _directives(os.path.join(cwd, file))
+            if options:
+                number = f"{len(options)} directive{'s' * (len(options) != 1)}"
+                return (
+                    f"the {number} of {file} were not in force here "
+                    f"(weigh submit {file} --measure submits it with them)"
+                )
+    return None
+
+
 def refuse_job_scripts(lines: Iterable[str], *, cwd: str, path: str | None) -> None:
     """Refuse the *lines* of a task file of which one runs a job script.
 
@@ -58,13 +72,15 @@ def lost_directives(
 
 def _losses(found: Iterable[Launched], cwd: str, path: str | None) -> Iterator[str]:
     for one in found:
+        if one.runner in SUBMITS and not one.files:
+            yield _of_a_submission(one.runner)
         for file in one.files:
             place = os.path.join(cwd, file)
             if not one.runner and "/" not in file:
                 place = shutil.which(file, path=path) or ""
             options = _directives(place)
             if one.runner in SUBMITS and os.path.isfile(place):
-                yield f"{one.runner} {file} submits a job of its own: run it as it is"
+                yield _of_a_submission(one.runner, file)
             elif options:
                 yield _lost(file, options)
             if os.access(place, os.X_OK) and os.path.isfile(place):
@@ -81,8 +97,21 @@ def _lost(file: str, options: Sequence[str]) -> str:
     )
     return (
         f"{file} has {number} directive{'s' * (number != 1)} that would be lost: "
-        f"{shortened(' '.join(options), _MOST_SHOWN)}: pass them as options, or submit "
-        f"{file} by {tool}"
+        f"{shortened(' '.join(options), _MOST_SHOWN)}: pass them as options, or "
+        f"weigh submit {file} (by {tool})"
+    )
+
+
+def _of_a_submission(runner: str, file: str = "") -> str:
+    """Return what to do in place of a line, or a loop, that submits jobs."""
+    if not file:
+        return (
+            f"{runner} submits a job of its own: write the jobs' commands as task "
+            "lines, for one array (weigh sweep writes them)"
+        )
+    return (
+        f"{runner} {file} submits a job of its own: weigh submit {file}, or write the "
+        "jobs' commands as task lines, for one array (weigh sweep writes them)"
     )
 
 

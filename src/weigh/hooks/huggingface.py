@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from weigh.flow.run.regions import event
-from weigh.hooks.training import TrainingPhases
+from weigh.hooks.training import NumberWatch, TrainingPhases
 
 
 class WeighCallback(TrainerCallback):
@@ -21,6 +21,7 @@ class WeighCallback(TrainerCallback):
 
     def __init__(self) -> None:
         self._training = TrainingPhases()
+        self._numbers = NumberWatch()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the phase train, also after an interrupted one."""
@@ -44,8 +45,12 @@ class WeighCallback(TrainerCallback):
         """Start evaluate if the Trainer does."""
         self._begin_evaluation(control)
 
-    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Leave logging out of the next step."""
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
+    ) -> None:
+        """Check loss and gradient; leave logging out of the next step."""
+        known = {name: (logs or {}).get(name) for name in ("loss", "grad_norm")}
+        self._numbers.look(int(state.global_step), **known)
         self._training.pause()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

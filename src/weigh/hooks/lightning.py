@@ -12,7 +12,7 @@ except ModuleNotFoundError:
     from pytorch_lightning.callbacks import Callback  # the name before Lightning 2
 
 from weigh.flow.run.regions import event
-from weigh.hooks.training import TrainingPhases
+from weigh.hooks.training import NumberWatch, TrainingPhases
 
 
 class WeighCallback(Callback):
@@ -25,6 +25,7 @@ class WeighCallback(Callback):
     def __init__(self) -> None:
         super().__init__()
         self._training = TrainingPhases()
+        self._numbers = NumberWatch()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Start the phase train."""
@@ -52,6 +53,9 @@ class WeighCallback(Callback):
         except Exception:  # noqa: BLE001 - the training must go on
             samples = None
         self._training.step(samples)
+        if self._numbers.is_due():
+            found = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            self._numbers.look(getattr(trainer, "global_step", batch_idx), loss=found)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the phase train."""

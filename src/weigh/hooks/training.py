@@ -1,9 +1,10 @@
 """Phases and steps of a training loop, for the callbacks of frameworks."""
 
 from array import array
+from math import isfinite
 from typing import TYPE_CHECKING
 
-from weigh.flow.run.regions import phase
+from weigh.flow.run.regions import event, phase
 from weigh.measure.region.channel import clock
 from weigh.measure.region.durations import Durations
 from weigh.measure.region.this_process import current, is_current
@@ -64,6 +65,42 @@ class TrainingPhases:
         self.end_steps()
         while self._phases:
             self._phases.pop().__exit__(None, None, None)
+
+
+_IN_A_ROW = 3  # gradients; mixed precision skips single steps with infinite ones
+_LOOK_INTERVAL = 1.0
+
+
+class NumberWatch:
+    """Reports once each that a loss or gradient is not finite, printed or not."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, int] = {}
+        self._due = 0.0
+
+    def is_due(self) -> bool:
+        """Return whether to look: to read a number waits for the GPU."""
+        now = clock()
+        if now < self._due:
+            return False
+        self._due = now + _LOOK_INTERVAL
+        return True
+
+    def look(self, step: int, **numbers: object) -> None:
+        """Look at numbers, by their names; what is no number does not count."""
+        for name, number in numbers.items():
+            try:
+                value = float(number)  # type: ignore[arg-type] # checked here
+            except (TypeError, ValueError, RuntimeError):
+                continue
+            row = 0 if isfinite(value) else self._lost.get(name, 0) + 1
+            needed = _IN_A_ROW if "grad" in name else 1
+            if self._lost.get(name, 0) >= needed:
+                continue  # it was reported
+            self._lost[name] = row
+            if row == needed:
+                event(f"{name} not finite", step)
+                current().warn(f"{name} is {value} at step {step}")
 
 
 class _Steps:

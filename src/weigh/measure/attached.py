@@ -20,7 +20,7 @@ from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import Sampler, is_growing, thin_series
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
-from weigh.probe.driver import gpu_may_be_present
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
 from weigh.probe.processes import has_ended
 from weigh.probe.visible import ORDER, VARIABLE
@@ -185,10 +185,9 @@ def _start_gpu_sampler(
     if not gpu_may_be_present(environment):
         return None
     from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
 
     sampler = GpuSampler(
-        lambda: NvmlProbe(environment),
+        lambda: open_probe(environment),
         max(interval, _GPU_INTERVAL),
         pids=tree.pids,
         joined=True,

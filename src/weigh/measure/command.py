@@ -9,7 +9,7 @@ import resource  # noqa: F401 - wait4 would load it when descriptors have run ou
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -25,6 +25,9 @@ from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.gpu.sampler import GpuSampler
 
 
 class RunInProgress(Protocol):
@@ -138,6 +141,7 @@ class _Run:
         self._tree = ProcTree(os.getpid())
         self._excluded = frozenset(excluded)
         self._tree.excluded = self._excluded
+        self._gpus: GpuSampler | None = None
         self._clock: CpuClock | None = None
         self._ledger: Ledger | None = None
         self._exit: int | None = None  # the leader's wait status
@@ -155,13 +159,13 @@ class _Run:
         if self._tree.reading(os.getpid()) is None:
             self._warnings.append(_why_no_tree())
         self._clock = open_cpu_clock(self._leader)
-        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._ledger = open_ledger(self._leader, os.environ)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
         self._started = time.time()
         launch = self._launcher.launch(command, env, self._watch.streams)
+        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._launch_cpu_time = launch.cpu_time
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = Sampler(
@@ -171,6 +175,7 @@ class _Run:
             self._watch.interval,
             ledger=self._ledger,
         )
+        self._sampler.before = {self._leader: _schedstat(self._leader)}
         self._orphans = Orphans(
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
@@ -405,7 +410,7 @@ class _Run:
         user, system, cpu = self._cpu_times()
         io = self._io_since_start()
         rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
-        return Usage(
+        usage = Usage(
             wall_time=wall,
             cpu_time=cpu,
             user_time=user,
@@ -421,7 +426,9 @@ class _Run:
             growing=is_growing(self._sampler.samples),
             gpus=self._gpu_usages(),
             memory_limit=read_memory_limit() if self._exit else None,
+            cpu_wait=self._sampler.cpu_wait(cpu, wall),
         )
+        return self._sampler.with_programs(usage)
 
     def _gpu_usages(self) -> tuple[GpuUsage, ...]:
         if self._gpus is None:
@@ -468,6 +475,15 @@ class _Run:
             interval=self._sampler.reached_interval(),
             warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
         )
+
+
+def _schedstat(pid: int) -> bytes:
+    """Read what the launcher ran and waited before it became the job."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+            return file.read(96) or b""
+    except OSError:
+        return b""
 
 
 def _why_no_tree() -> str:

@@ -21,6 +21,7 @@ def adopt_orphans() -> bool:
     return bool(prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
+_ABOUT_TO_END = 0.5  # seconds; mpirun ends before the srun that it has started
 _KILL_AGAIN = 0.05  # seconds; processes that fork quickly need several rounds
 
 
@@ -42,6 +43,7 @@ class Orphans:
         self._clock = clock
         self._grace = grace
         self._notify = notify
+        self._announce_at: Seconds | None = None
         self._stopping = self._was_terminated = self._out_of_reach = False
 
     def stop(self) -> None:
@@ -61,9 +63,17 @@ class Orphans:
         if left and self._stopping:
             self._stop()
         elif left and self._notify is not None:
-            self._notify(_waiting_for(left))
-            self._notify = None
+            self._announce(left, self._notify)
         return bool(left) and not self._out_of_reach
+
+    def _announce(self, left: list[int], notify: Callable[[str], None]) -> None:
+        """Say once what is waited for, unless it is about to end."""
+        now = self._clock()
+        if self._announce_at is None:
+            self._announce_at = self.wake_at = now + _ABOUT_TO_END
+        elif now >= self._announce_at:
+            notify(_waiting_for(left))
+            self._notify, self.wake_at = None, float("inf")
 
     def _are_left_unseen(self) -> bool:
         """Return whether wait(2) still has children, where /proc is hidden."""

@@ -10,16 +10,19 @@ import msgspec
 
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
-from weigh.model.record import Rank, Sample, Series
-from weigh.probe.driver import gpu_may_be_present
+from weigh.model.record import CpuWait, Rank, Sample, Series, Usage
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
+    from weigh.measure.cpu_wait import CpuWaits
     from weigh.measure.gpu.sampler import GpuSampler
+    from weigh.measure.jvm import JvmWatch
     from weigh.measure.memory.ledger import Ledger
     from weigh.measure.ranks import RankTracker
+    from weigh.measure.signs import SignWatch
     from weigh.measure.unreaped import UnreapedIo
 
 
@@ -81,6 +84,8 @@ _IDLE_BLIND = 0.5
 _IDLE_CHANGE = 4 * MIB
 _IDLE_SHARE = 0.0005  # of one core, for looks at a tree that seems idle
 _MOST_SAMPLES = 4096
+_FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
+_FIRST_SIGN = 0.5  # seconds
 _GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 
 
@@ -113,6 +118,11 @@ class Sampler:
         self._tracker = tracker
         self._ranks = ranks
         self._unreaped: UnreapedIo | None = None
+        self._waits: CpuWaits | None = None
+        self._jvms: JvmWatch | None = None
+        self._signs: SignWatch | None = None
+        self._waits_at = _FIRST_WAIT_LOOK
+        self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
         self._gauge = MemoryGauge(tree, clock, ledger, is_alone=is_alone)
         self._cpu_clock = cpu_clock
@@ -164,6 +174,8 @@ class Sampler:
         if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
             self._sample_io(readings)
+        if now >= self._waits_at:
+            self._sample_waits(now, readings)
         self.looks += 1
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
@@ -202,6 +214,8 @@ class Sampler:
         held = self._gauge.finish()
         if held is not None:
             self._tracker.look(now, (), held)
+        if self._waits is not None:
+            self._waits.finish()
         clock = None if self._cpu_clock_stands else self._cpu_clock
         self._tracker.finish(now, None if clock is None else clock.read())
 
@@ -237,6 +251,39 @@ class Sampler:
 
             self._unreaped = UnreapedIo(self._tree)
         self._unreaped.look(readings)
+
+    def _sample_waits(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+        if self._waits is None or self._jvms is None:
+            from weigh.measure.cpu_wait import CpuWaits  # noqa: PLC0415 - start-up time
+            from weigh.measure.jvm import JvmWatch  # noqa: PLC0415 - as above
+
+            self._waits = CpuWaits(before=self.before)
+            self._jvms = JvmWatch()
+        self._jvms.look(readings)
+        if now >= _FIRST_SIGN:
+            self._look_for_signs(now, readings)
+        self._waits_at = now + self._waits.look(now, readings)
+
+    def cpu_wait(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
+        """Return how long threads waited for a CPU, for an exact *cpu_time*."""
+        return None if self._waits is None else self._waits.figures(cpu_time, wall)
+
+    def _look_for_signs(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+        if self._signs is None:
+            from weigh.measure.signs import SignWatch  # noqa: PLC0415 - start-up time
+
+            self._signs = SignWatch(os.environ)
+        self._signs.look(now, readings)
+
+    def with_programs(self, usage: Usage) -> Usage:
+        """Add what is known of the programs of the run."""
+        signs = self._signs
+        return msgspec.structs.replace(
+            usage,
+            jvm=None if self._jvms is None else self._jvms.largest(),
+            sign=None if signs is None else signs.sign,
+            cache=None if signs is None else signs.cache,
+        )
 
     def unreaped_io(self) -> IoReading:
         """Return the storage traffic of processes that nobody waited for."""
@@ -280,16 +327,19 @@ def _has_changed(samples: Sequence[Sample]) -> bool:
 def start_gpu_sampler(
     interval: Seconds, pids: Callable[[], list[int]]
 ) -> "GpuSampler | None":
-    """Start sampling the visible GPUs, if there are any; read the baseline first."""
+    """Start sampling the visible GPUs, if there are any, without waiting for them.
+
+    The driver's start takes some 30 ms and up to seconds; a job that has just been
+    started needs longer until it holds memory of a GPU.
+    """
     if not gpu_may_be_present(os.environ):
         return None
     from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
 
     sampler = GpuSampler(
-        lambda: NvmlProbe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
+        lambda: open_probe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
     )
-    sampler.start()
+    sampler.start(wait=0.0)
     return sampler
 
 

@@ -9,6 +9,10 @@ import msgspec
 
 from weigh.units import Bytes, Seconds
 
+# faults of the GPU rather than of the program, by NVIDIA's XID catalogue
+GPU_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
+HEALTHY = "healthy"
+
 
 class _Peaks(Protocol):
     @property
@@ -44,6 +48,9 @@ class GpuUsage(msgspec.Struct, frozen=True):
     ``device_peak_memory`` is the peak of all users. Utilisations are per cent of time,
     ``pcie_rx`` and ``pcie_tx`` bytes per second, ``throttle`` seconds by reason,
     ``xids`` the driver's error numbers. ``index`` is that of NVML and nvidia-smi.
+    ``preallocated`` of the peak was taken at once, as frameworks do whatever they need.
+    ``slowed`` is the per cent of readings with reduced clocks, by reason; ``health`` is
+    ``healthy``, or what is wrong with the GPU.
     """
 
     uuid: str
@@ -73,6 +80,22 @@ class GpuUsage(msgspec.Struct, frozen=True):
     energy_source: str | None = None
     xids: tuple[int, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
+    preallocated: Bytes | None = None
+    utilization_min: float | None = None
+    memory_utilization_max: float | None = None
+    memory_utilization_min: float | None = None
+    sm_clock_max: float | None = None
+    sm_clock_min: float | None = None
+    memory_clock_max: float | None = None
+    memory_clock_min: float | None = None
+    pcie_rx_max: Bytes | None = None
+    pcie_rx_min: Bytes | None = None
+    pcie_tx_max: Bytes | None = None
+    pcie_tx_min: Bytes | None = None
+    corrected_ecc_errors: int | None = None
+    pcie_replays: int | None = None
+    slowed: dict[str, float] | None = None
+    health: str | None = None
 
     @property
     def job_peak(self) -> Bytes | None:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from weigh.model.record import Complexes, State
+from weigh.model.record import Complexes, SiteFlags, State
 from weigh.model.staging import Staging
 from weigh.units import Bytes, Seconds
 
@@ -27,10 +27,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job requests of the scheduler, per element.
 
     ``virtual_memory`` is what Grid Engine's h_vmem limits, for the whole element.
-    ``throttle`` is the most elements at once; ``after`` are jobs that must succeed
+    ``notify`` is a command or URL that is told when the job ends. ``throttle`` is the
+    most elements at once; ``after`` are jobs that must succeed
     first; ``extra`` are the scheduler's own flags, as (name, value). With several
     ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
-    resources, if they are not the usual ones.
+    resources, if they are not the usual ones; of ``site`` account and QOS are not used.
     """
 
     cpus: int = 1
@@ -43,12 +44,14 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     qos: str | None = None
     mail: str | None = None
+    notify: str | None = None
     throttle: int | None = None
     after: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
     complexes: Complexes | None = None
+    site: SiteFlags = SiteFlags()
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +117,29 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
         return self.elements > 1
 
 
+class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
+    """A job script that its user wrote: it is submitted as it is.
+
+    ``flags`` are the scheduler's own, typed beside the script, and ``arguments`` are
+    the script's. ``indices`` are those of its array, as ranges; empty for a plain job.
+    ``output`` and ``error`` are the patterns of its log files, absolute; ``logs`` are
+    log files by index that the scheduler named; ``digest`` is that of the script's
+    text. ``measured``: weigh measures it in the job. ``foreign``: weigh did not submit
+    it. ``part``: these indices are only a part of the array.
+    """
+
+    flags: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    indices: str = ""
+    output: str = ""
+    error: str = ""
+    logs: dict[str, str] = {}
+    digest: str = ""
+    measured: bool = False
+    foreign: bool = False
+    part: bool = False
+
+
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a scheduler accepted. ``submitted`` is in seconds since the epoch.
 
@@ -121,7 +147,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     did not finish there, or the array was too long for one job. Element 0 is number
     ``first`` of the plan. ``expected`` is the start time that the scheduler predicted.
     ``token`` marks the submission; ``plan`` is the directory of the plan as it was
-    submitted, if not ``folder``.
+    submitted, if not ``folder``. ``own`` describes a script of the user's: such a job
+    has no plan, and each element is one task.
     """
 
     schema: str = SCHEMA
@@ -145,6 +172,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     expected: Seconds | None = None
     token: str = ""
     plan: str = ""
+    own: OwnScript | None = None
 
     @property
     def plan_folder(self) -> str:
@@ -152,7 +180,9 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan or self.folder
 
     def is_of(self, folder: str) -> bool:
-        """Return whether the job ran the plan in *folder*, at first or with --again."""
+        """Return whether the job ran the plan, or the script, at this path."""
+        if self.own is not None:
+            return folder in {self.folder, self.script}
         above, _, name = self.folder.rpartition("/")
         return self.folder == folder or (above == folder and name.startswith(AGAIN))
 
@@ -180,7 +210,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ElementState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one element, in weigh's terms; ``reason`` is the scheduler's.
 
-    Times are in seconds since the epoch; ``node`` is where the element runs or ran.
+    Times are in seconds since the epoch; ``node`` is where the element runs or ran,
+    ``expected`` when the scheduler expects a waiting one to start.
     """
 
     state: State
@@ -190,6 +221,7 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
     started: Seconds | None = None
     ended: Seconds | None = None
     node: str | None = None
+    expected: Seconds | None = None
 
     @property
     def is_final(self) -> bool:

@@ -53,7 +53,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     None for an id that the scheduler does not know. ``plain_shell`` is the program that
     ``/bin/sh`` is on this cluster, empty if not known. ``defaults`` are the files of
     options that the scheduler reads before the script: (name to show, text). The
-    mappings may be lazy.
+    mappings may be lazy. ``required`` are the options that the site wants in each job:
+    ``account``, ``qos``; ``per_cpu``: it refuses memory per node.
     """
 
     cwd: str = "/"
@@ -69,6 +70,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None = None
     plain_shell: str = ""
     defaults: tuple[tuple[str, str], ...] = ()
+    required: tuple[str, ...] = ()
+    per_cpu: bool = False
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

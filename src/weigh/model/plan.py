@@ -202,7 +202,8 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
     ``wall_time`` is that of the slowest task, ``slow_down`` its ratio to a task alone,
     ``speed_up`` the throughput relative to one task. ``gpu_busy`` is the GPU's mean
-    utilisation in per cent.
+    utilisation in per cent, ``others`` the CPUs that other programs kept busy if the
+    tasks waited for them.
     """
 
     count: int
@@ -212,6 +213,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     gpu_busy: float | None = None
+    others: float | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

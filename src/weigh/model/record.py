@@ -89,7 +89,8 @@ class Phase(msgspec.Struct, frozen=True):
 class Batches(msgspec.Struct, frozen=True):
     """A timed loop over batches. ``size`` is nominal, ``samples`` were counted.
 
-    ``total`` is how many batches were expected, if known.
+    ``total`` is how many batches were expected, if known. ``start`` of the first and
+    ``end`` of the last are seconds since the run began.
     """
 
     size: int | None
@@ -103,6 +104,8 @@ class Batches(msgspec.Struct, frozen=True):
     peak_memory: Bytes | None = None
     gpus: tuple[GpuMemory, ...] = ()
     total: int | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -174,6 +177,70 @@ class Regions(msgspec.Struct, frozen=True):
     gpus: tuple[GpuUsage, ...] = ()
 
 
+class CpuWait(msgspec.Struct, frozen=True):
+    """How long the threads of a run were ready to run, and waited for a CPU.
+
+    ``time`` adds up over threads, as CPU time does. ``wanted`` is the mean number of
+    CPUs that they used or waited for. ``alone`` is the wall time without the wait; a
+    run that also waits for its disk or sleeps takes more. ``threads`` is the largest
+    number that used a CPU at once, of the ``cpus`` that the run may use, ``others`` how
+    many of those other programs kept busy on average, and ``throttled`` how long the
+    CPU limit of a control group held the run. ``blocked`` is the share of looks at
+    which it used little CPU and a process waited for storage.
+    """
+
+    time: Seconds
+    wanted: float
+    alone: Seconds
+    threads: int = 0
+    cpus: int | None = None
+    others: float | None = None
+    throttled: Seconds | None = None
+    blocked: float | None = None
+
+
+class Jvm(msgspec.Struct, frozen=True):
+    """The heap of a run's largest Java virtual machine, in bytes.
+
+    ``live`` is what the old generation held after the last collection, which includes
+    some garbage; None without a collection. ``paused`` is the share of its time in
+    which collections and other safepoints stopped the program. ``flags`` are the
+    options that set the limit of the heap, none where it is a share of the machine.
+    """
+
+    heap_limit: Bytes
+    live: Bytes | None = None
+    collections: int = 0
+    paused: float | None = None
+    flags: tuple[str, ...] = ()
+    metaspace: Bytes | None = None
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """What the largest program of a run is known to do with the memory it is given.
+
+    ``kind`` is elastic (takes what it is given), soft (lives on about half), hard
+    (takes little beyond its need) or spills (goes on with a disk). ``knob`` is the
+    option or variable that limits it, ``value`` what that was set to.
+    """
+
+    name: str
+    kind: str
+    advice: str
+    knob: str | None = None
+    value: str | None = None
+
+
+class PageCache(msgspec.Struct, frozen=True):
+    """Bytes that the largest process had read, and the size of the files it had open.
+
+    It read them several times, so it needs them in the page cache.
+    """
+
+    read: Bytes
+    files: Bytes
+
+
 class Usage(msgspec.Struct, frozen=True):
     """The usage of one run.
 
@@ -186,6 +253,7 @@ class Usage(msgspec.Struct, frozen=True):
     ``cgroup_peak`` includes page cache; ``memory_limit`` is the tightest limit of a
     cgroup, read if the run failed; ``read_bytes`` and ``write_bytes`` are the kernel's
     count of storage traffic; ``processes`` is the number of different processes.
+    ``cpu_wait`` is None if less than half of the CPU time could be observed.
     """
 
     wall_time: Seconds
@@ -204,6 +272,10 @@ class Usage(msgspec.Struct, frozen=True):
     gpus: tuple[GpuUsage, ...] = ()
     memory_limit: Bytes | None = None
     total_memory: Bytes | None = None
+    cpu_wait: CpuWait | None = None
+    jvm: Jvm | None = None
+    sign: Sign | None = None
+    cache: PageCache | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -331,6 +403,23 @@ class Measurement(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
+class SiteFlags(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a site wants in each request, besides amounts.
+
+    ``per_cpu``: memory is requested per CPU, not per node. ``exclusive``: whole nodes.
+    ``constraint`` is a feature of nodes. ``disk`` is space in bytes on the node's own
+    disk, and ``disk_resource`` the site's name for that, if it has one.
+    """
+
+    per_cpu: bool = False
+    exclusive: bool = False
+    constraint: str | None = None
+    disk: Bytes | None = None
+    disk_resource: str = ""
+    account: str | None = None
+    qos: str | None = None
+
+
 class Request(msgspec.Struct, frozen=True):
     """A request to a scheduler, independent of any scheduler's syntax.
 
@@ -341,6 +430,9 @@ class Request(msgspec.Struct, frozen=True):
     A run of several ranks has ``ntasks``, with ``cpus`` for each: ``memory`` holds for
     the measured layout, ``ntasks_per_node`` on each of ``nodes``, and
     ``memory_per_cpu`` for any.
+
+    ``memory_kind`` is elastic for a program that takes what it is given: ``memory`` is
+    then enough together with ``knob``, the option that limits what it takes.
     """
 
     cpus: int
@@ -357,13 +449,17 @@ class Request(msgspec.Struct, frozen=True):
     ntasks_per_node: int | None = None
     memory_per_cpu: Bytes | None = None
     lower_bound: bool = False
+    memory_kind: str | None = None
+    knob: str | None = None
+    site: SiteFlags | None = None
 
 
 class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
 
     ``parallel`` is the parallel environment whose slots are all on one node, ``mpi``
-    the one whose slots may be on several.
+    the one whose slots may be on several. ``exclusive`` and ``disk`` are resources that
+    not each site has: a whole node, space on the node's disk.
     """
 
     gpus: str = "ngpus"
@@ -371,6 +467,8 @@ class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cpus: str = "ncpus"
     parallel: str = "smp"
     mpi: str = "mpi"
+    exclusive: str = ""
+    disk: str = ""
 
 
 class Repeat(msgspec.Struct, frozen=True):

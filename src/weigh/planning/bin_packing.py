@@ -7,7 +7,7 @@ exactly. `most_work` and `sharing_notes` evaluate a probe of shared GPUs.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from weigh.model.plan import (
@@ -368,6 +368,20 @@ def most_work(found: Sequence[Together]) -> Together:
 
 
 def sharing_notes(found: Sequence[Together]) -> tuple[str, ...]:
+    """Return what makes the probe doubtful, and what may let tasks share a GPU."""
+    return (*_full_machine(found), *_mps(found))
+
+
+def _full_machine(found: Sequence[Together]) -> Iterator[str]:
+    others = found[0].others
+    if others:
+        yield (
+            f"the probe waited for CPUs, of which other programs used {others:.1f}: "
+            "probe again on a free machine"
+        )
+
+
+def _mps(found: Sequence[Together]) -> tuple[str, ...]:
     """Advise NVIDIA's MPS where tasks wait for each other on a GPU that is not busy.
 
     Without MPS the processes on a GPU take turns. A GPU that one task uses for less

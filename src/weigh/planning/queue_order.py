@@ -5,13 +5,14 @@ short, and all elements end together (Graham 1969). Elements claim units: one ta
 or several where there are very many tasks.
 """
 
+import heapq
 import math
 from collections.abc import Sequence
 
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.model.plan import Bin, Item, Kind, Queue
+from weigh.model.plan import SCHEMA, Bin, Item, Kind, Plan, Queue
 from weigh.request import round_time
 from weigh.units import HOUR, MINUTE, Seconds, format_duration
 
@@ -64,6 +65,34 @@ def time_to_start(kind: Kind) -> Seconds | None:
     if kind.used.time is None:
         return None
     return max(_SURE * kind.used.time, kind.item.time or 0.0)
+
+
+def fixed_shares(plan: Plan) -> Plan:
+    """Return the plan with a fixed share of the tasks for each element, and no queue.
+
+    The longest tasks are dealt first, each to the element with the least time so far.
+    """
+    queue = plan.queue
+    if queue is None:
+        return plan
+    shares: list[list[int]] = [[] for _ in plan.elements]
+    loads = [(0.0, number) for number in range(len(shares))]
+    for unit in units_of(queue, plan.kinds, len(shares)):
+        for seq in unit.tasks:
+            load, number = heapq.heappop(loads)
+            shares[number].append(seq)
+            time = plan.kinds[queue.kinds[seq - 1]].used.time or 1.0
+            heapq.heappush(loads, (load + time, number))
+    elements = tuple(
+        msgspec.structs.replace(
+            element,
+            tasks=tuple(queue.tasks[seq - 1] for seq in share),
+            kinds=tuple(queue.kinds[seq - 1] for seq in share),
+        )
+        for element, share in zip(plan.elements, shares, strict=True)
+        if share
+    )
+    return msgspec.structs.replace(plan, schema=SCHEMA, elements=elements, queue=None)
 
 
 class Sized(msgspec.Struct, frozen=True):

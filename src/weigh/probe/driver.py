@@ -3,6 +3,13 @@
 import os
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from weigh.errors import GpuError, NoGpuError
+
+if TYPE_CHECKING:
+    from weigh.probe.gpu import DetailedGpuProbe
 
 
 def read_driver_version() -> tuple[str | None, str | None]:
@@ -11,8 +18,8 @@ def read_driver_version() -> tuple[str | None, str | None]:
     A broken driver is not an error here: the GPU probe reports it.
     """
     try:
-        nvml = import_module("pynvml")
-    except ImportError:
+        nvml = nvml_binding()
+    except GpuError:
         return None, None
     try:
         nvml.nvmlInit()
@@ -29,6 +36,31 @@ def read_driver_version() -> tuple[str | None, str | None]:
     return text, f"{number // 1000}.{number % 1000 // 10}"
 
 
+_NEEDED = ("nvmlInitWithFlags", "nvmlMemory_v2")
+
+
+def nvml_binding() -> ModuleType:
+    """Import nvidia-ml-py.
+
+    Raises:
+        GpuError: it is missing, or another package lies over its module ``pynvml``, as
+            nvidia-ml-py3 does, which is for drivers of 2017.
+    """
+    try:
+        nvml = import_module("pynvml")
+    except ImportError as error:
+        message = "GPUs are read through nvidia-ml-py: pip install nvidia-ml-py"
+        raise GpuError(message) from error
+    if all(hasattr(nvml, name) for name in _NEEDED):
+        return nvml
+    from importlib.metadata import packages_distributions  # noqa: PLC0415 - rare
+
+    others = set(packages_distributions().get("pynvml", ())) - {"nvidia-ml-py"}
+    other = min(others) if others else "pynvml"
+    cure = "-U pynvml" if other == "pynvml" else "--force-reinstall nvidia-ml-py"
+    raise GpuError(f"{other} is too old: pip install {cure}")
+
+
 _LIBRARY = "libnvidia-ml.so.1"
 _DEVICES = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # the last: WSL
 _MODULES = "/sys/module"
@@ -37,11 +69,11 @@ _LONGEST_CACHE = 4 << 20
 
 
 def gpu_may_be_present(environment: Mapping[str, str], root: str = "") -> bool:
-    """Return whether NVML may find a GPU; False only if it is certain that it cannot.
+    """Return whether a GPU may be here; False only if certainly none is.
 
-    A process to which CUDA shows no GPU needs no NVML either.
+    A process to which CUDA shows no GPU needs no driver either.
     """
-    if not _driver_may_be_here(environment, root):
+    if not any(may_be_here(environment, root) for may_be_here, *_ in _MAKERS):
         return False
     from weigh.probe.visible import names_none  # noqa: PLC0415 - few machines have one
 
@@ -49,8 +81,7 @@ def gpu_may_be_present(environment: Mapping[str, str], root: str = "") -> bool:
 
 
 def _driver_may_be_here(environment: Mapping[str, str], root: str) -> bool:
-    folders = environment.get("LD_LIBRARY_PATH", "").split(":")
-    if any(os.path.exists(os.path.join(f, _LIBRARY)) for f in folders if f):
+    if _is_in_a_folder(_LIBRARY, environment):
         return True
     if _is_unloaded(root):
         return False
@@ -79,6 +110,43 @@ def kernel_module_version(root: str = "") -> str | None:
 def has_amd_driver(root: str = "") -> bool:
     """Return whether AMD's compute driver is loaded."""
     return os.path.exists(f"{root}/dev/kfd")
+
+
+def _amd_may_be_here(environment: Mapping[str, str], root: str) -> bool:
+    return has_amd_driver(root) or _is_in_a_folder("librocm_smi64.so", environment)
+
+
+def _is_in_a_folder(library: str, environment: Mapping[str, str]) -> bool:
+    folders = environment.get("LD_LIBRARY_PATH", "").split(":")
+    return any(os.path.exists(os.path.join(f, library)) for f in folders if f)
+
+
+# whether its driver may be here, and the module and class of its probe
+_MAKERS = (
+    (_driver_may_be_here, "weigh.probe.nvml", "NvmlProbe"),
+    (_amd_may_be_here, "weigh.probe.rocm", "RocmProbe"),
+)
+
+
+def open_probe(environment: Mapping[str, str]) -> "DetailedGpuProbe":
+    """Return a probe of the visible GPUs, of the first maker whose driver has any.
+
+    Raises:
+        NoGpuError: no driver is here, or none has a GPU.
+        GpuError: a driver does not start.
+    """
+    absence = NoGpuError("no GPU driver here")
+    for may_be_here, module, name in _MAKERS:
+        if may_be_here(environment, ""):
+            try:
+                probe: DetailedGpuProbe = getattr(import_module(module), name)(
+                    environment
+                )
+            except NoGpuError as error:
+                absence = error
+                continue
+            return probe
+    raise absence
 
 
 def _loader_cache(root: str) -> bytes:

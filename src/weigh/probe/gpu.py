@@ -1,5 +1,6 @@
 """The interface of a GPU probe, independent of the manufacturer."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 import msgspec
@@ -13,7 +14,8 @@ class GpuReading(msgspec.Struct, frozen=True, gc=False):
     ``memory_used`` is the whole device's; ``process_memory`` maps process ids to their
     memory, and is None where the driver hides them (containers). ``processes`` are the
     ids only, which some drivers have without the memory. Utilisations are per cent of
-    time, powers watts, clocks MHz. ``lost``: it fell off the bus.
+    time, powers watts, clocks MHz. ``lost``: it fell off the bus. ``slowed``: what
+    keeps its clocks low at this moment.
     """
 
     uuid: str
@@ -26,6 +28,7 @@ class GpuReading(msgspec.Struct, frozen=True, gc=False):
     memory_clock: float | None = None
     processes: tuple[int, ...] | None = None
     lost: bool = False
+    slowed: frozenset[str] | None = None
 
 
 class GpuDevice(msgspec.Struct, frozen=True):
@@ -58,6 +61,20 @@ class GpuCounters(msgspec.Struct, frozen=True):
     energy: float | None = None
     ecc_errors: int | None = None
     throttle: dict[str, Seconds] | None = None
+    corrected_ecc_errors: int | None = None
+    pcie_replays: int | None = None
+
+
+class GpuWear(msgspec.Struct, frozen=True):
+    """Memory that a GPU has taken out of use over its life; None if not reported.
+
+    ``pending``: it takes more out at its next reset. ``failed``: it has no spare rows.
+    """
+
+    retired_pages: int | None = None
+    remapped_rows: int | None = None
+    pending: bool | None = None
+    failed: bool | None = None
 
 
 class GpuShare(msgspec.Struct, frozen=True, gc=False):
@@ -102,11 +119,17 @@ class DetailedGpuProbe(ExplainedGpuProbe, Protocol):
     def counters(self, uuid: str) -> GpuCounters:
         """Read the counters since the driver was loaded."""
 
+    def wear(self, uuid: str) -> GpuWear:
+        """Read which memory the GPU has taken out of use."""
+
     def pcie_rx(self, uuid: str) -> Bytes | None:
         """Return the inbound PCIe traffic in bytes per second, over 20 ms."""
 
     def pcie_tx(self, uuid: str) -> Bytes | None:
         """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
+
+    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+        """Return the peaks of processes, also ended ones, if the driver keeps them."""
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""

@@ -4,24 +4,25 @@ A figure that the GPU, the driver or the permissions do not provide is None, and
 queried again. Units and meanings are from NVML's documentation.
 """
 
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.probe.driver import kernel_module_version
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.probe.driver import kernel_module_version, nvml_binding
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.probe.visible import VARIABLE, visible_devices
 from weigh.units import Bytes, Seconds
 
 _NO_PERMISSION, _LOST = 4, 15
-_LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED, _MISMATCH = 12, 9, 18
+_LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED, _MISMATCH, _UNKNOWN = 12, 9, 18, 999
+_WHOLE = 100
 _FOR_GOOD = frozenset({3, 4, 13, 25, 26})  # not supported or permitted, no function...
 _MOST_EVENTS = 16  # per reading
 _MOST_GPUS = 256
+_ALSO = ("Graphics", "MPSCompute")  # clients of MPS may only be on their own list
 _POLICIES = {
     0: "power",
     1: "thermal",
@@ -29,6 +30,15 @@ _POLICIES = {
     3: "board limit",
     4: "low utilization",
     5: "reliability",
+}
+# of those a GPU reports at a moment: idle and chosen clocks are no trouble
+_REASONS = {
+    0x04: "power",
+    0x08: "hardware",
+    0x10: "sync boost",
+    0x20: "thermal",
+    0x40: "thermal",
+    0x80: "power brake",
 }
 
 
@@ -41,9 +51,20 @@ class _Gpu:
         self.lost = False
         self.lacks: set[tuple[object, ...]] = set()
         self.used: Bytes | None = None  # at the last reading
-        self.draws = False  # it ran graphics at the last query
+        # the driver's own, which older figures include
+        self.reserved: Bytes = device.memory_reserved or 0
+        self.also: set[str] = set()  # other lists that had processes at the last query
+        self.accounts: bool | None = None  # whether an administrator turned it on
         self.events: Any = None
         self.shares_seen = 0  # NVML's time stamp, in microseconds
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    """The memory of a GPU; None if the driver's own is not told apart."""
+
+    total: Bytes
+    used: Bytes
+    reserved: Bytes | None
 
 
 class NvmlProbe:
@@ -84,13 +105,37 @@ class NvmlProbe:
         """Read the counters since the driver was loaded."""
         gpu = self._gpus[uuid]
         millijoules = self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption")
-        uncorrected, since_loaded = 1, 0
+        corrected, uncorrected, since_loaded = 0, 1, 0
         return GpuCounters(
             energy=_scaled(millijoules, 0.001),
             ecc_errors=self._ask(
                 gpu, "nvmlDeviceGetTotalEccErrors", uncorrected, since_loaded
             ),
             throttle=self._throttle(gpu),
+            corrected_ecc_errors=self._ask(
+                gpu, "nvmlDeviceGetTotalEccErrors", corrected, since_loaded
+            ),
+            pcie_replays=self._ask(gpu, "nvmlDeviceGetPcieReplayCounter"),
+        )
+
+    def wear(self, uuid: str) -> GpuWear:
+        """Read which memory the GPU has taken out of use.
+
+        Pages are retired before A100, rows remapped from A100 on.
+        """
+        gpu = self._gpus[uuid]
+        lists = [self._ask(gpu, "nvmlDeviceGetRetiredPages", cause) for cause in (0, 1)]
+        pages = [len(pages) for pages in lists if pages is not None]
+        pending = self._ask(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
+        rows = self._ask(gpu, "nvmlDeviceGetRemappedRows")
+        if rows is None:
+            known = None if pending is None else bool(pending)
+            return GpuWear(sum(pages) if pages else None, pending=known)
+        corrected, uncorrected, waiting, failed = rows
+        return GpuWear(
+            remapped_rows=corrected + uncorrected,
+            pending=bool(waiting or pending),
+            failed=bool(failed),
         )
 
     def pcie_rx(self, uuid: str) -> Bytes | None:
@@ -100,6 +145,22 @@ class NvmlProbe:
     def pcie_tx(self, uuid: str) -> Bytes | None:
         """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
         return self._pcie(uuid, 0)
+
+    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+        """Return the peaks of processes, also ended ones, if the driver keeps them."""
+        gpu = self._gpus[uuid]
+        if gpu.accounts is None:
+            gpu.accounts = self._ask(gpu, "nvmlDeviceGetAccountingMode") == 1
+        if not gpu.accounts:
+            return {}
+        found = {
+            pid: self._ask(gpu, "nvmlDeviceGetAccountingStats", pid) for pid in pids
+        }
+        return {
+            pid: int(stats.maxMemoryUsage)
+            for pid, stats in found.items()
+            if stats is not None and stats.maxMemoryUsage is not None
+        }
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""
@@ -214,9 +275,9 @@ class NvmlProbe:
             index=index,
             uuid=uuid,
             name=self._try("nvmlDeviceGetName", handle) or "GPU",
-            memory_total=None if memory is None else int(memory.total),
+            memory_total=None if memory is None else memory.total,
             mig_parent=parent,
-            memory_reserved=getattr(memory, "reserved", None),
+            memory_reserved=None if memory is None else memory.reserved,
             bus=None if pci is None else str(pci.busId).lower(),
             gpu_instance=self._try(gpu, handle) if parent else None,
             compute_instance=self._try(compute, handle) if parent else None,
@@ -229,7 +290,7 @@ class NvmlProbe:
         GPU's memory is read first, so that no later change is missed.
         """
         memory = self._memory(gpu)
-        used = None if memory is None else int(memory.used)
+        used = None if memory is None else memory.used
         stayed = used is not None and used == gpu.used
         gpu.used = used
         if stayed and not activity:
@@ -244,31 +305,45 @@ class NvmlProbe:
             gpu.device.uuid,
             memory_used=used,
             process_memory=process_memory,  # type: ignore[arg-type] # None is not in it
-            utilization=None if rates is None else float(rates.gpu),
-            memory_utilization=None if rates is None else float(rates.memory),
+            utilization=None if rates is None else _percent(rates.gpu),
+            memory_utilization=None if rates is None else _percent(rates.memory),
             power=_scaled(power, 0.001),
             sm_clock=self._clock(gpu, 1) if activity else None,
             memory_clock=self._clock(gpu, 2) if activity else None,
             processes=processes,
             lost=gpu.lost,
+            slowed=self._slowed(gpu) if activity else None,
         )
 
-    def _memory(self, gpu: _Gpu) -> Any:  # noqa: ANN401 - a structure of NVML's
-        """Read the memory, if possible without the driver's own."""
+    def _slowed(self, gpu: _Gpu) -> frozenset[str] | None:
+        reasons = self._ask(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        if reasons is None:
+            return None
+        return frozenset(word for bit, word in _REASONS.items() if reasons & bit)
+
+    def _memory(self, gpu: _Gpu) -> "_Memory | None":
+        """Read the memory, without the driver's own if that was ever told apart."""
         name = "nvmlDeviceGetMemoryInfo"
-        version = getattr(self._nvml, "nvmlMemory_v2", None)
-        second = None if version is None else self._ask(gpu, name, version)
-        return self._ask(gpu, name) if second is None else second
+        found = self._ask(gpu, name, self._nvml.nvmlMemory_v2)
+        if found is not None:
+            gpu.reserved = int(found.reserved)
+            return _Memory(int(found.total), int(found.used), gpu.reserved)
+        found = self._ask(gpu, name)
+        if found is None:
+            return None
+        used = max(0, int(found.used) - gpu.reserved)
+        return _Memory(int(found.total), used, gpu.reserved or None)
 
     def _holders(self, gpu: _Gpu, *, activity: bool) -> dict[int, Bytes | None] | None:
         """Return the processes on a GPU, each with its memory if known."""
         listed = self._listed(gpu, "Compute")
         if listed is None:
             return None
-        if activity or gpu.draws:
-            drawing = self._listed(gpu, "Graphics") or []
-            gpu.draws = bool(drawing)
-            listed = [*listed, *drawing]  # a process may be on both lists
+        for kind in _ALSO:
+            if activity or kind in gpu.also:
+                more = self._listed(gpu, kind) or []
+                (gpu.also.add if more else gpu.also.discard)(kind)
+                listed = [*listed, *more]  # a process may be on several lists
         holders: dict[int, Bytes | None] = {}
         for one in listed:
             held = one.usedGpuMemory
@@ -348,11 +423,7 @@ class NvmlProbe:
 
 def _started_nvml() -> ModuleType:
     """Import nvidia-ml-py and start NVML."""
-    try:
-        nvml = import_module("pynvml")
-    except ImportError as error:
-        message = "GPUs are read through nvidia-ml-py: pip install nvidia-ml-py"
-        raise GpuError(message) from error
+    nvml = nvml_binding()
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -375,7 +446,16 @@ def _start_error(code: int, words: str) -> GpuError:
         )
     if code == _NO_PERMISSION:
         return GpuError("the NVIDIA driver is closed to you: /dev/nvidiactl")
+    if code == _UNKNOWN:
+        return GpuError(
+            "the driver fails (NVML 999): use another node, report this to the admins"
+        )
     return GpuError(f"the NVIDIA driver does not start: {words}")
+
+
+def _percent(value: float) -> float | None:
+    """Return a share of time; None for what a driver without an answer fills in."""
+    return float(value) if 0 <= value <= _WHOLE else None
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

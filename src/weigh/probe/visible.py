@@ -44,7 +44,7 @@ def visible_devices(
     else:
         find, by_number = machine.finder(value)
         chosen = _listed(value, find, notes)
-    if by_number and _order_is_a_guess(gpus, environment):
+    if by_number and order_is_a_guess(gpus, environment):
         notes.append(_order_note(is_subset=value is not None))
     if sum(one.mig_parent is not None for one in chosen) > 1:
         notes.append("a process can use one MIG instance only; CUDA takes the first")
@@ -144,9 +144,7 @@ def _old_name(instance: GpuDevice) -> str:
     return f"MIG-{instance.mig_parent}/{places}"
 
 
-def _order_is_a_guess(
-    gpus: Sequence[GpuDevice], environment: Mapping[str, str]
-) -> bool:
+def order_is_a_guess(gpus: Sequence[GpuDevice], environment: Mapping[str, str]) -> bool:
     """Return whether CUDA may use another order: fastest first, if the GPUs differ."""
     alike = len({gpu.name for gpu in gpus}) <= 1
     return not alike and environment.get(ORDER, "").strip() != _BY_BUS

@@ -62,10 +62,13 @@ def _columns(check: Check) -> list[Column]:
         Column("memory", tuple(_size(trial.peak_memory) for trial in trials)),
         Column("GPU", tuple(_size(trial.gpu_memory) for trial in trials)),
         Column("cpu", tuple(map(_cpu, trials)), drop=1),
+        Column("wants", tuple(map(_wants, trials)), drop=1),
         Column("verdict", tuple(trial.verdict for trial in trials), right=False),
     ]
     used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
-    return [one for one in columns if one.title != "GPU" or used_a_gpu]
+    has_waited = any(trial.cpus_wanted is not None for trial in trials)
+    left_out = {"GPU": not used_a_gpu, "wants": not has_waited}
+    return [one for one in columns if not left_out.get(one.title)]
 
 
 def _parameters(trial: Trial) -> str:
@@ -83,6 +86,11 @@ def _size(size: int | None) -> str:
 
 def _cpu(trial: Trial) -> str:
     return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
+
+
+def _wants(trial: Trial) -> str:
+    """Write the CPUs that it used or waited for."""
+    return "-" if trial.cpus_wanted is None else f"{trial.cpus_wanted:.1f}"
 
 
 def _failure(trial: Trial) -> Iterator[str]:

@@ -28,6 +28,8 @@ WIDTH = 80
 _NAMES = {
     "wall_time": "time",
     "cpu_time": "CPU time",
+    "cpu_wait": "CPU wait",
+    "alone_time": "without wait",
     "peak_memory": "memory",
     "max_process_memory": "largest proc.",
     "gpu_memory": "GPU memory",
@@ -38,6 +40,7 @@ _NAMES = {
 }
 _WORDS = {
     "wall_time": ("quicker", "slower"),
+    "alone_time": ("quicker", "slower"),
     "time_per_batch": ("quicker", "slower"),
     "time_per_sample": ("quicker", "slower"),
 }

@@ -5,9 +5,16 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.measure.gpu.account import unused_gpus, was_used
-from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
-from weigh.render.printable import padded, printable, shortened
-from weigh.render.words import listed, memory_words, short_name, xid_words
+from weigh.model.gpu import HEALTHY, Gpu, GpuOccupant, GpuUsage
+from weigh.render.printable import padded, printable, shortened, width_of
+from weigh.render.request_lines import folded
+from weigh.render.words import (
+    listed,
+    memory_words,
+    preallocation_words,
+    short_name,
+    xid_words,
+)
 from weigh.units import GIB, format_duration, format_size
 
 SCHEMA = "weigh.gpus/1"
@@ -29,7 +36,7 @@ class GpuListing(msgspec.Struct, frozen=True):
 def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
     """Write one line per GPU, and a second if torch uses it in this process."""
     cells = [_cells(gpu) for gpu in gpus]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
     lines: list[str] = []
     for gpu, row in zip(gpus, cells, strict=True):
         aligned = [
@@ -37,7 +44,7 @@ def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         start = "  " + "  ".join(aligned[:-1]) + "  "
-        lines.append((start + shortened(row[-1], WIDTH - len(start))).rstrip())
+        lines.append((start + shortened(row[-1], WIDTH - width_of(start))).rstrip())
         if gpu.torch_reserved is not None:
             lines.append(_torch(gpu))
     return lines
@@ -148,12 +155,17 @@ def _average_use(usage: GpuUsage) -> str:
 
 
 def _trouble(usage: GpuUsage) -> Iterator[str]:
-    """Yield memory errors, driver errors and thermal throttling, if any."""
+    """Yield what qualifies the memory, errors and thermal throttling, if any."""
+    if usage.preallocated:
+        text = f"{format_size(usage.preallocated)} taken at once: "
+        yield from folded(text + preallocation_words(), SUMMARY_WIDTH - len(_INDENT))
     if usage.ecc_errors:
         errors = "error" if usage.ecc_errors == 1 else "errors"
         yield (f"{usage.ecc_errors} uncorrected memory {errors}: report to the admins")
     if usage.xids:
         yield xid_words(usage.xids)
+    elif not usage.ecc_errors and not (usage.health or HEALTHY).startswith(HEALTHY):
+        yield f"{usage.health}: report to the admins"
     slowed = (usage.throttle or {}).get("thermal", 0.0)
     if slowed >= _LONG:
         yield f"slowed down by heat for {format_duration(slowed)}"

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from weigh.cpu_need import wait_words
+from weigh.heap_need import heap_words
+from weigh.knobs import cache_words, sign_words
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
@@ -23,6 +26,8 @@ WIDTH = 80
 _MARGIN = 14  # two of indent, a name, two of gap
 _LEVELS = " .:-=+*#%@"
 _PLOT = WIDTH - _MARGIN - 2
+_FIGURE = 20  # columns of a figure's name
+MB = 1_000_000
 
 
 def render_record(record: Record) -> str:
@@ -128,10 +133,13 @@ def _used(usage: Usage) -> Iterator[str]:
     for line in known:
         yield from _entry(name, line)
         name = ""
+    for words in (*heap_words(usage), *sign_words(usage), *cache_words(usage)):
+        yield from _entry("", words)
     yield from _entry("cpu", _cpu(usage))
+    yield from _entry("", wait_words(usage))
     yield from _entry("disk", _disk(usage))
     for number, gpu in enumerate(usage.gpus):
-        yield from _gpu(number, gpu)
+        yield from _gpu(number if gpu.index is None else gpu.index, gpu)
 
 
 def _peak(peak: PeakMemory, *, growing: bool | None) -> Iterator[str]:
@@ -180,15 +188,87 @@ def _gpu(number: int, gpu: GpuUsage) -> Iterator[str]:
         )
     if gpu.source is not None:
         yield from _entry("", f"source: {gpu.source}")
-    figures = (
-        ("busy {:.0f} % on average", gpu.utilization_mean),
-        ("peak {:.0f} %", gpu.utilization_max),
-        ("{:.0f} W", gpu.power_mean),
-        ("peak {:.0f} W", gpu.power_max),
-        ("{:.0f} J", gpu.energy),
-        ("{:.0f} MHz", gpu.sm_clock_mean),
+    for what, words in gpu_figures(gpu):
+        name = what
+        for line in wrap(printable(words), WIDTH - _MARGIN - _FIGURE):
+            yield f"{'':{_MARGIN}}{name:<{_FIGURE}}{line}"
+            name = ""
+
+
+def gpu_figures(gpu: GpuUsage) -> Iterator[tuple[str, str]]:
+    """Yield what was measured of a GPU beside its memory, each with its name.
+
+    The rows are those that schedulers' prologues print into a job's log.
+    """
+    if gpu.energy is not None:
+        yield "energy", f"{gpu.energy:.0f} J"
+    for what, unit, scale, values in (
+        ("power", "W", 1, (gpu.power_mean, gpu.power_max, gpu.power_min)),
+        ("SM clock", "MHz", 1, (gpu.sm_clock_mean, gpu.sm_clock_max, gpu.sm_clock_min)),
+        (
+            "memory clock",
+            "MHz",
+            1,
+            (gpu.memory_clock_mean, gpu.memory_clock_max, gpu.memory_clock_min),
+        ),
+        (
+            "busy",
+            "%",
+            1,
+            (gpu.utilization_mean, gpu.utilization_max, gpu.utilization_min),
+        ),
+        (
+            "memory busy",
+            "%",
+            1,
+            (
+                gpu.memory_utilization_mean,
+                gpu.memory_utilization_max,
+                gpu.memory_utilization_min,
+            ),
+        ),
+        ("PCIe in", "MB/s", MB, (gpu.pcie_rx, gpu.pcie_rx_max, gpu.pcie_rx_min)),
+        ("PCIe out", "MB/s", MB, (gpu.pcie_tx, gpu.pcie_tx_max, gpu.pcie_tx_min)),
+    ):
+        known = [
+            f"{word} {value / scale:.4g}"
+            for word, value in zip(("mean", "max", "min"), values, strict=True)
+            if value is not None
+        ]
+        if known:
+            yield what, f"{', '.join(known)} {unit}"
+    yield (
+        "ECC errors",
+        _counts(
+            ("single-bit", gpu.corrected_ecc_errors), ("double-bit", gpu.ecc_errors)
+        ),
     )
-    yield from _entry("", ", ".join(f.format(v) for f, v in figures if v is not None))
+    yield (
+        "PCIe replays, XIDs",
+        _counts(("replays", gpu.pcie_replays), ("XIDs", gpu.xid_errors)),
+    )
+    times = (gpu.throttle or {}).items()
+    slowed = [f"{why} {format_duration(time) if time else 0}" for why, time in times]
+    shares = (gpu.slowed or {}).items()
+    slowed += [f"{why} in {share:.0f} % of readings" for why, share in shares]
+    if gpu.throttle is not None or gpu.slowed is not None:
+        yield "slowed down by", ", ".join(slowed) or "nothing"
+    for one in gpu.processes:
+        if one.sm_utilization is not None:
+            memory = one.memory_utilization or 0.0
+            yield (
+                f"process {one.pid}",
+                f"busy {one.sm_utilization:.0f} %, memory {memory:.0f} %",
+            )
+    if gpu.health is not None:
+        yield "health", gpu.health
+
+
+def _counts(*counts: tuple[str, int | None]) -> str:
+    return ", ".join(
+        f"{what} {'not reported' if number is None else number}"
+        for what, number in counts
+    )
 
 
 def _over_time(series: Series) -> Iterator[str]:

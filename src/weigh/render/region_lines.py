@@ -1,6 +1,6 @@
 """Regions that a program measured of itself, on one screen of 80 columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
@@ -38,13 +38,14 @@ def render_regions(regions: Regions, title: str = "regions") -> str:
 
 def region_lines(regions: Regions) -> list[str]:
     """Write one row per phase, and a few rows per loop and GPU."""
-    lines = [*_phases(regions.phases)]
+    numbers = {gpu.uuid: gpu.index for gpu in regions.gpus if gpu.index is not None}
+    lines = [*_phases(regions.phases, numbers)]
     for loop in regions.batches[:_MOST_LOOPS]:
         lines += _loop(loop)
     if len(regions.batches) > _MOST_LOOPS:
         lines.append(_row("", f"and {len(regions.batches) - _MOST_LOOPS} more loops"))
     for number, gpu in enumerate(regions.gpus):
-        lines += _gpu(number, gpu, regions)
+        lines += _gpu(number if gpu.index is None else gpu.index, gpu, regions)
     lines += _events(regions.events)
     return lines
 
@@ -59,7 +60,7 @@ def render_gpu(number: int, name: str, used: Bytes | None, total: Bytes | None) 
     return f"  gpu {number}    {padded(shortened(printable(name), 36), 37)} {text}"
 
 
-def _phases(phases: Sequence[Phase]) -> Iterator[str]:
+def _phases(phases: Sequence[Phase], numbers: Mapping[str, int]) -> Iterator[str]:
     if not phases:
         return
     yield (
@@ -74,7 +75,7 @@ def _phases(phases: Sequence[Phase]) -> Iterator[str]:
         yield "  calls 0: not ended"
     if any(_is_bound(phase) for phase in phases[:_MOST_PHASES]):
         yield "  <  upper bound: the peak of the process so far, not of the phase"
-    yield from _phase_gpus(phases)
+    yield from _phase_gpus(phases, numbers)
 
 
 def _phase(phase: Phase) -> str:
@@ -92,15 +93,16 @@ def _phase(phase: Phase) -> str:
     )
 
 
-def _phase_gpus(phases: Sequence[Phase]) -> Iterator[str]:
+def _phase_gpus(phases: Sequence[Phase], numbers: Mapping[str, int]) -> Iterator[str]:
     """Write a table of memory for each GPU that was used."""
     uuids = list(dict.fromkeys(gpu.uuid for phase in phases for gpu in phase.gpus))
     for number, uuid in enumerate(uuids):
         own = [gpu for phase in phases for gpu in phase.gpus if gpu.uuid == uuid]
         if all(gpu.peak == gpu.before == gpu.after for gpu in own):
             continue
+        shown = numbers.get(uuid, number)
         yield (
-            f"  {f'gpu {number} memory in use':<{_NAME}}{'':>7}{'taken':>10}{'':>10}"
+            f"  {f'gpu {shown} memory in use':<{_NAME}}{'':>7}{'taken':>10}{'':>10}"
             f"{'before':>9}{'peak':>9}{'after':>9}"
         )
         for phase in phases[:_MOST_PHASES]:
@@ -152,7 +154,7 @@ def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
     if gpu.peak_memory is not None and gpu.peak_memory == gpu.memory_before:
         yield _row("", "not used: no more memory in use than before")
         return
-    rows = [("in use before the first region", _size(gpu.memory_before))]
+    rows = [("in use before", _size(gpu.memory_before))]
     loop = _first_of(gpu.uuid, (one.gpus for one in regions.batches))
     if loop is not None:
         taken = _difference(loop.before, gpu.memory_before)

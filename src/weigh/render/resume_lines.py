@@ -50,7 +50,8 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
         what = "would resume" if one.job is None else "resumed"
         ids = [job.id for job in (one.job, *one.more) if job is not None]
         job = f" as job {', '.join(ids)}" if ids else ""
-        noun = "task" if len(one.tasks) == 1 else "tasks"
+        noun = "task" if answer.job.own is None else "element"
+        noun += "" if len(one.tasks) == 1 else "s"
         text = (
             f"{what} {len(one.tasks):,} {noun} of {printable(answer.job.name)}{job}: "
             f"{', '.join(one.reasons)}"

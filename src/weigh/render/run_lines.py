@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+import msgspec
+
+from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Outcome,
     PeakMemory,
@@ -140,7 +143,24 @@ def _regions(record: Record) -> list[str]:
 
     loops = () if record.batches is None else (record.batches,)
     return region_lines(
-        Regions(phases=record.phases, batches=loops, events=record.events)
+        Regions(
+            phases=record.phases,
+            batches=loops,
+            events=record.events,
+            gpus=_staged_gpus(record),
+        )
+    )
+
+
+def _staged_gpus(record: Record) -> tuple[GpuUsage, ...]:
+    """Return the GPUs of which a loop shows before, model, batches and total."""
+    if record.batches is None or record.usage is None:
+        return ()
+    in_loop = {gpu.uuid for gpu in record.batches.gpus if gpu.before is not None}
+    return tuple(
+        msgspec.structs.replace(gpu, peak_memory=gpu.device_peak_memory)
+        for gpu in record.usage.gpus
+        if gpu.uuid in in_loop and gpu.job_peak != 0
     )
 
 
@@ -158,7 +178,7 @@ def _headline(record: Record, *, colour: bool) -> str:
     wall = record.usage.wall_time if record.usage else 0.0
     counted = [repeat for repeat in record.repeats if not repeat.warmup]
     took = f"{len(counted)} runs" if counted else format_duration(wall)
-    joiner = "," if counted else " in"
+    joiner = "," if counted else " for" if record.state == "RUNNING" else " in"
     state, ended = f"weigh  {record.state}", f"{joiner} {took}{_ending(record)}"
     name = f"run {printable(record.id)}"
     gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))
@@ -202,10 +222,25 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
         if usage.processes is not None and usage.processes > 1:
             yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
+        if usage.jvm is not None:
+            from weigh.heap_need import heap_words  # noqa: PLC0415 - only for Java
+
+            for words in heap_words(usage):
+                yield from _row("", words)
+        if usage.sign is not None:
+            from weigh.knobs import sign_words  # noqa: PLC0415 - rarely
+
+            for words in sign_words(usage):
+                yield from _row("", words)
     else:
         yield from _row("memory", "not measured: no data in /proc")
     if usage.cpu_time is not None:
         yield from _row("cpu", _cpu(usage))
+    if usage.cpu_wait is not None:
+        from weigh.cpu_need import wait_words  # noqa: PLC0415 - start-up
+
+        words = wait_words(usage)
+        yield from _row("", words) if words else ()
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
         yield from _row("disk", f"{read} read, {written} written")

@@ -10,8 +10,9 @@ from weigh.render.columns import Column, table
 from weigh.render.printable import count, printable, shortened
 from weigh.render.progress_lines import Ends, ends_lines
 from weigh.render.request_lines import WIDTH, folded
+from weigh.render.submit_lines import moment
 from weigh.render.words import STATE_WORDS
-from weigh.units import Seconds, format_duration
+from weigh.units import MINUTE, Seconds, format_duration
 
 SCHEMA = "weigh.status/1"
 _MOST_FAILURES = 5
@@ -30,11 +31,26 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A number of elements that wait, or are unknown, for the same reason."""
+    """A number of elements that wait, or are unknown, for the same reason.
+
+    ``since`` is when they were submitted, ``expected`` when the scheduler expects the
+    first to start, in seconds since the epoch.
+    """
 
     elements: int
     reason: str
     hopeless: bool = False
+    since: Seconds | None = None
+    expected: Seconds | None = None
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the user's recent jobs in a queue waited: median, and nine of ten."""
+
+    queue: str
+    jobs: int
+    median: Seconds
+    most: Seconds
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +59,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     ``asked`` is when the scheduler reported it, in seconds since the epoch; ``trouble``
     is why a later query failed, ``accounting`` why accounting does not answer.
     ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
-    weigh cancelled and that have not ended yet.
+    weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
+    that pull from a shared queue now, None without one.
     """
 
     job: Submitted
@@ -59,6 +76,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     accounting: str | None = None
     unknown: tuple[Waiting, ...] = ()
     cancelling: int = 0
+    waits: Waits | None = None
+    pulling: tuple[str, ...] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -91,7 +110,9 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
     if one.ends is not None and not one.is_over:
         yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
-    yield from _failures(one.failures)
+    if one.pulling is not None and not one.is_over:
+        yield from _entry("queue", _queue(one.pulling))
+    yield from _failures(one.failures, _noun(one.job))
     if one.cancelling:
         yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
     for unknown in one.unknown:
@@ -100,9 +121,29 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     for wait in one.waiting:
         noun = "element" if wait.elements == 1 else "elements"
         text = f"{count(wait.elements)} {noun}: {wait.reason}"
-        yield from _entry("waiting", text)
+        yield from _entry("waiting", text + _moments(wait, now))
+    yield from _recent(one.waits)
     yield from _next(one)
     yield from _caveats(one, now)
+
+
+def _moments(wait: Waiting, now: Seconds) -> str:
+    """Write since when they wait, and when the first is expected to start."""
+    words = []
+    if wait.since is not None and now - wait.since >= MINUTE:
+        words.append(f"for {format_duration(now - wait.since)}")
+    if wait.expected is not None and wait.expected > now and not wait.hopeless:
+        words.append(f"expected to start {moment(wait.expected, now)}")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _recent(waits: Waits | None) -> Iterator[str]:
+    if waits is None:
+        return
+    noun = "job" if waits.jobs == 1 else "jobs"
+    text = f"your last {count(waits.jobs)} {noun} in {waits.queue} waited "
+    text += f"{format_duration(waits.median)} in the middle, 9 of 10 at most "
+    yield from _entry("lately", text + format_duration(waits.most))
 
 
 def list_lines(standings: Sequence[Standing], now: Seconds) -> Iterator[str]:
@@ -144,21 +185,36 @@ def _counts(one: Standing) -> str:
         for state, word in _WORDS.items()
         if (number := one.tasks.get(state, 0))
     ]
-    noun = "task" if one.total == 1 else "tasks"
+    noun = _noun(one.job) + ("" if one.total == 1 else "s")
     return f"{count(one.total)} {noun}: {', '.join(parts) or 'none'}"
 
 
-def _failures(failures: Sequence[Failure]) -> Iterator[str]:
+def _noun(job: Submitted) -> str:
+    """Return what is counted: tasks of a plan, elements of a user's own script."""
+    return "task" if job.own is None else "element"
+
+
+def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
     for one in failures[:_MOST_FAILURES]:
         reason = one.reason or one.state.lower().replace("_", " ")
         words = f": {one.words}" if one.words else ""
-        text = printable(f"task {one.task}  {reason}{words}")
+        text = printable(f"{noun} {one.task}  {reason}{words}")
         yield f"    {'failed':<9}{shortened(text, WIDTH - len(_INDENT))}"
         if one.output:
             yield f"{_INDENT}{printable(one.output)}"
     more = len(failures) - _MOST_FAILURES
     if more > 0:
         yield f"{_INDENT}and {count(more)} more (--json has them all)"
+
+
+def _queue(nodes: Sequence[str]) -> str:
+    """Write which elements pull from the queue, by node."""
+    if not nodes:
+        return "no element pulls now"
+    names = dict.fromkeys(nodes)
+    on = ", ".join(f"{name} ({nodes.count(name)})" for name in names)
+    pull = "pulls" if len(nodes) == 1 else "pull"
+    return f"{_elements(len(nodes))} {pull} tasks, on {on}"
 
 
 def _next(one: Standing) -> Iterator[str]:

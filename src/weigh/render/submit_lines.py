@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.job import JobRequest, Submitted
-from weigh.model.plan import Plan
 from weigh.render.printable import padded, printable
+from weigh.render.report_waste import Hours
 from weigh.render.request_lines import WIDTH, folded
-from weigh.units import Seconds, format_limit, format_size
+from weigh.render.words import three
+from weigh.units import HOUR, Seconds, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
 _WIDEST = 24
@@ -32,10 +33,10 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
-    run leaves out. ``now`` is the time in seconds since the epoch.
+    run leaves out. ``now`` is the time in seconds since the epoch. ``left`` are words
+    on what is left of the user's budget.
     """
 
-    plan: Plan
     scheduler: str
     script: str
     text: str
@@ -45,6 +46,12 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
+    left: tuple[str, ...] = ()
+
+    @property
+    def most(self) -> Hours | None:
+        """Return what all jobs of this submission can use at most; None if unknown."""
+        return None if self.job is None else most_hours((self.job, *self.more))
 
 
 def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
@@ -57,12 +64,42 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     if job.scheduler == "local":
         text += ", on this machine"
     if job.expected is not None:
-        text += f"; starts {_moment(job.expected, answer.now)}"
+        text += f"; starts {moment(job.expected, answer.now)}"
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     yield from _more(answer.more)
     yield f"  each      {request_words(job.request)}"
+    yield from _cost(answer)
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
+
+
+def most_hours(jobs: Sequence[Submitted]) -> Hours | None:
+    """Return the hours that jobs use if each runs to its limit; None without limits.
+
+    On exclusive nodes it may be more: all of a node counts.
+    """
+    total = Hours()
+    for job in jobs:
+        asked = job.request
+        if asked.time_limit is None or job.scheduler == "local":
+            return None
+        hours = job.elements * asked.nodes * asked.time_limit / HOUR
+        each = Hours(gpu=asked.gpus * hours, cpu=max(1, asked.cpus) * hours)
+        total = Hours(gpu=total.gpu + each.gpu, cpu=total.cpu + each.cpu)
+    return total
+
+
+def _cost(answer: SubmitAnswer) -> Iterator[str]:
+    """Write what the jobs can use at most, and what is left for it."""
+    job, most = answer.job, answer.most
+    if job is None or most is None:
+        return
+    parts = [(most.gpu, "GPU"), (most.cpu, "CPU")]
+    words = [f"{three(hours)} {unit} hours" for hours, unit in parts if hours]
+    again = " per attempt" if job.requeue else ""
+    text = "; ".join((f"{', '.join(words)}{again}", *answer.left))
+    for number, line in enumerate(folded(printable(text), WIDTH - 12)):
+        yield f"  {'at most' if number == 0 else '':<8}  {line}"
 
 
 def _more(parts: Sequence[Submitted]) -> Iterator[str]:
@@ -89,6 +126,9 @@ def check_lines(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def _what(job: Submitted) -> str:
+    if job.own is not None:
+        named = f"{job.name}" if job.elements == 1 else f"{job.name}, "
+        return named + (_count(job.elements, "element") if job.elements > 1 else "")
     if job.elements == 1:
         return _count(job.tasks, "task")
     words = _count(job.elements, "element")
@@ -102,7 +142,7 @@ def _at_once(job: Submitted) -> str:
     return f", up to {most} at a time" if few else ""
 
 
-def _moment(then: Seconds, now: Seconds) -> str:
+def moment(then: Seconds, now: Seconds) -> str:
     """Write a start time, without the date if it is today."""
     if then <= now + _AT_ONCE:
         return "now"
@@ -138,6 +178,10 @@ def render_json(answer: SubmitAnswer) -> str:
         "checks": [msgspec.to_builtins(one) for one in answer.checks],
         "notes": answer.notes,
         "commands": answer.commands,
+        "at_most_hours": None
+        if answer.most is None
+        else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
+        "left": answer.left,
         "text": answer.text,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
@@ -148,6 +192,8 @@ def request_words(wanted: JobRequest) -> str:
     parts = [_count(wanted.cpus, "CPU")]
     if wanted.memory is not None:
         parts.append(format_size(wanted.memory))
+    elif wanted.virtual_memory is not None:
+        parts.append(f"{format_size(wanted.virtual_memory)} of address space")
     if wanted.gpus:
         parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
     if wanted.time_limit is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from weigh.model.gpu import GpuUsage
+from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.growth import Extrapolation, Growth
 from weigh.model.record import PeakMemory, State, Usage
 from weigh.model.report import Measure, Report
@@ -105,8 +105,6 @@ def extrapolation_words(ahead: Extrapolation) -> str:
 
 
 _MAKERS = ("NVIDIA ", "Tesla ")
-# faults of the GPU rather than of the program, by NVIDIA's XID catalogue
-_GPU_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
 _BAD_ADDRESS = 31
 _SHOWN = 3
 
@@ -134,12 +132,20 @@ def listed(numbers: Sequence[int | None]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def preallocation_words() -> str:
+    """Write how to see the need behind memory that a framework took at once."""
+    return (
+        "measure the need with XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX) "
+        "or TF_FORCE_GPU_ALLOW_GROWTH=true"
+    )
+
+
 def xid_words(xids: Sequence[int]) -> str:
     """Write the driver's error numbers and their likely cause."""
     different = sorted(set(xids))
     words = f"driver XID {listed(different[:_SHOWN])}"
     words += ", ..." if len(different) > _SHOWN else ""
-    if any(xid in _GPU_FAULTS for xid in different):
+    if any(xid in GPU_FAULTS for xid in different):
         return f"{words}: GPU fault, report to the admins"
     if different == [_BAD_ADDRESS]:
         return f"{words}: invalid address in the program"

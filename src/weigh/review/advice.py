@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from weigh.cpu_need import cpus_for, has_waited, need_notes, wait_words
+from weigh.model.record import Usage
 from weigh.model.report import Measure, Note
 from weigh.outcome import out_of_memory, ran_out_on_gpu
 from weigh.request import (
@@ -90,6 +92,7 @@ def resource_notes(subject: Subject) -> Iterator[Note]:
     yield from _memory(subject)
     yield from _time(subject)
     yield from _cpus(subject)
+    yield from _cpu_waits(subject)
 
 
 def memory_flag(subject: Subject, memory: Bytes) -> str:
@@ -97,6 +100,10 @@ def memory_flag(subject: Subject, memory: Bytes) -> str:
 
     A limit on address space is per slot, for the number of slots that are advised.
     """
+    per_cpu = subject.dialect.OPTIONS.memory_per_cpu
+    if subject.requested.per_cpu and per_cpu is not None:
+        cpus = fewer_cpus(subject) or subject.requested.cpus or 1
+        return per_cpu.format(subject.dialect.format_memory(-(-memory // cpus)))
     if not subject.limits_addresses:
         return subject.dialect.OPTIONS.memory.format(
             subject.dialect.format_memory(memory)
@@ -118,6 +125,10 @@ def cpu_flag(subject: Subject, cpus: int) -> str:
     flag = options.cpus.format(cpus)
     if cpus == 1 and options.one_cpu is not None:
         flag = options.one_cpu
+    if subject.requested.per_cpu and subject.requested.memory:
+        # the memory per CPU has to grow when CPUs are fewer
+        all_of_it = less_memory(subject) or subject.requested.memory
+        return f"{flag} {memory_flag(subject, all_of_it)}"
     memory = _with_slots(subject) if subject.limits_addresses else None
     return flag if memory is None else f"{flag} {_per_slot(subject, memory, cpus)}"
 
@@ -213,7 +224,20 @@ def enough_cpus(subject: Subject) -> int | None:
     measure = subject.measures.get("cpus")
     if measure is None or measure.most is None:
         return None
-    return max(1, math.ceil(measure.most - _TOLERANCE))
+    enough = max(1, math.ceil(measure.most - _TOLERANCE))
+    waited = _waited(subject)
+    if not waited:
+        return enough
+    if all(len(one.runs) == 1 for one in subject.elements):
+        return max(enough, *map(cpus_for, waited))
+    return max(enough, subject.requested.cpus or 1)  # they may have waited for others
+
+
+def _waited(subject: Subject) -> list[Usage]:
+    """Return the usage of the runs that waited for CPUs."""
+    records = (run.record for one in subject.elements for run in one.runs)
+    usages = (record.usage for record in records if record is not None)
+    return [usage for usage in usages if usage is not None and has_waited(usage)]
 
 
 def _memory(subject: Subject) -> Iterator[Note]:
@@ -437,6 +461,20 @@ def _cpus(subject: Subject) -> Iterator[Note]:
             ),
             weight=5,
         )
+
+
+def _cpu_waits(subject: Subject) -> Iterator[Note]:
+    """Yield what the run that waited longest for a CPU waited for."""
+    waited = _waited(subject)
+    if not waited:
+        return
+    worst = max(waited, key=_wait_time)
+    notes = (wait_words(worst), *need_notes(worst))
+    yield Note(about="CPUs", words="; ".join(notes), weight=25)
+
+
+def _wait_time(usage: Usage) -> Seconds:
+    return 0.0 if usage.cpu_wait is None else usage.cpu_wait.time
 
 
 def _less_cpus(subject: Subject, measure: Measure, enough: int) -> Note:

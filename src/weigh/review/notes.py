@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
+import msgspec
+
 from weigh.errors import UsageError
 from weigh.joined import imbalance
 from weigh.measure.gpu.account import was_used
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Request
+from weigh.model.record import Request, SiteFlags
 from weigh.model.report import Note, Row
-from weigh.render.words import xid_words
+from weigh.render.words import preallocation_words, xid_words
 from weigh.request import DEFAULT_HEADROOM, from_usages, why_no_request
 from weigh.review.advice import (
     Subject,
@@ -167,6 +169,9 @@ def _troubles(gpus: Sequence[GpuUsage]) -> Iterator[Note]:
     xids = [xid for gpu in gpus for xid in gpu.xids]
     if xids:
         yield Note(about="GPU", words=xid_words(xids), weight=92, is_finding=True)
+    if any(gpu.preallocated for gpu in gpus):
+        words = f"most of a GPU's memory was taken at once: {preallocation_words()}"
+        yield Note(about="GPU mem", words=words, weight=40)
     errors = sum(gpu.ecc_errors or 0 for gpu in gpus)
     if errors:
         yield Note(
@@ -301,9 +306,16 @@ def _unasked(subject: Subject) -> Iterator[Note]:
     yield Note(
         about="request",
         words=f"{_rule(subject, request)}{subject.basis()}",
-        flag=" ".join(subject.dialect.directives(request)),
+        flag=" ".join(subject.dialect.directives(_as_requested(request, subject))),
         weight=1,
     )
+
+
+def _as_requested(request: Request, subject: Subject) -> Request:
+    """Return *request* with memory per CPU, if the job requested it so."""
+    if not subject.requested.per_cpu:
+        return request
+    return msgspec.structs.replace(request, site=SiteFlags(per_cpu=True))
 
 
 def _rule(subject: Subject, request: Request) -> str:

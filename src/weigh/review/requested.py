@@ -16,7 +16,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     """The request of one element; None is not requested, or unknown.
 
     ``gpu_memory`` is the memory of a GPU of the requested type; ``scheduler`` decides
-    on the flags that change it.
+    on the flags that change it, ``per_cpu`` on how memory is written.
     """
 
     scheduler: str | None = None
@@ -26,6 +26,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: int | None = None
     gpus: int = 0
     gpu_memory: Bytes | None = None
+    per_cpu: bool = False
 
     @property
     def is_nothing(self) -> bool:
@@ -45,6 +46,7 @@ def requested_by_job(job: Submitted, plan: Plan | None) -> Requested:
         time_limit=wanted.time_limit,
         gpus=wanted.gpus,
         gpu_memory=gpu.memory if gpu and wanted.gpus else None,
+        per_cpu=wanted.site.per_cpu,
     )
 
 
@@ -54,6 +56,7 @@ def most_requested(several: Sequence[Requested]) -> Requested:
     return Requested(
         scheduler=several[0].scheduler,
         gpus=most.pop("gpus") or 0,
+        per_cpu=any(one.per_cpu for one in several),
         **most,
     )
 

@@ -8,6 +8,7 @@ import msgspec
 from weigh.model.job import FINAL
 from weigh.model.record import Record
 from weigh.model.report import Accounted, GpuTable, Note, Report, Row
+from weigh.render.words import three
 from weigh.review.advice import Subject
 from weigh.review.elements import Element, measures
 from weigh.review.figures import with_other_figures
@@ -22,7 +23,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """All data of a report, before it is summarized.
 
     ``is_planned``: weigh submitted the job, so the plan has its elements. ``troubles``
-    are why the scheduler could not be queried.
+    are why the scheduler could not be queried. ``slots`` is how many tasks an element
+    of a shared queue runs at once.
     """
 
     title: str
@@ -38,6 +40,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     whose: str | None = None
     cluster: str | None = None
     request: Note | None = None
+    slots: int | None = None
 
 
 def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
@@ -76,6 +79,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         rows=rows,
         notes=(
             *_caveats(found.troubles, rows),
+            *_slots(found),
             *_with_request(
                 notes(
                     Subject(elements=elements, requested=requested, measures=by_name),
@@ -112,6 +116,15 @@ def _caveats(troubles: Sequence[str], rows: Sequence[Row]) -> Iterator[Note]:
         for trouble in troubles:
             words = f"the scheduler could not be queried: {trouble}"
             yield Note(about="warning", words=words, weight=101)
+
+
+def _slots(found: Findings) -> Iterator[Note]:
+    """Yield how much of the time that its elements held slots a queue used."""
+    held = sum((one.wall_time or 0.0) * (found.slots or 0) for one in found.elements)
+    used = sum(run.row.wall_time or 0.0 for run in found.runs)
+    if held > 0:
+        words = f"{three(held / HOUR)} slot hours held, {three(used / HOUR)} used"
+        yield Note(about="slots", words=f"{words} ({100 * used / held:.0f} %)")
 
 
 def _held_for(element: Element, found: Findings) -> Seconds:

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from weigh.runner.reaper import Reaped
 
 # why weigh stopped a task before its end
-Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory"]
+Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory", "diverged", "idle"]
 
 
 class Launch(msgspec.Struct):
     """The process of an attempt; the spawner writes it once, in the loop's thread.
 
     ``started`` is seconds since the epoch, ``began`` is on the monotonic clock.
-    ``refused`` is why the task's command could not be run.
+    ``refused`` is why the task's command could not be run; ``granted`` the memory that
+    its command was told it may hold, 0 if unknown.
     """
 
     pid: int = 0
@@ -31,6 +32,7 @@ class Launch(msgspec.Struct):
     started: Seconds = 0.0
     began: Seconds = 0.0
     refused: str | None = None
+    granted: Bytes = 0
 
 
 class KernelUsage(msgspec.Struct, gc=False):
@@ -61,14 +63,16 @@ class LoopState(msgspec.Struct):
 
     ``status`` is the wait status of the leader once it has ended, at ``ended`` on the
     monotonic clock. ``orphans`` are processes it left behind. ``stop`` is why weigh
-    stops it and ``kill_at`` when it is sent KILL. ``channel`` is the file with its
-    regions. ``again``: its task is retried in this run.
+    stops it, ``evidence`` what it saw, and ``kill_at`` when it is sent KILL.
+    ``channel`` is the file with its regions. ``again``: its task is retried in this
+    run.
     """
 
     status: int | None = None
     ended: Seconds = 0.0
     orphans: set[int] = msgspec.field(default_factory=set)
     stop: Stop | None = None
+    evidence: str | None = None
     kill_at: Seconds | None = None
     channel: str | None = None
     again: bool = False

@@ -18,7 +18,7 @@ from weigh.errors import StoreError, UsageError
 from weigh.measure.orphans import adopt_orphans
 from weigh.model.mask import Mask
 from weigh.model.record import Job, Measurement, Record
-from weigh.probe.driver import gpu_may_be_present
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock
 from weigh.runner.channels import Channels
@@ -113,6 +113,9 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0
+    mps: bool = False
+    stop_nan: bool = False
+    end_idle: Seconds | None = None
     mask: Mask = Mask()
 
 
@@ -176,7 +179,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     writes a time limit as an option of the scheduler. ``add_regions`` adds what a
     program wrote to its file of regions. ``parameters`` returns those of a task, by its
     number and text; ``plan_of`` returns a task's planned need. ``shared`` is the queue
-    to pull from, if it is not the task file's own.
+    to pull from, if it is not the task file's own. ``variables`` are added to the
+    environment of the tasks.
     """
 
     cwd: str
@@ -193,6 +197,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     add_regions: Callable[[str, Measurement], Measurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
     plan_of: Callable[[int], Reservation]
+    variables: Mapping[str, str] = {}
     shared: Shared | None = None
 
 
@@ -334,6 +339,7 @@ class Run:
             elements=shared.elements,
             place=claims.owner.element or sum(claims.owner.name.encode()),
             kind_of=shared.kind_of,
+            alike=shared.room == NO_RESERVATION,
             time_to_start=shared.time_to_start,
             time_left=time_left,
             gone=shared.gone,
@@ -395,7 +401,13 @@ class Run:
         numbers = [slot.number for slot in machine.layout.slots]
         channels = Channels(self.id, numbers, machine.temporary)
         settings = channels.settings()
-        spawner = Spawner(self.id, machine.layout, machine.mask, settings)
+        variables = {
+            number: {**settings.get(number, {}), **machine.variables}
+            for number in numbers
+        }
+        spawner = Spawner(
+            self.id, machine.layout, machine.mask, variables, self._memory_limit()
+        )
         progress = self._watch_progress(settings)
         _become_the_parent()
         watcher = Watcher(self._watching(blank, spawner, progress))
@@ -515,6 +527,8 @@ class Run:
             checkpoint_signal=checkpoint,
             stalled_after=options.stalled_after,
             gpus=len(layout.gpus),
+            stop_nan=options.stop_nan,
+            end_idle=options.end_idle,
         )
         return ProgressWatch(rules)
 
@@ -556,11 +570,10 @@ class Run:
         env = self._machine.env
         if not gpu_may_be_present(env):
             return None
-        from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
         from weigh.runner.gpu_meter import GpuMeter  # noqa: PLC0415 - only with GPUs
 
         return GpuMeter(
-            lambda: NvmlProbe(os.environ),
+            lambda: open_probe(os.environ),
             pids,
             names=self._machine.layout.gpus,
             env=env,
@@ -575,6 +588,13 @@ class Run:
         if self._options.memory is None and granted and not gauge.is_grouped:
             return MemoryGauge(granted)
         return gauge
+
+    def _memory_limit(self) -> Bytes | None:
+        """Return the limit of all tasks together: the user's, or the job's."""
+        if self._options.memory is not None:
+            return self._options.memory
+        allocation = self._machine.blank.allocation
+        return None if allocation is None else allocation.memory
 
     def _rules(self) -> Rules:
         chosen = self._options

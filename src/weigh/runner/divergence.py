@@ -1,12 +1,16 @@
-"""Find the sign of a run that has diverged: NaN or inf in the place of a number.
+"""Find the sign of a run that has diverged: a NaN, an inf or a loss that explodes.
 
 A number's place is after the name of a quantity (``loss: nan``, ``acc=inf``), in a
 list (``[nan, 0.5]``) or in a column of numbers. Bounds and settings that may be
 infinite or missing (``best=inf``, ``fill_value=nan``) do not count, nor does prose.
+
+A loss has exploded if three values in a row are a thousand times what it began with,
+and at least a thousand.
 """
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 
 import msgspec
 
@@ -55,8 +59,100 @@ _MAY_BE_INFINITE = re.compile(
 )
 
 
+_LOSS_HINT = re.compile(rb"(?i:loss|nll|ppl|perplexity|mse|objective)")
+_LOSS = re.compile(
+    r"(?<![\w./-])([\w./-]*(?:loss|nll|ppl|perplexity|mse|objective)[\w./-]*)"
+    r"[\"'\])]*\s*(?:[=:]|is\b|->)?\s*[\"'\[(]*(?:tensor\()?"
+    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?![\w.])",
+    re.IGNORECASE,
+)
+_NO_LOSS = re.compile("scale|scaling|weight|factor|coef|rate|lr|step|count|every|limit")
+_LONGEST_LINE = 65_536
+_FIRST = 3  # values whose median is the beginning
+_IN_A_ROW = 3
+_TIMES = 1e3
+_MOST_NAMES = 64
+
+
+class Losses:
+    """The losses of one run, by their names."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, list[float]] = {}
+        self._high: dict[str, int] = {}
+
+    def take(self, line: str) -> str | None:
+        """Add the losses of a line; return the words for one that has exploded."""
+        for name, text in _LOSS.findall(line):
+            value = abs(float(text))
+            if _NO_LOSS.search(name.lower()) or not isfinite(value):
+                continue
+            first = self._first.get(name)
+            if first is None and len(self._first) < _MOST_NAMES:
+                first = self._first[name] = []
+            if first is None:
+                continue
+            if len(first) < _FIRST:
+                first.append(value)
+                continue
+            begun = sorted(first)[_FIRST // 2]
+            is_high = value >= _TIMES * max(begun, 1.0)
+            self._high[name] = self._high.get(name, 0) + 1 if is_high else 0
+            if self._high[name] >= _IN_A_ROW:
+                return f"{name} {begun:.3g} -> {value:.3g}"
+        return None
+
+
+class DivergenceWatch:
+    """Looks for divergence in an output that arrives in pieces.
+
+    *patience* is the number of lines with a NaN or inf until that is certain: mixed
+    precision skips a step now and then whose gradients are infinite.
+    """
+
+    def __init__(self, patience: int = 1) -> None:
+        self._patience = patience
+        self._lines = 0
+        self._rest = b""
+        self._losses = Losses()
+
+    def feed(self, text: bytes) -> "Divergence | None":
+        """Add a piece; return the first divergence in its whole lines."""
+        text = self._rest + text
+        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        self._rest = text[end:][-_LONGEST_LINE:]
+        return self._look(text[:end])
+
+    def end(self) -> "Divergence | None":
+        """Return the first divergence in a last line without an end."""
+        return self._look(self._rest)
+
+    def _look(self, text: bytes) -> "Divergence | None":
+        before, self._lines = self._lines, self._lines + text.count(b"\n")
+        if not _HINT.search(text) and not _LOSS_HINT.search(text):
+            return None
+        for number, line in enumerate(text.split(b"\n"), start=before + 1):
+            lost = find_divergence(line)
+            if lost is not None:
+                self._patience -= 1
+                if self._patience <= 0:
+                    return msgspec.structs.replace(lost, line=number)
+            exploded = self._losses_of(line) if _LOSS_HINT.search(line) else None
+            if exploded is not None:
+                return msgspec.structs.replace(exploded, line=number)
+        return None
+
+    def _losses_of(self, line: bytes) -> "Divergence | None":
+        for part in line.split(b"\r"):
+            shown = _COLOUR.sub(b"", part).decode("utf-8", "replace")
+            words = self._losses.take(shown)
+            if words is not None:
+                return Divergence(1, shown.strip(), words)
+        return None
+
+
 class Divergence(msgspec.Struct, frozen=True):
-    """A NaN or inf in a number's place: its *line* (from 1), and that line's text."""
+    """A lost number, its *line* (from 1), and that line's text."""
 
     line: int
     text: str

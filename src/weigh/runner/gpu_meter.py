@@ -17,6 +17,7 @@ from weigh.probe.gpu import (
     GpuDevice,
     GpuReading,
     GpuShare,
+    GpuWear,
 )
 from weigh.runner.attempt import Attempt
 from weigh.runner.memory_limits import GpuRoom, Room
@@ -62,6 +63,10 @@ class TaskGpus:
     def is_on(self, uuid: str) -> bool:
         """Return whether the GPU is one of the task's."""
         return uuid in self._accounts
+
+    def mix(self, uuid: str) -> None:
+        """Note that another task uses this GPU too."""
+        self._accounts[uuid].mixed = True
 
     @property
     def held(self) -> Bytes:
@@ -115,6 +120,7 @@ class GpuMeter:
             task.open(self._devices_of(task.gpu))
             task.take(time.monotonic(), self._last.values())
             self._tasks.append(task)
+            self._mark_mixed()
         return task
 
     def room_of(self, name: str | None) -> GpuRoom | None:
@@ -150,6 +156,15 @@ class GpuMeter:
             self._devices = devices
             for task in self._tasks:  # the driver may start late
                 task.open(self._devices_of(task.gpu))
+            self._mark_mixed()
+
+    def _mark_mixed(self) -> None:
+        """Mark the accounts of GPUs that several tasks share."""
+        for uuid in self._last.keys() | {device.uuid for device in self._devices}:
+            tasks = [task for task in self._tasks if task.is_on(uuid)]
+            if len(tasks) > 1:
+                for task in tasks:
+                    task.mix(uuid)
 
     def _on_readings(self, readings: tuple[GpuReading, ...]) -> None:
         now = time.monotonic()
@@ -183,8 +198,8 @@ class GpuMeter:
             return tuple(device for known, device in pairs if known in wanted)
         return tuple(
             device
-            for device in devices
-            if str(device.index) in wanted or device.uuid.startswith(tuple(wanted))
+            for number, device in enumerate(devices)
+            if str(number) in wanted or device.uuid.startswith(tuple(wanted))
         )
 
 
@@ -225,6 +240,10 @@ class _Tee:
         """Read the counters."""
         return self._probe.counters(uuid)
 
+    def wear(self, uuid: str) -> GpuWear:
+        """Read which memory the GPU has taken out of use."""
+        return self._probe.wear(uuid)
+
     def pcie_rx(self, uuid: str) -> Bytes | None:
         """Read the bytes received over PCIe."""
         return self._probe.pcie_rx(uuid)
@@ -232,6 +251,10 @@ class _Tee:
     def pcie_tx(self, uuid: str) -> Bytes | None:
         """Read the bytes sent over PCIe."""
         return self._probe.pcie_tx(uuid)
+
+    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+        """Read the driver's own peaks of these processes."""
+        return self._probe.accounted(uuid, pids)
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors since the last call."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from weigh.errors import GpuError, UsageError
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
+from weigh.probe.visible import order_is_a_guess
 from weigh.runner.resources import gpus_named
 from weigh.units import Seconds
 
@@ -44,6 +45,9 @@ class GpuClaims:
     ) -> tuple[str, ...]:
         """Return the names of our GPUs for CUDA_VISIBLE_DEVICES, *count* of them.
 
+        They are numbers where CUDA's numbers are certain, because programs convert
+        them; otherwise UUIDs.
+
         Raises:
             UsageError: there is none, or it is unknown which are ours.
         """
@@ -60,9 +64,11 @@ class GpuClaims:
                 f"--per-gpu: {allocation.scheduler} does not name this job's GPUs: "
                 "add --gpus N to take N idle ones"
             )
+        names = _names(devices, env)
         if count is None:
-            return tuple(device.uuid for device in devices)
-        return self._claim(devices, {one.uuid: one for one in readings}, count)
+            return tuple(names.values())
+        taken = self._claim(devices, {one.uuid: one for one in readings}, count)
+        return tuple(names[uuid] for uuid in taken)
 
     def release(self) -> None:
         """Remove the claims."""
@@ -126,6 +132,14 @@ class GpuClaims:
             os.unlink(path)
         os.close(fd)
         return False
+
+
+def _names(devices: tuple[GpuDevice, ...], env: Mapping[str, str]) -> dict[str, str]:
+    """Return the name of each GPU by its UUID, for CUDA_VISIBLE_DEVICES."""
+    is_split = any(device.mig_parent is not None for device in devices)
+    if is_split or order_is_a_guess(devices, env):
+        return {device.uuid: device.uuid for device in devices}
+    return {device.uuid: str(number) for number, device in enumerate(devices)}
 
 
 def _make_locked(new: str, path: str) -> int:

@@ -452,6 +452,8 @@ class Loop:
         if len(self._failures) >= _MOST_FAILURES:
             return
         reason = "failed" if ending.outcome is None else ending.outcome.reason
+        if attempt.state.evidence is not None:
+            reason += f" ({attempt.state.evidence})"
         path = None if attempt.output is None else attempt.output.path
         self._failures.append(Failure(attempt.seq, reason, path))
         self._parts.notify(self._failures[-1].words(_WIDTH))
@@ -511,6 +513,10 @@ class Loop:
                     and now - attempt.launch.began >= rules.timeout
                 ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
+        for attempt, why, evidence in self._parts.progress.lost():
+            if attempt.state.stop is None and attempt.record in self._running:
+                attempt.state.evidence = evidence
+                self._stopper.stop(attempt, why, signal.SIGTERM)
         self._stopper.act_on_deadlines(now)
         for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
             self._abandon(attempt, now)

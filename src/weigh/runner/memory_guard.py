@@ -17,6 +17,7 @@ from weigh.runner.memory_limits import GpuRoom, MemoryGauge, Room
 from weigh.runner.retry import Ending
 from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
 from weigh.runner.stopping import Stopper
+from weigh.sweep.variables import uses_grant
 from weigh.units import MIB, Bytes, Seconds, format_size
 
 _MARGIN = 0.05  # of the limit, to be left free
@@ -380,7 +381,10 @@ class MemoryGuard:
             if attempt.usage.max_rss > attempt.floor + _NOISE
             else 0
         )
-        return Reservation(self._guard.larger(max(attempt.host.peak, reaped), room))
+        held = max(attempt.host.peak, reaped)
+        if uses_grant(attempt.text):  # it held less than its option let it
+            held = max(held, attempt.launch.granted)
+        return Reservation(self._guard.larger(held, room))
 
     def ended(self, attempt: Attempt) -> None:
         """Note that an attempt ended and holds no memory any more."""

@@ -7,7 +7,7 @@ never changed, only replaced.
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +20,8 @@ from weigh.probe.proc import ProcTree
 from weigh.progress.eta import Durations, Span, until_done
 from weigh.progress.notices import LimitWatch, StallWatch
 from weigh.runner import output
-from weigh.runner.attempt import Attempt
+from weigh.runner.attempt import Attempt, Stop
+from weigh.runner.divergence import Divergence, DivergenceWatch
 from weigh.runner.progress_file import (
     Progress,
     TaskHeadway,
@@ -70,7 +71,8 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
 
     ``path`` is the file to write, ``channels`` the event files by slot. ``ends_at`` is
     on the monotonic clock. ``ask`` writes a time limit as an option of the scheduler.
-    ``gpus`` is the number granted to each task.
+    ``gpus`` is the number granted to each task. ``stop_nan``: stop tasks that have
+    diverged; ``end_idle``: those that have left their GPUs idle for so many seconds.
     """
 
     path: str
@@ -85,10 +87,14 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_signal: "CheckpointSignal | None" = None
     stalled_after: Seconds = 600.0
     gpus: int = 0
+    stop_nan: bool = False
+    end_idle: Seconds | None = None
 
 
 _MOST_READ = 64 * KIB  # of the end of a task's output, per look
 _COST = 0.001  # CPU seconds of one look
+_READING = 0.02  # CPU seconds of one look for NaN
+_SURE = 3  # lines with a NaN
 
 
 class TaskProgress:
@@ -102,6 +108,9 @@ class TaskProgress:
         self.limits = None if self.limit is None else LimitWatch(self.limit, rules.ask)
         self.stalls = StallWatch(rules.stalled_after, gpus=rules.gpus)
         self.work: Seconds = 0.0
+        self.diverged: Divergence | None = None
+        self._output: OutputFile | None = None
+        self._watch = DivergenceWatch(_SURE)
         self._cpu_time: Seconds = 0.0
         self._rules = rules
         self._listener: ProgressReader | None = None
@@ -141,8 +150,25 @@ class TaskProgress:
         self._cpu_time = latest
         return self.work + seen
 
+    def look_for_divergence(self) -> "Divergence | None":
+        """Return what shows that it has diverged; it is found once."""
+        path = None if self.attempt.output is None else self.attempt.output.path
+        if self._output is None and path is not None:
+            with suppress(OSError):
+                self._output = OutputFile(path)
+        if self._output is None or self.diverged is not None:
+            return None
+
+        def feed(piece: bytes) -> None:
+            self.diverged = self.diverged or self._watch.feed(piece)
+
+        self._output.look(feed, cost=_READING)
+        return self.diverged
+
     def close(self) -> None:
         """Close its files."""
+        if self._output is not None:
+            self._output.close()
         if self._listener is not None:
             self._listener.close()
 
@@ -199,6 +225,15 @@ class ProgressWatch:
         self._is_written = False
         self._warnings = 0
         self._has_warned = False
+        self._lost: deque[tuple[Attempt, Stop, str]] = deque()
+
+    def lost(self) -> Iterator[tuple[Attempt, "Stop", str]]:
+        """Yield the attempts to stop, why, and what shows it.
+
+        The loop's thread calls this; the watcher's thread adds to the queue.
+        """
+        while self._lost:
+            yield self._lost.popleft()
 
     def look(self, now: Seconds, watched: Iterable[Watched]) -> None:
         """Read the tasks that are due; the watcher's thread calls this often."""
@@ -360,6 +395,18 @@ class ProgressWatch:
             gpu_idle=None if one.gpus is None else one.gpus.idle(now),
         )
         self._warn(task, stalled)
+        self._look_for_loss(task, None if one.gpus is None else one.gpus.idle(now))
+
+    def _look_for_loss(self, task: "TaskProgress", idle: Seconds | None) -> None:
+        """Queue a task to be stopped that has diverged, or left its GPUs idle."""
+        rules = self._rules
+        lost = task.look_for_divergence() if rules.stop_nan else None
+        if lost is not None:
+            words = f"{lost.word} in line {lost.line} of its output"
+            self._lost.append((task.attempt, "diverged", words))
+        elif rules.end_idle is not None and idle is not None and idle >= rules.end_idle:
+            words = f"no GPU of it was busy for {format_duration(idle)}"
+            self._lost.append((task.attempt, "idle", words))
 
     def _warn(self, task: "TaskProgress", words: str | None) -> None:
         if words is not None and self._warnings < _MOST_WARNINGS:

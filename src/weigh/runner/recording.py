@@ -77,7 +77,7 @@ def _usage(
 ) -> Usage:
     seen = 0.0 if sampler is None else sampler.most_cpu_time
     cpu = max(attempt.usage.user + attempt.usage.system, seen)
-    return Usage(
+    usage = Usage(
         wall_time=wall,
         cpu_time=cpu,
         user_time=attempt.usage.user,
@@ -90,7 +90,9 @@ def _usage(
         write_bytes=attempt.usage.write_bytes,
         processes=max(processes, attempt.usage.reaped, 1),
         growing=None if sampler is None else is_growing(sampler.samples),
+        cpu_wait=None if sampler is None else sampler.cpu_wait(cpu, wall),
     )
+    return usage if sampler is None else sampler.with_programs(usage)
 
 
 def _method(sampler: Sampler | None, processes: int) -> str:

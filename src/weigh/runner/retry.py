@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE
 from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usage
-from weigh.outcome import judge, out_of_memory
+from weigh.outcome import fixed_heap, judge, out_of_memory
 from weigh.probe.cgroup import read_cgroup
 from weigh.runner.attempt import Attempt, Stop
 
@@ -18,6 +18,8 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "signal": ("INTERRUPTED", "weigh received a signal"),
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
+    "diverged": ("CANCELLED", "diverged: stopped by --stop-nan"),
+    "idle": ("CANCELLED", "its GPU was idle: stopped by --end-idle"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }
 
@@ -25,7 +27,8 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
 class Ending(msgspec.Struct, frozen=True):
     """How an attempt ended.
 
-    ``is_oom``: probably out of memory; ``on_gpu``: out of a GPU's memory.
+    ``is_oom``: probably out of memory, so that more may help; ``on_gpu``: out of a
+    GPU's memory.
     """
 
     state: State
@@ -41,8 +44,16 @@ class Ending(msgspec.Struct, frozen=True):
         return self.state == "COMPLETED"
 
 
-def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> Ending:
-    """Judge an attempt by its exit, why weigh stopped it, and the end of its output."""
+def end(
+    measured: Measurement,
+    stop: Stop | None = None,
+    tail: bytes = b"",
+    command: bytes = b"",
+) -> Ending:
+    """Judge an attempt by its exit, why weigh stopped it, and the end of its output.
+
+    An option of *command* may limit its memory to less than what it was granted.
+    """
     code, number = measured.exit_code, measured.signal
     if stop is not None:
         state, reason = _STOPPED[stop]
@@ -51,13 +62,17 @@ def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> E
         return Ending("COMPLETED", code, number)
     lacked = out_of_memory(tail.decode("utf-8", "replace"))
     if lacked is not None:
-        outcome = Outcome("ran out of memory", (f"its output says {lacked.words!r}",))
+        evidence = [f"its output says {lacked.words!r}"]
+        fixed = fixed_heap(lacked.words, command.decode("utf-8", "replace"))
+        if fixed is not None:
+            evidence.append(f"raise {fixed}: more memory for the job cannot help")
+        outcome = Outcome("ran out of memory", tuple(evidence))
         return Ending(
             "OUT_OF_MEMORY",
             code,
             number,
             outcome,
-            is_oom=True,
+            is_oom=fixed is None,
             on_gpu=lacked.on_gpu,
         )
     state, why = judge(measured)
@@ -105,7 +120,11 @@ class RetryPolicy:
             oom_kills=self._new_oom_kills() if code in _KILLED_CODES else None,
         )
         tail = b"" if attempt.output is None else attempt.output.tail()
-        return end(measured, attempt.state.stop, tail)
+        ending = end(measured, attempt.state.stop, tail, attempt.text)
+        if attempt.state.evidence is None or ending.outcome is None:
+            return ending
+        outcome = Outcome(ending.outcome.reason, (attempt.state.evidence,))
+        return msgspec.structs.replace(ending, outcome=outcome)
 
     def next(self, attempt: Attempt, ending: Ending) -> Next:
         """Return whether a task is settled, left for a later run, or retried.
@@ -118,7 +137,7 @@ class RetryPolicy:
             return "unfinished"
         if attempt.state.stop in _MADE_ROOM:
             return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
-        if ending.succeeded:
+        if ending.succeeded or attempt.state.stop == "diverged":
             return "settled"
         if ending.is_oom and _count(self._oom_tries, seq) < self._oom_retries:
             had_more = attempt.alone or self._oom_tries[seq] > 1

@@ -31,8 +31,8 @@ from weigh.units import Seconds
 
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 _MISSES = 4  # vain links until the directory is listed
+_AHEAD = 32  # units among which one that fits is looked for
 _WINDOW = 4  # units per element among which one is chosen
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,8 @@ class Files:
 
     def create(self, path: str, content: bytes) -> None:
         """Create a file with *content*, synced to disk."""
-        fd = os.open(path, _FLAGS, file_mode(path))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, file_mode(path))
         try:
             os.write(fd, content)
             os.fsync(fd)
@@ -276,18 +277,19 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     """What a run needs to pull: the queue's units and who has to be asked.
 
     ``units`` are the numbers of their tasks, in the order in which they are claimed.
-    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of
-    the same kind have equal needs; one starts only if ``time_to_start`` of its kind is
-    None or at most ``time_left``. ``gone`` returns the names of those runs that have
-    certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
-    reads the joblog of a run, ``choose`` picks one unit, ``taken`` counts tasks that
-    were claimed.
+    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of the
+    same kind have equal needs; all tasks have if they are ``alike``. One starts only if
+    ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the
+    names of those runs that have certainly ended, with all their tasks. ``sync`` writes
+    the joblog to disk. ``ended`` reads the joblog of a run, ``choose`` picks one unit,
+    ``taken`` counts tasks that were claimed.
     """
 
     units: Sequence[Sequence[int]]
     elements: int
     place: int
     kind_of: Callable[[int], int]
+    alike: bool
     time_to_start: Callable[[int], Seconds | None]
     time_left: Callable[[], Seconds | None]
     gone: Callable[[Collection[Owner]], Collection[str]]
@@ -368,9 +370,12 @@ class SharedQueue(Queue):
     def _chosen(self, units: Sequence[int]) -> int:
         """Choose among the first units: those in turn of this element are rarely taken.
 
-        Where all took the first one, most links would be in vain.
+        Where all took the first one, many links would be in vain. With unlike needs the
+        longest task that fits fills an element best, and elements differ in what fits.
         """
         pulling = self._pulling
+        if not pulling.alike:
+            return units[0]
         for unit in units:
             if unit % pulling.elements == pulling.place % pulling.elements:
                 return unit
@@ -382,22 +387,25 @@ class SharedQueue(Queue):
         while self._begin < len(pulling.units) and self._begin in taken:
             self._begin += 1
         found: list[int] = []
-        most = _WINDOW * pulling.elements
+        ahead = max(_AHEAD, _WINDOW * pulling.elements)
         fits: dict[int, bool] = {}
         for unit in range(self._begin, len(pulling.units)):
             if unit in taken:
                 continue
             seq = pulling.units[unit][0]
+            if not self._has_time(seq):
+                continue
             kind = pulling.kind_of(seq)
             if kind not in fits:
-                slot = place(seq) if self._has_time(seq) else None
+                slot = place(seq)
                 fits[kind] = slot is not None
                 if slot is not None:
                     self._give_back(slot)
             if fits[kind]:
                 found.append(unit)
-                if len(found) == most:
-                    break
+            ahead -= 1
+            if not ahead:
+                break
         return found
 
     def _has_time(self, seq: int) -> bool:

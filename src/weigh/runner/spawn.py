@@ -14,7 +14,8 @@ from weigh.runner.shell import Shell
 from weigh.runner.slots import Layout, Slot, thread_settings
 from weigh.schedulers import KINDS
 from weigh.store.identity import process
-from weigh.units import Seconds
+from weigh.sweep.variables import CPUS, MEMORY, in_line
+from weigh.units import MIB, Bytes, Seconds
 
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 _PORT_OF_OURS = "WEIGH_PORT"
@@ -64,6 +65,7 @@ def free_port(taken: Collection[int] = ()) -> int | None:
 
 
 MARK = b"WEIGH_TASK"
+_MEMORY = MEMORY.encode()
 _CUDA = b"CUDA_VISIBLE_DEVICES"
 _ENOENT, _E2BIG, _EACCES, _ENOEXEC = 2, 7, 13, 8
 _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
@@ -72,6 +74,19 @@ _INTERPRETER_IGNORES = frozenset(
 )  # what the interpreter ignores
 _PORT_LIFE: Seconds = 1.0  # finding one takes longer than many tasks run
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def granted_memory(attempt: Attempt, limit: Bytes | None, slots: int) -> Bytes | None:
+    """Return what an attempt may hold: what is reserved or planned for it.
+
+    Without either it is its share of the *limit*, for one of *slots*; None without one.
+    """
+    most = max(attempt.reservation.memory, attempt.plan.memory)
+    if most:
+        return most
+    if limit is None:
+        return None
+    return limit if attempt.alone else limit // slots
 
 
 class Spawner:
@@ -83,11 +98,17 @@ class Spawner:
         layout: Layout,
         mask: Collection[int],
         settings: Mapping[int, Mapping[str, str]] | None = None,
+        memory: Bytes | None = None,
     ) -> None:
-        """Prepare what all tasks share; *settings* are more variables by slot."""
+        """Prepare what all tasks share; *settings* are more variables by slot.
+
+        *memory* is the limit of all tasks together, if there is one.
+        """
         env = first_environment()
         self._run = run.encode()
         self._shell = Shell(env)
+        self._memory = memory
+        self._slots = max(1, len(layout.slots))
         self._mask = tuple(mask)
         self._everywhere = os.sched_getaffinity(0)
         self._defaults = _to_default()
@@ -98,6 +119,7 @@ class Spawner:
         self._envs = {
             slot.number: {
                 **env,
+                CPUS.encode(): b"%d" % max(1, layout.threads),
                 **_encoded(threads),
                 **_encoded(meeting_place(os.environ)),
                 **_slot_settings(slot),
@@ -117,8 +139,14 @@ class Spawner:
         env = self._envs[attempt.slot.number]
         env[b"PARALLEL_SEQ"] = b"%d" % attempt.seq
         env[MARK] = b"%b.%d.%d" % (self._run, attempt.seq, attempt.number)
+        granted = granted_memory(attempt, self._memory, self._slots)
+        if granted is None:
+            env.pop(_MEMORY, None)  # the shell then says that it is not set
+        else:
+            env[_MEMORY] = b"%d" % max(1, granted // MIB)
+            attempt.launch.granted = granted
         self._renew_port(attempt.slot.number, env)
-        program, argv = self._shell.words(attempt.text)
+        program, argv = self._shell.words(in_line(attempt.text))
         cores = attempt.slot.cores
         if cores:
             # A child inherits the affinity of the thread that starts it. It also
@@ -161,7 +189,7 @@ class Spawner:
 
     def argv(self, text: bytes) -> tuple[str, ...]:
         """Return the argv that runs *text*, as stored in records."""
-        return tuple(os.fsdecode(word) for word in self._shell.words(text)[1])
+        return tuple(os.fsdecode(word) for word in self._shell.words(in_line(text))[1])
 
     def _renew_port(self, slot: int, env: dict[bytes, bytes]) -> None:
         """Assign a new port to a slot, unless its port is recent."""

@@ -1,9 +1,21 @@
 """What a scheduler has not: a folder imports from here what it need not write."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
+from weigh.errors import UsageError
+from weigh.model.job import JobRequest, OwnScript, Submitted
+from weigh.model.lint import Facts
 from weigh.model.record import Complexes
-from weigh.schedulers.protocol import Answer, Argv, EndMessages, Query
+from weigh.schedulers.command import Ran
+from weigh.schedulers.protocol import (
+    Answer,
+    Argv,
+    Change,
+    Described,
+    EndMessages,
+    Query,
+)
 from weigh.units import Seconds
 
 MESSAGES = EndMessages()  # it prints nothing into the log of a job that it ends
@@ -84,3 +96,95 @@ def default_files(
 ) -> tuple[tuple[str, str], ...]:
     """Return nothing: no file of options is read before a script."""
     return ()
+
+
+OF_WHOLE_ARRAY = re.compile(r"(?!)")  # no variable
+_NO_SCRIPTS = "weigh cannot submit a script of your own here"
+
+
+def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Described:  # noqa: ARG001
+    """Refuse: traits.takes_scripts is False.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(_NO_SCRIPTS)
+
+
+def with_flags(text: str, flags: Sequence[str]) -> str:  # noqa: ARG001
+    """Return the script unchanged."""
+    return text
+
+
+def submit_script_argv(
+    script: str,  # noqa: ARG001
+    own: OwnScript,  # noqa: ARG001
+    *,
+    token: str,  # noqa: ARG001
+    comment: str = "",  # noqa: ARG001
+) -> Argv:
+    """Refuse, as `describe` does.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(_NO_SCRIPTS)
+
+
+def check_script_argv(script: str, own: OwnScript) -> Argv:  # noqa: ARG001
+    """Refuse, as `describe` does.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(_NO_SCRIPTS)
+
+
+def only(indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:  # noqa: ARG001
+    """Yield nothing: it cannot run a part of an array."""
+    yield from ()
+
+
+def raised(request: JobRequest, names: Sequence[str]) -> Argv:  # noqa: ARG001
+    """Return no flags."""
+    return ()
+
+
+def wrapper(text: str, body: str) -> str:  # noqa: ARG001
+    """Return the script unchanged."""
+    return text
+
+
+def wrapper_flags() -> Argv:
+    """Return no flags."""
+    return ()
+
+
+def raw_argv(job: Submitted) -> Argv | None:  # noqa: ARG001
+    """Return None: the names of logs are known."""
+    return None
+
+
+def parse_raw(out: str, job: Submitted) -> dict[str, str]:  # noqa: ARG001
+    """Read nothing."""
+    return {}
+
+
+def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001
+    """Return None: weigh submits no user's script here."""
+    return None
+
+
+def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
+
+
+def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:  # noqa: ARG001
+    """Return no command: traits.changes is empty."""
+    return ()
+
+
+def parse_refusal(ran: Ran) -> str | None:
+    """Return why a change failed."""
+    return None if ran.code == 0 else ran.complaint()

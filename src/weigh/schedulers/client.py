@@ -25,8 +25,17 @@ from weigh.model.job import (
     Submitted,
 )
 from weigh.model.record import Complexes
+from weigh.schedulers import KINDS
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
-from weigh.schedulers.protocol import ABSENT, Argv, Backend, Snapshot
+from weigh.schedulers.elements import numbers_of
+from weigh.schedulers.protocol import (
+    ABSENT,
+    Argv,
+    Backend,
+    Change,
+    KnownJob,
+    Snapshot,
+)
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder, private
 from weigh.units import DAY, Seconds
@@ -152,14 +161,14 @@ class Client:
         """Return the name of an element's log."""
         return self._backend.log_name(job, element, is_array=is_array)
 
-    def submit(self, script: str, *, cwd: str) -> str:
-        """Submit the script once; return the job's id.
+    def submit(self, script: str, *, cwd: str, argv: Argv | None = None) -> str:
+        """Submit the script once, by *argv* if not the usual way; return the job's id.
 
         Raises:
             SchedulerError: the job was rejected, or the command does not exist.
             SubmissionUnknownError: no answer; the job may have been accepted.
         """
-        argv = self._backend.submit_argv(script)
+        argv = argv or self._backend.submit_argv(script)
         forget(self._way.root, self.name)
         try:
             ran = self._way.run(
@@ -201,6 +210,28 @@ class Client:
             forget(self._way.root, self.name)
         return found
 
+    def find_ended(self, job: Submitted) -> str | None:
+        """Return the id of a user's script that was sent as *job* and has ended.
+
+        None if accounting lists none, or there is no accounting.
+
+        Raises:
+            SchedulerError: accounting does not answer.
+        """
+        scripts = KINDS[self._backend.NAME].user_scripts
+        argv = scripts.sent_argv(job, self._way.user)
+        if argv is None:
+            return None
+        try:
+            ran = self._run(argv, timeout=_TO_ASK)
+        except SchedulerError as error:
+            if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+                return None
+            raise
+        if ran.code and self._backend.accounting_answer(ran.out, ran.err) == "failing":
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+        return scripts.parse_sent(ran.out, job, self._way.user)
+
     def patience(self) -> Seconds:
         """Return the time in seconds after which a sent request can no longer arrive.
 
@@ -215,13 +246,15 @@ class Client:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         return self._backend.parse_patience(ran.out)
 
-    def predict_start(self, script: str, *, cwd: str) -> Seconds | None:
+    def predict_start(
+        self, script: str, *, cwd: str, argv: Argv | None = None
+    ) -> Seconds | None:
         """Return when the script would start, None if that cannot be predicted.
 
         Raises:
             UsageError: it would be refused, or never start.
         """
-        argv = self._backend.verify_argv(script)
+        argv = argv or self._backend.verify_argv(script)
         try:
             ran = self._way.run(
                 argv, cwd=cwd, env=outside_of_job(self._way.env), timeout=_TO_ASK
@@ -256,7 +289,8 @@ class Client:
 
     def _is_of_use(self, job: Submitted, last: Poll) -> bool:
         """Return False for an old job, unless the last answer showed it unfinished."""
-        if self._way.clock() - job.submitted < _OLD:
+        is_named = job.own is not None and job.own.foreign  # it is asked for by its id
+        if is_named or self._way.clock() - job.submitted < _OLD:
             return True
         known = last.states.get(job.id, {}).values()
         return any(not state.is_final for state in known)
@@ -287,15 +321,70 @@ class Client:
         argv = self._backend.why_argv(job.id)
         return None if argv is None else self._backend.parse_why(self._output_of(argv))
 
+    def known(self, name: str, *, is_new: bool = False) -> KnownJob | None:
+        """Return the job with the id *name*, or elements of it; None if unknown.
+
+        A job that *is_new* is in the queue: accounting is not asked.
+
+        Raises:
+            SchedulerError: the scheduler does not answer.
+        """
+        scripts = KINDS[self._backend.NAME].user_scripts
+        argvs = scripts.known_argvs(name)
+        asked = argvs[:1] if is_new else argvs
+        outs = [self._answer_of(argv) for argv in asked]
+        outs += [""] * (len(argvs) - len(asked))
+        return scripts.parse_known(name, outs) if any(outs) else None
+
+    def _answer_of(self, argv: Argv) -> str:
+        """Return what a command prints; empty if it fails or is not installed."""
+        try:
+            ran = self._run(argv, timeout=_TO_ASK)
+        except SchedulerError as error:
+            if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+                return ""
+            raise
+        if ran.code and self._backend.is_unanswered(ran.err + ran.out):
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+        return "" if ran.code else ran.out
+
+    def raw_logs(self, job: Submitted) -> dict[str, str]:
+        """Return the logs by index whose names hold ids that only accounting shows."""
+        scripts = KINDS[self._backend.NAME].user_scripts
+        argv = scripts.raw_argv(job)
+        return {} if argv is None else scripts.parse_raw(self._output_of(argv), job)
+
+    def change(self, job: Submitted, change: Change) -> tuple[Argv, ...]:
+        """Change a waiting job; return the commands that did.
+
+        Raises:
+            SchedulerError: the scheduler refuses it, or does not answer.
+            UsageError: users cannot change that.
+        """
+        scripts = KINDS[self._backend.NAME].user_scripts
+        asked = scripts.known_argvs(job.id)[:1]
+        known = "".join(self._answer_of(argv) for argv in asked)
+        argvs = scripts.change_argvs(job, change, known)
+        forget(self._way.root, self.name)
+        for argv in argvs:
+            ran = self._run(argv, timeout=_TO_ASK)
+            why_not = scripts.parse_refusal(ran)
+            if why_not is not None:
+                raise SchedulerError(f"{argv[0]} refused the change: {why_not}")
+        return argvs
+
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
         """Cancel a job, or these elements of it.
 
         Raises:
             SchedulerError: the scheduler does not answer, or rejects it.
         """
-        argv = self._backend.cancel_argv(job, elements)
+        numbers = numbers_of(job)
+        chosen = range(len(numbers)) if elements is None else elements
+        targets = tuple(numbers[place] for place in chosen)
+        is_whole = elements is None and not (job.own and job.own.part)
+        argv = self._backend.cancel_argv(job, None if is_whole else targets)
         ran = self._run(argv, timeout=_TO_ASK)
-        targets = tuple(range(job.elements) if elements is None else elements)
         now = self._way.clock()
         forget(self._way.root, self.name, cancelled=(job.id, targets, now))
         if ran.code != 0:
@@ -394,7 +483,9 @@ class Client:
 
 def _is_over(job: Submitted, states: States) -> bool:
     elements = states.get(job.id, {})
-    return sum(map(_has_ended, elements.values())) >= job.elements
+    if job.own is None:
+        return sum(map(_has_ended, elements.values())) >= job.elements
+    return all(n in elements and _has_ended(elements[n]) for n in numbers_of(job))
 
 
 def _has_ended(state: ElementState) -> bool:
@@ -424,7 +515,7 @@ def _has_left(job: Submitted, known: Elements, listed: Elements) -> bool:
     return any(
         not (number in listed and not _has_ended(listed[number]))
         and not (number in known and _has_ended(known[number]))
-        for number in range(job.elements)
+        for number in numbers_of(job)
     )
 
 
@@ -436,7 +527,7 @@ def _is_unsettled(
         not (number in listed and not _has_ended(listed[number]))
         and not (number in known and _has_ended(known[number]))
         and not (number in ended and ended[number].is_final)
-        for number in range(job.elements)
+        for number in numbers_of(job)
     )
 
 
@@ -466,15 +557,16 @@ def _merged(  # noqa: PLR0913 - keyword-only past the fifth
         elif number not in over:
             past[number] = _cancelled(past.get(number))
     rest = listed.get(REST) or ended.get(REST)
-    others = {} if rest is None else dict.fromkeys(range(job.elements), rest)
+    numbers = numbers_of(job)
+    others = {} if rest is None else dict.fromkeys(numbers, rest)
     merged = others | over | past | alive
     if silence is not None:
-        for number in set(range(job.elements)) - set(merged):
+        for number in set(numbers) - set(merged):
             last = known.get(number, ABSENT)
             merged[number] = msgspec.structs.replace(
                 last, state="UNKNOWN", reason=silence
             )
-    return {n: state for n, state in merged.items() if 0 <= n < job.elements}
+    return {n: merged[n] for n in numbers if n in merged}
 
 
 def _cancelled(state: ElementState | None) -> ElementState:

@@ -6,7 +6,7 @@ they read it from the table, ``weigh.schedulers.KINDS``.
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
         Query,
         Reasons,
         Steps,
+        UserScripts,
         Who,
     )
 
@@ -58,12 +59,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a scheduler spells what advice names; ``{}`` is the value.
 
     ``one_cpu`` is written for one CPU, if not ``cpus``. ``memory`` is per slot where
-    the scheduler limits address space. ``node`` and ``resource`` are flags of a job as
-    (name, value): run on one node only; request an amount of a resource that the site
-    has named. ``after`` are flags of a job that must not wait for a failed one.
+    the scheduler limits address space; ``memory_per_cpu`` is the other form of it.
+    ``node`` and ``resource`` are flags of a job as (name, value): run on one node only;
+    request an amount of a resource that the site has named. ``after`` are flags of a
+    job that must not wait for a failed one.
     """
 
     memory: str
+    memory_per_cpu: str | None = None
     time: str
     cpus: str
     gpus: str
@@ -113,7 +116,13 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
     the names of resources. ``no_memory`` is what a job gets that requests no memory,
     ``no_start`` what it means if no start is predicted. ``waits``: a job can wait for
-    another one. ``queues``: a job can choose a queue, and a QOS.
+    another one. ``queues``: a job can choose a queue, and a QOS. ``takes_scripts``: one
+    file is the job and its directives, so that weigh submits a user's own as it is.
+    ``changes`` is what weigh can change of a waiting job, and ``changed_by`` the
+    command for what it cannot. ``constraint`` is how a job chooses nodes by their
+    features: by a word, an expression, or not at all. ``exclusive``: a job can have
+    whole nodes; ``disk``: it can request space on a node's own disk (both by a name
+    that the site chose, if it names resources).
     """
 
     several_nodes: bool = False
@@ -128,6 +137,12 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     no_start: str = "would never start"
     waits: bool = True
     queues: bool = True
+    takes_scripts: bool = True
+    changes: frozenset[str] = frozenset()
+    changed_by: str = ""
+    constraint: Literal["", "word", "expression"] = ""
+    exclusive: bool = False
+    disk: bool = False
 
 
 class Dialect(Protocol):
@@ -242,6 +257,11 @@ class Folder:
     def accounting(self) -> "Accounting":
         """Return its accounting."""
         return cast("Accounting", self._part("accounting"))
+
+    @property
+    def user_scripts(self) -> "UserScripts":
+        """Return how it takes scripts and jobs that weigh did not write."""
+        return cast("UserScripts", self._part("user_script"))
 
     @property
     def reasons(self) -> "Reasons":

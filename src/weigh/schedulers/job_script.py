@@ -89,12 +89,13 @@ def request_of(wanted: JobRequest) -> Request:
         runs=0,
         gpus=wanted.gpus,
         gpu_type=wanted.gpu_type,
+        site=wanted.site,
     )
 
 
 def _body(script: JobScript, element: str, rules: ScriptRules) -> Iterator[str]:
     """Yield the lines that one element runs; the last one ends in a newline."""
-    yield f"trap 'echo \"{ENDED} $?\"' EXIT"
+    yield from at_exit(script, rules.job_id)
     yield f"export WEIGH_DIR={quoted(script.store)}"
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
@@ -111,10 +112,68 @@ def _body(script: JobScript, element: str, rules: ScriptRules) -> Iterator[str]:
     yield f"{tasks_command(script, rules)} &"
     yield "tasks=$!"
     yield WAIT
-    yield from requeue_lines(rules.requeue) if script.requeue else ()
+    how = (
+        rules.requeue
+        if script.request.notify is None
+        else f"requeued=1; {rules.requeue}"
+    )
+    yield from requeue_lines(how) if script.requeue else ()
     if script.gate:
         yield script.gate
     yield 'exit "$code"\n'
+
+
+NOTIFY_SCHEMA = "weigh.ended/1"
+_NOTIFY_TIME = 20  # seconds; Slurm kills 30 s after it ended a job
+_POST = (
+    "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], "
+    'sys.argv[2].encode(), {"Content-Type": "application/json"}), timeout=10)'
+)
+
+
+def at_exit(script: JobScript, job_id: str) -> Iterator[str]:
+    """Yield the lines that write the log's last line, and notify when the job ends.
+
+    The element that ends last notifies; a link can be made only once. A job that was
+    killed without a warning (KILL, a lost node) leaves no element that could.
+    """
+    target = script.request.notify
+    if target is None:
+        yield f"trap 'echo \"{ENDED} $?\"' EXIT"
+        return
+    name = msgspec.json.encode(script.name).decode()
+    event = (
+        f'{{"schema": "{NOTIFY_SCHEMA}", "job": "%s", "name": %s, "elements": '
+        f'{script.elements}, "failed": %s, "state": "%s", "host": "%s", "ended": %s}}'
+    )
+    run = f'bash -c {quoted(target)} <<<"$event"'
+    if is_url(target):
+        run = f'{quoted(script.python)} -c {quoted(_POST)} {quoted(target)} "$event"'
+    yield "# the element that ends last notifies, once"
+    yield "at_exit() {"
+    yield f'  echo "{ENDED} $1"'
+    yield '  [ -n "$plan" ] && [ -z "$requeued" ] || return'
+    yield f'  local job="{job_id}" state=completed failed event'
+    yield '  local ended="$plan/log/.ended_$job"'
+    yield '  mkdir -p "$ended" && echo "$1" >"$ended/$element" || return'
+    yield '  set -- "$ended"/[0-9]*'
+    yield f'  [ "$#" -ge {script.elements} ] || return'
+    yield '  ln -s "$HOSTNAME" "$ended/notified" 2>/dev/null || return'
+    yield '  failed=$(cat "$@" | grep -cvx 0)'
+    yield '  [ "$failed" -eq 0 ] || state=failed'
+    yield f"  event=$(printf '{event}' \\"
+    yield (f'    "$job" {quoted(name)} "$failed" "$state" "$HOSTNAME" "$(date +%s)")')
+    yield '  export WEIGH_JOB="$job" WEIGH_STATE="$state"'
+    yield f"  timeout {_NOTIFY_TIME} {run} ||"
+    yield '    echo "weigh: the notification failed" >&2'
+    yield "}"
+    yield "plan= requeued="
+    yield "trap 'at_exit $?' EXIT"
+
+
+def is_url(text: str) -> bool:
+    """Return whether *text* is an address to post to, not a command."""
+    return text.startswith(("http://", "https://")) and not text.split()[1:]
 
 
 def announce(script: JobScript, job_id: str) -> Iterator[str]:
@@ -123,7 +182,12 @@ def announce(script: JobScript, job_id: str) -> Iterator[str]:
     A `weigh submit` that got no answer finds the job there, even after its end.
     """
     if script.sent:
-        yield f'ln -s -- "{job_id}" {quoted(script.sent)}/{ANNOUNCED} 2>/dev/null'
+        yield announce_line(job_id, script.sent)
+
+
+def announce_line(job_id: str, sent: str) -> str:
+    """Return the line of bash by which a job writes its id into the folder *sent*."""
+    return f'ln -s -- "{job_id}" {quoted(sent)}/{ANNOUNCED} 2>/dev/null'
 
 
 def _needed(script: JobScript) -> Iterator[str]:

@@ -16,6 +16,7 @@ from weigh.model.job import (
     ElementState,
     JobRequest,
     JobScript,
+    OwnScript,
     RecordedRequest,
     States,
     Submitted,
@@ -23,11 +24,12 @@ from weigh.model.job import (
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes, State
-from weigh.model.report import Accounted, PastJob
+from weigh.model.report import Accounted, PastJob, Whose
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import Dialect, Traits, Variables
+from weigh.schedulers.elements import numbers_of
 from weigh.schedulers.job_script import ScriptRules
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 ABSENT = ElementState(state="UNKNOWN")
 
@@ -46,7 +48,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def of(self, job: Submitted, element: int) -> ElementState:
         """Return the state of an element; UNKNOWN if the scheduler does not list it."""
-        return self.states.get(job.id, {}).get(element, ABSENT)
+        numbers = numbers_of(job)
+        number = numbers[element] if element < len(numbers) else element
+        return self.states.get(job.id, {}).get(number, ABSENT)
 
 
 class Scheduler(Protocol):
@@ -60,23 +64,32 @@ class Scheduler(Protocol):
     def log_name(self, job: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log in the log directory."""
 
-    def predict_start(self, script: str, *, cwd: str) -> Seconds | None:
+    def predict_start(
+        self, script: str, *, cwd: str, argv: "Argv | None" = None
+    ) -> Seconds | None:
         """Return when the script at a path would start, None if not known.
 
-        Raises UsageError if it could never run.
+        *argv* is the command that checks it, if not the usual one. Raises UsageError
+        if it could never run.
         """
 
-    def submit(self, script: str, *, cwd: str) -> str:
+    def submit(self, script: str, *, cwd: str, argv: "Argv | None" = None) -> str:
         """Submit the script at a path once; return the job's id.
 
-        Raises SchedulerError if it is rejected, SubmissionUnknownError if it is not
-        known whether it was accepted.
+        *argv* is the command, if not the usual one. Raises SchedulerError if it is
+        rejected, SubmissionUnknownError if it is not known whether it was accepted.
         """
 
     def find(self, token: str, *, name: str) -> str | None:
         """Return the id of the job submitted with *token*, None if none is listed.
 
         Raises SchedulerError if the scheduler does not answer.
+        """
+
+    def find_ended(self, job: Submitted) -> str | None:
+        """Return the id of a user's script that was sent as *job* and has ended.
+
+        None if accounting lists none. Raises SchedulerError if it does not answer.
         """
 
     def patience(self) -> Seconds:
@@ -112,6 +125,21 @@ class Scheduler(Protocol):
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
         """Cancel a job, or these elements of it. Raises SchedulerError."""
+
+    def known(self, name: str, *, is_new: bool = False) -> "KnownJob | None":
+        """Return the job with the id *name*; None if the scheduler does not know it.
+
+        Raises SchedulerError if the scheduler does not answer.
+        """
+
+    def raw_logs(self, job: Submitted) -> dict[str, str]:
+        """Return the logs by index whose names only accounting shows."""
+
+    def change(self, job: Submitted, change: "Change") -> "tuple[Argv, ...]":
+        """Change a waiting job; return the commands that did.
+
+        Raises SchedulerError if it is refused, UsageError if users cannot change it.
+        """
 
 
 Argv = tuple[str, ...]
@@ -360,6 +388,143 @@ class Lint(Protocol):
         """Return whether directives, or defaults in variables, request GPUs."""
 
 
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's script as its scheduler reads it, with the flags typed beside it.
+
+    ``output`` and ``error`` are absolute patterns, ``error`` empty if both are one
+    file. ``comment`` is its own free text. ``interpreter`` runs the script in place of
+    the one that its first line names. ``misread`` is a flag that the scheduler would
+    refuse, ``refusals`` are why weigh cannot submit the script.
+    """
+
+    name: str
+    cwd: str
+    indices: str = ""
+    throttle: int | None = None
+    output: str = ""
+    error: str = ""
+    comment: str = ""
+    interpreter: tuple[str, ...] = ()
+    request: JobRequest = JobRequest()
+    misread: str = ""
+    refusals: tuple[str, ...] = ()
+
+
+class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that weigh did not submit, as its scheduler describes it.
+
+    ``part`` are the indices that were asked for, if not all of the array; ``logs``
+    are the log files that are known, by index, empty for a plain job. ``line`` are
+    the words of its submission, if the script among them is not known.
+    """
+
+    id: str
+    user: str
+    name: str
+    cwd: str = ""
+    script: str = ""
+    arguments: tuple[str, ...] = ()
+    line: tuple[str, ...] = ()
+    indices: str = ""
+    part: str = ""
+    submitted: Seconds = 0.0
+    output: str = ""
+    logs: dict[str, str] = {}
+    request: RecordedRequest | None = None
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What to change of a waiting job; None: nothing. Bytes and seconds.
+
+    ``priority`` is relative to the user's other jobs: below zero is later.
+    """
+
+    time: int | None = None
+    memory: Bytes | None = None
+    throttle: int | None = None
+    priority: int | None = None
+    after: tuple[str, ...] | None = None
+    queue: str | None = None
+
+
+class UserScripts(Protocol):
+    """How one scheduler takes the scripts that users write, and jobs of theirs.
+
+    ``OF_WHOLE_ARRAY`` matches variables that differ if only a part of an array runs.
+    """
+
+    OF_WHOLE_ARRAY: re.Pattern[str]
+
+    def describe(
+        self, text: str, flags: Sequence[str], path: str, facts: Facts
+    ) -> Described:
+        """Read the script *text* at *path* with the *flags* typed beside it."""
+
+    def with_flags(self, text: str, flags: Sequence[str]) -> str:
+        """Return the script with *flags* as directives that overrule its own."""
+
+    def submit_script_argv(
+        self,
+        script: str,
+        own: OwnScript,
+        *,
+        token: str,
+        comment: str = "",
+    ) -> Argv:
+        """Return the command that submits the script, marked by *token*."""
+
+    def check_script_argv(self, script: str, own: OwnScript) -> Argv:
+        """Return the command that checks whether it would be accepted."""
+
+    def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
+        """Yield the flags of each job that is needed to run only these *indices*."""
+
+    def raised(self, request: JobRequest, names: Sequence[str]) -> Argv:
+        """Return the flags that overrule these fields of the request."""
+
+    def wrapper(self, text: str, body: str) -> str:
+        """Return a script with the directives of *text* that runs *body*, for sh."""
+
+    def wrapper_flags(self) -> Argv:
+        """Return the flags by which sh runs the wrapper."""
+
+    def default_log(self, job: Submitted, index: int | None) -> str:
+        """Return the name of an element's log that the script does not name."""
+
+    def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
+        """Return the path of an element's log; None if it is not known."""
+
+    def raw_argv(self, job: Submitted) -> Argv | None:
+        """Return the command that lists the ids which names of logs contain, if any."""
+
+    def parse_raw(self, out: str, job: Submitted) -> dict[str, str]:
+        """Read the logs by index from its output."""
+
+    def known_argvs(self, name: str) -> tuple[Argv, ...]:
+        """Return the commands that describe the job *name*; empty if it is no id."""
+
+    def parse_known(self, name: str, outs: Sequence[str]) -> KnownJob | None:
+        """Read their outputs; None if the scheduler does not know the job."""
+
+    def sent_argv(self, job: Submitted, user: str) -> Argv | None:
+        """Return the command that lists ended jobs like *job*, which has no id."""
+
+    def parse_sent(self, out: str, job: Submitted, user: str) -> str | None:
+        """Read the id of *job* in its output, by the token or by what is known."""
+
+    def change_argvs(
+        self, job: Submitted, change: Change, known: str
+    ) -> tuple[Argv, ...]:
+        """Return the commands for *change*; *known* is the first answer on the job.
+
+        Raises:
+            UsageError: the scheduler cannot change that.
+        """
+
+    def parse_refusal(self, ran: Ran) -> str | None:
+        """Return why a change was refused; None if it was made."""
+
+
 class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
     """The names of accounting's figures, and which to trust if they differ from ours.
 
@@ -410,8 +575,14 @@ class PastAccounting(Protocol):
 
     SAMPLED_EVERY: Seconds
 
-    def past_argv(self, user: str, days: int) -> Argv:
-        """Return the command that lists the jobs of *user* of the last *days*."""
+    def past_argv(self, whose: Whose, span: Seconds) -> Argv:
+        """Return the command that lists the jobs of the last *span* seconds."""
+
+    def past_file(self, env: Mapping[str, str]) -> str | None:
+        """Return a file with all jobs that users may be able to read, if there is one.
+
+        Reading it is much faster than the command.
+        """
 
     def is_past(self, head: str) -> bool:
         """Return whether a text that begins with *head* is such a list."""
@@ -424,14 +595,16 @@ class Steps(Protocol):
     """How a scheduler starts processes on all nodes of a job that runs.
 
     ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
-    for all processes of a job on a node, ``STEP`` for all processes of a step;
-    ``GROUP`` begins the name of the job's control group.
+    for all processes of a job on a node; ``GROUP`` begins the name of the job's
+    control group.
     """
 
     NODE: str
     SAME: tuple[str, ...]
-    STEP: tuple[str, ...]
     GROUP: str
+
+    def step_of(self, env: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return what all tasks of one start have in common, and no other's."""
 
     def nodes_of(self, env: Mapping[str, str]) -> int | None:
         """Return the number of the job's nodes; None outside a job."""
@@ -528,6 +701,10 @@ class Kind(Protocol):
     @property
     def reasons(self) -> Reasons:
         """Return its words on why jobs wait and end."""
+
+    @property
+    def user_scripts(self) -> UserScripts:
+        """Return how it takes scripts and jobs that weigh did not write."""
 
     @property
     def script_rules(self) -> ScriptRules:

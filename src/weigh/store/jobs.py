@@ -28,7 +28,8 @@ def append(root: str, job: Submitted) -> None:
 def read_jobs(root: str) -> list[Submitted]:
     """Read all jobs, the oldest first; lines that do not parse are skipped.
 
-    A job that was recorded twice, at its submission and when it was found, counts once.
+    A job that was recorded again, when it was found or changed, counts once, as last
+    recorded.
 
     Raises:
         StoreError: they exist, but cannot be read.
@@ -36,7 +37,7 @@ def read_jobs(root: str) -> list[Submitted]:
     found: dict[tuple[str, str, str] | int, Submitted] = {}
     for job in _read(os.path.join(root, FILE)):
         one = (job.scheduler, job.id, job.token)
-        found.setdefault(one if job.token else len(found), job)
+        found[one if job.token else len(found)] = job
     return list(found.values())
 
 

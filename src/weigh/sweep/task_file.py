@@ -140,11 +140,11 @@ def _script(name: str, number: int, raw: bytes) -> str:
     if b"#!" in raw[:8]:
         return (
             f"{name} is a script, not a task file: its line {number} begins with #! "
-            "(run it as it is, or remove that line)"
+            f"(weigh submit {name} submits it, or remove that line)"
         )
     return (
         f"{name}:{number} is a directive for a scheduler: this is a job script, not a "
-        "task file (sbatch or qsub runs it, weigh check checks it)"
+        f"task file (weigh submit {name} submits it, weigh check checks it)"
     )
 
 

@@ -15,8 +15,9 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.plan import Task
+from weigh.sweep import variables
 from weigh.sweep.grid import Grid
-from weigh.sweep.quoting import shell_line
+from weigh.sweep.quoting import quoted, shell_line
 from weigh.sweep.values import NAME
 
 # doubled braces, then a field; a dollar before either belongs to a shell
@@ -52,7 +53,7 @@ def match_fields(argv: Sequence[str], names: Collection[str]) -> None:
     """
     used = fields(argv)
     for name in used:
-        if name not in names:
+        if name not in names and name not in variables.NAMES:
             raise UsageError(f"{{{name}}} has no values ({_offer(name, names)})")
     for name in names:
         if name not in used:
@@ -81,8 +82,35 @@ class Entry(msgspec.Struct, frozen=True):
 def make_entry(grid: Grid, index: int, argv: Sequence[str], *, seq: int) -> Entry:
     """Return the task of one combination."""
     combination = grid.combination(index)
-    line = shell_line(fill(argv, combination.texts))
+    line = _line(argv, combination.texts)
     return Entry(Task(seq, line, combination.values), combination.texts)
+
+
+def _line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
+    """Return the line of a task, with variables for what an attempt may use."""
+    reserved = [name for name in variables.NAMES if name not in texts]
+    if not any(f"{{{name}" in word for name in reserved for word in argv):
+        return shell_line(fill(argv, texts))
+    return " ".join(
+        _expanded(word, texts) if turn else shell_line(fill((word,), texts))
+        for turn, word in enumerate(argv)
+    )
+
+
+def _expanded(word: str, texts: Mapping[str, str]) -> str:
+    """Quote a word, except for the variables of its placeholders."""
+    variables.check_heap(word)
+    parts, end = [], 0
+    for found in variables.PLACEHOLDER.finditer(word):
+        if found[1] in texts:
+            continue
+        if word[end : found.start()]:
+            parts.append(quoted(*fill((word[end : found.start()],), texts)))
+        parts.append(variables.expression(found[1], found[2]))
+        end = found.end()
+    if word[end:] or not parts:
+        parts.append(quoted(*fill((word[end:],), texts)))
+    return "".join(parts)
 
 
 def make_entries(

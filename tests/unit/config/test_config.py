@@ -241,3 +241,10 @@ def test_rules_to_ignore_are_a_list_of_names(
     write(layers.project, f"[check]\nignore = {value}")
     with pytest.raises(FormatError, match=r"check\.ignore must be a list of names"):
         layers.load()
+
+
+def test_a_project_names_no_command_to_run(tmp_path: Path) -> None:
+    (tmp_path / "weigh.toml").write_text('[cluster]\nbudget = "rm -rf ~"\n')
+
+    with pytest.raises(FormatError, match=r"cluster\.budget is a command"):
+        load(str(tmp_path), {})

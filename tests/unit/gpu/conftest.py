@@ -8,25 +8,13 @@ from pathlib import Path
 import pytest
 from nvml_script import Script
 
-SOURCE = Path(__file__).parent / "nvml_stub.c"
+SOURCES = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("the stub NVML needs a C compiler on Linux")
-    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    flags = ["-std=gnu11", "-Wall", "-Wextra", "-O1", "-shared", "-fPIC"]
-    soname = "-Wl,-soname,libnvidia-ml.so.1"
-    built = subprocess.run(
-        [compiler, *flags, soname, "-o", str(library), str(SOURCE)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    return library
+    name = "libnvidia-ml.so.1"
+    return _compiled("nvml_stub.c", name, tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -45,3 +33,27 @@ def nvml(script: Script, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     monkeypatch.setenv("NVML_STUB_SCRIPT", str(script.path))
     yield script
     library.nvml_stub_reset()
+
+
+@pytest.fixture(scope="session")
+def rsmi_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _compiled("rsmi_stub.c", "librocm_smi64.so", tmp_path_factory.mktemp("rsmi"))
+
+
+def _compiled(source: str, name: str, folder: Path) -> Path:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("a stand-in for a driver needs a C compiler on Linux")
+    library = folder / name
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-O1", "-shared", "-fPIC"]
+    built = subprocess.run(
+        [
+            *(compiler, *flags, f"-Wl,-soname,{name}"),
+            *("-o", str(library), str(SOURCES / source)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    return library

@@ -8,8 +8,10 @@
  *   0.uuid=GPU-...       and name, bus, total, reserved, used, util, memutil, power,
  *                        smclock, memclock, energy, ecc, rx, tx, xid (0: none)
  *   0.procs=71:4096,72:na    processes with what they hold; graphics= likewise
+ *   0.mps=71:4096            clients of MPS; 0.account.71=8192 with 0.accounting=1: peaks
  *   0.shares=71:80:40        pid, SM and memory utilisation
- *   0.throttle.1=12000000    nanoseconds of policy 1
+ *   0.throttle.1=12000000    nanoseconds of policy 1; reasons=4: bits, now
+ *   0.retired0=3, retired1, pending=1, remapped=1,0,0,0, replays, ecc1 (single-bit)
  *   0.mig=2, 0.mig1.used=..  instances with the same keys, and gi, ci
  *   0.handle=4           the number with which opening the card fails
  *   0.lost=15            the number with which every call about the card fails
@@ -27,6 +29,11 @@ enum { CARDS = 8, INSTANCES = 8, KEYS = 512, LINE = 4096 };
 typedef struct { char prefix[32]; int card; } Device;
 typedef struct { unsigned int pid; unsigned long long used; unsigned int gi, ci; } Process;
 typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct {
+    unsigned int gpu, memory;
+    unsigned long long most, time, start;
+    unsigned int runs, reserved[5];
+} Accounted;
 typedef struct { unsigned int version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct { unsigned int gpu, memory; } Rates;
 typedef struct { unsigned long long reference, violation; } Violation;
@@ -245,6 +252,24 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned int *count
     return processes("nvmlDeviceGetGraphicsRunningProcesses_v3", device, "graphics", count, out);
 }
 
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device *device, unsigned int *count, Process *out) {
+    return processes("nvmlDeviceGetMPSComputeRunningProcesses_v3", device, "mps", count, out);
+}
+
+int nvmlDeviceGetAccountingMode(Device *device, unsigned int *mode) {
+    return small("nvmlDeviceGetAccountingMode", device, "accounting", mode);
+}
+
+int nvmlDeviceGetAccountingStats(Device *device, unsigned int pid, Accounted *out) {
+    char name[32];
+    int failed = enter("nvmlDeviceGetAccountingStats", device);
+    snprintf(name, sizeof name, "account.%u", pid);
+    memset(out, 0, sizeof *out);
+    if (failed)
+        return failed;
+    return number(device, name, &out->most) ? NOT_FOUND : OK;
+}
+
 int nvmlDeviceGetUtilizationRates(Device *device, Rates *rates) {
     int failed = small("nvmlDeviceGetUtilizationRates", device, "util", &rates->gpu);
     unsigned long long memory = 0;
@@ -270,7 +295,7 @@ int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, unsigned 
     int failed = enter("nvmlDeviceGetTotalEccErrors", device);
     if (failed)
         return failed;
-    return type == 1 && counter == 0 ? number(device, "ecc", out) : INVALID;
+    return counter == 0 ? number(device, type == 1 ? "ecc" : "ecc1", out) : INVALID;
 }
 
 int nvmlDeviceGetViolationStatus(Device *device, int policy, Violation *violation) {
@@ -279,6 +304,38 @@ int nvmlDeviceGetViolationStatus(Device *device, int policy, Violation *violatio
     snprintf(name, sizeof name, "throttle.%d", policy);
     violation->reference = 0;
     return failed ? failed : number(device, name, &violation->violation);
+}
+
+int nvmlDeviceGetPcieReplayCounter(Device *device, unsigned int *count) {
+    return small("nvmlDeviceGetPcieReplayCounter", device, "replays", count);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(Device *device, unsigned long long *reasons) {
+    int failed = enter("nvmlDeviceGetCurrentClocksThrottleReasons", device);
+    return failed ? failed : number(device, "reasons", reasons);
+}
+
+int nvmlDeviceGetRetiredPages(Device *device, int cause, unsigned int *count,
+                              unsigned long long *pages) {
+    unsigned int room = *count;
+    int failed = small("nvmlDeviceGetRetiredPages", device, cause ? "retired1" : "retired0", count);
+    for (unsigned int i = 0; pages && !failed && i < *count && i < room; i++)
+        pages[i] = i;
+    return !failed && *count > room ? TOO_SMALL : failed;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(Device *device, unsigned int *pending) {
+    return small("nvmlDeviceGetRetiredPagesPendingStatus", device, "pending", pending);
+}
+
+int nvmlDeviceGetRemappedRows(Device *device, unsigned int *corrected, unsigned int *uncorrected,
+                              unsigned int *pending, unsigned int *failure) {
+    char value[LINE];
+    int failed = enter("nvmlDeviceGetRemappedRows", device);
+    if (failed || !look_up(device, "remapped", value))
+        return failed ? failed : NOT_SUPPORTED;
+    sscanf(value, "%u,%u,%u,%u", corrected, uncorrected, pending, failure);
+    return OK;
 }
 
 int nvmlDeviceGetPcieThroughput(Device *device, int counter, unsigned int *kilobytes) {

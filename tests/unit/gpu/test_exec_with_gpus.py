@@ -1,13 +1,14 @@
 """``weigh exec`` on the stub's cards: tasks that share one, and fill it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_script import GIB, Script
+from nvml_script import GIB, Script, uuid
 
 # a task plays what it holds of a card, step by step; what it holds goes with it
 TASK = """
@@ -61,6 +62,10 @@ class Tasks:
         """Run lines of name, card, how to end, and GiB held over time."""
         path = self.folder / "tasks.txt"
         path.write_text("".join(f"{sys.executable} task.py {line}\n" for line in lines))
+        return self.execute(*options, cards=cards)
+
+    def execute(self, *options: str, cards: str) -> subprocess.CompletedProcess[str]:
+        """Run the task file."""
         store = {
             "WEIGH_DIR": str(self.folder / ".weigh"),
             "CUDA_VISIBLE_DEVICES": cards,
@@ -131,3 +136,57 @@ def test_what_ran_out_of_a_gpus_memory_has_twice_as_much_next_to_others(
     assert (first["gpu_memory"], second["gpu_memory"]) == (None, 10 * GIB)
     ended = [(one["seq"], one["state"]) for one in tasks.events_of("ended")]
     assert ended[:2] == [(1, "OUT_OF_MEMORY"), (1, "COMPLETED")]
+
+
+def test_lost_tasks_and_idle_gpus_are_ended_with_the_reason(tasks: Tasks) -> None:
+    tasks.script.gpus(1)
+    (tasks.folder / "tasks.txt").write_text(
+        "for i in 1 2 3 4; do echo loss: nan; done; exec sleep 60\nexec sleep 61\n"
+    )
+    done = tasks.execute("--stop-nan", "--end-idle=4s", "-j2", "--retries=1", cards="0")
+    assert done.returncode == 1, done.stderr
+    ends = {one["seq"]: one for one in tasks.events_of("ended")}
+    assert [ends[seq]["state"] for seq in (1, 2)] == ["CANCELLED"] * 2
+    assert "--stop-nan (NaN in line 3 of its output)" in done.stderr
+    assert ends[1]["reason"] == "diverged: stopped by --stop-nan"
+    assert ends[2]["reason"] == "its GPU was idle: stopped by --end-idle"
+
+
+# plays NVIDIA's control program: a daemon that runs while its pipe has its id
+MPS = """#!/bin/sh
+test -d "$CUDA_MPS_LOG_DIRECTORY" || exit 3
+if [ "$1" = -d ]; then
+    echo "$CUDA_VISIBLE_DEVICES" > "$CUDA_MPS_PIPE_DIRECTORY/served"
+    echo "started $CUDA_MPS_PIPE_DIRECTORY" >> "$MPS_SAYS"
+else
+    read word && echo "$word $CUDA_MPS_PIPE_DIRECTORY" >> "$MPS_SAYS"
+fi
+"""
+SHOW = "echo $CUDA_VISIBLE_DEVICES served $(cat $CUDA_MPS_PIPE_DIRECTORY/served)"
+
+
+def test_an_mps_daemon_of_its_own_serves_the_tasks_and_ends(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks.script.gpus(3)
+    control, said = tasks.folder / "nvidia-cuda-mps-control", tasks.folder / "said"
+    control.write_text(MPS)
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tasks.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("MPS_SAYS", str(said))
+    (tasks.folder / "tasks.txt").write_text(f"{SHOW}\n")
+    done = tasks.execute("--per-gpu=2", "--mps", "-u", cards="2,0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{uuid(2)} served {uuid(2)},{uuid(0)}\n"
+    started, ended = said.read_text().splitlines()
+    folder = started.removeprefix("started ")
+    assert ended == f"quit {folder}"
+    assert not Path(folder).parent.exists()
+
+
+def test_mps_that_is_not_here_is_one_clear_line(tasks: Tasks) -> None:
+    tasks.script.gpus(1)
+    (tasks.folder / "tasks.txt").write_text("true\n")
+    done = tasks.execute("--per-gpu=2", "--mps", cards="0")
+    assert done.returncode == 2
+    assert "--mps: nvidia-cuda-mps-control is not installed here" in done.stderr

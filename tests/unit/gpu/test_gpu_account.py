@@ -9,12 +9,13 @@ from weigh.measure.gpu.account import (
     PER_PROCESS,
     GpuAccount,
     gpu_columns,
+    health_of,
     process_exists,
     unused_gpus,
     was_used,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.units import GIB, MIB
 
 CARD = GpuDevice(0, "GPU-a", "V100", 32 * GIB)
@@ -70,6 +71,48 @@ def test_a_container_that_lists_the_hosts_numbers_is_seen_through() -> None:
     looks = [reading(size, {5_000_001: size}) for size in (GIB, *[9 * GIB] * 4)]
     usage = usage_of(*looks, everybody_exists=False)
     assert (usage.peak_memory, usage.source) == (8 * GIB, DEVICE_RISE)
+
+
+@pytest.mark.parametrize(
+    "listed", [{99: GIB}, {99: GIB, 0: 8 * GIB}, {99: GIB, 71: 0}, {99: GIB, 71: MIB}]
+)
+def test_a_list_that_does_not_explain_the_rise_is_not_believed(
+    listed: dict[int, int],
+) -> None:
+    one = GpuAccount(CARD, 0.0, exists=lambda pid: pid > 0)
+    one.take(0.0, reading(GIB, {99: GIB}), JOB)
+    for turn in range(3):
+        one.take(turn + 1, reading((9 + turn) * GIB, listed), JOB)
+    usage = one.usage()
+    assert (usage.peak_memory, usage.source) == (10 * GIB, DEVICE_RISE)
+
+
+def test_memory_that_an_ended_process_leaves_for_a_moment_is_no_doubt() -> None:
+    looks = [reading(9 * GIB, {71: 9 * GIB}), *[reading(9 * GIB, {})] * 5]
+    usage = usage_of(reading(0, {}), *looks, reading(GIB, {72: GIB}))
+    assert (usage.peak_memory, usage.source) == (9 * GIB, PER_PROCESS)
+
+
+def test_a_little_memory_that_nobody_is_named_for_is_the_drivers() -> None:
+    usage = usage_of(reading(0, {}), *[reading(GIB + 40 * MIB, {71: GIB})] * 9)
+    assert (usage.peak_memory, usage.source) == (GIB, PER_PROCESS)
+
+
+def test_what_tasks_with_hidden_processes_share_is_an_upper_bound_only() -> None:
+    one = account()
+    one.take(0.0, reading(0), JOB)
+    one.mixed = True
+    one.take(0.1, reading(6 * GIB), JOB)
+    usage = one.usage()
+    assert (usage.peak_memory, usage.device_peak_memory) == (None, 6 * GIB)
+
+
+def test_the_drivers_own_peak_of_a_process_misses_no_moment() -> None:
+    one = account()
+    one.take(0.0, reading(2 * GIB, {71: 2 * GIB}), JOB)
+    one.take_accounted({71: 5 * GIB, 99: 9 * GIB})
+    usage = one.usage()
+    assert (usage.peak_memory, usage.processes[0].peak_memory) == (5 * GIB, 5 * GIB)
 
 
 def test_what_others_take_meanwhile_is_not_the_jobs() -> None:
@@ -168,7 +211,7 @@ def test_errors_and_throttling_count_from_the_start_of_the_job() -> None:
     one.take_counters(after)
     one.take_xids((31,))
     usage = one.usage()
-    assert (usage.ecc_errors, usage.throttle) == (1, {"power": 2.5})
+    assert (usage.ecc_errors, usage.throttle) == (1, {"power": 2.5, "thermal": 0.0})
     assert (usage.xid_errors, usage.xids) == (1, (31,))
 
 
@@ -263,3 +306,61 @@ def test_what_a_job_held_of_a_gpu_is_the_drivers_account_of_it(
 ) -> None:
     gpu = GpuUsage("u", "n", peak_memory=whole, process_peak_memory=own)
     assert gpu.job_peak == held
+
+
+@pytest.mark.parametrize(
+    ("gib", "taken"),
+    [
+        ((0, 0.4, 24.4, 24.4, 25), 24),  # JAX: its context, then 75 % of 32 GiB
+        ((0, 30, 30), 30),  # TensorFlow
+        ((0, 1, 1, 1, 6, 12, 18, 24), None),  # a batch that grows
+        ((0, 8, 8, 8, 8, 8, 8, 30), None),  # a model, then the cache of a server
+        ((0, 12, 12), None),  # too little to be a framework's share
+    ],
+)
+def test_memory_that_a_framework_takes_at_once_is_told_from_need(
+    gib: tuple[float, ...], taken: int | None
+) -> None:
+    one = account()
+    for turn, size in enumerate(gib):
+        held = int(size * GIB)
+        one.take(0.2 * turn, reading(held, {71: held}), JOB)
+    found = one.usage().preallocated
+    assert (found and round(found / GIB)) == taken
+
+
+@pytest.mark.parametrize(
+    ("wear", "xids", "errors", "lost", "words"),
+    [
+        (GpuWear(), (), None, False, None),
+        (GpuWear(), (31,), 0, False, "healthy"),
+        (GpuWear(3, pending=False), (), None, False, "healthy, 3 pages retired"),
+        (GpuWear(remapped_rows=0, failed=False), (), 0, False, "healthy"),
+        (GpuWear(remapped_rows=2, pending=True), (), 0, False, "needs a reset"),
+        (GpuWear(remapped_rows=9, failed=True), (79,), 1, False, "no spare memory"),
+        (GpuWear(), (13, 79), 0, False, "failing: XID 79"),
+        (GpuWear(), (), 2, False, "failing: 2 uncorrected"),
+        (GpuWear(), (), 0, True, "failing: fell off the bus"),
+    ],
+)
+def test_a_gpus_health_is_a_word_with_its_reason(
+    wear: GpuWear, xids: tuple[int, ...], errors: int, *, lost: bool, words: str | None
+) -> None:
+    found = health_of(wear, xids, errors, lost=lost)
+    assert found == words or (words and words in (found or ""))
+
+
+def test_each_figure_has_its_highest_and_lowest() -> None:
+    one = account()
+    for turn, (busy, clock) in enumerate(((0, 0), (20, 1380), (60, 300))):
+        looked = GpuReading(
+            "GPU-a",
+            utilization=busy,
+            sm_clock=clock,
+            slowed=frozenset({"power"} if turn == 1 else ()),
+        )
+        one.take(turn, looked, JOB)
+    usage = one.usage()
+    assert (usage.utilization_max, usage.utilization_min) == (60, 20)
+    assert (usage.sm_clock_max, usage.sm_clock_min) == (1380, 300)
+    assert usage.slowed == {"power": 50.0}

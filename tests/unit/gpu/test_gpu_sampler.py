@@ -124,6 +124,7 @@ def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
         usage = only(sampler)
     assert (usage.energy, usage.ecc_errors, usage.xids) == (500.0, 1, (79,))
     assert usage.throttle == {"thermal": 2.0}
+    assert usage.health == "failing: XID 79"
 
 
 def test_slow_figures_are_queried_between_the_looks(nvml: Script) -> None:

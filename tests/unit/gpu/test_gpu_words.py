@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
 from weigh.render.gpu_lines import GpuListing, gpu_lines, render_json, render_text
+from weigh.render.printable import width_of
 from weigh.units import GIB
 
 V100 = GpuUsage(
@@ -154,6 +155,14 @@ def test_a_gpu_of_mine_is_one_line() -> None:
     )
 
 
+def test_memory_taken_at_once_comes_with_the_variables_that_end_it() -> None:
+    text = words_of(changed(V100, preallocated=24 * GIB))
+    assert "24.0 GiB taken at once" in text
+    assert "XLA_PYTHON_CLIENT_PREALLOCATE=false" in text
+    assert "TF_FORCE_GPU_ALLOW_GROWTH=true" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_lines_are_aligned() -> None:
     idle = gpu_with(index=12, memory_used=0, memory_percent=0.0, utilization=0.0)
     first, second = render_text((CARD, idle))
@@ -224,7 +233,7 @@ def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
 )
 def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[Gpu]) -> None:
     for line in render_text(tuple(gpus)):
-        assert len(line) <= 80
+        assert width_of(line) <= 80
         assert line.isprintable()
 
 

@@ -1,9 +1,15 @@
+import sys
+import types
 from collections.abc import Mapping
+from importlib import metadata
 
 import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError, NoGpuError
+from weigh.flow.doctor.checklist import driver
+from weigh.model.doctor import Facts, GpuFacts
+from weigh.probe.gpu import GpuWear
 from weigh.probe.nvml import NvmlProbe
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, LOST = 3, 4, 13, 15
@@ -274,7 +280,8 @@ def test_instances_closed_to_me_are_not_mine(nvml: Script) -> None:
         (12, NoGpuError, "no NVIDIA driver"),
         (18, GpuError, "differ"),
         (4, GpuError, "closed to you"),
-        (999, GpuError, "does not start"),
+        (999, GpuError, "use another node"),
+        (24, GpuError, "does not start"),
     ],
 )
 def test_why_nvml_does_not_start_is_one_clear_line(
@@ -297,3 +304,69 @@ def test_the_driver_can_be_let_go_and_queried_again(nvml: Script) -> None:
     one.new_xids(uuid(0))
     one.close()
     assert len(probe().devices()) == 1
+
+
+def test_a_figure_beyond_its_bounds_is_none(nvml: Script) -> None:
+    nvml.gpus(1, util=4294967295, memutil=101)
+    (reading,) = probe().read()
+    assert (reading.utilization, reading.memory_utilization) == (None, None)
+
+
+def test_a_passing_failure_does_not_add_the_drivers_own_memory(nvml: Script) -> None:
+    nvml.gpus(1, used=GIB, reserved=600 * MIB)
+    one = probe()
+    nvml.set("fail.nvmlDeviceGetMemoryInfo_v2", 999)
+    assert [reading.memory_used for reading in one.read()] == [GIB]
+
+
+def test_clients_of_mps_are_on_a_list_of_their_own(nvml: Script) -> None:
+    nvml.gpus(1, used=3 * GIB, procs="50:1024", mps=f"71:{2 * GIB},72:{GIB}")
+    (reading,) = probe().read()
+    assert reading.process_memory == {50: 1024, 71: 2 * GIB, 72: GIB}
+
+
+@pytest.mark.parametrize(("mode", "found"), [(1, {71: 5 * GIB}), (0, {}), ("na", {})])
+def test_peaks_that_the_driver_accounts_are_read_where_an_admin_turned_that_on(
+    nvml: Script, mode: object, found: dict[int, int]
+) -> None:
+    nvml.gpus(1, accounting=mode, **{"account.71": 5 * GIB, "account.72": "na"})
+    assert probe().accounted(uuid(0), (71, 72, 73)) == found
+
+
+@pytest.mark.parametrize(
+    ("owner", "cure"),
+    [
+        ("nvidia-ml-py3", "pip install --force-reinstall nvidia-ml-py"),
+        ("pynvml", "pip install -U pynvml"),
+    ],
+)
+def test_an_old_package_in_the_place_of_the_binding_is_named_with_its_cure(
+    owner: str, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))
+    owners = {"pynvml": ["nvidia-ml-py", owner]}
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: owners)
+    with pytest.raises(GpuError, match=f"^{owner} is too old: {cure}$") as caught:
+        probe()
+    assert len(f"weigh: {caught.value}") <= 80
+    facts = GpuFacts(trouble=str(caught.value))
+    (check,) = driver(Facts(host="h", gpus=facts))
+    assert check.cure == cure
+
+
+def test_memory_taken_out_of_use_is_read_the_older_and_the_newer_way(
+    nvml: Script,
+) -> None:
+    nvml.gpus(1, retired0=1, retired1=2, pending=1)
+    assert probe().wear(uuid(0)) == GpuWear(3, None, pending=True)
+    nvml.drop("0.retired0", "0.retired1", "0.pending")
+    nvml.set("0.remapped", "1,2,0,1")
+    assert probe().wear(uuid(0)) == GpuWear(None, 3, pending=False, failed=True)
+    nvml.drop("0.remapped")
+    assert probe().wear(uuid(0)) == GpuWear()
+
+
+def test_reasons_for_low_clocks_are_read_without_idleness(nvml: Script) -> None:
+    nvml.gpus(1, reasons=0x01 | 0x04 | 0x80)
+    (reading,) = probe().read()
+    assert reading.slowed == frozenset({"power", "power brake"})

@@ -1,12 +1,17 @@
 """``weigh run`` beside the stub's cards: what the record and the summary say."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from nvml_script import GIB, Script
+import msgspec
+from nvml_script import GIB, MIB, Script
+
+from weigh.model.record import Record
+from weigh.render.record_show import render_record
 
 # the job itself plays what it does to the card, through the stub's script
 USES_THE_CARD = """
@@ -55,6 +60,49 @@ def test_the_jobs_own_peak_on_a_gpu_is_distinguished_from_its_neighbours(
     assert "4.00 GiB of 32.0 GiB" in done.stderr
 
 
+# a guide's tagger in four stages on the second card: the model, then a batch whose
+# peak is over before the program itself looks at the card again
+IN_STAGES = """
+import os, time, weigh
+def play(mib):
+    path = os.environ["NVML_STUB_SCRIPT"]
+    lines = dict(line.rstrip().split("=", 1) for line in open(path))
+    lines["1.used"] = (100 + mib) << 20
+    lines["1.procs"] = f"{os.getpid()}:{mib << 20}"
+    with open(path + ".new", "w") as new:
+        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
+    os.replace(path + ".new", path)
+@weigh.measured(name="load model", show_gpus=True)
+def load():
+    play(1327)
+load()
+with weigh.phase("steady"):
+    time.sleep(0.1)
+time.sleep(0.2)
+for mib in weigh.batches([1400, 1991, 1400]):
+    play(mib)
+    time.sleep(0.25)
+"""
+
+
+def test_the_account_has_four_stages_with_the_peak_that_was_sampled(
+    script: Script, tmp_path: Path
+) -> None:
+    script.gpus(2, used=100 * MIB)
+    given = {"CUDA_VISIBLE_DEVICES": "1"}
+    done, record = weigh_run(script, tmp_path, sys.executable, "-c", IN_STAGES, **given)
+    found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", done.stderr, re.MULTILINE))
+    assert "  gpu 1    Tesla V100-SXM2-32GB, 32.0 GiB" in done.stderr
+    assert found["in use before"] == "100 MiB"
+    assert found["taken until the batches: model"] == "1.30 GiB"
+    assert found["peak of the batches beyond that"] == "664 MiB"
+    assert found["peak beyond what was in use"] == "1.94 GiB"
+    assert found["peak of the whole GPU"] == "2.04 GiB"
+    assert "weigh  after load model\n  gpu 1  " in done.stderr
+    steady = next(one for one in record["phases"] if one["name"] == "steady")
+    assert steady["gpus"][0]["after"] == 1427 * MIB
+
+
 def test_a_gpu_that_was_never_used_is_reported(script: Script, tmp_path: Path) -> None:
     script.gpus(2)
     given = {"CUDA_VISIBLE_DEVICES": "0,1"}
@@ -70,3 +118,43 @@ def test_a_driver_that_hangs_holds_up_neither_job_nor_weigh(
     script.set("hang.nvmlInitWithFlags", 600)
     done, record = weigh_run(script, tmp_path, "sh", "-c", "echo done; exit 4")
     assert (done.returncode, done.stdout, record["exit_code"]) == (4, "done\n", 4)
+
+
+def test_a_record_shows_the_rows_of_a_schedulers_gpu_table(
+    script: Script, tmp_path: Path
+) -> None:
+    every = {
+        "util": 39,
+        "memutil": 7,
+        "power": 56_378,
+        "smclock": 1380,
+        "memclock": 877,
+        "energy": 1000,
+        "ecc": 0,
+        "ecc1": 2,
+        "rx": 100,
+        "tx": 100,
+        "replays": 0,
+        "xid": 0,
+        "reasons": 4,
+        "retired0": 0,
+        "retired1": 0,
+        "pending": 0,
+    }
+    throttle = {f"throttle.{policy}": 0 for policy in range(6)}
+    script.gpus(1, **every, **throttle)
+    _, record = weigh_run(script, tmp_path, "sleep", "0.6")
+    shown = render_record(msgspec.convert(record, Record))
+    assert [line[14:] for line in shown.splitlines() if "mean" in line] == [
+        "power               mean 56.38, max 56.38, min 56.38 W",
+        "SM clock            mean 1380, max 1380, min 1380 MHz",
+        "memory clock        mean 877, max 877, min 877 MHz",
+        "busy                mean 39, max 39, min 39 %",
+        "memory busy         mean 7, max 7, min 7 %",
+    ]
+    assert "ECC errors          single-bit 0, double-bit 0" in shown
+    assert "PCIe replays, XIDs  replays 0, XIDs 0" in shown
+    for reason in ("power", "thermal", "reliability", "board limit", "sync boost"):
+        assert f"{reason} 0" in " ".join(shown.split())
+    assert "health              healthy" in shown
+    assert max(map(len, shown.splitlines())) <= 80

@@ -126,6 +126,26 @@ def test_epochs_are_events_counted_from_0(callback: Any, regions: Measured) -> N
     ]
 
 
+def test_a_loss_that_is_lost_is_reported_once_and_a_gradient_that_stays_so(
+    callback: Any, regions: Measured, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer(callback)
+    for step, loss, norm in (
+        (1, 2.0, "inf"),
+        (2, 1.9, 3.0),
+        *((step, float("nan"), float("nan")) for step in range(3, 9)),
+    ):
+        trainer.state.global_step = step
+        trainer.notify("on_log", logs={"loss": loss, "grad_norm": norm, "epoch": 1})
+    trainer.notify("on_log", logs={"eval_runtime": 1.0})
+    found = [(one.name, one.value) for one in regions().events]
+    assert found == [("loss not finite", 3), ("grad_norm not finite", 5)]
+    assert capsys.readouterr().err.splitlines() == [
+        "weigh: loss is nan at step 3",
+        "weigh: grad_norm is nan at step 5",
+    ]
+
+
 @pytest.mark.parametrize("event", ["on_evaluate", "on_predict"])
 def test_an_evaluation_by_itself_is_a_phase(
     callback: Any, regions: Measured, event: str

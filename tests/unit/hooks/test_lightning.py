@@ -114,6 +114,15 @@ def test_training_batches_are_counted_with_their_samples(
     assert (loop.count, loop.size, loop.total, loop.samples) == (6, 8, 6, 42)
 
 
+def test_a_loss_that_is_lost_is_reported(hooks: Any, regions: Measured) -> None:
+    trainer = Trainer(hooks.WeighCallback())
+    trainer.callback.on_train_start(trainer, None)
+    trainer.callback.on_train_batch_end(trainer, None, {"loss": float("inf")}, [], 7)
+    assert [(one.name, one.value) for one in regions().events] == [
+        ("loss not finite", 7)
+    ]
+
+
 def test_epochs_are_events_counted_from_0(hooks: Any, regions: Measured) -> None:
     Trainer(hooks.WeighCallback()).fit()
     assert [one.value for one in regions().events] == [0, 1]

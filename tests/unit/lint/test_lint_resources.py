@@ -128,7 +128,7 @@ def test_more_processes_than_gpus_are_found() -> None:
     ("lines", "heap", "is_found"),
     [
         ("-l h_vmem=4G", "-Xmx4g", True),
-        ("-l h_vmem=4G", "-Xmx3g", False),
+        ("-l h_vmem=4G", "-Xmx2g", False),
         ("-l h_vmem=4G -pe smp 4", "-Xmx8g", False),
         ("-l h_vmem=4G", "-Xmx$MEM", False),
     ],
@@ -330,3 +330,33 @@ def test_a_node_outside_of_the_queue_is_found() -> None:
 def test_memory_is_given_in_the_fix_of_a_heap() -> None:
     found = sbatch("--mem=8G", body="java -Xmx8g x\n")["heap-beyond-memory"]
     assert found.cure == f"-Xmx{8 * GIB * 3 // 4 // 2**20}m"
+
+
+@pytest.mark.parametrize(
+    ("command", "is_found"),
+    [
+        ("samtools sort -@ 8 -m 2G a.bam", True),
+        ("samtools sort -@8 -m1G a.bam", True),
+        ("samtools sort -m 2G a.bam", False),
+        ("samtools view -m 20G a.bam", False),
+        ("sort -S 8G a", True),
+        ("sort --buffer-size=9G a", True),
+        ("sort -S 1G a", False),
+    ],
+)
+def test_sort_buffers_beyond_the_memory_are_found(
+    command: str, *, is_found: bool
+) -> None:
+    assert ("sort-beyond-memory" in sbatch("--mem=4G", body=command)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "is_found"),
+    [("1700M", "", True), ("1700M", "-XX:CompressedClassSpaceSize=64m", False)],
+)
+def test_address_space_that_java_cannot_start_in_is_found(
+    size: str, options: str, *, is_found: bool
+) -> None:
+    body = f"java -Xmx512m {options} -jar a.jar"
+    found = qsub(f"-l h_vmem={size}", body=body)
+    assert ("heap-beyond-memory" in found) is is_found

@@ -164,6 +164,28 @@ def anonymous_pss(pids: Sequence[int]) -> int:
     return total
 
 
+LETTING_GO = """
+memory = mmap.mmap(-1, 96 * MIB)
+touch(memory)
+if os.fork() == 0:
+    touch(memory); ready(); wait(); memory.close(); ready(); wait(); os._exit(0)
+os.wait()
+"""
+
+
+@linux
+def test_memory_that_one_lets_go_before_a_count_counts_once() -> None:
+    with jobs(LETTING_GO, ready=1) as (job,):
+        scene = Scene(job)
+        readings = scene.tree.read()
+        job.go_on(1)
+        job.wait_for(1)
+        scene.clock.now += 1000
+        held = scene.gauge.hold(readings, 0)
+        scene.close()
+    assert 90 * MIB < held.total < 96 * MIB + 3 * BASE
+
+
 # Readings by hand
 
 

@@ -1,9 +1,12 @@
 """The request for a run of several ranks: no placement of them gets too little."""
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weigh.flow.fit.estimate_options import TypedOptions, parse_options
+from weigh.flow.fit.fit import answer
 from weigh.model.record import Monitor, Node, PeakMemory, Rank, Record, Request, Usage
 from weigh.request import from_usages
 from weigh.schedulers.gridengine import text as gridengine
@@ -136,3 +139,27 @@ def test_a_weigh_of_each_rank_is_part_of_its_request() -> None:
     assert each.memory is not None
     assert each.memory >= plain.memory + 8 * 20 * MIB - 50 * MIB
     assert (each.memory_per_cpu or 0) >= 30 * MIB
+
+
+@pytest.mark.parametrize("ranks", [(1, 2, 4), (2, 4, 8)])
+def test_a_scan_over_the_ranks_requests_what_each_needs(ranks: tuple[int, ...]) -> None:
+    sizes = [[100 * MIB] * count for count in ranks]
+    # two to a node: the memory of a node says nothing about that of eight ranks
+    runs = [
+        msgspec.structs.replace(
+            a_run([held[:2], held[2:4], held[4:]] if held[2:] else [held]),
+            parameters={"ntasks": len(held)},
+            command=("srun", "-n", str(len(held)), "prog"),
+        )
+        for held in sizes
+    ]
+    runs = [
+        r if len(r.ranks) > 1 else msgspec.structs.replace(r, ranks=()) for r in runs
+    ]
+    found = answer(
+        runs, "ntasks", parse_options(TypedOptions(target="16"), "ntasks", {})
+    )
+    assert found.request is not None
+    assert slurm.directives(found.request)[0] == "--ntasks=16"
+    assert found.request.memory is None
+    assert 100 * MIB <= (found.request.memory_per_cpu or 0) <= 150 * MIB

@@ -268,7 +268,7 @@ def test_events_without_end_are_kept_up_to_a_number(
 
 def test_importing_weigh_and_measuring_load_nothing_heavy() -> None:
     done = run(
-        "import sys\n"
+        "import os, sys; os.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
         "with weigh.phase('a'): pass\n"
         "list(weigh.batches([[1]])); weigh.event('b')\n"
         "heavy = 'pynvml rich numpy torch psutil click asyncio subprocess'.split()\n"

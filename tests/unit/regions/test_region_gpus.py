@@ -3,13 +3,14 @@
 import re
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable
 
 import pytest
 
 from weigh.errors import GpuError
-from weigh.flow.run.regions import batches, measured, phase
+from weigh.flow.run.regions import batches, measured, phase, timeit
 from weigh.measure.region import this_process
 from weigh.measure.region.gpu_meter import GpuMeter, GpuSpan, join
 from weigh.measure.region.tracker import Tracker
@@ -64,7 +65,7 @@ def test_the_four_stages_of_the_account_are_on_the_report(fake_gpu: FakeGpu) -> 
     text = render_regions(this_process.current().regions(), "tag.py")
     found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
     assert "V100-SXM2-32GB, 32.0 GiB" in text
-    assert found["in use before the first region"] == "100 MiB"
+    assert found["in use before"] == "100 MiB"
     assert found["taken until the batches: model"] == "1.30 GiB"
     assert found["peak of the batches beyond that"] == "664 MiB"
     assert found["peak beyond what was in use"] == "1.94 GiB"
@@ -212,3 +213,98 @@ def test_two_stretches_join_to_the_firsts_before_and_the_laters_after() -> None:
     span.merge([first])
     span.merge([later])
     assert span.memory() == (join(first, later),)
+
+
+class Launches(types.ModuleType):
+    """A torch whose work is launched at once and done 20 ms later."""
+
+    LASTS = 0.02
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.done = 0.0
+        self.used = self.capturing = False
+        self.waited = 0
+        self.cuda = self
+
+    def launch(self) -> None:
+        self.used = True
+        self.done = max(self.done, time.perf_counter()) + self.LASTS
+
+    def is_initialized(self) -> bool:
+        return self.used
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 2
+
+    def memory_reserved(self, _index: int) -> int:
+        return 0
+
+    def max_memory_allocated(self, _index: int) -> int:
+        return 0
+
+    def max_memory_reserved(self, _index: int) -> int:
+        return 0
+
+    def synchronize(self, index: int) -> None:
+        assert index == 0, "another device would get a context"
+        self.waited += 1
+        time.sleep(max(0.0, self.done - time.perf_counter()))
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch, tracker: Tracker) -> Launches:
+    del tracker
+    torch = Launches()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+def test_timeit_counts_the_work_and_not_its_launch(launches: Launches) -> None:
+    assert timeit(launches.launch, number=2, repeat=1).minimum >= launches.LASTS
+    waited = launches.waited
+    timeit(launches.launch, number=2, repeat=1, sync=False)
+    assert launches.waited == waited
+
+
+def test_with_sync_work_counts_in_the_phase_that_started_it(launches: Launches) -> None:
+    @measured(sync=True)
+    def step() -> None:
+        launches.launch()
+
+    launches.launch()
+    with phase("only its own", sync=True) as region:
+        pass
+    step()
+    for _ in batches([1], sync=True):
+        launches.launch()
+    regions = this_process.current().regions()
+    walls = {one.name.split(".")[-1]: one.wall_time for one in regions.phases}
+    assert (region.wall_time or 1) < launches.LASTS <= walls["step"]
+    assert (regions.batches[0].time_min or 0) >= launches.LASTS
+
+
+def test_nothing_is_waited_for_unless_requested_used_and_allowed(
+    launches: Launches,
+) -> None:
+    timeit(lambda: None, number=1, repeat=1)
+    with phase("unused", sync=True):
+        launches.used = launches.capturing = True
+    with phase("plain"):
+        launches.capturing = False
+    assert launches.waited == 0
+
+
+def test_results_of_jax_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = types.ModuleType("jax")
+    seen: list[object] = []
+    jax.block_until_ready = seen.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    timeit(lambda: "an array", number=3, repeat=1)
+    assert seen == ["an array"]

@@ -6,6 +6,7 @@ from some_requests import REQUESTS, a_request
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, Job, Request
+from weigh.schedulers.slurm import steps
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import DAY, GIB, HOUR, MIB
 
@@ -182,3 +183,14 @@ def test_a_requeued_job_is_on_its_second_attempt() -> None:
     env = BATCH | {"SLURM_RESTART_COUNT": "1"}
 
     assert slurm_text.job_from_environment(env) == Job(id="481519", attempt=2)
+
+
+def test_the_components_of_a_heterogeneous_step_are_one_step() -> None:
+    first = {"SLURM_STEP_ID": "0", "SLURM_SRUN_COMM_PORT": "1", "SLURM_HET_SIZE": "2"}
+    second = {**first, "SLURM_SRUN_COMM_PORT": "2"}
+    assert steps.step_of(first) == steps.step_of(second)
+    del (
+        first["SLURM_HET_SIZE"],
+        second["SLURM_HET_SIZE"],
+    )  # years later
+    assert steps.step_of(first) != steps.step_of(second)

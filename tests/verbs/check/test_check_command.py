@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,21 @@ def is_running(pid: int) -> bool:
     return "State:\tZ" not in status
 
 
+@pytest.fixture
+def begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count no time of a trial before its task makes the file ``began``."""
+    stood = time.monotonic()
+    began: list[float] = []
+
+    def monotonic() -> float:
+        if not began and (tmp_path / "began").exists():
+            began.append(time.monotonic())
+        return stood + (time.monotonic() - began[0] if began else 0.0)
+
+    clock = SimpleNamespace(monotonic=monotonic, sleep=time.sleep)
+    monkeypatch.setattr(trials, "time", clock)
+
+
 def test_tasks_that_go_well_are_fine(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo one", "echo two")
     code, out, _ = weigh("check", path)
@@ -60,8 +76,11 @@ def test_the_document_names_each_task(weigh: Weigh, tmp_path: Path) -> None:
     assert Path(first["output"]).read_text() == "--lr 0.1\n"
 
 
+@pytest.mark.usefixtures("begins")
 def test_one_that_still_runs_is_stopped_and_fine(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo $$ > pid; sleep 60 & echo $! > child; wait")
+    path = write(
+        tmp_path, "echo $$ > pid; sleep 60 & echo $! > child; touch began; wait"
+    )
     code, document = checked(weigh, path, "--timeout", "0.7")
     trial = document["trials"][0]
     assert code == 0
@@ -102,10 +121,11 @@ def test_words_of_memory_trouble_are_distinguished_from_a_bug(
     assert trial["verdict"] == "out of memory at once"
 
 
+@pytest.mark.usefixtures("begins")
 def test_a_lost_number_is_found_where_the_task_goes_on(
     weigh: Weigh, tmp_path: Path
 ) -> None:
-    path = write(tmp_path, "echo loss: 0.5; echo loss: nan; sleep 60")
+    path = write(tmp_path, "echo loss: 0.5; echo loss: nan; touch began; sleep 60")
     code, document = checked(weigh, path, "--timeout", "0.7")
     trial = document["trials"][0]
     assert code == 1
@@ -113,10 +133,13 @@ def test_a_lost_number_is_found_where_the_task_goes_on(
     assert trial["evidence"] == "loss: nan"
 
 
+@pytest.mark.usefixtures("begins")
 def test_what_python_prints_is_read_although_it_is_stopped(
     weigh: Weigh, tmp_path: Path
 ) -> None:
-    program = "import time; print('loss', float('nan')); time.sleep(60)"
+    program = (
+        "import time; print('loss', float('nan')); open('began', 'w'); time.sleep(60)"
+    )
     path = write(tmp_path, f'{sys.executable} -c "{program}"')
     code, document = checked(weigh, path, "--timeout", "1.5")
     assert code == 1
@@ -134,12 +157,14 @@ def test_silence_is_reported_and_no_fault(weigh: Weigh, tmp_path: Path) -> None:
     assert "task 2 printed nothing" in out
 
 
+@pytest.mark.usefixtures("begins")
 def test_one_that_ignores_term_is_killed_with_all_it_started(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     path = write(
         tmp_path,
         "trap '' TERM; setsid sleep 60 & echo $! > child; echo $$ > pid; "
+        "touch began; "
         "while :; do sleep 1; done",
     )
     code, out, _ = weigh("check", path, "--timeout", "0.5", "--grace", "0.3")
@@ -214,8 +239,9 @@ def test_a_table_of_other_tasks_is_left_aside(weigh: Weigh, tmp_path: Path) -> N
     assert "tasks.tsv has other tasks" in document["notes"][0]
 
 
+@pytest.mark.usefixtures("begins")
 def test_whole_runs_are_kept_and_cut_ones_are_not(weigh: Weigh, tmp_path: Path) -> None:
-    path = write(tmp_path, "echo whole", "sleep 60")
+    path = write(tmp_path, "echo whole", "touch began; sleep 60")
     _, document = checked(weigh, path, "--timeout", "0.7")
     _, out, _ = weigh("records", "--json")
     kept = json.loads(out)["records"]

@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.runner.divergence import Divergence, find_divergence
+from weigh.runner.divergence import Divergence, DivergenceWatch, find_divergence
 
 
 @pytest.mark.parametrize(
@@ -102,3 +104,75 @@ def test_python_s_own_way_to_write_numbers_is_read(number: float, line: str) -> 
 @given(st.binary())
 def test_bytes_of_any_kind_are_read(text: bytes) -> None:
     find_divergence(text)
+
+
+def watched(text: str, pieces: int = 1, patience: int = 1) -> Divergence | None:
+    watch, size = DivergenceWatch(patience), -(-len(text) // pieces) or 1
+    for at in range(0, len(text), size):
+        lost = watch.feed(text[at : at + size].encode())
+        if lost is not None:
+            return lost
+    return watch.end()
+
+
+def losses(*values: object, form: str = "step loss: {}\n") -> str:
+    return "".join(form.format(value) for value in values)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "step loss: {}\n",
+        "Epoch 3/10 - train_loss: {} - accuracy: 0.5\n",
+        "{{'loss': {}, 'grad_norm': 2.5, 'epoch': 0.1}}\n",
+        "loss={}, 3.1it/s\r",
+        "it 3 val/loss tensor({})\n",
+    ],
+)
+@pytest.mark.parametrize("pieces", [1, 7, 40])
+def test_a_loss_that_explodes_is_found(form: str, pieces: int) -> None:
+    text = losses("1.02", "0.9", 1, 1.1, 8e4, "3.1e+09", 7e13, form=form)
+    lost = watched(text, pieces)
+    assert lost is not None
+    assert lost.word.endswith("loss 1 -> 7e+13")
+    assert lost.line == (1 if form.endswith("\r") else 7)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (2.3, 2.1, 1.9, 60, 1.8, 1.7),  # a spike
+        (2.3, 2.1, 1.9, 9e6, 1.8, 9e6, 9e6, 1.7),  # several
+        (1e5, 9e4, 2e7, 3e7, 5e7, 4e6),  # of squares of prices
+        (1e-9, 1e-8, 1e-7, 3e-3, 4e-3, 8e-3, 9e-3),  # small all the time
+        (700, 3, 0.2, 0.1),
+    ],
+)
+def test_a_loss_that_only_varies_is_not(values: tuple[float, ...]) -> None:
+    assert watched(losses(*values)) is None
+
+
+def test_what_scales_a_loss_is_none() -> None:
+    assert watched(losses(1, 2, 1, *[65536] * 5, form="loss_scale: {}\n")) is None
+
+
+RECORDED = Path(__file__).parents[2] / "support/data"
+
+
+def test_no_recorded_output_is_taken_for_a_divergence() -> None:
+    files = [path for path in RECORDED.rglob("*") if path.is_file()]
+    alarms = {
+        path.name: lost
+        for path in files
+        if (lost := watched(path.read_bytes().decode("latin-1"))) is not None
+    }
+    assert len(files) > 20
+    assert alarms == {}
+
+
+def test_an_infinite_gradient_of_mixed_precision_is_waited_for() -> None:
+    scaled = losses(1, form="grad_norm: inf\n") + losses(2, 2, 2)
+    assert watched(scaled, patience=3) is None
+    lost = watched(scaled + losses(*["nan"] * 9), patience=3)
+    assert lost is not None
+    assert lost.line == 6

@@ -30,6 +30,8 @@ def scripted_nvml(monkeypatch: pytest.MonkeyPatch, driver: object) -> ModuleType
     functions = {
         "NVMLError": error,
         "nvmlInit": lambda: None,
+        "nvmlInitWithFlags": None,
+        "nvmlMemory_v2": 0,
         "nvmlShutdown": lambda: None,
         "nvmlSystemGetDriverVersion": lambda: driver,
         "nvmlSystemGetCudaDriverVersion_v2": lambda: 12040,

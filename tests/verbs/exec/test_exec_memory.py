@@ -95,3 +95,24 @@ def test_the_larger_share_is_twice_what_was_held_and_kept_free_for_it(
     assert "memory" not in first or first["memory"] is None
     assert 1.5 * peaks[0] < second["memory"] <= 2 * peaks[0]
     assert sorted(batch.ran()) == ["a", "a", "b", "c", "d"]
+
+
+def test_a_retry_with_more_memory_raises_the_programs_own_limit(batch: Batch) -> None:
+    """The task keeps its text, so the joblog has it once."""
+    batch.write(
+        "echo {memory:m} >> ran; [ {memory:m} -gt 60 ] || "
+        "{ echo java.lang.OutOfMemoryError; exit 1; }"
+    )
+    finished = batch.run("-j", "2", "--memory", "100MiB")
+    assert finished.returncode == 0, finished.stderr
+    assert batch.ran() == ["50", "100"]
+    assert batch.ended() == {1: (0, 0)}
+
+
+def test_a_full_heap_of_a_fixed_size_is_not_retried(batch: Batch) -> None:
+    batch.write("echo a >> ran; : -Xmx100m; echo java.lang.OutOfMemoryError; exit 3")
+    assert batch.run("--memory", "100MiB").returncode != 0
+    assert batch.ran() == ["a"]
+    (record,) = batch.records()
+    assert record["state"] == "OUT_OF_MEMORY"
+    assert any("raise -Xmx100m" in words for words in record["outcome"]["evidence"])

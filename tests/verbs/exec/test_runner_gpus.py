@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from batches import until
 
 from weigh.errors import UsageError
 from weigh.model.record import Allocation
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.runner.attempt import Attempt
 from weigh.runner.gpu_meter import GpuMeter
 from weigh.runner.gpus import GpuClaims
@@ -66,6 +67,10 @@ class FakeGpus:
         del uuid
         return GpuCounters()
 
+    def wear(self, uuid: str) -> GpuWear:
+        del uuid
+        return GpuWear()
+
     def pcie_rx(self, uuid: str) -> int | None:
         del uuid
         return None
@@ -77,6 +82,10 @@ class FakeGpus:
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
         del uuid
         return None
+
+    def accounted(self, uuid: str, pids: object) -> dict[int, int]:
+        del uuid, pids
+        return {}
 
     def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
         del uuid
@@ -94,7 +103,7 @@ def claims(tmp_path: Path) -> Iterator[GpuClaims]:
 
 
 def test_all_gpus_of_a_workstation_are_taken(claims: GpuClaims) -> None:
-    assert claims.choose({}, None, lambda: FakeGpus({}, {9: MIB})) == ("GPU-0", "GPU-1")
+    assert claims.choose({}, None, lambda: FakeGpus({}, {9: MIB})) == ("0", "1")
 
 
 def test_what_the_environment_names_needs_no_driver(claims: GpuClaims) -> None:
@@ -104,7 +113,7 @@ def test_what_the_environment_names_needs_no_driver(claims: GpuClaims) -> None:
 
 def test_gpus_granted_without_a_name_are_idle_ones(claims: GpuClaims) -> None:
     gpus = FakeGpus({9: GIB}, {}, {})
-    assert claims.choose({}, GRID_ENGINE, lambda: gpus, count=1) == ("GPU-1",)
+    assert claims.choose({}, GRID_ENGINE, lambda: gpus, count=1) == ("1",)
 
 
 def test_two_jobs_never_take_the_same_gpu(claims: GpuClaims, tmp_path: Path) -> None:
@@ -113,7 +122,7 @@ def test_two_jobs_never_take_the_same_gpu(claims: GpuClaims, tmp_path: Path) -> 
     first = claims.choose({}, GRID_ENGINE, lambda: gpus, count=1)
     second = other.choose({}, GRID_ENGINE, lambda: gpus, count=1)
     other.release()
-    assert {*first, *second} == {"GPU-0", "GPU-1"}
+    assert {*first, *second} == {"0", "1"}
 
 
 def test_too_few_idle_gpus_are_refused_and_none_is_kept(
@@ -122,7 +131,7 @@ def test_too_few_idle_gpus_are_refused_and_none_is_kept(
     with pytest.raises(UsageError, match="only 1 of this node's 2 GPUs"):
         claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}, {9: GIB}), count=2)
     other = GpuClaims(str(tmp_path))
-    assert other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("GPU-0",)
+    assert other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("0",)
     other.release()
 
 
@@ -162,7 +171,7 @@ def test_files_of_other_users_claim_no_gpu(
             path.touch(0 if kind == "unreadable" else 0o644)
         if os.geteuid() == 0:
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("GPU-0",)
+    assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("0",)
 
 
 @pytest.mark.parametrize(("age", "taken"), [(10.0, 0), (3600.0, 1)])
@@ -216,12 +225,13 @@ def test_each_task_gets_what_it_held_on_its_own_gpu() -> None:
     gpus = FakeGpus({}, {})
     watch = GpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
     until(lambda: gpus.looks > 1)
-    first = watch.begin(_attempt("3"), lambda: [11])
-    second = watch.begin(_attempt("3"), lambda: [22])
+    mine = os.getpid()  # the driver names processes that exist
+    first = watch.begin(_attempt("3"), lambda: [1])
+    second = watch.begin(_attempt("3"), lambda: [mine])
     other = watch.begin(_attempt("5"), lambda: [33])
-    gpus.hold(0, p11=GIB, p22=2 * GIB)
+    gpus.hold(0, p1=GIB, **{f"p{mine}": 2 * GIB})
     gpus.hold(1, p33=3 * GIB)
-    gpus.hold(0, p11=0)
+    gpus.hold(0, p1=0)
     peaks = [
         [(gpu.uuid, gpu.peak_memory) for gpu in watch.end(task)[0]]
         for task in (first, second, other)
@@ -260,11 +270,42 @@ def test_what_a_driver_names_no_process_for_is_shared_out_among_the_tasks() -> N
     watch = GpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
     until(lambda: gpus.looks > 1)
     first, second = _attempt(None), _attempt(None)
-    watch.begin(first, lambda: [11])
-    watch.begin(second, lambda: [22])
-    gpus.hold(0, p99=4 * GIB)  # an id of another namespace
+    tasks = [watch.begin(first, lambda: [11]), watch.begin(second, lambda: [22])]
+    gpus.hold(0, p0=4 * GIB)  # a process of another namespace
+    ends = [watch.end(task) for task in tasks]
     watch.stop()
     assert (first.gpu.now, second.gpu.now) == (2 * GIB, 2 * GIB)
+    for (usage,), moments in ends:  # neither is taken for the memory of one
+        assert (usage.peak_memory, usage.device_peak_memory) == (None, 5 * GIB)
+        assert moments == [[]]
+
+
+def test_tasks_one_after_the_other_have_the_rise_of_a_hidden_gpu_each() -> None:
+    gpus = FakeGpus({7: GIB})
+    watch = GpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
+    until(lambda: gpus.looks > 1)
+    for size in (2 * GIB, 3 * GIB):
+        task = watch.begin(_attempt(None), lambda: [11])
+        gpus.hold(0, p0=size)
+        ((usage,), _) = watch.end(task)
+        assert (usage.peak_memory, usage.process_peak_memory) == (size, None)
+        gpus.hold(0, p0=0)
+    watch.stop()
+
+
+def test_gpus_are_numbers_for_programs_unless_cuda_may_count_otherwise(
+    claims: GpuClaims,
+) -> None:
+    class Mixed(FakeGpus):
+        def devices(self) -> tuple[GpuDevice, ...]:
+            slow, fast = super().devices()
+            return slow, msgspec.structs.replace(fast, name="Another")
+
+    def chosen(**env: str) -> tuple[str, ...]:
+        return claims.choose(env, None, lambda: Mixed({}, {}))
+
+    assert chosen() == ("GPU-0", "GPU-1")
+    assert chosen(CUDA_DEVICE_ORDER="PCI_BUS_ID") == ("0", "1")
 
 
 def test_a_task_that_began_before_the_driver_answered_is_measured() -> None:

@@ -196,6 +196,7 @@ class World:
                 elements=ELEMENTS,
                 place=worker.element,
                 kind_of=lambda _seq: 0,
+                alike=True,
                 time_to_start=lambda _kind: None,
                 time_left=lambda: None,
                 gone=gone,

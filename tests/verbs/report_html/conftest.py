@@ -27,9 +27,9 @@ def chromium() -> str:
     return found.stdout.strip()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Any]:
-    """Give a browser; this folder's own: its event loop is in the way of others."""
+    """Give a browser; a module's own, for its event loop is in the way of others."""
     drive = pytest.importorskip(
         "playwright.sync_api", reason="no playwright (pip install -e '.[dev]')"
     )

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,7 +19,8 @@ MIB = 1 << 20
 HOLD = """
 import os, sys, time
 first, more, seconds = (float(word) for word in sys.argv[1:])
-rank = int(os.environ.get("SLURM_PROCID", 0))
+names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+rank = int(next((os.environ[name] for name in names if name in os.environ), 0))
 held = bytearray(int((first + more * rank) * (1 << 20)))
 for at in range(0, len(held), 4096):
     held[at] = 1
@@ -61,21 +64,42 @@ def record(folder: Path) -> Json:
     return found
 
 
+def with_mpi(launcher: str) -> Any:
+    """Return a command of an MPI's own launcher, skipped where that is missing."""
+    lacks = shutil.which(launcher) is None
+    return pytest.param(
+        f"{launcher} -n 4 $PYTHON hold.py 60 40 1.5",
+        id=launcher,
+        marks=pytest.mark.skipif(lacks, reason=f"needs {launcher}"),
+    )
+
+
+# as root, and where only the loopback device can be used
+OPEN_MPI = """
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_rmaps_base_oversubscribe=1
+"""
+
+
 @pytest.mark.parametrize(
     "command",
-    ["srun -n4 $PYTHON hold.py 60 40 1.5", "bash -c 'srun $PYTHON hold.py 60 40 1.5'"],
-    ids=["srun", "in a script"],
+    [
+        pytest.param("srun -n4 $PYTHON hold.py 60 40 1.5", id="srun"),
+        pytest.param("bash -c 'srun $PYTHON hold.py 60 40 1.5'", id="in a script"),
+        with_mpi("mpirun.openmpi"),
+        with_mpi("mpirun.mpich"),
+    ],
 )
 def test_one_record_has_all_nodes_and_ranks(
     command: str, job: Job, tmp_path: Path
 ) -> None:
-    done = job(f"{WEIGH} {command}", *TWO_BY_TWO)
+    done = job(f"{OPEN_MPI}{WEIGH} {command}", *TWO_BY_TWO)
     said = (tmp_path / "err").read_text()
     assert done.returncode == 0, said
     found = record(tmp_path)
-    assert [(rank["rank"], rank["step"]) for rank in found["ranks"]] == [
-        (number, "0") for number in range(4)
-    ]
+    # the daemons of an MPI, which srun starts, are none
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    assert len({rank["step"] for rank in found["ranks"]}) == 1
     for number, rank in enumerate(found["ranks"]):
         held = (60 + 40 * number) * MIB
         assert held < rank["peak_memory"] < held + 14 * MIB  # Python itself
@@ -83,7 +107,7 @@ def test_one_record_has_all_nodes_and_ranks(
     assert [node["ranks"] for node in found["nodes"]] == [2, 2]
     peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
     for peak, held in zip(peaks, (160, 320), strict=True):
-        assert held * MIB < peak < (held + 45) * MIB
+        assert held * MIB < peak < (held + 60) * MIB  # with daemons and srun
     assert found["usage"]["peak_memory"]["value"] == max(peaks)
     assert found["usage"]["total_memory"] == sum(peaks)
     assert found["missing"] == []
@@ -96,12 +120,13 @@ def test_ranks_under_a_weigh_each_are_one_record(job: Job, tmp_path: Path) -> No
     done = job(each, *TWO_BY_TWO)
     said = (tmp_path / "err").read_text()
     assert done.returncode == 0, said
-    assert said.count("weigh  COMPLETED") == 1
+    # RUNNING where the others have not written their lines yet
+    assert len(re.findall("^weigh  (?:COMPLETED|RUNNING)", said, re.MULTILINE)) == 1
     found = stored(tmp_path)
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
     for number, rank in enumerate(found["ranks"]):
         held = (60 + 40 * number) * MIB
-        assert held < rank["peak_memory"] < held + 20 * MIB  # with its interpreter
+        assert held < rank["peak_memory"] < held + 14 * MIB  # with its interpreter
     peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
     for peak, held in zip(peaks, (160, 320), strict=True):
         assert held * MIB < peak < (held + 40) * MIB

@@ -16,6 +16,9 @@ import pytest
 from following import until
 from rigs import RIGS
 
+from weigh.schedulers import KINDS
+from weigh.schedulers.protocol import PastAccounting
+
 USER = os.environ.get("WEIGH_RIG_USER", "researcher")
 SOURCES = Path(__file__).parents[3] / "src"
 Call = Callable[..., Any]
@@ -56,6 +59,48 @@ def home() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+SCRIPT = """#!/bin/bash
+#SBATCH --mem=100M --time=5
+#$ -S /bin/bash -cwd -q short -l h_rt=0:5:0
+id -un >who
+"""
+OWN_SCRIPTS = [RIGS[0], RIGS[1]]  # HTCondor takes no scripts of users
+
+
+@pytest.mark.parametrize("name", OWN_SCRIPTS)
+def test_an_ordinary_user_submits_a_script_and_sees_no_job_of_others(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    rig = request.getfixturevalue(name)
+    home: Path = request.getfixturevalue("home")
+    python, path = python_for_all()
+    env = {**rig, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
+
+    def weigh(*argv: str) -> subprocess.CompletedProcess[str]:
+        return as_user([python, "-m", "weigh", *argv], env, str(home))
+
+    (home / "job.sh").write_text(SCRIPT)
+    sent = weigh("submit", "job.sh", "--on", name)
+    assert sent.returncode == 0, sent.stderr
+    until(lambda: "1 done" in weigh("status", "job.sh").stdout)
+    assert (home / "who").read_text() == f"{USER}\n"
+
+    call = {"slurm": ["sbatch", "--parsable", "-H"], "gridengine": ["qsub", "-terse"]}
+    by_root = subprocess.run(
+        [*call[name], *(["-h"] if name == "gridengine" else []), "job.sh"],
+        env={**os.environ, **rig},
+        cwd=home,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    refused = weigh("cancel", by_root)
+    assert refused.returncode == 2
+    assert f"job {by_root} is root's, not yours" in refused.stderr
+    end = {"slurm": "scancel", "gridengine": "qdel"}[name]
+    subprocess.run([end, by_root], env={**os.environ, **rig}, check=True)
+
+
 @pytest.mark.parametrize("name", RIGS)
 def test_an_ordinary_user_submits_follows_and_resumes(
     name: str, request: pytest.FixtureRequest
@@ -87,3 +132,15 @@ def test_an_ordinary_user_submits_follows_and_resumes(
     until(lambda: count("COMPLETED") == 2)
     assert (home / "who").read_text() == f"{USER}\n"
     assert (home / "plan/t/job.sh").owner() == USER
+    if isinstance(KINDS[name].accounting, PastAccounting):
+        source = KINDS[name].accounts
+        until(lambda: _sums(weigh, source, "--user", USER)["failed"] >= 1)
+        own = _sums(weigh, source, "--account", "lab")["jobs"] if name == "slurm" else 2
+        assert _sums(weigh, source, "--all-users")["jobs"] >= own >= 2
+
+
+def _sums(weigh: Call, source: str, *whose: str) -> dict[str, Any]:
+    """Return the sums over jobs, from accounting alone."""
+    words = ("report", "--from", source, "--since", "1h", "--json", *whose)
+    total: dict[str, Any] = json.loads(weigh(*words))["total"]
+    return total

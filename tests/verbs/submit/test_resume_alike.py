@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from weigh.flow.follow import resume as flow
-from weigh.flow.follow.resume import ResumeOptions
-from weigh.flow.follow.resume_policy import Choice
+from weigh.flow.follow.resume_policy import Choice, ResumeOptions
 from weigh.flow.follow.view import View
 from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
 from weigh.model.record import State

@@ -38,8 +38,11 @@ class Queue:
         self.loses = False
         self.silent = False
 
-    def submit(self, script: str, *, cwd: str) -> str:
+    def submit(
+        self, script: str, *, cwd: str, argv: tuple[str, ...] | None = None
+    ) -> str:
         assert cwd
+        assert argv is None
         if isinstance(self.error, SchedulerError) and not self.loses:
             if isinstance(self.error, SubmissionUnknownError):
                 self._accept(script)
@@ -321,7 +324,8 @@ def test_a_sender_that_was_given_up_cancels_its_late_job(bench: Bench) -> None:
     sending = bench.begin()
     late = bench.queue.submit
 
-    def slow(script: str, *, cwd: str) -> str:
+    def slow(script: str, *, cwd: str, argv: tuple[str, ...] | None = None) -> str:
+        assert argv is None
         (bench.folder / "sent/1.1.answer").write_text('{"id": null}')
         return late(script, cwd=cwd)
 

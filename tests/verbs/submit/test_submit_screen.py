@@ -48,7 +48,6 @@ def job(number: str = "7", **known: object) -> Submitted:
 
 def lines(first: Submitted, *more: Submitted) -> list[str]:
     shipped = SubmitAnswer(
-        plan=PLAN,
         scheduler="slurm",
         script="/p/job.sh",
         text="",
@@ -116,9 +115,7 @@ def test_nothing_checked_is_nothing_shown() -> None:
 
 def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
     parts = [("sbatch", "--parsable", f"/a b/job_{at}.sh") for at in range(6)]
-    shipped = SubmitAnswer(
-        plan=PLAN, scheduler="slurm", script="", text="", commands=tuple(parts)
-    )
+    shipped = SubmitAnswer(scheduler="slurm", script="", text="", commands=tuple(parts))
 
     found = list(command_lines(shipped))
 
@@ -147,3 +144,30 @@ def test_a_small_plan_imports_few_of_our_modules(tmp_path: Path) -> None:
     )
 
     assert int(done.stdout.split()[-1]) <= 110
+
+
+def test_what_the_jobs_can_use_at_most_is_shown() -> None:
+    request = JobRequest(cpus=4, gpus=1, time_limit=6 * HOUR)
+
+    shown = "\n".join(lines(job(elements=20, request=request), job(request=request)))
+
+    assert "  at most   150 GPU hours, 600 CPU hours\n" in shown
+
+
+def test_without_a_time_limit_nothing_is_promised() -> None:
+    assert not [line for line in lines(job()) if "at most" in line]
+
+
+def test_what_is_left_follows_what_is_used() -> None:
+    one = job(request=JobRequest(time_limit=HOUR))
+    answer = SubmitAnswer(
+        scheduler="slurm",
+        script="/p/job.sh",
+        text="",
+        job=one,
+        left=("lab has 12 CPU hours left",),
+    )
+
+    assert "  at most   5 CPU hours; lab has 12 CPU hours left" in list(
+        submitted_lines(answer)
+    )

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from weigh import config
 from weigh.errors import UsageError, WeighError
 from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.cluster import site_flags, site_requires
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.limits import Limits
@@ -40,12 +41,13 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
     ignore: Sequence[str] = (),
+    site: Mapping[str, object] | None = None,
 ) -> Checked:
     """Read the job script at *path*, and return what is wrong with it.
 
     *form* is a scheduler's name, by default what its directives are. *limits*
     and *jobs* (states by id) are what is known of the cluster, if anything; *ignore*
-    are the rules that the settings ignore.
+    are the rules that the settings ignore, *site* the ``[cluster]`` of the settings.
 
     Raises:
         UsageError: there is no such file, it is no text, or no such form.
@@ -53,7 +55,7 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     """
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
-    text = _read(os.path.join(cwd, path), path)
+    text = read_script_file(os.path.join(cwd, path), path)
     scheduler = form or guess(text) or installed_scheduler(env)
     dialect = dialect_of(scheduler)
     facts = facts_of(
@@ -62,6 +64,8 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         limits=limits,
         jobs=jobs,
         default_files=dialect.default_files(cwd, env),
+        scheduler=scheduler,
+        site=site,
     )
     kept, ignored = acknowledged(text, dialect.lint(text, facts), ignore)
     return Checked(
@@ -89,10 +93,17 @@ def check_here(
         FormatError: a settings file does not parse.
     """
     settings = config.load(cwd, env)
-    checked = check_script(path, form=form, cwd=cwd, env=env, ignore=settings.ignore)
+    checked = check_script(
+        path,
+        form=form,
+        cwd=cwd,
+        env=env,
+        ignore=settings.ignore,
+        site=settings.cluster,
+    )
     if shutil.which(KINDS[checked.scheduler].lists, path=env.get("PATH", "")) is None:
         return checked
-    text = _read(os.path.join(cwd, path), path)
+    text = read_script_file(os.path.join(cwd, path), path)
     live = live_limits(
         checked.scheduler,
         Who(user=current_user(), after=dialect_of(checked.scheduler).awaited(text)),
@@ -110,21 +121,29 @@ def check_here(
         limits=live.limits,
         jobs=live.jobs,
         ignore=settings.ignore,
+        site=settings.cluster,
     )
 
 
-def facts_of(
+def facts_of(  # noqa: PLR0913 - keyword-only past the second
     cwd: str,
     env: Mapping[str, str],
     *,
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
     default_files: Iterable[tuple[str, str]] = (),
+    scheduler: str = "",
+    site: Mapping[str, object] | None = None,
 ) -> Facts:
     """Return the facts of this machine; files are looked up on demand.
 
-    *default_files* are (name, path) of the files of options that the scheduler reads.
+    *default_files* are (name, path) of the files of options that the scheduler reads,
+    *site* is the ``[cluster]`` of the settings.
+
+    Raises:
+        FormatError: a value of *site* is invalid.
     """
+    wanted = site or {}
     return Facts(
         cwd=cwd,
         home=env.get("HOME") or None,
@@ -139,6 +158,8 @@ def facts_of(
         limits=limits,
         plain_shell=_plain_shell() if limits is not None else "",
         defaults=tuple(_contents_of(default_files)),
+        required=site_requires(wanted),
+        per_cpu=scheduler in KINDS and site_flags(scheduler, wanted).per_cpu,
     )
 
 
@@ -197,7 +218,13 @@ class Lookup(Mapping[str, _Value], Generic[_Value]):
         return len(self._found)
 
 
-def _read(full: str, path: str) -> str:
+def read_script_file(full: str, path: str) -> str:
+    """Return the text of the job script at *full*, called *path* by the user.
+
+    Raises:
+        UsageError: there is no such file, or it is no text.
+        WeighError: it cannot be read.
+    """
     try:
         found = os.stat(full)
         if not stat.S_ISREG(found.st_mode):

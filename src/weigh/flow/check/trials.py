@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from weigh.cpu_need import has_waited
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.run.run_measured import MeasuredRun, last_line
@@ -23,13 +24,15 @@ from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Monitor, Record, Series
 from weigh.outcome import signal_name
 from weigh.probe.proc import ProcTree
-from weigh.runner.divergence import Divergence, find_divergence
+from weigh.runner.divergence import Divergence, DivergenceWatch
 from weigh.runner.memory_guard import Guard
 from weigh.runner.memory_limits import MemoryGauge, Room
 from weigh.runner.retry import Ending, end
 from weigh.runner.shell import Shell
 from weigh.runner.slots import FreeSlots, Layout, Slot, thread_settings
 from weigh.store.lines import read_tail
+from weigh.sweep import variables
+from weigh.sweep.variables import in_line
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 Stop: TypeAlias = Literal["time", "output", "memory", "signal"]
@@ -53,6 +56,7 @@ class Setup(msgspec.Struct, frozen=True):
     output: str
     records: str
     label: str
+    memory: Bytes | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -142,7 +146,7 @@ class Running:
 
     def _start(self, setup: Setup) -> MeasuredRun:
         shell = Shell(os.environb)
-        program, words = shell.shell_words(self.task.line)
+        program, words = shell.shell_words(in_line(self.task.line))
         options = [f"--label={setup.label}"]
         options += [f"--param={name}={text}" for name, text in self.task.texts.items()]
         return MeasuredRun(
@@ -160,6 +164,7 @@ class Running:
             "PYTHONUNBUFFERED": "1",
             **setup.env,
             **thread_settings(setup.env, setup.layout.threads),
+            **variables.settings(setup.memory, setup.layout.threads),
             "PARALLEL_SEQ": str(self.task.seq),
             "PARALLEL_JOBSLOT": number,
             "WEIGH_SLOT": number,
@@ -421,6 +426,9 @@ def _measured(trial: Trial, record: Record, ended: Ended) -> Trial:
         wall_time=usage.wall_time,
         cpu_time=usage.cpu_time,
         cpus_used=usage.cpus_used,
+        cpus_wanted=usage.cpu_wait.wanted
+        if usage.cpu_wait and has_waited(usage)
+        else None,
         peak_memory=None if peak is None else peak.value,
         gpu_memory=gpu_memory(usage),
         growth_rate=_growth_rate(record),
@@ -485,28 +493,17 @@ def _ending(record: Record, log: str) -> Ending:
 
 
 def _divergence(log: str) -> Divergence | None:
-    """Find the first lost number in a file of any size."""
-    lines = 0
-    for piece in _pieces(log):
-        lost = find_divergence(piece)
-        if lost is not None:
-            return msgspec.structs.replace(lost, line=lines + lost.line)
-        lines += piece.count(b"\n")
-    return None
-
-
-def _pieces(log: str) -> Iterator[bytes]:
-    """Read a file in pieces of whole lines; one that is too long is cut."""
-    rest = b""
+    """Find the first lost number or exploded loss in a file of any size."""
+    watch = DivergenceWatch()
     try:
         with open(log, "rb") as file:
             while piece := file.read(_PIECE):
-                head, newline, rest = (rest + piece).rpartition(b"\n")
-                yield head + newline or rest
-                rest = rest if newline else b""
+                lost = watch.feed(piece)
+                if lost is not None:
+                    return lost
     except OSError:
-        return
-    yield rest
+        return None
+    return watch.end()
 
 
 def _size(log: str) -> int:

@@ -128,7 +128,10 @@ def driver(facts: Facts) -> Iterator[Check]:
     """Compare the driver with the CUDA that torch was built for."""
     gpus = facts.gpus
     if gpus.trouble is not None:
-        cure = "send this line and the node's name to the site's support"
+        is_ours = "pip install " in gpus.trouble
+        site = "send this line and the node's name to the site's support"
+        cure = f"pip install {gpus.trouble.partition('pip install ')[2]}"
+        cure = cure if is_ours else site
         yield Check("GPU", "broken", gpus.trouble, cure)
     elif not gpus.names:
         yield from _no_gpu(gpus, facts)

@@ -24,7 +24,12 @@ from weigh.model.doctor import (
 )
 from weigh.probe import python_environment
 from weigh.probe.cgroup import read_cgroup
-from weigh.probe.driver import gpu_may_be_present, kernel_module_version
+from weigh.probe.driver import (
+    gpu_may_be_present,
+    kernel_module_version,
+    open_probe,
+    read_driver_version,
+)
 from weigh.probe.filesystem import is_in_memory, parse_quota, read_disk
 from weigh.probe.host import read_host
 from weigh.probe.own_memory import ProcMemory
@@ -253,11 +258,8 @@ def read_gpus(env: Mapping[str, str]) -> GpuFacts:
     """Read the GPUs of this machine and the version of their driver."""
     if not gpu_may_be_present(env):
         return GpuFacts(absence="no NVIDIA driver here, or no GPU is allocated to you")
-    from weigh.probe.driver import read_driver_version  # noqa: PLC0415
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only if there may be a GPU
-
     try:
-        probe = NvmlProbe(env)
+        probe = open_probe(env)
     except NoGpuError as error:
         return GpuFacts(absence=str(error))
     except GpuError as error:

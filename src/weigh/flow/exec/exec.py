@@ -42,7 +42,8 @@ from weigh.store import identity
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
 _SUFFIXES = "|".join(name for kind in KINDS.values() for name in kind.suffixes)
-_SCRIPT = re.compile(rf"\bsh\b|\b(?:ba|k|z)sh\b|\.(?:{_SUFFIXES}|job)\b")
+_SUBMITS = "|".join(kind.submits for kind in KINDS.values())
+_SCRIPT = re.compile(rf"\b(?:ba|k|z)?sh\b|\.(?:{_SUFFIXES}|job)\b|\b(?:{_SUBMITS})\b")
 
 
 def execute(
@@ -106,8 +107,22 @@ def execute(
             plan_of=plan_of,
             shared=shared,
         )
+        if options.mps:
+            variables = _started_mps(layout.gpus, env, opened)
+            machine = replace(machine, variables=variables)
         run = build(options, machine, (source, joblog), console, opened)
         return run.finished(run.run(), began)
+
+
+def _started_mps(
+    gpus: tuple[str, ...], env: Mapping[str, str], opened: ExitStack
+) -> dict[str, str]:
+    """Start the MPS daemon; *opened* ends it. Return the variables for the tasks."""
+    from weigh.runner.mps import Mps  # noqa: PLC0415 - rarely
+
+    daemon = Mps(gpus, env, temporary_folder(env))
+    opened.callback(daemon.close)
+    return daemon.variables
 
 
 def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, str]:

@@ -8,11 +8,12 @@ from contextlib import ExitStack, suppress
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import GpuError, UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
 from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
+from weigh.probe.driver import open_probe
 from weigh.runner import resources
 from weigh.runner.build import ExecOptions
 from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
@@ -47,6 +48,8 @@ def choose_layout(
         gpus = _shared_gpus(env, allocation, options.gpus, opened)
         if not gpus:
             raise UsageError("--per-gpu: this job has no GPU")
+    if options.mps:
+        gpus = _by_uuid(gpus, env)
     if options.jobs is not None:
         jobs = options.jobs
     elif options.per_gpu is not None:
@@ -97,12 +100,28 @@ def _shared_gpus(
     opened: ExitStack,
 ) -> tuple[str, ...]:
     """Return the GPUs to use; *opened* releases their claims after the run."""
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
     from weigh.runner.gpus import GpuClaims  # noqa: PLC0415 - only with GPUs
 
     claims = GpuClaims(_OF_THE_MACHINE)
     opened.callback(claims.release)
-    return claims.choose(env, allocation, lambda: NvmlProbe(env), count=count)
+    return claims.choose(env, allocation, lambda: open_probe(env), count=count)
+
+
+def _by_uuid(gpus: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the UUIDs of GPUs as named for CUDA: MPS would number them anew.
+
+    Raises:
+        UsageError: there is no GPU, or it cannot be read.
+    """
+    try:
+        probe = open_probe({**env, resources.CUDA: ",".join(gpus)})
+    except GpuError as error:
+        raise UsageError(f"--mps: {error}") from error
+    uuids = tuple(device.uuid for device in probe.devices())
+    probe.close()
+    if not gpus or len(uuids) != len(gpus):
+        raise UsageError("--mps: this job has no GPU")
+    return uuids
 
 
 def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:

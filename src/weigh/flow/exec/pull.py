@@ -104,7 +104,8 @@ def shared_queue(
 
 def _room(plan: Plan, queue: Queue) -> Reservation:
     """Return what an element has for its tasks; nothing where all need the same."""
-    if len({plan.kinds[kind].item for kind in queue.kinds}) == 1:
+    items = [plan.kinds[kind].item for kind in set(queue.kinds)]
+    if len({(item.cpus, item.memory, item.gpu_memory) for item in items}) == 1:
         return Reservation()  # the number of slots is the limit
     return Reservation(
         memory=max(element.memory for element in plan.elements),

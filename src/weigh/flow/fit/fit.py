@@ -1,5 +1,6 @@
 """``weigh scan --from``: the estimate from records, and the request for a size."""
 
+import math
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,13 @@ from weigh.flow.fit.request import as_jobs_ended
 from weigh.flow.records.records import open_store
 from weigh.model.record import Record, Request
 from weigh.model.report import Note
-from weigh.request import DEFAULT_HEADROOM, from_usages, round_memory, round_time
+from weigh.request import (
+    DEFAULT_HEADROOM,
+    from_usages,
+    per_task,
+    round_memory,
+    round_time,
+)
 from weigh.schedulers import kind_or_first
 from weigh.store.find import find_all
 from weigh.store.index import read_index, read_record
@@ -32,6 +39,7 @@ from weigh.units import Bytes
 
 _MOST_RECORDS = 10_000
 _LONGEST_COMMAND = 65  # beyond, it would be folded
+_PER_TASK = "RAM is per task: the largest rank, and what a node held in addition"
 _NO_GPU = "left out: GPU memory can only be measured on a GPU"
 
 
@@ -102,7 +110,8 @@ def answer(records: Sequence[Record], by: str, parsed: ParsedOptions) -> Answer:
     Raises:
         UsageError: the records carry no fit.
     """
-    made = estimate(records, by)
+    tasks = _per_task(records, by)
+    made = estimate(tasks or records, by)
     used = completed(records, made.by.split("*"))
     target, said = parsed.target_of(made.by)
     own = () if parsed.has_gpu else limits_measured_on(used)
@@ -116,9 +125,16 @@ def answer(records: Sequence[Record], by: str, parsed: ParsedOptions) -> Answer:
     need = advice.target or advice.recommended
     return Answer(
         advice=advice,
-        request=None if need is None else _request(used, need, advice),
+        request=None
+        if need is None
+        else _request(used, need, advice, is_per_task=bool(tasks)),
         narrow=_narrow(advice),
-        warnings=(*made.notes, *said, *_without_gpu(advice)),
+        warnings=(
+            *((_PER_TASK,) if tasks else ()),
+            *made.notes,
+            *said,
+            *_without_gpu(advice),
+        ),
     )
 
 
@@ -214,7 +230,33 @@ def _narrow(advice: Advice) -> str | None:
     return command
 
 
-def _request(used: Sequence[Record], need: Need, advice: Advice) -> Request | None:
+def _per_task(records: Sequence[Record], by: str) -> list[Record]:
+    """Return the records with the memory of one task, if *by* is the number of tasks.
+
+    Empty if it is not. A node has more tasks in one run than in another, so its memory
+    would show where the tasks were placed.
+    """
+    found = []
+    for record in records:
+        size, done = record.parameters.get(by), record.state == "COMPLETED"
+        if size is None or not done:
+            found.append(record)
+            continue
+        tasks, memory = per_task(record)
+        peak = record.usage.peak_memory if record.usage else None
+        if size != tasks or memory is None or record.usage is None or peak is None:
+            return []
+        scaled = msgspec.structs.replace(
+            peak, value=memory, low=min(peak.low, memory), high=memory
+        )
+        usage = msgspec.structs.replace(record.usage, peak_memory=scaled)
+        found.append(msgspec.structs.replace(record, usage=usage))
+    return found if any(record.ranks for record in found) else []
+
+
+def _request(
+    used: Sequence[Record], need: Need, advice: Advice, *, is_per_task: bool
+) -> Request | None:
     """Request the bounds of *need*; CPUs and GPUs as they were used.
 
     The bound is the margin: no headroom goes on top. Time has the usual headroom over
@@ -224,10 +266,23 @@ def _request(used: Sequence[Record], need: Need, advice: Advice) -> Request | No
     if need.size > TRUSTED_RATIO * advice.rows[-1].size:
         return None
     request = from_usages(used)
+    if is_per_task:
+        upper = need.memory_upper
+        request = msgspec.structs.replace(
+            request,
+            nodes=None,
+            ntasks=math.ceil(need.size),
+            ntasks_per_node=None,
+            memory_per_cpu=None
+            if upper is None
+            else round_memory(upper / request.cpus),
+        )
     seconds = max(need.time_upper or 0.0, (need.time or 0.0) * (1 + DEFAULT_HEADROOM))
     return msgspec.structs.replace(
         request,
-        memory=None if need.memory_upper is None else round_memory(need.memory_upper),
+        memory=None
+        if need.memory_upper is None or is_per_task
+        else round_memory(need.memory_upper),
         virtual_memory=None,
         time_limit=round_time(seconds) if seconds else None,
         headroom=0.0,

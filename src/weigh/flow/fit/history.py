@@ -26,6 +26,7 @@ from weigh.estimate.history_pool import MARGIN, RISKS, Risk, known_risk
 from weigh.estimate.sampled import Accounts, Seen
 from weigh.flow.fit.request import Answer, answer, as_jobs_ended
 from weigh.flow.records.records import Store, choose, find_record, open_store
+from weigh.knobs import knobs_in, knobs_of
 from weigh.model.record import Record, Request
 from weigh.render import history_lines
 from weigh.render.history_lines import Kind, Learnt
@@ -121,7 +122,7 @@ def request_from_history(
         group.records,
         form=form,
         env=env,
-        warnings=settings.warnings,
+        settings=settings,
         history=description,
     )
 
@@ -381,6 +382,9 @@ def _group(
     if like.id not in {one.head.id for one in same} and own == wanted:
         late.append(like)  # from a file of its own
     early = [_of_head(one.head) for one in same[:-READ]]
+    alike = [one for one in late if knobs_of(one) == knobs_of(like)]
+    if len(alike) < len(late):
+        late, early = alike, []  # heads do not show variables
     if any(_source(one) for one in late):
         early = []  # their heads do not show how they were measured
     if HOST in keys:
@@ -409,7 +413,8 @@ def _marks(of: Head | Record, keys: Sequence[str], parameters: Parameters) -> _M
     marks: _Marks = {key: parameters.get(key) for key in keys}
     # a number is one whether or not it was given as a parameter, too
     words = {name: one for name, one in of.parameters.items() if isinstance(one, str)}
-    command = " ".join(template(of.command, words))
+    own = knobs_in(of.command, of.parameters)
+    command = " ".join((*template(of.command, words), *own))
     return {**marks, LABEL: of.label, COMMAND: command, HOST: None}
 
 

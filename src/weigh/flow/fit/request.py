@@ -8,9 +8,10 @@ from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
+from weigh.flow.site.cluster import site_flags
 from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, Submitted
-from weigh.model.record import Outcome, Record, Request
+from weigh.model.record import Outcome, Record, Request, SiteFlags
 from weigh.render import request_lines
 from weigh.request import (
     COMPLETED,
@@ -66,7 +67,7 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
             f"no request from {records[0].id[:6]}: {reasons[0]} (run it again)"
         )
     request = carry_on(from_usages(records, headroom=share), records, steps)
-    return answer(request, records, form=form, env=env, warnings=settings.warnings)
+    return answer(request, records, form=form, env=env, settings=settings)
 
 
 def answer(  # noqa: PLR0913 - keyword-only past the second
@@ -75,20 +76,25 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
     *,
     form: str | None,
     env: Mapping[str, str],
-    warnings: tuple[str, ...] = (),
+    settings: config.Config,
     history: object = None,
 ) -> Answer:
     """Write *request*, based on *records*, for the scheduler on PATH or for *form*.
 
     *history* is what the JSON form contains about its origin, if it is from history.
+
+    Raises:
+        FormatError: what the settings want in each request is invalid.
     """
     scheduler = installed_scheduler(env)
     form = form or scheduler
+    dialect = _dialect_of(form, scheduler)
+    request = as_site_wants(request, settings.cluster, env, dialect)
     request = msgspec.structs.replace(
         request,
         notes=(
             *request.notes,
-            *_virtual_notes(request, _dialect_of(form, scheduler)),
+            *_virtual_notes(request, dialect),
             *_gpu_notes(request),
         ),
     )
@@ -105,12 +111,32 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
             *(
                 f"# {line}"
                 for line in request_lines.any_layout_lines(
-                    request, request_lines.WIDTH - 2, _dialect_of(form, scheduler)
+                    request, request_lines.WIDTH - 2, dialect
                 )
             ),
             *request_lines.note_lines(request, indent="# "),
         ),
-        warnings=warnings,
+        warnings=settings.warnings,
+    )
+
+
+def as_site_wants(
+    request: Request,
+    site: Mapping[str, object],
+    env: Mapping[str, str],
+    scheduler: str | None = None,
+) -> Request:
+    """Return *request* with what the ``[cluster]`` of the settings wants in each.
+
+    *scheduler* is by default the one on PATH.
+
+    Raises:
+        FormatError: a value of *site* is invalid.
+    """
+    kind = find_kind(scheduler or "") or kind_or_first(installed_scheduler(env))
+    flags = site_flags(kind.name, site)
+    return msgspec.structs.replace(
+        request, site=None if flags == SiteFlags() else flags
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import config
+from weigh.cpu_need import has_waited
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.fit.estimate_options import ParsedOptions, TypedOptions, parse_options
@@ -128,6 +129,8 @@ def _line(texts: Texts, record: Record) -> str:
     gpu = gpu_memory(usage)
     if gpu is not None:
         words.append(f"{format_size(gpu)} GPU")
+    if has_waited(usage) and usage.cpu_wait is not None:
+        words.append(f"waited {format_duration(usage.cpu_wait.time)} for a CPU")
     if record.state != "COMPLETED":
         words.append(record.state)
     return "  ".join(words)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.site import schedulers
 from weigh.flow.submit.rounds import settle_all
 from weigh.model.job import STUCK, ElementState, Submitted
@@ -47,11 +48,11 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     known = jobs_file.read_jobs(root)
     if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])
+    named = _named(names, known, root=root, env=env)
+    known = with_foreign(known, named)
     kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
     chosen_jobs = [
-        job
-        for job in _named(names, known)
-        if job.id not in kept and is_not_kept(job, keep)
+        job for job in named if job.id not in kept and is_not_kept(job, keep)
     ]
     done, refusals = [], []
     for scheduler_name in dict.fromkeys(job.scheduler for job in chosen_jobs):
@@ -98,7 +99,9 @@ def _refused(
 def _has_all(names: Sequence[str], known: Sequence[Submitted]) -> bool:
     """Return whether each name has a job."""
     try:
-        return bool(known) and bool(_named(names, known))
+        return bool(known) and all(
+            name == ALL or jobs_file.find_jobs(known, name) for name in names
+        )
     except UsageError:
         return False
 
@@ -113,10 +116,18 @@ def _is_there(state: ElementState) -> bool:
     return not state.is_final or state.reason == STUCK
 
 
-def _named(names: Sequence[str], known: Sequence[Submitted]) -> list[Submitted]:
+def _named(
+    names: Sequence[str],
+    known: Sequence[Submitted],
+    *,
+    root: str,
+    env: Mapping[str, str],
+) -> list[Submitted]:
     if not names:
         raise UsageError("which job? weigh cancel JOB, or weigh cancel all")
     if ALL in names:
         return list(known)
-    found = [job for name in names for job in jobs_file.find_jobs(known, name)]
+    found = [
+        job for name in names for job in named_jobs(known, name, root=root, env=env)
+    ]
     return list({(job.scheduler, job.id): job for job in found}.values())

@@ -1,30 +1,38 @@
 """``weigh logs``: find the files with the output of a job or a task."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.submit.submit_script import LOGS
-from weigh.model.job import TaskState
+from weigh.model.job import FINAL, OwnScript, Submitted, TaskState
+from weigh.schedulers import find_kind
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 
 
 class LogFile(msgspec.Struct, frozen=True):
-    """A file to show; ``until`` is its element's log, which shows when it ended."""
+    """A file to show; ``until`` is its element's log, which shows when it ended.
+
+    The log of a user's own script does not: ``has_ended`` asks the scheduler.
+    """
 
     title: str
     path: str
     until: str
+    has_ended: Callable[[], bool] | None = None
 
     def is_over(self) -> bool:
         """Return whether nothing more will be written."""
+        if self.has_ended is not None:
+            return self.has_ended()
         return f"{ENDED} " in tail_of(self.until)
 
 
@@ -40,9 +48,14 @@ def logs(
     """
     root = location.locate(cwd, env)
     known = jobs_file.read_jobs(root)
-    name, task = _split(name, {job.id for job in known} | {job.name for job in known})
-    chain = jobs_file.find_jobs(known, name)
+    whole = {job.id for job in known if job.own is None} | {job.name for job in known}
+    plans = {job.id for job in known if job.own is None}
+    name, task = _split(name, whole, plans)
+    chain = named_jobs(known, name, root=root, env=env)
+    known = with_foreign(known, chain)
     views = list(look(chain, known, root=root, env=env))
+    if chain[-1].own is not None:
+        return tuple(_of_own(views, known, root, env, failed=failed))
     tasks = merged(views)
     if task is not None:
         if task not in tasks:  # it may be in another job of the plan
@@ -63,10 +76,64 @@ def logs(
     )
 
 
-def _split(name: str, known: set[str]) -> tuple[str, int | None]:
-    """Split ``481516_58`` into job and task, unless a job has that very name."""
+def _of_own(
+    views: Sequence[View],
+    known: Sequence[Submitted],
+    root: str,
+    env: Mapping[str, str],
+    *,
+    failed: bool,
+) -> Iterator[LogFile]:
+    """Yield the logs of jobs with the user's own script, and their error files.
+
+    Raises:
+        UsageError: a job has ended, and its log is not found.
+    """
+    for view in views:
+        own, job = view.job.own or OwnScript(), view.job
+
+        def has_ended(job: Submitted = job) -> bool:
+            now = next(look([job], known, root=root, env=env, fresh=True))
+            return all(state.is_final for state in now.elements)
+
+        for task in view.tasks:
+            if failed and task.state not in FAILED:
+                continue
+            named = f"{job.id} element {task.task}" if own.indices else job.id
+            for path in (task.output, _error_log(view, task)):
+                if path is not None:
+                    yield LogFile(named, path, path, has_ended)
+    if not failed and not any(task.output for view in views for task in view.tasks):
+        states = {state.state for view in views for state in view.elements}
+        if states and all(state in FINAL for state in states):
+            job = views[-1].job
+            own = job.own or OwnScript()
+            where = next(iter(own.logs.values()), own.output) or "it is not known where"
+            raise UsageError(f"job {job.id} has ended and left no log: {where}")
+
+
+def _error_log(view: View, task: TaskState) -> str | None:
+    """Return the error file of an element, if it has one of its own."""
+    own, kind = view.job.own or OwnScript(), find_kind(view.job.scheduler)
+    if not own.error or kind is None:
+        return None
+    errors = msgspec.structs.replace(own, output=own.error, logs={})
+    job = msgspec.structs.replace(view.job, own=errors)
+    index = task.task if own.indices else None
+    path = kind.user_scripts.log(job, index, view.elements[task.element].node)
+    there = path is not None and os.path.exists(path) and os.path.getsize(path)
+    return path if there else None
+
+
+def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None]:
+    """Split ``481516_58`` into job and task, unless a job has that very name.
+
+    Only plans have tasks: of another job it is an element, see `named_jobs`.
+    """
     job, line, task = name.rpartition("_")
     if name in known or not line or not task.isdecimal():
+        return name, None
+    if job.isdecimal() and job not in plans:
         return name, None
     return job, int(task)
 

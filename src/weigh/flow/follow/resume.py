@@ -11,10 +11,13 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import UsageError
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume_policy import (
     Choice,
+    ResumeOptions,
     choose,
     continued,
+    enlarged,
     keep_together,
 )
 from weigh.flow.follow.tasks import tail_of
@@ -39,31 +42,17 @@ from weigh.model.job import (
 from weigh.model.plan import QUEUE_TASKS, Element, Item, Kind, Plan, Queue
 from weigh.planning.queue_order import units_of
 from weigh.render.resume_lines import Again, Left, Resumed
-from weigh.request import round_memory, round_time
 from weigh.runner.shared_queue import OwnClaims, Owner
 from weigh.runner.task_source import TaskSource
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 from weigh.store.identity import new_id, process, this_machine
-from weigh.units import parse_limit, parse_size
 
 _FOLDER = "resume_"
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
 _Alike = tuple[int, int, JobRequest]  # factors for memory and time, and the request
 Chosen = Sequence[tuple[TaskState, Choice]]
-
-
-class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as typed; None: decide by why each task did not finish."""
-
-    memory: str | None = None
-    time: str | None = None
-    queue: str | None = None
-    gpus: str | None = None
-    bugs: bool = False
-    unknown: bool = False
-    dry_run: bool = False
 
 
 def resume(
@@ -86,14 +75,30 @@ def resume(
     """
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
-    chain = _chain(name, root)
+    chain = _chain(name, root, env)
     sendings = Sendings(chain[0].folder, root=root, reach=reaching(root, env))
     number = sendings.next_number(notify)
-    chain = _chain(name, root)  # again: jobs were settled or sent by others meanwhile
-    known = jobs_file.read_jobs(root)
+    chain = _chain(
+        name, root, env
+    )  # again: jobs were settled or sent by others meanwhile
+    known = with_foreign(jobs_file.read_jobs(root), chain)
     views = _ended_views(chain, known, root=root, env=env, notify=notify)
     if options.queue is not None:
         refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
+    if chain[-1].own is not None:
+        from weigh.flow.follow.resume_script import (  # noqa: PLC0415 - no plan
+            resume_script,
+        )
+
+        return resume_script(
+            views,
+            options,
+            sendings=sendings,
+            number=number,
+            root=root,
+            env=env,
+            notify=notify,
+        )
     choices = [*_choices(views, options), *_never_sent(views)]
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
@@ -144,9 +149,10 @@ def _ended_views(
         time.sleep(_PAUSE)
 
 
-def _chain(name: str, root: str) -> list[Submitted]:
+def _chain(name: str, root: str, env: Mapping[str, str]) -> list[Submitted]:
     known = jobs_file.read_jobs(root)
-    return jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
+    job = named_jobs(known, name, root=root, env=env)[-1]
+    return jobs_file.chain_of(with_foreign(known, [job]), job)
 
 
 def _alike(
@@ -409,35 +415,14 @@ def _request(
     before: Submitted, choices: Sequence[Choice], options: ResumeOptions
 ) -> JobRequest:
     """Return the earlier request, with more of what was too small."""
-    request = before.request
-    more = choices[0]
-    memory, limit = request.memory, request.time_limit
-    virtual = request.virtual_memory
-    if options.memory is not None:
-        memory = parse_size(options.memory)
-        if virtual is not None:  # keep the difference: mapped memory does not change
-            mapped = 0 if request.memory is None else virtual - request.memory
-            virtual = max(memory, memory + mapped)
-    elif more.memory > 1:
-        memory = None if memory is None else round_memory(memory * more.memory)
-        virtual = None if virtual is None else round_memory(virtual * more.memory)
-    if options.time is not None:
-        limit = parse_limit(options.time)
-    elif more.time > 1 and limit is not None:
-        limit = round_time(limit * more.time)
+    request = enlarged(before.request, choices, options)
     gpu_type, gpus = parse_gpus(options.gpus)
-    avoid = [choice.avoid for choice in choices if choice.avoid]
     return msgspec.structs.replace(
         request,
-        memory=memory,
-        virtual_memory=virtual,
-        time_limit=limit,
-        queue=options.queue or request.queue,
         gpus=gpus or request.gpus,
         gpu_type=gpu_type if gpus else request.gpu_type,
         after=(),
         extra=own_flags(request),
-        exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
     )
 
 

@@ -6,10 +6,18 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.errors import NOT_EXECUTABLE, NOT_FOUND, USAGE
-from weigh.model.job import OUTCOME_UNKNOWN, ElementState, Submitted, TaskState
+from weigh.model.job import (
+    OUTCOME_UNKNOWN,
+    ElementState,
+    JobRequest,
+    Submitted,
+    TaskState,
+)
 from weigh.model.record import State
 from weigh.model.staging import Earlier, Staging
 from weigh.outcome import out_of_memory
+from weigh.request import round_memory, round_time
+from weigh.units import parse_limit, parse_size
 
 FACTOR = 2
 _QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
@@ -41,6 +49,18 @@ class Choice(msgspec.Struct, frozen=True):
     memory: int = 1
     time: int = 1
     avoid: str | None = None
+
+
+class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options as typed; None: decide by why each task did not finish."""
+
+    memory: str | None = None
+    time: str | None = None
+    queue: str | None = None
+    gpus: str | None = None
+    bugs: bool = False
+    unknown: bool = False
+    dry_run: bool = False
 
 
 def choose(
@@ -147,3 +167,33 @@ def _earlier(job: Submitted, element: int) -> Earlier:
         return Earlier((label,), job.id, number)
     before = continues[number]
     return Earlier((label, *before.labels), before.job, before.element)
+
+
+def enlarged(
+    request: JobRequest, choices: Sequence[Choice], options: ResumeOptions
+) -> JobRequest:
+    """Return the request with more of what was too small, or as *options* say."""
+    more = choices[0]
+    memory, limit = request.memory, request.time_limit
+    virtual = request.virtual_memory
+    if options.memory is not None:
+        memory = parse_size(options.memory)
+        if virtual is not None:  # keep the difference: mapped memory does not change
+            mapped = 0 if request.memory is None else virtual - request.memory
+            virtual = max(memory, memory + mapped)
+    elif more.memory > 1:
+        memory = None if memory is None else round_memory(memory * more.memory)
+        virtual = None if virtual is None else round_memory(virtual * more.memory)
+    if options.time is not None:
+        limit = parse_limit(options.time)
+    elif more.time > 1 and limit is not None:
+        limit = round_time(limit * more.time)
+    avoid = [choice.avoid for choice in choices if choice.avoid]
+    return msgspec.structs.replace(
+        request,
+        memory=memory,
+        virtual_memory=virtual,
+        time_limit=limit,
+        queue=options.queue or request.queue,
+        exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
+    )

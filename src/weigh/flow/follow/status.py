@@ -5,10 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from weigh.errors import SubmissionUnknownError
+from weigh.errors import SubmissionUnknownError, WeighError
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import last_words
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
+from weigh.flow.follow.waits import with_waits
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.submit.rounds import settle_all
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
@@ -41,13 +44,17 @@ def status(
     root = location.locate(cwd, env)
     still = settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
-    if still and not known:
+    if still and not known and not names:
         raise SubmissionUnknownError(still[0])
     for line in still:
         notify(line)
     if names:
-        found = [jobs_file.find_jobs(known, name)[-1] for name in names]
-        chains = [jobs_file.chain_of(known, job) for job in found]
+        found = [named_jobs(known, name, root=root, env=env)[-1] for name in names]
+        known = with_foreign(known, found)
+        chains = [
+            [job] if job.own and job.own.part else jobs_file.chain_of(known, job)
+            for job in found
+        ]
     else:
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
     jobs = [job for chain in chains for job in chain]
@@ -55,9 +62,12 @@ def status(
         (view.job.scheduler, view.job.id): view
         for view in look(jobs, known, root=root, env=env)
     }
-    return tuple(
+    standings = tuple(
         _standing([views[job.scheduler, job.id] for job in chain]) for chain in chains
     )
+    if not names:  # a list: each scheduler is asked once, and no more
+        return standings
+    return tuple(with_waits(one, root=root, env=env) for one in standings)
 
 
 def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
@@ -94,7 +104,27 @@ def _standing(views: Sequence[View]) -> Standing:
         cancelling=sum(
             state.reason == CANCELLING for view in views for state in view.elements
         ),
+        pulling=_pulling(views),
     )
+
+
+def _pulling(views: Sequence[View]) -> tuple[str, ...] | None:
+    """Return where elements pull from a shared queue now; None without a queue."""
+    nodes = [
+        state.node or "?"
+        for view in views
+        if _has_queue(view.job)
+        for state in view.elements
+        if state.state == "RUNNING"
+    ]
+    return tuple(nodes) if any(_has_queue(view.job) for view in views) else None
+
+
+def _has_queue(job: Submitted) -> bool:
+    try:
+        return read_plan(job.plan_folder).queue is not None
+    except WeighError:
+        return False
 
 
 def _failures(failed: Sequence[TaskState]) -> Iterator[Failure]:
@@ -136,12 +166,20 @@ def _waiting(view: View) -> Iterator[Waiting]:
         if state.state == "PENDING" and number in waits
     )
     for reason, elements in reasons.most_common():
-        if reason is None:
-            yield Waiting(elements, "reason not known yet")
-            continue
+        words, is_hopeless = reason or "reason not known yet", False
         kind = find_kind(view.job.scheduler)
-        if kind is None:
-            yield Waiting(elements, reason)
-            continue
-        words = kind.reasons.in_words(reason, view.job.request.throttle)
-        yield Waiting(elements, words, kind.reasons.is_hopeless(reason))
+        if reason is not None and kind is not None:
+            words = kind.reasons.in_words(reason, view.job.request.throttle)
+            is_hopeless = kind.reasons.is_hopeless(reason)
+        starts = (
+            state.expected
+            for state in view.elements
+            if state.reason == reason and state.expected is not None
+        )
+        yield Waiting(
+            elements,
+            words,
+            is_hopeless,
+            since=view.job.submitted,
+            expected=min(starts, default=None),
+        )

@@ -11,8 +11,10 @@ from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
-from weigh.model.job import STUCK, ElementState, Submitted, TaskState
-from weigh.schedulers.protocol import Scheduler, Snapshot
+from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
+from weigh.schedulers import find_kind
+from weigh.schedulers.elements import indices_of
+from weigh.schedulers.protocol import Scheduler, Snapshot, UserScripts
 
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
 
@@ -67,6 +69,8 @@ def _others_run(job: Submitted, known: Sequence[Submitted], snapshot: Snapshot) 
 def _view(
     job: Submitted, scheduler: Scheduler, snapshot: Snapshot, *, others_run: bool
 ) -> View:
+    if job.own is not None:
+        return _view_of_own(job, scheduler, snapshot)
     elements = tuple(
         _element(job, number, scheduler, snapshot) for number in range(job.elements)
     )
@@ -85,6 +89,63 @@ def _view(
             )
         )
     return View(job, scheduler, elements, tasks, snapshot)
+
+
+def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
+    """Return the view of a job with the user's own script: one task per element.
+
+    A task has the number that the scheduler gives to its element, 1 in a plain job.
+    """
+    kind = find_kind(job.scheduler)
+    own = job.own or OwnScript()
+    raw = scheduler.raw_logs(job)
+    if raw:
+        logs = msgspec.structs.replace(own, logs={**raw, **own.logs})
+        job = msgspec.structs.replace(job, own=logs)
+    indices = indices_of(job) if own.indices else (None,)
+    elements, logs_of = [], []
+    for place, index in enumerate(indices):
+        state = snapshot.of(job, place)
+        log = _log_of_own(kind.user_scripts, job, index, state.node) if kind else None
+        if log is not None and state.state in {"UNKNOWN", "FAILED"}:
+            state = judge_by_log(state, log)
+        if state.state == "UNKNOWN" and not (snapshot.trouble or state.reason):
+            is_late = snapshot.asked > job.submitted + _SETTLING
+            why = "the scheduler no longer knows it" if is_late else None
+            state = msgspec.structs.replace(state, reason=why)
+        elements.append(state)
+        logs_of.append(log if log is not None and os.path.exists(log) else None)
+    if any(state.reason == STUCK for state in elements):
+        elements = list(_with_why(tuple(elements), scheduler.why(job)))
+    tasks = tuple(
+        TaskState(
+            task=1 if index is None else index,
+            job=job.id,
+            element=place,
+            seq=1,
+            state=state.state,
+            reason=state.reason,
+            exit_code=state.exit_code,
+            signal=state.signal,
+            output=log,
+        )
+        for place, (index, state, log) in enumerate(
+            zip(indices, elements, logs_of, strict=True)
+        )
+    )
+    return View(job, scheduler, tuple(elements), tasks, snapshot)
+
+
+def _log_of_own(
+    scripts: UserScripts, job: Submitted, index: int | None, node: str | None
+) -> str | None:
+    """Return the path of an element's log; without a name, search where it may be."""
+    path = scripts.log(job, index, node)
+    name = scripts.default_log(job, index)
+    if path is not None:
+        return os.path.join(path, name) if os.path.isdir(path) else path
+    places = (os.path.join(one, name) for one in (job.cwd, os.path.expanduser("~")))
+    return next(filter(os.path.exists, places), None)
 
 
 def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:

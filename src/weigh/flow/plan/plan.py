@@ -16,6 +16,7 @@ from operator import truediv
 import msgspec
 
 from weigh import config, gpu_models
+from weigh.cpu_need import has_waited
 from weigh.errors import UsageError, WeighError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.fit.request import configured_headroom, ends_of_jobs
@@ -27,7 +28,7 @@ from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
-from weigh.model.record import Record
+from weigh.model.record import Record, Usage
 from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, of_tasks
@@ -43,6 +44,7 @@ from weigh.schedulers.protocol import Reply
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
+from weigh.sweep import variables
 from weigh.units import Seconds, format_duration
 
 
@@ -409,12 +411,15 @@ def _start(
     share = str(max(1, place.cpus // count))
     for name in _THREADS:
         env.setdefault(name, share)
+    memory = read_host().memory
+    share_of_memory = None if memory is None else memory // count
+    env |= variables.settings(share_of_memory, max(1, place.cpus // count))
     if place.gpu is not None:
         env["CUDA_VISIBLE_DEVICES"] = place.gpu
     if count > 1:  # the record would not show what the task uses alone
         env["WEIGH_DIR"] = os.path.join(folder, "records")
     return MeasuredRun(
-        ["bash", "-c", line],
+        ["bash", "-c", os.fsdecode(variables.in_line(os.fsencode(line)))],
         os.path.join(folder, f"{number}.json"),
         log=os.path.join(folder, f"{number}.log"),
         cwd=place.cwd,
@@ -452,4 +457,11 @@ def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
         memory=sum(peaks) if peaks else None,
         gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
         gpu_busy=max(busy, default=None),
+        others=_others(usages) if len(usages) == 1 else None,
     )
+
+
+def _others(usages: Sequence[Usage]) -> float | None:
+    """Return the CPUs that others kept busy while a task alone waited for them."""
+    waits = [usage.cpu_wait for usage in usages if has_waited(usage)]
+    return max((wait.others or 0.0 for wait in waits if wait), default=None)

@@ -44,7 +44,7 @@ _HEAD = 1 << 16  # characters that show what a file is
 _ENDED = frozenset(
     ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL")
 )
-_NO_NAMES = frozenset(("", "wrap", "interactive", "bash", "sh", "STDIN")) | {
+NO_NAMES = frozenset(("", "wrap", "interactive", "bash", "sh", "STDIN")) | {
     kind.submits for kind in KINDS.values()
 }
 _NUMBERS = re.compile(r"[_.-]*\d+")
@@ -300,7 +300,7 @@ def _of_job(
     every = past_accounting(kind).SAMPLED_EVERY
     name = kind_of_name(job.name)
     command: Sequence[str] = (name or "job",)
-    if name in _NO_NAMES and own and job.command:
+    if name in NO_NAMES and own and job.command:
         command = MASK.words(job.command.split(" ")[:_MOST_WORDS])
     counts_addresses = kind.traits.address_space is not None
     memory = None if counts_addresses else figures.max_rss or None
@@ -352,6 +352,20 @@ def past_accounting(kind: Kind) -> PastAccounting:
     if isinstance(accounts, PastAccounting):
         return accounts
     raise UsageError(f"{kind.accounts} is read for single jobs only")
+
+
+def accounting_lines(path: str) -> tuple[Kind, Iterable[str]]:
+    """Return the scheduler whose accounting the file *path* is, and its lines.
+
+    Raises:
+        UsageError: the file cannot be read.
+        FormatError: it is no accounting.
+    """
+    source = _read(path, 0.0, None)
+    for kind in KINDS.values():
+        if kind.accounts == source.form:
+            return kind, source.lines
+    raise FormatError(f"{path}: a file of {source.form}, not of accounting")
 
 
 def kind_of_name(name: str) -> str:

@@ -34,6 +34,9 @@ def logs_of(views: Sequence[View]) -> Iterator[str]:
     """Yield the paths of the logs of the elements of jobs."""
     for view in views:
         job = view.job
+        if job.own is not None:
+            yield from (task.output for task in view.tasks if task.output)
+            continue
         for number in range(job.elements):
             name = view.scheduler.log_name(job.id, number, is_array=job.elements > 1)
             yield os.path.join(job.folder, LOGS, name)

@@ -10,6 +10,7 @@ import msgspec
 from weigh import config
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.fit.fit import answer_of_scan, request_note
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.plan.directory import read_plan
@@ -33,6 +34,7 @@ from weigh.review.requested import (
 from weigh.review.runs import Run, runs_of_records, seconds_of
 from weigh.review.summary import Findings, compose
 from weigh.schedulers import KINDS
+from weigh.schedulers.elements import numbers_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
@@ -132,12 +134,33 @@ def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Mate
     if job is not None:
         chain = jobs_file.chain_of(known, job)
         return _of_jobs(tuple(look(chain, known, root=store.root, env=env)), store, env)
+    foreign = _foreign_job(name, known, store, env)
+    if foreign is not None:
+        every = with_foreign(known, [foreign])
+        views = look([foreign], every, root=store.root, env=env)
+        return _of_jobs(tuple(views), store, env)
     if not index.entries and not known and not os.path.isfile(name):
         raise UsageError(
             f"nothing to report: no run in {store.root}, no job submitted from here "
             "(start with: weigh run -- COMMAND)"
         )
     return _of_records(name, _records(name, store, index, known), env)
+
+
+def _foreign_job(
+    name: str, known: Sequence[Submitted], store: Store, env: Mapping[str, str]
+) -> Submitted | None:
+    """Return the job *name* that weigh did not submit; None if there are its records.
+
+    Raises:
+        SchedulerError: a scheduler does not answer.
+    """
+    if not name[:1].isdigit() or report_records.of_jobs(store.root, (name,)):
+        return None
+    try:
+        return named_jobs(known, name, root=store.root, env=env, of_others=True)[-1]
+    except UsageError:
+        return None  # a record's id may be digits as well
 
 
 def _for_target(
@@ -274,6 +297,12 @@ def _requested_by(run: Run, accounted: Sequence[Accounted]) -> Requested:
     )
 
 
+def _slots(views: Sequence[View]) -> int | None:
+    """Return how many tasks an element runs at once; None without a shared queue."""
+    plans = [plan for view in views if (plan := plan_of(view.job)) is not None]
+    return max((p.together for p in plans if p.queue is not None), default=None)
+
+
 def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:
     last = views[-1].job
     kind = kind_of(last.scheduler)
@@ -292,14 +321,29 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         elements=tuple(elements),
         views=views,
         is_planned=True,
+        slots=_slots(views),
         troubles=tuple(dict.fromkeys(_troubles(views))),
         job=last.id,
         scheduler=kind,
-        accounted=ask(
-            kind, (view.job.id for view in views), reaching(last.scheduler, env)
-        ),
+        accounted=_accounted(views, reaching(last.scheduler, env)),
         tables=tables_in(logs_of(views)),
     )
+
+
+def _accounted(views: Sequence[View], env: Mapping[str, str]) -> tuple[Accounted, ...]:
+    """Return what accounting has on the elements of jobs, numbered as in the views."""
+    kind = kind_of(views[-1].job.scheduler)
+    if all(view.job.own is None for view in views):
+        return ask(kind, (view.job.id for view in views), env)
+    found = []
+    for view in views:
+        places = {number: place for place, number in enumerate(numbers_of(view.job))}
+        found += [
+            msgspec.structs.replace(one, element=places[one.element])
+            for one in ask(kind, (view.job.id,), env)
+            if one.element in places
+        ]
+    return tuple(found)
 
 
 def _troubles(views: Sequence[View]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from weigh.model.record import Record
 from weigh.model.report import Row
 from weigh.review.runs import STATES, Run, row_of, run_of
 from weigh.runner import events
+from weigh.schedulers.elements import numbers_of
 from weigh.store.lines import UNREADABLE
 from weigh.sweep.table import read_table, table_path
 from weigh.sweep.task_file import read_task_lines
@@ -53,16 +54,29 @@ def parameters_of(view: View) -> Mapping[int, Parameters]:
 def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
     """Yield number and command line of the tasks of a plan."""
     numbers = {(task.element, task.seq): task.task for task in view.tasks}
-    for element in elements:
-        name = f"tasks_{view.job.first + element}.txt"
+    for path, element in _task_files(view, elements):
         try:
-            with open(os.path.join(view.job.plan_folder, name), "rb") as file:
-                for task in read_task_lines(file, name):
+            with open(path, "rb") as file:
+                for task in read_task_lines(file, path):
                     number = numbers.get((element, task.seq))
                     if number is not None:
                         yield number, task.command
         except (OSError, WeighError):
             continue
+
+
+def _task_files(view: View, elements: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """Yield the path of each task file with the element whose tasks to read in it."""
+    try:
+        queue = read_plan(view.job.plan_folder).queue
+    except WeighError:
+        queue = None
+    for element in elements:
+        if queue is not None:
+            yield os.path.join(view.job.folder, queue.file), element
+        else:
+            name = f"tasks_{view.job.first + element}.txt"
+            yield os.path.join(view.job.plan_folder, name), element
 
 
 _EVENT = msgspec.json.Decoder(events.Opened | events.Started | events.Ended)
@@ -74,6 +88,8 @@ def runs_of_view(view: View, root: str) -> list[Run]:
     Raises:
         StoreError: the records cannot be read.
     """
+    if view.job.own is not None:
+        return list(_runs_of_own(view, root))
     known = list(_attempts_in(view))
     attempts: dict[tuple[int, int], list[Run]] = {}
     records = _records(view, root, known)
@@ -90,6 +106,47 @@ def runs_of_view(view: View, root: str) -> list[Run]:
             for run in _of_task(task, tried, given.get(task.task, {}))
         )
     return runs
+
+
+def _runs_of_own(view: View, root: str) -> Iterator[Run]:
+    """Yield the runs of a job with the user's own script: measured ones, or states.
+
+    A requeued element has a record of each attempt.
+    """
+    places = {number: place for place, number in enumerate(numbers_of(view.job))}
+    found: dict[int, list[Run]] = {}
+    for record in report_records.of_jobs(root, {view.job.id}):
+        run = run_of(record)
+        place = places.get(run.row.element or 0)
+        if place is not None:
+            found.setdefault(place, []).append(run)
+    for task in view.tasks:
+        tried = found.get(task.element) or [_by_state(view, task)]
+        for run in _of_task(task, tried, {}):
+            job = msgspec.structs.replace(run.row, job=view.job.id)
+            yield msgspec.structs.replace(run, row=job)
+
+
+def _by_state(view: View, task: TaskState) -> Run:
+    """Return the run of an element that was not measured, timed by the scheduler."""
+    state = view.elements[task.element]
+    wall = None
+    if state.started is not None and state.ended is not None:
+        wall = max(0.0, state.ended - state.started)
+    words = (os.path.basename(view.job.script) or view.job.name, *_arguments(view))
+    return Run(
+        row=Row(
+            node=state.node,
+            started=state.started,
+            wall_time=wall,
+            command=MASK.line(" ".join(words)),
+            attempts=0 if state.started is None else 1,
+        )
+    )
+
+
+def _arguments(view: View) -> tuple[str, ...]:
+    return view.job.own.arguments if view.job.own else ()
 
 
 def _on_node(run: Run, view: View) -> Run:

@@ -3,11 +3,13 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
+    Batches,
     Measurement,
     PeakMemory,
     Phase,
@@ -16,7 +18,7 @@ from weigh.model.record import (
     Series,
     Usage,
 )
-from weigh.units import Bytes
+from weigh.units import Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
 
@@ -85,22 +87,70 @@ def with_regions(measured: Measurement, regions: Regions) -> Measurement:
     return msgspec.structs.replace(
         measured,
         regions=msgspec.structs.replace(
-            regions, phases=_with_step_peaks(regions.phases, measured)
+            regions,
+            phases=_with_sampled_peaks(regions.phases, measured),
+            batches=tuple(_with_gpu_peaks(one, measured) for one in regions.batches),
         ),
         usage=with_reported_peak(measured.usage, regions.peak_memory),
     )
 
 
-def _with_step_peaks(
+def _with_sampled_peaks(
     phases: tuple[Phase, ...], measured: Measurement
 ) -> tuple[Phase, ...]:
-    """Add to each step its whole tree's peak, on GPUs too."""
+    """Add to each step its whole tree's peak, on GPUs too; to each phase the GPUs'."""
     return tuple(
         _with_gpus(_with_tree_peak(phase, measured.series), measured)
         if phase.source == STEP
-        else phase
+        else _with_gpu_peaks(phase, measured)
         for phase in phases
     )
+
+
+_Part = TypeVar("_Part", Phase, Batches)
+
+
+def _with_gpu_peaks(part: _Part, measured: Measurement) -> _Part:
+    """Raise the peaks that a program read of whole GPUs to those sampled meanwhile.
+
+    A program reads at the edges of its phases and once per second in a loop, the
+    sampler every 50 ms. Its column has the job's memory, to which belongs what was in
+    use before the run.
+    """
+    columns = dict(
+        zip(
+            (gpu.uuid for gpu in measured.usage.gpus),
+            measured.series.gpu_memory,
+            strict=False,
+        )
+    )
+    start: Seconds | None = part.start
+    end: Seconds | None = part.end
+    if not columns or not part.gpus or start is None or end is None:
+        return part
+    before = {gpu.uuid: gpu.memory_before or 0 for gpu in measured.usage.gpus}
+    gpus: list[GpuMemory] = []
+    for gpu in part.gpus:
+        column = columns.get(gpu.uuid, ())
+        held = _most_within(measured.series.t, column, start, end)
+        total = None if held is None else before[gpu.uuid] + held
+        if total is not None and total > (gpu.peak or 0):
+            gpu = msgspec.structs.replace(gpu, peak=total)  # noqa: PLW2901 - raised
+        gpus.append(gpu)
+    return msgspec.structs.replace(part, gpus=tuple(gpus))
+
+
+def _most_within(
+    times: Sequence[Seconds], column: Sequence[Bytes], start: Seconds, end: Seconds
+) -> Bytes | None:
+    """Return the most that a column has of a period; each value is since the last."""
+    began = (0.0, *times)
+    within = (
+        held
+        for since, at, held in zip(began, times, column, strict=False)
+        if start <= since < at <= end
+    )
+    return max(within, default=None)
 
 
 def _with_gpus(phase: Phase, measured: Measurement) -> Phase:
@@ -127,13 +177,8 @@ def _held(
 
 def _with_tree_peak(phase: Phase, series: Series) -> Phase:
     # a sample has the most since the one before: the first of a step may be the last's
-    began = iter((0.0, *series.t))
-    seen = zip(began, series.t, series.memory, strict=False)
-    within = (
-        size for since, at, size in seen if phase.start <= since < at <= phase.end
-    )
-    peak = max(within, default=0)
-    if peak <= (phase.peak_memory or 0):
+    peak = _most_within(series.t, series.memory, phase.start, phase.end)
+    if peak is None or peak <= (phase.peak_memory or 0):
         return phase
     return msgspec.structs.replace(phase, peak_memory=peak, source=_STEP_TREE)
 

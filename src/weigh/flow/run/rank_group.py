@@ -14,18 +14,18 @@ import msgspec
 from weigh.flow.run.record_sink import current_folder
 from weigh.measure.node_lock import LockedNode, NodeLock
 from weigh.measure.ranks import Place, place_of
-from weigh.model.record import Job, Measurement, Node, Rank, Record
+from weigh.model.record import Job, Measurement, Node, Rank, Record, Usage
 from weigh.probe.proc import ProcTree
 from weigh.schedulers import kind_of_job, steps_of
 from weigh.store import location
 from weigh.store.identity import content_id
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.command import RunInProgress, Watch
 
 _FOLLOWER_INTERVAL = 0.25  # seconds between looks at its own rank, and for the lock
-_OTHERS_PATIENCE = 0.3  # seconds that the first rank waits for the others' lines
+_OTHERS_PATIENCE = 2.0  # seconds that the first rank waits for the others' lines
 
 
 class RankGroup:
@@ -98,7 +98,7 @@ class RankGroup:
             place.rank,
             place.local_rank,
             self._node,
-            peak_memory=usage.peak_memory.value if usage.peak_memory else None,
+            peak_memory=_resident(usage),
             cpu_time=usage.cpu_time,
             step=place.step,
             size=place.size,
@@ -146,7 +146,20 @@ class RankGroup:
             time.sleep(0.02)
         came = f"{len(joined.ranks)} of {self._place.size} ranks have ended so far"
         later = f"weigh records show {record.id[:6]} shows all later"
-        return msgspec.structs.replace(joined, missing=(f"{came} ({later})",))
+        return msgspec.structs.replace(
+            joined, state="RUNNING", missing=(f"{came} ({later})",)
+        )
+
+
+def _resident(usage: Usage) -> Bytes | None:
+    """Return the peak of a rank's resident sets.
+
+    The kernel's account of its control group has more: page tables, page cache.
+    """
+    peak = usage.peak_memory
+    if usage.processes == 1 and usage.max_process_memory is not None:
+        return usage.max_process_memory
+    return None if peak is None else peak.value
 
 
 def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
@@ -158,7 +171,7 @@ def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
     node = (env.get(steps.NODE) if steps else None) or os.uname().nodename
     run = () if job is None else (job.id, job.element, job.attempt)
     cluster = env.get(kind.variables.cluster or "") if kind else None
-    start = tuple(env.get(name) for name in steps.STEP) if steps else ()
+    start = steps.step_of(env) if steps else ()
     words = (cluster, *run, *start, place.launcher, place.step, place.size)
     name = content_id(repr(words).encode())
     try:

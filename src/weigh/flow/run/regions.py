@@ -27,10 +27,15 @@ _LARGEST_WHOLE = 1 << 63  # what JSON readers take
 def measured(function: _Function, /) -> _Function: ...
 @overload
 def measured(
-    *, name: str | None = None, show_gpus: bool = False
+    *, name: str | None = None, show_gpus: bool = False, sync: bool = False
 ) -> Callable[[_Function], _Function]: ...
 def measured(
-    function: Any = None, /, *, name: str | None = None, show_gpus: bool = False
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    show_gpus: bool = False,
+    sync: bool = False,
 ) -> Any:
     """Measure every call of a function, as a phase with its name.
 
@@ -41,11 +46,12 @@ def measured(
         function: the function, if the decorator has no parentheses.
         name: the name in the report; by default the function's own.
         show_gpus: print one line per visible GPU on stderr after each call.
+        sync: wait for the GPU before and after each call, so that its work counts here.
 
     Raises:
         UsageError: the decorated object is not a function.
     """
-    decorate = measuring(name=name, after=_show_gpus if show_gpus else None)
+    decorate = measuring(name=name, after=_show_gpus if show_gpus else None, sync=sync)
     return decorate if function is None else decorate(function)
 
 
@@ -107,8 +113,8 @@ def _show_gpus(name: str) -> None:
         current().warn(f"after {name}: no GPU is visible")
         return
     lines = [
-        render_gpu(number, gpu.name, used.get(gpu.uuid), gpu.memory_total)
-        for number, gpu in enumerate(devices)
+        render_gpu(gpu.index, gpu.name, used.get(gpu.uuid), gpu.memory_total)
+        for gpu in devices
     ]
     print_error("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))
 

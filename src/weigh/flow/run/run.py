@@ -7,7 +7,7 @@ job's exit code is passed on.
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from stat import S_ISREG
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from weigh.model.record import (
     Request,
     State,
 )
-from weigh.outcome import judge, out_of_memory
+from weigh.outcome import fixed_heap, judge, out_of_memory
 from weigh.probe.host import may_be_login_node, read_commit, read_host
 from weigh.store import identity, location
 from weigh.units import Seconds
@@ -100,6 +100,7 @@ def run(
                 record, exit_code=own.exit_code, signal=own.signal
             )
             _note_login_node(record.host, options, warner)
+            _note_directives(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.warn(f"internal error: {type(error).__name__}: {error}")
     return record, warner.lines
@@ -136,6 +137,22 @@ def _note_oddities(
     for one in measured:
         for line in one.monitor.warnings:
             warner.warn(line)
+
+
+def _note_directives(record: Record, warner: Warner) -> None:
+    """Warn if the command is a job script, whose directives have no effect here."""
+    from weigh.schedulers import JOB_VARIABLES  # noqa: PLC0415 - start-up time
+
+    program = os.path.basename(record.command[0])
+    may_be_script = program.endswith(("sh", "py", "job")) or program[:6] == "python"
+    if not may_be_script or any(map(os.environ.get, JOB_VARIABLES.values())):
+        return
+    folder = record.cwd or os.curdir
+    from weigh.flow.job_scripts import lost_in  # noqa: PLC0415 - rarely
+
+    why = lost_in(record.command, cwd=folder)
+    if why is not None:
+        warner.warn(why)
 
 
 def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> None:
@@ -361,7 +378,7 @@ def finished(
     counted = measured[options.warmup :] or measured[-1:]
     last = measured[-1]
     biggest = last if last.exit_code != 0 else max(counted, key=_peak)
-    state, outcome = _judged(last, words)
+    state, outcome = _judged(last, words, blank.command)
     regions = biggest.regions or Regions()
     return msgspec.structs.replace(
         blank,
@@ -385,7 +402,9 @@ def finished(
     )
 
 
-def _judged(last: Measurement, words: str) -> tuple[State, Outcome | None]:
+def _judged(
+    last: Measurement, words: str, command: Sequence[str]
+) -> tuple[State, Outcome | None]:
     """Return how a run ended; an out-of-memory message in its *words* counts."""
     state, outcome = judge(last)
     if state != "FAILED":
@@ -393,8 +412,11 @@ def _judged(last: Measurement, words: str) -> tuple[State, Outcome | None]:
     lacked = out_of_memory(words) if words else None
     if lacked is None:
         return state, outcome
-    evidence = f"its output says {lacked.words!r}"
-    return "OUT_OF_MEMORY", Outcome("ran out of memory", (evidence,))
+    evidence = [f"its output says {lacked.words!r}"]
+    fixed = fixed_heap(lacked.words, " ".join(command))
+    if fixed is not None:
+        evidence.append(f"raise {fixed}: more memory for the job cannot help")
+    return "OUT_OF_MEMORY", Outcome("ran out of memory", tuple(evidence))
 
 
 def _monitor(biggest: Measurement, measured: list[Measurement]) -> Monitor:

@@ -5,15 +5,17 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import msgspec
 
-from weigh.errors import FormatError
+from weigh.config import Kind
+from weigh.errors import FormatError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler, query
 from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.cluster import Cluster, Start
 from weigh.model.job import JobRequest
-from weigh.model.record import Complexes
+from weigh.model.record import Complexes, SiteFlags
 from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import (
     closed_nodes,
@@ -28,18 +30,135 @@ from weigh.schedulers.protocol import Reply
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
 
+_ASKED_FOR = ("account", "qos", "queue", "time", "memory")  # of a job, by a site
+_MEMORY_FORMS = {"per-node": False, "per-cpu": True}
+_OPTIONS = {
+    "memory": Kind(Literal["per-node", "per-cpu"], "'per-node' or 'per-cpu'"),
+    "exclusive": Kind(bool, "true or false"),
+    "constraint": Kind(
+        Annotated[str, msgspec.Meta(pattern=r"^[^\s\"'\\\\]+$")], "one word"
+    ),
+    "scratch_resource": Kind(
+        Annotated[str, msgspec.Meta(pattern=r"^\w[\w:./-]*$")], "a name"
+    ),
+    "account": Kind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
+    "qos": Kind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
+    "require": Kind(
+        list[Literal["account", "qos", "queue", "time", "memory"]],
+        f"a list of {', '.join(_ASKED_FOR)}",
+    ),
+}
+
+
+def site_flags(kind: str, site: Mapping[str, object]) -> SiteFlags:
+    """Read what the ``[cluster]`` of a site wants in each request to *kind*.
+
+    Raises:
+        FormatError: a value is invalid; the message names its key.
+    """
+    found = {
+        key: one.read(f"cluster.{key}", site[key])
+        for key, one in _OPTIONS.items()
+        if key in site and not (key == "constraint" and _is_expression(kind))
+    }
+    constraint = found.get("constraint", site.get("constraint"))
+    traits = KINDS[kind].traits
+    if constraint is not None and not (
+        traits.constraint and isinstance(constraint, str)
+    ):
+        raise FormatError(
+            f"cluster.constraint: {KINDS[kind].title} has no constraints (remove it)"
+        )
+    return SiteFlags(
+        per_cpu=_MEMORY_FORMS[found.get("memory", "per-node")]
+        and KINDS[kind].text.OPTIONS.memory_per_cpu is not None,
+        exclusive=found.get("exclusive", False) and traits.exclusive,
+        constraint=constraint,
+        disk_resource=found.get("scratch_resource", ""),
+        account=found.get("account"),
+        qos=found.get("qos") if traits.queues else None,
+    )
+
+
+def site_requires(site: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what each job of the site has to request: ``account``, ``qos``.
+
+    Raises:
+        FormatError: the value is invalid.
+    """
+    asked = site.get("require", [])
+    return tuple(_OPTIONS["require"].read("cluster.require", asked))
+
+
+def _is_expression(kind: str) -> bool:
+    return KINDS[kind].traits.constraint == "expression"
+
+
 def in_site_words(
     wanted: JobRequest, kind: str, site: Mapping[str, object]
 ) -> JobRequest:
-    """Return *wanted* with the resource names of the site file's ``[cluster]``.
+    """Return *wanted* as the site file's ``[cluster]`` wants requests.
+
+    It has the names of resources, and what a site wants in each request; what is typed
+    takes precedence.
 
     Raises:
-        FormatError: a name is invalid; the message names its key.
+        FormatError: a value is invalid; the message names its key.
+        UsageError: the scheduler or the site cannot have what is typed.
     """
-    if kind not in site or kind not in KINDS or not KINDS[kind].traits.names_resources:
-        return wanted
-    complexes = read_complexes(kind, site[kind])
-    return msgspec.structs.replace(wanted, complexes=complexes)
+    if kind not in KINDS:
+        return _refuse_flags(wanted)
+    flags, traits = site_flags(kind, site), KINDS[kind].traits
+    typed = wanted.site
+    named = {name for name, _ in wanted.extra}
+    own = {"constraint", "C"} & named
+    request = msgspec.structs.replace(
+        wanted,
+        account=wanted.account or flags.account,
+        qos=wanted.qos or flags.qos,
+        site=msgspec.structs.replace(
+            flags,
+            exclusive=(flags.exclusive and "exclusive" not in named) or typed.exclusive,
+            constraint=None if own else flags.constraint,
+            disk=typed.disk,
+            account=None,
+            qos=None,
+        ),
+    )
+    if traits.names_resources and kind in site:
+        complexes = read_complexes(kind, site[kind])
+        request = msgspec.structs.replace(request, complexes=complexes)
+    _refuse_nameless(request, kind)
+    return request
+
+
+def _refuse_flags(wanted: JobRequest) -> JobRequest:
+    """Refuse what only a cluster has; jobs of this machine get all of it."""
+    if wanted.site.disk is not None or wanted.site.exclusive:
+        raise UsageError("--exclusive and --local-disk need a scheduler: omit them")
+    return wanted
+
+
+def _refuse_nameless(request: JobRequest, kind: str) -> None:
+    """Refuse options for which the scheduler, or the site, has no name.
+
+    Raises:
+        UsageError: there is one.
+    """
+    traits, words = KINDS[kind].traits, request.complexes or Complexes()
+    for option, key, is_typed, is_there in (
+        ("--exclusive", "exclusive", request.site.exclusive, traits.exclusive),
+        ("--local-disk", "disk", request.site.disk is not None, traits.disk),
+    ):
+        if not is_typed:
+            continue
+        if not is_there:
+            raise UsageError(f"{KINDS[kind].title} has no such request: omit {option}")
+        if traits.names_resources and not getattr(words, key):
+            raise UsageError(
+                f"{option}: this site's name of that resource is not known "
+                f"(cluster.{kind}.{key} in the settings)"
+            )
 
 
 def read_complexes(kind: str, table: object) -> Complexes:
@@ -55,6 +174,8 @@ def read_complexes(kind: str, table: object) -> Complexes:
         raise FormatError(f"cluster.{kind}: {error} (it has {known})") from error
     for name in Complexes.__struct_fields__:
         word = getattr(words, name)
+        if not word and not getattr(Complexes(), name):
+            continue  # not each site has it
         if not _WORD.fullmatch(word):
             raise FormatError(f"cluster.{kind}.{name}: not a resource name: {word!r}")
     return words

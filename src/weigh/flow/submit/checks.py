@@ -3,27 +3,30 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import msgspec
 
 from weigh import config
-from weigh.errors import UsageError
+from weigh.errors import FormatError, SchedulerError, UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import Limits, QueueLimits
+from weigh.model.limits import Budget, Limits, QueueLimits
 from weigh.model.lint import Finding
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
+from weigh.render.words import three
 from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import takes_jobs
+from weigh.schedulers.command import run_as_is
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
-from weigh.units import format_duration, format_limit, format_size
+from weigh.units import HOUR, format_duration, format_limit, format_size
 
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
@@ -33,13 +36,15 @@ _OURS = frozenset(
     | {"no-throttle", "elements-alike", "no-array", "commented-directive"}
 )
 _NAMED = 3
+_BALANCE_TIME = 5.0  # seconds
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """The passed checks, one row each, and the warnings."""
+    """The passed checks, one row each, the warnings, and words on the budget left."""
 
     rows: tuple[Check, ...] = ()
     doubts: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 def check_request(  # noqa: PLR0913 - keyword-only past the second
@@ -64,18 +69,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         return Checks()
     request = script.request
     settings = config.load(script.cwd, env)
-    live = live_limits(
-        scheduler,
-        Who(
-            user=current_user(),
-            account=request.account,
-            qos=request.qos,
-            after=dialect_of(scheduler).awaited(text),
-        ),
-        env=env,
-        site=settings.cluster,
-        ask=ask,
-    )
+    live = _live(text, request, scheduler, env, settings.cluster, ask)
     ours = _own_lines(script, text, scheduler)
     found = tuple(
         one
@@ -86,14 +80,149 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
             cwd=script.cwd,
             env=env,
             ignore=settings.ignore,
+            site=settings.cluster,
         )
         if one.line not in ours and not _is_our_log(script, one)
     )
-    refuse((*found, *_too_many(elements, script, live.limits)))
+    checks = _judged(
+        request, live, scheduler, (*found, *_too_many(elements, script, live.limits))
+    )
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
+
+
+def check_user_script(  # noqa: PLR0913 - keyword-only past the second
+    text: str,
+    request: JobRequest,
+    *,
+    scheduler: str,
+    cwd: str,
+    env: Mapping[str, str],
+    elements: int,
+    ask: Ask = ask_scheduler,
+) -> Checks:
+    """Check the script *text* of a user; return what was checked.
+
+    Raises:
+        UsageError: it would be refused, never start, or run other than meant; the
+            message names the reason and the fix.
+        FormatError: a settings file does not parse.
+    """
+    settings = config.load(cwd, env)
+    live = _live(text, request, scheduler, env, settings.cluster, ask)
+    found = text_findings(
+        text,
+        live,
+        scheduler=scheduler,
+        cwd=cwd,
+        env=env,
+        ignore=settings.ignore,
+        ours=frozenset(),
+    )
+    checks = _judged(request, live, scheduler, found)
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
+
+
+def _live(  # noqa: PLR0913, PLR0917 - what the question names
+    text: str,
+    request: JobRequest,
+    scheduler: str,
+    env: Mapping[str, str],
+    site: Mapping[str, Any],
+    ask: Ask,
+) -> Live:
+    """Query the limits that apply to a submission."""
+    who = Who(
+        user=current_user(),
+        account=request.account,
+        qos=request.qos,
+        after=dialect_of(scheduler).awaited(text),
+    )
+    return live_limits(scheduler, who, env=env, site=site, ask=ask)
+
+
+def _judged(
+    request: JobRequest, live: Live, scheduler: str, found: Sequence[Finding]
+) -> Checks:
+    """Refuse a problem; return what was checked, with the notes.
+
+    Raises:
+        UsageError: one of the findings is a problem, or no node fits.
+    """
+    refuse(found)
     fit = _fitting(request, live, scheduler)
     refuse(tuple(_no_node(request, live, fit)))
     doubts = (_doubt(one) for one in found if one.severity == "note")
     return Checks(tuple(_rows(request, live, scheduler)), (*doubts, *_unavailable(fit)))
+
+
+def _with_budget(  # noqa: PLR0913, PLR0917 - what a budget depends on
+    checks: Checks,
+    request: JobRequest,
+    live: Live,
+    elements: int,
+    site: Mapping[str, object],
+    env: Mapping[str, str],
+) -> Checks:
+    """Add what accounts have left, and a warning if it is less than the jobs may use.
+
+    Raises:
+        FormatError: the site's command on budgets is not a command.
+    """
+    budgets = () if live.limits is None else live.limits.budgets
+    return msgspec.structs.replace(
+        checks,
+        doubts=(*checks.doubts, *_over_budget(request, elements, budgets)),
+        left=(*_left_words(budgets), *_site_balance(site, env)),
+    )
+
+
+def _left_words(budgets: Sequence[Budget]) -> Iterator[str]:
+    """Yield what accounts have left, in words."""
+    for one in budgets[:_NAMED]:
+        pairs = ((one.gpu, "GPU"), (one.cpu, "CPU"))
+        hours = [
+            f"{three(left)} {unit} hours" for left, unit in pairs if left is not None
+        ]
+        whose = f"your share of {one.account}" if one.user else one.account
+        yield f"{whose} has {' and '.join(hours)} left"
+
+
+def _over_budget(
+    request: JobRequest, elements: int, budgets: Sequence[Budget]
+) -> Iterator[str]:
+    """Warn if an account has fewer hours left than the jobs may use."""
+    if request.time_limit is None:
+        return
+    hours = elements * request.nodes * request.time_limit / HOUR
+    for one in budgets:
+        needs = ((one.gpu, request.gpus, "GPU"), (one.cpu, request.cpus or 1, "CPU"))
+        for left, count, unit in needs:
+            if left is not None and left < count * hours:
+                yield (
+                    f"{one.account} has {three(left)} {unit} hours left, and the job "
+                    f"may use {three(count * hours)}: it may wait, or stop halfway"
+                )
+
+
+def _site_balance(site: Mapping[str, object], env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the first line that the site's own command on budgets prints."""
+    command = site.get("budget")
+    if command is None:
+        return
+    if not isinstance(command, str):
+        raise FormatError(f"cluster.budget must be a command, not {command!r}")
+    try:
+        ran = run_as_is(
+            ("/bin/sh", "-c", command), cwd=None, env=env, timeout=_BALANCE_TIME
+        )
+    except SchedulerError as error:
+        yield f"budget unknown ({error})"
+        return
+    lines = [line.strip() for line in ran.out.splitlines() if line.strip()]
+    if ran.code == 0 and lines:
+        yield lines[0]
+    else:
+        yield f"budget unknown ({command}: {ran.complaint()})"
 
 
 def text_findings(  # noqa: PLR0913 - keyword-only past the second
@@ -104,8 +233,10 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
     cwd: str,
     env: Mapping[str, str],
     ignore: Sequence[str] = (),
+    ours: frozenset[str] = _OURS,
+    site: Mapping[str, object] | None = None,
 ) -> tuple[Finding, ...]:
-    """Lint a script that weigh wrote, with the cluster's limits."""
+    """Lint a script with the cluster's limits, without findings of the rules *ours*."""
     dialect = dialect_of(scheduler)
     facts = facts_of(
         cwd,
@@ -113,10 +244,12 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
         limits=live.limits,
         jobs=live.jobs,
         default_files=dialect.default_files(cwd, env),
+        scheduler=scheduler,
+        site=site,
     )
     found = dialect.lint(text, facts)
     kept, _ = acknowledged(text, found, ignore)
-    return tuple(one for one in kept if one.rule not in _OURS)
+    return tuple(one for one in kept if one.rule not in ours)
 
 
 def _too_many(

@@ -30,7 +30,16 @@ _TIME = HOUR
 _MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
-    *("after", "throttle", "first", "each_node", "mail", "prefetch", "stage_in"),
+    *(
+        "after",
+        "throttle",
+        "first",
+        "each_node",
+        "mail",
+        "notify",
+        "prefetch",
+        "stage_in",
+    ),
     *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
 )
 
@@ -103,7 +112,10 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     flags = kind.backend.session_flags(filled)
     rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
-    refuse(text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env))
+    site = config.load(cwd, env).cluster
+    refuse(
+        text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env, site=site)
+    )
     words = tuple(word for flag in flags for word in flag)
     argv = kind.backend.session_argv(words, tuple(command))
     return Session(argv=argv, request=filled)

@@ -237,7 +237,8 @@ def differences(job: Submitted, recorded: RecordedRequest) -> Iterator[str]:
     nodes = request.nodes
     slots = request.cpus or 1
     memory = None if request.memory is None else request.memory * nodes
-    yield from _size("memory", memory, recorded.memory, parts=nodes)
+    rounded = nodes * slots if request.site.per_cpu else nodes
+    yield from _size("memory", memory, recorded.memory, parts=rounded)
     yield from _size(
         _address_space(job),
         request.virtual_memory,

@@ -41,7 +41,7 @@ from weigh.flow.site import schedulers
 from weigh.model.job import Submitted
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
-from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.protocol import Argv, Scheduler
 from weigh.store import jobs
 from weigh.store.identity import Machine, Process, is_alive, process, this_machine
 from weigh.store.lines import UNREADABLE
@@ -163,8 +163,16 @@ class Round:
         _make(folder)
         return token, folder
 
-    def send(self, scheduler: Scheduler, job: Submitted, script: str) -> Submitted:
+    def send(
+        self,
+        scheduler: Scheduler,
+        job: Submitted,
+        script: str,
+        argv: Argv | None = None,
+    ) -> Submitted:
         """Send *script* as *job*, which has no id yet; record the job with its id.
+
+        *argv* is the command that submits it, if not the usual one.
 
         Raises:
             SchedulerError: the job was refused.
@@ -181,7 +189,7 @@ class Round:
             _mark_open(self.sender.store, self.folder)
         _link_new(self.path(f"{number}.part"), msgspec.json.encode(Part(job)))
         try:
-            job_id = scheduler.submit(script, cwd=job.cwd)
+            job_id = scheduler.submit(script, cwd=job.cwd, argv=argv)
         except SubmissionUnknownError as error:
             self._note_over(number)
             answer = self._settle_part(number, job)
@@ -313,6 +321,10 @@ class Round:
         try:
             scheduler = self._reach(job.scheduler)
             found = scheduler.find(job.token, name=job.name)
+            if (
+                found is None and job.own is not None
+            ):  # it writes no id, and may be over
+                found = scheduler.find_ended(job)
             patience = scheduler.patience() if found is None else 0.0
         except WeighError as error:
             return msgspec.structs.replace(facts, silent=str(error))
@@ -342,10 +354,16 @@ class Round:
 
 
 class Sendings:
-    """The rounds of one plan; *root* is the store where its jobs are recorded."""
+    """The rounds of one plan; *root* is the store where its jobs are recorded.
 
-    def __init__(self, folder: str, *, root: str, reach: Reach) -> None:
+    *name* is what messages call it, by default the name of its directory.
+    """
+
+    def __init__(
+        self, folder: str, *, root: str, reach: Reach, name: str | None = None
+    ) -> None:
         self.folder = folder
+        self._name = name or os.path.basename(folder)
         self._root = root
         self._reach = reach
 
@@ -413,7 +431,7 @@ class Sendings:
         for one in self.rounds():
             ours = any(part.job.folder == self.folder for _, part in one.parts())
             if ours and one.ids():
-                name, ids = os.path.basename(self.folder), ", ".join(one.ids())
+                name, ids = self._name, ", ".join(one.ids())
                 raise UsageError(
                     f"{name} was submitted before by {one.sender}, as job {ids} "
                     "(--again runs all of it again)"
@@ -427,7 +445,7 @@ class Sendings:
         return other.is_over()
 
     def _taken(self, other: Round) -> str:
-        name = os.path.basename(self.folder)
+        name = self._name
         ids = other.ids()
         if ids:
             return (

@@ -33,7 +33,8 @@ from weigh.flow.submit.submit_script import (
     ship,
 )
 from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitted
-from weigh.model.plan import Plan
+from weigh.model.plan import Plan, Queue
+from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
@@ -43,6 +44,11 @@ from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
+
+_SHARES = (
+    "GNU parallel cannot pull from a queue: each element gets a fixed share of the "
+    "tasks"
+)
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +67,10 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     account: str | None = None
     qos: str | None = None
+    exclusive: bool = False
+    local_disk: str | None = None
     mail: str | None = None
+    notify: str | None = None
     after: tuple[str, ...] = ()
     throttle: int | None = None
     first: int | None = None
@@ -102,7 +111,7 @@ def submit(
     root, here = location.locate(cwd, env), env
     settle_all(root, env, notify)
     name, env = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
-    parts, answer = _prepared(options, name, root, cwd=cwd, env=env)
+    parts, plan, answer = _prepared(options, name, root, cwd=cwd, env=env)
     sendings = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
     number = sendings.next_number(notify)
     if not options.again:
@@ -114,17 +123,15 @@ def submit(
         answer = _checked(parts, answer, env)
     sending = sendings.begin(number)
     try:
-        return _sent(
-            options, parts, answer, sending, name, cwd=cwd, env=here, notify=notify
-        )
+        prepared = parts, plan, answer
+        return _sent(options, prepared, sending, name, cwd=cwd, env=here, notify=notify)
     finally:
         sending.close()
 
 
 def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     options: SubmitOptions,
-    parts: list[JobScript],
-    answer: SubmitAnswer,
+    prepared: tuple[list[JobScript], Plan, SubmitAnswer],
     sending: Round,
     name: str,
     *,
@@ -133,9 +140,10 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     notify: Callable[[str], None],
 ) -> SubmitAnswer:
     """Submit the prepared parts, and before them the prefetch job."""
+    parts, plan, answer = prepared
     root = sending.sender.store
     if options.again and _was_used(sending):
-        parts = _anew(parts, answer.plan)
+        parts = _anew(parts, plan)
         answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
     if options.prefetch is not None:
         from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
@@ -151,7 +159,7 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
         else:
             await_prefetch(fetch, root=root, env=env, notify=notify)
     scheduler = schedulers.reach(name, root=root, env=env)
-    return _ship_all(scheduler, parts, answer, sending)
+    return _ship_all(scheduler, parts, plan, answer, sending)
 
 
 def _was_used(sending: Round) -> bool:
@@ -177,8 +185,8 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
 
 def _prepared(
     options: SubmitOptions, name: str, root: str, *, cwd: str, env: Mapping[str, str]
-) -> tuple[list[JobScript], SubmitAnswer]:
-    """Return the jobs to submit to the scheduler *name*, and the answer to print."""
+) -> tuple[list[JobScript], Plan, SubmitAnswer]:
+    """Return the jobs to submit to *name*, their plan, and the answer to print."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
     request = typed_request(
@@ -191,6 +199,10 @@ def _prepared(
     if options.requeue:
         refuse_requeue(kind, options.runner)
     folder, plan = _plan(options, root, cwd=cwd, env=env)
+    slots = plan.together
+    if options.runner != "weigh" and plan.queue is not None:
+        plan = _in_shares(plan, plan.queue, folder, dry_run=options.dry_run)
+        staging_notes = (*staging_notes, _SHARES)
     if not options.again:
         _refuse_twice(jobs.read_jobs(root), folder)
     nodes: tuple[str, ...] = ()
@@ -208,6 +220,7 @@ def _prepared(
     script = _script(
         options, plan, request, staging, folder=folder, cwd=cwd, store=root
     )
+    script = msgspec.structs.replace(script, together=slots)
     if staging is not None:
         from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
             left_behind,
@@ -221,7 +234,6 @@ def _prepared(
     if nodes:
         parts = list(job_parts.one_per_node(script, nodes, kind))
     answer = SubmitAnswer(
-        plan=plan,
         scheduler=kind,
         script=script_path(parts[0]),
         text=scheduler.render(parts[0]),
@@ -234,7 +246,27 @@ def _prepared(
         ),
         commands=tuple(_commands(parts, kind)) if options.dry_run else (),
     )
-    return parts, answer
+    return parts, plan, answer
+
+
+def _in_shares(plan: Plan, queue: Queue, folder: str, *, dry_run: bool) -> Plan:
+    """Return the plan with a fixed share of its tasks for each element, and write it.
+
+    Raises:
+        StoreError: it cannot be read or written.
+    """
+    from weigh.planning.queue_order import fixed_shares  # noqa: PLC0415 - for GNU parallel
+    from weigh.runner.task_source import TaskSource  # noqa: PLC0415 - as above
+
+    shares = fixed_shares(plan)
+    if not dry_run:
+        source = TaskSource(os.path.join(folder, queue.file))
+        place = {task: seq for seq, task in enumerate(queue.tasks, start=1)}
+        try:
+            plan_directory.write(folder, shares, lambda t: source.text(place[t]))
+        finally:
+            source.close()
+    return shares
 
 
 def _script(  # noqa: PLR0913 - keyword-only past the fourth
@@ -286,6 +318,7 @@ def where_to(
 def _ship_all(
     scheduler: Scheduler,
     parts: Sequence[JobScript],
+    plan: Plan,
     answer: SubmitAnswer,
     sending: Round,
 ) -> SubmitAnswer:
@@ -298,7 +331,7 @@ def _ship_all(
             origin = job_parts.Origin(made[0].id, job_parts.reason(parts[0].elements))
             part = job_parts.held(part, made[0].id, answer.scheduler)  # noqa: PLW2901
         try:
-            made.append(ship(scheduler, part, answer.plan, sending, origin=origin))
+            made.append(ship(scheduler, part, plan, sending, origin=origin))
         except WeighError as error:
             raise job_parts.halfway(error, made, parts) if made else error from error
     return msgspec.structs.replace(
@@ -361,6 +394,7 @@ def _checked(
         answer,
         checks=(*checks.rows, log_row(script, was_there=was_there)),
         notes=(*notes, *checks.doubts),
+        left=checks.left,
     )
 
 
@@ -412,6 +446,8 @@ def _plan(
             "nothing to submit: weigh submit PLAN, or weigh submit -- COMMAND"
         )
     folder = os.path.abspath(os.path.join(cwd, options.plan))
+    if not os.path.exists(folder) and "." in os.path.basename(options.plan):
+        raise UsageError(f"no such script or plan: {options.plan}")
     plan = plan_directory.read_plan(folder)
     if not plan.elements:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
@@ -466,7 +502,12 @@ def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
         account=options.account,
         qos=options.qos,
         mail=options.mail,
+        notify=options.notify,
         throttle=options.throttle,
         after=after,
         extra=options.extra,
+        site=SiteFlags(
+            exclusive=options.exclusive,
+            disk=None if options.local_disk is None else parse_size(options.local_disk),
+        ),
     )

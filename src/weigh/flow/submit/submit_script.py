@@ -86,9 +86,9 @@ def ship(
     else:
         text = scheduler.render(script)
     make_log_folder(script)
-    _write(path, text)
+    write_script(path, text)
     as_sent = os.path.join(sent, SCRIPT)
-    _write(as_sent, text)
+    write_script(as_sent, text)
     checked = script.setup.checks
     expected = scheduler.predict_start(path, cwd=script.cwd) if checked else None
     location.make_folder(sending.sender.store)
@@ -148,7 +148,12 @@ def make_log_folder(script: JobScript) -> None:
         raise StoreError(f"cannot write {script.log}: {error.strerror}") from error
 
 
-def _write(path: str, text: str) -> None:
+def write_script(path: str, text: str) -> None:
+    """Write an executable file for its owner alone.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
     try:
         with open(path, "wb", opener=private) as file:
             file.write(text.encode("utf-8", "surrogateescape"))

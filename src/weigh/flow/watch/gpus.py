@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.model.gpu import Gpu, GpuOccupant
-from weigh.probe.driver import gpu_may_be_present, has_amd_driver
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import DetailedGpuProbe, ExplainedGpuProbe, GpuDevice, GpuReading
 from weigh.probe.proc import usable_proc
 from weigh.probe.processes import read_process
@@ -98,9 +98,7 @@ def nvml_gpus() -> ExplainedGpuProbe | None:
     """
     if not gpu_may_be_present(os.environ):
         return None
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - imports nvidia-ml-py
-
-    return NvmlProbe(os.environ)
+    return open_probe(os.environ)
 
 
 _GRANTED = (
@@ -147,7 +145,7 @@ def list_gpus(
     if factory is None and not gpu_may_be_present(environment):
         return GpuListing((), (_absence(environment),))
     try:
-        look = _look_in_time(factory or _nvml, environment, patience)
+        look = _look_in_time(factory or open_probe, environment, patience)
     except NoGpuError as error:
         return GpuListing((), (str(error),))
     torch = read_torch(sys.modules.get("torch"))
@@ -164,15 +162,7 @@ def _absence(environment: Mapping[str, str]) -> str:
     if names_none(environment):
         value = environment[VARIABLE].strip()[:40]
         return f"no GPU is yours: {VARIABLE}{f'={value}' if value else ' is empty'}"
-    if has_amd_driver():
-        return "no NVIDIA driver here (AMD's is, which weigh does not read yet)"
     return "no NVIDIA driver here"
-
-
-def _nvml(environment: Mapping[str, str]) -> DetailedGpuProbe:
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only if there may be a GPU
-
-    return NvmlProbe(environment)
 
 
 def _look_in_time(

@@ -5,12 +5,14 @@ made up for it.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.gpu import GpuProcess, GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.measure.gpu.preallocation import preallocated
+from weigh.model.gpu import GPU_FAULTS, HEALTHY, GpuProcess, GpuUsage
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.units import MIB, Bytes, Seconds
 
 UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
@@ -37,7 +39,8 @@ _COUNTED = "difference of the GPU's own counter, all users' work"
 _INTEGRATED = "power samples added up, all users' work"
 _MOST_MOMENTS = 4096
 _MOST_PROCESSES = 64
-_STRANGE = 3  # readings with processes of another namespace, until that is certain
+_DOUBTS = 3  # readings that the driver's list did not explain, if it names the job
+_OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
 
 
@@ -77,7 +80,8 @@ class GpuAccount:
 
     *exists* returns whether a process id is valid here: in a container, the driver's
     ids may not be. *joined*: the job was running before the first reading, so the
-    memory in use then may be its own.
+    memory in use then may be its own. ``mixed``: jobs with other accounts used the GPU
+    too, so a rise of its memory may be theirs.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class GpuAccount:
     ) -> None:
         self.device = device
         self.moments: list[Moment] = []
+        self.mixed = joined
         self._joined = joined
         self.lost_at: Seconds | None = None
         self.idle_since: Seconds | None = None  # None: unknown
@@ -101,8 +106,10 @@ class GpuAccount:
         self._job_peak: Bytes | None = None
         self._mine: set[int] = set()
         self._peaks: dict[int, Bytes] = {}
-        self._lists_processes = self._listed_any = False
-        self._strange = 0
+        self._lists_processes = False
+        self._unlisted: Bytes | None = None  # in use by nobody listed, at the start
+        self._explained: Bytes = 0  # the most in use that the lists explained
+        self._doubts = 0
         self._figures = {
             name: _Mean()
             for name in (
@@ -111,8 +118,8 @@ class GpuAccount:
                 "power",
                 "sm_clock",
                 "memory_clock",
-                "rx",
-                "tx",
+                "pcie_rx",
+                "pcie_tx",
             )
         }
         self._shares: dict[int, tuple[_Mean, _Mean]] = {}
@@ -120,6 +127,9 @@ class GpuAccount:
         self._integral: float | None = None
         self._counters: tuple[GpuCounters, GpuCounters] | None = None
         self._xids: list[int] | None = None
+        self._slowed: Counter[str] = Counter()
+        self._slowed_looks = 0
+        self._wear = GpuWear()
 
     def take(self, time: Seconds, reading: GpuReading, tree: Collection[int]) -> None:
         """Add one reading; *tree* are the job's processes at that time."""
@@ -140,6 +150,13 @@ class GpuAccount:
         ):
             self.idle_since = time
         self._take_power(time, reading.power)
+        if reading.slowed is not None:
+            self._slowed_looks += 1
+            self._slowed.update(reading.slowed)
+
+    def take_wear(self, wear: GpuWear) -> None:
+        """Store which memory the GPU has taken out of use."""
+        self._wear = wear
 
     def take_counters(self, counters: GpuCounters) -> None:
         """Store the first and the last counters."""
@@ -148,8 +165,19 @@ class GpuAccount:
 
     def take_pcie(self, *, rx: Bytes | None = None, tx: Bytes | None = None) -> None:
         """Add one reading of the bus traffic, in bytes per second."""
-        self._figures["rx"].add(rx)
-        self._figures["tx"].add(tx)
+        self._figures["pcie_rx"].add(rx)
+        self._figures["pcie_tx"].add(tx)
+
+    def take_accounted(self, peaks: Mapping[int, Bytes]) -> None:
+        """Add the driver's own peaks per process, which miss no moment."""
+        for pid, peak in peaks.items():
+            if pid in self._peaks:
+                self._peaks[pid] = max(self._peaks[pid], peak)
+                self._job_peak = max(self._job_peak or 0, peak)
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return the job's processes that the driver has listed on this GPU."""
+        return tuple(self._peaks)
 
     def take_xids(self, xids: tuple[int, ...] | None) -> None:
         """Add driver errors; None if unknown."""
@@ -169,7 +197,7 @@ class GpuAccount:
         """Return the job's memory over time, by the same rule as the peak."""
         if self._is_per_process():
             return [(one.time, one.job or 0) for one in self.moments]
-        if self._joined:
+        if self.mixed:
             return []
         before = self._before or 0
         return [(one.time, max(0, one.device - before)) for one in self.moments]
@@ -178,41 +206,62 @@ class GpuAccount:
         """Return the usage so far."""
         device = self.device
         figures = {name: mean.mean() for name, mean in self._figures.items()}
-        power, busy = self._figures["power"], self._figures["utilization"]
         peak, source = self._peak()
         energy, energy_source = self._energy()
         first, last = self._counters or (GpuCounters(), GpuCounters())
-        return GpuUsage(
+        ecc_errors = _increase(first.ecc_errors, last.ecc_errors)
+        xids, is_lost = tuple(self._xids or ()), self.lost_at is not None
+        usage = GpuUsage(
             uuid=device.uuid,
             name=device.name,
             memory_total=device.memory_total,
-            memory_before=None if self._joined and source is None else self._before,
+            memory_before=None if self.mixed and source is None else self._before,
             peak_memory=peak,
             process_peak_memory=(self._job_peak or 0)
             if source == PER_PROCESS
             else None,
             source=source,
             utilization_mean=figures["utilization"],
-            utilization_max=busy.most,
             memory_utilization_mean=figures["memory_utilization"],
             power_mean=figures["power"],
-            power_max=power.most,
             energy=energy,
             sm_clock_mean=figures["sm_clock"],
             memory_clock_mean=figures["memory_clock"],
-            pcie_rx=_whole(figures["rx"]),
-            pcie_tx=_whole(figures["tx"]),
-            ecc_errors=_increase(first.ecc_errors, last.ecc_errors),
+            pcie_rx=_whole(figures["pcie_rx"]),
+            pcie_tx=_whole(figures["pcie_tx"]),
+            ecc_errors=ecc_errors,
             xid_errors=None if self._xids is None else len(self._xids),
             throttle=_throttled(first.throttle, last.throttle),
             index=device.index,
             memory_reserved=device.memory_reserved,
             device_peak_memory=self._device_peak,
-            power_min=power.least,
             energy_source=energy_source,
-            xids=tuple(self._xids or ()),
+            xids=xids,
             processes=self._processes(),
+            preallocated=preallocated(self.job_moments(), device.memory_total),
+            corrected_ecc_errors=_increase(
+                first.corrected_ecc_errors, last.corrected_ecc_errors
+            ),
+            pcie_replays=_increase(first.pcie_replays, last.pcie_replays),
+            slowed=self._slowed_share(),
+            health=health_of(self._wear, xids, ecc_errors, lost=is_lost),
         )
+        return msgspec.structs.replace(usage, **self._bounds())
+
+    def _bounds(self) -> dict[str, float | None]:
+        """Return the highest and lowest of each figure, by its field's name."""
+        found: dict[str, float | None] = {}
+        for name, mean in self._figures.items():
+            found[f"{name}_max"] = mean.most
+            found[f"{name}_min"] = mean.least
+        return found
+
+    def _slowed_share(self) -> dict[str, float] | None:
+        """Return the per cent of readings in which each reason held."""
+        if not self._slowed_looks:
+            return None
+        looks = self._slowed_looks
+        return {name: 100 * count / looks for name, count in self._slowed.items()}
 
     def _take_memory(self, time: Seconds, used: Bytes, job: Bytes | None) -> None:
         if self._before is None:
@@ -233,32 +282,41 @@ class GpuAccount:
         if listed is None:
             return None
         self._lists_processes = True
-        self._listed_any = self._listed_any or bool(listed)
         # a process that ended may stay listed for a moment: it is still the job's
         self._mine.update(pid for pid in listed if pid in tree)
-        strangers = [pid for pid in listed if pid not in self._mine]
-        if self._strange < _STRANGE and any(not self._exists(pid) for pid in strangers):
-            self._strange += 1
         held = {pid: listed[pid] for pid in listed if pid in self._mine}
         for pid, memory in held.items():
             if pid in self._peaks or len(self._peaks) < _MOST_PROCESSES:
                 self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
         total = sum(held.values())
         self._job_peak = max(self._job_peak or 0, total)
+        if reading.memory_used is not None:
+            others = (pid for pid in listed if pid not in held and self._exists(pid))
+            self._check(reading.memory_used, total, sum(listed[pid] for pid in others))
         return total
 
-    def _is_per_process(self) -> bool:
-        """Return whether the driver's list of processes is reliable.
+    def _check(self, used: Bytes, own: Bytes, others: Bytes) -> None:
+        """Check whether the listed processes explain what is in use.
 
-        It can if it has named one of the job's, or if nothing has happened that it
-        failed to name. In a container the list is empty or has ids of elsewhere.
+        In a container the list is empty or has ids of elsewhere; some drivers list a
+        process with 0 bytes, or as process 0. When a process ends, its memory may stay
+        in use for a moment: only what exceeds the most explained before is a doubt.
         """
-        if not self._lists_processes:
-            return False
-        unnamed = (self._device_peak or 0) if self._joined else self._rise()
-        if self._mine or unnamed <= UNTOUCHED:
-            return True
-        return self._listed_any and self._strange < _STRANGE
+        unlisted = max(0, used - own - others)
+        if self._unlisted is None or (self._joined and own and not self._explained):
+            self._unlisted = 0 if self._joined and not own else unlisted
+        least, share = _OVERHEAD
+        slack = max(least if own else UNTOUCHED, int(share * (own + others)))
+        if unlisted <= self._unlisted + slack:
+            self._explained = max(self._explained, used)
+        elif used > self._explained + slack:
+            self._doubts += 1
+
+    def _is_per_process(self) -> bool:
+        """Return whether the driver's list of processes explains the GPU's memory."""
+        return self._lists_processes and self._doubts < (
+            _DOUBTS if self._job_peak else 1
+        )
 
     def _rise(self) -> Bytes:
         return (self._device_peak or 0) - (self._before or 0)
@@ -266,7 +324,7 @@ class GpuAccount:
     def _peak(self) -> tuple[Bytes | None, str | None]:
         if self._is_per_process():
             return self._job_peak, PER_PROCESS
-        if self._joined or self._before is None or self._first is None:
+        if self.mixed or self._before is None or self._first is None:
             return None, None
         late = self._first - self._started
         words = f"; first looked {late:.1f} s after the start" if late > _LATE else ""
@@ -307,6 +365,8 @@ class GpuAccount:
 
 def process_exists(pid: int) -> bool:
     """Return whether *pid* is a process here, of any user."""
+    if pid <= 0:  # a driver's word for a process of another namespace
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -314,6 +374,34 @@ def process_exists(pid: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
+
+
+def health_of(
+    wear: GpuWear, xids: Sequence[int], ecc_errors: int | None, *, lost: bool
+) -> str | None:
+    """Return whether a GPU is healthy, or why not; None if nothing is reported."""
+    faults = sorted(GPU_FAULTS.intersection(xids))
+    wrong = (
+        (lost, "failing: fell off the bus"),
+        (wear.failed, "failing: no spare memory rows left"),
+        (faults, f"failing: XID {faults[0] if faults else ''}"),
+        (ecc_errors, f"failing: {ecc_errors} uncorrected memory errors"),
+        (wear.pending, "needs a reset: memory to take out of use"),
+    )
+    worst = next((words for is_so, words in wrong if is_so), None)
+    if worst is not None:
+        return worst
+    worn = [
+        f"{number} {what}"
+        for number, what in (
+            (wear.retired_pages, "pages retired"),
+            (wear.remapped_rows, "rows remapped"),
+        )
+        if number is not None
+    ]
+    if not worn and ecc_errors is None:
+        return None
+    return ", ".join([HEALTHY, *(word for word in worn if not word.startswith("0 "))])
 
 
 def idle_for(accounts: Collection[GpuAccount], now: Seconds) -> Seconds | None:
@@ -363,11 +451,12 @@ def _increase(before: int | None, after: int | None) -> int | None:
 def _throttled(
     before: Mapping[str, Seconds] | None, after: Mapping[str, Seconds] | None
 ) -> dict[str, Seconds] | None:
-    """Return the seconds by reason, without the reasons that did not occur."""
+    """Return the seconds by reason; one that is not there is not reported."""
     if before is None or after is None:
         return None
-    rises = {reason: after[reason] - before.get(reason, 0.0) for reason in after}
-    return {reason: rise for reason, rise in rises.items() if rise > 0}
+    return {
+        reason: max(0.0, after[reason] - before.get(reason, 0.0)) for reason in after
+    }
 
 
 def _whole(value: float | None) -> int | None:

@@ -140,6 +140,7 @@ class GpuSampler:
                 self._sample(probe)
                 self._look(probe, activity=False)  # no activity: the job has ended
                 self._count(probe)
+                self._take_wear(probe)
             self._call_began = self._clock()
         finally:
             probe.close()
@@ -200,6 +201,12 @@ class GpuSampler:
                 query()
                 self._call_began = None
 
+    def _take_wear(self, probe: DetailedGpuProbe) -> None:
+        for uuid, account in self._accounts.items():
+            self._call_began = self._clock()
+            account.take_wear(probe.wear(uuid))
+            self._call_began = None
+
     def _run_slow_query(self, probe: DetailedGpuProbe, pause: Seconds) -> Seconds:
         """Run one slow query, if one is due; return the seconds that it took.
 
@@ -231,11 +238,17 @@ class GpuSampler:
         yield "counters", lambda: account.take_counters(probe.counters(uuid))
         yield "xids", lambda: account.take_xids(probe.new_xids(uuid))
         yield "shares", lambda: self._take_shares(account, probe)
+        yield "accounted", lambda: self._take_accounted(account, probe)
 
     def _take_shares(self, account: GpuAccount, probe: DetailedGpuProbe) -> None:
         shares = probe.shares(account.device.uuid)
         if shares is not None:
             account.take_shares(shares, self._pids())
+
+    def _take_accounted(self, account: GpuAccount, probe: DetailedGpuProbe) -> None:
+        peaks = probe.accounted(account.device.uuid, account.own_pids())
+        with self._lock:
+            account.take_accounted(peaks)
 
     @staticmethod
     def _bus(probe: DetailedGpuProbe, account: GpuAccount, *, inwards: bool) -> None:

@@ -7,12 +7,19 @@ the last known overlap of files and shared memory carry on.
 
 import os
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from weigh.measure.memory.count import chosen, count_family, count_files
+from weigh.measure.memory.count import FileCount, chosen, count_family, count_files
 from weigh.measure.memory.gauge import Holding
 from weigh.measure.memory.model import Estimate, ForkModel, Seen
 from weigh.measure.memory.overlap import Overlap
@@ -106,7 +113,10 @@ class SharedPages:
             and self.may_spend()
         ):
             with self.charged(), ExitStack() as stack:
-                self._count_files(stack, {}, readings)
+                opened: dict[int, ProcessPages] = {}
+                files = self._counted_files(stack, opened, readings)
+                if files is not None and not self._has_shrunk(readings, opened):
+                    self._correct_files(readings, files)
             estimate = self._files.estimate(sizes)
             self._rest(found_peak=False)
         return estimate.value, estimate.high
@@ -260,20 +270,48 @@ class SharedPages:
 
     def _count(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> bool:
         """Count what is shared, and correct the model; False if nothing was read."""
-        counted = False
         families = self._model.families()
         with ExitStack() as stack:
             opened: dict[int, ProcessPages] = {}
+            counts = {}
             for family, sizes in families.items():
                 pages = self._open(stack, opened, chosen(sizes))
                 found = count_family(pages, sizes) if len(pages) > 1 else None
                 if found is not None:
-                    self._model.correct(family, found)
-                    counted = True
-            if _overlaps(kept):
-                counted |= self._count_files(stack, opened, kept)
-                self._note_others(kept, rise)
-        return counted
+                    counts[family] = found
+            has_files = _overlaps(kept)
+            files = self._counted_files(stack, opened, kept) if has_files else None
+            if self._has_shrunk(kept, opened):
+                return False
+        for family, found in counts.items():
+            self._model.correct(family, found)
+        if files is not None:
+            self._correct_files(kept, files)
+        if has_files:
+            self._note_others(kept, rise)
+        return bool(counts) or files is not None
+
+    def _has_shrunk(
+        self, kept: Sequence[ProcessReading], pids: Collection[int]
+    ) -> bool:
+        """Return whether a process gave memory back between its reading and a count.
+
+        What it shared then seems to be the others' alone, and would count twice.
+        """
+        before = {reading.pid: reading for reading in kept}
+        for pid in pids:
+            now = self._tree.reading(pid)
+            if now is None:
+                return True
+            material = _MATERIAL * before[pid].resident + _MATERIAL_FLOOR
+            for old, new in (
+                (before[pid].anonymous, now.anonymous),
+                (before[pid].shared, now.shared),
+                (before[pid].file, now.file),
+            ):
+                if old - new > material:
+                    return True
+        return False
 
     def _note_others(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> None:
         """Note how much of the machine's rise is not mapped by the processes."""
@@ -281,22 +319,22 @@ class SharedPages:
         if rise is not None and mapped.value:
             self._others_rise = max(0, rise - mapped.value)
 
-    def _count_files(
+    def _counted_files(
         self,
         stack: ExitStack,
         opened: dict[int, ProcessPages],
         kept: Sequence[ProcessReading],
-    ) -> bool:
-        """Count files and shared memory; False if they were not all readable."""
+    ) -> FileCount | None:
+        """Count files and shared memory; None if they were not all readable."""
         sizes = {reading.pid: reading.file + reading.shared for reading in kept}
         pages = self._open(stack, opened, chosen(sizes))
         if len(pages) < min(2, len(sizes)):  # of one alone, all seems its own
-            return False
-        files = count_files(pages, len(sizes), sum(sizes.values()))
-        if files is not None:
-            self._files.correct([reading.file for reading in kept], files.file)
-            self._shmem.correct([reading.shared for reading in kept], files.shared)
-        return files is not None
+            return None
+        return count_files(pages, len(sizes), sum(sizes.values()))
+
+    def _correct_files(self, kept: Sequence[ProcessReading], files: FileCount) -> None:
+        self._files.correct([reading.file for reading in kept], files.file)
+        self._shmem.correct([reading.shared for reading in kept], files.shared)
 
     def _open(
         self, stack: ExitStack, opened: dict[int, ProcessPages], pids: Sequence[int]

@@ -131,7 +131,7 @@ class Node:
 class Account:
     """One open region at its place; ``owner`` is the tracker that opened it."""
 
-    __slots__ = ("cpu", "node", "owner", "parent", "span", "start", "wall")
+    __slots__ = ("cpu", "node", "owner", "parent", "span", "start", "sync", "wall")
 
     def __init__(self, owner: object, node: Node, parent: "Account | None") -> None:
         self.owner = owner
@@ -139,15 +139,27 @@ class Account:
         self.parent = parent
         self.span = Span()
         self.start = self.wall = self.cpu = 0.0
+        self.sync = False
 
 
 class LoopSum:
     """All loops over batches of one nominal size and expected count."""
 
-    __slots__ = ("changed", "gpus", "peak", "samples", "size", "times", "total")
+    __slots__ = (
+        "changed",
+        "end",
+        "gpus",
+        "peak",
+        "samples",
+        "size",
+        "start",
+        "times",
+        "total",
+    )
 
-    def __init__(self, size: int | None) -> None:
+    def __init__(self, size: int | None, start: Seconds = 0.0) -> None:
         self.size = size
+        self.start = self.end = start
         self.times = Durations()
         self.samples: int | None = 0
         self.total: int | None = None
@@ -167,14 +179,15 @@ class LoopSum:
         self.samples = (self.samples or 0) + (samples or 0) if known else None
         self.changed = True
 
-    def look(self, span: Span) -> None:
+    def look(self, span: Span, now: Seconds) -> None:
         """Add the memory figures so far."""
+        self.end = now
         self.peak.fold(span)
         if span.gpus is not None:
             self.gpus.merge(span.gpus.memory())
 
-    def batches(self) -> Batches:
-        """Return the figures so far."""
+    def batches(self, origin: Seconds = 0.0) -> Batches:
+        """Return the figures so far, with times since *origin*."""
         times = self.times
         some = times.count > 0
         return Batches(
@@ -189,6 +202,8 @@ class LoopSum:
             peak_memory=self.peak.value,
             gpus=self.gpus.memory(),
             total=self.total,
+            start=self.start - origin if some else None,
+            end=self.end - origin if some else None,
         )
 
 

@@ -190,7 +190,7 @@ class _Events:
             phases=tuple(
                 _since(phase, started, ended) for phase in in_order(self._by_rank())
             ),
-            batches=tuple(line.batches for line in loops),
+            batches=tuple(_loop_since(line.batches, started) for line in loops),
             events=tuple(
                 Event(event.name, max(0.0, event.time - started), event.value)
                 for event in events
@@ -274,6 +274,16 @@ def _since(phase: Phase, started: Seconds, ended: Seconds | None) -> Phase:
         start=max(0.0, phase.start - started),
         end=max(0.0, end - started),
         wall_time=wall,
+    )
+
+
+def _loop_since(loop: Batches, started: Seconds) -> Batches:
+    if loop.start is None or loop.end is None:
+        return loop
+    return msgspec.structs.replace(
+        loop,
+        start=max(0.0, loop.start - started),
+        end=max(0.0, loop.end - started),
     )
 
 

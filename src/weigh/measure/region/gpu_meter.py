@@ -122,6 +122,7 @@ class GpuMeter:
                 memory_before=gpu.before,
                 peak_memory=gpu.peak,
                 source=_DEVICE_SOURCE,
+                index=named[gpu.uuid].index,
             )
             for gpu in self.whole.memory()
             if gpu.uuid in named

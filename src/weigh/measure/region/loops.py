@@ -12,6 +12,7 @@ from weigh.measure.region.channel import clock
 from weigh.measure.region.durations import Durations
 from weigh.measure.region.this_process import before_the_end, current, is_current
 from weigh.measure.region.tracker import OpenLoop, Tracker
+from weigh.probe.gpu_work import wait_quietly
 
 _Batch = TypeVar("_Batch")
 _LOOK_INTERVAL = 1.0
@@ -27,15 +28,21 @@ class Loop(Generic[_Batch]):
     """
 
     def __init__(
-        self, iterable: Iterable[_Batch], size: int | None, total: int | None
+        self,
+        iterable: Iterable[_Batch],
+        size: int | None,
+        total: int | None,
+        *,
+        sync: bool = False,
     ) -> None:
+        self._sync = sync
         self._iterable = iterable
         self._size = size
         self._total = total
         self._mine: WeakSet[Generator[_Batch]] = WeakSet()
 
     def __iter__(self) -> Iterator[_Batch]:
-        running = _run(self._iterable, self._size, self._total)
+        running = _run(self._iterable, self._size, self._total, sync=self._sync)
         self._mine.add(running)
         return running
 
@@ -59,7 +66,11 @@ class Loop(Generic[_Batch]):
 
 
 def batches(
-    iterable: Iterable[_Batch], size: int | None = None, total: int | None = None
+    iterable: Iterable[_Batch],
+    size: int | None = None,
+    total: int | None = None,
+    *,
+    sync: bool = False,
 ) -> Loop[_Batch]:
     """Time each batch of a loop: ``for batch in weigh.batches(loader, size=50):``.
 
@@ -67,6 +78,7 @@ def batches(
         iterable: the batches; they are not formed here.
         size: samples in a full batch, for the report; samples are counted by len.
         total: the expected number of batches; by default len(iterable).
+        sync: wait for the GPU at the end of each batch, so that its work counts.
 
     Raises:
         UsageError: a size below 1, a total below 0, or not an iterable.
@@ -78,8 +90,8 @@ def batches(
     if size is not None:
         size = _whole(size, "size", least=1)
     if total is not None:
-        return Loop(iterable, size, _whole(total, "total", least=0))
-    return Loop(iterable, size, _length(iterable))
+        return Loop(iterable, size, _whole(total, "total", least=0), sync=sync)
+    return Loop(iterable, size, _length(iterable), sync=sync)
 
 
 class _Pending:
@@ -109,7 +121,7 @@ class _Pending:
 
 
 def _run(
-    iterable: Iterable[_Batch], size: int | None, total: int | None
+    iterable: Iterable[_Batch], size: int | None, total: int | None, *, sync: bool
 ) -> Generator[_Batch]:
     """Yield the batches and time each, without keeping a reference to it."""
     tracker = current()
@@ -133,6 +145,8 @@ def _run(
             box.append(batch)
             del batch
             yield box.pop()
+            if sync:
+                wait_quietly()
             now = clock()
             times.append(now - started)
             samples.done += count

@@ -10,6 +10,7 @@ from weigh.errors import UsageError
 from weigh.measure.region.account import Account, cpu_time, here, step_in, step_out
 from weigh.measure.region.channel import clock
 from weigh.measure.region.this_process import current, is_current
+from weigh.probe.gpu_work import wait_quietly
 from weigh.units import Bytes, Seconds
 
 _LONGEST = 100
@@ -46,10 +47,11 @@ class Region:
     Its figures are available after its end. It can be used once.
     """
 
-    __slots__ = ("_account", "_state", "name")
+    __slots__ = ("_account", "_state", "_sync", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, sync: bool = False) -> None:
         self.name = named(name, of="phase")
+        self._sync = sync
         self._account: Account | None = None
         self._state = "new"
 
@@ -60,7 +62,7 @@ class Region:
                 "write `with weigh.phase(...)` anew each time"
             )
         self._state = "open"
-        self._account = current().enter(self.name)
+        self._account = _enter(self.name, sync=self._sync)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -104,19 +106,21 @@ class Region:
         return f"<weigh.phase {self.name!r}, {self._state}>"
 
 
-def phase(name: str) -> Region:
+def phase(name: str, *, sync: bool = False) -> Region:
     """Measure a block: ``with weigh.phase("load model"):``. Phases nest.
 
-    A long or unprintable name is changed, with one warning on stderr.
+    A long or unprintable name is changed, with one warning on stderr. With *sync*,
+    GPU work of torch, cupy or jax is waited for at both edges, so that it counts where
+    it was started.
 
     Raises:
         UsageError: the name is not text, or empty; later, if used or closed twice.
     """
-    return Region(name)
+    return Region(name, sync=sync)
 
 
 def measuring(
-    *, name: str | None = None, after: After | None = None
+    *, name: str | None = None, after: After | None = None, sync: bool = False
 ) -> Callable[[_Function], _Function]:
     """Return a decorator that makes every call of a function a phase.
 
@@ -126,18 +130,21 @@ def measuring(
     Args:
         name: the name in the report; by default the function's own.
         after: called with that name after each call.
+        sync: wait for the GPU before and after each call, and each step of a generator.
 
     Raises:
         UsageError: later, if the decorated object is not callable, or is a class.
     """
     if name is not None:
         name = named(name, of="measured")
-    return lambda function: _decorated(function, name, after)
+    return lambda function: _decorated(function, name, after, sync=sync)
 
 
-def _decorated(function: Any, name: str | None, after: After | None) -> Any:
+def _decorated(
+    function: Any, name: str | None, after: After | None, *, sync: bool
+) -> Any:
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(_decorated(function.__func__, name, after))
+        return type(function)(_decorated(function.__func__, name, after, sync=sync))
     if not callable(function) or isinstance(function, type):
         raise UsageError(
             f"measured goes above a function, not {type(function).__name__}: "
@@ -147,12 +154,12 @@ def _decorated(function: Any, name: str | None, after: After | None) -> Any:
 
     called = name or _own_name(function)
     if inspect.isasyncgenfunction(function):
-        return _async_generator(function, called, after)
+        return _async_generator(function, called, after, sync=sync)
     if inspect.iscoroutinefunction(function):
-        return _coroutine(function, called, after)
+        return _coroutine(function, called, after, sync=sync)
     if inspect.isgeneratorfunction(function):
-        return _generator(function, called, after)
-    return _function(function, called, after)
+        return _generator(function, called, after, sync=sync)
+    return _function(function, called, after, sync=sync)
 
 
 def _own_name(function: Any) -> str:
@@ -162,11 +169,11 @@ def _own_name(function: Any) -> str:
 
 
 def _function(
-    function: Callable[..., Any], name: str, after: After | None
+    function: Callable[..., Any], name: str, after: After | None, *, sync: bool
 ) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        account = current().enter(name)
+        account = _enter(name, sync=sync)
         try:
             return function(*args, **kwargs)
         finally:
@@ -176,11 +183,15 @@ def _function(
 
 
 def _coroutine(
-    function: Callable[..., Coroutine[Any, Any, Any]], name: str, after: After | None
+    function: Callable[..., Coroutine[Any, Any, Any]],
+    name: str,
+    after: After | None,
+    *,
+    sync: bool,
 ) -> Callable[..., Any]:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        account = current().enter(name)
+        account = _enter(name, sync=sync)
         try:
             return await function(*args, **kwargs)
         finally:
@@ -196,7 +207,8 @@ class _Slices:
     keeps its own open regions separate.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, sync: bool) -> None:
+        self._sync = sync
         around = here()
         self._account = current().enter(name)
         self._inside = step_in(around)
@@ -205,10 +217,14 @@ class _Slices:
         self._since = (0.0, 0.0)
 
     def __enter__(self) -> None:
+        if self._sync:
+            wait_quietly()
         self._around = step_in(self._inside)
         self._since = (clock(), cpu_time())
 
     def __exit__(self, *_: object) -> None:
+        if self._sync:
+            wait_quietly()
         self._wall += clock() - self._since[0]
         self._cpu += cpu_time() - self._since[1]
         self._inside, self._around = step_in(self._around), None
@@ -222,11 +238,15 @@ class _Slices:
 
 
 def _generator(
-    function: Callable[..., Generator[Any, Any, Any]], name: str, after: After | None
+    function: Callable[..., Generator[Any, Any, Any]],
+    name: str,
+    after: After | None,
+    *,
+    sync: bool,
 ) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        slices = _Slices(name)
+        slices = _Slices(name, sync=sync)
         generator = function(*args, **kwargs)
         try:
             with slices:
@@ -253,11 +273,15 @@ def _generator(
 
 
 def _async_generator(
-    function: Callable[..., AsyncGenerator[Any, Any]], name: str, after: After | None
+    function: Callable[..., AsyncGenerator[Any, Any]],
+    name: str,
+    after: After | None,
+    *,
+    sync: bool,
 ) -> Callable[..., Any]:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        slices = _Slices(name)
+        slices = _Slices(name, sync=sync)
         generator = function(*args, **kwargs)
         try:
             with slices:
@@ -283,6 +307,15 @@ def _async_generator(
     return call
 
 
+def _enter(name: str, *, sync: bool) -> Account | None:
+    if sync:
+        wait_quietly()
+    account = current().enter(name)
+    if account is not None:
+        account.sync = sync
+    return account
+
+
 def _end(account: Account | None, name: str, after: After | None) -> None:
     if account is not None:
         _leave(account)
@@ -294,6 +327,8 @@ def _leave(
     account: Account, wall: Seconds | None = None, cpu: Seconds | None = None
 ) -> None:
     """Leave a region, unless this is a fork of the process that entered it."""
+    if account.sync:
+        wait_quietly()
     if is_current(account.owner):
         current().leave(account, wall, cpu)
     else:

@@ -81,23 +81,30 @@ def visible_gpus() -> GpuProbe | None:
     Raises:
         GpuError: the driver does not start.
     """
-    from weigh.probe.driver import gpu_may_be_present  # noqa: PLC0415 - start-up time
+    from weigh.probe.driver import (  # noqa: PLC0415 - start-up time
+        gpu_may_be_present,
+        open_probe,
+    )
 
     if not gpu_may_be_present(os.environ):
         return None
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - imports NVML
 
     try:
-        return _MemoryOnly(NvmlProbe(os.environ))
+        return _MemoryOnly(open_probe(os.environ))
     except NoGpuError:
         return None
 
 
 class _MemoryOnly:
-    """A probe that reads only memory, which is cheap."""
+    """A probe that reads only memory, which is cheap.
+
+    A GPU whose memory has not changed, as under a caching allocator, keeps its last
+    reading.
+    """
 
     def __init__(self, probe: DetailedGpuProbe) -> None:
         self._probe = probe
+        self._last: dict[str, GpuReading] = {}
 
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return the visible GPUs, in CUDA's order."""
@@ -105,7 +112,9 @@ class _MemoryOnly:
 
     def read(self) -> tuple[GpuReading, ...]:
         """Read the memory of each GPU once."""
-        return self._probe.read(activity=False)
+        for reading in self._probe.read(activity=False):
+            self._last[reading.uuid] = reading
+        return tuple(self._last.values())
 
 
 def _finish_at_exit() -> None:

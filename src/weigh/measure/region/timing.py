@@ -10,6 +10,7 @@ from time import perf_counter
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.probe.gpu_work import may_be_asynchronous, wait_for_gpus
 from weigh.units import Seconds, format_brief
 
 _LONG_ENOUGH = 0.2  # seconds; shorter times depend on the clock's resolution
@@ -42,14 +43,19 @@ def timeit(
     number: int | None = None,
     repeat: int = 5,
     setup: Callable[[], object] | None = None,
+    sync: bool = True,
 ) -> Timing:
     """Time *function*, with the garbage collector off, as in the module ``timeit``.
+
+    Work that it starts with torch, cupy or jax counts until it is done; with
+    ``sync=False``, only its launch does.
 
     Args:
         function: what to time; ``lambda: f(x)`` for one with arguments.
         number: calls in a repetition; by default as many as take 0.2 s.
         repeat: repetitions.
         setup: called before each repetition, and not timed.
+        sync: wait for the GPU before and after each repetition.
 
     Raises:
         UsageError: an argument is not a function, or a number is below 1.
@@ -59,9 +65,9 @@ def timeit(
         _check_callable("setup", setup)
     repeat = _at_least_one("repeat", repeat)
     if number is None:
-        number = _enough(function, setup)
+        number = _enough(function, setup, sync=sync)
     number = _at_least_one("number", number)
-    took = [_time(function, setup, number) / number for _ in range(repeat)]
+    took = [_time(function, setup, number, sync=sync) / number for _ in range(repeat)]
     ordered = sorted(took)
     middle = (ordered[(repeat - 1) // 2] + ordered[repeat // 2]) / 2
     return Timing(
@@ -74,12 +80,14 @@ def timeit(
     )
 
 
-def _enough(function: Callable[[], object], setup: Callable[[], object] | None) -> int:
+def _enough(
+    function: Callable[[], object], setup: Callable[[], object] | None, *, sync: bool
+) -> int:
     """Return the number of calls that takes long enough: 1, 2, 5, 10, 20, 50..."""
     power = 1
     while True:
         for step in _STEPS:
-            if _time(function, setup, step * power) >= _LONG_ENOUGH:
+            if _time(function, setup, step * power, sync=sync) >= _LONG_ENOUGH:
                 return step * power
         power *= 10
 
@@ -88,6 +96,8 @@ def _time(
     function: Callable[[], object],
     setup: Callable[[], object] | None,
     number: int,
+    *,
+    sync: bool,
 ) -> Seconds:
     """Return the seconds that *number* calls take."""
     if setup is not None:
@@ -95,6 +105,8 @@ def _time(
     collects = gc.isenabled()
     gc.disable()
     try:
+        if sync and may_be_asynchronous():
+            return _time_with_gpus(function, number)
         began = perf_counter()
         for _ in times(None, number):
             function()
@@ -102,6 +114,16 @@ def _time(
     finally:
         if collects:
             gc.enable()
+
+
+def _time_with_gpus(function: Callable[[], object], number: int) -> Seconds:
+    result: object = None
+    wait_for_gpus()
+    began = perf_counter()
+    for _ in times(None, number):
+        result = function()
+    wait_for_gpus(result)
+    return perf_counter() - began
 
 
 def _check_callable(what: str, value: object) -> None:

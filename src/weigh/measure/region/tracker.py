@@ -238,7 +238,7 @@ class Tracker:
             loops = sorted(self._loops.values(), key=lambda loop: -loop.times.total)
             return Regions(
                 phases=tuple(channel.in_order(phases)),
-                batches=tuple(loop.batches() for loop in loops),
+                batches=tuple(loop.batches(self._started) for loop in loops),
                 events=tuple(
                     Event(event.name, event.time - self._started, event.value)
                     for event in self._events
@@ -320,7 +320,7 @@ class Tracker:
             key = f"{size}"
         if key not in self._loops and len(self._loops) >= _MOST_SIZES:
             key, size = "more", None
-        loop = self._loops.setdefault(key, LoopSum(size))
+        loop = self._loops.setdefault(key, LoopSum(size, channel.clock()))
         loop.add_total(total)
         return loop
 
@@ -340,10 +340,10 @@ class Tracker:
         else:
             self._high_water.look(loop.span)
         loop.sum.add(times, samples)
-        loop.sum.look(loop.span)
+        now = channel.clock()
+        loop.sum.look(loop.span, now)
         self.changes += 1
         self._warn_of_gpu_trouble()
-        now = channel.clock()
         if self._events_file.is_due(now):
             self._write_changes(now)
 

@@ -332,7 +332,7 @@ def render_page(
     styles = _style(has_curves=has_curves)
     scripts = tuple(_scripts(has_curves=has_curves))
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             content=content,
@@ -341,7 +341,7 @@ def render_page(
             series=data.runs,
             style=Markup(styles),  # noqa: S704 - files of this package
             scripts=[Markup(script) for script in scripts],  # noqa: S704
-            policy=_policy(styles, scripts),
+            policy=policy(styles, scripts),
             version=version,
         )
     )
@@ -355,9 +355,9 @@ def embedded_json(data: object) -> Markup:
     return Markup(text)  # noqa: S704 - nothing of HTML is left in it
 
 
-def _policy(style: str, scripts: Sequence[str]) -> str:
-    """Allow this page's own style and scripts by their hashes, and nothing else."""
-    allowed = " ".join(_hashed(script) for script in scripts)
+def policy(style: str, scripts: Sequence[str]) -> str:
+    """Allow a page's own style and scripts by their hashes, and nothing else."""
+    allowed = " ".join(_hashed(script) for script in scripts) or "'none'"
     return "; ".join(
         (
             "default-src 'none'",
@@ -371,6 +371,11 @@ def _policy(style: str, scripts: Sequence[str]) -> str:
 
 def _hashed(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def style_sheet() -> str:
+    """Return the style that all pages share."""
+    return _style(has_curves=False)
 
 
 def _style(*, has_curves: bool) -> str:
@@ -393,7 +398,8 @@ def _file(name: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the templates; what they show is escaped."""
     return Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -45,7 +45,11 @@ class GridEngine(Folder):
         first_element=1,
         element_name="{}.{}",
         names_resources=True,
+        exclusive=True,
+        disk=True,
         no_start="not now",
+        changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
+        changed_by="qalter",
     )
     text: "Dialect" = text
 

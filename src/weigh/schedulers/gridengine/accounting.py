@@ -1,19 +1,20 @@
 """Read qacct: the resources that a job requested and used."""
 
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 
 from weigh.errors import FormatError
 from weigh.model.job import ElementState
 from weigh.model.record import State
-from weigh.model.report import Accounted, PastJob
+from weigh.model.report import Accounted, PastJob, Whose
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
 from weigh.schedulers.protocol import AccountingWords, Argv
-from weigh.units import KIB, Bytes, Seconds
+from weigh.units import DAY, KIB, Bytes, Seconds
 
 _NUMBER = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(B?)$", re.IGNORECASE)
 _SECONDS = re.compile(r"^(\d{1,12}(?:\.\d{1,9})?)s?$")
@@ -67,9 +68,23 @@ def parse(out: str) -> tuple[Accounted, ...]:
     return tuple(one for _, one in sorted(found.items()))
 
 
-def past_argv(user: str, days: int) -> Argv:
-    """Return the command that lists the jobs of *user* of the last *days*."""
-    return ("qacct", "-o", user, "-d", str(days), "-j")
+def past_argv(whose: Whose, span: Seconds) -> Argv:
+    """Return the command that lists the jobs of the last *span* seconds, and more.
+
+    qacct counts whole days.
+    """
+    who = () if whose.user is None else ("-o", whose.user)
+    if whose.account is not None:
+        who = (*who, "-P", whose.account)
+    return ("qacct", *who, "-d", str(math.ceil(span / DAY)), "-j")
+
+
+def past_file(env: Mapping[str, str]) -> str | None:
+    """Return the accounting file of this cell, if SGE_ROOT is known (sge_intro(1))."""
+    root = env.get("SGE_ROOT")
+    if not root:
+        return None
+    return f"{root}/{env.get('SGE_CELL') or 'default'}/common/accounting"
 
 
 def is_past(head: str) -> bool:
@@ -127,8 +142,15 @@ def _past(block: dict[str, str]) -> PastJob | None:
         signal=ended.signal,
         started=_epoch(block.get("start_time", "")),
         ended=_epoch(block.get("end_time", "")),
+        submitted=_epoch(block.get("qsub_time", "")),
+        account=_project(block.get("project")),
+        queue=block.get("qname"),
         accounted=_accounted(max(task - 1, 0), ended.state, block),
     )
+
+
+def _project(text: str | None) -> str | None:
+    return None if text in {None, "", "NONE", "none"} else text
 
 
 @lru_cache(maxsize=256)

@@ -111,7 +111,7 @@ _NO_QUEUE = "no suitable queues"
 _OTHER_QUEUE = "not contained in its hard queue list"
 _CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
 _MOST_REASONS = 3
-_NO_SUCH_JOB = re.compile(r"job id \S+ not found")
+_NO_SUCH_JOB = re.compile(r"job (?:id|name) \S+ not found")
 _NO_FILE = "No such file or directory"
 _UNREADABLE = "unable to open"
 _BLOCK = "=" * 20
@@ -327,7 +327,7 @@ def parse_array_limit(out: str) -> int | None:
 
 def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
     """Return the command that cancels a job or some of its elements."""
-    if elements is None or job.elements == 1:
+    if elements is None or (job.elements == 1 and job.own is None):
         return ("qdel", job.id)
     spans = format_ranges(number + 1 for number in elements).split(",")
     return ("qdel", *(f"{job.id}.{span}" for span in spans))

@@ -364,7 +364,7 @@ def _start_folder(case: Case) -> str | None:
 
 
 def _limits(case: Case) -> Iterator[Finding]:
-    yield from limit_rules(case, _requested(case))
+    yield from limit_rules(case, requested_by(case))
     if case.facts.limits is None and case.options:
         if case.option("l:h_rt") is None:
             effect = "no h_rt: the queue's own limit applies"
@@ -386,7 +386,8 @@ def _elements(case: Case, option: Option | None) -> Elements | None:
     )
 
 
-def _requested(case: Case) -> Requested:
+def requested_by(case: Case) -> Requested:
+    """Add up what the directives request."""
     queue, parallel = case.option("q"), case.option("pe")
     size, elements = case.option("l:h_vmem"), _elements(case, case.option("t"))
     gpus = case.option(*(f"l:{name}" for name in GPU_RESOURCES))
@@ -449,7 +450,7 @@ _OF_CPUS = re.compile(r"l:(?:n|num)?_?(?:cpus?|procs?|cores?)|l:excl\w*")
 
 def _granted(case: Case) -> Granted:
     """Add up what the job gets at most on the node that runs its script."""
-    parallel, requested = case.option("pe"), _requested(case)
+    parallel, requested = case.option("pe"), requested_by(case)
     most = parallel.value.split()[1].rpartition("-")[2] if parallel else "1"
     slots = positive_number(most)
     is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in case.options)
@@ -501,6 +502,7 @@ _LINT = ScriptLint(
     rules=(*RULES, _limits),
 )
 lint = _LINT.lint
+case_of = _LINT.case
 directives = _LINT.directives
 
 

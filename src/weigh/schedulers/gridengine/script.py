@@ -106,7 +106,7 @@ def _flags(script: JobScript) -> Iterator[str]:
 def _warnings(script: JobScript) -> Iterator[str]:
     """Yield the flags for signals: USR1 before the limit, USR2 before qdel kills."""
     warn_time, limit = warning(script), script.request.time_limit
-    if warn_time is not None:
+    if warn_time is not None or script.request.notify is not None:
         yield "-notify"
     if script.requeue:
         yield "-r y"

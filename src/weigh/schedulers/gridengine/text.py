@@ -107,6 +107,11 @@ def directives(request: Request, complexes: Complexes | None = None) -> tuple[st
         flags.append(f"-l h_rt={format_time(request.time_limit)}")
     if request.gpus:
         flags.append(f"-l {words.gpus}={request.gpus}")
+    site = request.site
+    if site is not None and site.exclusive and words.exclusive:
+        flags.append(f"-l {words.exclusive}=true")
+    if site is not None and site.disk is not None and words.disk:
+        flags.append(f"-l {words.disk}={format_memory(site.disk)}")
     return tuple(flags)
 
 

@@ -48,6 +48,10 @@ class HTCondor(Folder):
         no_start="not now",
         waits=False,
         queues=False,
+        takes_scripts=False,
+        changed_by="condor_qedit",
+        constraint="expression",
+        disk=True,
     )
     text: "Dialect" = text
 

@@ -41,6 +41,10 @@ class Ad(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     owner: str = ""
     job_batch_name: str = ""
     weigh_token: object = None
+    cmd: str = ""
+    iwd: str = ""
+    out: str = ""
+    q_date: int | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
     hold_reason: str | None = None

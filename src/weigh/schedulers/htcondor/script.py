@@ -96,6 +96,8 @@ def _commands(script: JobScript) -> Iterator[str]:
 def _others(script: JobScript) -> Iterator[str]:
     """Yield the user's own commands; all conditions on machines become one."""
     needs = [f'Machine != "{_word(node)}"' for node in script.request.exclude]
+    if script.request.site.constraint:
+        needs.append(f"({_value(script.request.site.constraint)})")
     for name, value in script.request.extra:
         if name.lower() == "requirements":
             needs.append(f"({_value(value)})")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, Complexes, Job, Request
 from weigh.schedulers import dialect
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import KIB, MIB, Bytes, Seconds
 
 NAME = "htcondor"
 PREFIX = ""  # submit commands are lines of their own
@@ -74,6 +74,8 @@ def directives(request: Request, complexes: Complexes | None = None) -> tuple[st
         lines.append(f"allowed_job_duration = {format_time(request.time_limit)}")
     if request.gpus:
         lines.append(f"request_gpus = {request.gpus}")
+    if request.site is not None and request.site.disk is not None:
+        lines.append(f"request_disk = {-(-request.site.disk // KIB)}")
     return tuple(lines)
 
 

@@ -1,6 +1,7 @@
 """The lint of one scheduler's scripts: its reader and rules, and those all share."""
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -39,15 +40,18 @@ class ScriptLint(msgspec.Struct, frozen=True, kw_only=True):
 
     def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""
-        script = read_script(text)
-        read = self.read(script, facts)
-        case = open_case(script, read, facts, self.words)
-        case = msgspec.structs.replace(case, start=self.start(case))
-        case = msgspec.structs.replace(case, granted=self.granted(case))
-        found = list(read.findings)
+        case = self.case(text, facts)
+        found = list(self.read(case.script, facts).findings)
         for rule in (*COMMON, *self.rules):
             found.extend(rule(case))
         return tuple(sorted(found, key=lambda one: one.line or len(text)))
+
+    def case(self, text: str, facts: Facts) -> Case:
+        """Parse a script."""
+        script = read_script(text)
+        case = open_case(script, self.read(script, facts), facts, self.words)
+        case = msgspec.structs.replace(case, start=self.start(case))
+        return msgspec.structs.replace(case, granted=self.granted(case))
 
     def directives(self, text: str) -> int:
         """Return the number of directive lines that the scheduler reads."""
@@ -56,3 +60,22 @@ class ScriptLint(msgspec.Struct, frozen=True, kw_only=True):
     def options(self, text: str) -> Read:
         """Return the options that the scheduler reads in a script."""
         return self.read(read_script(text), Facts())
+
+
+_STRAY = frozenset({"no-option", "stray-word"})
+
+
+def flags_alone(prefix: str, flags: Sequence[str]) -> Script:
+    """Return a script that has only the *flags*, as one directive."""
+    return read_script(f"{prefix} {shlex.join(flags)}" if flags else "")
+
+
+def misread_flag(found: Iterable[Finding], tool: str) -> str:
+    """Return why *tool* would refuse a flag, in one line; empty if it would not."""
+    first = next((one for one in found if not one.accepted), None)
+    if first is None:
+        return ""
+    if first.rule in _STRAY:
+        word = first.effect.partition(" is ")[0]
+        return f"{word} is no flag of {tool}; arguments of the script follow --"
+    return first.effect + (f" ({first.cure})" if first.cure else "")

@@ -13,7 +13,7 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
-from weigh.units import format_duration, format_size
+from weigh.units import MIB, Bytes, format_duration, format_size
 
 
 class Against:
@@ -53,13 +53,38 @@ class Against:
 
 
 def limit_rules(case: Case, requested: Requested) -> Iterator[Finding]:
-    """Apply all rules that need the cluster's limits; none if they are not known."""
+    """Apply all rules that need the cluster's limits; none if they are not known.
+
+    What the site's settings want in each job is known without them.
+    """
+    yield from _site_rules(case, requested)
     if case.facts.limits is None:
         return
     against = Against(case, requested, case.facts.limits)
     yield from _names(against)
     for rule in (_memory, _cpus, _gpus, _time, _nodes, _array, _resources, _defaults):
         yield from rule(against)
+
+
+_OTHER_NAMES = {"account": ("project",), "queue": ("queues",)}
+
+
+def _site_rules(case: Case, requested: Requested) -> Iterator[Finding]:
+    """Find what the site wants in each job, and the script does not request."""
+    for name in case.facts.required:
+        if not any(one in requested.by for one in (name, *_OTHER_NAMES.get(name, ()))):
+            effect = f"no {name} requested: this site wants one in each job"
+            yield refused(None, "site-requires", effect)
+    memory = requested.by.get("memory")
+    if case.facts.per_cpu and memory is not None and memory.name == "mem":
+        size = requested.memory
+        each = "" if not size else f"--mem-per-cpu={_per_cpu(size, requested.cpus)}M"
+        effect = "this site wants memory per CPU: refused"
+        yield refused(memory, "site-memory", effect, each)
+
+
+def _per_cpu(size: Bytes, cpus: int | None) -> int:
+    return -(-size // ((cpus or 1) * MIB))
 
 
 def _queues(

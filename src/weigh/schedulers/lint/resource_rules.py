@@ -8,7 +8,7 @@ from weigh.model.lint import Finding
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.lint.case import Case, Rule, Spot, note, problem
 from weigh.schedulers.shell import Command, unquoted
-from weigh.units import format_size, parse_size
+from weigh.units import MIB, format_size, parse_size
 
 _THREADS = frozenset(
     {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
@@ -165,14 +165,62 @@ def _heap(case: Case) -> Iterator[Finding]:
     for command in case.body.commands if memory else ():
         found = _HEAP.search(command.text)
         size = _size(found) if found else None
-        if found is None or size is None or not memory or size < memory:
+        if found is None or size is None or not memory:
             continue
         spot: Spot = _Part(command.line, found[0])
+        beside = _reserved(command, case)
+        if size < memory <= size + beside:
+            effect = (
+                f"the job gets {format_size(memory)} of address space, and Java "
+                f"reserves {format_size(beside)} beside its heap: it does not start"
+            )
+            yield problem(spot, "heap-beyond-memory", effect, _SMALLER)
+            return
+        if size < memory:
+            continue
         rest = "the JVM needs more than its heap"
         after = ": it does not start" if case.granted.is_virtual else ": it is killed"
         effect = f"the job gets {format_size(memory)}, and {rest}{after}"
         fix = f"-Xmx{max(1, memory * 3 // 4 // 2**20)}m"
         yield problem(spot, "heap-beyond-memory", effect, fix)
+        return
+
+
+# what Java reserves beside its heap and does not use: classes 1 GiB, code 240 MiB; a
+# job with 1.7 GB of address space does not start a heap of 128 MiB
+_BESIDE_HEAP = 1304 * MIB
+_SMALLER = "-XX:CompressedClassSpaceSize=64m -XX:ReservedCodeCacheSize=64m"
+
+
+def _reserved(command: Command, case: Case) -> int:
+    """Return the address space that Java takes beside its heap where it is limited."""
+    is_limited = case.granted.is_virtual and "-XX:CompressedClass" not in command.text
+    return _BESIDE_HEAP if is_limited else 0
+
+
+_SORT_SIZE = re.compile(r"(?:-S ?|--buffer-size=)(\d{1,9})([kKmMgGtT])\b")
+_PER_THREAD = re.compile(r"-m ?(\d{1,9})([kKmMgGtT])\b")
+_SORT_THREADS = re.compile(r"(?:-@ ?|--threads[= ])(\d{1,4})\b")
+
+
+def _sort(case: Case) -> Iterator[Finding]:
+    """Find sorts whose buffers are larger than the job."""
+    memory = case.granted.memory
+    for command in case.body.commands if memory else ():
+        is_samtools = command.name == "samtools" and "sort" in command.words
+        if command.name != "sort" and not is_samtools:
+            continue
+        found = (_PER_THREAD if is_samtools else _SORT_SIZE).search(command.text)
+        size = _size(found) if found else None
+        threads = _SORT_THREADS.search(command.text) if is_samtools else None
+        count = max(1, int(threads[1])) if threads else 1
+        if found is None or size is None or not memory or size * count < memory:
+            continue
+        each = f" for each of {count} threads" if count > 1 else ""
+        effect = f"the job gets {format_size(memory)}, and {found[0]} is taken{each}"
+        part = max(1, memory * 3 // 4 // count // MIB)
+        fix = f"{'-m' if is_samtools else '-S'} {part}M"
+        yield problem(_Part(command.line, found[0]), "sort-beyond-memory", effect, fix)
         return
 
 
@@ -252,5 +300,6 @@ RULES: tuple[Rule, ...] = (
     _processes,
     _no_gpu,
     _heap,
+    _sort,
     _one_of_many,
 )

@@ -116,6 +116,8 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("array-size", "more elements than an array may have"),
             ("max-submit", "more elements than you may submit"),
             ("no-such-node", "no node that has all of the request"),
+            ("site-requires", "nothing of what the settings require in each job"),
+            ("site-memory", "memory per node where the site wants it per CPU"),
         ),
     ),
     (

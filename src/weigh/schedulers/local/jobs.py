@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import SIGNAL_BASE, SchedulerError, StoreError
+from weigh.errors import SIGNAL_BASE, SchedulerError, StoreError, UsageError
 from weigh.model.job import (
     CANCELLING,
     Elements,
@@ -25,7 +25,7 @@ from weigh.model.record import Complexes, State
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.local.script import JOB, local_script
 from weigh.schedulers.local.script import log_name as _log_name
-from weigh.schedulers.protocol import Snapshot
+from weigh.schedulers.protocol import Argv, Change, KnownJob, Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.store.location import make_folder, private
@@ -79,7 +79,13 @@ class Local:
         """Return the name of an element's log."""
         return _log_name(job, element, is_array=is_array)
 
-    def predict_start(self, script: str, *, cwd: str) -> Seconds | None:  # noqa: ARG002
+    def predict_start(
+        self,
+        script: str,  # noqa: ARG002
+        *,
+        cwd: str,  # noqa: ARG002
+        argv: Argv | None = None,  # noqa: ARG002 - a job script has one form here
+    ) -> Seconds | None:
         """Return None: a job starts at once."""
         return None
 
@@ -87,7 +93,13 @@ class Local:
         """Return None: a local job has no request."""
         return None
 
-    def submit(self, script: str, *, cwd: str) -> str:
+    def submit(
+        self,
+        script: str,
+        *,
+        cwd: str,
+        argv: Argv | None = None,  # noqa: ARG002 - a job script has one form here
+    ) -> str:
         """Start the script in the background.
 
         Raises:
@@ -127,6 +139,10 @@ class Local:
             return job
         return None
 
+    def find_ended(self, job: Submitted) -> str | None:  # noqa: ARG002
+        """Return None: no user's script runs here as a job."""
+        return None
+
     def patience(self) -> Seconds:
         """Return how long a started shell may take to write its process id."""
         return _TO_START
@@ -155,6 +171,22 @@ class Local:
         """Return the last line that the script printed outside of its elements."""
         path = os.path.join(self._folder(job.id), "output")
         return _tail(path).strip().rpartition("\n")[2] or None
+
+    def known(self, name: str, *, is_new: bool = False) -> KnownJob | None:  # noqa: ARG002
+        """Return None: weigh alone starts jobs here."""
+        return None
+
+    def raw_logs(self, job: Submitted) -> dict[str, str]:  # noqa: ARG002
+        """Return nothing: weigh chooses the names of logs."""
+        return {}
+
+    def change(self, job: Submitted, change: Change) -> tuple[Argv, ...]:  # noqa: ARG002
+        """Refuse: a local job runs at once.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"job {job.id} runs on this machine: nothing to change")
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
         """Send the job a signal to end it.

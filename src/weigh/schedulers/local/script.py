@@ -9,12 +9,12 @@ from shlex import quote as quoted
 
 from weigh.model.job import JobScript
 from weigh.schedulers.job_script import (
-    ENDED,
     ON_SIGNAL,
     SHEBANG,
     WAIT,
     ScriptRules,
     announce,
+    at_exit,
     heading,
     setup_lines,
     tasks_command,
@@ -50,8 +50,10 @@ def _body(script: JobScript) -> Iterator[str]:
     yield from setup_lines(script)
     yield from _after(script)
     yield ""
+    yield from _notify(script)
     yield "element() {"
-    yield f"  trap 'echo \"{ENDED} $?\"' EXIT"
+    *_, trap = at_exit(script, RULES.job_id)
+    yield f"  {trap}"
     beyond = f"$(($1 + {script.first}))" if script.first else "$1"
     yield f"  element={beyond} SECONDS=0"
     yield from _tasks(script)
@@ -72,6 +74,12 @@ def _body(script: JobScript) -> Iterator[str]:
     yield '  [ "$code" -le "$worst" ] || worst=$code'
     yield "done"
     yield 'exit "$worst"\n'
+
+
+def _notify(script: JobScript) -> Iterator[str]:
+    """Yield the function that an element calls at its end, if it notifies."""
+    *function, _ = at_exit(script, RULES.job_id)
+    yield from (line for line in function if line != "plan= requeued=")
 
 
 def _tasks(script: JobScript) -> Iterator[str]:

@@ -47,7 +47,16 @@ class Slurm(Folder):
             | {"SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_WCKEY"}
         ),
     )
-    traits = Traits(several_nodes=True, fits_nodes=True, no_memory="all of a node")
+    traits = Traits(
+        several_nodes=True,
+        fits_nodes=True,
+        no_memory="all of a node",
+        changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
+        changed_by="scontrol update",
+        constraint="word",
+        exclusive=True,
+        disk=True,
+    )
     text: "Dialect" = text
 
     @property

@@ -6,14 +6,15 @@ and newlines. A row is therefore read by its header, and checked.
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from itertools import chain, combinations, islice
 
 import msgspec
 
 from weigh.model.record import State
-from weigh.model.report import Accounted, PastJob
+from weigh.model.report import Accounted, PastJob, Whose
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
@@ -39,7 +40,10 @@ _FIELDS = (
     "Start",
     "End",
 )
-_PAST_FIELDS = (*_FIELDS, "Submit", "User", "ExitCode", "JobName")
+_PAST_FIELDS = (
+    *_FIELDS,
+    *("Submit", "Eligible", "User", "Account", "Partition", "ExitCode", "JobName"),
+)
 # columns whose values users or sites write
 _FREE = frozenset(
     [
@@ -84,8 +88,10 @@ _OTHER_NAMES = {
 }
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)([nc]?)$")
+_count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 _TASK = re.compile(r"^(\d+)(?:[_+](\d+))?(?:\.(.+))?$", re.DOTALL)
 _CPU_TIME = re.compile(r"^(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)$")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d$", re.ASCII)
 _MOST_DIGITS = 15
 _LONGEST_ROW = 1 << 16
 _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
@@ -161,10 +167,19 @@ def parse(out: str) -> tuple[Accounted, ...]:
     return tuple(one for _, one in sorted(found.items()))
 
 
-def past_argv(user: str, days: int) -> Argv:
-    """Return the command that lists the jobs of *user* of the last *days*."""
-    span = ("-S", f"now-{days}days")
-    return ("sacct", "-P", "-D", "-u", user, *span, "-o", ",".join(_PAST_FIELDS))
+def past_argv(whose: Whose, span: Seconds) -> Argv:
+    """Return the command that lists the jobs of the last *span* seconds."""
+    who = ("-a",) if whose.user is None else ("-u", whose.user)
+    if whose.account is not None:
+        who = (*who, "-A", whose.account)
+    days, rest = divmod(round(span), DAY)
+    since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
+    return ("sacct", "-P", "-D", *who, *since, "-o", ",".join(_PAST_FIELDS))
+
+
+def past_file(env: Mapping[str, str]) -> str | None:  # noqa: ARG001 - a database
+    """Return None: all jobs are in a database."""
+    return None
 
 
 def is_past(head: str) -> bool:
@@ -211,11 +226,27 @@ class _Columns:
         self.job = self.of("jobid")
         self.state = self.of("state")
         self.start, self.end = self.of("start"), self.of("end")
+        self.submit, self.eligible = self.of("submit"), self.of("eligible")
+        self.account, self.queue = self.of("account"), self.of("partition")
         self.max_rss, self.ave_rss = self.of("maxrss"), self.of("averss")
         self.total = self.of("tresusageintot")
         self.most = self.of("tresusageinmax")
         self.tasks, self.nodes = self.of("ntasks"), self.of("nnodes")
         self.energy = self.of("consumedenergyraw")
+        self.cpus = self.of("alloccpus")
+        self.tres = self.of("alloctres")
+        self.elapsed = self.of("elapsed")
+        self.elapsed_raw = self.of("elapsedraw")
+        self.exit_code = self.of("exitcode")
+        self.name = self.of("jobname")
+        self.node = self.of("nodelist")
+        self.asked = self.of("reqmem")
+        self.command = self.of("submitline")
+        self.limit = self.of("timelimit")
+        self.limit_raw = self.of("timelimitraw")
+        self.cpu_time = self.of("totalcpu")
+        self.user = self.of("user")
+        self.cwd = self.of("workdir")
         self._checks = [
             (place, check)
             for names, check in (
@@ -349,14 +380,14 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
 def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
     place = _TASK.match(row[at.job])
     index = (place[2] if place else None) or "0"
-    cpus = whole_number(row[at.of("alloccpus")])
-    nodes = whole_number(row[at.nodes]) or 1
+    cpus = _count(row[at.cpus])
+    nodes = _count(row[at.nodes]) or 1
     limit = _limit(row, at)
-    node = row[at.of("nodelist")]
+    node = row[at.node]
     # a job without a node never started
-    is_waiting = node in _NO_NODE and at.of("nodelist") < at.width
+    is_waiting = node in _NO_NODE and at.node < at.width
     state = _state(row[at.state])
-    asked = _asked(row[at.of("reqmem")], cpus, nodes)
+    asked = _asked(row[at.asked], cpus, nodes)
     steps = [_step(one, at) for one in rows]
     memory = _memory(steps)
     if memory is None:
@@ -369,27 +400,31 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
     if is_short and state in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"}:
         state = "OUT_OF_MEMORY"
     gpu_memory, gpu_share = _gpu_use(rows, at)
-    code, _, signal = row[at.of("exitcode")].partition(":")
+    code, _, signal = row[at.exit_code].partition(":")
     return PastJob(
         id=row[at.job],
-        name=row[at.of("jobname")],
-        user=row[at.of("user")] or None,
-        command=row[at.of("submitline")] or None,
-        cwd=row[at.of("workdir")] or None,
-        exit_code=whole_number(code),
-        signal=whole_number(signal) or None,
+        name=row[at.name],
+        user=row[at.user] or None,
+        command=row[at.command] or None,
+        cwd=row[at.cwd] or None,
+        exit_code=_count(code),
+        signal=_count(signal) or None,
         started=_epoch(row[at.start]),
         ended=_epoch(row[at.end]),
+        submitted=_epoch(row[at.submit]),
+        eligible=_epoch(row[at.eligible]),
+        account=row[at.account] or None,
+        queue=row[at.queue] or None,
         accounted=Accounted(
             element=int(index) if len(index) <= _MOST_DIGITS else 0,
             state=state,
             node=None if node in _NO_NODE else node,
             wall_time=None if is_waiting else _elapsed(row, at),
-            cpu_time=_cpu_time(row[at.of("totalcpu")]),
+            cpu_time=_cpu_time(row[at.cpu_time]),
             max_rss=memory,
             cpus=cpus,
-            nodes=whole_number(row[at.nodes]) or None,
-            gpus=_gpus(row[at.of("alloctres")]),
+            nodes=_count(row[at.nodes]) or None,
+            gpus=_gpus(row[at.tres]),
             memory_asked=asked,
             time_limit=limit,
             gpu_memory=gpu_memory,
@@ -409,11 +444,11 @@ def _step(row: list[str], at: _Columns) -> _Step:
     name = row[at.job].partition(".")[2]
     largest = _size(row[at.max_rss])
     total = _tres_memory(row[at.total])
-    tasks = whole_number(row[at.tasks]) or 1
+    tasks = _count(row[at.tasks]) or 1
     if total is None:
         each = _size(row[at.ave_rss]) or largest
         total = None if each is None else each * tasks
-    nodes = 1 if name in _ONE_NODE else whole_number(row[at.nodes]) or 1
+    nodes = 1 if name in _ONE_NODE else _count(row[at.nodes]) or 1
     memory = largest
     if total is not None:
         memory = max(-(-total // nodes), largest or 0)
@@ -470,7 +505,7 @@ def _gpu_use(
         if "gres/gpu" in row[at.most]:
             used = dict(_pairs(row[at.most]))
             memory = _most((memory, _size(used.get("gres/gpumem", ""))))
-            busy = whole_number(used.get("gres/gpuutil"))
+            busy = _count(used.get("gres/gpuutil"))
             share = share if busy is None else busy / 100
     return memory, share
 
@@ -485,6 +520,7 @@ def _state(word: str) -> State:
     return found
 
 
+@lru_cache(maxsize=1 << 10)
 def _asked(text: str, cpus: int | None, nodes: int) -> Bytes | None:
     """Read ReqMem as bytes on one node.
 
@@ -529,17 +565,17 @@ def _cpu_time(text: str) -> Seconds | None:
 
 
 def _elapsed(row: list[str], at: _Columns) -> Seconds | None:
-    seconds = whole_number(row[at.of("elapsedraw")])
+    seconds = _count(row[at.elapsed_raw])
     if seconds is not None:
         return float(seconds)
-    return _cpu_time(row[at.of("elapsed")])
+    return _cpu_time(row[at.elapsed])
 
 
 def _limit(row: list[str], at: _Columns) -> int | None:
-    minutes = whole_number(row[at.of("timelimitraw")])
+    minutes = _count(row[at.limit_raw])
     if minutes is not None:
         return minutes * MINUTE
-    seconds = _cpu_time(row[at.of("timelimit")])
+    seconds = _cpu_time(row[at.limit])
     return None if seconds is None else round(seconds)
 
 
@@ -547,10 +583,24 @@ def _epoch(text: str) -> Seconds | None:
     """Read a local time in ISO 8601, or seconds since the epoch (SLURM_TIME_FORMAT)."""
     if text in _IN_NO_TIME:
         return None
+    if text.isdecimal():  # seconds: SLURM_TIME_FORMAT
+        return whole_number(text)
+    if _MOMENT.match(text):  # nearly all; zones change by whole hours of local time
+        hour = _hour(text[:13])
+        return hour and hour + int(text[14:16]) * MINUTE + int(text[17:19])
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
-        return whole_number(text)
+        return None
+
+
+@lru_cache(maxsize=1 << 14)
+def _hour(text: str) -> Seconds | None:
+    """Return when a local hour (``2026-01-31T23``) begins, None if there is none."""
+    try:
+        return datetime.fromisoformat(f"{text}:00:00").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _is_time(text: str) -> bool:
@@ -562,7 +612,7 @@ def _is_folder(text: str) -> bool:
 
 
 def _is_count(text: str) -> bool:
-    return not text or whole_number(text) is not None
+    return not text or _count(text) is not None
 
 
 def _is_span(text: str) -> bool:
@@ -573,14 +623,15 @@ def _is_size(text: str) -> bool:
     return not text or _size(text.rstrip("?")) is not None
 
 
+@lru_cache(maxsize=1 << 10)
 def _gpus(tres: str) -> int | None:
     """Read ``gres/gpu=2``; where a site tracks only types, their sum."""
     if "gres/gpu" not in tres:
         return None
     found = dict(_pairs(tres))
     if "gres/gpu" in found:
-        return whole_number(found["gres/gpu"])
-    typed = [whole_number(n) for name, n in found.items() if name[:9] == "gres/gpu:"]
+        return _count(found["gres/gpu"])
+    typed = [_count(n) for name, n in found.items() if name[:9] == "gres/gpu:"]
     return sum(number or 0 for number in typed) if typed else None
 
 
@@ -593,7 +644,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 def _energy(text: str) -> float | None:
     """Read joules; without an energy plugin the field is 0 or has all bits set."""
-    number = whole_number(text)
+    number = _count(text)
     return float(number) if number and number < 1 << 60 else None
 
 

@@ -368,6 +368,7 @@ def parse_queue(out: str) -> States:
             if state == "PENDING" or node in _NO_NODE
             else _epoch_time(start),
             node=None if node in _NO_NODE else node,
+            expected=_epoch_time(start) if state == "PENDING" else None,
         )
         _put(states.setdefault(job, {}), index, element)
     return states
@@ -456,7 +457,7 @@ def parse_array_limit(out: str) -> int | None:
 
 def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
     """Return the command that cancels a job or some of its elements."""
-    if elements is None or job.elements == 1:
+    if elements is None or (job.elements == 1 and job.own is None):
         return ("scancel", job.id)
     return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
 

@@ -508,6 +508,7 @@ _LINT = ScriptLint(
     ),
 )
 lint = _LINT.lint
+case_of = _LINT.case
 directives = _LINT.directives
 
 

@@ -12,8 +12,7 @@ from weigh.schedulers.slurm import text
 
 NODE = "SLURMD_NODENAME"
 SAME: tuple[str, ...] = (text.JOB_VARIABLE, NODE)
-# the port because job ids are used again one day
-STEP: tuple[str, ...] = ("SLURM_STEP_ID", "SLURM_SRUN_COMM_PORT")
+_COMPONENTS = "SLURM_HET_SIZE"  # of a heterogeneous job
 GROUP = "job_"  # and the job's number: the name of its control group
 # one step's settings, inherited from the shell that a step started in, change another's
 _OF_STEPS = (
@@ -50,6 +49,15 @@ _OF_STEPS = (
 )
 
 
+def step_of(env: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return what all tasks of one srun have in common, and no other srun's."""
+    step = env.get("SLURM_STEP_ID")
+    if env.get(_COMPONENTS):  # each component has a port of its own
+        return step, None
+    # job ids are used again one day
+    return step, env.get("SLURM_SRUN_COMM_PORT")
+
+
 def nodes_of(env: Mapping[str, str]) -> int | None:
     """Return the number of the allocation's nodes; None outside a job."""
     if not env.get(text.JOB_VARIABLE):
@@ -72,7 +80,7 @@ def watch_argv(
 
     That is the job of *env*; from outside of it, *job* on so many *nodes*.
     """
-    components = positive_number(env.get("SLURM_HET_SIZE"))
+    components = positive_number(env.get(_COMPONENTS))
     count = nodes or nodes_of(env) or 1
     where = (
         (f"--het-group=0-{components - 1}",)

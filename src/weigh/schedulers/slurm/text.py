@@ -6,7 +6,7 @@ Sizes count by 1024 and a bare number is MiB; ``24:00`` is 24 minutes (sbatch(1)
 from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
-from weigh.model.record import Allocation, Job, Request
+from weigh.model.record import Allocation, Job, Request, SiteFlags
 from weigh.schedulers.dialect import (
     Options,
     binary_size,
@@ -14,7 +14,7 @@ from weigh.schedulers.dialect import (
     positive_number,
     whole_number,
 )
-from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
+from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
 NAME = "slurm"
 PREFIX = "#SBATCH"
@@ -22,6 +22,7 @@ JOB_VARIABLE = "SLURM_JOB_ID"
 start_file = no_file
 OPTIONS = Options(
     memory="--mem={}",
+    memory_per_cpu="--mem-per-cpu={}",
     time="--time={}",
     cpus="--cpus-per-task={}",
     gpus="--gres=gpu:{}",
@@ -94,10 +95,37 @@ def parse_time(text: str) -> int | None:
 
 def directives(request: Request) -> tuple[str, ...]:
     """Return *request* as ``sbatch`` flags; unknown values are left out."""
+    if request.nodes is None and request.ntasks:
+        return any_layout(request)
     flags = [*_layout(request)]
     if request.memory is not None:
-        flags.append(f"--mem={format_memory(request.memory)}")
-    return (*flags, *_of_each_layout(request))
+        flags.append(_memory_flag(request, request.memory))
+    return (*flags, *_of_each_layout(request), *_of_site(request.site or SiteFlags()))
+
+
+def _memory_flag(request: Request, memory: Bytes) -> str:
+    """Write memory per node, or per CPU where a site wants that.
+
+    sbatch multiplies by all CPUs of the job on the node: cpus of each of its tasks.
+    """
+    if request.site is None or not request.site.per_cpu:
+        return f"--mem={format_memory(memory)}"
+    cpus = max(1, request.cpus) * (request.ntasks_per_node or 1)
+    return f"--mem-per-cpu={format_memory(-(-memory // cpus))}"
+
+
+def _of_site(site: SiteFlags) -> Iterator[str]:
+    if site.disk is not None and not site.disk_resource:
+        yield f"--tmp={format_memory(site.disk)}"
+    if site.exclusive:
+        yield "--exclusive"
+    for name, value in (
+        ("constraint", site.constraint),
+        ("account", site.account),
+        ("qos", site.qos),
+    ):
+        if value:
+            yield f"--{name}={value}"
 
 
 def any_layout(request: Request) -> tuple[str, ...]:
@@ -105,10 +133,13 @@ def any_layout(request: Request) -> tuple[str, ...]:
 
     Empty for a request of one task.
     """
-    if request.memory_per_cpu is None or not request.ntasks:
+    if not request.ntasks or (request.memory_per_cpu is None and request.nodes):
         return ()
-    memory = f"--mem-per-cpu={format_memory(request.memory_per_cpu)}"
-    return f"--ntasks={request.ntasks}", memory, *_of_each_layout(request)
+    flags = [f"--ntasks={request.ntasks}"]
+    if request.memory_per_cpu is not None:
+        flags.append(f"--mem-per-cpu={format_memory(request.memory_per_cpu)}")
+    site = _of_site(request.site or SiteFlags())
+    return (*flags, *_of_each_layout(request), *site)
 
 
 def _layout(request: Request) -> Iterator[str]:
@@ -126,9 +157,16 @@ def _of_each_layout(request: Request) -> tuple[str, ...]:
     flags.append(f"--cpus-per-task={request.cpus}")
     if request.time_limit is not None:
         flags.append(f"--time={format_time(request.time_limit)}")
+    resources = []  # in one option: sbatch forgets all but the last
     if request.gpus:
         kind = f"{request.gpu_type}:" if request.gpu_type else ""
-        flags.append(f"--gres=gpu:{kind}{request.gpus}")
+        resources.append(f"gpu:{kind}{request.gpus}")
+    site = request.site
+    if site is not None and site.disk is not None and site.disk_resource:
+        # sites count their local disks in GB
+        resources.append(f"{site.disk_resource}:{-(-site.disk // GIB)}")
+    if resources:
+        flags.append(f"--gres={','.join(resources)}")
     return tuple(flags)
 
 

@@ -1,0 +1,301 @@
+"""How well a shared queue fills the slots: ``python benchmarks/queue.py [--quick]``.
+
+Each run is simulated with weigh's own code: the units and their order, the claims (on
+a disk in memory), the placement by need and the rule of the time left; only the clock
+and the tasks are made up. 1,000 tasks of a minute with a log-normal time run in 10
+elements, which start over 600 s; predictions are wrong by sigma .3, and an element
+takes 2 s to start and 2 s to end. The bound is the larger of the work over the elements
+as they appear and the longest task. Held / used is the time that elements exist, over
+the time they would need if they were always full. Medians, with the worst.
+"""
+
+import argparse
+import heapq
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from weigh.model.plan import Item, Kind, Queue
+from weigh.planning.queue_order import time_to_start, units_of
+from weigh.runner.attempt import Attempt
+from weigh.runner.queue import fits_by_plan
+from weigh.runner.shared_queue import Files, OwnClaims, Owner, Pulling, SharedQueue
+from weigh.runner.slots import NO_RESERVATION, FreeSlots, Reservation, Slot
+from weigh.store.identity import Machine, Process
+from weigh.units import GIB
+
+TASKS, ELEMENTS, SLOTS = 1000, 10, 4
+MEAN, STARTS, EDGE, WRONG = 60.0, 600.0, 2.0, 0.3
+SIGMAS = (0.2, 0.4, 0.8, 1.2)
+HERE = Machine("here")
+
+
+class Memory(Files):
+    """A disk in memory."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.contents: list[bytes] = []
+
+    def link(self, source: str, target: str) -> None:
+        """Create a hard link."""
+        if target in self.names:
+            raise FileExistsError(target)
+        self.names[target] = self.names[source]
+
+    def create(self, path: str, content: bytes) -> None:
+        """Create a file."""
+        if path in self.names:
+            raise FileExistsError(path)
+        self.contents.append(content)
+        self.names[path] = len(self.contents) - 1
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+        return self.contents[self.names[path]]
+
+    def listed(self, folder: str) -> list[tuple[str, int]]:
+        """Return the names in the directory."""
+        return [
+            (path.removeprefix(f"{folder}/"), at) for path, at in self.names.items()
+        ]
+
+
+class Task(NamedTuple):
+    """A made-up task: its true time, what a plan says about it."""
+
+    time: float
+    kind: Kind
+
+
+class Figures(NamedTuple):
+    """Ratios of one run, link calls per task, and tasks that were cut off or left."""
+
+    makespan: float
+    held: float
+    links: float
+    cut: int = 0
+    left: int = 0
+
+
+class Element:
+    """One element: its queue, its slots and what runs."""
+
+    def __init__(self, number: int, queue: SharedQueue, start: float) -> None:
+        self.number = number
+        self.queue = queue
+        self.free = FreeSlots([Slot(n) for n in range(1, SLOTS + 1)])
+        self.running: dict[int, Attempt] = {}
+        self.start = start
+        self.end = start
+
+
+def simulate(
+    tasks: Sequence[Task],
+    rng: random.Random,
+    *,
+    room: Reservation = NO_RESERVATION,
+    limit: float | None = None,
+) -> Figures:
+    """Run all tasks; *limit* is the time limit of an element."""
+    kinds = [task.kind for task in tasks]
+    queue = Queue(
+        folder="q",
+        tasks=tuple(range(1, len(tasks) + 1)),
+        kinds=tuple(range(len(tasks))),
+        slots=SLOTS,
+        waves=len(tasks) // SLOTS,
+    )
+    units = [unit.tasks for unit in units_of(queue, kinds, ELEMENTS)]
+    needs = [
+        Reservation(kind.item.memory, kind.item.gpu_memory, kind.item.cpus)
+        for kind in kinds
+    ]
+    disk, clock = Memory(), [0.0]
+    starts = [number * STARTS / ELEMENTS for number in range(ELEMENTS)]
+
+    def element(number: int) -> Element:
+        owner = Owner(
+            name=f"tasks_{number}",
+            joblog=f"tasks_{number}.joblog",
+            run="",
+            machine=HERE,
+            process=Process(number),
+            folder="/nowhere",
+        )
+        claims = OwnClaims("q", owner, disk)
+        claims.enter()
+        ends = starts[number] + (limit or 0)
+        pulling = Pulling(
+            units=units,
+            elements=ELEMENTS,
+            place=number,
+            kind_of=lambda seq: seq - 1,
+            alike=room == NO_RESERVATION,
+            time_to_start=lambda kind: time_to_start(kinds[kind]),
+            time_left=lambda: ends - clock[0] if limit else None,
+            gone=lambda _owners: (),
+            sync=lambda: None,
+            ended=lambda _owner: {},
+            choose=rng.choice,
+            taken=lambda _count: None,
+        )
+        return Element(number, SharedQueue(claims, pulling), starts[number])
+
+    events: list[tuple[float, int, int, int]] = []  # when, which element, what
+    elements: dict[int, Element] = {}
+    for number, start in enumerate(starts):
+        heapq.heappush(events, (start + EDGE, number, 0, 0))
+    cut: set[int] = set()
+    done = 0
+    while events:
+        clock[0], number, seq, _ = heapq.heappop(events)
+        if number not in elements:
+            elements[number] = element(number)
+        one = elements[number]
+        if seq:
+            attempt = one.running.pop(seq)
+            one.free.give_back(attempt.slot)
+            one.end = clock[0]
+        for seq, placed in pulled(one, needs, room):
+            attempt = Attempt(seq, 1, b"", placed, plan=needs[seq - 1])
+            one.running[seq] = attempt
+            time = tasks[seq - 1].time
+            done += 1
+            if limit and clock[0] + time > one.start + limit:
+                cut.add(seq)
+            heapq.heappush(events, (clock[0] + time, number, seq, placed.number))
+    makespan = max(one.end for one in elements.values()) + EDGE
+    held = sum(one.end + EDGE - one.start for one in elements.values())
+    return Figures(
+        makespan / bound(tasks, starts, room),
+        held / volume(tasks, room),
+        sum(one.queue.claims.links for one in elements.values()) / len(tasks),
+        len(cut),
+        len(tasks) - done,
+    )
+
+
+def pulled(
+    one: Element, needs: Sequence[Reservation], room: Reservation
+) -> list[tuple[int, Slot]]:
+    """Return what an element starts now."""
+    found = []
+    while one.free:
+
+        def place(seq: int) -> Slot | None:
+            running, need = one.running.values(), needs[seq - 1]
+            return one.free.take_where(
+                lambda free: fits_by_plan(room, free, running, need)
+            )
+
+        taken = one.queue.take_where(len(one.running), place, one.free.give_back)
+        if taken is None:
+            break
+        turn, slot = taken
+        found.append((turn.seq, slot))
+        one.running[turn.seq] = Attempt(
+            turn.seq, 1, b"", slot, plan=needs[turn.seq - 1]
+        )
+    return found
+
+
+def volume(tasks: Sequence[Task], room: Reservation) -> float:
+    """Return the time of an element that is full all the time, in what is scarcest."""
+    volumes = [sum(task.time for task in tasks) / SLOTS]
+    if room.memory:
+        held = sum(task.time * task.kind.item.memory for task in tasks)
+        volumes.append(held / room.memory)
+    return max(volumes)
+
+
+def bound(tasks: Sequence[Task], starts: Sequence[float], room: Reservation) -> float:
+    """Return the earliest end of all tasks, whatever the order."""
+    work, ready = volume(tasks, room), sorted(starts)
+    end = 0.0
+    for count in range(1, len(ready) + 1):
+        after = ready[count] if count < len(ready) else float("inf")
+        end = (work + sum(ready[:count])) / count
+        if end <= after:
+            break
+    return max(end, ready[0] + max(task.time for task in tasks))
+
+
+def drawn(rng: random.Random, sigma: float, *, alike: bool = True) -> list[Task]:
+    """Return made-up tasks."""
+    found = []
+    for _ in range(TASKS):
+        time = MEAN * rng.lognormvariate(-(sigma**2) / 2, sigma)
+        predicted = time * rng.lognormvariate(0, WRONG)
+        memory = 0 if alike else rng.randint(1, 12) * GIB
+        item = Item(memory=memory, time=predicted * 1.2)
+        kind = Kind(
+            item=item, used=Item(memory=memory, time=predicted), tasks=1, example=""
+        )
+        found.append(Task(time, kind))
+    return found
+
+
+def one_wave(tasks: Sequence[Task], rng: random.Random) -> Figures:
+    """Return the figures of elements of one wave each, 10 at a time."""
+    times = [task.time for task in tasks]
+    rng.shuffle(times)
+    waves = [times[at : at + SLOTS] for at in range(0, len(times), SLOTS)]
+    starts = [number * STARTS / ELEMENTS for number in range(ELEMENTS)]
+    lanes = list(starts)
+    heapq.heapify(lanes)
+    for wave in waves:
+        heapq.heappush(lanes, heapq.heappop(lanes) + max(wave) + 2 * EDGE)
+    held = sum(max(wave) + 2 * EDGE for wave in waves) * SLOTS
+    return Figures(
+        max(lanes) / bound(tasks, starts, Reservation()), held / sum(times), 0.0
+    )
+
+
+def row(name: str, runs: int, one: Callable[[random.Random], Figures]) -> None:
+    """Print a line of the table."""
+    figures = [one(random.Random(seed)) for seed in range(runs)]
+    columns = list(zip(*figures, strict=True))
+    middle = Figures(*(statistics.median(column) for column in columns))
+    cells = [
+        f"{middle.makespan:.3f} ({max(columns[0]):.3f})",
+        f"{middle.held:.3f} ({max(columns[1]):.3f})",
+        f"{middle.links:.2f}" if middle.links else "-",
+        f"{middle.cut:g}",
+        f"{middle.left:g}",
+    ]
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer runs")
+    runs = 5 if parser.parse_args().quick else 15
+    head = "| makespan / bound | held / used | links per task | cut off | left |"
+    print(f"| {TASKS:,} tasks {head}\n|---|---|---|---|---|---|")
+    room = Reservation(memory=16 * GIB, cpus=SLOTS)
+    for sigma in SIGMAS:
+        made = partial(drawn, sigma=sigma)
+        row(f"one wave, sigma {sigma}", runs, lambda r, m=made: one_wave(m(r), r))
+        row(f"queue, sigma {sigma}", runs, lambda r, m=made: simulate(m(r), r))
+    for sigma in SIGMAS[1:]:
+        made = partial(drawn, sigma=sigma, alike=False)
+        row(
+            f"queue, 1 to 12 of 16 GiB, sigma {sigma}",
+            max(3, runs // 2),
+            lambda r, m=made: simulate(m(r), r, room=room),
+        )
+    for sigma in SIGMAS[1:3]:
+        made = partial(drawn, sigma=sigma)
+        row(
+            f"queue, limit 25 min, sigma {sigma}",
+            runs,
+            lambda r, m=made: simulate(m(r), r, limit=1500.0),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Find the jobs that a name means, also those that weigh did not submit."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.site import schedulers
+from weigh.flow.submit.own_script import FOLDER, request_of_known
+from weigh.model.job import OwnScript, Submitted
+from weigh.schedulers import KINDS, find_kind
+from weigh.schedulers.dialect import Traits
+from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
+from weigh.schedulers.protocol import KnownJob
+from weigh.store import jobs as jobs_file
+
+
+def named_jobs(
+    known: Sequence[Submitted],
+    name: str,
+    *,
+    root: str,
+    env: Mapping[str, str],
+    of_others: bool = False,
+) -> list[Submitted]:
+    """Return the jobs called *name*, as the store finds them, or else as schedulers do.
+
+    ``123_4``, as the scheduler writes it, is one element of an array. With *of_others*
+    a job of another user is found too.
+
+    Raises:
+        UsageError: there is none; or it is another user's.
+        SchedulerError: a scheduler does not answer.
+    """
+    try:
+        return jobs_file.find_jobs(known, name)
+    except UsageError as error:
+        part = _part_of_known(known, name)
+        if part is not None:
+            return [part]
+        asked = []
+        for scheduler in _that_may_know(name, env):
+            found = schedulers.reach(scheduler, root=root, env=env).known(name)
+            asked.append(KINDS[scheduler].title)
+            if found is None:
+                continue
+            ours = [job for job in known if _is_one(job, found, scheduler)]
+            if ours:  # an element may have an id of its own
+                span = found.part
+                return [_narrowed(ours[-1], span, name) if span else ours[-1]]
+            return [_as_job(found, scheduler, name, root, of_others=of_others)]
+        if not asked:
+            raise
+        raise UsageError(
+            f"no such job: {name} (not from here, and unknown to {' and '.join(asked)})"
+        ) from error
+
+
+def is_foreign(job: Submitted) -> bool:
+    """Return whether weigh did not submit the job."""
+    return job.own is not None and job.own.foreign
+
+
+def with_foreign(
+    known: Sequence[Submitted], jobs: Sequence[Submitted]
+) -> list[Submitted]:
+    """Return the *known* jobs, and those of *jobs* that weigh did not submit."""
+    ids = {(job.scheduler, job.id) for job in known}
+    return [*known, *(job for job in jobs if (job.scheduler, job.id) not in ids)]
+
+
+def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
+    path = env.get("PATH", "")
+    for scheduler, kind in KINDS.items():
+        installed = shutil.which(kind.submits, path=path)
+        if installed and kind.user_scripts.known_argvs(name):
+            yield scheduler
+
+
+def _is_one(job: Submitted, found: KnownJob, scheduler: str) -> bool:
+    return job.own is not None and (job.scheduler, job.id) == (scheduler, found.id)
+
+
+def _part_of_known(known: Sequence[Submitted], name: str) -> Submitted | None:
+    """Return the element ``123_4`` of an array whose script is the user's own."""
+    for job in reversed(known):
+        own = job.own
+        if own is None or not own.indices or not name.startswith(job.id):
+            continue
+        kind = find_kind(job.scheduler)
+        traits = Traits() if kind is None else kind.traits
+        mark = traits.element_name.format("", "")
+        rest = name.removeprefix(job.id)
+        if rest.startswith(mark):
+            return _narrowed(job, rest.removeprefix(mark), name)
+    return None
+
+
+def _narrowed(job: Submitted, part: str, name: str) -> Submitted:
+    """Return a job that has only the elements *part* of an array.
+
+    Raises:
+        UsageError: the array has no such index.
+    """
+    own = job.own or OwnScript()
+    indices = indices_of(job)
+    chosen = sorted(set(parse_ranges(part)) & set(indices))
+    if not chosen:
+        there = format_ranges(indices)
+        raise UsageError(f"no such element: {name} (job {job.id} has {there})")
+    some = msgspec.structs.replace(own, indices=format_ranges(chosen), part=True)
+    return msgspec.structs.replace(
+        job, own=some, elements=len(chosen), tasks=len(chosen)
+    )
+
+
+def _as_job(
+    known: KnownJob, scheduler: str, name: str, root: str, *, of_others: bool
+) -> Submitted:
+    user = schedulers.current_user()
+    if known.user != user and not of_others:
+        raise UsageError(
+            f"job {known.id} is {known.user}'s, not yours "
+            f"(weigh report {name} shows what accounting has)"
+        )
+    cwd = known.cwd or os.getcwd()
+    script, flags, arguments = _of_line(known, cwd)
+    own = OwnScript(
+        flags=flags,
+        arguments=arguments,
+        indices=known.indices,
+        output=known.output,
+        logs=known.logs,
+        foreign=True,
+    )
+    number = len(set(parse_ranges(known.indices))) or 1
+    job = Submitted(
+        scheduler=scheduler,
+        id=known.id,
+        name=known.name,
+        folder=os.path.join(root, FOLDER, f"{scheduler}-{known.id}"),  # not made
+        cwd=cwd,
+        script=script,
+        elements=number,
+        tasks=number,
+        submitted=known.submitted,
+        request=request_of_known(known),
+        own=_with_pattern(own, script, cwd, scheduler),
+    )
+    return _narrowed(job, known.part, name) if known.part else job
+
+
+def _of_line(known: KnownJob, cwd: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return the script, its flags and arguments; from the submission if need be."""
+    for place, word in enumerate(known.line):
+        path = os.path.join(cwd, word)
+        if not word.startswith("-") and os.path.isfile(path):
+            return path, known.line[:place], known.line[place + 1 :]
+    return known.script, (), known.arguments
+
+
+def _with_pattern(own: OwnScript, script: str, cwd: str, scheduler: str) -> OwnScript:
+    """Return *own* with the pattern of its logs, read from the script if it is there.
+
+    The script may have changed since: logs that the scheduler named come first.
+    """
+    if own.output or not os.path.isfile(script):
+        return own
+    from weigh.flow.check.script import (  # noqa: PLC0415 - not for most jobs
+        facts_of,
+        read_script_file,
+    )
+
+    try:
+        text = read_script_file(script, script)
+        facts = facts_of(cwd, os.environ)
+        scripts = KINDS[scheduler].user_scripts
+        described = scripts.describe(text, own.flags, script, facts)
+    except UsageError:
+        return own
+    return msgspec.structs.replace(own, output=described.output)

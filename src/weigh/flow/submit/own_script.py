@@ -1,0 +1,475 @@
+"""``weigh submit job.sh``: submit a user's own script as it is, as a job of weigh's.
+
+The scheduler reads the user's own file. With ``--measure`` it reads a wrapper with the
+same directives, which runs a copy of that file under ``weigh run``: a job runs the
+script as it was when it was submitted, as schedulers do themselves.
+"""
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from weigh._version import __version__
+from weigh.errors import StoreError, UsageError
+from weigh.flow.check.script import facts_of, guess, read_script_file
+from weigh.flow.follow.view import look
+from weigh.flow.site import schedulers
+from weigh.flow.submit.checks import check_user_script
+from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
+from weigh.flow.submit.submit_script import write_script
+from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
+from weigh.render.submit_lines import SubmitAnswer
+from weigh.schedulers import KINDS
+from weigh.schedulers.elements import parse_ranges
+from weigh.schedulers.job_script import announce_line
+from weigh.schedulers.launched import SUBMITS, launched_by_line
+from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.protocol import Argv, Described, KnownJob, Scheduler
+from weigh.schedulers.script import read_script
+from weigh.store import jobs, location
+
+FOLDER = "scripts"  # in the store: one directory per script with its flags
+_COPIES = "copies"
+_UNSAFE = re.compile(r"[^\w.-]+")
+_OPEN = frozenset({"PENDING", "RUNNING"})
+_SHELL = "/bin/sh"
+
+
+class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options as typed: ``flags`` of the scheduler, ``arguments`` of the script."""
+
+    script: str
+    flags: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    scheduler: str | None = None
+    cluster: str | None = None
+    measure: bool = False
+    again: bool = False
+    checks: bool = True
+    dry_run: bool = False
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A script that is about to be submitted, as its scheduler reads it."""
+
+    name: str
+    script: str
+    typed: str
+    text: str
+    folder: str
+    cwd: str
+    own: OwnScript
+    described: Described
+
+    @property
+    def elements(self) -> int:
+        """Return how many elements it has."""
+        return len(set(parse_ranges(self.own.indices))) or 1
+
+
+def submit_own(
+    options: ScriptOptions,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    notify: Callable[[str], None] = lambda _: None,
+) -> SubmitAnswer:
+    """Check a script, and submit it with its own directives and the *flags*.
+
+    Raises:
+        UsageError: there is no such script, it would be refused, or has not ended.
+        SchedulerError: the scheduler refuses it or does not answer.
+        StoreError: the job cannot be recorded.
+    """
+    root = location.locate(cwd, env)
+    settle_all(root, env, notify)
+    name, reached = _where(options, cwd, env)
+    draft = draft_of(options, name, root=root, cwd=cwd, env=reached)
+    if options.checks and draft.described.misread:
+        raise UsageError(
+            f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
+        )
+    sendings = Sendings(
+        draft.folder, root=root, reach=reaching(root, env), name=draft.typed
+    )
+    number = sendings.next_number(notify)
+    if not options.again:
+        _refuse_twice(draft, root, env)
+    kind = schedulers.kind_of(name)
+    answer = SubmitAnswer(
+        scheduler=kind,
+        script=draft.script,
+        text=_wrapped(draft, kind, root, "TOKEN") if draft.own.measured else draft.text,
+        notes=tuple(_notes(draft, kind)),
+        commands=(_argv(draft, kind, "TOKEN"),) if options.dry_run else (),
+    )
+    if options.checks:
+        answer = _checked(draft, answer, env=reached)
+    if options.dry_run:
+        return answer
+    sending = sendings.begin(number)
+    try:
+        scheduler = schedulers.reach(name, root=root, env=env)
+        job = send(draft, scheduler, sending, verify=options.checks)
+    finally:
+        sending.close()
+    return msgspec.structs.replace(answer, job=job, now=time.time())
+
+
+def draft_of(  # noqa: PLR0913 - keyword-only past the second
+    options: ScriptOptions,
+    name: str,
+    *,
+    root: str,
+    cwd: str,
+    env: Mapping[str, str],
+    folder: str | None = None,
+) -> Draft:
+    """Read a script as the scheduler *name* does.
+
+    *folder* is where its jobs are kept, by default one for this script and its flags.
+
+    Raises:
+        UsageError: it cannot be read, or weigh cannot submit it.
+    """
+    kind = KINDS[schedulers.kind_of(name)]
+    path = os.path.join(cwd, options.script)
+    text = read_script_file(path, options.script)
+    facts = facts_of(cwd, env, default_files=kind.lint.default_files(cwd, env))
+    described = kind.user_scripts.describe(text, options.flags, path, facts)
+    _refuse_no_job(text, options, kind.lint.directives(text))
+    if described.refusals:
+        raise UsageError(f"{options.script}: {described.refusals[0]}")
+    own = OwnScript(
+        flags=options.flags,
+        arguments=options.arguments,
+        indices=described.indices,
+        output=described.output,
+        error=described.error,
+        digest=_digest(text),
+        measured=options.measure,
+    )
+    return Draft(
+        name=described.name,
+        script=os.path.normpath(path),
+        typed=options.script,
+        text=text,
+        folder=folder or _folder(root, os.path.normpath(path), options, kind.name),
+        cwd=cwd,
+        own=own,
+        described=described,
+    )
+
+
+def send(  # noqa: PLR0913 - keyword-only past the third
+    draft: Draft,
+    scheduler: Scheduler,
+    sending: Round,
+    *,
+    verify: bool = True,
+    resumes: str | None = None,
+    reason: str | None = None,
+) -> Submitted:
+    """Submit a script once, and record it as a job.
+
+    Raises:
+        UsageError: the scheduler would never start it.
+        SchedulerError: the scheduler refused it.
+        SubmissionUnknownError: whether it was accepted is not known.
+        StoreError: a file cannot be written.
+    """
+    kind = schedulers.kind_of(scheduler.name)
+    own = draft.own
+    token, sent = sending.new_token()
+    store = sending.sender.store
+    location.make_folder(store)
+    file = draft.typed
+    if own.measured:
+        _keep(_copy(draft, store), draft.text)
+        file = os.path.join(sent, os.path.basename(draft.script))
+        write_script(file, _wrapped(draft, kind, store, sent))
+    scripts = KINDS[kind].user_scripts
+    expected = None
+    if verify:
+        check = scripts.check_script_argv(file, _sent_flags(draft, kind))
+        expected = scheduler.predict_start(file, cwd=draft.cwd, argv=check)
+    job = Submitted(
+        scheduler=scheduler.name,
+        id="",
+        name=draft.name,
+        folder=draft.folder,
+        cwd=draft.cwd,
+        script=draft.script,
+        elements=draft.elements,
+        tasks=draft.elements,
+        submitted=round(time.time(), 3),
+        request=draft.described.request,
+        resumes=resumes,
+        reason=reason,
+        expected=expected,
+        token=token,
+        own=own,
+    )
+    made = sending.send(scheduler, job, file, _argv(draft, kind, token, file))
+    return _as_understood(made, scheduler, store)
+
+
+def _where(
+    options: ScriptOptions, cwd: str, env: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """Return the scheduler to submit to: as typed, or by the script's directives.
+
+    Raises:
+        UsageError: the script is for another scheduler, or there is none.
+    """
+    from weigh.flow.submit.submit import where_to  # noqa: PLC0415 - imports this one
+
+    text = read_script_file(os.path.join(cwd, options.script), options.script)
+    chosen, reached = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
+    meant = guess(text) or chosen
+    if options.scheduler is None and options.cluster is None and meant != chosen:
+        path = env.get("PATH", "")
+        if shutil.which(KINDS[meant].submits, path=path) is None and chosen != LOCAL:
+            raise UsageError(
+                f"{options.script} has directives of {KINDS[meant].title}, and here is "
+                f"{KINDS[chosen].title}, which ignores them"
+            )
+        if chosen != LOCAL or shutil.which(KINDS[meant].submits, path=path):
+            chosen = meant
+    if schedulers.kind_of(chosen) == LOCAL:
+        raise UsageError(
+            f"{options.script}: no scheduler here takes it; weigh run -- bash "
+            f"{options.script} runs it here, without its directives"
+        )
+    kind = KINDS[schedulers.kind_of(chosen)]
+    if not kind.traits.takes_scripts:
+        raise UsageError(
+            f"{options.script}: submit it by {kind.submits}; weigh status, logs, "
+            "cancel and report take the id of its job"
+        )
+    return chosen, reached
+
+
+def _folder(root: str, path: str, options: ScriptOptions, kind: str) -> str:
+    words = (kind, path, *options.flags, "--", *options.arguments)
+    digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
+    stem = _UNSAFE.sub("_", os.path.basename(path))
+    return os.path.join(root, FOLDER, f"{stem}-{digest.hexdigest()[:10]}")
+
+
+def _refuse_twice(draft: Draft, root: str, env: Mapping[str, str]) -> None:
+    """Refuse a script whose job, with these flags, has not ended.
+
+    Raises:
+        UsageError: names the job.
+    """
+    known = jobs.read_jobs(root)
+    earlier = [job for job in known if job.folder == draft.folder]
+    for view in look(earlier, known, root=root, env=env, fresh=bool(earlier)):
+        states = {state.state for state in view.elements}
+        if states & _OPEN or (view.snapshot.trouble and "UNKNOWN" in states):
+            raise UsageError(
+                f"{draft.typed} is submitted already, and job {view.job.id} has not "
+                f"ended (weigh status {view.job.id}; --again submits it once more)"
+            )
+
+
+def _checked(
+    draft: Draft, answer: SubmitAnswer, *, env: Mapping[str, str]
+) -> SubmitAnswer:
+    """Refuse a script that would fail; add the results of the checks."""
+    scripts = KINDS[answer.scheduler].user_scripts
+    checks = check_user_script(
+        scripts.with_flags(draft.text, draft.own.flags),
+        draft.described.request,
+        scheduler=answer.scheduler,
+        cwd=draft.cwd,
+        env=env,
+        elements=draft.elements,
+    )
+    noted = len(checks.doubts)
+    notes = answer.notes
+    if noted:
+        noun = "note" if noted == 1 else "notes"
+        more = " ".join(("weigh check", shlex.quote(draft.typed)))
+        notes = (*notes, f"{noted} {noun} on the script: {more}")
+    return msgspec.structs.replace(
+        answer, checks=checks.rows, notes=notes, left=checks.left
+    )
+
+
+def _notes(draft: Draft, kind: str) -> list[str]:
+    notes = []
+    if not KINDS[kind].lint.directives(draft.text) and not draft.own.flags:
+        notes.append(f"{draft.typed} has no directives: the queue's defaults apply")
+    return notes
+
+
+def _sent_flags(draft: Draft, kind: str) -> OwnScript:
+    """Return the flags of the file that is sent: a wrapper needs its own shell."""
+    own = draft.own
+    if not own.measured:
+        return own
+    extra = KINDS[kind].user_scripts.wrapper_flags()
+    return msgspec.structs.replace(own, flags=(*own.flags, *extra))
+
+
+def _argv(draft: Draft, kind: str, token: str, file: str | None = None) -> Argv:
+    return KINDS[kind].user_scripts.submit_script_argv(
+        draft.typed if file is None else file,
+        _sent_flags(draft, kind),
+        token=token,
+        comment=draft.described.comment,
+    )
+
+
+def _refuse_no_job(text: str, options: ScriptOptions, directives: int) -> None:
+    """Refuse a file that is no job script: a task file, or one that submits jobs.
+
+    Raises:
+        UsageError: it is.
+    """
+    if directives or options.flags:
+        return
+    name = options.script
+    if not text.startswith("#!"):
+        raise UsageError(
+            f"{name} is no job script: no #! line, no directives (of a task file: "
+            f"weigh plan {name})"
+        )
+    submits = {one.runner for one in launched_by_line(text)} & SUBMITS
+    if submits:
+        raise UsageError(
+            f"{name} calls {submits.pop()} itself: run it with bash; weigh status "
+            "takes the id of each of its jobs"
+        )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _copy(draft: Draft, store: str) -> str:
+    """Return the path of the script as it is now: the same text has the same path.
+
+    So runs of it have the same command, by which records are compared.
+    """
+    name = os.path.basename(draft.script)
+    return os.path.join(store, FOLDER, _COPIES, draft.own.digest, name)
+
+
+def _keep(path: str, text: str) -> None:
+    """Write a copy of a script, unless it is there: jobs may be reading it.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    if os.path.exists(path):
+        return
+    fresh = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_script(fresh, text)
+        os.replace(fresh, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _wrapped(draft: Draft, kind: str, store: str, sent: str) -> str:
+    """Return the script that measures a copy of the user's in the job.
+
+    Where the node has no weigh, the copy runs unmeasured.
+    """
+    script = read_script(draft.text)
+    shell = draft.described.interpreter or script.interpreter or (_SHELL,)
+    copy = _copy(draft, store)
+    command = f'{shlex.join((*shell, copy))} "$@"'
+    python = shlex.quote(sys.executable)
+    body = "\n".join(
+        (
+            f"# {shlex.quote(draft.script)}, measured; written by weigh {__version__}.",
+            announce_line(KINDS[kind].script_rules.job_id, sent),
+            f"if {python} -P -c 'import weigh' 2>/dev/null; then",
+            f"  export WEIGH_DIR={shlex.quote(store)}",
+            f"  exec {python} -P -m weigh run -q --no-wait-orphans -- \\",
+            f"    {command}",
+            "fi",
+            'echo "weigh: not measured: weigh does not run on $(hostname)" >&2',
+            f"exec {command}",
+        )
+    )
+    return KINDS[kind].user_scripts.wrapper(draft.text, body)
+
+
+def _as_understood(job: Submitted, scheduler: Scheduler, store: str) -> Submitted:
+    """Return the job with its array and request as the scheduler understood them."""
+    known = scheduler.known(job.id, is_new=True)
+    if known is None or job.own is None:
+        return job
+    better = msgspec.structs.replace(
+        job,
+        name=known.name or job.name,
+        request=_request(job.request, known.request),
+        **_array(job.own, known),
+    )
+    if better != job:
+        jobs.append(store, better)
+    return better
+
+
+def _array(own: OwnScript, known: KnownJob) -> dict[str, object]:
+    indices = set(parse_ranges(known.indices))
+    if indices == set(parse_ranges(own.indices)) or not indices:
+        return {}
+    changed = msgspec.structs.replace(own, indices=known.indices)
+    return {"own": changed, "elements": len(indices), "tasks": len(indices)}
+
+
+def _request(typed: JobRequest, recorded: RecordedRequest | None) -> JobRequest:
+    """Return the request with what the scheduler recorded; per node and element."""
+    if recorded is None:
+        return typed
+    nodes = max(1, typed.nodes)
+
+    def known(there: int | None, here: int | None) -> int | None:
+        return here if there is None else -(-there // nodes)
+
+    return msgspec.structs.replace(
+        typed,
+        cpus=known(recorded.cpus, typed.cpus) or 1,
+        memory=known(recorded.memory, typed.memory),
+        virtual_memory=known(recorded.virtual_memory, typed.virtual_memory),
+        gpus=known(recorded.gpus, typed.gpus) or 0,
+        time_limit=recorded.time_limit or typed.time_limit,
+        queue=recorded.queue or typed.queue,
+        account=typed.account or recorded.account,
+        throttle=recorded.throttle or typed.throttle,
+    )
+
+
+def request_of_known(known: KnownJob) -> JobRequest:
+    """Return the request of a job that weigh did not submit."""
+    return _request(JobRequest(), known.request)
+
+
+def changed_since(job: Submitted) -> bool:
+    """Return whether the user's script is no longer the one that the job ran.
+
+    Raises:
+        UsageError: it is gone.
+    """
+    text = read_script_file(job.script, job.script)
+    return job.own is not None and job.own.digest != _digest(text)
+
+
+def reads_whole_array(draft: Draft, kind: str) -> str | None:
+    """Return the variable of the whole array that the script reads, if any."""
+    found = KINDS[kind].user_scripts.OF_WHOLE_ARRAY.search(draft.text)
+    return found[0] if found else None

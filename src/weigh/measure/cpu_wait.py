@@ -1,0 +1,283 @@
+"""How long the threads of a tree waited for a CPU, from the kernel's schedstat files.
+
+``/proc/PID/task/TID/schedstat`` has a thread's nanoseconds on a CPU and in the queue
+for one (Documentation/scheduler/sched-stats.rst of the kernel); ``/proc/PID/schedstat``
+is that of the first thread only. A thread takes its figures with it when it ends, so
+the last ones seen stand for it, and the sum is scaled by how much of the exact CPU time
+they cover.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from weigh.model.record import CpuWait
+from weigh.probe.proc import ProcessReading, usable_proc
+from weigh.units import Seconds
+
+_BYTES = 96
+_INTERVAL = 0.25  # seconds between looks at the threads of one process, at least
+_INTERVAL_OF_SEVERAL = 0.1  # some may be short
+_SHARE = 0.0005  # of one core
+_MOST_OPEN = 64  # descriptors
+_LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
+_MOSTLY_IDLE = 0.5  # of a core; below that, what processes are blocked on is read
+_MOST_STATES = 8  # processes whose state is read in a look
+_BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_NANO = 1e-9
+_MICRO = 1e-6
+
+
+def parse_schedstat(text: bytes) -> tuple[int, int] | None:
+    """Read (running, waiting) nanoseconds; None if it is something else."""
+    words = text.split(None, 2)
+    try:
+        return int(words[0]), int(words[1])
+    except (IndexError, ValueError):
+        return None
+
+
+def parse_busy(text: bytes) -> dict[int, Seconds]:
+    """Read the seconds each CPU was busy since the boot from /proc/stat."""
+    busy = {}
+    for line in text.splitlines():
+        name, *words = line.split()
+        number = name.removeprefix(b"cpu")
+        if name.startswith(b"cpu") and number.isdigit() and len(words) > max(_BUSY):
+            ticks = sum(int(words[at]) for at in _BUSY)
+            busy[int(number)] = ticks / _CLOCK_TICKS
+    return busy
+
+
+def parse_throttled(text: bytes) -> Seconds:
+    """Read from a group's cpu.stat how long its CPU limit held it; 0 without one."""
+    for line in text.splitlines():
+        name, _, value = line.partition(b" ")
+        if name == b"throttled_usec" and value.isdigit():
+            return int(value) * _MICRO
+        if name == b"throttled_time" and value.isdigit():  # version 1
+            return int(value) * _NANO
+    return 0.0
+
+
+class _Thread:
+    """The last figures seen of one thread, in nanoseconds."""
+
+    __slots__ = ("fd", "run", "wait")
+
+    def __init__(self, fd: int | None, before: tuple[int, int]) -> None:
+        self.fd = fd
+        self.run, self.wait = before
+
+
+class CpuWaits:
+    """Follows the threads of a tree."""
+
+    def __init__(
+        self,
+        *,
+        before: Mapping[int, bytes] | None = None,
+        proc: str = "/proc",
+        groups: str = "/sys/fs/cgroup",
+        clock: Callable[[], Seconds] = time.thread_time,
+    ) -> None:
+        """Start; *before* are the schedstats of threads that ran before the run."""
+        self._proc = usable_proc(proc)
+        self._groups = groups
+        self._clock = clock
+        known = {tid: parse_schedstat(text) for tid, text in (before or {}).items()}
+        self._before = {tid: seen for tid, seen in known.items() if seen is not None}
+        self._live: dict[tuple[int, int], _Thread] = {}
+        # nanoseconds of ended threads, less what they had before the run
+        self._run = -sum(run for run, _ in self._before.values())
+        self._wait = -sum(wait for _, wait in self._before.values())
+        self._most_threads = 0
+        self._looks = self._blocked_looks = 0
+        self._looked: tuple[Seconds, Seconds] | None = None  # time, CPU time seen
+        self._cpus: set[int] = set()
+        self._met: set[int] = set()
+        self._first_busy = parse_busy(self._read("stat"))
+        self._last_busy: dict[int, Seconds] | None = None
+        self._own_at_first: Seconds | None = None
+        self._first_throttled = self._throttled()
+        self._last_throttled: Seconds | None = None
+
+    def look(self, now: Seconds, readings: Sequence[ProcessReading]) -> Seconds:
+        """Read all threads; return the seconds until the next look.
+
+        *now* are seconds since the run began.
+        """
+        began = self._clock()
+        active = 0
+        present = set()
+        for reading in readings:
+            pid = reading.pid
+            if pid not in self._met:
+                self._meet(pid)
+            for tid in self._threads(reading):
+                key = pid, tid
+                present.add(key)
+                active += self._follow(key)
+        for key in self._live.keys() - present:
+            self._retire(key)
+        self._most_threads = max(self._most_threads, active)
+        run = self._seen()[0]
+        if self._own_at_first is None:
+            self._own_at_first = run
+        if self._looked is not None:
+            self._looks += 1
+            elapsed, used = now - self._looked[0], run - self._looked[1]
+            if used < _MOSTLY_IDLE * elapsed:
+                self._blocked_looks += self._is_blocked(readings)
+        self._looked = now, run
+        least = _INTERVAL if len(readings) <= 1 else _INTERVAL_OF_SEVERAL
+        return max(least, (self._clock() - began) / _SHARE)
+
+    def finish(self) -> None:
+        """Note that all processes have ended."""
+        for key in list(self._live):
+            self._retire(key)
+        self._last_busy = parse_busy(self._read("stat"))
+        self._last_throttled = self._throttled()
+
+    def figures(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
+        """Return the wait so far, for an exact *cpu_time*; None if too little was seen.
+
+        *cpu_time* and *wall* are seconds.
+        """
+        run, wait = self._seen()
+        if not cpu_time or wall <= 0 or run < _LEAST_COVERAGE * cpu_time:
+            return None
+        waited = max(0.0, wait) * max(1.0, cpu_time / run)
+        throttled = self._last_throttled
+        if throttled is None:
+            throttled = self._throttled()
+        return CpuWait(
+            time=waited,
+            wanted=(cpu_time + waited) / wall,
+            alone=wall * cpu_time / (cpu_time + waited),
+            threads=self._most_threads,
+            cpus=len(self._cpus) or None,
+            others=self._others(cpu_time, wall),
+            throttled=max(0.0, throttled - self._first_throttled),
+            blocked=self._blocked_looks / self._looks if self._looks else None,
+        )
+
+    def _others(self, cpu_time: Seconds, wall: Seconds) -> float | None:
+        """Return the CPUs, of those the tree may use, that others kept busy."""
+        last = self._last_busy
+        if last is None:
+            last = parse_busy(self._read("stat"))
+        cpus = [cpu for cpu in self._cpus if cpu in last and cpu in self._first_busy]
+        if not cpus:
+            return None
+        busy = sum(last[cpu] - self._first_busy[cpu] for cpu in cpus)
+        own = cpu_time - (self._own_at_first or 0.0)
+        return min(max(0.0, busy - own) / wall, float(len(cpus)))
+
+    def _is_blocked(self, readings: Sequence[ProcessReading]) -> bool:
+        """Return whether a process is in state D: it waits for storage."""
+        for reading in readings[:_MOST_STATES]:
+            text = self._read(f"{reading.pid}/stat")
+            if text[text.rfind(b")") + 2 :].startswith(b"D"):
+                return True
+        return False
+
+    def _seen(self) -> tuple[Seconds, Seconds]:
+        """Return the seconds that the seen threads ran and waited."""
+        run = self._run + sum(thread.run for thread in self._live.values())
+        wait = self._wait + sum(thread.wait for thread in self._live.values())
+        return run * _NANO, wait * _NANO
+
+    def _meet(self, pid: int) -> None:
+        self._met.add(pid)
+        try:
+            self._cpus |= os.sched_getaffinity(pid)
+        except OSError:
+            return
+
+    def _threads(self, reading: ProcessReading) -> Collection[int]:
+        if reading.threads <= 1:
+            return (reading.pid,)
+        try:
+            names = os.listdir(f"{self._proc}/{reading.pid}/task")
+        except OSError:
+            return ()
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _follow(self, key: tuple[int, int]) -> bool:
+        """Read one thread; return whether it ran or waited since the last look."""
+        thread = self._live.get(key)
+        path = f"{self._proc}/{key[0]}/task/{key[1]}/schedstat"
+        try:
+            if thread is None:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                thread = self._live[key] = _Thread(fd, (0, 0))
+                text = os.pread(fd, _BYTES, 0)
+                if len(self._live) > _MOST_OPEN:
+                    os.close(fd)
+                    thread.fd = None
+            elif thread.fd is not None:
+                text = os.pread(thread.fd, _BYTES, 0)
+            else:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    text = os.pread(fd, _BYTES, 0)
+                finally:
+                    os.close(fd)
+        except OSError:
+            self._retire(key)
+            return False
+        seen = parse_schedstat(text)
+        if seen is None:
+            return False
+        if seen[0] < thread.run:  # another thread has got its number
+            self._run += thread.run
+            self._wait += thread.wait
+        is_active = seen != (thread.run, thread.wait)
+        thread.run, thread.wait = seen
+        return is_active
+
+    def _retire(self, key: tuple[int, int]) -> None:
+        thread = self._live.pop(key, None)
+        if thread is None:
+            return
+        self._run += thread.run
+        self._wait += thread.wait
+        if thread.fd is not None:
+            os.close(thread.fd)
+
+    def _throttled(self) -> Seconds:
+        """Return how long CPU limits held our control groups since they were made."""
+        folder, top = _cpu_group(self._read("self/cgroup"), self._groups)
+        longest = 0.0
+        while len(folder) >= len(top):
+            text = self._read_file(f"{folder}/cpu.stat")
+            longest = max(longest, parse_throttled(text))
+            folder = folder.rpartition("/")[0]
+        return longest
+
+    def _read(self, name: str) -> bytes:
+        return self._read_file(f"{self._proc}/{name}")
+
+    @staticmethod
+    def _read_file(path: str) -> bytes:
+        try:
+            with open(path, "rb", buffering=0) as file:
+                return file.readall()
+        except OSError:
+            return b""
+
+
+def _cpu_group(text: bytes, root: str) -> tuple[str, str]:
+    """Return the folder of our CPU group, and that of the topmost one."""
+    unified = ""
+    for line in os.fsdecode(text).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "cpu" in controllers.split(","):
+            return f"{root}/cpu{path.rstrip('/')}", f"{root}/cpu"
+        if not controllers:
+            unified = path.rstrip("/")
+    return f"{root}{unified}", root

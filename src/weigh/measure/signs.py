@@ -1,0 +1,253 @@
+"""Recognise programs that take the memory they are given, by a look at the largest one.
+
+A sign changes words, never figures. The maps of a busy process wait for its own page
+faults, so there are few looks: after half a second, and then each time that the run has
+become twice as old.
+"""
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh.model.record import PageCache, Sign
+from weigh.probe.proc import ProcessReading
+from weigh.units import MIB, Bytes, Seconds
+
+SITE_FILE = "/etc/weigh/signs.toml"
+VARIABLE = "WEIGH_SIGNS"
+_FIRST_LOOK: Seconds = 0.5
+_MOST_MAPS = 4 << 20  # bytes of text
+_ARENA = (
+    64 * MIB
+)  # glibc's HEAP_MAX_SIZE on 64 bits: each arena's heap is aligned to it
+_LEAST_ARENAS = 3
+_GO = b"\xff Go buildinf:"  # debug/buildinfo of Go
+_INTERPRETERS = re.compile(r"(?:python|perl|ruby|bash|sh|node)[\d.]*")
+_MOST_FILES = 64
+_REREAD = 2.0  # times the files it has open
+_LEAST_CACHE = 32 * MIB
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the table; see signs.toml."""
+
+    name: str
+    kind: str
+    advice: str
+    program: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    library: tuple[str, ...] = ()
+    go: bool = False
+    arenas: bool = False
+    variable: str | None = None
+    option: tuple[str, ...] = ()
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of signs."""
+
+    sign: tuple[Rule, ...] = ()
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What one process shows: its program, command, environment and memory map."""
+
+    exe: str = ""
+    words: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
+    maps: bytes = b""
+    is_go: bool = False
+
+
+def read_rules(env: Mapping[str, str], *, site: str = SITE_FILE) -> tuple[Rule, ...]:
+    """Read weigh's table, with a site's before it; a file that is wrong is left out."""
+    own = os.path.join(os.path.dirname(__file__), "signs.toml")
+    found: list[Rule] = []
+    for path in (env.get(VARIABLE), site, own):
+        try:
+            with open(path or os.devnull, "rb") as file:
+                found += msgspec.convert(tomllib.load(file), Table).sign
+        except (OSError, ValueError, msgspec.ValidationError):
+            continue
+    return tuple(found)
+
+
+def sign_of(look: Look, rules: Sequence[Rule]) -> Sign | None:
+    """Return the first sign that a process shows, with its knob's value if set."""
+    names = program_names(look)
+    for rule in rules:
+        if _matches(rule, look, names):
+            knob, value = _knob(rule, look)
+            return Sign(
+                name=rule.name,
+                kind=rule.kind,
+                advice=rule.advice,
+                knob=knob,
+                value=value,
+            )
+    return None
+
+
+def program_names(look: Look) -> tuple[str, ...]:
+    """Return the names a program goes by: its file, and its script."""
+    names = [os.path.basename(look.exe)]
+    if look.words:
+        names.append(os.path.basename(look.words[0]))
+    if _INTERPRETERS.fullmatch(names[0]):
+        script = next((word for word in look.words[1:] if word[:1] != "-"), "")
+        names.append(os.path.basename(script))
+    return tuple(names)
+
+
+def _matches(rule: Rule, look: Look, names: Sequence[str]) -> bool:
+    if not set(rule.words) <= set(look.words):
+        return False
+    return (
+        any(name in rule.program for name in names)
+        or any(part.encode() in look.maps for part in rule.library)
+        or (rule.go and look.is_go)
+        or (rule.arenas and count_arenas(look.maps) >= _LEAST_ARENAS)
+    )
+
+
+def _knob(rule: Rule, look: Look) -> tuple[str | None, str | None]:
+    """Return the knob that a rule names, and the value it has."""
+    for option in rule.option:
+        for at, word in enumerate(look.words):
+            if word == option and at + 1 < len(look.words):
+                return option, look.words[at + 1]
+            if word.startswith(option) and word != option:
+                return option, word.removeprefix(option).lstrip("=")
+    if rule.variable is not None and rule.variable in look.env:
+        return rule.variable, look.env[rule.variable]
+    return rule.variable or next(iter(rule.option), None), None
+
+
+def count_arenas(maps: bytes) -> int:
+    """Count the heaps of glibc's arenas: writable, unnamed, at multiples of 64 MiB."""
+    if b"libjvm" in maps:
+        return 0
+    count = 0
+    for line in maps.splitlines():
+        words = line.split(None, 5)
+        if len(words) != 5 or words[1] != b"rw-p":  # noqa: PLR2004 - without a name
+            continue
+        start, _, end = words[0].partition(b"-")
+        try:
+            low, high = int(start, 16), int(end, 16)
+        except ValueError:
+            continue
+        count += low % _ARENA == 0 and high - low <= _ARENA
+    return count
+
+
+class SignWatch:
+    """Looks at the largest process now and then."""
+
+    def __init__(self, env: Mapping[str, str], *, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._env = env
+        self._rules: tuple[Rule, ...] | None = None
+        self._next = _FIRST_LOOK
+        self._largest: Bytes = 0
+        self.sign: Sign | None = None
+        self.cache: PageCache | None = None
+
+    def look(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+        """Look at the largest process, if it is time."""
+        if now < self._next or not readings:
+            return
+        self._next = 2 * now
+        largest = max(readings, key=lambda reading: reading.resident)
+        shown = self._read(largest.pid)
+        if shown is None:
+            return
+        if self._rules is None:
+            self._rules = read_rules(self._env)
+        found = sign_of(shown, self._rules)
+        if found is not None and largest.resident >= self._largest:
+            self.sign, self._largest = found, largest.resident
+        self._look_at_files(largest.pid)
+
+    def _look_at_files(self, pid: int) -> None:
+        read = self._bytes_read(pid)
+        files = self._open_files(pid)
+        if read is not None and files >= _LEAST_CACHE and read > _REREAD * files:
+            self.cache = PageCache(read=read, files=files)
+
+    def _read(self, pid: int) -> Look | None:
+        folder = f"{self._proc}/{pid}"
+        try:
+            exe = os.readlink(f"{folder}/exe")
+        except OSError:
+            return None
+        words = self._file(f"{folder}/cmdline").split(b"\0")
+        env = dict(
+            os.fsdecode(word).partition("=")[::2]
+            for word in self._file(f"{folder}/environ").split(b"\0")
+            if b"=" in word
+        )
+        maps = self._file(f"{folder}/maps")
+        return Look(
+            exe=exe,
+            words=tuple(os.fsdecode(word) for word in words[:-1]),
+            env=env,
+            maps=maps,
+            is_go=self._is_go(pid, exe, maps),
+        )
+
+    def _is_go(self, pid: int, exe: str, maps: bytes) -> bool:
+        """Return whether a program's data begin with Go's mark."""
+        for line in maps.splitlines():
+            words = line.split(None, 5)
+            if len(words) < 6 or words[5] != os.fsencode(exe):  # noqa: PLR2004
+                continue
+            if words[1] != b"rw-p" or not words[2].isalnum():
+                continue
+            try:
+                with open(f"{self._proc}/{pid}/exe", "rb", buffering=0) as file:
+                    file.seek(int(words[2], 16))
+                    return _GO in (file.read(4096) or b"")
+            except (OSError, ValueError):
+                return False
+        return False
+
+    def _bytes_read(self, pid: int) -> Bytes | None:
+        for line in self._file(f"{self._proc}/{pid}/io").splitlines():
+            name, _, value = line.partition(b":")
+            if name == b"rchar" and value.strip().isdigit():
+                return int(value)
+        return None
+
+    def _open_files(self, pid: int) -> Bytes:
+        """Return the size of the plain files that a process has open."""
+        sizes: dict[tuple[int, int], int] = {}
+        folder = f"{self._proc}/{pid}/fd"
+        try:
+            names = os.listdir(folder)[:_MOST_FILES]
+        except OSError:
+            return 0
+        for name in names:
+            try:
+                status = os.stat(f"{folder}/{name}")
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                sizes[status.st_dev, status.st_ino] = status.st_size
+        return sum(sizes.values())
+
+    @staticmethod
+    def _file(path: str) -> bytes:
+        parts, size = [], 0
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while size < _MOST_MAPS and (part := file.read(1 << 16)):
+                    parts.append(part)
+                    size += len(part)
+        except OSError:
+            return b""
+        return b"".join(parts)

@@ -1,0 +1,277 @@
+"""Read AMD GPUs through rocm-smi's library, without starting another process.
+
+It is called through its C interface, which has kept these functions since ROCm 5. Units
+are from its header: bytes, microwatts, microjoules per count, per cent.
+"""
+
+import ctypes
+from collections.abc import Callable, Collection, Mapping
+from ctypes import byref, c_char, c_float, c_uint32, c_uint64
+
+import msgspec
+
+from weigh.errors import GpuError, NoGpuError
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
+from weigh.units import Bytes
+
+LIBRARY = "librocm_smi64.so"
+_VERSIONS = ("", ".7", ".6", ".5", ".1")
+_FOLDERS = ("", "/opt/rocm/lib/")
+_VRAM = 0
+_MOST_PROCESSES = 4096
+_MOST_GPUS = 256
+_WHOLE = 100
+_NOT_HERE = 8  # RSMI_STATUS_INIT_ERROR: no driver, or no GPU
+_ALL = ("ROCR_VISIBLE_DEVICES",)
+# the first of these that is set counts, among what the variables above leave
+_HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", c_uint32),
+        ("pasid", c_uint32),
+        ("vram", c_uint64),
+        ("sdma", c_uint64),
+        ("occupancy", c_uint32),
+    )
+
+
+class RocmProbe:
+    """The visible AMD GPUs of this machine; for use by one thread.
+
+    Raises:
+        NoGpuError: the driver or its library is missing.
+        GpuError: the library does not start.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._library = _loaded()
+        code = self._library.rsmi_init(c_uint64(0))
+        if code == _NOT_HERE:
+            raise NoGpuError("AMD's library is here, but no AMD GPU")
+        if code:
+            raise GpuError(f"rocm-smi's library does not start: error {code}")
+        self._lacks: set[str] = set()
+        self._used: dict[str, Bytes | None] = {}
+        found = self._find()
+        self._gpus = {gpu.uuid: gpu for gpu in visible_amd(found, environment)}
+        self.absence = None if self._gpus else "no AMD GPU is visible to you"
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """Return the visible GPUs, in HIP's order."""
+        return tuple(self._gpus.values())
+
+    def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
+        """Read each once; without *activity*, only those whose memory changed."""
+        used = {
+            uuid: self._number("rsmi_dev_memory_usage_get", gpu.index, _VRAM)
+            for uuid, gpu in self._gpus.items()
+        }
+        changed = [
+            gpu
+            for uuid, gpu in self._gpus.items()
+            if activity or used[uuid] is None or used[uuid] != self._used.get(uuid)
+        ]
+        self._used = used
+        holders = self._holders() if changed else None
+        readings = (
+            GpuReading(
+                gpu.uuid,
+                memory_used=used[gpu.uuid],
+                process_memory=self._memory_of(holders, gpu.index),
+                processes=None if holders is None else self._pids(holders, gpu.index),
+            )
+            for gpu in changed
+        )
+        return tuple(map(self._with_activity, readings) if activity else readings)
+
+    def _with_activity(self, reading: GpuReading) -> GpuReading:
+        index, memory = self._gpus[reading.uuid].index, "memory_"
+        name = "rsmi_dev_{}busy_percent_get"
+        return msgspec.structs.replace(
+            reading,
+            utilization=self._busy(index, name.format("")),
+            memory_utilization=self._busy(index, name.format(memory)),
+            power=self._power(index),
+        )
+
+    def counters(self, uuid: str) -> GpuCounters:
+        """Read the energy counter; the library has no other that NVML has, too."""
+        counter, unit, stamp = c_uint64(), c_float(), c_uint64()
+        answer = (byref(counter), byref(unit), byref(stamp))
+        index = self._gpus[uuid].index
+        if not self._ask("rsmi_dev_energy_count_get", c_uint32(index), *answer):
+            return GpuCounters()
+        return GpuCounters(energy=counter.value * unit.value * 1e-6)
+
+    def wear(self, uuid: str) -> GpuWear:
+        """Return nothing: retired pages are not read."""
+        del uuid
+        return GpuWear()
+
+    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+        """Return nothing: the driver keeps no peaks."""
+        del uuid, pids
+        return {}
+
+    def pcie_rx(self, uuid: str) -> Bytes | None:
+        """Return None: the library counts for a second, which is too long."""
+        del uuid
+        return None
+
+    def pcie_tx(self, uuid: str) -> Bytes | None:
+        """Return None, as for :meth:`pcie_rx`."""
+        del uuid
+        return None
+
+    def new_xids(self, uuid: str) -> tuple[int, ...] | None:
+        """Return None: AMD's driver reports errors in the kernel's log only."""
+        del uuid
+        return None
+
+    def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
+        """Return None: a process's share of the time is not read."""
+        del uuid
+        return None
+
+    def close(self) -> None:
+        """Release the driver."""
+        self._library.rsmi_shut_down()
+
+    def _find(self) -> list[GpuDevice]:
+        count = c_uint32()
+        if self._library.rsmi_num_monitor_devices(byref(count)):
+            return []
+        found = [self._describe(n) for n in range(min(count.value, _MOST_GPUS))]
+        return sorted(found, key=lambda gpu: gpu.bus or "")
+
+    def _describe(self, index: int) -> GpuDevice:
+        name = (c_char * 128)()
+        self._ask("rsmi_dev_name_get", c_uint32(index), name, ctypes.c_size_t(128))
+        unique = self._number("rsmi_dev_unique_id_get", index)
+        bus = self._number("rsmi_dev_pci_id_get", index)
+        return GpuDevice(
+            index=index,
+            uuid=f"GPU-{index if unique is None else unique:016x}",
+            name=name.value.decode("utf-8", "replace") or "AMD GPU",
+            memory_total=self._number("rsmi_dev_memory_total_get", index, _VRAM),
+            bus=None if bus is None else f"{bus:016x}",
+        )
+
+    def _busy(self, index: int, name: str) -> float | None:
+        value = self._small(name, index)
+        return None if value is None or value > _WHOLE else float(value)
+
+    def _power(self, index: int) -> float | None:
+        microwatts = self._number("rsmi_dev_power_ave_get", index, 0)
+        if microwatts is None:  # newer GPUs only have the power of this moment
+            power, kind = c_uint64(), c_uint32()
+            answer = (byref(power), byref(kind))
+            if self._ask("rsmi_dev_power_get", c_uint32(index), *answer):
+                microwatts = power.value
+        return None if microwatts is None else microwatts * 1e-6
+
+    def _holders(self) -> dict[int, dict[int, Bytes | None]] | None:
+        """Return the memory of each process on each GPU that it uses, by index."""
+        count = c_uint32(_MOST_PROCESSES)
+        listed = (_Process * _MOST_PROCESSES)()
+        if not self._ask("rsmi_compute_process_info_get", listed, byref(count)):
+            return None
+        return {one.pid: self._places(one) for one in listed[: count.value]}
+
+    def _places(self, one: _Process) -> dict[int, Bytes | None]:
+        count = c_uint32(_MOST_GPUS)
+        indices = (c_uint32 * _MOST_GPUS)()
+        pid = c_uint32(one.pid)
+        name = "rsmi_compute_process_gpus_get"
+        known = self._ask(name, pid, indices, byref(count))
+        places = list(indices[: count.value]) if known else []
+        if len(places) == 1:
+            return {places[0]: one.vram}
+        return {index: self._on(one.pid, index) for index in places}
+
+    def _on(self, pid: int, index: int) -> Bytes | None:
+        """Return a process's memory on one of several GPUs; not before ROCm 6."""
+        one = _Process()
+        name = "rsmi_compute_process_info_by_device_get"
+        there = self._ask(name, c_uint32(pid), c_uint32(index), byref(one))
+        return int(one.vram) if there else None
+
+    @staticmethod
+    def _pids(
+        holders: dict[int, dict[int, Bytes | None]], index: int
+    ) -> tuple[int, ...]:
+        return tuple(pid for pid, places in holders.items() if index in places)
+
+    def _memory_of(
+        self, holders: dict[int, dict[int, Bytes | None]] | None, index: int
+    ) -> dict[int, Bytes] | None:
+        if holders is None:
+            return None
+        there = {pid: holders[pid][index] for pid in self._pids(holders, index)}
+        known = {pid: memory for pid, memory in there.items() if memory is not None}
+        return known if len(known) == len(there) else None
+
+    def _number(self, name: str, index: int, *words: int) -> int | None:
+        value = c_uint64()
+        more = (c_uint32(word) for word in words)
+        known = self._ask(name, c_uint32(index), *more, byref(value))
+        return int(value.value) if known else None
+
+    def _small(self, name: str, index: int) -> int | None:
+        value = c_uint32()
+        known = self._ask(name, c_uint32(index), byref(value))
+        return int(value.value) if known else None
+
+    def _ask(self, name: str, *words: object) -> bool:
+        """Call a function; return False if it fails or the library lacks it."""
+        if name in self._lacks:
+            return False
+        function: Callable[..., int] | None = getattr(self._library, name, None)
+        if function is None:
+            self._lacks.add(name)
+            return False
+        return function(*words) == 0
+
+
+def visible_amd(
+    devices: Collection[GpuDevice], environment: Mapping[str, str]
+) -> list[GpuDevice]:
+    """Return those of *devices* that HIP shows, by AMD's documented rules.
+
+    ROCR_VISIBLE_DEVICES comes first; HIP's variable, or CUDA's in its place, numbers
+    what that leaves. A list ends at the first name that is not valid.
+    """
+    found = list(devices)
+    for name in (*_ALL, next((name for name in _HIP if name in environment), None)):
+        if name is None or name not in environment:
+            continue
+        chosen: list[GpuDevice] = []
+        for word in environment[name].split(","):
+            one = _named(word.strip(), found)
+            if one is None:
+                break
+            chosen.append(one)
+        found = chosen
+    return found
+
+
+def _named(word: str, devices: list[GpuDevice]) -> GpuDevice | None:
+    if word.isdecimal():
+        return devices[int(word)] if int(word) < len(devices) else None
+    known = word.lower().replace("gpu-0x", "gpu-")
+    found = [one for one in devices if one.uuid.lower() == known]
+    return found[0] if len(found) == 1 else None
+
+
+def _loaded() -> ctypes.CDLL:
+    for folder in _FOLDERS:
+        for version in _VERSIONS:
+            try:
+                return ctypes.CDLL(f"{folder}{LIBRARY}{version}")
+            except OSError:
+                continue
+    raise NoGpuError(f"AMD's driver is here, but not its library {LIBRARY}")

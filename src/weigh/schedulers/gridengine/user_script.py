@@ -1,0 +1,368 @@
+"""Scripts for qsub that users wrote, and jobs that weigh did not submit."""
+
+import itertools
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
+from weigh.model.lint import Facts
+from weigh.schedulers.command import Ran
+from weigh.schedulers.dialect import positive_number, whole_number
+from weigh.schedulers.elements import format_ranges, indices_of
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.gridengine.commands import epoch_time, parse_job, qacct_blocks
+from weigh.schedulers.gridengine.lint import case_of, requested_by
+from weigh.schedulers.gridengine.lint_options import (
+    PREFIX,
+    directive_lines,
+    read_options,
+)
+from weigh.schedulers.job_script import SHEBANG
+from weigh.schedulers.lint.case import Case
+from weigh.schedulers.lint.common import flags_alone, misread_flag
+from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
+from weigh.schedulers.script import read_script
+
+OF_WHOLE_ARRAY = re.compile(r"SGE_TASK_(?:FIRST|LAST|STEPSIZE)\b")
+_NAME = re.compile(r"(\d{1,10})(?:\.([\d:-]+))?")
+_VARIABLE = re.compile(r"\$\{?(HOME|USER|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)\}?")
+_TAG = "WEIGH"
+_CANNOT = {
+    "sync": "qsub would wait for its end: omit -sync (weigh status --wait)",
+    "now": "qsub would wait until it starts: omit -now",
+    "b": "-b: weigh submit -- COMMAND runs a command",
+    "verify": "-verify submits nothing: weigh submit --dry-run",
+    "help": "qsub -help shows its options",
+}
+_CLOCKS, _LONGEST_SEND = 2.0, 60.0  # seconds
+_YES = frozenset({"y", "yes"})
+
+
+def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Described:
+    """Read a script as qsub does: its directives, then the flags."""
+    case = case_of(with_flags(text, flags), facts)
+    wanted = requested_by(case)
+    found = case.option("t")
+    indices = found.value if found is not None and wanted.elements else ""
+    throttle = positive_number(_value(case, "tc"))
+    name = _value(case, "N") or posixpath.basename(path)
+    shell = _value(case, "S").rpartition(":")[2]
+    merged = _value(case, "j") in _YES
+    where = case.start or facts.cwd
+    return Described(
+        name=name,
+        cwd=where,
+        indices=indices,
+        throttle=throttle,
+        output=_pattern(_value(case, "o"), "o", where, indices, facts),
+        error="" if merged else _pattern(_value(case, "e"), "e", where, indices, facts),
+        interpreter=tuple(shell.split()),
+        request=JobRequest(
+            cpus=wanted.cpus or 1,
+            virtual_memory=wanted.memory,
+            time_limit=wanted.time,
+            gpus=wanted.gpus or 0,
+            gpu_type=wanted.gpu_type or None,
+            queue=",".join(wanted.queues) or None,
+            account=wanted.project,
+            throttle=throttle,
+        ),
+        misread=misread_flag(read_options(flags_alone(PREFIX, flags)).findings, "qsub"),
+        refusals=tuple(
+            why
+            for key, why in _CANNOT.items()
+            if (one := case.option(key)) and one.value not in {"n", "no"}
+        ),
+    )
+
+
+def _value(case: Case, name: str) -> str:
+    option = case.option(name)
+    return option.value if option is not None else ""
+
+
+def _pattern(typed: str, letter: str, where: str, indices: str, facts: Facts) -> str:
+    """Return the pattern of a log: by default in the working directory.
+
+    ``host:path`` is for one host only; a directory gets the default name.
+    """
+    default = f"$JOB_NAME.{letter}$JOB_ID" + (".$TASK_ID" if indices else "")
+    path = typed.partition(":")[2] if ":" in typed else typed
+    known = {"HOME": facts.home, "USER": facts.user}
+    path = _VARIABLE.sub(lambda one: known.get(one[1]) or one[0], path)
+    whole = posixpath.join(where, path) if path else where
+    is_folder = facts.paths.get(posixpath.normpath(whole)) == "directory"
+    if not path or path.endswith("/") or is_folder:
+        return posixpath.join(whole, default)
+    return whole
+
+
+def with_flags(text: str, flags: Sequence[str]) -> str:
+    """Return the script with *flags* as its last directive."""
+    if not flags:
+        return text
+    end = "" if text.endswith("\n") else "\n"
+    return f"{text}{end}{PREFIX} {shlex.join(flags)}\n"
+
+
+def submit_script_argv(
+    script: str,
+    own: OwnScript,
+    *,
+    token: str,
+    comment: str = "",  # noqa: ARG001 - the context has a place of its own
+) -> Argv:
+    """Return the command that submits a script; its context holds *token*."""
+    mark = ("-ac", f"{_TAG}={token}")
+    return ("qsub", "-terse", *own.flags, *mark, _file(script), *own.arguments)
+
+
+def check_script_argv(script: str, own: OwnScript) -> Argv:
+    """Return the command that checks whether it fits an empty cluster."""
+    return ("qsub", "-w", "v", *own.flags, _file(script), *own.arguments)
+
+
+def _file(script: str) -> str:
+    return f"./{script}" if script.startswith("-") else script
+
+
+def only(indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
+    """Yield ``-t 3-7:2`` for each job: an array has one range with one step."""
+    most = ("-tc", str(throttle)) if throttle else ()
+    for run in _progressions(sorted(set(indices))):
+        first, last = run[0], run[-1]
+        step = f":{run[1] - first}" if len(run) > 1 and run[1] - first > 1 else ""
+        yield ("-t", f"{first}-{last}{step}", *(most if len(run) > 1 else ()))
+
+
+def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Cut ascending numbers into runs with one step each, as long as possible."""
+    run: list[int] = []
+    for number in numbers:
+        if len(run) > 1 and number - run[-1] != run[1] - run[0]:
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run
+
+
+def raised(request: JobRequest, names: Sequence[str]) -> Argv:
+    """Return the flags that overrule these fields of the request."""
+    flags: list[str] = []
+    if "memory" in names and request.virtual_memory is not None:
+        each = -(-request.virtual_memory // max(1, request.cpus))
+        flags += ["-l", f"h_vmem={gridengine_text.format_memory(each)}"]
+    if "time_limit" in names and request.time_limit is not None:
+        flags += ["-l", f"h_rt={gridengine_text.format_time(request.time_limit)}"]
+    if "queue" in names and request.queue is not None:
+        flags += ["-q", request.queue]
+    if "exclude" in names and request.exclude:
+        flags += ["-l", f"h=!({'|'.join(request.exclude)})"]
+    return tuple(flags)
+
+
+def wrapper(text: str, body: str) -> str:
+    """Return a script with the same directives, as written, that runs *body*."""
+    head = [line.text for line in directive_lines(read_script(text))]
+    return "\n".join((SHEBANG, *head, body, ""))
+
+
+def wrapper_flags() -> Argv:
+    """Return the flag that names the shell, which may be the queue's otherwise."""
+    return ("-S", "/bin/bash")
+
+
+def default_log(job: Submitted, index: int | None) -> str:
+    """Return the name of a log that the script does not name."""
+    return f"{job.name}.o{job.id}" + ("" if index is None else f".{index}")
+
+
+def log(job: Submitted, index: int | None, node: str | None) -> str | None:
+    """Return the path of an element's log, by the pattern of its name."""
+    own = job.own or OwnScript()
+    named = own.logs.get("" if index is None else str(index))
+    if named or not own.output:
+        return named
+    known = {
+        "JOB_ID": job.id,
+        "JOB_NAME": job.name,
+        "TASK_ID": "undefined" if index is None else str(index),
+        "HOSTNAME": node,
+    }
+    return _VARIABLE.sub(lambda one: known.get(one[1]) or one[0], own.output)
+
+
+def raw_argv(job: Submitted) -> Argv | None:  # noqa: ARG001
+    """Return None: all elements of an array have its id."""
+    return None
+
+
+def parse_raw(out: str, job: Submitted) -> dict[str, str]:  # noqa: ARG001
+    """Read nothing."""
+    return {}
+
+
+def known_argvs(name: str) -> tuple[Argv, ...]:
+    """Return the commands that describe a job: of the queue, of accounting."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        return ()
+    return (("qstat", "-j", found[1]), ("qacct", "-j", found[1]))
+
+
+def parse_known(name: str, outs: Sequence[str]) -> KnownJob | None:
+    """Read a job from qstat's and qacct's answers; either may not know it."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    blocks = [
+        block
+        for block in qacct_blocks(outs[1].splitlines())
+        if block.get("jobnumber") == found[1]
+    ]
+    if blocks:  # a newly installed scheduler counts from 1 again
+        latest = max(_seconds(block) for block in blocks)
+        blocks = [block for block in blocks if _seconds(block) == latest]
+    known = _of_queue(outs[0]) or (_of_accounting(blocks) if blocks else None)
+    if known is None:
+        return None
+    part = found[2] or ""
+    if part and not known.indices:
+        return None
+    return msgspec.structs.replace(known, part=part)
+
+
+def _of_queue(text: str) -> KnownJob | None:
+    rows: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            rows.setdefault(name.strip(), value.strip())
+    job = rows.get("job_number")
+    if job is None:
+        return None
+    cwd = rows.get("cwd") or rows.get("sge_o_home", "")
+    indices = rows.get("job-array tasks", "")
+    typed = rows.get("stdout_path_list", "").rpartition(":")[2]
+    script = rows.get("script_file", "")
+    facts = Facts(home=rows.get("sge_o_home"), user=rows.get("owner"))
+    return KnownJob(
+        id=job,
+        user=rows.get("owner", ""),
+        name=rows.get("job_name", ""),
+        cwd=cwd,
+        script=posixpath.join(rows.get("sge_o_workdir", ""), script) if script else "",
+        arguments=tuple(filter(None, rows.get("job_args", "").split(","))),
+        indices=indices,
+        submitted=epoch_time(rows.get("submission_time", "")) or 0.0,
+        output=_pattern(typed, "o", cwd, indices, facts),
+        request=parse_job(text),
+    )
+
+
+def _of_accounting(blocks: Sequence[dict[str, str]]) -> KnownJob:
+    first = blocks[0]
+    numbers = [whole_number(block.get("taskid", "")) for block in blocks]
+    indices = format_ranges(number for number in numbers if number is not None)
+    return KnownJob(
+        id=first["jobnumber"],
+        user=first.get("owner", ""),
+        name=first.get("jobname", ""),
+        indices=indices,
+        submitted=_seconds(first),
+        request=_of_category(first.get("category", ""), first.get("slots", "")),
+    )
+
+
+def _seconds(block: dict[str, str]) -> float:
+    return epoch_time(block.get("qsub_time", "")) or 0.0
+
+
+def _of_category(text: str, slots: str) -> RecordedRequest:
+    """Read ``-q short -l h_rt=600,h_vmem=500M``, as accounting keeps it."""
+    words = text.split()
+    pairs = dict(itertools.pairwise(words))
+    rows = f"hard resource_list: {pairs.get('-l', '')}\nhard_queue_list: " + pairs.get(
+        "-q", ""
+    )
+    count = positive_number(slots) or 1
+    rows = f"job_number: 1\nparallel environment: x range: {count}\n{rows}"
+    return parse_job(rows) or RecordedRequest()
+
+
+def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001
+    """Return the command that lists ended jobs of the same name."""
+    return ("qacct", "-j", job.name)
+
+
+def parse_sent(out: str, job: Submitted, user: str) -> str | None:
+    """Read the id of a job of this name and user, submitted when *job* was.
+
+    Accounting keeps no token; another job of this name that the user submits by hand in
+    the same seconds would be taken for it, which sends nothing twice.
+    """
+    ids = {
+        block.get("jobnumber", "")
+        for block in qacct_blocks(out.splitlines())
+        if block.get("owner") == user
+        and -_CLOCKS <= _seconds(block) - job.submitted <= _LONGEST_SEND
+    }
+    return ids.pop() if len(ids) == 1 else None
+
+
+def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:
+    """Return the commands that change a job.
+
+    ``qalter -l`` replaces all requests, so those that stay are repeated.
+
+    Raises:
+        UsageError: it would raise the priority, or the job is no longer listed.
+    """
+    if change.priority is not None and change.priority > 0:
+        raise UsageError("--priority: users can only lower it (--priority -100)")
+    target = job.id
+    if job.own is not None and job.own.part:
+        target = f"{job.id}.{format_ranges(indices_of(job))}"
+    words = [*_altered(change, known)]
+    return (("qalter", *words, target),) if words else ()
+
+
+def _altered(change: Change, known: str) -> Iterator[str]:
+    rows = [line.partition(":")[::2] for line in known.splitlines()]
+    values = {name.strip(): value.strip() for name, value in rows}
+    if change.time is not None or change.memory is not None:
+        text = values.get("hard resource_list", "")
+        pairs = dict(part.partition("=")[::2] for part in text.split(",") if part)
+        slots = (parse_job(known) or RecordedRequest()).cpus or 1
+        if change.time is not None:
+            pairs["h_rt"] = gridengine_text.format_time(change.time)
+            soft = gridengine_text.parse_time(pairs["s_rt"]) if "s_rt" in pairs else 0
+            if soft and soft >= change.time:  # it would end the job first
+                less = max(1, change.time - min(60, change.time // 10))
+                pairs["s_rt"] = gridengine_text.format_time(less)
+        if change.memory is not None:
+            each = -(-change.memory // slots)
+            pairs["h_vmem"] = gridengine_text.format_memory(each)
+        yield "-l"
+        yield ",".join(f"{name}={value}" for name, value in pairs.items())
+    if change.throttle is not None:
+        yield from ("-tc", str(change.throttle))
+    if change.priority is not None:
+        yield from ("-p", str(change.priority))
+    if change.after is not None:
+        yield from ("-hold_jid", ",".join(change.after) or "0")
+    if change.queue is not None:
+        yield from ("-q", change.queue)
+
+
+def parse_refusal(ran: Ran) -> str | None:
+    """Return why qalter refused a change."""
+    if ran.code == 0:
+        return None
+    return ran.complaint().removeprefix("denied: ")

@@ -1,0 +1,404 @@
+"""Scripts for sbatch that users wrote, and jobs that weigh did not submit."""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from weigh.errors import UsageError
+from weigh.model.job import JobRequest, OwnScript, Submitted
+from weigh.model.lint import Facts
+from weigh.schedulers.command import Ran
+from weigh.schedulers.dialect import whole_number
+from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
+from weigh.schedulers.job_script import SHEBANG
+from weigh.schedulers.lint.case import Case
+from weigh.schedulers.lint.common import flags_alone, misread_flag
+from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
+from weigh.schedulers.script import read_script
+from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.slurm.cluster import pairs_of
+from weigh.schedulers.slurm.commands import parse_job
+from weigh.schedulers.slurm.lint import case_of, elements_of, requested_by
+from weigh.schedulers.slurm.lint_options import (
+    PREFIX,
+    directive_lines,
+    read_options,
+)
+from weigh.units import MIB
+
+OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
+_NAME = re.compile(r"(\d{1,10})(?:_\[?([\d,:-]+)(?:%\d+)?\]?)?")
+_PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
+_JOB_NAME = re.compile(r" JobName=(.*?) UserId=(\S+?)\(")
+_FIELDS = "JobID,JobIDRaw,User,Submit,JobName,WorkDir,SubmitLine"
+_COUNT = 7
+_SEPARATOR = "\x1f"
+_WAITING_INDEX = "4294967294"  # in the name of a log: the element has no index yet
+_GONE = re.compile(r"already finished|no longer pending")
+_CANNOT = {
+    "wait": "sbatch would wait for its end: omit --wait (weigh status --wait)",
+    "test-only": "--test-only submits nothing: weigh submit --dry-run",
+    "wrap": "--wrap replaces the script: weigh submit -- COMMAND",
+    "clusters": "--clusters: name the cluster in weigh's settings (--cluster NAME)",
+    "help": "sbatch --help shows its options",
+    "usage": "sbatch --help shows its options",
+    "version": "sbatch --version shows its version",
+}
+
+
+def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Described:
+    """Read a script as sbatch does: its directives, then the flags."""
+    case = case_of(with_flags(text, flags), facts)
+    array = _value(case, "array")
+    elements = elements_of(case.option("array")) if array else None
+    indices = array.partition("%")[0] if elements else ""
+    cwd = case.start or facts.cwd
+    name = _value(case, "job-name") or posixpath.basename(path)
+    default = "slurm-%A_%a.out" if indices else "slurm-%j.out"
+    output = _value(case, "output") or default
+    error = _value(case, "error")
+    comment = case.option("comment")
+    wanted = requested_by(case)
+    return Described(
+        name=name,
+        cwd=cwd,
+        indices=indices,
+        throttle=elements.throttle if elements else None,
+        output=posixpath.join(cwd, _named(output, name, facts)),
+        error=posixpath.join(cwd, _named(error, name, facts)) if error else "",
+        comment=comment.value if comment else "",
+        request=JobRequest(
+            cpus=wanted.cpus or 1,
+            memory=wanted.memory,
+            time_limit=wanted.time,
+            gpus=wanted.gpus or 0,
+            gpu_type=wanted.gpu_type or None,
+            queue=",".join(wanted.queues) or None,
+            account=wanted.account,
+            qos=wanted.qos,
+            throttle=elements.throttle if elements else None,
+            nodes=wanted.nodes or 1,
+        ),
+        misread=misread_flag(
+            read_options(flags_alone(PREFIX, flags)).findings, "sbatch"
+        ),
+        refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
+    )
+
+
+def _value(case: Case, name: str) -> str:
+    option = case.option(name)
+    return option.value if option is not None else ""
+
+
+def _named(pattern: str, name: str, facts: Facts) -> str:
+    """Fill in the patterns that are known before the submission."""
+    known = {"x": name, "u": facts.user}
+    return _PATTERN.sub(lambda one: known.get(one[2]) or one[0], pattern)
+
+
+def with_flags(text: str, flags: Sequence[str]) -> str:
+    """Return the script with *flags* as its last directive."""
+    if not flags:
+        return text
+    lines = text.split("\n")
+    script = read_script(text)
+    place = (script.first_command or len(lines) + 1) - 1
+    lines.insert(place, f"{PREFIX} {shlex.join(flags)}")
+    return "\n".join(lines)
+
+
+def submit_script_argv(
+    script: str,
+    own: OwnScript,
+    *,
+    token: str,
+    comment: str = "",
+) -> Argv:
+    """Return the command that submits a script; its comment holds *token*."""
+    mark = f"--comment={f'{comment} ' if comment else ''}weigh:{token}"
+    return ("sbatch", "--parsable", *own.flags, mark, _file(script), *own.arguments)
+
+
+def check_script_argv(script: str, own: OwnScript) -> Argv:
+    """Return the command that checks a script; it consumes a job id but no job runs."""
+    return ("sbatch", "--test-only", *own.flags, _file(script), *own.arguments)
+
+
+def _file(script: str) -> str:
+    return f"./{script}" if script.startswith("-") else script
+
+
+def only(indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
+    """Yield ``--array=3,7``: one job runs any set of indices."""
+    most = f"%{throttle}" if throttle else ""
+    yield (f"--array={format_ranges(indices)}{most}",)
+
+
+def raised(request: JobRequest, names: Sequence[str]) -> Argv:
+    """Return the flags that overrule these fields of the request."""
+    flags: list[str] = []
+    if "memory" in names and request.memory is not None:
+        flags.append(f"--mem={slurm_text.format_memory(request.memory)}")
+    if "time_limit" in names and request.time_limit is not None:
+        flags.append(f"--time={slurm_text.format_time(request.time_limit)}")
+    if "queue" in names and request.queue is not None:
+        flags.append(f"--partition={request.queue}")
+    if "exclude" in names and request.exclude:
+        flags.append(f"--exclude={','.join(request.exclude)}")
+    return tuple(flags)
+
+
+def wrapper(text: str, body: str) -> str:
+    """Return a script with the same directives, as written, that runs *body*."""
+    script = read_script(text)
+    head = [line.text for line in directive_lines(script)]
+    return "\n".join((SHEBANG, *head, body, ""))
+
+
+def wrapper_flags() -> Argv:
+    """Return no flag: the first line names the shell."""
+    return ()
+
+
+def default_log(job: Submitted, index: int | None) -> str:
+    """Return the name of a log that the script does not name."""
+    return f"slurm-{job.id}.out" if index is None else f"slurm-{job.id}_{index}.out"
+
+
+def log(job: Submitted, index: int | None, node: str | None) -> str | None:
+    """Return the path of an element's log, by the pattern of its name."""
+    own = job.own or OwnScript()
+    named = own.logs.get("" if index is None else str(index))
+    if named or not own.output:
+        return named
+    known = {
+        "A": job.id,
+        "a": None if index is None else str(index),
+        "b": None if index is None else str(index % 10),
+        "j": job.id if index is None else None,
+        "J": job.id if index is None else None,
+        "N": node,
+        "n": "0",
+        "t": "0",
+        "%": "%",
+    }
+    missing = False
+
+    def filled(one: re.Match[str]) -> str:
+        nonlocal missing
+        value = known.get(one[2])
+        if value is None:
+            missing = True
+            return one[0]
+        width = min(int(one[1] or 0), 10)
+        return value.zfill(width) if value.isdecimal() else value
+
+    path = _PATTERN.sub(filled, own.output)
+    return None if missing else path
+
+
+def raw_argv(job: Submitted) -> Argv | None:
+    """Return the command that lists the job id of each element, if logs have it."""
+    own = job.own or OwnScript()
+    needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
+    if not own.indices or not needed:
+        return None
+    return ("sacct", "-n", "-P", "-X", "-j", job.id, "-o", "JobID,JobIDRaw")
+
+
+def parse_raw(out: str, job: Submitted) -> dict[str, str]:
+    """Read the logs by index, from lines ``481516_3|481519``."""
+    own = job.own or OwnScript()
+    logs = {}
+    for line in out.splitlines():
+        place, _, raw = line.partition("|")
+        index = place.partition("_")[2]
+        if whole_number(index) is not None and whole_number(raw) is not None:
+            values = {"A": job.id, "a": index, "j": raw, "J": raw}
+            logs[index] = _PATTERN.sub(
+                lambda one, known=values: known.get(one[2], one[0]),  # type: ignore[misc]
+                own.output,
+            )
+    return logs
+
+
+def known_argvs(name: str) -> tuple[Argv, ...]:
+    """Return the commands that describe a job: of the controller, of accounting."""
+    if not _NAME.fullmatch(name):
+        return ()
+    job = name.partition("_")[0]
+    delimiter = f"--delimiter={_SEPARATOR}"
+    return (
+        ("scontrol", "-o", "show", "job", job),
+        ("sacct", "-n", "-P", "-X", delimiter, "-j", job, "-o", _FIELDS),
+    )
+
+
+def parse_known(name: str, outs: Sequence[str]) -> KnownJob | None:
+    """Read a job from scontrol's and sacct's lines; either may not know it."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    live = [line for line in outs[0].splitlines() if line.startswith("JobId=")]
+    past = [line.split(_SEPARATOR, _COUNT - 1) for line in outs[1].splitlines()]
+    past = [row for row in past if len(row) == _COUNT]
+    if live:
+        known = _of_controller(live)
+    elif past:
+        known = _of_accounting(past)
+    else:
+        return None
+    indices = {index for row in past for index in _of_row(row[0])}
+    indices |= set(parse_ranges(known["indices"]))
+    part = found[2] or known["part"]
+    return KnownJob(
+        id=known["id"],
+        user=known["user"],
+        name=known["name"],
+        cwd=known["cwd"],
+        script=known["script"],
+        arguments=tuple(known["arguments"].split()),
+        line=tuple(known["line"].split()[1:]),
+        indices=format_ranges(indices),
+        part=part if part and indices else "",
+        submitted=float(known["submitted"] or 0),
+        logs=_logs_of(live),
+        request=parse_job(outs[0]) if live else None,
+    )
+
+
+def _of_controller(lines: Sequence[str]) -> dict[str, str]:
+    row = pairs_of(lines[0])
+    named = _JOB_NAME.search(lines[0])
+    array = row.get("ArrayJobId", "")
+    job = row.get("JobId", "")
+    listed = [pairs_of(line).get("ArrayTaskId", "") for line in lines] if array else []
+    command = row.get("Command", "").split(" ")
+    is_element = array and len(lines) == 1 and job != array
+    return {
+        "id": array or job,
+        "user": named[2] if named else "",
+        "name": named[1] if named else "",
+        "cwd": row.get("WorkDir", ""),
+        "script": command[0] if command[0].startswith("/") else "",
+        "arguments": " ".join(command[1:]),
+        "line": "",
+        "indices": ",".join(one.partition("%")[0] for one in listed),
+        "part": row.get("ArrayTaskId", "") if is_element else "",
+        "submitted": _epoch(row.get("SubmitTime", "")),
+    }
+
+
+def _of_accounting(rows: Sequence[Sequence[str]]) -> dict[str, str]:
+    place, raw, user, submitted, name, cwd, line = rows[0]
+    job, array, index = place.partition("_")
+    is_element = array and len(rows) == 1 and raw != job
+    return {
+        "id": job,
+        "user": user,
+        "name": name,
+        "cwd": cwd,
+        "script": "",
+        "arguments": "",
+        "line": line,
+        "indices": "",
+        "part": index if is_element and whole_number(index) is not None else "",
+        "submitted": _epoch(submitted),
+    }
+
+
+def _of_row(place: str) -> Iterator[int]:
+    _, line, index = place.partition("_")
+    if line:
+        yield from parse_ranges(index)
+
+
+def _epoch(text: str) -> str:
+    return text if whole_number(text) is not None else ""
+
+
+def _logs_of(lines: Sequence[str]) -> dict[str, str]:
+    """Return the log of each element that the controller still lists."""
+    logs = {}
+    for line in lines:
+        row = pairs_of(line)
+        path = row.get("StdOut", "")
+        index = row.get("ArrayTaskId", "") if "ArrayJobId" in row else ""
+        if path and _WAITING_INDEX not in path and (not index or index.isdecimal()):
+            logs[index] = path
+    return logs
+
+
+def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001 - by token
+    """Return the command that lists how the user's jobs of the last day were sent."""
+    fields = "JobID,SubmitLine"
+    return ("sacct", "-n", "-P", "-X", "-u", user, "-S", "now-1days", "-o", fields)
+
+
+def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG001
+    """Read the id of the job whose command line holds the token."""
+    for line in out.splitlines():
+        place, _, words = line.partition("|")
+        number = place.partition("_")[0]
+        if job.token in words and whole_number(number) is not None:
+            return number
+    return None
+
+
+def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:
+    """Return the command that changes a job.
+
+    Raises:
+        UsageError: the priority is to be raised.
+    """
+    if change.priority is not None and change.priority > 0:
+        raise UsageError("--priority: users can only lower it (--priority -100)")
+    is_held = pairs_of(next(iter(known.splitlines()), "")).get("Priority") == "0"
+    if change.priority is not None and is_held:
+        raise UsageError(
+            f"--priority: job {job.id} is held, and this would release it (scontrol "
+            f"release {job.id} first)"
+        )
+    own = job.own
+    target = job.id
+    if own is not None and own.part:
+        target = f"{job.id}_{format_ranges(indices_of(job))}"
+    words = dict(_updates(change, known))
+    fields = (f"{name}={value}" for name, value in words.items())
+    return (("scontrol", "update", f"JobId={target}", *fields),)
+
+
+def _updates(change: Change, known: str) -> Iterator[tuple[str, str]]:
+    if change.time is not None:
+        yield "TimeLimit", slurm_text.format_time(change.time)
+    if change.memory is not None:
+        line = next(iter(known.splitlines()), "")
+        row: Mapping[str, str] = pairs_of(line)
+        cpus = whole_number(row.get("NumCPUs", "").partition("-")[0]) or 1
+        size = -(-change.memory // MIB)
+        if "MinMemoryCPU" in row:
+            yield "MinMemoryCPU", str(-(-size // cpus))
+        else:
+            yield "MinMemoryNode", str(size)
+    if change.throttle is not None:
+        yield "ArrayTaskThrottle", str(change.throttle)
+    if change.priority is not None:
+        yield "Nice", str(-change.priority)
+    if change.after is not None:
+        yield "Dependency", f"afterok:{':'.join(change.after)}" if change.after else ""
+    if change.queue is not None:
+        yield "Partition", change.queue
+
+
+def parse_refusal(ran: Ran) -> str | None:
+    """Return why scontrol refused a change."""
+    if ran.code == 0 and not ran.err.strip():
+        return None
+    lines = [one.strip() for one in (ran.err + ran.out).splitlines() if one.strip()]
+    failed = [line for line in lines if not line.endswith("No error")]
+    if len(failed) < len(lines) and all(map(_GONE.search, failed)):
+        return None  # changed what still waits
+    words = "; ".join(dict.fromkeys(failed))
+    return re.sub(r"\s*for job \d+|slurm_update error: ", "", words) or ran.complaint()

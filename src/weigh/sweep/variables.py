@@ -1,0 +1,92 @@
+"""``{memory}`` and ``{cpus}`` in a command: what each attempt at a task may use.
+
+They become variables of the shell, not numbers, because a task is known by its text: a
+retry with more memory is still the same task.
+"""
+
+import re
+
+from weigh.errors import FormatError
+from weigh.units import MIB
+
+MEMORY, CPUS = "WEIGH_MEMORY_MB", "WEIGH_CPUS"  # MiB; a number of CPUs
+NAMES = ("memory", "cpus")
+PLACEHOLDER = re.compile(r"(?<!\$)(?<!\{)\{(memory|cpus)(?::([^{}]*))?\}(?!\})")
+_MEMORY_FORM = re.compile(r"(?:([1-9]\d?|100)%)?(/cpus)?,?(m|M|MiB|MB)?")
+_SUFFIX = {None: "M", "M": "M", "m": "", "MiB": "MiB", "MB": "MB"}
+_WHOLE_HEAP = re.compile(r"-Xmx\{memory(?::(?:100%)?(?:M|MiB|MB)?)?\}")
+# where a line quotes: only what a shell expands may be replaced
+_PARTS = re.compile(
+    rb"(?P<kept>'[^']*'|\\.|\$\{[^}]*\})|\{(?P<name>memory|cpus)(?::(?P<form>[^{}']*))?\}",
+    re.DOTALL,
+)
+
+
+def expression(name: str, form: str | None) -> str:
+    """Return what a shell puts in the place of ``{name:form}``.
+
+    Raises:
+        FormatError: there is no such form.
+    """
+    if name == "cpus":
+        if form:
+            raise FormatError(f"{{cpus:{form}}} has no forms: write {{cpus}}")
+        return f"${{{CPUS}:?}}"
+    found = _MEMORY_FORM.fullmatch(form or "")
+    if found is None:
+        raise FormatError(
+            f"no such form: {{memory:{form}}} (80%, 80%/cpus, m, MiB, or 80%,MiB)"
+        )
+    share, per_cpu, unit = found.groups()
+    suffix = _SUFFIX[unit]
+    if share is None and per_cpu is None:
+        return f"${{{MEMORY}:?}}{suffix}"
+    sum_ = f"${{{MEMORY}:?}}" + (f"*{share}/100" if share else "")
+    if per_cpu:
+        sum_ += f"/${{{CPUS}:?}}"
+    return f"$(({sum_})){suffix}"
+
+
+def settings(memory: int | None, cpus: int | None) -> dict[str, str]:
+    """Return the variables for a run that may hold *memory* bytes on *cpus*."""
+    found = {} if memory is None else {MEMORY: str(max(1, memory // MIB))}
+    return found if cpus is None else {**found, CPUS: str(max(1, cpus))}
+
+
+def check_heap(word: str) -> None:
+    """Check that a Java heap does not get all of the memory.
+
+    Raises:
+        FormatError: it does, and Java needs some outside of its heap.
+    """
+    if _WHOLE_HEAP.search(word):
+        raise FormatError(
+            "-Xmx{memory} leaves Java nothing beside its heap: write -Xmx{memory:80%}"
+        )
+
+
+def uses_grant(line: bytes) -> bool:
+    """Return whether a task's line reads how much memory the attempt may hold."""
+    return MEMORY.encode() in in_line(line)
+
+
+def in_line(line: bytes) -> bytes:
+    """Replace the placeholders of a task's line that a shell would expand.
+
+    Those in single quotes stay as they are, and so does a form that does not exist.
+    """
+    if b"{memory" not in line and b"{cpus" not in line:
+        return line
+
+    def replaced(found: re.Match[bytes]) -> bytes:
+        if found["kept"] is not None:
+            return found[0]
+        form = (
+            None if found["form"] is None else found["form"].decode("utf-8", "replace")
+        )
+        try:
+            return expression(found["name"].decode(), form).encode()
+        except FormatError:
+            return found[0]
+
+    return _PARTS.sub(replaced, line)

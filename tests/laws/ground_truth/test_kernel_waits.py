@@ -1,0 +1,117 @@
+"""The wait for CPUs, compared with what the kernel says of each thread at its end.
+
+Threads read their own schedstat last of all, which any user may. The kernel's taskstats
+also has threads that do not, for root outside of namespaces only.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from taskstats import Exits
+
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/proc/self/schedstat"),
+    reason="this kernel does not count how long threads wait",
+)
+PRELUDE = """
+import os, sys, threading, time
+def spin(seconds):
+    began = time.thread_time()
+    while time.thread_time() - began < seconds: sum(range(500))
+    path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+    with open(path) as own:
+        os.write(1, own.read().encode())
+"""
+THREADS = """
+workers = [threading.Thread(target=spin, args=(float(sys.argv[1]),)) for _ in range(3)]
+for one in workers: one.start()
+for one in workers: one.join()
+spin(0); os._exit(0)
+"""
+FORKS = """
+for _ in range(2):
+    if os.fork() == 0: spin(float(sys.argv[1])); os._exit(0)
+for _ in range(2): os.wait()
+spin(0); os._exit(0)
+"""
+MAKE = """
+all: {names}
+{names}: ; @{python} -Sc 'import time; any(iter(lambda: time.thread_time() > .4, True))'
+"""
+LOOP = "import os\nwhile os.getppid() == {}: sum(range(9999))"
+ENOUGH = 0.05  # of the wait
+UNSEEN = 0.08  # seconds: what a thread does between the last look and its end
+
+
+@contextmanager
+def foreign_load(loops: int) -> Iterator[None]:
+    code = LOOP.format(os.getpid())
+    started = [
+        subprocess.Popen([sys.executable, "-S", "-c", code]) for _ in range(loops)
+    ]
+    try:
+        yield
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def weigh(folder: Path, *command: str) -> tuple[dict[str, Any], str, int]:
+    """Run a command under weigh; give its usage, its output and weigh's process id."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "weigh", "run", "-q", "-o", "r.json", "--", *command],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WEIGH_DIR": str(folder / "store")},
+    ) as run:
+        text, _ = run.communicate()
+    assert run.returncode == 0
+    return json.loads((folder / "r.json").read_bytes())["usage"], text, run.pid
+
+
+@pytest.mark.parametrize("code", [THREADS, FORKS])
+def test_waits_are_those_that_threads_read_of_themselves(
+    code: str, tmp_path: Path
+) -> None:
+    with foreign_load(2):
+        usage, text, _ = weigh(
+            tmp_path, sys.executable, "-S", "-c", PRELUDE + code, "0.25"
+        )
+    waits = [int(line.split()[1]) / 1e9 for line in text.splitlines()]
+    found = usage["cpu_wait"]
+    assert found["time"] == pytest.approx(sum(waits), rel=ENOUGH, abs=UNSEEN)
+    assert found["alone"] <= usage["wall_time"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    os.environ.get("WEIGH_FUZZ") != "long", reason="minutes of CPU: in make soak"
+)
+@pytest.mark.parametrize("loops", [0, 2, 4])
+@pytest.mark.parametrize("kind", ["threads", "forks", "make"])
+def test_waits_are_those_of_the_kernels_account(
+    kind: str, loops: int, tmp_path: Path
+) -> None:
+    try:
+        exits = Exits()
+    except OSError as error:
+        pytest.skip(f"no taskstats: {error} (as root, outside of ci/isolated.sh)")
+    names = " ".join(f"t{number}" for number in range(8))
+    (tmp_path / "Makefile").write_text(MAKE.format(names=names, python=sys.executable))
+    code = PRELUDE + (THREADS if kind == "threads" else FORKS)
+    command = (sys.executable, "-S", "-c", code, "1")
+    with foreign_load(loops):
+        usage, _, pid = weigh(
+            tmp_path, *(("make", "-sj2") if kind == "make" else command)
+        )
+    truth = exits.wait_below(pid)
+    assert usage["cpu_wait"]["time"] == pytest.approx(truth, rel=ENOUGH, abs=UNSEEN)

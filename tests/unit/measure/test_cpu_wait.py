@@ -1,0 +1,154 @@
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from doctored import DoctoredProc, stat_text
+from looks import reading
+
+from weigh.measure.cpu_wait import (
+    CpuWaits,
+    parse_busy,
+    parse_schedstat,
+    parse_throttled,
+)
+from weigh.probe.proc import ProcessReading
+
+SECOND = 1_000_000_000
+
+
+class Machine:
+    """Threads of processes whose figures are written by hand, in seconds."""
+
+    def __init__(self, root: Path, **before: bytes) -> None:
+        self.proc = DoctoredProc(root)
+        (root / "self").symlink_to(str(os.getpid()))
+        self.busy(0)
+        self.now = 0.0
+        self.waits = CpuWaits(
+            before={7: before["before"]} if before else None,
+            proc=str(root),
+            groups=str(root / "groups"),
+        )
+
+    def busy(self, ticks: int) -> None:
+        cpus = (f"cpu{cpu} {ticks} 0 0 9 9 0 0 0 0 0" for cpu in range(512))
+        self.proc.write("stat", "\n".join(("cpu 1 2 3", *cpus)).encode())
+
+    def thread(self, pid: int, tid: int, run: float, wait: float) -> None:
+        text = f"{run * SECOND:.0f} {wait * SECOND:.0f} 12\n"
+        self.proc.write(f"{pid}/task/{tid}/schedstat", text.encode())
+
+    def look(self, *readings: ProcessReading) -> None:
+        self.now += 1
+        self.waits.look(self.now, readings)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def threaded(pid: int, threads: int) -> ProcessReading:
+    return msgspec.structs.replace(reading(pid, 1), threads=threads)
+
+
+def test_the_wait_of_all_threads_is_added_up(machine: Machine) -> None:
+    machine.thread(7, 7, 1, 2)
+    machine.thread(7, 8, 1, 4)
+    machine.look(threaded(7, 2))
+    found = machine.waits.figures(2.0, 4.0)
+    assert found is not None
+    assert (found.time, found.wanted, found.threads) == (6.0, 2.0, 2)
+    assert found.alone == 1.0
+
+
+def test_an_ended_thread_keeps_its_last_figures(machine: Machine) -> None:
+    machine.thread(7, 7, 1, 2)
+    machine.thread(9, 9, 3, 5)
+    machine.look(reading(7, 1), reading(9, 1))
+    machine.proc.remove("9/task/9/schedstat")
+    machine.look(reading(7, 1))
+    machine.waits.finish()
+    found = machine.waits.figures(4.0, 4.0)
+    assert found is not None
+    assert found.time == 7.0
+
+
+def test_what_was_not_seen_is_assumed_to_have_waited_as_the_rest(
+    machine: Machine,
+) -> None:
+    machine.thread(7, 7, 3, 6)
+    machine.look(reading(7, 1))
+    found = machine.waits.figures(4.0, 12.0)
+    assert found is not None
+    assert found.time == 8.0
+
+
+@pytest.mark.parametrize("cpu_time", [None, 0.0, 6.1])
+def test_nothing_is_reported_below_half_of_the_cpu_time(
+    machine: Machine, cpu_time: float | None
+) -> None:
+    machine.thread(7, 7, 3, 6)
+    machine.look(reading(7, 1))
+    assert machine.waits.figures(cpu_time, 12.0) is None
+
+
+def test_what_the_launcher_waited_before_is_not_the_jobs(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, before=b"1000000000 5000000000 3\n")
+    machine.thread(7, 7, 3, 6)
+    machine.look(reading(7, 1))
+    found = machine.waits.figures(2.0, 12.0)
+    assert found is not None
+    assert found.time == 1.0
+
+
+def test_others_are_what_is_busy_without_the_run(machine: Machine) -> None:
+    machine.thread(7, 7, 1, 0)
+    machine.look(reading(7, 1))
+    machine.thread(7, 7, 5, 4)
+    machine.busy(600)  # 6 s on each CPU
+    machine.look(reading(7, 1))
+    machine.waits._cpus = {0, 1}
+    found = machine.waits.figures(5.0, 8.0)
+    assert found is not None
+    assert (found.cpus, found.others) == (2, 1.0)
+
+
+def test_a_cpu_limit_is_seen_in_the_control_groups(machine: Machine) -> None:
+    machine.thread(7, 7, 1, 3)
+    machine.look(reading(7, 1))
+    machine.proc.remove("self")
+    machine.proc.write("self/cgroup", b"0::/a/b\n")
+    machine.proc.write("groups/a/cpu.stat", b"usage_usec 5\nthrottled_usec 2500000\n")
+    found = machine.waits.figures(1.0, 4.0)
+    assert found is not None
+    assert found.throttled == 2.5
+
+
+def test_an_idle_run_that_waits_for_storage_is_called_blocked(machine: Machine) -> None:
+    machine.proc.write("7/stat", stat_text(state="D"))
+    machine.thread(7, 7, 0.1, 0)
+    for _ in range(3):
+        machine.look(reading(7, 1))
+    found = machine.waits.figures(0.1, 3.0)
+    assert found is not None
+    assert found.blocked == 1.0
+
+
+@pytest.mark.parametrize("text", [b"", b"12", b"a b", b"\xff"])
+def test_a_schedstat_of_another_form_is_none(text: bytes) -> None:
+    assert parse_schedstat(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"cpu0 1 2", b"\xff\xff", b"cpux 1 2 3 4 5 6 7 8"]
+)
+def test_a_stat_of_another_form_has_no_cpus(text: bytes) -> None:
+    assert parse_busy(text) == {}
+
+
+def test_throttling_is_read_of_both_versions() -> None:
+    assert parse_throttled(b"nr_throttled 4\nthrottled_time 2000000000\n") == 2.0
+    assert parse_throttled(b"throttled_usec 3000000\n") == 3.0
+    assert parse_throttled(b"throttled_usec x\n") == 0.0

@@ -1,0 +1,203 @@
+from pathlib import Path
+
+import pytest
+from looks import reading
+
+from weigh.estimate.readings import groups_of
+from weigh.knobs import cache_words, knobs_in, knobs_of, sign_words
+from weigh.measure.signs import (
+    Look,
+    SignWatch,
+    count_arenas,
+    program_names,
+    read_rules,
+    sign_of,
+)
+from weigh.model.record import Jvm, PageCache, Record, Sign, Usage
+from weigh.units import MIB
+
+RULES = read_rules({}, site="/nowhere")
+
+
+def maps(*names: str) -> bytes:
+    return "".join(
+        f"7f00000000-7f00001000 r-xp 00000000 08:01 9 {name}\n" for name in names
+    ).encode()
+
+
+def arenas(count: int) -> bytes:
+    """Write heaps at multiples of 64 MiB, and other memory in between."""
+    text = ""
+    for number in range(count):
+        at = 0x7F0000000000 + number * (64 << 20)
+        text += f"{at:x}-{at + 0x21000:x} rw-p 00000000 00:00 0 \n"
+        text += f"{at + 0x21000:x}-{at + (64 << 20):x} ---p 00000000 00:00 0 \n"
+        text += f"{at + 0x5000:x}-{at + 0x6000:x} rw-p 00000000 00:00 0 [stack]\n"
+    return text.encode()
+
+
+@pytest.mark.parametrize(
+    ("look", "name", "knob", "value"),
+    [
+        (
+            Look("/usr/bin/node", ("node", "--max-old-space-size=90", "a.js")),
+            "node",
+            "--max-old-space-size",
+            "90",
+        ),
+        (Look("/usr/bin/sort", ("sort", "-S", "1G", "a")), "sort", "-S", "1G"),
+        (Look("/usr/bin/sort", ("sort", "-S1G", "a")), "sort", "-S", "1G"),
+        (Look("/usr/bin/sort", ("sort", "a")), "sort", "-S", None),
+        (
+            Look("/opt/samtools", ("samtools", "sort", "-m", "2G")),
+            "samtools sort",
+            "-m",
+            "2G",
+        ),
+        (
+            Look("/bin/tool", ("tool",), {"GOMEMLIMIT": "1GiB"}, is_go=True),
+            "go",
+            "GOMEMLIMIT",
+            "1GiB",
+        ),
+        (
+            Look("/usr/bin/python3.11", ("python3", "a.py"), maps=maps("/x/duckdb.so")),
+            "duckdb",
+            "memory_limit",
+            None,
+        ),
+        (
+            Look("/bin/tool", ("tool",), maps=arenas(5)),
+            "malloc arenas",
+            "MALLOC_ARENA_MAX",
+            None,
+        ),
+        (
+            Look(
+                "/usr/bin/python3", ("python3", "-u", "/opt/bin/spades.py", "-m", "9")
+            ),
+            "spades",
+            "-m",
+            "9",
+        ),
+    ],
+)
+def test_programs_are_recognised_with_the_knob_that_limits_them(
+    look: Look, name: str, knob: str, value: str | None
+) -> None:
+    found = sign_of(look, RULES)
+    assert found is not None
+    assert (found.name, found.knob, found.value) == (name, knob, value)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        Look("/opt/samtools", ("samtools", "view")),
+        Look("/bin/tool", ("tool",), maps=arenas(2)),
+        Look(),
+    ],
+)
+def test_other_programs_show_no_sign(look: Look) -> None:
+    assert sign_of(look, RULES) is None
+
+
+def test_arenas_are_not_counted_in_java() -> None:
+    assert count_arenas(arenas(9)) == 9
+    assert count_arenas(arenas(9) + maps("/x/libjvm.so")) == 0
+    assert count_arenas(b"junk\nx-y rw-p 0 0 0\n") == 0
+
+
+def test_each_sign_has_words_that_fit_a_line() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert len(rule.advice) <= 60, rule.name
+        assert rule.kind in {"elastic", "soft", "hard", "spills"}
+
+
+SITE = """
+[[sign]]
+name = "sort here"
+program = ["sort"]
+kind = "soft"
+advice = "use our own"
+"""
+
+
+def test_a_site_extends_the_table_and_its_signs_come_first(tmp_path: Path) -> None:
+    file = tmp_path / "signs.toml"
+    file.write_text(SITE)
+    rules = read_rules({}, site=str(file))
+    found = sign_of(Look("/usr/bin/sort", ("sort",)), rules)
+    assert found is not None
+    assert found.name == "sort here"
+    assert len(rules) == len(RULES) + 1
+    assert read_rules({"WEIGH_SIGNS": str(file)}, site="/nowhere") == rules
+
+
+@pytest.mark.parametrize("text", ["[[sign]]\nname = 3\n", "[[", "\0", "a = 1\n"])
+def test_a_table_that_is_wrong_is_left_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    assert read_rules({}, site=str(tmp_path / "s.toml")) == RULES
+
+
+def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> None:
+    folder = tmp_path / "7"
+    (folder / "fd").mkdir(parents=True)
+    data = tmp_path / "data"
+    with data.open("wb") as file:
+        file.truncate(100 * MIB)
+    (folder / "fd" / "3").symlink_to(data)
+    (folder / "fd" / "4").symlink_to(data)
+    (folder / "exe").symlink_to("/usr/bin/sqlite3")
+    for name in ("cmdline", "environ", "maps"):
+        (folder / name).touch()
+    (folder / "io").write_text(f"rchar: {800 * MIB}\nwchar: 1\n")
+    watch = SignWatch({}, proc=str(tmp_path))
+    watch.look(0.6, [reading(7, MIB)])
+    assert watch.cache == PageCache(read=800 * MIB, files=100 * MIB)
+    usage = Usage(wall_time=9.0, cache=watch.cache)
+    assert "800 MiB of files of 100 MiB" in next(cache_words(usage))
+
+
+def test_a_process_that_is_gone_shows_nothing(tmp_path: Path) -> None:
+    watch = SignWatch({}, proc=str(tmp_path))
+    watch.look(1.0, [reading(7, MIB)])
+    assert watch.sign is None
+
+
+def record(
+    *command: str, usage: Usage | None = None, **parameters: float | str
+) -> Record:
+    return Record(
+        id="a", command=command, started="", usage=usage, parameters=parameters
+    )
+
+
+def test_knobs_are_read_of_the_command_and_of_the_run() -> None:
+    assert knobs_in(("java", "-Xmx64m", "A"), {}) == ("-Xmx=64m",)
+    assert knobs_in(("bash", "-c", "GOMEMLIMIT=1GiB ./a"), {}) == ("GOMEMLIMIT=1GiB",)
+    jvm = Usage(wall_time=1.0, jvm=Jvm(64 * MIB, flags=("-Xmx64m",)))
+    assert knobs_of(record("run.sh", usage=jvm)) == ("-Xmx=64m",)
+    sign = Sign("go", "soft", "words", "GOMEMLIMIT", "1GiB")
+    set_ = Usage(wall_time=1.0, sign=sign)
+    assert knobs_of(record("./a", usage=set_)) == ("GOMEMLIMIT=1GiB",)
+    assert "GOMEMLIMIT=1GiB" in next(sign_words(set_))
+
+
+def test_runs_with_different_knobs_are_not_fitted_together() -> None:
+    def run(limit: str) -> Record:
+        sign = Sign("go", "soft", "words", "GOMEMLIMIT", limit)
+        return record("./a", usage=Usage(wall_time=1.0, sign=sign), n=1)
+
+    first, second, third = groups_of([run("1GiB"), run("2GiB"), run("1GiB")])
+    assert first == third != second
+
+
+def test_a_knob_that_is_a_parameter_is_told_apart_by_that() -> None:
+    assert knobs_of(record("java", "-Xmx64m", "A", heap=64)) == ()
+
+
+def test_the_script_of_an_interpreter_is_its_program() -> None:
+    look = Look("/usr/bin/python3", ("python3", "-u", "/opt/a.py"))
+    assert program_names(look) == ("python3", "python3", "a.py")

@@ -1,0 +1,217 @@
+"""What a site wants in each request: memory per CPU, whole nodes, scratch, an account.
+
+The oracle is sbatch(1): it multiplies --mem-per-cpu by the CPUs of a job on a node.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from scheduler_scripts import SLURM, answering
+from some_requests import REQUESTS
+
+from weigh.errors import FormatError, UsageError
+from weigh.flow.check.script import check_script
+from weigh.flow.site.cluster import in_site_words
+from weigh.flow.submit.interactive import interactive
+from weigh.flow.submit.job_request import differences
+from weigh.model.job import JobRequest, JobScript, RecordedRequest, Submitted
+from weigh.model.record import Request, SiteFlags
+from weigh.review.advice import Subject, cpu_flag, memory_flag
+from weigh.review.requested import Requested
+from weigh.schedulers import KINDS
+from weigh.schedulers.slurm.text import directives, parse_memory
+from weigh.units import GIB, MIB
+
+PER_CPU = {"memory": "per-cpu"}
+
+
+def script(kind: str, request: JobRequest) -> str:
+    """Return the job script of one task, with this request."""
+    whole = JobScript(
+        name="p",
+        folder="/p",
+        cwd="/",
+        store="/s",
+        python="/usr/bin/python3",
+        elements=1,
+        together=1,
+        request=request,
+    )
+    return KINDS[kind].backend.render(whole)
+
+
+@given(request=REQUESTS)
+def test_memory_per_cpu_is_the_same_memory(request: Request) -> None:
+    flags = directives(msgspec.structs.replace(request, site=SiteFlags(per_cpu=True)))
+
+    assert not any(flag.startswith("--mem=") for flag in flags)
+    if request.memory is not None:
+        (each,) = (f for f in flags if f.startswith("--mem-per-cpu="))
+        granted = parse_memory(each.partition("=")[2]) * request.cpus
+        assert granted >= request.memory
+        assert granted - max(request.memory, request.cpus * MIB) < request.cpus * MIB
+
+
+def test_a_job_script_has_what_the_site_wants() -> None:
+    site = PER_CPU | {
+        "exclusive": True,
+        "constraint": "skylake&ib",
+        "scratch_resource": "lscratch",
+        "account": "physics",
+        "qos": "normal",
+    }
+    typed = JobRequest(cpus=4, memory=6 * GIB, gpus=1, site=SiteFlags(disk=90 * GIB))
+
+    text = script("slurm", in_site_words(typed, "slurm", site))
+
+    wanted = [
+        "--mem-per-cpu=1536M",
+        "--gres=gpu:1,lscratch:90",
+        "--exclusive",
+        "--constraint=skylake&ib",
+        "--account=physics",
+        "--qos=normal",
+    ]
+    assert [line for line in wanted if f"#SBATCH {line}\n" in text] == wanted
+    assert "--mem=" not in text
+
+
+def test_what_is_typed_wins_over_the_site() -> None:
+    typed = JobRequest(account="mine", extra=(("constraint", "old"),))
+
+    text = script(
+        "slurm", in_site_words(typed, "slurm", {"account": "a", "constraint": "b"})
+    )
+
+    assert re.findall("--(?:account|constraint)=.*", text) == [
+        "--account=mine",
+        "--constraint=old",
+    ]
+
+
+def test_local_disk_without_a_name_of_the_site_is_slurm_s_own() -> None:
+    typed = JobRequest(site=SiteFlags(disk=50 * GIB))
+
+    assert "--tmp=50G" in script("slurm", in_site_words(typed, "slurm", {}))
+
+
+def test_grid_engine_has_the_site_s_names_for_nodes_and_disks() -> None:
+    typed = JobRequest(site=SiteFlags(disk=50 * GIB, exclusive=True))
+    site = {"gridengine": {"disk": "tmpfs", "exclusive": "excl"}}
+
+    text = script("gridengine", in_site_words(typed, "gridengine", site))
+
+    assert "#$ -l tmpfs=50G\n" in text
+    assert "#$ -l excl=true\n" in text
+
+
+def test_htcondor_has_disks_and_an_expression_for_nodes() -> None:
+    typed = JobRequest(site=SiteFlags(disk=GIB))
+    site = {"constraint": 'OpSysMajorVer >= 9 && Arch == "X86_64"'}
+
+    text = script("htcondor", in_site_words(typed, "htcondor", site))
+
+    assert f"request_disk = {GIB // 1024}\n" in text
+    assert 'requirements = (OpSysMajorVer >= 9 && Arch == "X86_64")' in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "words"),
+    [
+        ("gridengine", SiteFlags(disk=GIB), "cluster.gridengine.disk"),
+        ("gridengine", SiteFlags(exclusive=True), "cluster.gridengine.exclusive"),
+        ("htcondor", SiteFlags(exclusive=True), "HTCondor has no such request"),
+        ("local", SiteFlags(exclusive=True), "need a scheduler"),
+    ],
+)
+def test_what_a_scheduler_lacks_is_one_line(
+    kind: str, flags: SiteFlags, words: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        in_site_words(JobRequest(site=flags), kind, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("slurm", "memory", "per-core"),
+        ("slurm", "exclusive", "yes"),
+        ("slurm", "constraint", "two words"),
+        ("slurm", "scratch_resource", 'a"b'),
+        ("gridengine", "constraint", "skylake"),
+    ],
+)
+def test_an_invalid_setting_is_named(kind: str, key: str, value: str) -> None:
+    with pytest.raises(FormatError, match=f"cluster.{key}"):
+        in_site_words(JobRequest(), kind, {key: value})
+
+
+def checked(folder: Path, text: str, site: dict[str, object]) -> dict[str, str]:
+    (folder / "job.sh").write_text(f"#!/bin/bash\n{text}\necho hello\n")
+    found = check_script(
+        "job.sh", form="slurm", cwd=str(folder), env={"PATH": "/bin"}, site=site
+    )
+    return {one.rule: one.cure for one in found.findings}
+
+
+def test_a_script_is_checked_for_what_the_site_wants(tmp_path: Path) -> None:
+    text = "#SBATCH --mem=8G --cpus-per-task=4"
+
+    found = checked(tmp_path, text, PER_CPU | {"require": ["account"]})
+
+    assert found["site-memory"] == "--mem-per-cpu=2048M"
+    assert "site-requires" in found
+
+
+def test_a_script_with_what_the_site_wants_is_good(tmp_path: Path) -> None:
+    text = "#SBATCH --mem-per-cpu=2G --account=physics"
+
+    found = checked(tmp_path, text, PER_CPU | {"require": ["account"]})
+
+    assert not {"site-memory", "site-requires"} & set(found)
+
+
+def test_a_site_that_requires_an_account_gets_no_job_without(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    (tmp_path / "weigh.toml").write_text('[cluster]\nrequire = ["account"]\n')
+
+    with pytest.raises(UsageError, match="no account requested"):
+        interactive(
+            JobRequest(),
+            (),
+            scheduler="slurm",
+            cwd=str(tmp_path),
+            env=env,
+            ask=answering(SLURM),
+        )
+
+
+def test_the_scheduler_s_record_of_memory_per_cpu_is_no_difference() -> None:
+    wanted = JobRequest(cpus=7, memory=GIB, site=SiteFlags(per_cpu=True))
+    job = Submitted(
+        scheduler="slurm",
+        id="7",
+        name="p",
+        folder="/p",
+        cwd="/",
+        script="/p/job.sh",
+        elements=1,
+        tasks=1,
+        submitted=0.0,
+        request=wanted,
+    )
+    recorded = RecordedRequest(memory=7 * -(-GIB // (7 * MIB)) * MIB, cpus=7)
+
+    assert list(differences(job, recorded)) == []
+
+
+def test_advice_to_such_a_job_is_per_cpu_as_well() -> None:
+    requested = Requested(scheduler="slurm", cpus=4, memory=8 * GIB, per_cpu=True)
+    subject = Subject(elements=(), requested=requested, measures={})
+
+    assert memory_flag(subject, 4 * GIB) == "--mem-per-cpu=1G"
+    assert cpu_flag(subject, 4) == "--cpus-per-task=4 --mem-per-cpu=2G"

@@ -1,0 +1,216 @@
+"""Scripts that users wrote, read as their scheduler does; jobs that it describes."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from weigh.model.job import OwnScript, Submitted
+from weigh.model.lint import Facts
+from weigh.schedulers import KINDS
+from weigh.schedulers.command import Ran
+from weigh.schedulers.protocol import Change
+
+FACTS = Facts(cwd="/w", home="/home/me", user="me")
+SLURM = KINDS["slurm"].user_scripts
+GRID = KINDS["gridengine"].user_scripts
+CONDOR = KINDS["htcondor"].user_scripts
+
+
+def job(scheduler: str, name: str = "train.sh", **own: object) -> Submitted:
+    return Submitted(
+        scheduler=scheduler,
+        id="42",
+        name=name,
+        folder="/s",
+        cwd="/w",
+        script=f"/w/{name}",
+        elements=1,
+        tasks=1,
+        submitted=1000.0,
+        request=SimpleNamespace(),  # type: ignore[arg-type]
+        own=OwnScript(**own),  # type: ignore[arg-type]
+        token="w0a",
+    )
+
+
+def test_flags_overrule_directives_and_variables_in_names_are_filled_in() -> None:
+    text = "#!/bin/bash\n#SBATCH -t 10 -J a --array=0-3 -o l/%x-%A_%3a.txt\ntrue\n"
+
+    found = SLURM.describe(text, ("--array", "2,8-9%2", "-t", "1:00:00"), "/w/t", FACTS)
+
+    assert (found.name, found.indices, found.throttle) == ("a", "2,8-9", 2)
+    assert found.request.time_limit == 3600
+    own = job("slurm", indices=found.indices, output=found.output)
+    assert SLURM.log(own, 8, None) == "/w/l/a-42_008.txt"
+
+
+def test_a_comment_of_the_users_is_kept_beside_the_token() -> None:
+    text = '#!/bin/sh\n#SBATCH --comment="grant 7"\ntrue\n'
+    found = SLURM.describe(text, (), "/w/t.sh", FACTS)
+
+    sent = SLURM.submit_script_argv(
+        "-t.sh", OwnScript(arguments=("a b",)), token="w1", comment=found.comment
+    )
+
+    assert sent[2:] == ("--comment=grant 7 weigh:w1", "./-t.sh", "a b")
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "log"),
+    [
+        ("#$ -cwd\n", (), "/w/train.sh.o42"),
+        ("#$ -N fit\n", (), "/home/me/fit.o42"),
+        ("#$ -cwd -o logs/\n", ("-t", "1-9"), "/w/logs/train.sh.o42.3"),
+        ("#$ -wd /d -o $USER.$TASK_ID.log\n", ("-t", "1-9"), "/d/me.3.log"),
+        ("#$ -cwd -o host:/l/x.$JOB_ID\n", (), "/l/x.42"),
+    ],
+)
+def test_the_log_is_where_grid_engine_writes_it(
+    text: str, flags: tuple[str, ...], log: str
+) -> None:
+    found = GRID.describe(f"#!/bin/bash\n{text}true\n", flags, "/w/train.sh", FACTS)
+    own = job("gridengine", found.name, indices=found.indices, output=found.output)
+
+    assert GRID.log(own, 3 if found.indices else None, None) == log
+
+
+def test_failed_indices_are_one_job_in_slurm_and_few_in_grid_engine() -> None:
+    assert [*SLURM.only((3, 7, 8, 9), 2)] == [("--array=3,7-9%2",)]
+    assert [*GRID.only((3, 7, 8, 9), 2)] == [
+        ("-t", "3-7:4", "-tc", "2"),
+        ("-t", "8-9", "-tc", "2"),
+    ]
+    assert [*GRID.only((5,), 2)] == [("-t", "5-5")]
+
+
+@pytest.mark.parametrize("numbers", [(1,), (1, 2), (2, 4, 5), (1, 3, 5, 9, 10, 40)])
+def test_the_ranges_of_grid_engine_cover_each_index_once(
+    numbers: tuple[int, ...],
+) -> None:
+    covered: list[int] = []
+    for flags in GRID.only(numbers, None):
+        first, _, rest = flags[1].partition("-")
+        last, _, step = rest.partition(":")
+        covered += range(int(first), int(last or first) + 1, int(step or 1))
+
+    assert covered == list(numbers)
+
+
+def test_a_wrapper_has_the_directives_as_written_and_no_command_of_the_script() -> None:
+    text = '#!/bin/bash -l\n# a note\n#SBATCH --comment="a  b" # why\n\ntrue\n'
+    assert SLURM.wrapper(text, "body").splitlines() == [
+        "#!/bin/bash",
+        '#SBATCH --comment="a  b" # why',
+        "body",
+    ]
+    below = "#!/bin/sh\ntrue\n#$ -cwd\n"  # qsub reads directives below commands
+    assert "#$ -cwd" in GRID.wrapper(below, "body")
+
+
+def test_qalter_repeats_the_requests_that_stay() -> None:
+    known = (
+        "job_number:  42\nparallel environment:  smp range: 4\n"
+        "hard resource_list:         h_rt=600,s_rt=540,h_vmem=2G,ngpus=1\n"
+    )
+    change = Change(time=300, memory=4 << 30, after=())
+
+    found = GRID.change_argvs(job("gridengine"), change, known)
+
+    wanted = "h_rt=00:05:00,s_rt=00:04:30,h_vmem=1G,ngpus=1"
+    assert found == (("qalter", "-l", wanted, "-hold_jid", "0", "42"),)
+
+
+def test_a_change_of_one_element_names_it_and_a_held_job_keeps_its_hold() -> None:
+    part = job("slurm", indices="4", part=True)
+    known = "JobId=42 Priority=0 NumCPUs=2 MinMemoryCPU=1G\n"
+
+    found = SLURM.change_argvs(part, Change(memory=4 << 30), known)
+
+    assert found == (("scontrol", "update", "JobId=42_4", "MinMemoryCPU=2048"),)
+    with pytest.raises(Exception, match="is held"):
+        SLURM.change_argvs(part, Change(priority=-5), known)
+
+
+@pytest.mark.parametrize(
+    ("err", "why"),
+    [
+        ("", None),
+        ("42_1: Job has already finished\n42_2-4: No error\n", None),
+        ("42_1-4: Access/permission denied\n", "42_1-4: Access/permission denied"),
+    ],
+)
+def test_a_change_succeeds_if_what_still_waits_was_changed(
+    err: str, why: str | None
+) -> None:
+    assert SLURM.parse_refusal(Ran(int(bool(err)), "", err)) == why
+
+
+SHOWN = (
+    "JobId=44 ArrayJobId=42 ArrayTaskId=4 JobName=a b UserId=me(1) "
+    "SubmitTime=1795254181 TimeLimit=00:05:00 NumNodes=1 NumCPUs=1 "
+    "Command=/w/a.sh x y WorkDir=/w StdOut=/w/o-42_4.txt Power=\n"
+)
+
+
+def test_an_element_known_by_an_id_of_its_own_is_a_part_of_its_array() -> None:
+    found = SLURM.parse_known("44", (SHOWN, ""))
+
+    assert found is not None
+    assert (found.id, found.part, found.user, found.name) == ("42", "4", "me", "a b")
+    assert (found.script, found.arguments) == ("/w/a.sh", ("x", "y"))
+    assert found.logs == {"4": "/w/o-42_4.txt"}
+
+
+SENT = "sbatch -t 5 a.sh x"
+
+
+def test_a_job_long_gone_is_read_from_accounting_with_its_command_line() -> None:
+    rows = "".join(
+        "\x1f".join(
+            (
+                f"42_{n}",
+                str(42 + n),
+                "me",
+                "1795254181",
+                "a",
+                "/w",
+                "sbatch -t 5 a.sh x",
+            )
+        )
+        + "\n"
+        for n in (1, 7)
+    )
+
+    found = SLURM.parse_known("42_7", ("", rows))
+
+    assert found is not None
+    assert (found.indices, found.part) == ("1,7", "7")
+    assert found.line == ("-t", "5", "a.sh", "x")
+
+
+def test_of_jobs_with_the_same_id_grid_engine_means_the_latest() -> None:
+    block = "=" * 30 + "\njobnumber 42\ntaskid {}\nowner me\njobname {}\nqsub_time {}\n"
+    old = block.format("undefined", "old", "Mon Nov 23 04:37:16 2015")
+    new = block.format("3", "new", "Mon Nov 23 04:37:16 2026")
+
+    found = GRID.parse_known("42", ("", old + new))
+
+    assert found is not None
+    assert (found.name, found.indices) == ("new", "3")
+
+
+def test_a_lost_submission_is_found_in_accounting_after_its_end() -> None:
+    sent = job("slurm", indices="")
+    assert SLURM.parse_sent("7_1|sbatch --comment=weigh:w0a x\n", sent, "me") == "7"
+    assert SLURM.parse_sent("7|sbatch x\n", sent, "me") is None
+
+
+def test_htcondor_describes_jobs_and_takes_no_scripts() -> None:
+    ad = '[{"ClusterId": 42, "ProcId": 1, "Owner": "me", "Iwd": "/w", "Out": "o.1"}]'
+
+    found = CONDOR.parse_known("42.1", (ad, ""))
+
+    assert found is not None
+    assert (found.id, found.part, found.logs) == ("42", "1", {"1": "/w/o.1"})
+    assert not KINDS["htcondor"].traits.takes_scripts
+    assert not KINDS["htcondor"].traits.changes

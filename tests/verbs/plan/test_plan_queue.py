@@ -1,0 +1,231 @@
+"""A plan whose elements pull from one queue: its size, its order, its files."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planning import Weigh
+
+from weigh.errors import UsageError
+from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest, Queue
+from weigh.planning.bin_packing import pack
+from weigh.planning.queue_order import (
+    AT_ONCE,
+    MOST_UNITS,
+    fixed_shares,
+    sized,
+    slots_of,
+    time_to_start,
+    units_of,
+)
+
+MIN = 60.0
+SECONDS = st.floats(1, 1e5)
+
+
+def _kind(time: float | None, bound: float | None = None) -> Kind:
+    return Kind(item=Item(time=bound), used=Item(time=time), tasks=1, example="")
+
+
+def _queue(times: list[float | None]) -> tuple[Queue, list[Kind]]:
+    places = tuple(range(len(times)))
+    tasks = tuple(at + 1 for at in places)
+    queue = Queue(folder="q", tasks=tasks, kinds=places, slots=2, waves=9)
+    return queue, [_kind(time) for time in times]
+
+
+# order
+
+
+def test_the_longest_task_comes_first_and_unknown_ones_before_it() -> None:
+    queue, kinds = _queue([5.0, None, 70.0, 5.0])
+    assert [unit.tasks for unit in units_of(queue, kinds, 3)] == [
+        (2,),
+        (3,),
+        (1,),
+        (4,),
+    ]
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=50), st.integers(1, 9))
+def test_each_task_is_in_one_unit(times: list[float], elements: int) -> None:
+    units = units_of(*_queue([*times]), elements)
+    assert sorted(seq for unit in units for seq in unit.tasks) == [
+        at + 1 for at in range(len(times))
+    ]
+
+
+@pytest.mark.parametrize("elements", [1, 10, 300])
+def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
+    elements: int,
+) -> None:
+    count = 3 * MOST_UNITS
+    queue = Queue(
+        folder="q", tasks=tuple(range(count)), kinds=(0,) * count, slots=2, waves=9
+    )
+    units = units_of(queue, [_kind(MIN)], elements)
+    assert sorted(seq for unit in units for seq in unit.tasks) == [*range(1, count + 1)]
+    assert len(units) < MOST_UNITS + 2 * elements
+    assert max(len(unit.tasks) for unit in units[-elements:]) <= 3
+    assert len(units[0].tasks) <= math.ceil(count / 2 / elements)
+
+
+# size
+
+
+def test_a_thousand_minutes_are_ten_elements_instead_of_hundreds() -> None:
+    found = sized(1000 * MIN / 4, MIN, headroom=0.2, waves=250)
+    assert found.elements == AT_ONCE
+    assert found.limit == 35 * MIN
+    assert found.expected == 25 * MIN
+
+
+@given(
+    st.lists(SECONDS, min_size=1, max_size=40), st.integers(1, 8), st.floats(0.5, 200)
+)
+def test_the_elements_have_time_for_all_tasks(
+    times: list[float], slots: int, hours: float
+) -> None:
+    work, longest = sum(times) / slots, max(times)
+    limit = max(hours * 3600, 2 * longest)
+    found = sized(work, longest, headroom=0.2, waves=len(times), limit=limit)
+    assert found.limit <= limit
+    assert found.limit >= min(limit, 2 * longest) - 1  # whole seconds
+    assert found.elements >= min(AT_ONCE, len(times))
+    # no element stops pulling while another would have to run more than is granted
+    assert found.elements * (found.limit - longest) >= work
+
+
+def test_a_time_limit_in_which_a_task_cannot_start_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--hours 3\.4 or more"):
+        sized(1e5, 6000.0, headroom=0.2, waves=20, limit=3600.0)
+
+
+@pytest.mark.parametrize(
+    ("used", "bound", "needed"), [(60.0, 72.0, 120.0), (60.0, 200.0, 200.0)]
+)
+def test_a_task_starts_if_twice_its_time_is_left_or_the_bound_of_a_fit(
+    used: float, bound: float, needed: float
+) -> None:
+    assert time_to_start(_kind(used, bound)) == needed
+    assert time_to_start(_kind(None)) is None
+
+
+def test_unlike_tasks_have_a_slot_for_each_that_can_fit() -> None:
+    items = [Item(memory=memory) for memory in (1, 1, 2, 6, 8)]
+    bins = pack(items, Capacity(memory=10)).bins
+    cpus = max(bin_.cpus for bin_ in bins)
+    assert slots_of(items, bins, count=None) == min(4, cpus)  # 1 + 1 + 2 + 6
+    assert slots_of(items, bins, count=2) == max(2, cpus)
+
+
+def test_fixed_shares_have_each_task_once_and_about_the_same_time() -> None:
+    times = [float(1 + at % 7) for at in range(40)]
+    queue, kinds = _queue([*times])
+    element = Element(file="tasks_0.txt", tasks=(), gpu_memory=0, memory=0, cpus=1)
+    plan = Plan(
+        name="p",
+        task_file="t",
+        tasks=40,
+        headroom=0.0,
+        gpu=None,
+        capacity=Capacity(),
+        request=PlanRequest(cpus=1),
+        kinds=tuple(kinds),
+        elements=(element,) * 4,
+        queue=queue,
+    )
+    shares = fixed_shares(plan)
+    assert shares.queue is None
+    assert sorted(t for one in shares.elements for t in one.tasks) == [*range(1, 41)]
+    loads = [sum(times[t - 1] for t in one.tasks) for one in shares.elements]
+    assert max(loads) - min(loads) <= max(times)
+
+
+# the verb
+
+MANY = "".join(f"python one.py --seed {seed}\n" for seed in range(1, 101))
+SAID = ("--memory", "1GiB", "--cpus", "1")
+
+
+def _plan(folder: Path, name: str = "tasks") -> dict[str, object]:
+    found: dict[str, object] = json.loads(
+        (folder / f"plan/{name}/plan.json").read_text()
+    )
+    return found
+
+
+def test_many_short_tasks_are_pulled_from_one_queue(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.txt").write_text(MANY)
+    code, out, err = weigh("plan", "tasks.txt", *SAID, "--time", "10m")
+    assert (code, err) == (0, "")
+    assert "one wave of tasks" in out
+    plan = _plan(tmp_path)
+    queue = plan["queue"]
+    assert isinstance(queue, dict)
+    folder = tmp_path / "plan/tasks" / queue["folder"]
+    assert (folder / "tasks.txt").read_text() == MANY
+    assert json.loads((folder / "plan.json").read_text()) == plan
+    assert sorted(path.name for path in (tmp_path / "plan/tasks").iterdir()) == [
+        "plan.json",
+        folder.name,
+    ]
+
+
+@pytest.mark.parametrize("time", ["10m", "40m"])
+def test_few_or_long_tasks_keep_one_wave_per_element(
+    weigh: Weigh, tmp_path: Path, time: str
+) -> None:
+    lines = MANY.splitlines(keepends=True)
+    (tmp_path / "tasks.txt").write_text("".join(lines[: 8 if time == "10m" else 50]))
+    assert weigh("plan", "tasks.txt", *SAID, "--time", time)[0] == 0
+    assert _plan(tmp_path)["queue"] is None
+
+
+def test_hours_are_the_time_limit_of_an_element(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text(MANY)
+    said = ("--time", "40m", "--hours", "4", "--node-cpus", "2")
+    assert weigh("plan", "tasks.txt", *SAID, *said)[0] == 0
+    plan = _plan(tmp_path)
+    assert plan["ask"] | {"time_limit": 4 * 3600} == plan["ask"]  # type: ignore[operator]
+    assert len(plan["elements"]) == 15  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (("--hours", "4"), "--hours needs the time of each task"),
+        (("--hours", "1", "--time", "40m"), "--hours 1.4 or more"),
+        (("--hours", "soon", "--time", "40m"), "soon"),
+        (("--hours", "-1", "--time", "40m"), "--hours -1: not a time"),
+        (("--hours", "nan", "--time", "40m"), "--hours nan: not a time"),
+    ],
+)
+def test_hours_that_cannot_be_are_refused(
+    weigh: Weigh, tmp_path: Path, said: tuple[str, ...], words: str
+) -> None:
+    (tmp_path / "tasks.txt").write_text(MANY)
+    code, _, err = weigh("plan", "tasks.txt", *SAID, *said)
+    assert code == 2
+    assert words in err
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_replaced_plan_has_a_queue_of_its_own(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text(MANY)
+    folders = []
+    for _ in range(2):
+        said = (*SAID, "--time", "10m", "--replace")
+        assert weigh("plan", "tasks.txt", *said)[0] == 0
+        queue = _plan(tmp_path)["queue"]
+        assert isinstance(queue, dict)
+        folders.append(tmp_path / "plan/tasks" / queue["folder"])
+        if len(folders) == 1:
+            (folders[0] / "w.tasks_0.0").touch()  # somebody pulls
+    assert all(folder.is_dir() for folder in folders)
+    assert folders[0] != folders[1]

@@ -1,0 +1,190 @@
+"""A user's own job script: submitted as it is, and followed, resumed, measured."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from following import Weigh, until
+
+from weigh.store import jobs
+
+# scripts of the shape that groups hand on: one line of a file per element, scratch on
+# the node's disk, results copied back; an environment, then a program
+SLURM = """#!/bin/bash
+#SBATCH -N 1
+#SBATCH -n 1
+#SBATCH --mem=200M
+#SBATCH --time=0-00:10
+#SBATCH --array=2-6:2%2
+#SBATCH --comment="grant 7"
+#SBATCH --output=log/%x-%A_%a.out
+set -e
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+line=$(sed -n "${SLURM_ARRAY_TASK_ID}p" experiments.txt)
+cp experiments.txt "$scratch"
+cd "$scratch"
+eval "$line" "$@"
+mkdir -p "$SLURM_SUBMIT_DIR/results"
+cp -r result "$SLURM_SUBMIT_DIR/results/$SLURM_ARRAY_TASK_ID"
+"""
+GRID = """#!/bin/bash
+#$ -S /bin/bash
+#$ -q short
+#$ -l h_vmem=500M
+#$ -l h_rt=00:10:00
+#$ -N tagger
+#$ -t 2-6:2
+#$ -tc 2
+#$ -cwd
+#$ -j y
+source /etc/profile
+set -e
+line=$(sed -n "${SGE_TASK_ID}p" experiments.txt)
+eval "$line" "$@"
+mkdir -p results
+mv result results/$SGE_TASK_ID
+"""
+SCRIPTS = {"slurm": SLURM, "gridengine": GRID}
+CALLS = {"slurm": ("sbatch", "--parsable"), "gridengine": ("qsub", "-terse")}
+MARKS = {"slurm": "_", "gridengine": "."}
+BOTH = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in SCRIPTS]
+
+
+@pytest.fixture(params=BOTH)
+def weigh(
+    request: pytest.FixtureRequest, here: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> Weigh:
+    """Weigh in a folder with a script for the scheduler."""
+    here.scheduler = request.param
+    for key, value in request.getfixturevalue(here.scheduler).items():
+        monkeypatch.setenv(key, value)
+    home = here.folder.parent / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    (here.folder / "log").mkdir()
+    (here.folder / "job.sh").write_text(SCRIPTS[here.scheduler])
+    lines = ["false", "echo $$ >result #", "false", "[ -e fixed ] && touch result #"]
+    (here.folder / "experiments.txt").write_text(
+        "\n".join([*lines, "false", "touch result; echo six #"]) + "\n"
+    )
+    if here.scheduler == "slurm":  # each element runs on a disk of its own
+        text = (here.folder / "experiments.txt").read_text()
+        (here.folder / "experiments.txt").write_text(
+            text.replace("-e fixed", '-e "$SLURM_SUBMIT_DIR/fixed"')
+        )
+    return here
+
+
+def standing(weigh: Weigh, job: str) -> dict[str, dict[str, int]]:
+    document = json.loads(weigh("status", job, "--json")[1])
+    return {name: document["jobs"][0][name] for name in ("tasks", "elements")}
+
+
+def is_gone(weigh: Weigh, job: str) -> bool:
+    """Return whether a job waits no more; Grid Engine forgets one that never ran."""
+    code, out, _ = weigh("status", job, "--json")
+    return code == 2 or not json.loads(out)["jobs"][0]["tasks"].get("PENDING")
+
+
+def ended(weigh: Weigh, job: str, **tasks: int) -> None:
+    until(lambda: standing(weigh, job)["tasks"] == tasks)
+
+
+def submitted(weigh: Weigh, *words: str) -> str:
+    code, out, err = weigh("submit", "job.sh", *words)
+    assert code == 0, err
+    found = re.search(r"as job (\d+)", out)
+    assert found, out
+    return found[1]
+
+
+def test_an_array_is_submitted_as_it_is_and_only_its_failed_index_again(
+    weigh: Weigh,
+) -> None:
+    before = (weigh.folder / "job.sh").read_bytes()
+    job = submitted(weigh, "--", "a b")
+    code, _, err = weigh("submit", "job.sh", "--", "a b")
+    assert code == 2 or standing(weigh, job)["tasks"].get("COMPLETED") == 2, err
+
+    ended(weigh, job, COMPLETED=2, FAILED=1)
+    assert sorted(os.listdir(weigh.folder / "results")) == ["2", "6"]
+    assert "element 4  failed" in weigh("status", job)[1]
+    assert weigh("logs", f"{job}{MARKS[weigh.scheduler]}6")[1].strip() == "six"
+    assert "3 elements" in weigh("status", job)[1]
+    report = json.loads(weigh("report", job, "--json")[1])
+    assert {row["task"] for row in report["rows"]} == {2, 4, 6}
+
+    (weigh.folder / "fixed").touch()
+    code, out, err = weigh("resume", job)
+    assert code == 0, err
+    assert "resumed 1 element" in out
+    ended(weigh, job, COMPLETED=3)
+
+    assert (weigh.folder / "job.sh").read_bytes() == before
+    known = jobs.read_jobs(str(weigh.folder / ".weigh"))
+    assert [(one.elements, one.own and one.own.indices) for one in known][-1] == (
+        1,
+        "4",
+    )
+    assert known[0].name == {"slurm": "job.sh", "gridengine": "tagger"}[weigh.scheduler]
+
+
+def test_a_job_submitted_by_hand_is_followed_by_its_id_and_changed(
+    weigh: Weigh,
+) -> None:
+    hold = {"slurm": "--hold", "gridengine": "-h"}[weigh.scheduler]
+    call = [*CALLS[weigh.scheduler], hold, "job.sh"]
+    out = subprocess.run(call, check=True, capture_output=True, text=True).stdout
+    job = re.match(r"\d+", out)[0]  # type: ignore[index]
+    mark = MARKS[weigh.scheduler]
+
+    until(lambda: standing(weigh, job)["tasks"] == {"PENDING": 3})
+    assert standing(weigh, f"{job}{mark}4")["tasks"] == {"PENDING": 1}
+    code, out, err = weigh("change", job, "--time", "8m", "--throttle", "1")
+    assert (code, "00:08:00" in out) == (0, True), err
+    assert weigh("change", job, "--priority", "5")[0] == 2
+    shows = {"slurm": ["scontrol", "show", "job"], "gridengine": ["qstat", "-j"]}
+    shown = subprocess.run(
+        [*shows[weigh.scheduler], job], check=True, capture_output=True, text=True
+    ).stdout
+    assert re.search(r"00:08:00|h_rt=480", shown)
+    assert "resume" not in weigh("cancel", f"{job}{mark}2")[1]
+    until(lambda: standing(weigh, job)["tasks"].get("PENDING") == 2)
+    assert weigh("cancel", job)[0] == 0
+    until(lambda: is_gone(weigh, job))
+
+    assert not (weigh.folder / ".weigh" / "jobs.jsonl").exists()
+    code, _, err = weigh("status", "987654")
+    assert (code, "no such job: 987654" in err) == (2, True)
+
+
+def test_a_measured_script_keeps_its_directives_and_its_exit_codes(
+    weigh: Weigh,
+) -> None:
+    here = {"slurm": ("--array=4,6",), "gridengine": ("-t", "4-6:2", "-V")}
+    job = submitted(weigh, "--measure", *here[weigh.scheduler])
+
+    ended(weigh, job, COMPLETED=1, FAILED=1)
+
+    report = json.loads(weigh("report", job, "--json")[1])
+    rows = {row["task"]: row for row in report["rows"]}
+    assert {number: row["exit_code"] for number, row in rows.items()} == {4: 1, 6: 0}
+    assert all(row["memory"] > 1 << 20 for row in rows.values())
+    assert report["elements"] == 2
+    name = {"slurm": "job.sh", "gridengine": "tagger"}[weigh.scheduler]
+    assert jobs.read_jobs(str(weigh.folder / ".weigh"))[-1].name == name
+    assert weigh("logs", f"{job}{MARKS[weigh.scheduler]}6")[1].strip() == "six"
+
+
+def test_what_the_scheduler_would_refuse_is_refused_before(weigh: Weigh) -> None:
+    wrong = {"slurm": "--memory=4G", "gridengine": "--mem=4G"}[weigh.scheduler]
+    code, _, err = weigh("submit", "job.sh", wrong)
+    assert (code, "no option --mem" in err) == (2, True), err
+
+    (weigh.folder / "dos.sh").write_text(SCRIPTS[weigh.scheduler].replace("\n", "\r\n"))
+    code, _, err = weigh("submit", "dos.sh")
+    assert (code, "not submitted" in err) == (2, True), err
+    assert not (weigh.folder / ".weigh" / "jobs.jsonl").exists()
