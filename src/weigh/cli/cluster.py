@@ -1,6 +1,7 @@
 """``weigh cluster``: its options, and printing the cluster on a page or a line."""
 
 import os
+from contextlib import suppress
 
 import click
 
@@ -76,9 +77,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     The scheduler is only queried: nothing is submitted.
     """
     if site:
-        if config not in {None, _STDOUT}:
-            raise UsageError(f"--site writes {SITE_FILE}: omit {config}")
-        config = SITE_FILE
+        config = _site_path(config)
     if config is not None:
         if free or start or as_json:
             raise UsageError("--write-config writes settings only: no other form")
@@ -99,6 +98,15 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     for note in seen.notes:
         click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
     return 0
+
+
+def _site_path(config: str | None) -> str:
+    """Return the path of the site's file, whose folder now exists."""
+    if config not in {None, _STDOUT}:
+        raise UsageError(f"--site writes {SITE_FILE}: omit {config}")
+    with suppress(OSError):  # it exists, or writing the file reports why not
+        os.mkdir(os.path.dirname(SITE_FILE), 0o755)
+    return SITE_FILE
 
 
 def _write_config(path: str, scheduler: str | None) -> int:

@@ -45,7 +45,8 @@ _COUNT = options.Count()
     "--hours",
     metavar="HOURS",
     help="Time limit of an element, as 4 or 90m. All elements pull their tasks from "
-    "one queue.  [default: one wave of tasks each; a queue if they are short and many]",
+    "one queue; 0: each has a wave of its own.  [default: a queue if tasks are short "
+    "and many]",
 )
 @click.option(
     "--from",

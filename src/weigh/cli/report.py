@@ -94,11 +94,15 @@ def print_report(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
 
 def _print_ticket(name: str, words: Mapping[str, Any]) -> int:
     from weigh.flow.report.ticket import ticket  # noqa: PLC0415 - one form of many
-    from weigh.render.report_ticket import render_ticket  # noqa: PLC0415 - as above
+    from weigh.render.report_ticket import (  # noqa: PLC0415 - as above
+        Ticket,
+        render_ticket,
+    )
 
     found = ticket(name, cwd=os.getcwd(), env=os.environ)
     click.echo(render_ticket(found))
-    return int(words["strict"] and found.is_failure)
+    is_failure = isinstance(found, Ticket) and found.is_failure
+    return int(words["strict"] and is_failure)
 
 
 def print_paper(name: str, words: Mapping[str, Any]) -> int:

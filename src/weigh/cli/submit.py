@@ -26,7 +26,7 @@ _COUNT = options.Count()
 _COMMAND = "weigh.command"
 _EXTRA = "weigh.extra"
 _SCRIPT = "weigh.script"
-# options of weigh beside a script of the user's own: all others are the scheduler's
+# options of weigh with a script of the user's own: all others are the scheduler's
 _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
     | {"--cluster", "--help"}
@@ -75,7 +75,7 @@ class SubmitCommand(click.Command):
 
 
 def _cut(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Cut the words beside a script into weigh's own, and the scheduler's flags."""
+    """Cut the words with a script into weigh's own, and the scheduler's flags."""
     own, flags = [], []
     words = iter(args)
     for word in words:

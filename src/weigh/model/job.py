@@ -27,7 +27,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job requests of the scheduler, per element.
 
     ``virtual_memory`` is what Grid Engine's h_vmem limits, for the whole element.
-    ``notify`` is a command or URL that is told when the job ends. ``throttle`` is the
+    ``notify`` is a command or URL to notify when the job ends. ``throttle`` is the
     most elements at once; ``after`` are jobs that must succeed
     first; ``extra`` are the scheduler's own flags, as (name, value). With several
     ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
@@ -120,7 +120,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     """A job script that its user wrote: it is submitted as it is.
 
-    ``flags`` are the scheduler's own, typed beside the script, and ``arguments`` are
+    ``flags`` are the scheduler's own, typed with the script, and ``arguments`` are
     the script's. ``indices`` are those of its array, as ranges; empty for a plain job.
     ``output`` and ``error`` are the patterns of its log files, absolute; ``logs`` are
     log files by index that the scheduler named; ``digest`` is that of the script's

@@ -124,6 +124,8 @@ def _pulled(
         FormatError: --hours is not a time.
     """
     hours = None if options.hours is None else parse_hours(options.hours)
+    if hours == 0:
+        return None
     bins, elements = waves.bins, waves.elements
     places = [(at, needs.places[at]) for bin_ in bins for at in bin_.items]
     places.sort()

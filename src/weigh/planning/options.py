@@ -68,13 +68,15 @@ def size(option: str, text: str | None) -> Bytes | None:
 def parse_hours(text: str) -> Seconds:
     """Return the time limit of an element in seconds: ``4``, ``0.5`` or ``90m``.
 
+    0 stands for no queue.
+
     Raises:
-        FormatError: *text* is not a time, or no time at all.
+        FormatError: *text* is not a time.
     """
     try:
         seconds = float(text) * HOUR
     except ValueError:
         seconds = float(parse_limit(text))
-    if not 0 < seconds < _LONGEST:
+    if not 0 <= seconds < _LONGEST:
         raise FormatError(f"--hours {text}: not a time (write it like 4, 0.5 or 90m)")
     return seconds

@@ -18,7 +18,7 @@ from weigh.units import HOUR, MINUTE, Seconds, format_duration
 
 AT_ONCE = 10  # elements that run at once unless --throttle is given
 MOST_UNITS = 4096
-_SHORT: Seconds = 30 * MINUTE  # an element should take at least as long
+_SHORT: Seconds = 30 * MINUTE  # the time limit of an element of short tasks
 _SURE = 2  # times the predicted time that have to be left for a task to start
 
 
@@ -121,13 +121,13 @@ def sized(
         UsageError: a task takes too long for *limit*.
     """
     last = _SURE * longest  # while so little is left, the longest task cannot start
-    full = work * (1 + headroom)
+    full = work * (1 + headroom / 2)  # a sum of many tasks varies less than each
     if limit is not None and limit < last:
         raise UsageError(
             f"a task takes {format_duration(longest)}, and starts only if twice that "
             f"is left: --hours {math.ceil(10 * last / HOUR) / 10:g} or more"
         )
-    usable = _SHORT if limit is None else max(limit - last, longest)
+    usable = max((_SHORT if limit is None else limit) - last, longest)
     elements = max(math.ceil(full / usable), min(AT_ONCE, waves))
     needed = round_time(full / elements + last)
     granted = needed if limit is None else min(needed, math.floor(limit))

@@ -36,7 +36,8 @@ def _wait_for_torch(torch: Any) -> None:  # noqa: ANN401 - not imported here
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return
-    if cuda.is_current_stream_capturing():  # waiting would break the graph
+    is_capturing = getattr(cuda, "is_current_stream_capturing", None)
+    if is_capturing is not None and is_capturing():  # waiting would break the graph
         return
     current = cuda.current_device()
     for index in range(cuda.device_count()):

@@ -60,7 +60,7 @@ class _Gpu:
 
 
 class _Memory(msgspec.Struct, frozen=True):
-    """The memory of a GPU; None if the driver's own is not told apart."""
+    """The memory of a GPU; None if the driver's own is not separate."""
 
     total: Bytes
     used: Bytes
@@ -322,7 +322,7 @@ class NvmlProbe:
         return frozenset(word for bit, word in _REASONS.items() if reasons & bit)
 
     def _memory(self, gpu: _Gpu) -> "_Memory | None":
-        """Read the memory, without the driver's own if that was ever told apart."""
+        """Read the memory, without the driver's own if it was ever separate."""
         name = "nvmlDeviceGetMemoryInfo"
         found = self._ask(gpu, name, self._nvml.nvmlMemory_v2)
         if found is not None:

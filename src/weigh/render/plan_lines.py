@@ -187,7 +187,7 @@ def _queue(plan: Plan, queue: Queue) -> Iterator[str]:
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     if queue.expected is not None:
         yield (
-            f"  all elements pull from one queue, longest task first: about "
+            f"  pulled from one queue, longest first: about "
             f"{format_duration(queue.expected)} if all start at once"
         )
 

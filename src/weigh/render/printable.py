@@ -9,6 +9,7 @@ _NEED_NO_QUOTES = (
 )
 # what begins a formula, also in the full width of East Asian keyboards
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
+_LEAST = 0.001  # hours: less is a few seconds
 _SHELL_LINE = 3  # sh -c LINE
 
 
@@ -128,6 +129,13 @@ def local_time(started: str) -> tuple[str, str]:
 def count(number: int) -> str:
     """Write a number with separated thousands."""
     return f"{number:,}"
+
+
+def three(value: float) -> str:
+    """Write a number with three digits, from a hundred on without decimals."""
+    if 0 < value < _LEAST:
+        return f"<{_LEAST}"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"  # noqa: PLR2004 - three digits
 
 
 def _is_number(text: str) -> bool:

@@ -196,7 +196,7 @@ def _gpu(number: int, gpu: GpuUsage) -> Iterator[str]:
 
 
 def gpu_figures(gpu: GpuUsage) -> Iterator[tuple[str, str]]:
-    """Yield what was measured of a GPU beside its memory, each with its name.
+    """Yield what was measured of a GPU except for its memory, each with its name.
 
     The rows are those that schedulers' prologues print into a job's log.
     """

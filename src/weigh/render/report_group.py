@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.render.columns import Column, table
-from weigh.render.printable import cell, count, printable
+from weigh.render.printable import cell, count, printable, three
 from weigh.render.report_waste import Hours, hours_words
 from weigh.render.request_lines import folded
-from weigh.render.words import three
 from weigh.units import Bytes, Seconds, format_duration, format_size
 
 SCHEMA = "weigh.group/1"

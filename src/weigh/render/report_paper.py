@@ -5,8 +5,8 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from weigh.render.printable import three
 from weigh.render.report_files import escaped as markdown
-from weigh.render.words import three
 from weigh.units import HOUR, Seconds, format_duration, format_size
 
 Form: TypeAlias = Literal["md", "latex"]

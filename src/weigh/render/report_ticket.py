@@ -40,9 +40,60 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     tail: tuple[str, ...] = ()
 
 
-def render_ticket(ticket: Ticket) -> str:
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to the user of a job that somebody else looks at, such as support.
+
+    ``advice`` are notes, each with the flags to write.
+    """
+
+    job: str
+    name: str
+    ending: str
+    when: str
+    node: str | None
+    requested: str
+    used: str
+    advice: tuple[tuple[str, str], ...] = ()
+
+
+def render_ticket(ticket: Ticket | Letter) -> str:
     """Write a ticket as plain text; the error's tail comes last."""
+    if isinstance(ticket, Letter):
+        return "\n".join(_letter(ticket))
     return "\n".join(_lines(ticket))
+
+
+def _letter(letter: Letter) -> Iterator[str]:
+    where = f" on {letter.node}" if letter.node else ""
+    when = f" at {letter.when}" if letter.when else ""
+    first = (
+        f"your job {letter.job} ({letter.name}) started{where}{when}, and ended as: "
+    )
+    yield from ("Hello,", "")
+    yield from _paragraph(f"{first}{letter.ending}.")
+    if letter.requested or letter.used:
+        used = letter.used or "not known to accounting"
+        yield from _paragraph(
+            f"It requested {letter.requested or 'the defaults'}; used: {used}."
+        )
+    if letter.advice:
+        yield from ("", "What to change in its job script:", "")
+        for words, flag in letter.advice:
+            lines = folded(printable(words), WIDTH - 4)
+            yield from (
+                f"  {'-' if n == 0 else ' '} {one}" for n, one in enumerate(lines)
+            )
+            if flag:
+                yield f"      {flag}"
+    yield ""
+    yield from _paragraph(
+        "To measure what it needs: run it once as `weigh run -- COMMAND`; "
+        "`weigh request` then prints the lines for the job script."
+    )
+
+
+def _paragraph(text: str) -> Iterator[str]:
+    return (line.strip() for line in folded(printable(text), WIDTH))
 
 
 def reproduced_words(ticket: Ticket) -> str:

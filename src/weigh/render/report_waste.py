@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.render.columns import Column, table
-from weigh.render.printable import count, printable
+from weigh.render.printable import count, printable, three
 from weigh.render.report_lines import flagged
-from weigh.render.words import three
 
 SCHEMA = "weigh.waste/1"
 WIDTH = 80

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.job import JobRequest, Submitted
-from weigh.render.printable import padded, printable
-from weigh.render.report_waste import Hours
+from weigh.render.printable import padded, printable, three
 from weigh.render.request_lines import WIDTH, folded
-from weigh.render.words import three
 from weigh.units import HOUR, Seconds, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
@@ -26,6 +24,13 @@ class Check(msgspec.Struct, frozen=True):
     what: str
     verdict: str
     detail: str = ""
+
+
+class Most(msgspec.Struct, frozen=True):
+    """The GPU and CPU hours that jobs can use at most."""
+
+    gpu: float = 0.0
+    cpu: float = 0.0
 
 
 class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +54,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[str, ...] = ()
 
     @property
-    def most(self) -> Hours | None:
+    def most(self) -> Most | None:
         """Return what all jobs of this submission can use at most; None if unknown."""
         return None if self.job is None else most_hours((self.job, *self.more))
 
@@ -73,19 +78,19 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     yield f"  follow    weigh status {job.id}"
 
 
-def most_hours(jobs: Sequence[Submitted]) -> Hours | None:
+def most_hours(jobs: Sequence[Submitted]) -> Most | None:
     """Return the hours that jobs use if each runs to its limit; None without limits.
 
     On exclusive nodes it may be more: all of a node counts.
     """
-    total = Hours()
+    total = Most()
     for job in jobs:
         asked = job.request
         if asked.time_limit is None or job.scheduler == "local":
             return None
         hours = job.elements * asked.nodes * asked.time_limit / HOUR
-        each = Hours(gpu=asked.gpus * hours, cpu=max(1, asked.cpus) * hours)
-        total = Hours(gpu=total.gpu + each.gpu, cpu=total.cpu + each.cpu)
+        each = Most(gpu=asked.gpus * hours, cpu=max(1, asked.cpus) * hours)
+        total = Most(gpu=total.gpu + each.gpu, cpu=total.cpu + each.cpu)
     return total
 
 

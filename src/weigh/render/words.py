@@ -6,7 +6,7 @@ from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.growth import Extrapolation, Growth
 from weigh.model.record import PeakMemory, State, Usage
 from weigh.model.report import Measure, Report
-from weigh.render.printable import count
+from weigh.render.printable import count, three
 from weigh.units import (
     GIB,
     HOUR,
@@ -161,9 +161,6 @@ NAMES = {
 }
 
 
-_LEAST = 0.001  # hours: less is a few seconds
-
-
 def state_words(report: Report) -> str:
     """Count the runs by how they ended: ``99 completed, 1 failed``."""
     known = ((report.states.get(state, 0), word) for state, word in STATE_WORDS.items())
@@ -206,13 +203,6 @@ def percent(share: float) -> str:
     if share > 9.99:  # noqa: PLR2004 - three digits
         return f"{share:.0f} x"
     return f"{100 * share:.0f} %"
-
-
-def three(value: float) -> str:
-    """Write a number with three digits, from a hundred on without decimals."""
-    if 0 < value < _LEAST:
-        return f"<{_LEAST}"
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"  # noqa: PLR2004 - three digits
 
 
 def _plain(value: float) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from weigh.model.job import FINAL
 from weigh.model.record import Record
 from weigh.model.report import Accounted, GpuTable, Note, Report, Row
-from weigh.render.words import three
+from weigh.render.printable import three
 from weigh.review.advice import Subject
 from weigh.review.elements import Element, measures
 from weigh.review.figures import with_other_figures

@@ -61,9 +61,9 @@ _MAY_BE_INFINITE = re.compile(
 
 _LOSS_HINT = re.compile(rb"(?i:loss|nll|ppl|perplexity|mse|objective)")
 _LOSS = re.compile(
-    r"(?<![\w./-])([\w./-]*(?:loss|nll|ppl|perplexity|mse|objective)[\w./-]*)"
-    r"[\"'\])]*\s*(?:[=:]|is\b|->)?\s*[\"'\[(]*(?:tensor\()?"
-    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?![\w.])",
+    r"(?<![\w./-])([\w./-]{0,60}(?:loss|nll|ppl|perplexity|mse|objective)[\w./-]{0,60})"
+    r"[\"'\])]{0,4}\s{0,9}(?:[=:]|is\b|->)?\s{0,9}[\"'\[(]{0,4}(?:tensor\()?"
+    r"([+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d{1,9})?)(?![\w.])",
     re.IGNORECASE,
 )
 _NO_LOSS = re.compile("scale|scaling|weight|factor|coef|rate|lr|step|count|every|limit")

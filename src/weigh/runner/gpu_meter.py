@@ -196,10 +196,14 @@ class GpuMeter:
             # weigh sees exactly the GPUs it was given, in the same order
             pairs = zip(self._names, devices, strict=True)
             return tuple(device for known, device in pairs if known in wanted)
+        # CUDA's numbers are places; a scheduler may name the node's numbers instead
+        numbers = [int(known) for known in self._names if known.isdecimal()]
+        are_places = all(number < len(devices) for number in numbers)
         return tuple(
             device
-            for number, device in enumerate(devices)
-            if str(number) in wanted or device.uuid.startswith(tuple(wanted))
+            for place, device in enumerate(devices)
+            if str(place if are_places else device.index) in wanted
+            or device.uuid.startswith(tuple(wanted))
         )
 
 

@@ -289,7 +289,7 @@ class Client:
 
     def _is_of_use(self, job: Submitted, last: Poll) -> bool:
         """Return False for an old job, unless the last answer showed it unfinished."""
-        is_named = job.own is not None and job.own.foreign  # it is asked for by its id
+        is_named = job.own is not None and job.own.foreign  # it is named by its id
         if is_named or self._way.clock() - job.submitted < _OLD:
             return True
         known = last.states.get(job.id, {}).values()

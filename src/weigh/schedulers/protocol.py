@@ -389,7 +389,7 @@ class Lint(Protocol):
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's script as its scheduler reads it, with the flags typed beside it.
+    """A user's script as its scheduler reads it, with the flags typed with it.
 
     ``output`` and ``error`` are absolute patterns, ``error`` empty if both are one
     file. ``comment`` is its own free text. ``interpreter`` runs the script in place of
@@ -413,7 +413,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that weigh did not submit, as its scheduler describes it.
 
-    ``part`` are the indices that were asked for, if not all of the array; ``logs``
+    ``part`` are the indices that were named, if not all of the array; ``logs``
     are the log files that are known, by index, empty for a plain job. ``line`` are
     the words of its submission, if the script among them is not known.
     """
@@ -458,7 +458,7 @@ class UserScripts(Protocol):
     def describe(
         self, text: str, flags: Sequence[str], path: str, facts: Facts
     ) -> Described:
-        """Read the script *text* at *path* with the *flags* typed beside it."""
+        """Read the script *text* at *path* with the *flags* typed with it."""
 
     def with_flags(self, text: str, flags: Sequence[str]) -> str:
         """Return the script with *flags* as directives that overrule its own."""

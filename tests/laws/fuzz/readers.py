@@ -21,6 +21,7 @@ from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.region.channel import read_channel
+from weigh.model.job import JobRequest, OwnScript, Submitted
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.model.lint import Facts
 from weigh.probe.filesystem import parse_quota
@@ -36,6 +37,7 @@ from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.protocol import Change, Kind
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
@@ -225,6 +227,56 @@ _COMPLEXES = (
 _LINT = sample("sbatch.sh", "qsub.sh")
 
 
+_BLOCK = f"{'=' * 30}\njobnumber 12\ntaskid 3\nqsub_time 11/23/2026 04:37:16\n"
+_KNOWN = {
+    "slurm": (
+        *sample("scontrol-job.txt"),
+        "12_3\x1f15\x1fme\x1f\x1fa\x1f/w\x1fsbatch a\n",
+    ),
+    "gridengine": ("job_number: 12\njob-array tasks: 2-8:3\n", _BLOCK),
+    "htcondor": captured("htcondor-23.9-queue.json"),
+}
+
+
+def _known(kind: Kind) -> Callable[[str], object]:
+    scripts = kind.user_scripts
+
+    def reading(text: str) -> object:
+        job = Submitted(
+            scheduler=kind.name,
+            id="12",
+            name="a",
+            folder="/f",
+            cwd="/w",
+            script="/w/a",
+            elements=1,
+            tasks=1,
+            submitted=0.0,
+            request=JobRequest(),
+            own=OwnScript(indices="3", output=text[:200]),
+        )
+        if kind.traits.changes:
+            scripts.change_argvs(job, Change(time=60, memory=1 << 30), text)
+        scripts.log(job, 3, None)
+        scripts.parse_raw(text, job)
+        scripts.parse_sent(text, job, "me")
+        last = scripts.parse_known("12", (text, ""))
+        return last or scripts.parse_known("12", ("", text))
+
+    return reading
+
+
+def _described(kind: Kind) -> Callable[[str], object]:
+    scripts = kind.user_scripts
+
+    def reading(text: str) -> object:
+        words = tuple(text.split()[-3:])
+        scripts.wrapper(text, "true")
+        return scripts.describe(text, words, "/w/a.sh", SCRIPT_FACTS)
+
+    return reading
+
+
 def _of_table() -> dict[str, Reader]:
     """Return readers of each scheduler of the table, without samples of its own."""
     found = {}
@@ -252,6 +304,9 @@ def _of_table() -> dict[str, Reader]:
         found[f"{name}.time"] = Reader(kind.text.parse_time, _SCHEDULER_TIMES)
         lint = partial(kind.lint.lint, facts=SCRIPT_FACTS)
         found[f"lint.{name}"] = Reader(lint, _LINT)
+        found[f"{name}.known"] = Reader(of_output(_known(kind)), _KNOWN[name])
+        if kind.traits.takes_scripts:
+            found[f"{name}.script"] = Reader(_described(kind), _LINT)
     return found
 
 

@@ -318,7 +318,7 @@ def test_what_a_job_held_of_a_gpu_is_the_drivers_account_of_it(
         ((0, 12, 12), None),  # too little to be a framework's share
     ],
 )
-def test_memory_that_a_framework_takes_at_once_is_told_from_need(
+def test_memory_that_a_framework_takes_at_once_is_not_need(
     gib: tuple[float, ...], taken: int | None
 ) -> None:
     one = account()

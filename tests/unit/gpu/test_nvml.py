@@ -340,7 +340,7 @@ def test_peaks_that_the_driver_accounts_are_read_where_an_admin_turned_that_on(
         ("pynvml", "pip install -U pynvml"),
     ],
 )
-def test_an_old_package_in_the_place_of_the_binding_is_named_with_its_cure(
+def test_an_old_package_in_the_place_of_the_binding_is_named_with_its_fix(
     owner: str, cure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))

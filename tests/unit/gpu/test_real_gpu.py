@@ -8,6 +8,7 @@ stub may be loaded in this one. Only cards that are mine are used, the emptiest 
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,25 @@ said = {
 }
 with open(sys.argv[1], "w") as file:
     json.dump(said, file)
+"""
+# grows to a share of the card, in steps, and stays there for a moment
+GROWS = """
+import sys, time, torch
+kept, size, step = [], int(sys.argv[1]), int(sys.argv[2])
+for _ in range(size // step):
+    kept.append(torch.empty(step << 20, dtype=torch.uint8, device="cuda"))
+    torch.cuda.synchronize()
+    time.sleep(0.2)
+time.sleep(1)
+"""
+KERNELS = """
+import json, torch, weigh
+a = torch.rand(8192, 8192, device="cuda")
+work = lambda: a @ a
+work()
+times = {str(sync): weigh.timeit(work, number=5, repeat=3, sync=sync).minimum
+         for sync in (True, False)}
+print(json.dumps(times))
 """
 pytestmark = pytest.mark.gpu
 
@@ -239,3 +259,77 @@ def test_sampling_at_20_hz_takes_little_of_a_core(
         share = monitor["cpu_time"] / record["usage"]["wall_time"]
         print(f"{count} GPUs: weigh took {share:.2%} of a core")
         assert share < 0.02 * (1 + count)
+
+
+def test_nvidia_smi_reports_the_same_memory(uuid: str, tmp_path: Path) -> None:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        pytest.skip("needs nvidia-smi")
+    query = "--query-gpu=memory.total,memory.used"
+    words = [tool, query, "--format=csv,noheader,nounits", "-i", uuid]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    total, used = (int(word) * MIB for word in said.split(","))
+    record = weighed(tmp_path, "sleep", "0.5", CUDA_VISIBLE_DEVICES=uuid)
+    (gpu,) = record["usage"]["gpus"]
+    print(
+        f"nvidia-smi {used / MIB:.0f} MiB, weigh {gpu['memory_before'] / MIB:.0f} MiB"
+    )
+    assert gpu["memory_total"] == pytest.approx(total, abs=MIB)
+    assert gpu["memory_before"] == pytest.approx(used, abs=SEGMENT)
+
+
+def test_the_work_of_kernels_is_timed_and_not_their_launch(
+    uuid: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": uuid, "WEIGH_REPORT": "0"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        timeout=DEADLINE,
+        check=True,
+    )
+    times = json.loads(done.stdout)
+    print(f"a product: {times['True']:.2e} s, its launch {times['False']:.2e} s")
+    assert times["True"] > times["False"]
+
+
+def executed(
+    tmp_path: Path, uuid: str, *lines: str, options: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Run lines under ``weigh exec``, two at a time; give the ends of the attempts."""
+    (tmp_path / "tasks.txt").write_text("".join(f"{line}\n" for line in lines))
+    subprocess.run(
+        [sys.executable, "-m", "weigh", "exec", "--per-gpu=2", *options, "tasks.txt"],
+        env=os.environ
+        | {"CUDA_VISIBLE_DEVICES": uuid, "WEIGH_DIR": str(tmp_path / "store")},
+        cwd=tmp_path,
+        timeout=DEADLINE,
+        check=True,
+    )
+    text = (tmp_path / "tasks.txt.joblog.events.jsonl").read_text()
+    events = [json.loads(line) for line in text.splitlines()]
+    return [event for event in events if event["event"] == "ended"]
+
+
+def test_tasks_that_do_not_fit_together_are_guarded(
+    gpu_list: list[dict[str, Any]], uuid: str, tmp_path: Path
+) -> None:
+    (tmp_path / "grows.py").write_text(GROWS)
+    size = int(gpu_list[0]["free"] * 0.6) // MIB
+    line = f"{sys.executable} grows.py {size} {size // 12}"
+    ends = executed(tmp_path, uuid, line, line, options=())
+    print(f"two tasks of 60 %: {[(one['seq'], one['state']) for one in ends]}")
+    assert sorted(one["seq"] for one in ends if one["state"] == "COMPLETED") == [1, 2]
+    assert len(ends) > 2
+
+
+def test_mps_starts_for_the_tasks_and_ends_with_them(uuid: str, tmp_path: Path) -> None:
+    if shutil.which("nvidia-cuda-mps-control") is None:
+        pytest.skip("needs nvidia-cuda-mps-control")
+    (tmp_path / "grows.py").write_text(GROWS)
+    line = f"{sys.executable} grows.py 512 512"
+    ends = executed(tmp_path, uuid, line, line, options=("--mps",))
+    assert [one["state"] for one in ends] == ["COMPLETED"] * 2
+    print(f"under MPS: {[one['gpu_memory'] for one in ends]} bytes")
+    assert all(one["gpu_memory"] >= 512 * MIB for one in ends)

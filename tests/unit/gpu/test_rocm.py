@@ -86,7 +86,7 @@ def read(played: Weigh, **words: str) -> dict[str, Any]:
     return found
 
 
-def test_cards_are_described_in_the_order_of_their_addresses(played: Weigh) -> None:
+def test_gpus_are_described_in_the_order_of_their_addresses(played: Weigh) -> None:
     second, first = read(played)["devices"]
     assert (first["uuid"], first["name"]) == (
         "GPU-deadbeefdeadbeef",
@@ -111,12 +111,12 @@ def test_memory_processes_power_and_energy_come_in_our_units(played: Weigh) -> N
     assert reading["process_memory"] == {"71": 2 * GIB}
 
 
-def test_a_newer_card_has_only_the_power_of_the_moment(played: Weigh) -> None:
+def test_a_newer_gpu_has_only_the_power_of_the_moment(played: Weigh) -> None:
     (reading,) = read(played, HIP_VISIBLE_DEVICES="0")["first"]
     assert (reading["power"], reading["utilization"]) == (90.0, None)
 
 
-def test_why_there_is_no_card_is_one_clear_line(played: Weigh) -> None:
+def test_why_there_is_no_gpu_is_one_clear_line(played: Weigh) -> None:
     assert "no AMD GPU" in read(played, cards="init=8\n")["error"]
     assert "error 6" in read(played, cards="init=6\n")["error"]
     assert "visible" in read(played, ROCR_VISIBLE_DEVICES="-1")["absence"]

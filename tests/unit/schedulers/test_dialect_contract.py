@@ -23,10 +23,12 @@ from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.gridengine import reasons as gridengine_reasons
+from weigh.schedulers.gridengine import user_script as gridengine_user_script
 from weigh.schedulers.htcondor import accounting as htcondor_accounting
 from weigh.schedulers.htcondor import commands as htcondor_commands
 from weigh.schedulers.htcondor import lint as htcondor_lint
 from weigh.schedulers.htcondor import reasons as htcondor_reasons
+from weigh.schedulers.htcondor import user_script as htcondor_user_script
 from weigh.schedulers.protocol import (
     Accounting,
     Argv,
@@ -35,12 +37,14 @@ from weigh.schedulers.protocol import (
     Lint,
     Reasons,
     Reply,
+    UserScripts,
     Who,
 )
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.schedulers.slurm import reasons as slurm_reasons
+from weigh.schedulers.slurm import user_script as slurm_user_script
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, Dialect] = {name: kind.text for name, kind in KINDS.items()}
@@ -194,11 +198,17 @@ def test_the_files_of_each_folder_are_what_their_protocols_demand() -> None:
         htcondor_accounting,
     ]
     reasons: list[Reasons] = [slurm_reasons, gridengine_reasons, htcondor_reasons]
+    scripts: list[UserScripts] = [
+        slurm_user_script,
+        gridengine_user_script,
+        htcondor_user_script,
+    ]
 
     assert [kind.backend for kind in KINDS.values()] == backends
     assert [kind.lint for kind in KINDS.values()] == lints
     assert [kind.accounting for kind in KINDS.values()] == accounts
     assert [kind.reasons for kind in KINDS.values()] == reasons
+    assert [kind.user_scripts for kind in KINDS.values()] == scripts
 
 
 def test_a_line_of_the_table_is_as_its_folder(kind: Kind) -> None:

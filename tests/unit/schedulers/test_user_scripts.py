@@ -44,7 +44,7 @@ def test_flags_overrule_directives_and_variables_in_names_are_filled_in() -> Non
     assert SLURM.log(own, 8, None) == "/w/l/a-42_008.txt"
 
 
-def test_a_comment_of_the_users_is_kept_beside_the_token() -> None:
+def test_a_comment_of_the_users_is_kept_next_to_the_token() -> None:
     text = '#!/bin/sh\n#SBATCH --comment="grant 7"\ntrue\n'
     found = SLURM.describe(text, (), "/w/t.sh", FACTS)
 

@@ -152,6 +152,11 @@ def test_a_loss_that_only_varies_is_not(values: tuple[float, ...]) -> None:
     assert watched(losses(*values)) is None
 
 
+def test_a_line_that_never_ends_is_read_in_time_that_grows_with_it() -> None:
+    for text in ("loss" * 50_000, "loss: " + "9" * 200_000, "loss" + " " * 200_000):
+        assert watched(text, pieces=3) is None
+
+
 def test_what_scales_a_loss_is_none() -> None:
     assert watched(losses(1, 2, 1, *[65536] * 5, form="loss_scale: {}\n")) is None
 

@@ -79,7 +79,7 @@ def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
 def test_a_thousand_minutes_are_ten_elements_instead_of_hundreds() -> None:
     found = sized(1000 * MIN / 4, MIN, headroom=0.2, waves=250)
     assert found.elements == AT_ONCE
-    assert found.limit == 35 * MIN
+    assert found.limit == 30 * MIN
     assert found.expected == 25 * MIN
 
 
@@ -177,6 +177,17 @@ def test_many_short_tasks_are_pulled_from_one_queue(
     ]
 
 
+def test_zero_hours_are_one_wave_of_tasks_per_element(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.txt").write_text(MANY)
+    said = (*SAID, "--time", "10m", "--hours", "0", "--node-cpus", "4")
+    assert weigh("plan", "tasks.txt", *said)[0] == 0
+    plan = _plan(tmp_path)
+    assert plan["queue"] is None
+    assert len(plan["elements"]) == 25  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("time", ["10m", "40m"])
 def test_few_or_long_tasks_keep_one_wave_per_element(
     weigh: Weigh, tmp_path: Path, time: str
@@ -193,7 +204,7 @@ def test_hours_are_the_time_limit_of_an_element(weigh: Weigh, tmp_path: Path) ->
     assert weigh("plan", "tasks.txt", *SAID, *said)[0] == 0
     plan = _plan(tmp_path)
     assert plan["ask"] | {"time_limit": 4 * 3600} == plan["ask"]  # type: ignore[operator]
-    assert len(plan["elements"]) == 15  # type: ignore[arg-type]
+    assert len(plan["elements"]) == 14  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from some_reports import reports
 
 from weigh.model.report import Measure, Report
-from weigh.render.printable import cell
+from weigh.render.printable import cell, three
 from weigh.render.report_files import (
     COLUMNS,
     escaped,
@@ -22,7 +22,7 @@ from weigh.render.report_files import (
 )
 from weigh.render.report_lines import render_text
 from weigh.render.report_seff import render_seff
-from weigh.render.words import amount, three
+from weigh.render.words import amount
 from weigh.units import HOUR
 
 NUMBERS = (

@@ -1,4 +1,4 @@
-"""``weigh submit --notify``: a command or an address is told of the end, once."""
+"""``weigh submit --notify``: a command or an address learns of the end, once."""
 
 import json
 import subprocess
@@ -13,35 +13,35 @@ from weigh.model.job import JobRequest, JobScript
 from weigh.schedulers.job_script import at_exit
 
 
-def told(path: Path) -> list[dict[str, object]]:
-    """Return what was told so far, one JSON line each."""
+def events(path: Path) -> list[dict[str, object]]:
+    """Return the events so far, one JSON line each."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_the_element_that_ends_last_tells_it_once(weigh: Weigh) -> None:
+def test_the_element_that_ends_last_notifies_once(weigh: Weigh) -> None:
     plan = weigh.plan("true", "sleep 1; false")
-    path = weigh.folder / "told"
+    path = weigh.folder / "events"
 
     job = weigh.submit(plan, "--notify", f"cat >>{path}")
     weigh.finish(job)
 
-    until(lambda: bool(told(path)))
-    (event,) = told(path)
+    until(lambda: bool(events(path)))
+    (event,) = events(path)
     assert event["job"] == job
     assert event["state"] == "failed"
     assert (event["elements"], event["failed"]) == (2, 1)
 
 
-def test_a_job_that_is_cancelled_tells_it(weigh: Weigh) -> None:
-    path = weigh.folder / "told"
+def test_a_job_that_is_cancelled_notifies(weigh: Weigh) -> None:
+    path = weigh.folder / "events"
     job = weigh.submit(weigh.plan("sleep 300"), "--notify", f"cat >>{path}")
     weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
 
     weigh("cancel", job)
 
-    until(lambda: bool(told(path)))
-    assert [one["state"] for one in told(path)] == ["failed"]
+    until(lambda: bool(events(path)))
+    assert [one["state"] for one in events(path)] == ["failed"]
 
 
 def test_an_address_gets_the_line(here: Weigh) -> None:
@@ -70,7 +70,7 @@ def test_an_address_gets_the_line(here: Weigh) -> None:
 
 
 @pytest.mark.parametrize("elements", [1, 12])
-def test_of_elements_that_end_together_one_tells_it(
+def test_of_elements_that_end_together_one_notifies(
     tmp_path: Path, elements: int
 ) -> None:
     script = JobScript(
@@ -81,7 +81,7 @@ def test_of_elements_that_end_together_one_tells_it(
         python="python3",
         elements=elements,
         together=1,
-        request=JobRequest(notify=f"cat >>{tmp_path}/told"),
+        request=JobRequest(notify=f"cat >>{tmp_path}/events"),
     )
     (tmp_path / "job.sh").write_text(
         "\n".join((*at_exit(script, "7"), f"plan={tmp_path} element=$1", "exit 3"))
@@ -95,7 +95,7 @@ def test_of_elements_that_end_together_one_tells_it(
     ]
     codes = [one.wait(timeout=60) for one in running]
 
-    (event,) = told(tmp_path / "told")
+    (event,) = events(tmp_path / "events")
     assert event["name"] == script.name
     assert event["failed"] == elements
     assert set(codes) == {3}  # the notification changes no exit code

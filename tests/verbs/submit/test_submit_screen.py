@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from weigh.model.job import JobRequest, Submitted
-from weigh.model.plan import Capacity, Plan, PlanRequest
 from weigh.render.submit_lines import (
     Check,
     SubmitAnswer,
@@ -19,17 +18,6 @@ from weigh.render.submit_lines import (
 from weigh.units import DAY, HOUR
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
-PLAN = Plan(
-    name="p",
-    task_file="t",
-    tasks=5,
-    headroom=0.2,
-    gpu=None,
-    capacity=Capacity(),
-    request=PlanRequest(cpus=1),
-    kinds=(),
-    elements=(),
-)
 
 
 def job(number: str = "7", **known: object) -> Submitted:

@@ -12,7 +12,6 @@ from weigh.flow.follow.tasks import tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import FINAL, OwnScript, Submitted, TaskState
-from weigh.schedulers import find_kind
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
 from weigh.store import location
@@ -100,29 +99,15 @@ def _of_own(
             if failed and task.state not in FAILED:
                 continue
             named = f"{job.id} element {task.task}" if own.indices else job.id
-            for path in (task.output, _error_log(view, task)):
-                if path is not None:
-                    yield LogFile(named, path, path, has_ended)
-    if not failed and not any(task.output for view in views for task in view.tasks):
+            for path in view.logs[task.element]:
+                yield LogFile(named, path, path, has_ended)
+    if not failed and not any(found for view in views for found in view.logs):
         states = {state.state for view in views for state in view.elements}
         if states and all(state in FINAL for state in states):
             job = views[-1].job
             own = job.own or OwnScript()
             where = next(iter(own.logs.values()), own.output) or "it is not known where"
             raise UsageError(f"job {job.id} has ended and left no log: {where}")
-
-
-def _error_log(view: View, task: TaskState) -> str | None:
-    """Return the error file of an element, if it has one of its own."""
-    own, kind = view.job.own or OwnScript(), find_kind(view.job.scheduler)
-    if not own.error or kind is None:
-        return None
-    errors = msgspec.structs.replace(own, output=own.error, logs={})
-    job = msgspec.structs.replace(view.job, own=errors)
-    index = task.task if own.indices else None
-    path = kind.user_scripts.log(job, index, view.elements[task.element].node)
-    there = path is not None and os.path.exists(path) and os.path.getsize(path)
-    return path if there else None
 
 
 def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None]:

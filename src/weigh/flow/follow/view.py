@@ -14,19 +14,23 @@ from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
 from weigh.schedulers import find_kind
 from weigh.schedulers.elements import indices_of
-from weigh.schedulers.protocol import Scheduler, Snapshot, UserScripts
+from weigh.schedulers.protocol import Scheduler, Snapshot
 
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
 
 
 class View(msgspec.Struct, frozen=True):
-    """A job, its scheduler, and the states of its elements and tasks."""
+    """A job, its scheduler, and the states of its elements and tasks.
+
+    ``logs`` are the log files of each element of a user's own script that exist.
+    """
 
     job: Submitted
     scheduler: Scheduler
     elements: tuple[ElementState, ...]
     tasks: tuple[TaskState, ...]
     snapshot: Snapshot
+    logs: tuple[tuple[str, ...], ...] = ()
 
 
 def look(
@@ -94,29 +98,29 @@ def _view(
 def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
     """Return the view of a job with the user's own script: one task per element.
 
-    A task has the number that the scheduler gives to its element, 1 in a plain job.
+    A task has the number that the scheduler gives to its element, 1 in a plain job. Its
+    output is the log, or if it failed what it wrote to its error file.
     """
-    kind = find_kind(job.scheduler)
     own = job.own or OwnScript()
-    raw = scheduler.raw_logs(job)
-    if raw:
-        logs = msgspec.structs.replace(own, logs={**raw, **own.logs})
-        job = msgspec.structs.replace(job, own=logs)
     indices = indices_of(job) if own.indices else (None,)
-    elements, logs_of = [], []
-    for place, index in enumerate(indices):
-        state = snapshot.of(job, place)
-        log = _log_of_own(kind.user_scripts, job, index, state.node) if kind else None
-        if log is not None and state.state in {"UNKNOWN", "FAILED"}:
-            state = judge_by_log(state, log)
-        if state.state == "UNKNOWN" and not (snapshot.trouble or state.reason):
-            is_late = snapshot.asked > job.submitted + _SETTLING
-            why = "the scheduler no longer knows it" if is_late else None
-            state = msgspec.structs.replace(state, reason=why)
-        elements.append(state)
-        logs_of.append(log if log is not None and os.path.exists(log) else None)
+    states = [snapshot.of(job, place) for place in range(len(indices))]
+    nodes = [state.node for state in states]
+    outputs = list(_logs_of_own(job, scheduler, indices, nodes))
+    errors: list[str | None] = [None] * len(indices)
+    if own.error:
+        apart = msgspec.structs.replace(own, output=own.error, logs={})
+        other = msgspec.structs.replace(job, own=apart)
+        errors = list(_logs_of_own(other, scheduler, indices, nodes))
+    elements = tuple(
+        _judged_by_logs(state, job, snapshot, out, error)
+        for state, out, error in zip(states, outputs, errors, strict=True)
+    )
     if any(state.reason == STUCK for state in elements):
-        elements = list(_with_why(tuple(elements), scheduler.why(job)))
+        elements = _with_why(elements, scheduler.why(job))
+    logs = tuple(
+        tuple(path for path in pair if path is not None and _has_text(path, pair))
+        for pair in zip(outputs, errors, strict=True)
+    )
     tasks = tuple(
         TaskState(
             task=1 if index is None else index,
@@ -127,25 +131,60 @@ def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> Vi
             reason=state.reason,
             exit_code=state.exit_code,
             signal=state.signal,
-            output=log,
+            output=next(iter(found[:: 1 if state.state == "COMPLETED" else -1]), None),
         )
-        for place, (index, state, log) in enumerate(
-            zip(indices, elements, logs_of, strict=True)
+        for place, (index, state, found) in enumerate(
+            zip(indices, elements, logs, strict=True)
         )
     )
-    return View(job, scheduler, tuple(elements), tasks, snapshot)
+    return View(job, scheduler, elements, tasks, snapshot, logs)
 
 
-def _log_of_own(
-    scripts: UserScripts, job: Submitted, index: int | None, node: str | None
-) -> str | None:
-    """Return the path of an element's log; without a name, search where it may be."""
-    path = scripts.log(job, index, node)
-    name = scripts.default_log(job, index)
-    if path is not None:
-        return os.path.join(path, name) if os.path.isdir(path) else path
-    places = (os.path.join(one, name) for one in (job.cwd, os.path.expanduser("~")))
-    return next(filter(os.path.exists, places), None)
+def _has_text(path: str, pair: tuple[str | None, ...]) -> bool:
+    """Return whether a log exists; an error file has to have text."""
+    try:
+        return os.stat(path).st_size > 0 or path == pair[0]
+    except OSError:
+        return False
+
+
+def _judged_by_logs(
+    state: ElementState, job: Submitted, snapshot: Snapshot, *logs: str | None
+) -> ElementState:
+    """Return the state of an element, made more precise by what its logs show."""
+    for log in logs:
+        if log is not None and state.state in {"UNKNOWN", "FAILED"}:
+            state = judge_by_log(state, log)
+    is_late = snapshot.asked > job.submitted + _SETTLING
+    if state.state != "UNKNOWN" or snapshot.trouble or state.reason or not is_late:
+        return state
+    return msgspec.structs.replace(state, reason="the scheduler no longer knows it")
+
+
+def _logs_of_own(
+    job: Submitted,
+    scheduler: Scheduler,
+    indices: Sequence[int | None],
+    nodes: Sequence[str | None],
+) -> Iterator[str | None]:
+    """Yield the path of each element's log; without a name, search where it may be."""
+    kind, own = find_kind(job.scheduler), job.own or OwnScript()
+    raw = scheduler.raw_logs(job)
+    if raw:
+        logs = msgspec.structs.replace(own, logs={**raw, **own.logs})
+        job = msgspec.structs.replace(job, own=logs)
+    home = os.path.expanduser("~")
+    for index, node in zip(indices, nodes, strict=True):
+        if kind is None:
+            yield None
+            continue
+        path = kind.user_scripts.log(job, index, node)
+        name = kind.user_scripts.default_log(job, index)
+        if path is None:
+            places = (os.path.join(folder, name) for folder in (job.cwd, home))
+            yield next(filter(os.path.exists, places), None)
+        else:
+            yield os.path.join(path, name) if os.path.isdir(path) else path
 
 
 def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:

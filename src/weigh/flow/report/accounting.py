@@ -35,7 +35,7 @@ def logs_of(views: Sequence[View]) -> Iterator[str]:
     for view in views:
         job = view.job
         if job.own is not None:
-            yield from (task.output for task in view.tasks if task.output)
+            yield from (path for found in view.logs for path in found)
             continue
         for number in range(job.elements):
             name = view.scheduler.log_name(job.id, number, is_array=job.elements > 1)

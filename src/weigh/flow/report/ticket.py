@@ -2,16 +2,20 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+
+import msgspec
 
 from weigh._version import __version__
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.records.records import open_store
-from weigh.flow.report.report import Material, gather
+from weigh.flow.report.report import Material, composed, gather
 from weigh.model.record import Record
-from weigh.model.report import Row
-from weigh.render.report_ticket import Ticket
+from weigh.model.report import Accounted, Note, Row
+from weigh.render.report_ticket import Letter, Ticket
+from weigh.render.words import STATE_WORDS
+from weigh.request import DEFAULT_HEADROOM, LEAST_MEMORY, round_memory
 from weigh.review.failures import FAILED, way_of
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
@@ -21,21 +25,91 @@ from weigh.store.find import LAST
 from weigh.units import Seconds, format_duration, format_limit, format_size
 
 _LINES = 20
+_LITTLE = 0.5  # of the memory requested
 
 
-def ticket(name: str = LAST, *, cwd: str, env: Mapping[str, str]) -> Ticket:
+def ticket(name: str = LAST, *, cwd: str, env: Mapping[str, str]) -> Ticket | Letter:
     """Return the most common failure of a job; without failures its first task.
+
+    Of a job that weigh did not submit, return a message to its user.
 
     Raises:
         UsageError: nothing was measured or submitted yet.
         RecordNotFoundError: nothing answers to that name.
         StoreError: the store cannot be read.
     """
-    found = gather(name, open_store(cwd, env), cwd=cwd, env=env)
+    store = open_store(cwd, env)
+    found = gather(name, store, cwd=cwd, env=env)
+    if any(view.job.own and view.job.own.foreign for view in found.views):
+        return _letter(found, composed(found, store).notes)
     last = [run for run in found.runs if run.is_last]
     failed = [run for run in last if run.row.state in FAILED]
     alike = _most_alike(failed) if failed else last[:1]
     return _ticket(found, alike)
+
+
+def _letter(found: Material, notes: Sequence[Note]) -> Letter:
+    """Return a message on a job, from what accounting shows of it."""
+    job = found.views[-1].job
+    figures = found.accounted[0] if found.accounted else Accounted(element=0)
+    row = found.runs[0].row if found.runs else Row()
+    bad = [one for one in found.accounted if one.state in FAILED]
+    figures = bad[0] if bad else figures
+    cpus = None
+    if figures.cpu_time is not None and figures.wall_time:
+        cpus = figures.cpu_time / figures.wall_time
+    size = figures.max_rss
+    least = "at least " if figures.state == "OUT_OF_MEMORY" else ""
+    used = [
+        "" if not size else f"{least}{format_size(size)} of memory",
+        "" if cpus is None else f"{cpus:.2f} of {figures.cpus or 1} CPUs",
+        "" if figures.wall_time is None else f"{format_duration(figures.wall_time)}",
+    ]
+    asked = msgspec.structs.replace(
+        found.requested,
+        memory=found.requested.memory or figures.memory_asked,
+        cpus=found.requested.cpus or figures.cpus,
+        time_limit=found.requested.time_limit or figures.time_limit,
+    )
+    others = f" (as {len(bad) - 1} more of its elements)" if len(bad) > 1 else ""
+    ordered = sorted(notes, key=lambda note: -note.weight)
+    return Letter(
+        job=job.id,
+        name=job.name,
+        ending=f"{STATE_WORDS[figures.state]}{others}",
+        when=_when(row.started, None),
+        node=figures.node,
+        requested=_request_words(asked),
+        used=", ".join(word for word in used if word),
+        advice=tuple((one.words, one.flag) for one in ordered if one.flag)
+        or tuple(_advice(figures, asked, found.scheduler)),
+    )
+
+
+def _advice(
+    figures: Accounted, asked: Requested, scheduler: str | None
+) -> Iterator[tuple[str, str]]:
+    """Yield what accounting alone suggests: twice what was too little, less memory."""
+    kind = find_kind(scheduler or "")
+    if kind is None:
+        return
+    text, memory, size = kind.text, asked.memory, figures.max_rss
+    if figures.state == "TIMEOUT" and asked.time_limit:
+        longer = text.format_time(2 * asked.time_limit)
+        yield (
+            "it reached its time limit: request twice that",
+            text.OPTIONS.time.format(longer),
+        )
+    if kind.traits.address_space is not None or not memory:
+        return
+    if figures.state == "OUT_OF_MEMORY":
+        more = text.format_memory(round_memory(2 * memory))
+        flag = text.OPTIONS.memory.format(more)
+        yield f"{format_size(memory)} was too little: request twice that", flag
+    elif figures.state == "COMPLETED" and size and size < _LITTLE * memory:
+        enough = max(LEAST_MEMORY, round_memory(size * (1 + 2 * DEFAULT_HEADROOM)))
+        flag = text.OPTIONS.memory.format(text.format_memory(enough))
+        yield "it used a small part of its memory: others could use the rest", flag
 
 
 def _most_alike(failed: Sequence[Run]) -> list[Run]:

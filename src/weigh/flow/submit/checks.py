@@ -17,9 +17,9 @@ from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.limits import Budget, Limits, QueueLimits
 from weigh.model.lint import Finding
+from weigh.render.printable import three
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
-from weigh.render.words import three
 from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import takes_jobs
 from weigh.schedulers.command import run_as_is

@@ -5,7 +5,7 @@ from markupsafe import Markup
 
 from weigh._version import __version__
 from weigh.render.html.page import environment, policy, style_sheet
-from weigh.render.printable import count, printable
+from weigh.render.printable import count, printable, three
 from weigh.render.report_group import (
     BY,
     TITLES,
@@ -17,7 +17,6 @@ from weigh.render.report_group import (
     lost,
     percent,
 )
-from weigh.render.words import three
 from weigh.units import format_duration
 
 _MOST = 200  # rows of a table

@@ -6,6 +6,7 @@ line: weigh cannot run a part of them, or measure them, without changing the fil
 
 import posixpath
 import re
+from collections.abc import Sequence
 
 from weigh.model.job import Submitted
 from weigh.schedulers import absent
@@ -42,7 +43,7 @@ def known_argvs(name: str) -> tuple[Argv, ...]:
     return (ads_argv("condor_q", found[1]), ads_argv("condor_history", found[1]))
 
 
-def parse_known(name: str, outs: tuple[str, ...]) -> KnownJob | None:
+def parse_known(name: str, outs: Sequence[str]) -> KnownJob | None:
     """Read a job from the descriptions (ads) of its elements."""
     found = _NAME.fullmatch(name)
     ads: dict[int, Ad] = {}
