@@ -242,6 +242,43 @@ def test_memory_taken_and_given_back_does_not_add_up() -> None:
     assert estimate.value == family.truth() == 500 * PAGE
 
 
+def test_what_a_parent_got_before_it_forked_is_no_growth_of_the_fork() -> None:
+    family, model = Family(), ForkModel()
+    for address in range(10):
+        family.write(1, address)
+    family.fork(1)
+    model.advance(family.seen())
+    for address in range(10, 100):
+        family.write(1, address)
+    for _ in range(2):
+        child = family.fork(1)
+        for address in range(1000, 1005):
+            family.write(child, address)
+    estimate = model.advance(family.seen())
+    assert estimate.low <= family.truth() == 110 * PAGE <= estimate.high
+    assert estimate.value == pytest.approx(family.truth(), rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("least", "slack", "expected"), [(0.4, 0.0, 60), (0.7, 0.0, 70), (0.7, 0.5, 60)]
+)
+def test_the_model_decides_within_what_a_count_leaves_open(
+    least: float, slack: float, expected: int
+) -> None:
+    model = ForkModel()
+    seen = [
+        Seen(pid, 1 if pid > 1 else 0, "f", size * PAGE, 0, faulted * PAGE)
+        for pid, size, faulted in ((1, 50, 50), (2, 50, 10))
+    ]
+    assert model.advance(seen).value == 60 * PAGE
+    counted = FamilyCount(0.8, {1: 0.2, 2: 0.2}, 0.015, least, slack)
+    model.correct("f", counted)
+    estimate = model.estimate()
+    assert estimate.value == expected * PAGE
+    assert estimate.low <= estimate.value <= estimate.high
+    assert estimate.value >= round(least * (1 - slack) * 100) * PAGE
+
+
 # Files and shared memory
 
 SIZES = st.lists(st.integers(0, 1000), max_size=6)

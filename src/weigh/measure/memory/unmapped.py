@@ -5,13 +5,14 @@ may be some. Only then are the files looked for. Their sizes are the job's; what
 has come may be another's, and widens the upper bound.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 from weigh.probe.tmpfs import Shmem, TmpfsFiles, find_files
 from weigh.units import MIB, Bytes, Seconds
 
 _MATERIAL = 0.02  # of what is mapped: counts are no more exact
-_REST = 20  # times as long as the last search took, before the next one
+_REST = 20  # times the CPU time of the last search, before the next one
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds after a search that found nothing
 
 
@@ -66,7 +67,7 @@ class Unmapped:
         return max(0, held - mapped), most - mapped
 
     def _search(self, mapped: Bytes, folders: Sequence[str]) -> None:
-        began, before = self._clock(), self._found.own
+        began, before = time.thread_time(), self._found.own
         self._found = self._find(folders, self._shmem.started)
         self._checked = self._outside(mapped)
         is_same = abs(self._found.own - before) <= MIB
@@ -76,8 +77,8 @@ class Unmapped:
             self._pause = _SHORTEST_PAUSE
         else:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        now = self._clock()
-        self._search_at = now + max(self._pause, _REST * (now - began))
+        cost = time.thread_time() - began
+        self._search_at = self._clock() + max(self._pause, _REST * cost)
 
     def _outside(self, mapped: Bytes) -> Bytes:
         return (self._shmem.level or 0) - mapped
