@@ -35,7 +35,7 @@ class FamilyCount(msgspec.Struct, frozen=True):
     ``distinct`` is the part of the sum of their sizes that remains if each page counts
     once, ``private`` the part of each one's size that nobody else maps, and ``error``
     the relative error of the first. The truth may be as little as ``least`` where some
-    have moved shared pages to other addresses: a count does not show which are the same.
+    have moved shared pages to other addresses: a count does not show which those are.
     ``slack`` is how far the sample of private pages may be off, relative to the first.
     """
 
