@@ -138,7 +138,7 @@ _HEARTBEAT = 60.0
 @click.option(
     "--end-idle",
     metavar="TIME",
-    type=SECONDS,
+    type=DURATION,
     help="Stop a task whose GPUs were idle for TIME, such as 30m.",
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run the tasks in random order.")

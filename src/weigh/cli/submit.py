@@ -48,7 +48,13 @@ class SubmitCommand(click.Command):
             own, flags = _cut([*args[:place], *args[place + 1 :]])
             ctx.meta[_SCRIPT] = args[place], flags
             return super().parse_args(ctx, own)
-        known = {name for option in self.params for name in option.opts}
+        # --exclusive is weigh's own, --exclusive=user is Slurm's
+        known = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
         extra, own = [], []
         for word in args:
             name, equals, value = word.partition("=")

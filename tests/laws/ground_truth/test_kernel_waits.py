@@ -47,6 +47,7 @@ all: {names}
 """
 LOOP = "import os\nwhile os.getppid() == {}: sum(range(9999))"
 ENOUGH = 0.05  # of the wait
+TRIES = 3  # where weigh gets no CPU, it does not see what threads wait at the end
 UNSEEN = 0.08  # seconds: what a thread does between the last look and its end
 
 
@@ -82,13 +83,17 @@ def weigh(folder: Path, *command: str) -> tuple[dict[str, Any], str, int]:
 def test_waits_are_those_that_threads_read_of_themselves(
     code: str, tmp_path: Path
 ) -> None:
-    with foreign_load(2):
-        usage, text, _ = weigh(
-            tmp_path, sys.executable, "-S", "-c", PRELUDE + code, "0.25"
-        )
-    waits = [int(line.split()[1]) / 1e9 for line in text.splitlines()]
-    found = usage["cpu_wait"]
-    assert found["time"] == pytest.approx(sum(waits), rel=ENOUGH, abs=UNSEEN)
+    for _ in range(TRIES):
+        with foreign_load(2):
+            usage, text, _ = weigh(
+                tmp_path, sys.executable, "-S", "-c", PRELUDE + code, "0.25"
+            )
+        waits = [int(line.split()[1]) / 1e9 for line in text.splitlines()]
+        found = usage["cpu_wait"]
+        truth = pytest.approx(sum(waits), rel=ENOUGH, abs=UNSEEN)
+        if found["time"] == truth:
+            break
+    assert found["time"] == truth
     assert found["alone"] <= usage["wall_time"]
 
 
