@@ -83,7 +83,7 @@ def weigh(folder: Path, *command: str) -> tuple[dict[str, Any], str, int]:
 def test_waits_are_those_that_threads_read_of_themselves(
     code: str, tmp_path: Path
 ) -> None:
-    for _ in range(TRIES):
+    for last in reversed(range(TRIES)):
         with foreign_load(2):
             usage, text, _ = weigh(
                 tmp_path, sys.executable, "-S", "-c", PRELUDE + code, "0.25"
@@ -91,10 +91,10 @@ def test_waits_are_those_that_threads_read_of_themselves(
         waits = [int(line.split()[1]) / 1e9 for line in text.splitlines()]
         found = usage["cpu_wait"]
         truth = pytest.approx(sum(waits), rel=ENOUGH, abs=UNSEEN)
-        if found["time"] == truth:
-            break
-    assert found["time"] == truth
-    assert found["alone"] <= usage["wall_time"]
+        assert found["alone"] <= usage["wall_time"]
+        if found["time"] == truth or not last:
+            assert found["time"] == truth
+            return
 
 
 @pytest.mark.long
