@@ -21,7 +21,7 @@ from weigh.model.record import (
 from weigh.outcome import ran_out_on_gpu
 
 if TYPE_CHECKING:
-    from weigh.heap_need import HeapNeed
+    from weigh.need import HeapNeed
 from weigh.units import (
     GIB,
     HOUR,
@@ -412,7 +412,7 @@ def _heap_need(run: Run) -> "HeapNeed | None":
     """Return what a completed Java program needs, with the option that limits it."""
     if run.usage.jvm is None or not run.completed:
         return None
-    from weigh.heap_need import heap_need  # noqa: PLC0415 - only for Java
+    from weigh.need import heap_need  # noqa: PLC0415 - only for Java
 
     return heap_need(run.usage)
 
@@ -515,11 +515,11 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
         yield "memory is that of the largest process only: weigh run measures all"
         return
     if usage.cache is not None:
-        from weigh.knobs import cache_words  # noqa: PLC0415 - rarely
+        from weigh.need import cache_words  # noqa: PLC0415 - rarely
 
         yield from cache_words(usage)
     if usage.jvm is not None:
-        from weigh.heap_need import crawl_note  # noqa: PLC0415 - only for Java
+        from weigh.need import crawl_note  # noqa: PLC0415 - only for Java
 
         yield from crawl_note(usage)
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
@@ -617,7 +617,7 @@ def _cpus_for(usage: Usage) -> int:
     """Return the CPUs that a run used, or wanted where others had them."""
     if usage.cpu_wait is None:
         return _cpus(usage.cpus_used)
-    from weigh.cpu_need import cpus_for  # noqa: PLC0415 - start-up time
+    from weigh.need import cpus_for  # noqa: PLC0415 - start-up time
 
     return cpus_for(usage)
 
@@ -627,7 +627,7 @@ def _cpu_notes(runs: Sequence[Run], layout: Layout) -> Iterator[str]:
     waited = [run.usage for run in runs if run.usage.cpu_wait is not None]
     if not waited or layout.cpus:
         return
-    from weigh.cpu_need import need_notes  # noqa: PLC0415 - start-up time
+    from weigh.need import need_notes  # noqa: PLC0415 - start-up time
 
     yield from need_notes(max(waited, key=_waited))
 

@@ -5,10 +5,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from weigh.cpu_need import has_waited, wait_words
 from weigh.errors import UsageError
 from weigh.estimate.trend import median, ratio_interval
-from weigh.knobs import knobs_of
 from weigh.model.comparison import (
     Change,
     Comparison,
@@ -20,6 +18,7 @@ from weigh.model.comparison import (
     Unit,
 )
 from weigh.model.record import Record, Usage
+from weigh.need import has_waited, knobs_of, wait_words
 
 _Value = int | float | str | None
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -10,8 +10,8 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.estimate.samples import LARGEST_SIZE, Failure
-from weigh.knobs import knobs_of
 from weigh.model.record import Batches, Record, Usage
+from weigh.need import knobs_of
 from weigh.outcome import ran_out_on_gpu
 from weigh.units import Bytes
 

@@ -2,9 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from weigh.cpu_need import wait_words
-from weigh.heap_need import heap_words
-from weigh.knobs import cache_words, sign_words
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
@@ -17,6 +14,7 @@ from weigh.model.record import (
     Series,
     Usage,
 )
+from weigh.need import cache_words, heap_words, sign_words, wait_words
 from weigh.render.columns import columns_of, wrap
 from weigh.render.printable import command_line, local_time, printable
 from weigh.render.run_lines import parts_lines

@@ -223,12 +223,12 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
             yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
         if usage.jvm is not None:
-            from weigh.heap_need import heap_words  # noqa: PLC0415 - only for Java
+            from weigh.need import heap_words  # noqa: PLC0415 - only for Java
 
             for words in heap_words(usage):
                 yield from _row("", words)
         if usage.sign is not None:
-            from weigh.knobs import sign_words  # noqa: PLC0415 - rarely
+            from weigh.need import sign_words  # noqa: PLC0415 - rarely
 
             for words in sign_words(usage):
                 yield from _row("", words)
@@ -237,7 +237,7 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
     if usage.cpu_time is not None:
         yield from _row("cpu", _cpu(usage))
     if usage.cpu_wait is not None:
-        from weigh.cpu_need import wait_words  # noqa: PLC0415 - start-up
+        from weigh.need import wait_words  # noqa: PLC0415 - start-up
 
         words = wait_words(usage)
         yield from _row("", words) if words else ()

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.cpu_need import cpus_for, has_waited, need_notes, wait_words
 from weigh.model.record import Usage
 from weigh.model.report import Measure, Note
+from weigh.need import cpus_for, has_waited, need_notes, wait_words
 from weigh.outcome import out_of_memory, ran_out_on_gpu
 from weigh.request import (
     DEFAULT_HEADROOM,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weigh.measure.memory.count import FamilyCount
 from weigh.measure.memory.model import Estimate, ForkModel, Seen
-from weigh.measure.memory.overlap import Overlap
+from weigh.measure.memory.shared_pages import Overlap
 
 PAGE = 4096
 

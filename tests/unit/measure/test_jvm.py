@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looks import reading
 
-from weigh.heap_need import heap_need, heap_words
 from weigh.measure.jvm import JvmWatch, jvm_of, parse_perfdata
 from weigh.model.record import Jvm, PeakMemory, Record, Usage
+from weigh.need import heap_need, heap_words
 from weigh.outcome import fixed_heap
 from weigh.request import from_usages
 from weigh.units import GIB, MIB

@@ -4,7 +4,6 @@ import pytest
 from looks import reading
 
 from weigh.estimate.readings import groups_of
-from weigh.knobs import cache_words, knobs_in, knobs_of, sign_words
 from weigh.measure.signs import (
     Look,
     SignWatch,
@@ -14,6 +13,7 @@ from weigh.measure.signs import (
     sign_of,
 )
 from weigh.model.record import Jvm, PageCache, Record, Sign, Usage
+from weigh.need import cache_words, knobs_in, knobs_of, sign_words
 from weigh.units import MIB
 
 RULES = read_rules({}, site="/nowhere")

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.cpu_need import cpus_for, need_notes, wait_words
 from weigh.model.record import CpuWait, Usage
+from weigh.need import cpus_for, need_notes, wait_words
 
 FULL = CpuWait(time=10.1, wanted=1.95, alone=1.6, threads=3, cpus=2, others=1.5)
 

@@ -15,13 +15,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.cpu_need import has_waited
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.run.run_measured import MeasuredRun, last_line
 from weigh.model.check import Trial
 from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Monitor, Record, Series
+from weigh.need import has_waited
 from weigh.outcome import signal_name
 from weigh.probe.proc import ProcTree
 from weigh.runner.divergence import Divergence, DivergenceWatch

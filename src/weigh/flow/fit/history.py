@@ -26,8 +26,8 @@ from weigh.estimate.history_pool import MARGIN, RISKS, Risk, known_risk
 from weigh.estimate.sampled import Accounts, Seen
 from weigh.flow.fit.request import Answer, answer, as_jobs_ended
 from weigh.flow.records.records import Store, choose, find_record, open_store
-from weigh.knobs import knobs_in, knobs_of
 from weigh.model.record import Record, Request
+from weigh.need import knobs_in, knobs_of
 from weigh.render import history_lines
 from weigh.render.history_lines import Kind, Learnt
 from weigh.request import (

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import config
-from weigh.cpu_need import has_waited
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.fit.estimate_options import ParsedOptions, TypedOptions, parse_options
@@ -16,6 +15,7 @@ from weigh.flow.fit.fit import answer as fit_answer
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import Interrupted, last_line, run_measured
 from weigh.model.record import Record
+from weigh.need import has_waited
 from weigh.store.find import find_all
 from weigh.store.identity import new_id
 from weigh.store.location import make_folder

@@ -16,7 +16,6 @@ from operator import truediv
 import msgspec
 
 from weigh import config, gpu_models
-from weigh.cpu_need import has_waited
 from weigh.errors import UsageError, WeighError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.fit.request import configured_headroom, ends_of_jobs
@@ -29,6 +28,7 @@ from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
+from weigh.need import has_waited
 from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, of_tasks

@@ -1,0 +1,305 @@
+"""What a run needs where its use shows something else.
+
+CPUs: where threads waited for one, the run wanted more than it got. Knobs: runs with
+different limits of memory in the program (``-Xmx``, ``GOMEMLIMIT``) are different
+programs as far as memory goes, so what is learnt from some does not hold for others.
+
+Java: its live heap counts, not the heap that it was allowed to fill.
+Without ``-Xmx`` a heap may grow to a quarter of the machine, or of the control group,
+and collections are rare until it has. The same program in a job of the size measured
+gets a quarter of that, and may collect all the time or run out. So memory and ``-Xmx``
+are advised together. Half more than the old generation held after its last collection
+was enough in each measured program, with three collectors.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from weigh.model.record import CpuWait, Jvm, Record, Usage
+from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
+
+Cause = Literal["others", "own", "limit", "unknown"]
+
+CPU_TOLERANCE = 0.1  # a reader of the command's output, or the odd helper thread
+_WORTH_SHARE = 0.1  # of the CPU time
+_WORTH_TIME: Seconds = 0.3
+_OTHERS = 0.1  # CPUs; less is weigh itself, and the noise of /proc/stat
+_FULL = 0.85  # of the CPUs
+_BOUND = 0.9  # of a CPU wanted: there is little else that the run waits for
+_BLOCKED = 0.25  # of the looks
+_FEW_CPUS = 0.5
+_NOT_ITS_OWN = ("others", "limit")
+
+
+def has_waited(usage: Usage) -> bool:
+    """Return whether a run waited for CPUs for a time that matters."""
+    wait = usage.cpu_wait
+    if wait is None:
+        return False
+    return wait.time > max(_WORTH_TIME, _WORTH_SHARE * (usage.cpu_time or 0.0))
+
+
+def cause_of(wait: CpuWait) -> Cause:
+    """Return why threads waited: a CPU limit, other programs, or each other."""
+    if (wait.throttled or 0.0) > wait.time / 2:
+        return "limit"
+    if (wait.others or 0.0) >= _OTHERS:
+        return "others"
+    if wait.cpus is not None and wait.threads > wait.cpus:
+        return "own"
+    return "unknown"
+
+
+def cpus_for(usage: Usage) -> int:
+    """Return the CPUs to request after a run, at least 1.
+
+    What it used, or, where others or a limit kept it waiting, what it wanted.
+    """
+    used = _whole(usage.cpus_used)
+    wait = usage.cpu_wait
+    if wait is None or not has_waited(usage) or cause_of(wait) not in _NOT_ITS_OWN:
+        return used
+    # a thread is on one CPU at a time
+    most = max(wait.threads, 1)
+    if usage.jvm is not None and wait.cpus is not None:
+        most = min(most, wait.cpus)  # Java starts as many threads as it sees CPUs
+    return max(used, min(_whole(wait.wanted), most))
+
+
+def _whole(cpus: float | None) -> int:
+    return 1 if cpus is None else max(1, math.ceil(cpus - CPU_TOLERANCE))
+
+
+def wait_words(usage: Usage) -> str:
+    """Describe what a run waited for; empty if it did not wait, or that is unknown."""
+    wait = usage.cpu_wait
+    if wait is None:
+        return ""
+    if not has_waited(usage):
+        return _blocked_words(usage, wait)
+    waited = f"waited {format_duration(wait.time)} for a CPU"
+    if cause_of(wait) == "limit":
+        return f"{waited}: a control group limits its CPU time"
+    if cause_of(wait) == "others":
+        return f"{waited}: {_others_words(usage, wait)}"
+    if cause_of(wait) == "own":
+        return f"{waited}: up to {wait.threads} threads on {_cpus(wait.cpus or 1)}"
+    return f"{waited}, although others used none: do its threads share one CPU?"
+
+
+def _others_words(usage: Usage, wait: CpuWait) -> str:
+    others, cpus = wait.others or 0.0, wait.cpus or 1
+    used = f"others used {others:.1f} of {cpus}"
+    if others + (usage.cpus_used or 0.0) >= _FULL * cpus:
+        used = f"machine full ({used})"
+    if wait.threads > cpus and wait.wanted > cpus + _OTHERS:
+        used += f", and it wants {wait.wanted:.1f}"
+    return used
+
+
+def _blocked_words(usage: Usage, wait: CpuWait) -> str:
+    is_idle = (usage.cpus_used or 0.0) < _FEW_CPUS
+    if is_idle and (wait.blocked or 0.0) >= _BLOCKED:
+        share = f"{100 * (wait.blocked or 0.0):.0f} %"
+        return f"blocked on storage for {share} of the time: more CPUs do not help"
+    return ""
+
+
+def need_notes(usage: Usage) -> Iterator[str]:
+    """Yield what more CPUs would change, in words."""
+    wait = usage.cpu_wait
+    if wait is None or not has_waited(usage):
+        return
+    cause = cause_of(wait)
+    if cause in _NOT_ITS_OWN:
+        count = cpus_for(usage)
+        yield (
+            f"wants {_cpus(count)} ({wait.wanted:.2f}): if free, {alone_words(usage)}"
+        )
+    elif cause == "own" and wait.cpus is not None:
+        yield (
+            f"it has {wait.threads} threads for {_cpus(wait.cpus)}: set their number, "
+            "or request more CPUs"
+        )
+
+
+def alone_words(usage: Usage) -> str:
+    """Write the wall time that the run would take without the wait."""
+    wait, wall = usage.cpu_wait, usage.wall_time
+    if wait is None:
+        return format_duration(wall)
+    alone = format_duration(wait.alone)
+    if wait.wanted < _BOUND:  # asleep or blocked at times: that remains
+        return f"{alone} to {format_duration(wall)}"
+    return f"{alone} instead of {format_duration(wall)}"
+
+
+def _cpus(count: int) -> str:
+    return "1 CPU" if count == 1 else f"{count} CPUs"
+
+
+CRAWLS = 2 / 3  # of the time in collections; well set programs: a quarter to a half
+_OVER_LIVE = 1.5
+_LEAST_HEAP: Bytes = 32 * MIB
+_OUTSIDE: Bytes = 35 * MIB  # code, compiled code, stacks, what a collector notes
+_CARDS = 0.03  # of the heap, for the collector's own tables
+_ELASTIC = "elastic"
+
+
+class HeapNeed(msgspec.Struct, frozen=True):
+    """The memory that a Java program needs with the heap option ``knob``, in bytes.
+
+    ``virtual`` is the address space that it reserves then, if known.
+    """
+
+    memory: Bytes
+    knob: str
+    virtual: Bytes | None
+    notes: tuple[str, ...]
+    kind: str = _ELASTIC
+
+
+def heap_need(usage: Usage) -> HeapNeed | None:
+    """Return what a run with a heap of no set size needs; None for other runs."""
+    jvm, peak = usage.jvm, usage.peak_memory
+    if jvm is None or jvm.flags or peak is None:
+        return None
+    largest = usage.max_process_memory or peak.value
+    if has_crawled(jvm):
+        heap = 2 * jvm.heap_limit
+    elif jvm.live is None:  # nothing was collected, so all it made may be live
+        heap = min(largest, jvm.heap_limit)
+    else:
+        heap = min(round(_OVER_LIVE * jvm.live), jvm.heap_limit)
+    heap = max(_LEAST_HEAP, math.ceil(heap / MIB) * MIB)
+    others = max(0, peak.value - largest)
+    memory = round(heap * (1 + _CARDS)) + (jvm.metaspace or 0) + _OUTSIDE + others
+    virtual = usage.virtual_memory
+    if virtual is not None:
+        virtual = max(virtual - jvm.heap_limit, 0) + heap
+    knob = f"-Xmx{heap // MIB}m"
+    return HeapNeed(memory, knob, virtual, tuple(_notes(usage, knob)))
+
+
+def has_crawled(jvm: Jvm) -> bool:
+    """Return whether collections took most of the time: the heap was too small."""
+    return jvm.paused is not None and jvm.paused > CRAWLS
+
+
+def _notes(usage: Usage, knob: str) -> Iterator[str]:
+    yield f"with java {knob} (or JAVA_TOOL_OPTIONS={knob}): set both or neither"
+    if usage.virtual_memory is not None:
+        yield (
+            f"address space is what Java reserves, {format_size(usage.virtual_memory)} "
+            "here, not what it uses"
+        )
+
+
+def heap_words(usage: Usage) -> Iterator[str]:
+    """Yield what a run's Java heap was: its limit, and what was alive in it."""
+    jvm = usage.jvm
+    if jvm is None:
+        return
+    limit = format_size(jvm.heap_limit)
+    if jvm.flags:
+        yield f"java {' '.join(jvm.flags)}: its heap is at most {limit}"
+    else:
+        yield (
+            f"java without -Xmx: its heap may grow to {limit}, a share of the machine "
+            "or job"
+        )
+    if jvm.live is not None:
+        yield f"{format_size(jvm.live)} at most were alive after its last collection"
+    if has_crawled(jvm):
+        share = f"{100 * (jvm.paused or 0.0):.0f} %"
+        yield f"{share} of its time went into collections: its heap is too small"
+
+
+def crawl_note(usage: Usage) -> Iterator[str]:
+    """Yield what to raise, if a fixed heap is too small."""
+    jvm = usage.jvm
+    if jvm is not None and jvm.flags and has_crawled(jvm):
+        share = f"{100 * (jvm.paused or 0.0):.0f} %"
+        yield (
+            f"{share} of its time went into collections: raise {jvm.flags[-1]}, and "
+            "memory with it"
+        )
+
+
+_IN_COMMAND = re.compile(
+    r"(?:^|[\s'\"=])(-Xmx|-XX:MaxRAMPercentage=|-XX:MaxHeapSize="
+    r"|--max-old-space-size[= ]"
+    r"|--heap-size-hint[= ]|--buffer-size=|GOMEMLIMIT=|MALLOC_ARENA_MAX="
+    r"|XLA_PYTHON_CLIENT_MEM_FRACTION=|XLA_PYTHON_CLIENT_PREALLOCATE="
+    r"|TF_FORCE_GPU_ALLOW_GROWTH=|--gpu-memory-utilization[= ])([^\s'\";|&]+)"
+)
+
+_OF_JAVA = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")  # its flags count
+
+
+def knobs_of(record: Record) -> tuple[str, ...]:
+    """Return the knobs that were set, in order: ``-Xmx=64m``, ``GOMEMLIMIT=1GiB``.
+
+    Those whose value is a parameter's are left out: the parameter separates them.
+    """
+    found = {} if record.usage is None else dict(_of_usage(record.usage))
+    return _known(record.command, record.parameters, found)
+
+
+def knobs_in(
+    command: Sequence[str], parameters: Mapping[str, int | float | str]
+) -> tuple[str, ...]:
+    """Return the knobs that a command sets, as :func:`knobs_of` does."""
+    return _known(command, parameters, {})
+
+
+def _known(
+    command: Sequence[str],
+    parameters: Mapping[str, int | float | str],
+    of_usage: Mapping[str, str],
+) -> tuple[str, ...]:
+    found = {**dict(_IN_COMMAND.findall(" ".join(command))), **of_usage}
+    values = {str(value) for value in parameters.values()}
+    return tuple(
+        sorted(
+            f"{name.rstrip('= ')}={value}"
+            for name, value in found.items()
+            if value not in values and value.rstrip("kKmMgGtTiB") not in values
+        )
+    )
+
+
+def _of_usage(usage: Usage) -> Iterator[tuple[str, str]]:
+    for flag in usage.jvm.flags if usage.jvm is not None else ():
+        for match in _IN_COMMAND.finditer(flag):
+            yield match[1], match[2]
+    sign = usage.sign
+    # options are words of the command; a variable is seen in longer runs only
+    if sign is None or sign.knob is None or sign.value is None:
+        return
+    if sign.knob.isupper() and sign.knob not in _OF_JAVA:
+        yield sign.knob, sign.value
+
+
+def sign_words(usage: Usage) -> Iterator[str]:
+    """Yield what a run's largest program is known to do with memory."""
+    sign = usage.sign
+    if sign is not None and usage.jvm is None:  # Java's heap has words of its own
+        knob = ""
+        if sign.knob is not None:
+            knob = f" ({sign.knob}={sign.value})" if sign.value else f" ({sign.knob})"
+        yield f"{sign.name}: {sign.advice}{knob}"
+
+
+def cache_words(usage: Usage) -> Iterator[str]:
+    """Yield that a run needs page cache, if it read its files again and again."""
+    cache = usage.cache
+    if cache is not None:
+        yield (
+            f"read {format_size(cache.read)} of files of {format_size(cache.files)}: "
+            "it rereads them from the page cache, which the job's memory holds too"
+        )
