@@ -10,7 +10,6 @@ from weigh._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from weigh.flow.api import run as run
-    from weigh.flow.fit.fit import fit as fit
     from weigh.flow.records.compare import compare as compare
     from weigh.flow.report.report import report as report
     from weigh.flow.run.regions import batches as batches
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from weigh.flow.run.regions import measured as measured
     from weigh.flow.run.regions import phase as phase
     from weigh.flow.run.regions import timeit as timeit
+    from weigh.flow.scan.from_records import fit as fit
     from weigh.flow.watch.gpus import gpus as gpus
     from weigh.model.record import Record as Record
 
@@ -42,7 +42,7 @@ _HOMES = {
     "batches": "weigh.flow.run.regions",
     "compare": "weigh.flow.records.compare",
     "event": "weigh.flow.run.regions",
-    "fit": "weigh.flow.fit.fit",
+    "fit": "weigh.flow.scan.from_records",
     "gpus": "weigh.flow.watch.gpus",
     "measured": "weigh.flow.run.regions",
     "phase": "weigh.flow.run.regions",

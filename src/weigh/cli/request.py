@@ -10,9 +10,9 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
 from weigh.estimate.history_pool import RISKS
-from weigh.flow.fit.growth import Steps
-from weigh.flow.fit.request import Answer
-from weigh.flow.fit.request import request as request_flow
+from weigh.flow.request.growth import Steps
+from weigh.flow.request.request import Answer
+from weigh.flow.request.request import request as request_flow
 from weigh.render.request_lines import FORMS
 from weigh.schedulers import KINDS
 
@@ -171,7 +171,7 @@ def _answer(
         _check_goes_with(words, (*_OF_RECORDS, *_OF_HISTORY), source)
         if records:
             raise UsageError(f"--from {source} uses no records: --name NAME chooses")
-        from weigh.flow.fit import past_jobs  # noqa: PLC0415 - numpy
+        from weigh.flow.request import past_jobs  # noqa: PLC0415 - numpy
 
         return past_jobs.request_from_accounting(
             source,
@@ -192,7 +192,7 @@ def _answer(
             cwd=os.getcwd(),
             env=os.environ,
         )
-    from weigh.flow.fit.history import Words, request_from_history  # noqa: PLC0415 - numpy
+    from weigh.flow.request.history import Words, request_from_history  # noqa: PLC0415 - numpy
 
     typed = {name: words[name] for name in _OF_HISTORY if words[name]}
     return request_from_history(

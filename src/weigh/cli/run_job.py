@@ -101,7 +101,7 @@ def _summarise(record: Record, headroom: float | None, settings: Config) -> None
 
     request = advise(record, headroom)
     if request is not None and settings.cluster:
-        from weigh.flow.fit.request import as_site_wants  # noqa: PLC0415 - rarely
+        from weigh.flow.request.request import as_site_wants  # noqa: PLC0415 - rarely
 
         with suppress(FormatError):  # weigh request and weigh submit report it
             request = as_site_wants(request, settings.cluster, os.environ)

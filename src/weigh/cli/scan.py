@@ -10,12 +10,12 @@ from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
-from weigh.flow.fit.cpu_scan import is_cpu_scan, scan_cpus
-from weigh.flow.fit.estimate_options import TypedOptions
-from weigh.flow.fit.fit import Answer, fit_named
-from weigh.flow.fit.memory_scan import AUTO, scan_memory
-from weigh.flow.fit.scan import ScanOptions
-from weigh.flow.fit.scan import scan as scan_flow
+from weigh.flow.scan.cpu_scan import is_cpu_scan, scan_cpus
+from weigh.flow.scan.estimate_options import TypedOptions
+from weigh.flow.scan.from_records import Answer, fit_named
+from weigh.flow.scan.memory_scan import AUTO, scan_memory
+from weigh.flow.scan.scan import ScanOptions
+from weigh.flow.scan.scan import scan as scan_flow
 from weigh.render.estimate_lines import render, render_json
 from weigh.render.scaling_lines import (
     scaling_json,

@@ -17,8 +17,8 @@ from weigh.cli import options
 from weigh.cli.options import SECONDS
 from weigh.cli.output import PatientStream
 from weigh.errors import SIGNAL_BASE, StoreError, UsageError
-from weigh.flow.fit.request import configured_headroom
 from weigh.flow.records.records import open_store
+from weigh.flow.request.request import configured_headroom
 from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import Watcher, Watching
 from weigh.render.top_lines import WIDTH, TopView, render_text

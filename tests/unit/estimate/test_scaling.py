@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.scaling import Scaling, cpus_that_pay, fit_scaling
-from weigh.flow.fit.cpu_scan import alone_on, held_to, numbers_of
+from weigh.flow.scan.cpu_scan import alone_on, held_to, numbers_of
 from weigh.model.record import CpuWait, Usage
 from weigh.sweep.values import parse_axis
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.flow.fit.estimate_options import TypedOptions, parse_options
-from weigh.flow.fit.fit import answer
+from weigh.flow.scan.estimate_options import TypedOptions, parse_options
+from weigh.flow.scan.from_records import answer
 from weigh.model.record import Monitor, Node, PeakMemory, Rank, Record, Request, Usage
 from weigh.planning import needs
 from weigh.request import from_usages

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from weigh.errors import UsageError
-from weigh.flow.fit.growth import Steps, carry_on
+from weigh.flow.request.growth import Steps, carry_on
 from weigh.model.record import Batches, Event, PeakMemory, Record, Series, Usage
 from weigh.request import from_usages
 from weigh.units import GIB, MIB

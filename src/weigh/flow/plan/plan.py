@@ -18,10 +18,10 @@ import msgspec
 from weigh import config, gpu_models
 from weigh.errors import UsageError, WeighError
 from weigh.flow.exec.options import find_parameters
-from weigh.flow.fit.request import configured_headroom, ends_of_jobs
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
+from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import MeasuredRun, last_line, wait_for_all
 from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster

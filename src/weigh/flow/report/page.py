@@ -10,9 +10,9 @@ from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.estimate.estimate import estimate
 from weigh.estimate.readings import varying
-from weigh.flow.fit.fit import Answer, request_note
 from weigh.flow.records.records import open_store
 from weigh.flow.report.report import composed, gather
+from weigh.flow.scan.from_records import Answer, request_note
 from weigh.model.record import Record
 from weigh.model.report import Note, Report
 from weigh.render.estimate_lines import answers

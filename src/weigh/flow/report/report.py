@@ -9,7 +9,6 @@ import msgspec
 
 from weigh import config
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
-from weigh.flow.fit.fit import answer_of_scan, request_note
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
@@ -18,6 +17,7 @@ from weigh.flow.records.records import Store, find_record, open_store
 from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.accounting import ask, logs_of, tables_in
 from weigh.flow.report.runs import runs_of_view
+from weigh.flow.scan.from_records import answer_of_scan, request_note
 from weigh.flow.site.schedulers import kind_of, reaching
 from weigh.model.job import Submitted
 from weigh.model.plan import Plan

@@ -201,7 +201,7 @@ def advise(record: Record, headroom: float | None = None) -> Request | None:
     request = from_usages([record], headroom=share)
     if not record.usage.growing:
         return request
-    from weigh.flow.fit.growth import carry_on  # noqa: PLC0415 - start-up time
+    from weigh.flow.request.growth import carry_on  # noqa: PLC0415 - start-up time
 
     return carry_on(request, [record])
 

@@ -14,14 +14,14 @@ from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.readings import completed, varying
 from weigh.estimate.samples import size_text
-from weigh.flow.fit.estimate_options import (
+from weigh.flow.records.records import open_store
+from weigh.flow.request.request import as_jobs_ended
+from weigh.flow.scan.estimate_options import (
     ParsedOptions,
     TypedOptions,
     limits_measured_on,
     parse_options,
 )
-from weigh.flow.fit.request import as_jobs_ended
-from weigh.flow.records.records import open_store
 from weigh.model.record import Record, Request
 from weigh.model.report import Note
 from weigh.request import (

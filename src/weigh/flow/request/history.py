@@ -24,8 +24,8 @@ from weigh.estimate.history_groups import (
 )
 from weigh.estimate.history_pool import MARGIN, RISKS, Risk, known_risk
 from weigh.estimate.sampled import Accounts, Seen
-from weigh.flow.fit.request import Answer, answer, as_jobs_ended
 from weigh.flow.records.records import Store, choose, find_record, open_store
+from weigh.flow.request.request import Answer, answer, as_jobs_ended
 from weigh.model.record import Record, Request
 from weigh.need import knobs_in, knobs_of
 from weigh.render import history_lines

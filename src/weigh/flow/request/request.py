@@ -6,8 +6,8 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
+from weigh.flow.request.growth import Steps, carry_on
 from weigh.flow.site.cluster import site_flags
 from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, Submitted

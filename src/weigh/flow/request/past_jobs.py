@@ -10,8 +10,8 @@ import msgspec
 from weigh import config
 from weigh.errors import UsageError
 from weigh.estimate.history import ENOUGH
-from weigh.flow.fit.request import Answer, answer
 from weigh.flow.records.imported import kind_of_name, past_accounting
+from weigh.flow.request.request import Answer, answer
 from weigh.model.record import Request
 from weigh.model.report import PastJob, Whose
 from weigh.render import history_lines

@@ -9,11 +9,11 @@ import msgspec
 from weigh import config
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
 from weigh.estimate.readings import gpu_memory
-from weigh.flow.fit.estimate_options import ParsedOptions, TypedOptions, parse_options
-from weigh.flow.fit.fit import Answer
-from weigh.flow.fit.fit import answer as fit_answer
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import Interrupted, last_line, run_measured
+from weigh.flow.scan.estimate_options import ParsedOptions, TypedOptions, parse_options
+from weigh.flow.scan.from_records import Answer
+from weigh.flow.scan.from_records import answer as fit_answer
 from weigh.model.record import Record
 from weigh.need import has_waited
 from weigh.store.find import find_all

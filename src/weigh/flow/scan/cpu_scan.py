@@ -9,9 +9,9 @@ import msgspec
 
 from weigh.errors import FAILED, FormatError, UsageError
 from weigh.estimate.scaling import CpuScan, Row, cpus_that_pay
-from weigh.flow.fit.estimate_options import parse_share
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import last_line, run_measured
+from weigh.flow.scan.estimate_options import parse_share
 from weigh.model.record import Record, Usage
 from weigh.request import from_usages
 from weigh.store.identity import new_id

@@ -1,1 +1,0 @@
-"""``weigh scan`` and ``weigh request``: from runs to predictions and requests."""

@@ -1,0 +1,1 @@
+"""``weigh request``: from records, from history, from accounting."""

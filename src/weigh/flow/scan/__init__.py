@@ -1,0 +1,1 @@
+"""``weigh scan``: sizes, CPUs, least memory, and estimates from records."""
