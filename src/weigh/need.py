@@ -117,25 +117,17 @@ def need_notes(usage: Usage) -> Iterator[str]:
     cause = cause_of(wait)
     if cause in _NOT_ITS_OWN:
         count = cpus_for(usage)
+        if count == _whole(usage.cpus_used) and wait.wanted < _BOUND:
+            return  # it sleeps or is blocked: another CPU changes neither line
         yield (
-            f"wants {_cpus(count)} ({wait.wanted:.2f}): if free, {alone_words(usage)}"
+            f"wants {_cpus(count)} ({wait.wanted:.2f}): if free, "
+            f"{format_duration(wait.alone)} instead of {format_duration(usage.wall_time)}"
         )
     elif cause == "own" and wait.cpus is not None:
         yield (
             f"it has {wait.threads} threads for {_cpus(wait.cpus)}: set their number, "
             "or request more CPUs"
         )
-
-
-def alone_words(usage: Usage) -> str:
-    """Write the wall time that the run would take without the wait."""
-    wait, wall = usage.cpu_wait, usage.wall_time
-    if wait is None:
-        return format_duration(wall)
-    alone = format_duration(wait.alone)
-    if wait.wanted < _BOUND:  # asleep or blocked at times: that remains
-        return f"{alone} to {format_duration(wall)}"
-    return f"{alone} instead of {format_duration(wall)}"
 
 
 def _cpus(count: int) -> str:

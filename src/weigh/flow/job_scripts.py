@@ -43,8 +43,8 @@ def lost_in(command: Sequence[str], *, cwd: str) -> str | None:
             if options:
                 number = f"{len(options)} directive{'s' * (len(options) != 1)}"
                 return (
-                    f"the {number} of {file} were not in force here "
-                    f"(weigh submit {file} --measure submits it with them)"
+                    f"{number} of {file} not in force here "
+                    f"(try weigh submit {file} --measure)"
                 )
     return None
 

@@ -28,7 +28,7 @@ def scaling_lines(scan: CpuScan, *, scheduler: str | None = None) -> Iterator[st
         yield f"  {'' if turn else 'pays':<11}{line}"
     lines = packed_lines(scan.request, scheduler, WIDTH - len(_INDENT))
     for turn, line in enumerate(lines):
-        yield f"  {'' if turn else 'ask for':<11}{line}"
+        yield f"  {'' if turn else 'request':<11}{line}"
     yield from note_lines(scan.request, indent=_INDENT)
 
 
@@ -73,7 +73,7 @@ def squeeze_lines(
         yield f"  least      {least}, {slower:.1f} x the best time; knee {knee}"
     if request is not None:
         for turn, line in enumerate(packed_lines(request, None, WIDTH - len(_INDENT))):
-            yield f"  {'' if turn else 'ask for':<11}{line}"
+            yield f"  {'' if turn else 'request':<11}{line}"
         if request.knob is not None:
             yield f"{_INDENT}with {request.knob}"
     if runs:

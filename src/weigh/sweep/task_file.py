@@ -139,12 +139,12 @@ def _scan(text: str) -> str | None:
 def _script(name: str, number: int, raw: bytes) -> str:
     if b"#!" in raw[:8]:
         return (
-            f"{name} is a script, not a task file: its line {number} begins with #! "
-            f"(weigh submit {name} submits it, or remove that line)"
+            f"{name}:{number} begins with #!: a script, no task file "
+            f"(try weigh submit {name})"
         )
     return (
-        f"{name}:{number} is a directive for a scheduler: this is a job script, not a "
-        f"task file (weigh submit {name} submits it, weigh check checks it)"
+        f"{name}:{number} is a directive: a job script, no task file "
+        f"(try weigh submit {name})"
     )
 
 

@@ -55,9 +55,9 @@ def test_one_thread_never_gets_two_cpus() -> None:
     assert cpus_for(usage(noisy)) == 1
 
 
-def test_a_run_that_sleeps_gets_a_range_of_times() -> None:
+def test_a_run_that_mostly_sleeps_gets_no_advice_on_cpus() -> None:
     idle = msgspec.structs.replace(FULL, wanted=0.5, alone=5.0)
-    assert "5.00 s to 6.80 s" in next(need_notes(usage(idle)))
+    assert list(need_notes(usage(idle))) == []
 
 
 def test_a_run_that_waits_for_its_disk_is_called_that() -> None:
