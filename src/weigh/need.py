@@ -119,10 +119,9 @@ def need_notes(usage: Usage) -> Iterator[str]:
         count = cpus_for(usage)
         if count == _whole(usage.cpus_used) and wait.wanted < _BOUND:
             return  # it sleeps or is blocked: another CPU changes neither line
-        yield (
-            f"wants {_cpus(count)} ({wait.wanted:.2f}): if free, "
-            f"{format_duration(wait.alone)} instead of {format_duration(usage.wall_time)}"
-        )
+        alone, wall = format_duration(wait.alone), format_duration(usage.wall_time)
+        wanted = f"{_cpus(count)} ({wait.wanted:.2f})"
+        yield f"wants {wanted}: if free, {alone} instead of {wall}"
     elif cause == "own" and wait.cpus is not None:
         yield (
             f"it has {wait.threads} threads for {_cpus(wait.cpus)}: set their number, "
