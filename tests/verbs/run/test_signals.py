@@ -52,16 +52,25 @@ def test_a_signal_to_the_whole_group_reaches_the_job_once(
     assert job.finish() == {name: 1}
 
 
+AT_ONCE = 0.02  # seconds, in which one sender signals all processes
+
+
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 def test_a_scheduler_that_signals_every_process_reaches_the_job_once(
     weigh: Weigh, name: str
 ) -> None:
-    job = weigh.count_signals("-q")
-    job.wait_for_witness()
-    for pid in (job.weigh.pid, *children_of(job.weigh.pid)):
-        os.kill(pid, _number(name))
-    _wait_for(job, name)
-    assert job.finish() == {name: 1}
+    for last in reversed(range(3)):
+        job = weigh.count_signals("-q")
+        job.wait_for_witness()
+        began = time.monotonic()
+        for pid in (job.weigh.pid, *children_of(job.weigh.pid)):
+            os.kill(pid, _number(name))
+        took = time.monotonic() - began
+        _wait_for(job, name)
+        seen = job.finish()
+        if took < AT_ONCE or seen == {name: 1} or not last:
+            assert seen == {name: 1}
+            return
 
 
 def test_a_signal_to_the_group_does_not_swallow_the_next_to_weigh(weigh: Weigh) -> None:

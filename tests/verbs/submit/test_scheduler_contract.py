@@ -1,6 +1,7 @@
 """What holds for every scheduler: Slurm, Grid Engine and this machine alike."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -207,7 +208,8 @@ def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
 
     assert ends == {name: {"COMPLETED": 1} for name in names}
     assert all((weigh.folder / f"done{at}").exists() for at in range(len(names)))
-    assert not list(weigh.folder.rglob("pwned"))
+    # not rglob: an empty output folder may go meanwhile
+    assert not [d for d, _, files in os.walk(weigh.folder) if "pwned" in files]
     for job in jobs.values():
         until(lambda job=job: "weigh: exit code 0" in weigh("logs", job)[1])  # type: ignore[misc]
 
