@@ -15,7 +15,7 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo examples test style test-quick integrations matrix coverage docs bench figures soak clean
+.PHONY: help demo examples test compiled style test-quick integrations matrix coverage docs bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -42,10 +42,10 @@ examples: $(VENV)/.examples
 	WEIGH_EXAMPLES=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
 	  ci/isolated.sh $(BIN)/python -m pytest tests/docs/examples -rs $(PYTEST)
 
-# -rs, --durations: what was skipped and why, and the slowest tests. Each test process
-# would compile all tests again where writing that down is forbidden
+# -rs, --durations: what was skipped and why, and the slowest tests
 test: export PYTHONDONTWRITEBYTECODE :=
-test: style
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 2 style compiled
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
 	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m "not integrations" $(PYTEST)
@@ -56,6 +56,10 @@ integrations: $(VENV)/.dev
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
 	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m integrations $(PYTEST)
+
+# before each of the test processes would compile all tests for itself
+compiled: $(VENV)/.dev
+	@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null
 
 style: $(VENV)/.dev
 	$(BIN)/ruff check
