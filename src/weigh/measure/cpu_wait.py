@@ -20,7 +20,8 @@ _INTERVAL = 0.25  # seconds between looks at the threads of one process, at leas
 _INTERVAL_OF_SEVERAL = 0.1  # some may be short
 _SHARE = 0.0005  # of one core
 _MOST_OPEN = 64  # descriptors
-_OPEN_SHARE = 8  # of the descriptors weigh may have, those of threads
+_OPEN_SHARE = 8  # of the descriptors weigh may have beyond the first few
+_FEW_OPEN = 64
 _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
 _BLOCK: Seconds = 1.0  # of a run: waits are counted only when they end
 _ACCOUNTED = 0.9  # of the time
@@ -92,7 +93,8 @@ class CpuWaits:
         known = {tid: parse_schedstat(text) for tid, text in (before or {}).items()}
         self._before = {tid: seen for tid, seen in known.items() if seen is not None}
         self._live: dict[tuple[int, int], _Thread] = {}
-        self._most_open = min(_MOST_OPEN, os.sysconf("SC_OPEN_MAX") // _OPEN_SHARE)
+        spare = max(0, os.sysconf("SC_OPEN_MAX") - _FEW_OPEN)
+        self._most_open = min(_MOST_OPEN, spare // _OPEN_SHARE)
         # nanoseconds of ended threads, less what they had before the run
         self._run = -sum(run for run, _ in self._before.values())
         self._wait = -sum(wait for _, wait in self._before.values())
