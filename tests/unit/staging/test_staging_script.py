@@ -72,7 +72,7 @@ def test_a_job_stopped_half_way_never_ends_with_zero(node: Node) -> None:
 
 def test_a_warning_and_then_the_end_are_borne(node: Node) -> None:
     task = node.start(
-        'bash -c \'touch ready; trap "touch told" TERM; until [ -e go ]; do '
+        'bash -c \'trap "touch told" TERM; touch ready; until [ -e go ]; do '
         "sleep 0.1; done; exit 4'"
     )
     _ready(node)
