@@ -144,9 +144,7 @@ def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
     if is_through:
         done = min(track.through, total)
     ahead = max(0.0, total - done)
-    found = _pace(nest, track, ahead)
-    if not ahead:
-        found = Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
+    found = _until(_pace(nest, track, ahead), ahead)
     ending = Chosen(track.count.source, done, total, _time(track), found)
     return _uneven(ending) if ending.source == "percentages" else ending
 
@@ -164,10 +162,15 @@ def risen(figures: Figures) -> Chosen | None:
         return None
     points = place.history.points
     ahead = max(0.0, place.total - place.done)
-    found = pace(points, ahead=ahead, has_cycles=False)
-    if not ahead:
-        found = Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
+    found = _until(pace(points, ahead=ahead, has_cycles=False), ahead)
     return _uneven(Chosen("figures", place.done, place.total, points[-1].time, found))
+
+
+def _until(found: Pace | None, ahead: float) -> Pace | None:
+    """Return the pace of what is *ahead*: of nothing, it is known without a history."""
+    if ahead:
+        return found
+    return Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
 
 
 def _uneven(found: Chosen) -> Chosen:
@@ -176,11 +179,13 @@ def _uneven(found: Chosen) -> Chosen:
     And a program often has more to do after its last per cent. Both measured on
     recordings of 15 tools.
     """
-    if found.pace is None:
+    known = found.pace
+    if known is None:
         return found
-    pace = found.pace
-    margin = math.hypot(pace.margin, _UNEVEN * pace.remaining, _AFTERWARDS * found.time)
-    return found._replace(pace=pace._replace(margin=margin))
+    margin = math.hypot(
+        known.margin, _UNEVEN * known.remaining, _AFTERWARDS * found.time
+    )
+    return found._replace(pace=known._replace(margin=margin))
 
 
 def _pace(nest: Nest, track: Track, ahead: float) -> Pace | None:
