@@ -23,7 +23,6 @@ from weigh.schedulers.gridengine.lint_options import (
     read_options,
 )
 from weigh.schedulers.job_script import SHEBANG
-from weigh.schedulers.lint.case import Case
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
 from weigh.schedulers.script import read_script
@@ -49,18 +48,18 @@ def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Descri
     wanted = requested_by(case)
     found = case.option("t")
     indices = found.value if found is not None and wanted.elements else ""
-    throttle = positive_number(_value(case, "tc"))
-    name = _value(case, "N") or posixpath.basename(path)
-    shell = _value(case, "S").rpartition(":")[2]
-    merged = _value(case, "j") in _YES
+    throttle = positive_number(case.value("tc"))
+    name = case.value("N") or posixpath.basename(path)
+    shell = case.value("S").rpartition(":")[2]
+    merged = case.value("j") in _YES
     where = case.start or facts.cwd
     return Described(
         name=name,
         cwd=where,
         indices=indices,
         throttle=throttle,
-        output=_pattern(_value(case, "o"), "o", where, indices, facts),
-        error="" if merged else _pattern(_value(case, "e"), "e", where, indices, facts),
+        output=_pattern(case.value("o"), "o", where, indices, facts),
+        error="" if merged else _pattern(case.value("e"), "e", where, indices, facts),
         interpreter=tuple(shell.split()),
         request=JobRequest(
             cpus=wanted.cpus or 1,
@@ -79,11 +78,6 @@ def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Descri
             if (one := case.option(key)) and one.value not in {"n", "no"}
         ),
     )
-
-
-def _value(case: Case, name: str) -> str:
-    option = case.option(name)
-    return option.value if option is not None else ""
 
 
 def _pattern(typed: str, letter: str, where: str, indices: str, facts: Facts) -> str:

@@ -141,6 +141,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         found = [one for one in self.options if one.name in names]
         return found[-1] if found else None
 
+    def value(self, key: str) -> str:
+        """Return the value of an option; empty if it is not given."""
+        option = self.option(key)
+        return option.value if option is not None else ""
+
     def absolute_pattern(self, path: str, base: str | None) -> str | None:
         """Return the absolute path of a file name pattern, as `absolute` does."""
         marks = {"*": "\x02", "?": "\x03", "[": "\x04"}

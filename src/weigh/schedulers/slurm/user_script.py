@@ -12,7 +12,6 @@ from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
 from weigh.schedulers.job_script import SHEBANG
-from weigh.schedulers.lint.case import Case
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
 from weigh.schedulers.script import read_script
@@ -50,14 +49,14 @@ _CANNOT = {
 def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Described:
     """Read a script as sbatch does: its directives, then the flags."""
     case = case_of(with_flags(text, flags), facts)
-    array = _value(case, "array")
+    array = case.value("array")
     elements = elements_of(case.option("array")) if array else None
     indices = array.partition("%")[0] if elements else ""
     cwd = case.start or facts.cwd
-    name = _value(case, "job-name") or posixpath.basename(path)
+    name = case.value("job-name") or posixpath.basename(path)
     default = "slurm-%A_%a.out" if indices else "slurm-%j.out"
-    output = _value(case, "output") or default
-    error = _value(case, "error")
+    output = case.value("output") or default
+    error = case.value("error")
     comment = case.option("comment")
     wanted = requested_by(case)
     return Described(
@@ -85,11 +84,6 @@ def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Descri
         ),
         refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
     )
-
-
-def _value(case: Case, name: str) -> str:
-    option = case.option(name)
-    return option.value if option is not None else ""
 
 
 def _named(pattern: str, name: str, facts: Facts) -> str:
