@@ -47,14 +47,14 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 style compiled
 	@ci/packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
+	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
 	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m "not integrations" $(PYTEST)
 
 # what `make test` does once, with the other schedulers
 integrations: export PYTHONDONTWRITEBYTECODE :=
 integrations: $(VENV)/.dev
 	@ci/packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
+	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
 	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m integrations $(PYTEST)
 
 # before each of the test processes would compile all tests for itself

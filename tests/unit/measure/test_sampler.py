@@ -49,7 +49,12 @@ class Run:
         self.now = 0.0
         self.tree = OneProcess()
         self.sampler = Sampler(
-            self.tree, PeakTracker(0), None, INTERVAL, clock=lambda: self.now
+            self.tree,
+            PeakTracker(0),
+            None,
+            INTERVAL,
+            clock=lambda: self.now,
+            is_alone=False,  # what others write to the machine's tmpfs is not its own
         )
 
     def look(self) -> float:

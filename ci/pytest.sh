@@ -1,0 +1,31 @@
+#!/bin/bash
+# Run the tests in several processes, then once more and alone those few that failed:
+#
+#     ci/pytest.sh .venv/bin/python -n 8 -m "not integrations"
+#
+# What passes only alone waited too short a time for a machine with other work. It is
+# printed, so that somebody repairs it. What fails alone too fails here, and so do more
+# than MOST tests, which are no matter of chance.
+set -u
+MOST=5
+python=$1
+shift
+cache=$(mktemp -d "${TMPDIR:-/tmp}/pytest.XXXXXX")
+trap 'rm -rf "$cache"' EXIT
+
+"$python" -m pytest -o cache_dir="$cache" "$@"
+code=$?
+[ $code -eq 1 ] || exit $code # 1: tests failed; others: interrupted, wrong usage, none found
+failed=$("$python" -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' \
+    "$cache/v/cache/lastfailed") || exit $code
+count=$(printf '%s\n' "$failed" | wc -l)
+if [ "$count" -gt $MOST ]; then
+    echo "${0##*/}: $count tests failed, too many to try again alone"
+    exit $code
+fi
+echo "${0##*/}: failed beside others, and now once more alone:"
+printf '%s\n' "$failed" | sed 's,^,    ,'
+"$python" -m pytest -o cache_dir="$cache" "$@" -n 0 --last-failed
+again=$?
+[ $again -ne 0 ] || echo "${0##*/}: passed alone only: repair what makes these depend on other work"
+exit $again

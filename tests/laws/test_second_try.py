@@ -1,0 +1,53 @@
+"""ci/pytest.sh tries again, alone, what failed beside others, and hides nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "ci" / "pytest.sh"
+BUSY = """
+from pathlib import Path
+
+def test_once(worker_id):
+    assert worker_id == "master"  # fails beside others
+
+def test_good():
+    pass
+"""
+WRONG = """
+import pytest
+
+@pytest.mark.parametrize("x", range({}))
+def test_wrong(x):
+    assert not x + 1
+"""
+
+
+def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(text)
+    return subprocess.run(
+        [SCRIPT, sys.executable, "-q", "-n", "2", "test_it.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_what_passes_only_alone_is_named_and_fails_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, BUSY)
+    assert done.returncode == 0
+    assert "    test_it.py::test_once\n" in done.stdout
+    assert "passed alone only" in done.stdout
+
+
+def test_what_fails_alone_too_fails(tmp_path: Path) -> None:
+    done = run(tmp_path, WRONG.format(1))
+    assert done.returncode == 1
+    assert done.stdout.count("1 failed") == 2
+
+
+def test_many_failures_are_no_matter_of_chance(tmp_path: Path) -> None:
+    done = run(tmp_path, WRONG.format(6))
+    assert done.returncode == 1
+    assert "6 tests failed, too many to try again alone" in done.stdout
