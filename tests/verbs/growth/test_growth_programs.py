@@ -38,7 +38,7 @@ def is_in_time(record: Record) -> bool:
     if record.usage is None or record.monitor is None:
         return True
     took, interval = record.usage.wall_time, record.monitor.interval
-    return took < 1.4 * SECONDS and (interval or 0) < 0.1
+    return took < 1.2 * SECONDS and (interval or 0) < 0.1
 
 
 def measured_once(kind: str) -> tuple[Record, str]:
