@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a busy machine is no fault of the code's: examples may take their time
-settings.register_profile("weigh", deadline=None, max_examples=30)
+settings.register_profile("weigh", deadline=None, max_examples=20)
 settings.register_profile("long", deadline=None, max_examples=300)
 settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "weigh")
 
@@ -64,6 +64,7 @@ def pytest_collection_modifyitems(
     and what has a cluster alone. The others of real schedulers, which mostly wait, are
     spread among the rest.
     """
+    leave_to_integrations(items)
     if not hasattr(config, "workerinput"):
         return
     for item in items:
@@ -74,6 +75,23 @@ def pytest_collection_modifyitems(
     waiting = [item for item in items if rigs_of(item) and not is_alone(item)]
     others = [item for item in items if not rigs_of(item) or is_alone(item)]
     items[:] = spread(waiting, others)
+
+
+def leave_to_integrations(items: list[pytest.Item]) -> None:
+    """Of a test that is marked ``few(n)``, leave n cases to ``make test``.
+
+    From its first case to its last one, at equal distances.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for found in cases.values():
+        (most,) = found[0].get_closest_marker("few").args  # type: ignore[union-attr]
+        kept = {round(n * (len(found) - 1) / (most - 1)) for n in range(most)}
+        for number, item in enumerate(found):
+            if number not in kept:
+                item.add_marker(pytest.mark.integrations)
 
 
 def is_alone(item: pytest.Item) -> bool:

@@ -63,6 +63,7 @@ def on_windows(program: str, *words: str, store: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "words",
     [

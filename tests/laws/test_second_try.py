@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "ci" / "pytest.sh"
 BUSY = """
 from pathlib import Path
+
+import pytest
 
 def test_once(worker_id):
     assert worker_id == "master"  # fails beside others
@@ -26,7 +30,7 @@ def test_wrong(x):
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(text)
     return subprocess.run(
-        [SCRIPT, sys.executable, "-q", "-n", "2", "test_it.py"],
+        [SCRIPT, sys.executable, "-q", "-n", "1", "test_it.py"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -47,6 +51,7 @@ def test_what_fails_alone_too_fails(tmp_path: Path) -> None:
     assert done.stdout.count("1 failed") == 2
 
 
+@pytest.mark.integrations
 def test_many_failures_are_no_matter_of_chance(tmp_path: Path) -> None:
     done = run(tmp_path, WRONG.format(6))
     assert done.returncode == 1

@@ -60,6 +60,7 @@ def test_the_wheel_is_pure_and_holds_every_file_of_the_package(wheel: Path) -> N
     assert "weigh/py.typed" in wanted
 
 
+@pytest.mark.integrations
 def test_the_source_archive_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     archive = built(ROOT, tmp_path / "sdist", "--sdist")[0]
 

@@ -79,7 +79,9 @@ def weigh(folder: Path, *command: str) -> tuple[dict[str, Any], str, int]:
     return json.loads((folder / "r.json").read_bytes())["usage"], text, run.pid
 
 
-@pytest.mark.parametrize("code", [THREADS, FORKS])
+@pytest.mark.parametrize(
+    "code", [THREADS, pytest.param(FORKS, marks=pytest.mark.integrations)]
+)
 def test_waits_are_those_that_threads_read_of_themselves(
     code: str, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from nvml_script import GIB, MIB, Script
 
 TESTS = Path(__file__).parent / "test_real_gpu.py"
@@ -75,6 +76,7 @@ def rehearse(script: Script, folder: Path, choice: str) -> str:
     return done.stdout
 
 
+@pytest.mark.integrations
 def test_all_but_the_sampling_cost_pass_on_a_played_gpu(
     script: Script, tmp_path: Path
 ) -> None:

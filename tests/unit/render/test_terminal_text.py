@@ -44,6 +44,7 @@ def on_terminal(words: Sequence[str], cwd: Path) -> str:
     return sent.decode(errors="replace")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "words",
     [
@@ -87,6 +88,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "words",
     [

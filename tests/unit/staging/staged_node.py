@@ -196,17 +196,22 @@ def program(folder: Path, name: str, text: str) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def path_without(folder: Path, *names: str) -> str:
-    """Make a PATH with every program that is here but for *names*."""
-    folder.mkdir()
-    for source in reversed(os.environ["PATH"].split(os.pathsep)):
-        for path in Path(source).glob("*") if source else ():
-            link = folder / path.name
-            link.unlink(missing_ok=True)
-            link.symlink_to(path)
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-    return str(folder)
+def path_without(folder: Path, name: str) -> str:
+    """Make a PATH with every program that is here but *name*.
+
+    Only the folders that have it are replaced: a link for each program takes its time.
+    """
+    path = []
+    for number, source in enumerate(os.environ["PATH"].split(os.pathsep)):
+        if not os.path.lexists(os.path.join(source, name)):
+            path.append(source)
+            continue
+        copy = folder / str(number)
+        copy.mkdir(parents=True)
+        path.append(str(copy))
+        for program in set(os.listdir(source)) - {name}:
+            os.symlink(os.path.join(source, program), copy / program)
+    return os.pathsep.join(path)
 
 
 def _text(path: Path) -> str:

@@ -41,6 +41,11 @@ HOSTILE = (
 )
 
 
+MOSTLY_RSYNC = pytest.mark.parametrize(
+    "tool", ["rsync", pytest.param("cp", marks=pytest.mark.integrations)]
+)
+
+
 @pytest.fixture
 def small(node: Node) -> Iterator[Path]:
     """Return a disk of 64 KiB."""
@@ -239,7 +244,7 @@ def test_a_scratch_of_variables_is_filled_in_on_the_node(node: Node) -> None:
     assert task.output.startswith(f"{node.scratch}/me/weigh-")
 
 
-@pytest.mark.parametrize("tool", ["rsync", "cp"])
+@MOSTLY_RSYNC
 def test_any_name_of_an_input_is_only_a_name(
     node: Node, tools: Tools, tool: str
 ) -> None:
@@ -261,7 +266,7 @@ def test_any_name_of_an_input_is_only_a_name(
     assert (node.left(), list(node.results.iterdir())) == ([], [])
 
 
-@pytest.mark.parametrize("tool", ["rsync", "cp"])
+@MOSTLY_RSYNC
 def test_any_name_of_a_result_is_only_a_name(
     node: Node, tools: Tools, tool: str
 ) -> None:
@@ -330,7 +335,7 @@ def test_two_inputs_of_one_name_are_refused_on_the_node(node: Node) -> None:
     assert node.left() == []
 
 
-@pytest.mark.parametrize("tool", ["rsync", "cp"])
+@MOSTLY_RSYNC
 def test_links_that_lead_out_of_an_input_are_followed(
     node: Node, tools: Tools, tool: str
 ) -> None:

@@ -124,6 +124,7 @@ def test_a_lock_that_a_killed_run_left_is_no_obstacle(batch: Batch) -> None:
     assert not (batch.folder / "tasks.txt.joblog.lock").exists()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("number", ["TERM", "INT", "HUP", "USR1", "USR2"])
 def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
     batch: Batch, number: str
@@ -242,6 +243,7 @@ def test_windows_line_ends_blank_lines_comments_and_a_bom_are_no_tasks(
     ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -433,6 +435,7 @@ _ONLY_TERM = (
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("number", ["USR1", "USR2", "XCPU"])
 @pytest.mark.parametrize("before", ["", "weigh run -- "])
 def test_a_scheduler_s_warning_reaches_a_program_with_only_a_term_handler_as_term(

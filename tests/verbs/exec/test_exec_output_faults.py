@@ -38,6 +38,7 @@ OTHER = "echo in >> ran; until [ -s tasks.txt.joblog ] && grep -q done tasks.txt
 OTHER += "; do sleep 0.02; done; sleep 0.3; echo out >> ran; echo said"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("call", ["open", "rename", "fstat", "close", "pread"])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_failed_call_on_an_output_file_stops_no_other_task(

@@ -105,6 +105,7 @@ def test_with_a_blocked_stdout_it_ends_with_the_tasks_exit_code(
         assert _start(batch, *options, out=stream).wait(PATIENCE) == 1
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "redirection",
     [
@@ -218,6 +219,7 @@ def test_output_that_cannot_be_written_is_125_with_its_reason_and_never_120(
     assert finished.stderr == f"weigh: standard output: {why}\n"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("words", [("status",), ("top", "--once"), ("request", "x")])
 def test_a_dead_stderr_changes_no_exit_code(
     batch: Batch, words: tuple[str, ...]

@@ -74,6 +74,7 @@ def test_a_reader_that_goes_away_does_not_stop_tagged_tasks(batch: Batch) -> Non
     assert batch.ended() == {1: (0, 0), 2: (0, 0)}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("option", ["--grace=30", "--tag", "--ungroup"])
 @pytest.mark.parametrize("most", [24, 40])
 def test_with_few_open_files_it_runs_fewer_at_once_and_states_how_many_it_needs(

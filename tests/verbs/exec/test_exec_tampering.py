@@ -116,6 +116,7 @@ def test_all_files_that_were_removed_come_back_while_tasks_run(batch: Batch) -> 
     assert sorted(batch.ran()) == ["a", "b"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link", "words"])
 def test_a_lock_file_replaced_by_something_else_does_no_harm(
     batch: Batch, kind: str
@@ -156,6 +157,7 @@ def test_without_locks_a_second_exec_is_refused(batch: Batch) -> None:
     assert batch.ran() == ["b"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.usefixtures("no_locks")
 @pytest.mark.parametrize("ahead", ["-600", "0", "600"])
 def test_without_locks_another_machine_is_known_by_its_heartbeat_whatever_its_clock(
@@ -201,6 +203,7 @@ def test_of_several_that_start_at_once_one_runs_the_tasks(batch: Batch) -> None:
 # planted files
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", [".lock", ".events.jsonl"])
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder", "stranger's"])
 def test_what_was_planted_is_neither_written_nor_emptied(
@@ -290,6 +293,7 @@ def moved_away(batch: Batch) -> None:
     batch.joblog.rename(batch.folder / "moved")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "tamper",
     [removed, truncated, cut_short, replaced, overwritten, made_a_folder, moved_away],

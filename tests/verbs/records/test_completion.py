@@ -59,6 +59,7 @@ def offered(folder: Path, line: str) -> list[str]:
     return answer.stdout.split()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("line", "offer"),
     [

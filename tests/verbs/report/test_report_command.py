@@ -209,8 +209,13 @@ def run_here(say: Say, tasks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert say("plan", tasks, *plan)[0] == 0
     assert say("submit", "--on", "local", f"plan/{tasks.removesuffix('.txt')}")[0] == 0
     end = time.monotonic() + 60
-    while any(word in say("status", "last")[1] for word in ("running", "waiting")):
-        assert time.monotonic() < end
+    while True:
+        code, out, err = say("status", "last")
+        assert code in {0, 1}, err
+        assert "tasks: " in out, (out, err)
+        if not any(word in out for word in ("running", "waiting")):
+            return
+        assert time.monotonic() < end, out
         time.sleep(0.2)
 
 

@@ -95,6 +95,7 @@ def run_it(folder: Path, *words: str, **env: str) -> tuple[int, str, set[str]]:
     return done.returncode, done.stderr, {*(folder / "modules").read_text().split()}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -30,6 +30,7 @@ def _wait_for(job: Counted, name: str, count: int = 1) -> None:
     until(lambda: job.counts()[name] >= count, f"{name} to reach the job")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", PASSED_ON)
 def test_a_signal_to_weigh_reaches_the_job_once(weigh: Weigh, name: str) -> None:
     job = weigh.count_signals("-q")

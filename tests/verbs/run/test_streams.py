@@ -138,6 +138,7 @@ def _sockets() -> Iterator[dict[str, Any]]:
     other.close()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "streams", [_nothing, _pipes, _one_pipe, _files, _terminal, _sockets]
 )
@@ -151,6 +152,7 @@ def test_streams_are_the_very_same_open_files(
     _same_under_weigh(weigh, tmp_path, streams)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)])
 def test_a_closed_stream_stays_closed(
     weigh: Weigh, tmp_path: Path, closed: tuple[int, ...]
@@ -204,6 +206,7 @@ def test_a_session_of_its_own_is_the_jobs_as_well(weigh: Weigh, tmp_path: Path) 
     assert (seen["group"], seen["session"]) == (process.pid, process.pid)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "locale",
     [

@@ -183,6 +183,7 @@ def test_what_cannot_be_run_is_reported_before_anything_is(
     assert not (tmp_path / "was-run").exists()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, number: int) -> None:
     name = signal.Signals(number).name.removeprefix("SIG")

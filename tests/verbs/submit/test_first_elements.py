@@ -25,7 +25,7 @@ def submit(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
     return document["job"]["id"], document["more"][0]["id"]
 
 
-@mainly("slurm", "gridengine")
+@mainly("slurm")
 def test_the_rest_is_done_once_the_first_kept_to_the_request(weigh: Weigh) -> None:
     weigh.needs_waiting()
     plan = weigh.plan("sleep 1; echo 1 >>order", *["echo rest >>order"] * 3)
@@ -38,7 +38,7 @@ def test_the_rest_is_done_once_the_first_kept_to_the_request(weigh: Weigh) -> No
     assert "the rest may start: " in log
 
 
-@mainly("slurm", "gridengine")
+@mainly("gridengine")
 def test_the_rest_is_held_where_the_first_did_not_keep_to_it(weigh: Weigh) -> None:
     weigh.needs_waiting()
     plan = weigh.plan("exit 3", "touch two", "touch three")

@@ -26,7 +26,7 @@ def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
     assert prefetch_of(weigh).request.gpus == 0
 
 
-@mainly("slurm", "gridengine")
+@mainly("slurm")
 def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
     weigh.needs_waiting()
     job = weigh.submit(weigh.plan("touch ran"), "--prefetch", "false")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from following import Weigh, until
+from rigs import mainly
 
 from weigh.store.identity import this_machine
 
@@ -72,6 +73,7 @@ def test_a_killed_element_leaves_its_tasks_to_the_others(weigh: Weigh) -> None:
     assert "slot hours held" in out
 
 
+@mainly("slurm", "local")
 def test_what_a_cancelled_job_left_is_pulled_in_another_round(weigh: Weigh) -> None:
     go = weigh.folder / "go"
     wait = f"until [ -e {go} ]; do sleep 0.1; done"

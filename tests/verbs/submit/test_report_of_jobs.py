@@ -37,7 +37,7 @@ def measure(told: Report, name: str) -> Measure:
     return next(one for one in told.measures if one.name == name)
 
 
-@mainly("slurm", "gridengine")
+@mainly("slurm")
 def test_a_report_has_weighs_figures_and_the_accounts_of_each_element(
     weigh: Weigh,
 ) -> None:

@@ -56,7 +56,7 @@ def test_the_warning_puts_only_the_element_back_that_it_is_for(on_slurm: Weigh) 
     assert (here.folder / "done").read_text() == "one\n"
 
 
-@mainly("slurm", "gridengine")
+@mainly("slurm")
 def test_a_job_out_of_time_goes_on_in_another_run(weigh: Weigh) -> None:
     if weigh.scheduler == "local":
         pytest.skip("jobs on this machine have no queue")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
+ELSEWHERE = pytest.mark.integrations
 GUIDE = """\
 #$ -S /bin/bash
 #$ -q short
@@ -50,9 +51,9 @@ def test_a_guide_s_script_is_taken_as_it_is(
     [
         (("--h-vmem", "64G"), "has 32.0 GiB"),
         (("--gpus", "9"), "9 GPUs on one node; the cluster has 4 on one"),
-        (("--cpus", "20"), "20 CPUs on one node"),
+        pytest.param(("--cpus", "20"), "20 CPUs on one node", marks=ELSEWHERE),
         (("--queue", "short", "--time", "20h"), "short allows 12 h 00 m"),
-        (("--l=arch=vax",), "would never start"),
+        pytest.param(("--l=arch=vax",), "would never start", marks=ELSEWHERE),
     ],
 )
 def test_what_grid_engine_would_keep_for_ever_is_refused(

@@ -66,6 +66,7 @@ def test_tasks_of_one_element_run_side_by_side(weigh: Weigh) -> None:
     assert weigh.finish(weigh.submit(plan)) == {"COMPLETED": 2}
 
 
+@mainly("slurm", "local")
 def test_the_throttle_bounds_what_runs_at_a_time(weigh: Weigh) -> None:
     plan = weigh.plan(*["sleep 0.2"] * 10)
 
@@ -116,6 +117,7 @@ def test_what_ran_out_of_memory_gets_twice_as_much(weigh: Weigh) -> None:
     assert weigh.finish(again["job"]["id"]) == {"COMPLETED": 1}
 
 
+@mainly("slurm", "local")
 def test_what_ran_out_of_time_gets_twice_as_much(weigh: Weigh) -> None:
     task = "trap 'touch told; exit 1' TERM; sleep 5 & wait $!; touch whole"
     job = weigh.submit(weigh.plan(task), "--time", "23s")
@@ -142,6 +144,7 @@ def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
         assert (weigh.folder / "saved").exists()
 
 
+@mainly("slurm", "local")
 def test_what_was_cancelled_can_be_resumed(weigh: Weigh) -> None:
     waits = "touch began; [ -e go ] || sleep 60"
     job = weigh.submit(weigh.plan("echo 1 >>first", waits), "--throttle", "1")
@@ -157,6 +160,7 @@ def test_what_was_cancelled_can_be_resumed(weigh: Weigh) -> None:
     assert (weigh.folder / "first").read_text() == "1\n"
 
 
+@mainly("slurm", "local")
 def test_a_job_begins_after_the_one_it_depends_on(weigh: Weigh) -> None:
     weigh.needs_waiting()
     first = weigh.submit(weigh.plan("sleep 1; echo first >>order", name="a"))
@@ -196,6 +200,7 @@ def test_one_command_keeps_every_word_as_it_is(weigh: Weigh) -> None:
     assert not (weigh.folder / "pwned").exists()
 
 
+@mainly("slurm", "local")
 def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
     names = 'it\'s "a b"', "$(touch pwned) `touch pwned`", "100%j", "a,b:c é"
     jobs = {}
@@ -214,6 +219,7 @@ def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
         until(lambda job=job: "weigh: exit code 0" in weigh("logs", job)[1])  # type: ignore[misc]
 
 
+@mainly("slurm", "local")
 def test_an_array_too_long_for_one_job_is_several(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:

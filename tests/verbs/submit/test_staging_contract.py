@@ -70,7 +70,7 @@ def test_what_failed_goes_on_from_its_partial_results(weigh: Weigh) -> None:
     assert results(weigh) == {"whole": "hello\n", "steps": "step\nstep\n"}
 
 
-@mainly("slurm", "gridengine")
+@mainly("slurm")
 def test_what_was_cancelled_comes_home_and_goes_on(weigh: Weigh) -> None:
     task = (SAVES + WAITS).format(weigh.folder)
     job = weigh.submit(weigh.plan(task), *words(weigh))
@@ -90,7 +90,7 @@ def test_what_was_cancelled_comes_home_and_goes_on(weigh: Weigh) -> None:
     assert results(weigh) == {"saved": "saved\n", "steps": "step\nstep\n"}
 
 
-@mainly("slurm", "gridengine")
+@mainly("slurm")
 def test_what_runs_into_its_time_limit_comes_home_before(weigh: Weigh) -> None:
     task = (SAVES + WAITS).format(weigh.folder)
     job = weigh.submit(weigh.plan(task), *words(weigh, "--time", "20s"))
@@ -105,7 +105,7 @@ def test_what_runs_into_its_time_limit_comes_home_before(weigh: Weigh) -> None:
     assert results(weigh)["steps"] == "step\nstep\n"
 
 
-@mainly("gridengine")
+@mainly("slurm")
 def test_a_folder_an_element_stays_the_same_when_it_is_resumed(weigh: Weigh) -> None:
     task = "[ {0} = 2 ] || exit 0; echo {0} >>mine; [ $(wc -l <mine) = 2 ]"
     plan = weigh.plan(*[task.format(n) for n in range(3)])

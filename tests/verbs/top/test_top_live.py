@@ -262,6 +262,7 @@ def test_with_nothing_running_it_states_what_to_do(job: Job) -> None:
     assert "weigh run -- COMMAND" in done.stdout
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf", "1e9", "soon"])
 def test_an_impossible_interval_is_one_line(interval: str) -> None:
     argv = [*WEIGH, "top", "--interval", interval, "--once"]
