@@ -17,6 +17,14 @@ from weigh.units import MIB
 WEIGH = (sys.executable, "-m", "weigh")
 PATIENCE = 90.0
 HOLD = "x = bytearray({0} << 20); import time; time.sleep({1})"
+# holds 60 MiB until another does, and half a second more
+MEETS = """
+import os, time
+x = bytearray(60 << 20)
+open({0!r}, "w")
+while not os.path.exists({1!r}): time.sleep(0.02)
+time.sleep(0.5)
+"""
 
 
 def python(program: str) -> str:
@@ -94,7 +102,7 @@ def test_it_goes_on_at_a_step(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a tree from /proc")
 def test_a_step_s_peak_is_that_of_all_its_processes(tmp_path: Path) -> None:
-    two = f"{python(HOLD.format(60, 1))} & {python(HOLD.format(60, 1))}; wait"
+    two = f"{python(MEETS.format('a', 'b'))} & {python(MEETS.format('b', 'a'))}; wait"
     write(tmp_path, one=python(HOLD.format(30, 0.4)), two=two, three="sleep 0.2")
     weigh(tmp_path, "run", "--stages", "steps.toml")
     phases = records(tmp_path)[0]["phases"]
