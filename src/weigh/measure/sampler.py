@@ -1,6 +1,7 @@
 """Sample a process tree at intervals, and reduce the samples to a short series."""
 
 import os
+import sys
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -160,6 +161,7 @@ class Sampler:
         if is_idle and self.elapsed() - self._looked_at <= self._blind():
             self._repeat(counted)
             return self._next_interval * self._stretch
+        modules = len(sys.modules)
         before, spent = time.thread_time(), self._gauge.spent
         readings, inherited = self._fork_filter.sift(self._tree.read())
         now = self.elapsed()
@@ -179,6 +181,9 @@ class Sampler:
         self.looks += 1
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
+        if len(sys.modules) > modules:
+            # loading them costs most of a second where they are not compiled yet, once
+            cost = min(cost, _LOOK_CREDIT / 2)
         self._cost += max(0.0, cost)
         self._usual_cost = min(cost, 2 * self._usual_cost)
         if is_idle and _has_changed(self.samples[-2:]):

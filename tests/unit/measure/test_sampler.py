@@ -1,3 +1,4 @@
+import sys
 import time
 from itertools import count
 
@@ -48,13 +49,17 @@ class Run:
     def __init__(self) -> None:
         self.now = 0.0
         self.tree = OneProcess()
-        self.sampler = Sampler(
-            self.tree,
+        self.sampler = self.sampler_of(self.tree)
+
+    def sampler_of(self, tree: OneProcess) -> Sampler:
+        """Return a sampler; what others write to the machine's tmpfs is not its own."""
+        return Sampler(
+            tree,
             PeakTracker(0),
             None,
             INTERVAL,
             clock=lambda: self.now,
-            is_alone=False,  # what others write to the machine's tmpfs is not its own
+            is_alone=False,
         )
 
     def look(self) -> float:
@@ -96,6 +101,20 @@ def test_looking_takes_its_share_of_a_core_whatever_a_look_costs(
 def test_no_cost_makes_weigh_blind_for_long(run: Run) -> None:
     run.tree.cost = 10.0
     assert max(run.look() for _ in range(10)) == BLIND
+
+
+def test_modules_that_are_loaded_once_do_not_make_weigh_blind(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loads(OneProcess):
+        def read(self) -> list[ProcessReading]:
+            self.cost = 0.0 if "loaded" in sys.modules else 0.5
+            monkeypatch.setitem(sys.modules, "loaded", pytest)
+            return super().read()
+
+    run.tree = Loads()
+    run.sampler = run.sampler_of(run.tree)
+    assert max(run.look() for _ in range(20)) == INTERVAL
 
 
 def test_when_looking_gets_cheap_again_it_gets_frequent_again(run: Run) -> None:
