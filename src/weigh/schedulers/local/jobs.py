@@ -283,8 +283,9 @@ def _ended(code: int, facts: _Facts) -> ElementState:
 
 def _unended(facts: _Facts, *, begun: bool) -> tuple[State, str | None]:
     if facts.lives:
-        reason = CANCELLING if facts.cancelled else None
-        return ("RUNNING" if begun else "PENDING"), reason
+        if facts.cancelled:
+            return ("RUNNING" if begun else "PENDING"), CANCELLING
+        return ("RUNNING", None) if begun else ("PENDING", "elements before it run")
     if not facts.is_known:
         return "UNKNOWN", f"runs on {facts.node}"
     if facts.cancelled:
