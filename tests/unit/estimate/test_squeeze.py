@@ -38,7 +38,8 @@ def test_the_least_of_an_elastic_program_is_near_in_four_runs(
     least = max(2, round(peak * share))
     found, limits = squeezed(peak, least)
     assert len(limits) <= MOST_RUNS
-    assert least * MIB <= found.least.memory <= least * MIB * 1.32 + MIB
+    # two runs halve the limit, and the fourth the factor of 2 that is left
+    assert least * MIB <= found.least.memory <= least * MIB * 2**0.5 + MIB
     assert found.kind == (
         "elastic" if found.least.memory < 0.9 * peak * MIB else "rigid"
     )
