@@ -523,10 +523,17 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
 
         yield from crawl_note(usage)
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
-        yield (
-            f"memory may have reached {format_size(peak.high)} between samples: a run "
-            "in a control group of its own (a batch job's step, systemd) would be exact"
-        )
+        most = f"memory may have reached {format_size(peak.high)} between samples"
+        if "counted by the kernel" in peak.source:
+            yield (
+                f"{most}, unless that was page cache: run it again, now that the files "
+                "which it reads are cached"
+            )
+        else:
+            yield (
+                f"{most}: a run in a control group of its own (a batch job's step, "
+                "systemd) would be exact"
+            )
     if _droppable(peak):
         yield (
             f"{format_size(peak.file or 0)} of it are mapped files, which the kernel "

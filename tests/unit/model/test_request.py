@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
+from weigh.measure.memory.ledger import OWN
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
@@ -149,6 +150,15 @@ def test_a_bound_too_wide_to_request_is_named_instead() -> None:
 
     assert request.memory == 1300 * MIB
     assert noted(request, "may have reached 2.00 GiB")
+    assert noted(request, "control group of its own")
+
+
+def test_a_wide_bound_of_the_kernels_account_is_for_page_cache() -> None:
+    counted = msgspec.structs.replace(peak(GIB, high=2 * GIB), source=OWN)
+    request = from_usages([record(peak_memory=counted)])
+
+    assert noted(request, "unless that was page cache: run it again")
+    assert not noted(request, "control group of its own")
 
 
 @pytest.mark.parametrize(
