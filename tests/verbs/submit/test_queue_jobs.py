@@ -96,6 +96,20 @@ def test_what_a_cancelled_job_left_is_pulled_in_another_round(weigh: Weigh) -> N
     assert weigh.status(job)["tasks"] == {"COMPLETED": 20}
 
 
+@mainly("local")
+def test_silent_tasks_need_few_files_however_many_they_are(weigh: Weigh) -> None:
+    _planned(weigh, *["true"] * 60)
+    job = weigh.submit("plan/t")
+    weigh.finish(job)
+    (queue,) = (weigh.folder / "plan/t").glob("queue_*")
+    inodes = {path.stat().st_ino for path in queue.iterdir()}
+    assert len(list(queue.glob("c*"))) == 60
+    owners = len(list(queue.glob("w.*")))
+    assert len(inodes) == owners + 2  # and the plan and its tasks
+    kinds = {path.suffix for path in (weigh.folder / "plan/t/log").iterdir()}
+    assert kinds == {".joblog", ".jsonl", ".out"}
+
+
 def test_a_queue_can_be_pulled_by_hand(here: Weigh) -> None:
     _planned(here, *(f"echo {n} >>effects" for n in range(1, 21)))
     pull = [sys.executable, "-m", "weigh", "exec", "--pull", "--json", "plan/t"]
