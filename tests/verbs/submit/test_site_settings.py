@@ -1,9 +1,16 @@
-"""What a site's settings add to each request, on a real Slurm."""
+"""What a site's settings add to each request, and ask of each script."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from following import Weigh
+
+from weigh.errors import UsageError
+from weigh.flow.submit import checks
+from weigh.model.job import JobRequest, JobScript
+from weigh.model.limits import Limits, QueueLimits
+from weigh.schedulers.protocol import Live
 
 SITE = """\
 [cluster]
@@ -43,3 +50,55 @@ def test_slurm_takes_a_job_as_the_site_wants_it(
     assert "Features=v100" in shown
     assert "OverSubscribe=NO" in shown
     here.finish(job)
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize(
+    ("directives", "rules"),
+    [
+        (("--mem=4G",), {"site-requires", "site-memory"}),
+        (("--mem=4G", "--account=lab"), {"site-memory"}),
+        (("--mem-per-cpu=4G", "-A lab"), set()),
+        ((), {"site-requires"}),
+    ],
+)
+def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
+    *,
+    written: bool,
+    directives: tuple[str, ...],
+    rules: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "weigh.toml").write_text(
+        '[cluster]\nmemory = "per-cpu"\nrequire = ["account"]\n'
+    )
+    limits = Limits(queues=(QueueLimits(name="short"),))
+    monkeypatch.setattr(checks, "live_limits", lambda *_, **__: Live(limits=limits))
+    lines = (f"#SBATCH {one}" for one in directives)
+    text = "\n".join(("#!/bin/bash", *lines, "date", ""))
+    script = JobScript(
+        name="p",
+        folder="/p",
+        cwd=str(tmp_path),
+        store="/s",
+        python="python",
+        elements=1,
+        together=1,
+        request=JobRequest(),
+    )
+    found = ""
+    try:
+        checks.check_user_script(
+            text,
+            JobRequest(),
+            scheduler="slurm",
+            cwd=str(tmp_path),
+            env={},
+            elements=1,
+            written=script if written else None,
+        )
+    except UsageError as error:
+        found = str(error)
+
+    assert {rule for rule in ("site-requires", "site-memory") if rule in found} == rules

@@ -56,7 +56,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     elements: int,
     ask: Ask = ask_scheduler,
 ) -> Checks:
-    """Compare the script *text* with the cluster's limits; return what was checked.
+    """Compare the script *text*, written from *script*, with the cluster's limits.
 
     *elements* counts the elements of all jobs of this submission.
 
@@ -67,27 +67,16 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     """
     if scheduler not in KINDS:
         return Checks()
-    request = script.request
-    settings = config.load(script.cwd, env)
-    live = _live(text, request, scheduler, env, settings.cluster, ask)
-    ours = _own_lines(script, text, scheduler)
-    found = tuple(
-        one
-        for one in text_findings(
-            text,
-            live,
-            scheduler=scheduler,
-            cwd=script.cwd,
-            env=env,
-            ignore=settings.ignore,
-            site=settings.cluster,
-        )
-        if one.line not in ours and not _is_our_log(script, one)
+    return check_user_script(
+        text,
+        script.request,
+        scheduler=scheduler,
+        cwd=script.cwd,
+        env=env,
+        elements=elements,
+        written=script,
+        ask=ask,
     )
-    checks = _judged(
-        request, live, scheduler, (*found, *_too_many(elements, script, live.limits))
-    )
-    return _with_budget(checks, request, live, elements, settings.cluster, env)
 
 
 def check_user_script(  # noqa: PLR0913 - keyword-only past the second
@@ -98,9 +87,10 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
     cwd: str,
     env: Mapping[str, str],
     elements: int,
+    written: JobScript | None = None,
     ask: Ask = ask_scheduler,
 ) -> Checks:
-    """Check the script *text* of a user; return what was checked.
+    """Check the script *text*: a user's, or the one *written* by weigh.
 
     Raises:
         UsageError: it would be refused, never start, or run other than meant; the
@@ -116,10 +106,24 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
         cwd=cwd,
         env=env,
         ignore=settings.ignore,
-        ours=frozenset(),
+        ours=_OURS if written else frozenset(),
+        site=settings.cluster,
     )
+    if written:
+        found = _not_ours(found, written, text, scheduler)
+        found += tuple(_too_many(elements, written, live.limits))
     checks = _judged(request, live, scheduler, found)
     return _with_budget(checks, request, live, elements, settings.cluster, env)
+
+
+def _not_ours(
+    found: Sequence[Finding], script: JobScript, text: str, scheduler: str
+) -> tuple[Finding, ...]:
+    """Return the findings that are not on lines or the log that weigh wrote."""
+    ours = _own_lines(script, text, scheduler)
+    return tuple(
+        one for one in found if one.line not in ours and not _is_our_log(script, one)
+    )
 
 
 def _live(  # noqa: PLR0913, PLR0917 - what the question names
