@@ -83,3 +83,20 @@ def test_a_script_for_both_schedulers_is_no_problem() -> None:
 def test_elements_that_are_all_alike_are_noted() -> None:
     found = sbatch("--array=1-3", body="python train.py\n")["elements-alike"]
     assert found.severity == "note"
+
+
+@pytest.mark.parametrize(
+    ("body", "noted"),
+    [
+        ("python x.py $SLURM_ARRAY_TASK_ID\n", True),
+        ('[ -z "$SLURM_ARRAY_TASK_ID" ] && exit\npython x.py\n', False),
+        ('if [ "$SLURM_ARRAY_TASK_ID" = "" ]; then n=1; fi\n', False),
+        ("n=${SLURM_ARRAY_TASK_ID:-1}\npython x.py $n\n", False),
+        ("SLURM_ARRAY_TASK_ID=${1}\npython x.py $SLURM_ARRAY_TASK_ID\n", False),
+        ('echo "element $SLURM_ARRAY_TASK_ID"\npython x.py\n', False),
+    ],
+)
+def test_an_index_without_an_array_is_noted_unless_the_script_copes(
+    *, body: str, noted: bool
+) -> None:
+    assert ("no-array" in sbatch("--time=1", body=body)) == noted

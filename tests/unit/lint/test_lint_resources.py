@@ -5,8 +5,10 @@ import pytest
 from some_limits import GRIDENGINE, SLURM
 from some_scripts import CWD, facts, of_gridengine, of_slurm, qsub, sbatch
 
+from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import CommandPlace
 from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.units import GIB
 
 
@@ -360,3 +362,66 @@ def test_address_space_that_java_cannot_start_in_is_found(
     body = f"java -Xmx512m {options} -jar a.jar"
     found = qsub(f"-l h_vmem={size}", body=body)
     assert ("heap-beyond-memory" in found) is is_found
+
+
+@pytest.mark.parametrize("flag", ["--gres=gpu:4", "--gres=gpu:2\n#SBATCH --exclusive"])
+def test_who_has_all_gpus_of_a_node_may_number_them(flag: str) -> None:
+    body = "export CUDA_VISIBLE_DEVICES=0,1\npython x.py\n"
+
+    assert "devices-overridden" not in sbatch(flag, body=body, limits=SLURM)
+    assert "devices-overridden" in sbatch("--gres=gpu:2", body=body, limits=SLURM)
+
+
+@pytest.mark.parametrize(
+    ("queue", "body", "noted"),
+    [
+        ("gpu.q", "hostname\n", True),
+        ("short.q", "hostname\n", False),
+        ("short.q", "python train.py --cuda\n", True),
+    ],
+)
+def test_no_gpu_is_noted_where_one_seems_to_be_meant(
+    *, queue: str, body: str, noted: bool
+) -> None:
+    found = qsub("-cwd", f"-q {queue}", body=body, limits=GRIDENGINE)
+
+    assert ("default-gpu" in found) == noted
+
+
+@pytest.mark.parametrize(
+    ("name", "sure"),
+    [("smp", True), ("openmp", True), ("mpi", False), ("ompi", False), ("x16", False)],
+)
+def test_slots_are_held_against_one_node_where_the_name_says_so(
+    *, name: str, sure: bool
+) -> None:
+    limits = msgspec.structs.replace(GRIDENGINE, parallel=(name,))
+    found = qsub("-cwd", f"-pe {name} 36", "-l h_vmem=9G", limits=limits)
+
+    assert ("cpus-beyond-node" in found) == sure
+    assert ("memory-beyond-node" in found) == sure
+
+
+def test_directives_that_are_switched_off_are_noted_once() -> None:
+    lines = ("-c 2", "-p long", "##SBATCH -p gpu", "##SBATCH -w n1", "##SBATCH -H")
+    text = "\n".join(one if "##" in one else f"#SBATCH {one}" for one in lines)
+    found = slurm_lint.lint(f"#!/bin/bash\n{text}\nhostname\n", facts())
+    off = [one for one in found if one.rule == "commented-directive"]
+
+    assert [(one.line, one.severity) for one in off] == [(5, "note")]
+    assert "nor 1 more" in off[0].effect
+    assert "commented-directive" not in qsub("-l h_rt=60", body="##$ -l h_rt=9\n")
+    assert "commented-directive" in qsub("-cwd", body="##$ -l h_rt=9\n")
+
+
+def test_the_shell_is_no_question_where_the_queue_starts_the_script() -> None:
+    queue = QueueLimits(name="a.q", start_mode="unix_behavior")
+
+    assert "no-shell" not in qsub("-cwd", limits=Limits(queues=(queue,)))
+    assert "no-shell" in qsub("-cwd")
+
+
+def test_a_script_that_writes_job_scripts_is_not_one() -> None:
+    body = 'n=4\necho "\n#$ -t 1-$n\n#$ -l h_rt=$n:0\nhostname" > job.sh\n'
+
+    assert set(of_gridengine(f"#!/bin/bash\n{body}")) == {"directive-in-document"}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
-from weigh.model.lint import Finding
+from weigh.model.lint import Facts, Finding
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu_type
@@ -27,9 +27,10 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
-from weigh.schedulers.lint.common import ScriptLint
+from weigh.schedulers.lint.common import ScriptLint, switched_off
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
+from weigh.schedulers.script import Line, read_script
 from weigh.units import MINUTE, format_size
 
 GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
@@ -45,6 +46,7 @@ _HELD_FOR = frozenset({"PENDING", "RUNNING", "UNKNOWN", "COMPLETED"})
 
 def _ignored(case: Case) -> Iterator[Finding]:
     submits = any("qsub" in one.text for one in case.body.tokens)
+    off: list[Line] = []
     for line in case.script.lines:
         if line.text.startswith(PREFIX):
             if line.line in case.body.documents and not submits:
@@ -58,12 +60,12 @@ def _ignored(case: Case) -> Iterator[Finding]:
             effect = "a space after '#': qsub ignores this line"
             yield problem(line, "space-in-directive", effect)
         elif len(found["hashes"]) > 1:
-            effect = "'##' is a comment: qsub ignores this line"
-            yield note(line, "commented-directive", effect)
+            off.append(line)
         else:
             effect = "spaces before '#': qsub ignores this line"
             fix = "begin it in the first column"
             yield problem(line, "indented-directive", effect, fix)
+    yield from switched_off(case, off, lambda text: read_options(read_script(text)))
 
 
 def _slurm_lines(case: Case) -> Iterator[Finding]:
@@ -205,8 +207,11 @@ def _shared_log(case: Case) -> Iterator[Finding]:
         return
     is_file = "." in value.rpartition("/")[2] or case.kind(path) == "file"
     make = problem if is_file else note
-    effect = "all elements write to one file, mixed"
-    yield make(option, "log-shared", effect, "add .$TASK_ID, or name a directory")
+    effect, fix = "all elements write to one file, mixed", "name a directory"
+    if make is note:
+        effect = f"no directory {value} here: {effect}"
+        fix = f"mkdir -p {value}"
+    yield make(option, "log-shared", effect, f"add .$TASK_ID, or {fix}")
 
 
 def _start(case: Case) -> Iterator[Finding]:
@@ -261,8 +266,10 @@ def _mail(case: Case) -> Iterator[Finding]:
 
 def _shell(case: Case) -> Iterator[Finding]:
     option = case.option("S")
+    limits = case.facts.limits
     if option is None:
-        if case.script.interpreter and case.script.is_shell:
+        is_read = limits is not None and limits.start_mode == "unix_behavior"
+        if case.script.interpreter and case.script.is_shell and not is_read:
             effect = "no -S: at some sites the queue's shell runs it, not '#!'"
             yield note(
                 None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
@@ -407,13 +414,14 @@ def requested_by(case: Case) -> Requested:
     }
     slots = slots_of(case)
     memory = size_of(size)
+    is_on_one_node = parallel is None or _is_on_one_node(parallel)
     return Requested(
         queues=tuple(q.partition("@")[0] for q in queue.value.split(","))
         if queue
         else (),
-        memory=None if memory is None else memory * slots,
+        memory=memory * slots if memory is not None and is_on_one_node else None,
         slot_memory=memory,
-        cpus=slots if parallel else None,
+        cpus=slots if parallel and is_on_one_node else None,
         gpus=_gpus(case, gpus, slots),
         gpu_type=kind.value if kind is not None and gpus is not None else "",
         time=_seconds(by["time"]),
@@ -424,6 +432,18 @@ def requested_by(case: Case) -> Requested:
         last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},
     )
+
+
+_ON_ONE_NODE = re.compile(
+    r"(?:open)?o?mp|smp\w*|sm|shm\w*|share\w*|thread\w*|multi_?thread\w*|single\w*"
+    r"|(?:one|single)_?(?:node|host)|local\w*|serial|node",
+    re.IGNORECASE,
+)
+
+
+def _is_on_one_node(parallel: Option) -> bool:
+    """Return whether the name of a parallel environment says one node."""
+    return bool(_ON_ONE_NODE.fullmatch(parallel.value.split()[0]))
 
 
 def _gpus(case: Case, option: Option | None, slots: int) -> int | None:
@@ -501,7 +521,23 @@ _LINT = ScriptLint(
     granted=_granted,
     rules=(*RULES, _limits),
 )
-lint = _LINT.lint
+
+
+def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
+    """Return the findings of a script by line; missing *facts* skip checks."""
+    found, case = _LINT.lint(text, facts), _LINT.case(text, facts)
+    written = case.body.documents
+    lines = [one for one in case.script.lines if one.text.startswith(PREFIX)]
+    if not lines or not written.issuperset(one.line for one in lines):
+        return found
+    # a script that writes job scripts: their directives are not its own
+    effect = "all directives are in text that the script writes: no job script itself"
+    own = tuple(one for one in found if one.line and one.line not in written)
+    if any("qsub" in one.text for one in case.body.tokens):
+        return own
+    return (note(lines[0], "directive-in-document", effect), *own)
+
+
 case_of = _LINT.case
 directives = _LINT.directives
 

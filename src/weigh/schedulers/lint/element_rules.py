@@ -51,8 +51,20 @@ def _no_array(case: Case) -> Iterator[Finding]:
             effect = f"{_files_words(template, numbers)}: submit with {word}"
             yield note(command, "no-array", effect, f"{case.tool} {word} {span}")
             return
+    if _copes_without(case):
+        return
     effect = f"{case.element} {case.words.unset} unless submitted with {word}"
     yield note(None, "no-array", effect)
+
+
+def _copes_without(case: Case) -> bool:
+    """Return whether the script provides for a job without an index, or prints it."""
+    element = case.element
+    default = re.compile(rf"\$\{{{element}:?[-=+]|\b{element}:?=")
+    used = [one for one in case.body.commands if element in _whole(one)]
+    return any(
+        one.name in ("[", "[[", "test") or default.search(_whole(one)) for one in used
+    ) or all(one.name in _PRINTS for one in used)
 
 
 def _files(case: Case) -> Iterator[Finding]:
@@ -250,6 +262,7 @@ def _count_plain(case: Case, text: str, place: str | None) -> int | None:
     return 1
 
 
+_PRINTS = frozenset({"echo", "printf"})
 _ALONE = frozenset({"echo", "printf", "cat", "env", "date", "hostname", "nvidia-smi"})
 _OF_A_NODE = ("/tmp", "/dev/", "/var/tmp", "/local", "/proc", "/run/")  # noqa: S108
 _VARIABLE = re.compile(r"\$\{?(\w+)")

@@ -1,5 +1,6 @@
 """Rules that compare a request with what the cluster has and allows."""
 
+import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
@@ -64,6 +65,7 @@ def limit_rules(case: Case, requested: Requested) -> Iterator[Finding]:
     yield from _names(against)
     for rule in (_memory, _cpus, _gpus, _time, _nodes, _array, _resources, _defaults):
         yield from rule(against)
+    yield from _default_gpu(case, against)
 
 
 _OTHER_NAMES = {"account": ("project",), "queue": ("queues",)}
@@ -322,12 +324,19 @@ def _defaults(against: Against) -> Iterator[Finding]:
         )
     if requested.memory is None and "memory" not in requested.by:
         yield note(None, "default-memory", _default_memory(against, queue))
-    if (
-        not requested.gpus
-        and all(node.gpus for node in against.nodes)
-        and against.nodes
-    ):
-        effect = f"no GPU requested: {queue.name} has GPUs, but the job gets none"
+
+
+_OF_GPUS = re.compile(r"gpu|cuda|nvidia|torch|tensorflow|jax\b", re.IGNORECASE)
+
+
+def _default_gpu(case: Case, against: Against) -> Iterator[Finding]:
+    """Note that no GPU is requested where the queue or a command is about GPUs."""
+    if len(against.queues) != 1 or against.requested.gpus or not against.nodes:
+        return
+    name = against.queues[0].name
+    words = (name, *(one.text for one in case.body.commands))
+    if all(node.gpus for node in against.nodes) and any(map(_OF_GPUS.search, words)):
+        effect = f"no GPU requested: {name} has GPUs, but the job gets none"
         yield note(None, "default-gpu", effect)
 
 

@@ -128,9 +128,17 @@ def _devices(case: Case) -> Iterator[Finding]:
         if highest >= gpus:
             effect = f"device {highest} of {_gpus(gpus)}: numbers begin at 0"
             yield problem(command, "devices-overridden", effect, "remove it")
-        elif not command.background:
+        elif not command.background and not _has_all_of_node(case, gpus):
             effect = "overrides the scheduler's choice: maybe the GPU of another job"
             yield note(command, "devices-overridden", effect, "remove it")
+
+
+def _has_all_of_node(case: Case, gpus: int) -> bool:
+    """Return whether the job gets all GPUs of its node: no other job is there."""
+    limits = case.facts.limits
+    nodes = () if limits is None else limits.nodes
+    most = max((sum(node.gpus.values()) for node in nodes), default=0)
+    return case.option("exclusive") is not None or gpus == most
 
 
 def _gpus(count: int) -> str:

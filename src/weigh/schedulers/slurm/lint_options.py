@@ -22,8 +22,9 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
+from weigh.schedulers.lint.common import switched_off
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import Line, Script
+from weigh.schedulers.script import Line, Script, read_script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 
@@ -241,6 +242,7 @@ _PBS = "#PBS"
 
 def _ignored(case: Case) -> Iterator[Finding]:
     first = case.script.first_command or len(case.script.lines) + 1
+    off: list[Line] = []
     for line in case.script.lines:
         if line.line in case.body.documents:
             continue  # the script writes another script
@@ -252,24 +254,32 @@ def _ignored(case: Case) -> Iterator[Finding]:
             continue
         found = _MEANT.match(line.text)
         if found and found["hashes"] and _is_meant(found, line.text[found.end() :]):
-            yield _passed_over(line, found)
+            if _is_off(found):
+                off.append(Line(line.line, line.text))
+            else:
+                yield _passed_over(line, found)
         elif found and found["word"] == _WORD:
             effect = "no '#' before it: bash takes it for a command"
             yield problem(line, "misspelled-directive", effect, f"{PREFIX} ...")
+    yield from switched_off(case, off, lambda text: read_options(read_script(text)))
+
+
+def _is_off(found: re.Match[str]) -> bool:
+    """Return whether a directive is switched off: ``##SBATCH``, ``#xSBATCH``."""
+    word = found["word"]
+    if word != _WORD:
+        return word.endswith(_WORD) and word != f"S{_WORD}"
+    return len(found["hashes"]) > 1
 
 
 def _passed_over(line: Line, found: re.Match[str]) -> Finding:
     ignored = "sbatch ignores this line"
     if found["word"] != _WORD:
         effect = f"{found['hashes']}{found['gap']}{found['word']}: {ignored}"
-        if found["word"].endswith(_WORD) and found["word"] != f"S{_WORD}":
-            return note(line, "commented-directive", effect)  # switched off like this
         code = "misspelled-directive"
         return problem(line, code, effect, f"write {PREFIX}")
     if found["gap"] and len(found["hashes"]) == 1:
         return problem(line, "space-in-directive", f"a space after '#': {ignored}")
-    if len(found["hashes"]) > 1:
-        return note(line, "commented-directive", f"'##' is a comment: {ignored}")
     effect = f"spaces before '#': {ignored}"
     return problem(line, "indented-directive", effect, "begin it in the first column")
 
