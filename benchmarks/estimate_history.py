@@ -8,10 +8,10 @@ again with twice that or the most seen. Prints waste / used (in memory x time) a
 tasks killed, after 5 runs of a task's type and (from the first) from the first run.
 
 Without arguments: the traces under tests/support/data/workflows. A trace of your own
-has the columns task, peak_memory, wall_time (s), asked (optional); any others are
-sizes that are known before a task starts. A first run gets what was requested; where
-that is not known, what a user would request who knows the trace's largest peak: that,
-rounded up to a power of two.
+has the columns task, peak_memory, wall_time (s), asked (optional); any others are sizes
+that are known before a task starts, or words if their names end in _word. A first run
+gets what was requested; where that is not known, what a user would request who knows
+the trace's largest peak: that, rounded up to a power of two.
 """
 
 import csv
@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from weigh.estimate.history import ENOUGH, History, Past, escalate
-from weigh.estimate.history_pool import APPETITES, RISKS, Appetite, Risk
+from weigh.estimate.history import ENOUGH, RISKS, History, Past, Risk, escalate
 from weigh.units import parse_size
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
 FOLDER = os.path.join(HERE, "tests", "support", "data", "workflows")
 SETS = ("fairymags.csv", "galaxy_metaspades.csv", "galaxy_metaspades_size.csv")
+WORD = "_word"  # ends the name of a column of words
 KNOWN = ("task", "peak_memory", "wall_time", "asked")
 LEARNT = 5
 MANY = 10_000
@@ -75,12 +75,15 @@ def read(path: str) -> tuple[dict[str, list[Task]], int]:
     types: dict[str, list[Task]] = defaultdict(list)
     with open(path, encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        sizes = [name for name in reader.fieldnames or () if name not in KNOWN]
+        others = [name for name in reader.fieldnames or () if name not in KNOWN]
+        words = [name for name in others if name.endswith(WORD)]
+        sizes = [name for name in others if name not in words]
         for row in reader:
             past = Past(
                 value=parse_size(row["peak_memory"]),
                 sizes=tuple(float(row[size] or "nan") for size in sizes),
                 weight=float(row["wall_time"]),
+                words=tuple(row[word] or None for word in words),
             )
             asked = row.get("asked")
             types[row["task"]].append(Task(past, parse_size(asked) if asked else None))
@@ -91,27 +94,16 @@ def by_history(risk: Risk) -> Method:
     """Give weigh's method at *risk*."""
 
     def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
-        history, most = History([f"size{n}" for n in range(sizes)], risk=risk), 0.0
+        names = [f"word{n}" for n in range(len(tasks[0].run.words))]
+        history = History([f"size{n}" for n in range(sizes)], names, risk=risk)
+        most = 0.0
         for task in tasks:
             if history.runs >= ENOUGH:
-                yield history.predict(task.run.sizes).value
+                yield history.predict(task.run.sizes, task.run.words).value
             else:  # what `weigh request` says of one or two runs
                 yield most * 1.2 or None
             history.add(task.run)
             most = max(most, task.run.value)
-
-    return asked
-
-
-def between(lowest: int, kill_price: float) -> Method:
-    """Give weigh's method with another lowest level and price of a kill."""
-
-    def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
-        kept = APPETITES["normal"]
-        early = kept.early if lowest >= kept.lowest else 0.0
-        APPETITES["normal"] = Appetite(lowest, kill_price, early)
-        yield from by_history("normal")(tasks, sizes)
-        APPETITES["normal"] = kept
 
     return asked
 
@@ -169,12 +161,6 @@ METHODS: dict[str, Method] = {
     "Witt, line + deviation": of_line(np.std),
     "line + largest error": of_line(lambda errors: max(errors.max(), 0)),
     **{f"weigh --risk {risk}": by_history(risk) for risk in RISKS},
-    "  level 100 %, kill 2": between(4, 2.0),
-    "  level 97.5 %, kill 1": between(3, 1.0),
-    "  level 97.5 %, kill 4": between(3, 4.0),
-    "  level 95 %, kill 2": between(2, 2.0),
-    "  level 90 %, kill 2": between(1, 2.0),
-    "  level 75 %, kill .5": between(0, 0.5),
 }
 
 

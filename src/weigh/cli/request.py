@@ -9,7 +9,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
-from weigh.estimate.history_pool import RISKS
+from weigh.estimate.history import RISKS
 from weigh.flow.request.growth import Steps
 from weigh.flow.request.request import Answer
 from weigh.flow.request.request import request as request_flow
@@ -102,8 +102,8 @@ def _parameters(
 @click.option(
     "--risk",
     type=click.Choice(RISKS),
-    help="low: the largest usage + 10 %. normal, high: the cheapest request for the "
-    "past runs that covers 97.5 % or 95 %.  [default: low]",
+    help="low: the most seen and a margin, larger where runs vary. "
+    "normal, high: a half, an eighth of what varying adds.  [default: low]",
 )
 @click.option(
     "--param",
@@ -144,7 +144,7 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     """  # noqa: D301 - click reads \b as: keep these lines
     answer = _answer(records, words)
     if not isinstance(answer, Answer):
-        from weigh.render.history_lines import kinds_table  # noqa: PLC0415 - numpy
+        from weigh.render.history_lines import kinds_table  # noqa: PLC0415 - start-up time
 
         if words["form"] == "json":
             raise UsageError(f"{len(answer)} kinds of jobs: --name chooses one")
@@ -171,7 +171,7 @@ def _answer(
         _check_goes_with(words, (*_OF_RECORDS, *_OF_HISTORY), source)
         if records:
             raise UsageError(f"--from {source} uses no records: --name NAME chooses")
-        from weigh.flow.request import past_jobs  # noqa: PLC0415 - numpy
+        from weigh.flow.request import past_jobs  # noqa: PLC0415 - start-up time
 
         return past_jobs.request_from_accounting(
             source,
@@ -192,7 +192,7 @@ def _answer(
             cwd=os.getcwd(),
             env=os.environ,
         )
-    from weigh.flow.request.history import Words, request_from_history  # noqa: PLC0415 - numpy
+    from weigh.flow.request.history import Words, request_from_history  # noqa: PLC0415 - start-up time
 
     typed = {name: words[name] for name in _OF_HISTORY if words[name]}
     return request_from_history(

@@ -1,37 +1,72 @@
 """Predict the next run from those before it, learning from each that ends.
 
-A pool of simple rules (history_pool) predicts each run from those before it. A rule's
-prediction is raised to a level: a quantile of its past errors, plus a margin. Rule and
-level are chosen by what they would have cost on the latest runs, in order: memory x
-time requested and not used or, where the run would have been killed, all of it and the
-second try. `low` risk requests the largest value so far plus 10 %.
+The request is the most seen and a margin: .15 / n of n runs, .02, and as a guard
+against a larger value still to come some part of the distance from the largest value to
+the third largest (`GUARDS`), at most .2 in all. Other views of a run are a line in a
+size that is known before it starts, or a power of it, raised over all their past
+errors, and the most seen of the same word (a model, a sample). After five runs the view
+is taken that would have cost least on the latest ones, in order: memory x time
+requested and not used or, where the run would have been killed, all of it and the
+second try. Before that, the view that requests most.
+
+The constants were chosen on three public traces of Nextflow (J. Bader et al., Sizey,
+2024: chipseq, iwd, rnaseq), and tried on three others and on two sets of useGalaxy.eu.
 """
 
+import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
-import numpy as np
 
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.history_pool import (
-    APPETITES,
-    LEVELS,
-    MARGIN,
-    REPLAYED,
-    WINDOW,
-    Floats,
-    Ledger,
-    Risk,
-    are_lines,
-    candidates,
-    claims,
-    known_risk,
-    names,
-)
 
+Risk: TypeAlias = Literal["low", "normal", "high"]
+RISKS: tuple[Risk, ...] = get_args(Risk)
+
+# times the distance from the largest value to the third, relative to the largest
+GUARDS: dict[Risk, float] = {"low": 2.0, "normal": 1.0, "high": 0.25}
+_LEAST, _FALLING, _MOST_GUARD = 0.02, 0.15, 0.2
+_TOP = 3
+
+ENOUGH = 3  # completed runs, for a first prediction
+TRIED = 5  # replayed runs, until the cheapest view is taken
+FURTHEST = 4.0  # times the largest size measured; beyond it no power is trusted
 DOUBLED = 2.0
+KILL_PRICE = 8.0  # what a kill costs, in runs
+WINDOW = 256  # runs that a power looks back on: older ones are of another program
+REPLAYED = 300  # latest runs, on which the views are compared
+MOST_SEEN = "the most seen"
+_FITS = ("a line in {}", "a power of {}")
+_SAME = "the most seen of the same {}"
 _KEPT = 64  # of many bounds only the largest matter
+_HALF = 0.5
+_MOST_EXPONENT = 700.0  # of e, in a double
+_NOTHING: tuple[str | None, ...] = ()
+
+
+def known_risk(word: str) -> Risk:
+    """Return *word* as a risk.
+
+    Raises:
+        UsageError: there is no such risk.
+    """
+    for risk in RISKS:
+        if word == risk:
+            return risk
+    raise UsageError(f"no such risk: {word!r} (one of {', '.join(RISKS)})")
+
+
+def margin(runs: int, top: Sequence[float], risk: Risk = "low") -> float:
+    """Return the margin above the largest of *runs* values, as a share of it.
+
+    *top* are the three largest, in order. Values that lie apart are likely to be
+    exceeded by as much again.
+    """
+    apart = (top[0] - top[-1]) / top[0] if top[0] > 0 else 0.0
+    return _LEAST + _FALLING / runs + min(_MOST_GUARD, GUARDS[risk] * apart)
 
 
 class LowerBound(msgspec.Struct, frozen=True):
@@ -94,20 +129,17 @@ def _covers(sizes: Sequence[float], others: Sequence[float]) -> bool:
     return bool(pairs) and all(a >= b for a, b in pairs)
 
 
-ENOUGH = 3  # completed runs, for a first prediction
-FURTHEST = 4.0  # times the largest size measured; beyond it no line is trusted
-_HALF = 0.5
-
-
 class Past(msgspec.Struct, frozen=True):
-    """One completed run. ``sizes`` are in the history's order, NaN if unknown.
+    """One completed run. ``sizes`` and ``words`` are in the history's order.
 
-    ``weight`` is how long ``value`` was held: the cost of a byte too many.
+    A size is NaN and a word None if unknown. ``weight`` is how long ``value`` was held:
+    the cost of a byte too many.
     """
 
     value: float
     sizes: tuple[float, ...] = ()
     weight: float = 1.0
+    words: tuple[str | None, ...] = ()
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -132,20 +164,28 @@ class Replay(msgspec.Struct, frozen=True):
         """
         return (self.killed + 1) / (self.runs + ENOUGH + 1)
 
+    def __add__(self, other: "Replay") -> "Replay":
+        """Return both together."""
+        return Replay(
+            runs=self.runs + other.runs,
+            killed=self.killed + other.killed,
+            requested=self.requested + other.requested,
+            used=self.used + other.used,
+        )
+
 
 class Prediction(msgspec.Struct, frozen=True):
     """What the next run should request, and why.
 
-    ``level`` is the share of the past errors of rule ``by`` that the value covers, and
-    ``margin`` comes on top; ``reach`` is how many times larger the run is than any
-    before it; ``after_kill`` is the lower bound that raised the value, if one did.
-    ``is_proven``: it is lowered to what jobs had requested that completed.
+    ``by`` is the view that it is from, ``margin`` comes on top of its largest value;
+    ``reach`` is how many times larger the run is than any before it; ``after_kill`` is
+    the lower bound that raised the value, if one did. ``is_proven``: it is lowered to
+    what jobs had requested that completed.
     """
 
     value: float
     risk: Risk
     by: str
-    level: float
     margin: float
     runs: int
     replay: Replay
@@ -154,43 +194,54 @@ class Prediction(msgspec.Struct, frozen=True):
     is_proven: bool = False
 
 
-class _Forecasts(msgspec.Struct, frozen=True):
-    """All forecasts of one run: ``predicted`` by rule, ``lifted`` by rule and level."""
+class View(msgspec.Struct, frozen=True):
+    """One way to see a run: the largest value expected, and what it is from.
 
-    predicted: Floats
-    lifted: Floats
-    reach: float
+    ``top`` are the three largest of what it is from: values, or a power's errors.
+    """
 
+    by: str
+    largest: float
+    runs: int
+    top: tuple[float, ...]
 
-class _Choice(msgspec.Struct, frozen=True):
-    value: float
-    rule: int
-    level: int
-    reach: float
+    def request(self, risk: Risk) -> float:
+        """Return what to request."""
+        return self.largest * (1 + margin(self.runs, self.top, risk))
 
 
 class History:
-    """The runs of one kind so far, for one quantity: bytes of memory, or seconds."""
+    """The runs of one kind so far, for one quantity: bytes of memory, or seconds.
 
-    def __init__(self, sizes: Sequence[str] = (), *, risk: Risk = "low") -> None:
+    *sizes* and *words* are the names of what is known of a run before it starts.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[str] = (),
+        words: Sequence[str] = (),
+        *,
+        risk: Risk = "low",
+    ) -> None:
         self.runs = 0
         self._risk = known_risk(risk)
-        self._size_names = tuple(sizes)
-        self._names = names(sizes)
-        self._lines = are_lines(len(sizes))
-        self._most, self._least = 0.0, math.inf
-        self._largest = np.zeros(len(sizes))
-        self._values = np.empty(0)
-        self._sizes = np.empty((0, len(sizes)))
+        self._size_names, self._word_names = tuple(sizes), tuple(words)
+        self._top: tuple[float, ...] = ()
+        self._least = math.inf
+        self._largest = [0.0] * len(sizes)
+        self._latest: deque[Past] = deque(maxlen=WINDOW)
+        # of a word, or of unknown size: how many runs, and the largest of them
+        self._alike: dict[tuple[str, str | None], tuple[int, tuple[float, ...]]] = {}
         self._bounds: list[LowerBound] = []
-        self._replays: list[Replay] = []
-        self._ledger = Ledger(len(self._names))
+        self._replays: deque[Replay] = deque(maxlen=REPLAYED)
+        self._costs: deque[list[Replay]] = deque(maxlen=REPLAYED)
 
     @classmethod
     def of(
         cls,
         runs: Sequence[Past | LowerBound],
         sizes: Sequence[str] = (),
+        words: Sequence[str] = (),
         *,
         risk: Risk = "low",
     ) -> "History":
@@ -199,12 +250,12 @@ class History:
         Raises:
             FormatError: a run's figures are not measurements.
         """
-        history = cls(sizes, risk=risk)
+        history = cls(sizes, words, risk=risk)
         late = max(0, len(runs) - REPLAYED - WINDOW)
-        early = [run for run in runs[:late] if isinstance(run, Past)]
-        for run in early:
-            history._checked(run)
-        history._remember(early)
+        for run in runs[:late]:
+            if isinstance(run, Past):
+                history._check(run)
+                history._remember(run)
         for one in runs[late:]:
             if isinstance(one, Past):
                 history.add(one)
@@ -218,10 +269,10 @@ class History:
         Raises:
             FormatError: its figures are not measurements.
         """
-        at = self._checked(run)
+        self._check(run)
         if self.runs:
-            self._replay(run, self._forecasts(at), at)
-        self._remember((run,))
+            self._replay(run)
+        self._remember(run)
         self._bounds = still_open(self._bounds, run.value, run.sizes)
 
     def add_bound(self, bound: LowerBound) -> None:
@@ -230,122 +281,144 @@ class History:
         Raises:
             FormatError: its figures are not measurements.
         """
-        self._checked(Past(bound.value, bound.sizes))
+        self._check(Past(bound.value, bound.sizes))
         self._bounds.append(bound)
 
     def predict(
-        self, sizes: Sequence[float] = (), *, risk: Risk | None = None
+        self,
+        sizes: Sequence[float] = (),
+        words: Sequence[str | None] = (),
+        *,
+        risk: Risk | None = None,
     ) -> Prediction:
-        """Return what the next run, of *sizes*, should request.
+        """Return what the next run, of *sizes* and *words*, should request.
 
         Raises:
             UsageError: fewer than 3 runs completed so far, or there is no such risk.
         """
         if self.runs < ENOUGH:
             raise UsageError(f"run {ENOUGH} of these first: {self.runs} completed")
-        at = np.array(sizes or [math.nan] * len(self._size_names), dtype=np.float64)
+        at = tuple(sizes) or (math.nan,) * len(self._size_names)
         risk = self._risk if risk is None else known_risk(risk)
-        choice = self._choose(self._forecasts(at), risk)
-        least = least_request(self._bounds, tuple(at))
-        quantile, margin = LEVELS[choice.level]
+        view = self._choose(self._views(at, tuple(words), risk))
+        value, least = view.request(risk), least_request(self._bounds, at)
         return Prediction(
-            value=max(choice.value, least),
+            value=max(value, least),
             risk=risk,
-            by=self._names[choice.rule],
-            level=quantile,
-            margin=margin,
+            by=view.by,
+            margin=round(margin(view.runs, view.top, risk), 3),
             runs=self.runs,
-            replay=_summed(self._replays if risk == self._risk else ()),
-            reach=choice.reach,
-            after_kill=least if least > choice.value else None,
+            replay=sum(self._replays if risk == self._risk else (), Replay()),
+            reach=self._reach(at),
+            after_kill=least if least > value else None,
         )
 
-    def _forecasts(self, at: Floats) -> _Forecasts:
-        """Return all forecasts of a run of sizes *at*."""
-        reach = self._reach(at)
-        ceiling = self._most * min(reach, FURTHEST)
-        predicted = candidates(self._values, self._sizes, at)
-        predicted = np.clip(predicted, self._least * _HALF, ceiling)
-        lifted = self._ledger.lift(predicted)
-        same = self._same_sizes(at)
-        if same.size:
-            # at least what a level takes to cover earlier runs of the same sizes
-            lifted = np.maximum(lifted, claims(same))
-        return _Forecasts(predicted, np.minimum(lifted, ceiling * (1 + MARGIN)), reach)
+    def _views(
+        self, at: tuple[float, ...], words: tuple[str | None, ...], risk: Risk
+    ) -> list[View]:
+        """Return all views of a run; those that know nothing of it see the most."""
+        most = self._most_seen(risk)
+        views = [most]
+        for place, name in enumerate(self._size_names):
+            if fits := self._fits(place, at[place]):
+                views += fits
+            else:
+                views += [self._of_same(name, None, most)] * len(_FITS)
+        known = words or (None,) * len(self._word_names)
+        for name, word in zip(self._word_names, known, strict=True):
+            views.append(self._of_same(name, word, most))
+        return views
 
-    def _choose(self, forecasts: _Forecasts, risk: Risk) -> _Choice:
-        if risk == "low":
-            return self._most_seen(forecasts)
-        price = self._ledger.prices(forecasts.lifted, APPETITES[risk])
-        if not np.isfinite(price).any():
-            return self._most_seen(forecasts)
-        choice = _cheapest(forecasts, price)
-        beyond = np.where(self._lines[:, None], price, np.inf)
-        if forecasts.reach > 1 and np.isfinite(beyond).any():
-            # a constant was never tested so far out: a line may predict better
-            choice = max(
-                choice, _cheapest(forecasts, beyond), key=lambda one: one.value
-            )
-        return choice
+    def _most_seen(self, risk: Risk) -> View:
+        """Return the most seen ever at low risk, else of the latest runs."""
+        if risk == "low" or self.runs <= WINDOW:
+            return View(MOST_SEEN, self._top[0], self.runs, self._top)
+        top = largest_of(run.value for run in self._latest)
+        return View(MOST_SEEN, top[0], len(self._latest), top)
 
-    def _most_seen(self, forecasts: _Forecasts) -> _Choice:
-        """Choose the largest value and a margin; beyond the known sizes, the lines."""
-        last = len(LEVELS) - 1
-        choice = _Choice(self._most * (1 + MARGIN), 0, last, forecasts.reach)
-        if forecasts.reach == 1:
-            return choice
-        lifted = np.where(self._lines, forecasts.lifted[:, last], choice.value)
-        rule = int(np.nanargmax(lifted))
-        if lifted[rule] <= choice.value:
-            return choice
-        return _Choice(float(lifted[rule]), rule, last, forecasts.reach)
+    def _of_same(self, name: str, word: str | None, most: View) -> View:
+        """Return the most seen of the same word, or of all where that is too few."""
+        runs, top = self._alike.get((name, word), (0, ()))
+        by = MOST_SEEN if word is None else _SAME.format(name)
+        return View(by, top[0], runs, top) if runs >= ENOUGH else most
 
-    def _replay(self, run: Past, forecasts: _Forecasts, at: Floats) -> None:
-        """Enter what each rule and level would have requested for *run*."""
+    def _fits(self, place: int, size: float) -> list[View]:
+        """Return the fits at a size, each raised over all its errors."""
+        runs = [run for run in self._latest if run.sizes[place] > 0]
+        if not size > 0 or len(runs) < ENOUGH - 1:
+            return []
+        points = [(run.sizes[place], run.value) for run in runs]
+        logs = [(math.log(x), math.log(y)) for x, y in points]
+        straight, power = _line(points), _line(logs)
+        least = self._least * _HALF
+
+        def on_line(x: float) -> float:
+            return max(least, straight(x))
+
+        def on_power(x: float) -> float:
+            return math.exp(min(_MOST_EXPONENT, power(math.log(x))))
+
+        most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
+        views = []
+        for words, fit in zip(_FITS, (on_line, on_power), strict=True):
+            errors = largest_of(y / fit(x) for x, y in points)
+            largest = max(least, min(fit(size) * errors[0], most))
+            by = words.format(self._size_names[place])
+            views.append(View(by, largest, len(points), errors))
+        return views
+
+    def _choose(self, views: Sequence[View]) -> View:
+        """Return the view that would have cost least on the latest runs."""
+        if len(self._costs) < TRIED:
+            return max(views, key=lambda view: view.request(self._risk))
+        totals = [sum(column, Replay()) for column in zip(*self._costs, strict=True)]
+        prices = [
+            (one.waste or 0.0) + KILL_PRICE * one.killed / one.runs for one in totals
+        ]
+        return views[prices.index(min(prices))]
+
+    def _replay(self, run: Past) -> None:
+        """Enter what each view would have requested for *run*."""
+        views = self._views(run.sizes, run.words, self._risk)
+        most = self._top[0]
         if self.runs >= ENOUGH:
             request = max(
-                self._choose(forecasts, self._risk).value,
-                least_request(self._bounds, tuple(at)),
+                self._choose(views).request(self._risk),
+                least_request(self._bounds, run.sizes),
             )
-            self._replays.append(_replayed(request, run, self._most))
-            del self._replays[:-REPLAYED]
-        self._ledger.enter(
-            run.value,
-            run.weight,
-            predicted=forecasts.predicted,
-            lifted=forecasts.lifted,
-            most=self._most,
-        )
+            self._replays.append(_replayed(request, run, most))
+        costs = [_replayed(view.request(self._risk), run, most) for view in views]
+        self._costs.append(costs)
 
-    def _same_sizes(self, at: Floats) -> Floats:
-        """Return the values of the latest runs of the same sizes."""
-        known = np.isfinite(at)
-        rows = (self._sizes[:, known] == at[known]).all(axis=1)
-        same: Floats = self._values[rows]
-        return same
+    def _reach(self, at: Sequence[float]) -> float:
+        reaches = [self._reach_of(place, size) for place, size in enumerate(at)]
+        return max(reaches, default=1.0)
 
-    def _reach(self, at: Floats) -> float:
-        known = np.isfinite(at) & (self._largest > 0)
-        if not known.any():
-            return 1.0
-        return max(1.0, float((at[known] / self._largest[known]).max()))
+    def _reach_of(self, place: int, size: float) -> float:
+        largest = self._largest[place]
+        return max(1.0, size / largest) if largest > 0 and size > 0 else 1.0
 
-    def _remember(self, runs: Sequence[Past]) -> None:
-        if not runs:
-            return
-        self.runs += len(runs)
-        values = np.array([run.value for run in runs])
-        sizes = np.array([run.sizes for run in runs]).reshape(len(runs), -1)
-        self._most = max(self._most, float(values.max()))
-        self._least = min(self._least, float(values.min()))
-        self._values = np.concatenate([self._values, values])[-WINDOW:]
-        if self._size_names:
-            self._sizes = np.concatenate([self._sizes, sizes])[-WINDOW:]
-            self._largest = np.fmax(self._largest, np.fmax.reduce(sizes, axis=0))
-        else:
-            self._sizes = np.empty((self._values.size, 0))
+    def _remember(self, run: Past) -> None:
+        self.runs += 1
+        self._top = _largest(self._top, run.value)
+        self._least = min(self._least, run.value)
+        self._latest.append(run)
+        for place, size in enumerate(run.sizes):
+            self._largest[place] = max(self._largest[place], size)  # NaN is not more
+        for key in self._keys(run):
+            runs, top = self._alike.get(key, (0, ()))
+            self._alike[key] = runs + 1, _largest(top, run.value)
 
-    def _checked(self, run: Past) -> Floats:
+    def _keys(self, run: Past) -> Iterator[tuple[str, str | None]]:
+        """Yield what a run has in common with others: words, or no known size."""
+        for name, size in zip(self._size_names, run.sizes, strict=True):
+            if not size > 0:
+                yield name, None
+        for name, word in zip(self._word_names, run.words, strict=False):
+            if word is not None:
+                yield name, word
+
+    def _check(self, run: Past) -> None:
         for figure in (run.value, run.weight):
             if not 0 < figure < math.inf:
                 raise FormatError(
@@ -354,7 +427,27 @@ class History:
         if len(run.sizes) != len(self._size_names):
             expected = ", ".join(self._size_names) or "none"
             raise UsageError(f"{len(run.sizes)} sizes given, expected: {expected}")
-        return np.array(run.sizes, dtype=np.float64)
+
+
+def _line(points: Sequence[tuple[float, float]]) -> Callable[[float], float]:
+    """Fit a line by least squares; through the mean if there is one x only."""
+    middle = sum(x for x, _ in points) / len(points)
+    height = sum(y for _, y in points) / len(points)
+    spread = sum((x - middle) ** 2 for x, _ in points)
+    rise = sum((x - middle) * (y - height) for x, y in points)
+    slope = rise / spread if spread > 0 else 0.0
+    return lambda x: height + slope * (x - middle)
+
+
+def largest_of(values: Iterable[float]) -> tuple[float, ...]:
+    """Return the three largest values, in order."""
+    return tuple(heapq.nlargest(_TOP, values))
+
+
+def _largest(top: tuple[float, ...], value: float) -> tuple[float, ...]:
+    if len(top) == _TOP and value <= top[-1]:
+        return top
+    return largest_of((*top, value))
 
 
 def _replayed(request: float, run: Past, most: float) -> Replay:
@@ -366,19 +459,4 @@ def _replayed(request: float, run: Past, most: float) -> Replay:
         killed=int(killed),
         requested=(total + tried) * run.weight,
         used=run.value * run.weight,
-    )
-
-
-def _summed(replays: Iterable[Replay]) -> Replay:
-    rows = [(one.runs, one.killed, one.requested, one.used) for one in replays]
-    if not rows:
-        return Replay()
-    runs, killed, requested, used = (sum(column) for column in zip(*rows, strict=True))
-    return Replay(runs=int(runs), killed=int(killed), requested=requested, used=used)
-
-
-def _cheapest(forecasts: _Forecasts, price: Floats) -> _Choice:
-    rule, level = np.unravel_index(int(np.argmin(price)), price.shape)
-    return _Choice(
-        float(forecasts.lifted[rule, level]), int(rule), int(level), forecasts.reach
     )

@@ -67,6 +67,25 @@ def choose_sizes(
     return sorted(varying, key=lambda name: (-len(seen[name]), name))[:MOST_SIZES]
 
 
+def choose_words(
+    runs: Iterable[Parameters], leave_out: Sequence[str] = ()
+) -> list[str]:
+    """Choose the text parameters to learn from: those that vary, as with sizes."""
+    seen: dict[str, list[str]] = {}
+    count = 0
+    for parameters in runs:
+        count += 1
+        for name, value in parameters.items():
+            if name not in leave_out and isinstance(value, str):
+                seen.setdefault(name, []).append(value)
+    varying = [
+        name
+        for name, values in seen.items()
+        if len(values) * 2 >= count and len(set(values)) > 1
+    ]
+    return sorted(varying, key=lambda name: (-len(seen[name]), name))[:MOST_SIZES]
+
+
 def is_size(value: float | str) -> bool:
     """Return whether a parameter's value is a number to fit a line to."""
     return not isinstance(value, (str, bool)) and math.isfinite(value)

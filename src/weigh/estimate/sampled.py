@@ -1,24 +1,27 @@
 """Predict memory from what a scheduler or workflow tool measured, and jobs requested.
 
 A peak that is sampled each 30 s is a lower bound: with k samples it is raised by 1/k,
-by 10 % at most. The request is then the largest so far and a margin that falls with the
-number of runs; for exact peaks also one that grows with their spread, to 10 %: on
-traces of sarek more only wasted memory. A job that completed proves that its own
-request was enough. The constants were tried on six public traces of Nextflow (J. Bader
-et al., Sizey, 2024), the bound of 10 % on every other trace of sarek (QSARK, 2023).
+by 10 % at most. The request is then the largest so far and a margin, as for exact
+figures; for sampled ones that of normal risk, since they are raised already. A job that
+completed proves that its own request was enough.
 """
 
 import math
 
 import msgspec
 
-from weigh.estimate.history import ENOUGH, Prediction, Replay, escalate
-from weigh.estimate.history_pool import MOST_SEEN, Risk
+from weigh.estimate.history import (
+    ENOUGH,
+    MOST_SEEN,
+    Prediction,
+    Replay,
+    Risk,
+    escalate,
+    largest_of,
+    margin,
+)
 
 _LIFT = 0.1
-_LEAST, _FALLING = 0.05, 0.25  # the margin: .05 + .25 / n
-_SPREAD = 0.25  # of the standard deviation of the logarithms
-_RISK: Risk = "low"
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -60,6 +63,7 @@ class Accounts:
         self.killed_at = 0.0
         self._most = self._proven = 0.0
         self._sum = self._squares = 0.0
+        self._top: tuple[float, ...] = ()
         self._sampled = False
         self._replay = Replay()
 
@@ -79,6 +83,7 @@ class Accounts:
             self._enter(run, self._value()[0])
         self.runs += 1
         self._most = max(self._most, run.upper)
+        self._top = largest_of((*self._top, run.upper))
         log = math.log(run.upper)
         self._sum, self._squares = self._sum + log, self._squares + log * log
         self._sampled |= run.looks is not None
@@ -86,6 +91,10 @@ class Accounts:
     def add_kill(self, limit: float) -> None:
         """Learn that a run needed more than *limit*."""
         self.killed_at = max(self.killed_at, limit)
+
+    @property
+    def _risk(self) -> Risk:
+        return "normal" if self._sampled else "low"
 
     @property
     def spread(self) -> float:
@@ -104,9 +113,8 @@ class Accounts:
         is_proven = not is_killed and value == self.proven
         return Prediction(
             value=value,
-            risk=_RISK,
+            risk=self._risk,
             by=MOST_SEEN,
-            level=1.0,
             margin=round(margin, 3),
             runs=self.runs,
             replay=self._replay,
@@ -115,9 +123,7 @@ class Accounts:
         )
 
     def _value(self) -> tuple[float, float]:
-        factor = 1 + _LEAST + _FALLING / self.runs
-        if not self._sampled:
-            factor *= min(1 + _LIFT, math.exp(_SPREAD * self.spread))
+        factor = 1 + margin(self.runs, self._top, self._risk)
         value = self._most * factor
         if self.killed_at >= self._most:
             value = max(value, escalate(self.killed_at))

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.estimate.history import ENOUGH, FURTHEST, Prediction
-from weigh.estimate.history_pool import MOST_SEEN
+from weigh.estimate.history import ENOUGH, FURTHEST, MOST_SEEN, Prediction
 from weigh.render.columns import Column, table
 from weigh.render.printable import count, printable
 from weigh.units import Bytes, format_duration, format_size
@@ -19,9 +18,9 @@ _SURE = 0.1  # a share killed above this is worth a way out
 class Kind(msgspec.Struct, frozen=True):
     """The runs that count as the same job, and those that do not.
 
-    ``sizes`` are the next run's, None if unknown; ``spans`` their measured ranges.
-    ``left_out`` counts runs by the reason why they do not count; ``apart`` are notes
-    on runs of other kinds.
+    ``sizes`` and ``words`` are the next run's, None if unknown; ``spans`` the measured
+    ranges of sizes, ``mixed`` how many values each word has. ``left_out`` counts runs
+    by the reason why they do not count; ``apart`` are notes on runs of other kinds.
     """
 
     keys: tuple[str, ...]
@@ -31,6 +30,8 @@ class Kind(msgspec.Struct, frozen=True):
     sizes: Mapping[str, float | None] = {}
     spans: Mapping[str, tuple[float, float]] = {}
     hosts: tuple[str, ...] = ()
+    words: Mapping[str, str | None] = {}
+    mixed: Mapping[str, int] = {}
     left_out: Mapping[str, int] = {}
     apart: tuple[str, ...] = ()
 
@@ -90,7 +91,7 @@ def _time(seconds: int | None) -> str:
 
 
 def notes(learnt: Learnt) -> tuple[str, ...]:
-    """Return notes: the runs used, the level, the share expected to be killed."""
+    """Return notes: the runs used, the margin, the share expected to be killed."""
     memory, time = learnt.memory, learnt.time
     return (
         f"from {_count(memory.runs)} of {_described(learnt.kind)}",
@@ -101,7 +102,7 @@ def notes(learnt: Learnt) -> tuple[str, ...]:
         *_capped(learnt),
         *_risks(learnt),
         *_reach(learnt),
-        *kind_notes(learnt.kind),
+        *kind_notes(learnt.kind, memory.by),
     )
 
 
@@ -116,8 +117,11 @@ def cold_notes(kind: Kind) -> tuple[str, ...]:
     )
 
 
-def kind_notes(kind: Kind) -> Iterator[str]:
-    """Yield which runs were counted together, and which were not."""
+def kind_notes(kind: Kind, by: str = MOST_SEEN) -> Iterator[str]:
+    """Yield which runs were counted together, and which were not.
+
+    *by* is what memory was predicted by: it may be runs of one word alone.
+    """
     for name, value in kind.sizes.items():
         low, high = kind.spans[name]
         if value is None:
@@ -138,6 +142,10 @@ def kind_notes(kind: Kind) -> Iterator[str]:
         counts = (f"{number} {why}" for why, number in sorted(kind.left_out.items()))
         yield f"not counted: {', '.join(counts)}"
     yield from kind.apart
+    for name, values in kind.mixed.items():
+        if not by.endswith(f" {name}"):
+            keys = ",".join((*kind.keys, name))
+            yield f"{values} kinds of {name} mixed: --group {keys} keeps to one"
 
 
 def document(learnt: Learnt) -> dict[str, object]:
@@ -169,7 +177,6 @@ def _figures(prediction: Prediction) -> dict[str, object]:
     return {
         "value": prediction.value,
         "by": prediction.by,
-        "level": prediction.level,
         "margin": prediction.margin,
         "risk": prediction.risk,
         "runs": prediction.runs,
@@ -208,29 +215,28 @@ def _by(prediction: Prediction) -> str:
         return "raised because a similar run was stopped for lack of it"
     if prediction.is_proven:
         return "what jobs requested that completed: never more"
-    plus = f" + {100 * prediction.margin:g} %" if prediction.margin else ""
-    if prediction.by == MOST_SEEN and prediction.level == 1:
+    plus = f" + {100 * prediction.margin:.2g} %"
+    if prediction.by.startswith(MOST_SEEN):
         return f"{prediction.by}{plus}"
-    of = "all" if prediction.level == 1 else f"{100 * prediction.level:g} %"
-    return f"{prediction.by}, raised over {of} of its past errors{plus}"
+    return f"{prediction.by}, raised over all of its past errors{plus}"
 
 
 def _record_of(prediction: Prediction, ended: str) -> Iterator[str]:
     """Yield how the method did on past runs, and the failures to expect."""
-    replay, level = prediction.replay, f"level {100 * prediction.level:g} %"
+    replay = prediction.replay
     if prediction.after_kill is not None:
-        yield "no level: the true need is unknown and may be higher"
+        yield "the true need is unknown and may be higher"
     elif prediction.reach > 1:
-        yield "no level: no run of that size was measured"
+        yield "no run of that size was measured"
     elif replay.runs:
         waste = f", wasting {_percent(replay.waste or 0)}" if ended == "killed" else ""
         yield (
-            f"{level}; replayed over the last {replay.runs} runs: "
+            f"replayed over the last {replay.runs} runs: "
             f"{replay.killed} {ended}{waste}; expect {_expected(prediction)} {ended}"
         )
     else:
         runs = _count(prediction.runs)
-        yield f"{level} of {runs}; expect {_expected(prediction)} {ended}"
+        yield f"of {runs} so far; expect {_expected(prediction)} {ended}"
 
 
 def _expected(prediction: Prediction) -> str:

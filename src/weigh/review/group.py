@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.estimate.history import ENOUGH, Prediction, Replay
-from weigh.estimate.history_pool import MARGIN, MOST_SEEN
+from weigh.estimate.history import ENOUGH, MOST_SEEN, Prediction, Replay
 from weigh.estimate.sampled import Accounts, Seen
 from weigh.model.record import State
 from weigh.model.report import Accounted, PastJob
@@ -26,6 +25,7 @@ from weigh.units import GIB, HOUR, Bytes, Seconds
 
 OUT_OF_MEMORY, TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
 _DOUBLED = 2
+_TIME_MARGIN = 0.1
 _ENDED: frozenset[State] = frozenset(
     (
         *("COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"),
@@ -99,7 +99,7 @@ class Jobs:
 
     def time(self) -> Prediction:
         """Return the time to request: elapsed times are exact."""
-        value = self.longest * (1 + MARGIN)
+        value = self.longest * (1 + _TIME_MARGIN)
         is_cut = self.stopped > self.longest
         if is_cut:
             value = self.stopped * _DOUBLED
@@ -108,8 +108,7 @@ class Jobs:
             value=float(self.time_limit) if is_proven else value,
             risk="low",
             by=MOST_SEEN,
-            level=1.0,
-            margin=MARGIN,
+            margin=_TIME_MARGIN,
             runs=self.states[COMPLETED],
             replay=Replay(),
             after_kill=value if is_cut else None,

@@ -10,6 +10,7 @@ from weigh.estimate.history import (
     Past,
     escalate,
     least_request,
+    margin,
     still_open,
 )
 
@@ -50,14 +51,14 @@ def test_each_kill_doubles_again() -> None:
 def test_history_wins_where_it_states_more() -> None:
     said = three_runs(LowerBound(12.0, (20.0,))).predict([20.0])
 
-    assert said.value == pytest.approx(33.0)
+    assert said.value == pytest.approx(30 * (1 + margin(3, [30, 20, 10])))
     assert said.after_kill is None
 
 
 def test_a_smaller_run_is_not_raised_by_a_kill_of_a_larger() -> None:
     history = three_runs(LowerBound(40.0, (30.0,)))
 
-    assert history.predict([20.0]).value == pytest.approx(33.0)
+    assert history.predict([20.0]).after_kill is None
 
 
 @pytest.mark.parametrize("at", [[20.0], [25.0], [math.nan]])
@@ -69,14 +70,17 @@ def test_a_run_that_completes_with_as_much_settles_it() -> None:
     history = three_runs(LowerBound(40.0, (20.0,)))
     history.add(Past(40.0, (20.0,)))
 
-    assert history.predict([20.0]).value == pytest.approx(44.0)
+    said = history.predict([20.0])
+
+    assert said.after_kill is None
+    assert said.value == pytest.approx(40 * (1 + margin(4, [40, 30, 20])))
 
 
 def test_a_run_that_completes_with_less_settles_it_where_it_is_no_smaller() -> None:
     history = three_runs(LowerBound(40.0, (20.0,)))
     history.add(Past(25.0, (20.0,)))
 
-    assert history.predict([20.0]).value == pytest.approx(33.0)
+    assert history.predict([20.0]).after_kill is None
 
 
 def test_without_sizes_a_smaller_use_settles_nothing() -> None:

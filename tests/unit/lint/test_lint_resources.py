@@ -392,7 +392,7 @@ def test_no_gpu_is_noted_where_one_seems_to_be_meant(
     ("name", "sure"),
     [("smp", True), ("openmp", True), ("mpi", False), ("ompi", False), ("x16", False)],
 )
-def test_slots_are_held_against_one_node_where_the_name_says_so(
+def test_slots_are_compared_with_one_node_where_the_name_means_one(
     *, name: str, sure: bool
 ) -> None:
     limits = msgspec.structs.replace(GRIDENGINE, parallel=(name,))

@@ -9,7 +9,15 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.history import ENOUGH, History, LowerBound, Past
+from weigh.estimate.history import (
+    ENOUGH,
+    RISKS,
+    History,
+    LowerBound,
+    Past,
+    Risk,
+    known_risk,
+)
 from weigh.estimate.history_groups import (
     COMMAND,
     DEFAULT,
@@ -18,11 +26,11 @@ from weigh.estimate.history_groups import (
     LABEL,
     Parameters,
     choose_sizes,
+    choose_words,
     is_size,
     parse_keys,
     template,
 )
-from weigh.estimate.history_pool import MARGIN, RISKS, Risk, known_risk
 from weigh.estimate.sampled import Accounts, Seen
 from weigh.flow.records.records import Store, choose, find_record, open_store
 from weigh.flow.request.request import Answer, answer, as_jobs_ended
@@ -165,7 +173,7 @@ def _cold(group: _Group, kind: Kind, node: Bytes | None) -> Request:
 
 def _request(group: _Group, learnt: Learnt) -> Request:
     """Take memory and time from what was learnt, the rest from the latest records."""
-    rest = from_usages(group.records, headroom=MARGIN)
+    rest = from_usages(group.records, headroom=learnt.memory.margin)
     memory = learnt.node or max(LEAST_MEMORY, round_memory(learnt.memory.value))
     if learnt.memory.is_proven:  # rounded up, it would be more
         memory = round(learnt.memory.value)
@@ -187,15 +195,20 @@ def _learn(group: _Group, kind: Kind, risk: Risk) -> Learnt:
     coming = [math.nan if size is None else size for size in kind.sizes.values()]
     if _is_imported(group.uses) and not names:
         return _learn_imported(group, kind)
-    memory = History.of(_memories(group.uses, names), names, risk=risk)
+    words, said = tuple(kind.words), tuple(kind.words.values())
+    memory = History.of(_memories(group.uses, names, words), names, words, risk=risk)
     # an hour too many costs nothing once the job ends; one too few costs all of it
-    time = History.of(_times(group.uses, names), names, risk="low")
-    said = memory.predict(coming)
+    time = History.of(_times(group.uses, names, words), names, words, risk="low")
     others: dict[str, Bytes] = {}
     for other in RISKS:
         if other != risk:
-            others[other] = round(memory.predict(coming, risk=other).value)
-    return Learnt(kind=kind, memory=said, time=time.predict(coming), others=others)
+            others[other] = round(memory.predict(coming, said, risk=other).value)
+    return Learnt(
+        kind=kind,
+        memory=memory.predict(coming, said),
+        time=time.predict(coming, said),
+        others=others,
+    )
 
 
 def _learn_imported(group: _Group, kind: Kind) -> Learnt:
@@ -203,7 +216,7 @@ def _learn_imported(group: _Group, kind: Kind) -> Learnt:
     memory = _accounts(group.uses).predict()
     if memory is None:  # checked before: at least 3 have a figure
         raise UsageError("no memory was sampled in these jobs")
-    time = History.of(_times(group.uses, ()), (), risk="low")
+    time = History.of(_times(group.uses, (), ()), risk="low")
     return Learnt(kind=kind, memory=memory, time=time.predict(), others={})
 
 
@@ -269,7 +282,9 @@ def _source(record: Record) -> str | None:
     return record.monitor.source if record.monitor else None
 
 
-def _memories(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBound]:
+def _memories(
+    uses: Sequence[_Use], sizes: Sequence[str], words: Sequence[str]
+) -> list[Past | LowerBound]:
     past: list[Past | LowerBound] = []
     for use in uses:
         if use.memory is None:
@@ -277,7 +292,7 @@ def _memories(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBo
         at = _at(use.parameters, sizes)
         if use.state == COMPLETED:
             seen = Seen(use.memory, use.looks, use.requested)
-            past.append(Past(seen.upper, at, use.wall_time))
+            past.append(Past(seen.upper, at, use.wall_time, _words_of(use, words)))
         elif use.state == _OUT_OF_MEMORY:
             past.append(LowerBound(use.memory, at))
         elif use.state == _TIMEOUT:
@@ -285,12 +300,14 @@ def _memories(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBo
     return past
 
 
-def _times(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBound]:
+def _times(
+    uses: Sequence[_Use], sizes: Sequence[str], words: Sequence[str]
+) -> list[Past | LowerBound]:
     past: list[Past | LowerBound] = []
     for use in uses:
         at = _at(use.parameters, sizes)
         if use.state == COMPLETED:
-            past.append(Past(use.wall_time, at))
+            past.append(Past(use.wall_time, at, words=_words_of(use, words)))
         elif use.state == _TIMEOUT:
             past.append(LowerBound(use.wall_time, at))
     return past
@@ -302,6 +319,11 @@ def _at(parameters: Parameters, sizes: Sequence[str]) -> tuple[float, ...]:
         float(value) if value is not None and is_size(value) else math.nan
         for value in values
     )
+
+
+def _words_of(use: _Use, names: Sequence[str]) -> tuple[str | None, ...]:
+    values = (use.parameters.get(name) for name in names)
+    return tuple(value if isinstance(value, str) else None for value in values)
 
 
 def _kind(group: _Group, said: Parameters) -> Kind:
@@ -318,10 +340,20 @@ def _kind(group: _Group, said: Parameters) -> Kind:
         completed=len(measured),
         sizes={name: _size(coming.get(name)) for name in names},
         spans={name: _span(name, measured) for name in names},
+        words={name: _word(coming.get(name)) for name in _word_names(measured, group)},
         hosts=tuple(sorted(hosts)),
         left_out=_left_out(group.uses),
-        apart=(*group.apart, *_words_that_vary(group)),
+        apart=group.apart,
+        mixed=_words_that_vary(group),
     )
+
+
+def _word_names(uses: Sequence[_Use], group: _Group) -> list[str]:
+    return choose_words((use.parameters for use in uses), group.keys)
+
+
+def _word(value: float | str | None) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _size(value: float | str | None) -> float | None:
@@ -352,17 +384,14 @@ def _check_parameters(said: Parameters, uses: Sequence[_Use]) -> None:
             raise UsageError(f"{name}={value} is no size")
 
 
-def _words_that_vary(group: _Group) -> Iterator[str]:
-    """Warn if a text parameter varies: another model has other needs."""
+def _words_that_vary(group: _Group) -> dict[str, int]:
+    """Count the values of each text parameter: another model has other needs."""
     words: dict[str, set[str]] = {}
     for use in group.uses:
         for name, value in use.parameters.items():
             if isinstance(value, str) and name not in group.keys:
                 words.setdefault(name, set()).add(value)
-    for name, values in words.items():
-        if len(values) > 1:
-            keys = ",".join((*group.keys, name))
-            yield f"{len(values)} kinds of {name} mixed: --group {keys} keeps to one"
+    return {name: len(values) for name, values in words.items() if len(values) > 1}
 
 
 def _group(
