@@ -19,7 +19,7 @@ COMPILE = $(BIN)/python -m compileall -q src
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
+	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run; a report of it"
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
 	@echo "make test-quick  the same, with the tests that take a minute in all"
@@ -35,6 +35,15 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/weigh run --label alice --param batch_size=$(BATCH) -- \
 	  $(BIN)/python examples/ner/tag.py examples/ner/alice.txt out.tsv $(BATCH)
+	@$(BIN)/weigh report last --html $(CURDIR)/demo.html
+	@printf '%s\n' '' 'Try next:' \
+	  '  xdg-open demo.html                 the report with curves, in a browser' \
+	  '  make demo BATCH=300                the same with a larger batch' \
+	  '  export PATH=$$PWD/$(BIN):$$PATH      then, in this shell:' \
+	  '  weigh request                      what to request from the scheduler' \
+	  '  weigh run -- COMMAND               measure a program of yours' \
+	  '  weigh help cheatsheet              one page of commands' \
+	  'and docs/tutorial.md: ten minutes with weigh'
 
 # -rs: what a machine lacks, such as a scheduler, is skipped with the reason
 examples: $(VENV)/.examples
@@ -112,7 +121,7 @@ coverage: $(VENV)/.dev
 	$(BIN)/coverage report
 
 clean:
-	rm -rf $(VENV) $(BENCH) build dist site .cache out.tsv .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(BENCH) build dist site .cache out.tsv demo.html .mypy_cache .ruff_cache .pytest_cache \
 	  .hypothesis .import_linter_cache .coverage-data
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

@@ -19,7 +19,7 @@ from click.shell_completion import get_completion_class
 from click_man.core import generate_man_page
 
 import weigh
-from weigh.cli.main import VERBS
+from weigh.cli.main import VERBS, read_page
 from weigh.cli.main import weigh as command_line
 from weigh.schedulers.lint.rules import TABLE as RULE_TABLE
 
@@ -41,6 +41,7 @@ def files() -> Files:
     yield "docs/reference/command-line.md", command_line_page()
     yield "docs/reference/python.md", python_page()
     yield "docs/reference/rules.md", rules_page()
+    yield "docs/cheatsheet.md", read_page("cheatsheet")
     yield from man_pages()
     yield from completions()
     yield "docs/images/loop.svg", recording()

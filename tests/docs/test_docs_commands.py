@@ -6,7 +6,7 @@ import click
 import pytest
 from doc_pages import PAGES, ROOT, blocks, weigh_argvs
 
-from weigh.cli.main import weigh
+from weigh.cli.main import run_cli, weigh
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -20,3 +20,18 @@ def test_every_call_in_the_documentation_is_understood(page: Path) -> None:
                 verb.make_context(argv[0], argv[1:], parent=top)
             except click.ClickException as error:
                 pytest.fail(f"{block}: {argv}: {error.format_message()}")
+
+
+def test_help_shows_the_cheat_sheet_without_marks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = run_cli(["help", "cheatsheet"], [])
+    shown = capsys.readouterr().out
+    page = (ROOT / "docs/cheatsheet.md").read_text(encoding="utf-8")
+
+    typed = [line for line in page.splitlines() if line.startswith("weigh ")]
+    assert code == 0
+    assert typed
+    assert [line for line in typed if f"  {line}\n" not in shown] == []
+    assert max(map(len, shown.splitlines())) <= 80
+    assert not any(mark in shown for mark in ("```", "<!--", "# Cheat"))

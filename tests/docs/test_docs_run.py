@@ -8,7 +8,7 @@ from doc_pages import GENERATED, PAGES, WALKS, blocks
 from doc_walk import NOT_RUN, left_out, walk
 
 RUN = {"console", "bash", "python"}
-LANGUAGES = RUN | {"toml", "text"}
+LANGUAGES = RUN | {"java", "toml", "text"}
 WRITTEN = [
     page for page in PAGES if page not in WALKS and GENERATED not in page.parents
 ]

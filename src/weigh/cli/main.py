@@ -62,6 +62,7 @@ _MORE = {
     "doctor": ("weigh.cli.doctor", "find problems of this machine and their fixes"),
 }
 VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
+PAGES = ("cheatsheet",)  # of `weigh help`: the files in pages/
 
 
 class Verbs(PlainHelp, click.Group):
@@ -70,6 +71,9 @@ class Verbs(PlainHelp, click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read ``help``, ``help VERB`` and ``version`` as the options that they are."""
         if args[:1] == ["help"]:
+            if args[1:2] and args[1] in PAGES:
+                click.echo(_without_marks(read_page(args[1])), nl=False)
+                ctx.exit()
             args = [*args[1:], "--help"]
         elif args == ["version"]:
             args = ["--version"]
@@ -114,6 +118,27 @@ class Verbs(PlainHelp, click.Group):
             formatter.write_dl([(f"{verb:<{width}}", _MORE[verb][1]) for verb in _MORE])
 
 
+def read_page(name: str) -> str:
+    """Return the Markdown of a page of `weigh help`."""
+    path = os.path.join(os.path.dirname(__file__), "pages", f"{name}.md")
+    with open(path, encoding="utf-8") as page:
+        return page.read()
+
+
+def _without_marks(page: str) -> str:
+    """Return a page as a terminal shows it: commands indented, no fences."""
+    lines, is_code = list[str](), False
+    for line in page.splitlines():
+        if line.startswith("```"):
+            is_code = not is_code
+        elif not line.startswith("<!--"):
+            lines.append(f"  {line}" if is_code and line else line.lstrip("# "))
+    text = "\n".join(lines)
+    while "\n\n\n" in text:
+        text = text.replace("\n\n\n", "\n\n")
+    return text + "\n"
+
+
 def _show_version(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
     # not click's own, which searches a translation on disk at each start
     if is_given and not context.resilient_parsing:
@@ -125,7 +150,8 @@ def _show_version(context: click.Context, _: click.Parameter, is_given: bool) ->
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     subcommand_metavar="VERB ...",
-    epilog="`weigh help VERB` shows the options of a verb.",
+    epilog="`weigh help VERB` shows the options of a verb, `weigh help cheatsheet` "
+    "one page of commands.",
 )
 @click.option(
     "-V",

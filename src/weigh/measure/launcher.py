@@ -25,6 +25,7 @@ from weigh.errors import (
 _ENOENT, _ENOEXEC, _EACCES, _ENOTDIR = 2, 8, 13, 20
 _OF_SHELLS = frozenset("|&;<>()$`")
 _LANGUAGES = {".py": "python", ".R": "Rscript", ".jl": "julia"}
+_BUILTINS = frozenset(("cd", "conda", "export", "module", "source", "ulimit"))
 _MOST_WAITING = 32  # launchers for further repeats are forked later
 # bytes of the payload's length. End of file cannot mark its end, because the children
 # hold each other's pipes open
@@ -338,6 +339,8 @@ def _first_line(path: str) -> bytes:
 def _interpreted(name: str) -> str | None:
     """Return how to run a program whose name says its language."""
     program = _LANGUAGES.get(os.path.splitext(name)[1])
+    if program == "python" and not _found(program):
+        program = "python3"  # Debian has no other
     return None if program is None else f"{program} {_shell_word(name)}"
 
 
@@ -357,8 +360,9 @@ def _found(name: str) -> str | None:
 def _suggestion(name: str) -> str:
     """Return what was probably meant, in brackets.
 
-    That is the words in quotes that were taken for one, a setting for env(1), a program
-    without its interpreter, a missing ``./``, or the nearest command on PATH.
+    That is the words in quotes that were taken for one, a setting for env(1), a word of
+    the shell's, a program without its interpreter, a missing ``./``, or the nearest
+    command on PATH.
     """
     if len(name.split()) > 1:
         if set(name) & _OF_SHELLS:
@@ -368,6 +372,8 @@ def _suggestion(name: str) -> str:
         return f"   (put env before it: env {name} ...)"
     if "/" in name:
         return ""
+    if name in _BUILTINS:
+        return f"   (for a shell: bash -c '{name} ... && COMMAND')"
     near = _interpreted(name) if os.path.isfile(name) else None
     near = near or _nearest(name)
     return f"   (did you mean {near}?)" if near else ""

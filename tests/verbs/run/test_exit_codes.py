@@ -101,6 +101,8 @@ def _hint(weigh: Weigh, name: str) -> tuple[int, str]:
         ("./train.py --epochs 1", "without the quotes: ./train.py --epochs 1"),
         ("cat a | wc -l", "for a shell: bash -c 'cat a | wc -l'"),
         ("OMP_NUM_THREADS=1", "put env before it: env OMP_NUM_THREADS=1"),
+        ("cd", "for a shell: bash -c 'cd ... && COMMAND'"),
+        ("module", "for a shell: bash -c 'module ... && COMMAND'"),
     ],
 )
 def test_a_command_in_quotes_gets_a_hint(weigh: Weigh, name: str, hint: str) -> None:
