@@ -8,7 +8,7 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import notify
 from weigh.flow.follow.resume import resume as resume_flow
-from weigh.flow.follow.resume_policy import ResumeOptions
+from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.resume_lines import render_json, resumed_lines
 
 
@@ -30,6 +30,11 @@ from weigh.render.resume_lines import render_json, resumed_lines
 @options.queue("Another partition or queue.")
 @click.option("--bugs", is_flag=True, help="Also run tasks that failed by a bug.")
 @click.option("--unknown", is_flag=True, help="Also run tasks with unknown outcome.")
+@click.option(
+    "--heal",
+    is_flag=True,
+    help="Decide as a healer does, within its limits, and let one follow.",
+)
 @options.dry_run("Submit nothing.")
 @options.as_json()
 def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:

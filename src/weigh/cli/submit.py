@@ -232,6 +232,34 @@ def notify(line: str) -> None:
     help="Requeue at the time limit while the job still makes progress.",
 )
 @click.option(
+    "--heal/--no-heal",
+    help="Resume what memory, time or a node ended, by a small job that follows.",
+)
+@click.option(
+    "--max-memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="With --heal: most memory per element.",
+)
+@click.option(
+    "--max-time",
+    type=TIME_TEXT,
+    metavar="TIME",
+    help="With --heal: longest time limit.",
+)
+@click.option(
+    "--max-rounds",
+    type=_COUNT,
+    metavar="N",
+    help="With --heal: most submissions, the first one included.  [default: 4]",
+)
+@click.option(
+    "--max-hours",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="With --heal: most CPU hours that later rounds request.",
+)
+@click.option(
     "--container", metavar="IMAGE", help="Run tasks in IMAGE with apptainer exec."
 )
 @click.option(

@@ -28,8 +28,9 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``virtual_memory`` is what Grid Engine's h_vmem limits, for the whole element.
     ``notify`` is a command or URL to notify when the job ends. ``throttle`` is the
-    most elements at once; ``after`` are jobs that must succeed
-    first; ``extra`` are the scheduler's own flags, as (name, value). With several
+    most elements at once; ``after`` are jobs that must succeed first, ``after_end``
+    jobs that must end, however they do; ``extra`` are the scheduler's own flags, as
+    (name, value). With several
     ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
     resources, if they are not the usual ones; of ``site`` account and QOS are not used.
     """
@@ -47,11 +48,25 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     notify: str | None = None
     throttle: int | None = None
     after: tuple[str, ...] = ()
+    after_end: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
     complexes: Complexes | None = None
     site: SiteFlags = SiteFlags()
+
+
+class Heal(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits within which unfinished tasks are sent again without a person.
+
+    ``max_memory`` and ``max_time`` are per element. ``max_rounds`` counts the first
+    submission. ``max_hours`` limits the CPU hours that all later rounds request.
+    """
+
+    max_memory: Bytes | None = None
+    max_time: int | None = None
+    max_rounds: int = 4
+    max_hours: float | None = None
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +95,8 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     are the last lines of an element, which may make it fail. ``token`` marks this
     submission, ``sent`` is the directory of what was sent. ``tasks`` is the directory
     of the task files, if not ``folder``. ``queue`` is the directory in ``folder`` of
-    the queue that all elements pull from, if they do.
+    the queue that all elements pull from, if they do. ``command`` is a line of bash to
+    run instead of tasks.
     """
 
     name: str
@@ -105,6 +121,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     sent: str = ""
     tasks: str = ""
     queue: str = ""
+    command: str = ""
 
     @property
     def log(self) -> str:
@@ -148,7 +165,9 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     ``first`` of the plan. ``expected`` is the start time that the scheduler predicted.
     ``token`` marks the submission; ``plan`` is the directory of the plan as it was
     submitted, if not ``folder``. ``own`` describes a script of the user's: such a job
-    has no plan, and each element is one task.
+    has no plan, and each element is one task. ``round`` counts the submissions of the
+    plan's unfinished tasks, from 1. With ``heal`` a healer follows, which sends the
+    next round; ``is_healer``: the job is one, and runs no tasks.
     """
 
     schema: str = SCHEMA
@@ -173,6 +192,9 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     plan: str = ""
     own: OwnScript | None = None
+    round: int = 1
+    heal: Heal | None = None
+    is_healer: bool = False
 
     @property
     def plan_folder(self) -> str:
@@ -233,7 +255,9 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a task: ``task`` is its number in the plan, ``seq`` in the element.
 
     ``output`` is the file with its output, ``job`` is its job. ``claims`` is how often
-    it was claimed, in a shared queue.
+    it was claimed, in a shared queue. Of a failed task ``peak`` is the peak memory that
+    was measured, ``reserved`` the memory that was reserved for it, if any was;
+    ``alone``: no other task ran in its element.
     """
 
     task: int
@@ -247,6 +271,9 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     output: str | None = None
     attempt: int | None = None
     claims: int = 0
+    peak: Bytes | None = None
+    reserved: Bytes | None = None
+    alone: bool = False
 
 
 Elements = dict[int, ElementState]

@@ -35,11 +35,17 @@ class Again(msgspec.Struct, frozen=True):
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """What was resumed of a job, and what was not."""
+    """What was resumed of a job, and what was not.
+
+    ``stopped`` is why healing sends no further round; ``healer`` is the job that sends
+    the next one.
+    """
 
     job: Submitted
     again: tuple[Again, ...]
     left: tuple[Left, ...]
+    stopped: str | None = None
+    healer: Submitted | None = None
 
 
 def resumed_lines(answer: Resumed) -> Iterator[str]:
@@ -60,6 +66,21 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
         yield f"    each     {request_words(one.request)}"
         if one.request.exclude:
             yield f"    not on   {printable(', '.join(one.request.exclude))}"
+    if answer.stopped:
+        yield from (f"    {line}" for line in _titled("stopped", answer.stopped))
+    if answer.healer is not None:
+        text = f"job {answer.healer.id} follows when all elements have ended"
+        yield from (f"    {line}" for line in _titled("heals", text))
+    yield from _left_lines(answer)
+    if not answer.again and not answer.left:
+        yield f"  {printable(answer.job.name)}: all tasks are done"
+    jobs = [one.job.id for one in answer.again if one.job]
+    if jobs:
+        yield f"    follow   weigh status {jobs[-1]}"
+
+
+def _left_lines(answer: Resumed) -> Iterator[str]:
+    """Write which tasks do not run again, and what would run them."""
     for rest in answer.left[:_MOST_LEFT]:
         text = f"task {rest.task}: {rest.reason}"
         yield f"    left     {shortened(printable(text), WIDTH - 13)}"
@@ -71,11 +92,11 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
     if any(rest.reason.startswith(OUTCOME_UNKNOWN) for rest in answer.left):
         yield "    unknown  wait until the scheduler's accounting answers, or run them"
         yield f"             anyway: weigh resume {answer.job.id} --unknown"
-    if not answer.again and not answer.left:
-        yield f"  {printable(answer.job.name)}: all tasks are done"
-    jobs = [one.job.id for one in answer.again if one.job]
-    if jobs:
-        yield f"    follow   weigh status {jobs[-1]}"
+
+
+def _titled(title: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(folded(printable(text), WIDTH - 13)):
+        yield f"{title if number == 0 else '':<9}{line}"
 
 
 def render_json(answer: Resumed) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import Heal, JobRequest, Submitted
 from weigh.render.printable import padded, printable, three
 from weigh.render.request_lines import WIDTH, folded
 from weigh.units import HOUR, Seconds, format_limit, format_size
@@ -39,7 +39,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
     run leaves out. ``now`` is the time in seconds since the epoch. ``left`` are words
-    on what is left of the user's budget.
+    on what is left of the user's budget. ``healer`` is the job that follows.
     """
 
     scheduler: str
@@ -52,6 +52,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
     left: tuple[str, ...] = ()
+    healer: Submitted | None = None
 
     @property
     def most(self) -> Most | None:
@@ -74,8 +75,22 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     yield from _more(answer.more)
     yield f"  each      {request_words(job.request)}"
     yield from _cost(answer)
+    if answer.healer is not None and job.heal is not None:
+        yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
+
+
+def heal_words(heal: Heal) -> str:
+    """Write the limits of healing."""
+    parts = [f"at most {heal.max_rounds} rounds"]
+    if heal.max_memory is not None:
+        parts.append(format_size(heal.max_memory))
+    if heal.max_time is not None:
+        parts.append(format_limit(heal.max_time))
+    if heal.max_hours is not None:
+        parts.append(f"{heal.max_hours:g} CPU hours")
+    return ", ".join(parts)
 
 
 def most_hours(jobs: Sequence[Submitted]) -> Most | None:
@@ -187,6 +202,7 @@ def render_json(answer: SubmitAnswer) -> str:
         if answer.most is None
         else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
         "left": answer.left,
+        "healer": None if answer.healer is None else answer.healer.id,
         "text": answer.text,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -202,6 +202,10 @@ def _needed(script: JobScript) -> Iterator[str]:
 
 def heading(script: JobScript) -> Iterator[str]:
     """Yield the comments that describe the script."""
+    if script.command:
+        yield ""
+        yield f"# written by weigh {script.version}"
+        return
     alone = script.together == 1
     tasks = "1 task" if alone else f"up to {script.together} tasks in parallel"
     if script.queue:
@@ -214,6 +218,8 @@ def heading(script: JobScript) -> Iterator[str]:
 
 def tasks_command(script: JobScript, rules: ScriptRules) -> str:
     """Return the line that runs the tasks of ``$element`` of ``$plan``."""
+    if script.command:
+        return script.command
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
     if script.tasks:
         tasks = f'{quoted(script.tasks)}/"tasks_$element.txt"'

@@ -44,8 +44,9 @@ def read_jobs(root: str) -> list[Submitted]:
 def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
     """Return the job with the id *name*, or all jobs of the newest plan of that name.
 
-    ``last`` is the last submitted one. The name of a plan is its name or its folder;
-    the jobs that resumed it belong to it, in order.
+    The token of a submission means its job: schedulers may use ids again. ``last`` is
+    the last submitted one. The name of a plan is its name or its folder; the jobs that
+    resumed it belong to it, in order.
 
     Raises:
         UsageError: there is none; lists the latest jobs.
@@ -54,7 +55,7 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
         raise UsageError("no job was submitted from here: weigh submit PLAN")
     if name == LAST:
         return [jobs[-1]]
-    by_id = [job for job in jobs if job.id == name]
+    by_id = [job for job in jobs if name in {job.id, job.token}]
     if by_id:
         return [by_id[-1]]
     folder = os.path.abspath(name)

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from weigh.flow.follow import resume as flow
-from weigh.flow.follow.resume_policy import Choice, ResumeOptions
 from weigh.flow.follow.view import View
 from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
 from weigh.model.record import State
+from weigh.planning.resume_policy import Choice, ResumeOptions
 from weigh.schedulers.local.jobs import Local
 from weigh.schedulers.protocol import Snapshot
 from weigh.store.identity import this_machine

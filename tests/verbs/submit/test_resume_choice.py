@@ -2,9 +2,9 @@
 
 import pytest
 
-from weigh.flow.follow.resume_policy import choose
 from weigh.model.job import ElementState, TaskState
 from weigh.model.record import State
+from weigh.planning.resume_policy import choose
 
 ENDED = ElementState(state="FAILED", node="node7")
 

@@ -8,32 +8,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh._version import __version__
-from weigh.errors import UsageError
+from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.resume_policy import (
-    Choice,
-    ResumeOptions,
-    choose,
-    continued,
-    enlarged,
-    keep_together,
-)
-from weigh.flow.follow.tasks import tail_of
+from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_request
+from weigh.flow.submit.healer import send_healer
 from weigh.flow.submit.job_parts import Origin, own_flags, parts_of, pinned
 from weigh.flow.submit.job_request import parse_gpus, refuse_absent
-from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
+from weigh.flow.submit.rounds import (
+    Round,
+    Sendings,
+    TakenError,
+    reaching,
+    settle_all,
+)
 from weigh.flow.submit.staging import staged
 from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
 from weigh.model.job import (
     CANCELLING,
     OUTCOME_UNKNOWN,
+    Heal,
     JobRequest,
     JobScript,
     Submitted,
@@ -41,6 +42,19 @@ from weigh.model.job import (
 )
 from weigh.model.plan import QUEUE_TASKS, Element, Item, Kind, Plan, Queue
 from weigh.planning.queue_order import units_of
+from weigh.planning.resume_policy import (
+    Before,
+    Choice,
+    ResumeOptions,
+    at_once,
+    choose,
+    continued,
+    cpu_hours,
+    enlarged,
+    fitted,
+    keep_together,
+    why_stop,
+)
 from weigh.render.resume_lines import Again, Left, Resumed
 from weigh.runner.shared_queue import OwnClaims, Owner
 from weigh.runner.task_source import TaskSource
@@ -51,8 +65,12 @@ from weigh.store.identity import new_id, process, this_machine
 _FOLDER = "resume_"
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
-_Alike = tuple[int, int, JobRequest]  # factors for memory and time, and the request
+_TO_HEAL = 480.0  # seconds: a healer's time limit is longer
+_TO_ACCOUNT = 300.0  # seconds within which accounting shows an end
+# factors for memory and time, memory of a task, tasks at once, and the request
+_Alike = tuple[int, int, int | None, int, JobRequest]
 Chosen = Sequence[tuple[TaskState, Choice]]
+Notify = Callable[[str], None]
 
 
 def resume(
@@ -61,18 +79,40 @@ def resume(
     *,
     cwd: str,
     env: Mapping[str, str],
-    notify: Callable[[str], None] = lambda _: None,
+    notify: Notify = lambda _: None,
 ) -> Resumed:
     """Submit the unfinished tasks of a plan, with one job per request.
 
     *notify* receives the outcome of an earlier submission that had no answer, and what
-    resume waits for.
+    resume waits for. To heal, it waits for another sender, whose round then counts.
 
     Raises:
         UsageError: there is no such job, or another process is resuming it, or its
             scheduler has no queues to choose from.
         SchedulerError: the scheduler refuses or does not answer.
     """
+    until = time.monotonic() + _TO_HEAL
+    waited = ""
+    while True:
+        try:
+            return _resume(name, options, cwd=cwd, env=env, notify=notify)
+        except (TakenError, SubmissionUnknownError) as error:
+            if not options.heal or time.monotonic() > until:
+                raise
+            if str(error) != waited:
+                waited = str(error)
+                notify(waited)
+            time.sleep(_PAUSE)
+
+
+def _resume(
+    name: str,
+    options: ResumeOptions,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    notify: Notify,
+) -> Resumed:
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
     chain = _chain(name, root, env)
@@ -81,11 +121,15 @@ def resume(
     chain = _chain(
         name, root, env
     )  # again: jobs were settled or sent by others meanwhile
+    healer = sendings.healer()
     known = with_foreign(jobs_file.read_jobs(root), chain)
-    views = _ended_views(chain, known, root=root, env=env, notify=notify)
+    known += [] if healer is None else [healer]
+    views = _ended_views(chain, known, healer, root=root, env=env, notify=notify)
     if options.queue is not None:
         refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
     if chain[-1].own is not None:
+        if options.heal:
+            raise UsageError("--heal needs a plan: this job runs a script of your own")
         from weigh.flow.follow.resume_script import (  # noqa: PLC0415 - no plan
             resume_script,
         )
@@ -99,52 +143,167 @@ def resume(
             env=env,
             notify=notify,
         )
-    choices = [*_choices(views, options), *_never_sent(views)]
-    left = tuple(
-        Left(task.task, choice.reason) for task, choice in choices if not choice.run
-    )
-    if any(view.job.staging is not None for view in views):
-        choices = list(keep_together(choices))
-    groups = [_Group.of(chosen, views, options) for chosen in _alike(choices, views)]
-    if options.dry_run:
-        return Resumed(views[-1].job, tuple(one.again for one in groups), left)
-    for one in groups:
+    case = _Case.of(views, options)
+    for one in () if options.dry_run else case.groups:
         one.check(views, root=root, env=env)
-    if not groups:
-        return Resumed(views[-1].job, (), left)
-    sending = sendings.begin(number)
+    follow = case.limits is not None and bool(case.live) and not _waits(healer, views)
+    if options.dry_run or not (case.groups or follow):
+        return case.answer
+    sending = sendings.begin(number, heal=case.limits)
     try:
-        kept = _claimed(choices, views, number)
-        if len(kept) < len(choices):
-            groups = [_Group.of(some, views, options) for some in _alike(kept, views)]
-        again = tuple(one.submit(views, sending) for one in groups)
+        return _send(case, sending, env=env, notify=notify)
     finally:
         sending.close()
-    return Resumed(views[-1].job, again, left)
 
 
-def _ended_views(
+class _Case(msgspec.Struct, frozen=True):
+    """The decisions on the unfinished tasks of a plan.
+
+    ``limits`` are those of healing, if a healer follows; ``strict`` are the same where
+    they apply to this round. ``stopped`` is why there is no further round.
+    """
+
+    views: Sequence[View]
+    options: ResumeOptions
+    limits: Heal | None
+    strict: Heal | None
+    choices: Chosen
+    groups: "Sequence[_Group]"
+    stopped: str | None
+
+    @classmethod
+    def of(cls, views: Sequence[View], options: ResumeOptions) -> "_Case":
+        """Decide on each task, and whether there is a further round."""
+        limits = views[-1].job.heal or (Heal() if options.heal else None)
+        strict = limits if options.heal else None
+        choices: Chosen = [*_choices(views, options, strict), *_never_sent(views)]
+        if any(view.job.staging is not None for view in views):
+            choices = list(keep_together(choices))
+        groups = _groups(choices, views, options, strict)
+        stopped = None if strict is None else _why_stop(choices, groups, views, strict)
+        groups = groups if stopped is None else []
+        return cls(views, options, limits, strict, choices, groups, stopped)
+
+    @property
+    def live(self) -> list[Submitted]:
+        """Return the jobs with an element that waits or runs."""
+        return [view.job for view in self.views if any(map(goes_on, view.elements))]
+
+    @property
+    def answer(self) -> Resumed:
+        """Return the answer before anything is submitted."""
+        left = tuple(
+            Left(task.task, choice.reason)
+            for task, choice in self.choices
+            if self.stopped is not None or not choice.run
+        )
+        again = tuple(one.again for one in self.groups)
+        return Resumed(self.views[-1].job, again, left, self.stopped)
+
+
+def _send(
+    case: _Case, sending: Round, *, env: Mapping[str, str], notify: Notify
+) -> Resumed:
+    """Submit the round, and the healer that follows it."""
+    views, groups = case.views, case.groups
+    kept = case.choices
+    if groups:
+        kept = _claimed(case.choices, views, sending.number)
+    if len(kept) < len(case.choices):
+        groups = _groups(kept, views, case.options, case.strict)
+    again = tuple(one.submit(views, sending) for one in groups)
+    answer = replace(case.answer, again=again)
+    if case.limits is None:
+        return answer
+    sent = [job for one in again for job in (one.job, *one.more) if job is not None]
+    try:
+        healer = send_healer(views[-1].scheduler, [*case.live, *sent], sending, env=env)
+    except SchedulerError as error:
+        notify(f"no healer follows: {error}")
+        return answer
+    return replace(answer, healer=healer)
+
+
+def _groups(
+    choices: Chosen, views: Sequence[View], options: ResumeOptions, strict: Heal | None
+) -> list["_Group"]:
+    alike = _alike(choices, views)
+    return [_Group.of(chosen, views, options, strict) for chosen in alike]
+
+
+def _why_stop(
+    choices: Chosen, groups: Sequence["_Group"], views: Sequence[View], heal: Heal
+) -> str | None:
+    """Return why there is no further round, by the rounds so far."""
+    rounds = max(view.job.round for view in views)
+    last = {
+        task.task
+        for view in views
+        for task in view.tasks
+        if view.job.round == rounds and task.state == "COMPLETED"
+    }
+    healed = [
+        cpu_hours(view.job.request, view.job.elements)
+        for view in views
+        if view.job.round > 1
+    ]
+    next_ = [cpu_hours(one.again.request, one.again.elements) for one in groups]
+    before = Before(rounds=rounds, finished=len(last), hours=_sum(healed))
+    return why_stop([choice for _, choice in choices], before, _sum(next_), heal)
+
+
+def _sum(hours: Sequence[float | None]) -> float | None:
+    known = [one for one in hours if one is not None]
+    return sum(known) if len(known) == len(hours) else None
+
+
+def _waits(healer: Submitted | None, views: Sequence[View]) -> bool:
+    """Return whether the last healer has not started yet."""
+    if healer is None:
+        return False
+    return views[-1].snapshot.of(healer, 0).state == "PENDING"
+
+
+def _ended_views(  # noqa: PLR0913 - keyword-only past the second
     chain: Sequence[Submitted],
     known: Sequence[Submitted],
+    healer: Submitted | None,
     *,
     root: str,
     env: Mapping[str, str],
-    notify: Callable[[str], None],
+    notify: Notify,
 ) -> list[View]:
-    """Return the current views; wait briefly for jobs that are being cancelled."""
-    until = time.monotonic() + _TO_END
+    """Return the current views; wait briefly for jobs that are being cancelled.
+
+    A healer that runs was started because all jobs have ended: it waits until the
+    scheduler and its accounting show that too.
+    """
+    begun = time.monotonic()
     waited = False
     while True:
         views = list(look(chain, known, root=root, env=env, fresh=True))
+        heals = healer is not None and views[-1].snapshot.of(healer, 0).state == (
+            "RUNNING"
+        )
         ending = [
             view.job.id
             for view in views
-            if any(state.reason == CANCELLING for state in view.elements)
+            if any(
+                state.reason == CANCELLING or (heals and goes_on(state))
+                for state in view.elements
+            )
         ]
-        if not ending or time.monotonic() > until:
+        silent = [
+            view.job.id
+            for view in views
+            if heals and any(state.state == "UNKNOWN" for state in view.elements)
+        ]
+        past = time.monotonic() - begun
+        if not (ending and past < _TO_END) and not (silent and past < _TO_ACCOUNT):
             return views
         if not waited:
-            notify(f"waiting for cancelled job {', '.join(ending)} to end")
+            what = f"cancelled job {', '.join(ending)}" if not heals else "all elements"
+            notify(f"waiting for {what} to end")
         waited = True
         time.sleep(_PAUSE)
 
@@ -158,45 +317,67 @@ def _chain(name: str, root: str, env: Mapping[str, str]) -> list[Submitted]:
 def _alike(
     choices: Sequence[tuple[TaskState, Choice]], views: Sequence[View]
 ) -> list[Chosen]:
-    """Group the tasks to run by their request and the factors for it."""
+    """Group the tasks to run by their request and what they need beyond it."""
     requests = {view.job.id: _plain(view.job.request) for view in views}
     groups: dict[_Alike, list[tuple[TaskState, Choice]]] = {}
     for task, choice in choices:
         if choice.run:
-            kind = (choice.memory, choice.time, requests[task.job])
+            kind = (
+                choice.memory,
+                choice.time,
+                choice.need,
+                choice.together,
+                requests[task.job],
+            )
             groups.setdefault(kind, []).append((task, choice))
     return list(groups.values())
 
 
 def _plain(request: JobRequest) -> JobRequest:
     """Return the request without dependencies, excluded nodes and throttle."""
-    return msgspec.structs.replace(
+    return replace(
         request, after=(), exclude=(), throttle=None, extra=own_flags(request)
     )
 
 
 def _choices(
-    views: Sequence[View], options: ResumeOptions
+    views: Sequence[View], options: ResumeOptions, heal: Heal | None = None
 ) -> list[tuple[TaskState, Choice]]:
     """Return the decision on each task that is not done."""
     by_job = {view.job.id: view for view in views}
     failures = Counter(
         task.task for view in views for task in view.tasks if task.state == "FAILED"
     )
+    together = {view.job.id: _together(view.job) for view in views}
     choices = []
-    for _, task in sorted(merged(views).items()):
-        if task.state == "COMPLETED":
-            continue
-        element = by_job[task.job].elements[task.element]
-        words = tail_of(task.output) if task.output else ""
-        choice = choose(task, element, words, failures=failures[task.task])
-        answered = by_job[task.job].snapshot.trouble is None
-        if options.unknown and task.state == "UNKNOWN" and answered:
-            choice = msgspec.structs.replace(choice, run=True, reason=OUTCOME_UNKNOWN)
-        if options.bugs and task.state == "FAILED":
-            choice = msgspec.structs.replace(choice, run=True)
-        choices.append((task, _possible(choice, by_job[task.job].job.request, options)))
+    with ExitStack() as opened:
+        lines = _Lines([view.job for view in views], opened)
+        for _, task in sorted(merged(views).items()):
+            if task.state == "COMPLETED":
+                continue
+            view = by_job[task.job]
+            element = view.elements[task.element]
+            words = tail_of(task.output) if task.output else ""
+            is_short = task.state == "OUT_OF_MEMORY" and bool(words)
+            command = lines.command(task) if is_short else ""
+            failed = failures[task.task]
+            choice = choose(task, element, words, failures=failed, command=command)
+            answered = view.snapshot.trouble is None
+            if options.unknown and task.state == "UNKNOWN" and answered:
+                choice = replace(choice, run=True, reason=OUTCOME_UNKNOWN)
+            if options.bugs and task.state == "FAILED":
+                choice = replace(choice, run=True)
+            had, count = view.job.request, together[task.job]
+            choice = fitted(choice, task, had, options, together=count, heal=heal)
+            choices.append((task, choice))
     return choices
+
+
+def _together(job: Submitted) -> int:
+    try:
+        return read_plan(job.plan_folder).together
+    except WeighError:
+        return 1
 
 
 def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
@@ -218,24 +399,6 @@ def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
                 yield state, Choice(run=True, reason="was not submitted")
 
 
-def _possible(choice: Choice, had: JobRequest, options: ResumeOptions) -> Choice:
-    """Return the choice; do not run a task if the request to double is not known."""
-    if not choice.run:
-        return choice
-    for lacks, known, option in (
-        (
-            choice.memory > 1 and options.memory is None,
-            had.memory if had.virtual_memory is None else had.virtual_memory,
-            "--memory SIZE",
-        ),
-        (choice.time > 1 and options.time is None, had.time_limit, "--time TIME"),
-    ):
-        if lacks and known is None:
-            reason = f"{choice.reason}, the queue's default: {option}"
-            return msgspec.structs.replace(choice, run=False, reason=reason)
-    return choice
-
-
 class _Group(msgspec.Struct, frozen=True):
     """Tasks that go into one job, or into several if the array would be too long."""
 
@@ -246,24 +409,29 @@ class _Group(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, chosen: Chosen, views: Sequence[View], options: ResumeOptions
+        cls,
+        chosen: Chosen,
+        views: Sequence[View],
+        options: ResumeOptions,
+        heal: Heal | None = None,
     ) -> "_Group":
         """Return the group of these tasks, with its plan and request."""
         tasks = tuple(task for task, _ in chosen)
         before = next(
             view.job for view in reversed(views) if view.job.id == tasks[0].job
         )
-        request = _request(before, [choice for _, choice in chosen], options)
+        choices = [choice for _, choice in chosen]
+        request = _request(before, choices, options, heal)
         plan = read_plan(views[0].job.plan_folder)
         if plan.queue is not None:
-            made = _pulled(tasks, chosen, plan, views)
+            made = _pulled(tasks, chosen, plan, views, before)
             return cls(before, made, tasks, _again(tasks, chosen, request, made))
-        elements = tuple(_elements(tasks, plan, views))
-        if any(choice.memory > 1 for _, choice in chosen):  # the plan underestimated
-            elements = tuple(
-                msgspec.structs.replace(element, kinds=()) for element in elements
-            )
-        made = msgspec.structs.replace(plan, elements=elements, left_out=())
+        more = choices[0]
+        most = at_once(more, before.request.memory) if more.need else None
+        elements = tuple(_elements(tasks, plan, views, most))
+        if more.memory > 1:  # the plan underestimated
+            elements = tuple(replace(element, kinds=()) for element in elements)
+        made = replace(plan, elements=elements, left_out=())
         return cls(before, made, tasks, _again(tasks, chosen, request, made))
 
     def check(
@@ -291,12 +459,16 @@ class _Group(msgspec.Struct, frozen=True):
         _write_plan(folder, self.plan, self.tasks, views)
         script = self._script(views, folder, root=sending.sender.store)
         scheduler = views[-1].scheduler
-        origin = Origin(views[-1].job.id, "; ".join(self.again.reasons))
+        origin = Origin(
+            views[-1].job.id,
+            "; ".join(self.again.reasons),
+            round=1 + max(view.job.round for view in views),
+        )
         jobs = [
             ship(scheduler, part, self.plan, sending, origin=origin)
             for part in parts_of(script, scheduler.array_limit(script.elements))
         ]
-        return msgspec.structs.replace(self.again, job=jobs[0], more=tuple(jobs[1:]))
+        return replace(self.again, job=jobs[0], more=tuple(jobs[1:]))
 
     def _script(self, views: Sequence[View], folder: str, *, root: str) -> JobScript:
         before, elements = self.before, self.plan.elements
@@ -329,7 +501,11 @@ def _again(
 
 
 def _pulled(
-    tasks: Sequence[TaskState], chosen: Chosen, plan: Plan, views: Sequence[View]
+    tasks: Sequence[TaskState],
+    chosen: Chosen,
+    plan: Plan,
+    views: Sequence[View],
+    before: Submitted,
 ) -> Plan:
     """Return a plan whose elements pull these tasks from a queue of their own.
 
@@ -347,13 +523,13 @@ def _pulled(
         if kind not in kinds:
             kinds.append(kind)
         places.append(kinds.index(kind))
-    slots = plan.together
+    slots = at_once(more, before.request.memory)
     count = min(len(plan.elements), -(-len(tasks) // slots))
-    return msgspec.structs.replace(
+    return replace(
         plan,
         kinds=tuple(kinds),
         elements=tuple(
-            msgspec.structs.replace(element, memory=element.memory * more.memory)
+            replace(element, memory=element.memory * more.memory)
             for element in plan.elements[:count]
         ),
         left_out=(),
@@ -370,12 +546,11 @@ def _pulled(
 def _grown(kind: Kind, more: Choice) -> Kind:
     def grown(item: Item) -> Item:
         time = None if item.time is None else item.time * more.time
-        return msgspec.structs.replace(
-            item, memory=item.memory * more.memory, time=time
-        )
+        memory = item.memory * more.memory if more.need is None else more.need
+        return replace(item, memory=memory, time=time)
 
     item, used = grown(kind.item), grown(kind.used)
-    return msgspec.structs.replace(kind, item=item, used=used, notes=())
+    return replace(kind, item=item, used=used, notes=())
 
 
 def _claimed(
@@ -412,12 +587,15 @@ def _claimed(
 
 
 def _request(
-    before: Submitted, choices: Sequence[Choice], options: ResumeOptions
+    before: Submitted,
+    choices: Sequence[Choice],
+    options: ResumeOptions,
+    heal: Heal | None = None,
 ) -> JobRequest:
     """Return the earlier request, with more of what was too small."""
-    request = enlarged(before.request, choices, options)
+    request = enlarged(before.request, choices, options, heal)
     gpu_type, gpus = parse_gpus(options.gpus)
-    return msgspec.structs.replace(
+    return replace(
         request,
         gpus=gpus or request.gpus,
         gpu_type=gpu_type if gpus else request.gpu_type,
@@ -427,18 +605,19 @@ def _request(
 
 
 def _elements(
-    tasks: Sequence[TaskState], plan: Plan, views: Sequence[View]
+    tasks: Sequence[TaskState], plan: Plan, views: Sequence[View], most: int | None
 ) -> Iterator[Element]:
     """Yield elements with the tasks grouped as before: they fitted together then.
 
-    If all tasks need the same, the elements are filled up.
+    If all tasks need the same, the elements are filled up, with *most* tasks each.
     """
     plans = {view.job.id: read_plan(view.job.plan_folder) for view in views}
     firsts = {view.job.id: view.job.first for view in views}
-    most = max(len(element.tasks) for element in plan.elements)
+    alike = most is not None or len(plan.kinds) <= 1
+    alike = alike and views[0].job.staging is None
+    most = most or max(len(element.tasks) for element in plan.elements)
     bins: list[tuple[Element, list[TaskState]]] = []
     keys: dict[tuple[str, int] | int, int] = {}
-    alike = len(plan.kinds) <= 1 and views[0].job.staging is None
     for place, task in enumerate(tasks):
         key = place // most if alike else (task.job, task.element)
         if key not in keys:
@@ -448,7 +627,7 @@ def _elements(
         bins[keys[key]][1].append(task)
     for number, (element, members) in enumerate(bins):
         kinds = [_kind(task, plans[task.job], firsts[task.job]) for task in members]
-        yield msgspec.structs.replace(
+        yield replace(
             element,
             file=f"tasks_{number}.txt",
             tasks=tuple(task.task for task in members),
@@ -464,30 +643,50 @@ def _kind(task: TaskState, plan: Plan, first: int) -> int | None:
     return kinds[task.seq - 1] if 0 < task.seq <= len(kinds) else None
 
 
+class _Lines:
+    """The lines of tasks in the task files of *jobs*; *opened* closes the files."""
+
+    def __init__(self, jobs: Sequence[Submitted], opened: ExitStack) -> None:
+        self._jobs = {job.id: job for job in jobs}
+        self._opened = opened
+        self._sources: dict[str, TaskSource] = {}
+        self._queues: dict[str, str] = {}
+
+    def text(self, task: TaskState) -> bytes:
+        """Return the line of a task.
+
+        Raises:
+            UsageError: its task file no longer has it.
+        """
+        path = self._path(self._jobs[task.job], task.element)
+        if path not in self._sources:
+            self._sources[path] = TaskSource(path)
+            self._opened.callback(self._sources[path].close)
+        if task.seq > len(self._sources[path]):
+            raise UsageError(f"{path} no longer has task {task.seq}")
+        return self._sources[path].text(task.seq)
+
+    def command(self, task: TaskState) -> str:
+        """Return the line as text; empty if it cannot be read."""
+        try:
+            return self.text(task).decode("utf-8", "replace")
+        except WeighError:
+            return ""
+
+    def _path(self, job: Submitted, element: int) -> str:
+        if job.id not in self._queues:
+            queue = read_plan(job.plan_folder).queue
+            self._queues[job.id] = queue.folder if queue else ""
+        if self._queues[job.id]:
+            return os.path.join(job.folder, self._queues[job.id], QUEUE_TASKS)
+        return os.path.join(job.plan_folder, f"tasks_{job.first + element}.txt")
+
+
 def _write_plan(
     folder: str, plan: Plan, tasks: Sequence[TaskState], views: Sequence[View]
 ) -> None:
     """Write the task files, with the lines copied from the earlier task files."""
-    by_job = {view.job.id: view.job for view in views}
     where = {task.task: task for task in tasks}
-    queues = {job.id: read_plan(job.plan_folder).queue for job in by_job.values()}
-    job_queues = {job: queue.folder if queue else "" for job, queue in queues.items()}
     with ExitStack() as opened:
-        sources: dict[str, TaskSource] = {}
-
-        def text_of(number: int) -> bytes:
-            task = where[number]
-            job = by_job[task.job]
-            path = os.path.join(
-                job.plan_folder, f"tasks_{job.first + task.element}.txt"
-            )
-            if job_queues[job.id]:
-                path = os.path.join(job.folder, job_queues[job.id], QUEUE_TASKS)
-            if path not in sources:
-                sources[path] = TaskSource(path)
-                opened.callback(sources[path].close)
-            if task.seq > len(sources[path]):
-                raise UsageError(f"{path} no longer has task {task.seq}")
-            return sources[path].text(task.seq)
-
-        plan_directory.write(folder, plan, text_of)
+        lines = _Lines([view.job for view in views], opened)
+        plan_directory.write(folder, plan, lambda number: lines.text(where[number]))

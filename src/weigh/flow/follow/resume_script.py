@@ -8,7 +8,6 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.follow.named import is_foreign
-from weigh.flow.follow.resume_policy import Choice, ResumeOptions, choose, enlarged
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.follow.view import View, merged
 from weigh.flow.site import schedulers
@@ -28,6 +27,7 @@ from weigh.model.job import (
     Submitted,
     TaskState,
 )
+from weigh.planning.resume_policy import Choice, ResumeOptions, choose, enlarged
 from weigh.render.resume_lines import Again, Left, Resumed
 from weigh.schedulers import KINDS
 from weigh.schedulers.elements import format_ranges

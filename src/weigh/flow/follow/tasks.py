@@ -37,6 +37,7 @@ _EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
 _SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
 _OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
 _ENDED_LINE = b'{"event":"ended"'
+_STARTED_LINE = b'{"event":"started"'
 _ENDERS = frozenset({9, 15})
 _SHELL_ENDERS = frozenset({SIGNAL_BASE + 9, SIGNAL_BASE + 15})
 _ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
@@ -134,6 +135,13 @@ def last_words(path: str) -> str | None:
     return next(others, lines[-1] if lines else None)
 
 
+class _Last(msgspec.Struct):
+    """The last events of a task."""
+
+    ended: events.Ended | None = None
+    started: events.Started | None = None
+
+
 class ElementTasks(msgspec.Struct, frozen=True):
     """One element of a job, the numbers of its tasks, its state and its joblog.
 
@@ -153,7 +161,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
     def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
         """Yield the states of its tasks; *ends* maps ended tasks to success."""
         failed = {seq for seq, good in ends.items() if not good}
-        events_of = self._end_events(failed) if failed else {}
+        lasts = self._last_events(failed) if failed else {}
         end = self._cancelled_at() if failed else None
         running = self._running() if self.state.state == "RUNNING" else frozenset()
         short = frozenset[int]()
@@ -176,8 +184,8 @@ class ElementTasks(msgspec.Struct, frozen=True):
                 yield self._task(task, seq, "COMPLETED")
             else:
                 is_last = len(ends) == len(self.numbers)
-                event = events_of.get(seq)
-                yield self._failed(task, seq, event, is_last=is_last, end=end)
+                last = lasts.get(seq, _Last())
+                yield self._failed(task, seq, last, is_last=is_last, end=end)
 
     def _unended(self, task: int, seq: int, *, is_running: bool) -> TaskState:
         state: State = self.state.state
@@ -191,7 +199,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
         self,
         task: int,
         seq: int,
-        event: events.Ended | None,
+        last: "_Last",
         *,
         is_last: bool,
         end: Seconds | None,
@@ -200,6 +208,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
 
         *end* is when its element was cancelled, if it was.
         """
+        event, start = last.ended, last.started
         if event is None and self._is_being_written():
             return self._task(task, seq, "RUNNING")
         if event is None:
@@ -224,6 +233,9 @@ class ElementTasks(msgspec.Struct, frozen=True):
             signal=event.signal,
             output=self._output(seq, event.attempt),
             attempt=event.attempt,
+            peak=event.peak_memory,
+            reserved=None if start is None else start.memory,
+            alone=start is not None and start.alone,
         )
 
     def _short_of_memory(self, ends: dict[int, bool]) -> frozenset[int]:
@@ -296,15 +308,19 @@ class ElementTasks(msgspec.Struct, frozen=True):
         path = os.path.join(folder, name)
         return path if os.path.exists(path) else None
 
-    def _end_events(self, failed: set[int]) -> dict[int, events.Ended]:
-        """Return the last event on the end of each failed task."""
-        found = {}
+    def _last_events(self, failed: set[int]) -> "dict[int, _Last]":
+        """Return the last events of each failed task."""
+        found: dict[int, _Last] = {}
         for line in lines_of(self.joblog + events.SUFFIX):
-            if line.startswith(_ENDED_LINE):
-                with suppress(*UNREADABLE):
-                    event = msgspec.json.decode(line, type=events.Ended)
-                    if event.seq in failed:
-                        found[event.seq] = event
+            with suppress(*UNREADABLE):
+                if line.startswith(_ENDED_LINE):
+                    end = msgspec.json.decode(line, type=events.Ended)
+                    if end.seq in failed:
+                        found.setdefault(end.seq, _Last()).ended = end
+                elif line.startswith(_STARTED_LINE):
+                    start = msgspec.json.decode(line, type=events.Started)
+                    if start.seq in failed:
+                        found.setdefault(start.seq, _Last()).started = start
         return found
 
     def _running(self) -> frozenset[int]:

@@ -21,10 +21,11 @@ ONE_PER_NODE = "one job per node"
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The job that another job continues, and the reason."""
+    """The job that another job continues, the reason, and which round this is."""
 
     job: str
     reason: str
+    round: int = 1
 
 
 def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:

@@ -10,7 +10,7 @@ import msgspec
 
 from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
-from weigh.model.job import JobRequest, RecordedRequest, Runner, Submitted
+from weigh.model.job import Heal, JobRequest, RecordedRequest, Runner, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.queue_order import AT_ONCE as THROTTLE
 from weigh.schedulers import KINDS, find_kind
@@ -76,6 +76,37 @@ def refuse_absent(request: JobRequest, scheduler: str, *, first: bool = False) -
     ):
         if value and not is_there:
             raise UsageError(f"{kind.title} {what}: omit {option}")
+
+
+def refuse_heal(scheduler: str, runner: Runner) -> None:
+    """Refuse --heal where no job can follow another, or its end is not known.
+
+    Raises:
+        UsageError: so it is.
+    """
+    kind = find_kind(scheduler)
+    if kind is not None and not kind.traits.waits:
+        raise UsageError(f"{kind.title} lets no job wait for another: omit --heal")
+    if runner != "weigh":
+        raise UsageError("--heal needs weigh exec: omit --runner")
+
+
+def check_limits(heal: Heal, request: JobRequest) -> None:
+    """Compare the request with the limits of healing.
+
+    Raises:
+        UsageError: it is above them.
+    """
+    if heal.max_memory is not None and (request.memory or 0) > heal.max_memory:
+        raise UsageError(
+            f"--max-memory {format_size(heal.max_memory)} is less than the request of "
+            f"an element: {format_size(request.memory or 0)}"
+        )
+    if heal.max_time is not None and (request.time_limit or 0) > heal.max_time:
+        raise UsageError(
+            f"--max-time {format_limit(heal.max_time)} is less than the time limit of "
+            f"an element: {format_limit(request.time_limit or 0)}"
+        )
 
 
 def refuse_requeue(scheduler: str, runner: Runner) -> None:

@@ -38,7 +38,7 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.flow.site import schedulers
-from weigh.model.job import Submitted
+from weigh.model.job import Heal, Submitted
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
 from weigh.schedulers.protocol import Argv, Scheduler
@@ -60,6 +60,10 @@ _NEVER_CAME = "never reached the scheduler"
 _T = TypeVar("_T")
 Reach = Callable[[str], Scheduler]
 Notify = Callable[[str], None]
+
+
+class TakenError(UsageError):
+    """Another process submits the plan at this moment, or has just done so."""
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,14 +142,24 @@ def decide(facts: Facts) -> Answer | Open:
 
 
 class Round:
-    """One call of submit or resume for a plan; only its own sender sends jobs."""
+    """One call of submit or resume for a plan; only its own sender sends jobs.
+
+    ``heal`` are the limits of the healer that will follow its jobs, if one will.
+    """
 
     def __init__(
-        self, folder: str, number: int, sender: Sender, *, reach: Reach
+        self,
+        folder: str,
+        number: int,
+        sender: Sender,
+        *,
+        reach: Reach,
+        heal: Heal | None = None,
     ) -> None:
         self.folder = folder
         self.number = number
         self.sender = sender
+        self.heal = heal
         self._reach = reach
 
     def path(self, name: str) -> str:
@@ -223,7 +237,11 @@ class Round:
         answers = [(part.job, self.answer(number)) for number, part in self.parts()]
         if any(answer is None for _, answer in answers):
             return False
-        sent = {job.token for job, answer in answers if answer and answer.id}
+        sent = {
+            job.token
+            for job, answer in answers
+            if answer and answer.id and not job.is_healer
+        }
         if not sent or self.sender.user != schedulers.current_user():
             return True
         try:
@@ -253,9 +271,20 @@ class Round:
         return _read(self.path(f"{number}.answer"), Answer)
 
     def ids(self) -> tuple[str, ...]:
-        """Return the ids of the jobs of this round."""
-        answers = (self.answer(number) for number, _ in self.parts())
+        """Return the ids of the jobs of this round, without its healer's."""
+        answers = (
+            self.answer(number)
+            for number, part in self.parts()
+            if not part.job.is_healer
+        )
         return tuple(one.id for one in answers if one is not None and one.id)
+
+    def healers(self) -> Iterator[Submitted]:
+        """Yield the healers of this round that were accepted."""
+        for number, part in self.parts():
+            answer = self.answer(number) if part.job.is_healer else None
+            if answer is not None and answer.id:
+                yield msgspec.structs.replace(part.job, id=answer.id)
 
     def settle(self, notify: Notify) -> list[str]:
         """Determine the outcome of each part; return messages on parts still open."""
@@ -342,7 +371,7 @@ class Round:
     def _record(self, job: Submitted, job_id: str) -> None:
         """Record the job in its sender's store, unless its token is there already."""
         store = self.sender.store
-        if self.sender.user != schedulers.current_user():
+        if self.sender.user != schedulers.current_user() or job.is_healer:
             return
         if any(one.token == job.token for one in jobs.read_jobs(store)):
             return
@@ -374,7 +403,7 @@ class Sendings:
         this number has seen all jobs that were sent before.
 
         Raises:
-            UsageError: another process is submitting the plan.
+            TakenError: another process is submitting the plan.
             SubmissionUnknownError: whether a job was accepted is not known yet.
         """
         rounds = list(self.rounds())
@@ -383,18 +412,20 @@ class Sendings:
                 continue
             if one.lives():
                 if not self._has_ended(one) or one.ids():
-                    raise UsageError(self._taken(one))
+                    raise TakenError(self._taken(one))
                 continue
             still = one.settle(notify)
             if still:
                 raise SubmissionUnknownError(still[0])
         return max((one.number for one in rounds), default=0) + 1
 
-    def begin(self, number: int) -> Round:
+    def begin(self, number: int, *, heal: Heal | None = None) -> Round:
         """Begin the round of this number; of several processes only one succeeds.
 
+        With *heal* a healer will follow its jobs.
+
         Raises:
-            UsageError: another process began it; the message names it.
+            TakenError: another process began it; the message names it.
             StoreError: the plan's directory cannot be written.
         """
         _make(os.path.join(self.folder, FOLDER))
@@ -404,11 +435,11 @@ class Sendings:
             process=process(os.getpid()),
             store=self._root,
         )
-        ours = Round(self.folder, number, sender, reach=self._reach)
+        ours = Round(self.folder, number, sender, reach=self._reach, heal=heal)
         if not _link_new(ours.path("round"), msgspec.json.encode(sender)):
             other = next(one for one in self.rounds() if one.number == number)
             self._has_ended(other)
-            raise UsageError(self._taken(other))
+            raise TakenError(self._taken(other))
         return ours
 
     def rounds(self) -> Iterator[Round]:
@@ -419,6 +450,11 @@ class Sendings:
             sender = _read(path, Sender) or _NOBODY
             yield Round(self.folder, number, sender, reach=self._reach)
             number += 1
+
+    def healer(self) -> Submitted | None:
+        """Return the healer that was submitted last."""
+        found = [job for one in self.rounds() for job in one.healers()]
+        return found[-1] if found else None
 
     def refuse_again(self) -> None:
         """Refuse a plan that was submitted from another store, e.g. by another user.
@@ -520,6 +556,8 @@ def _settled(job: Submitted, answer: Answer) -> str:
     kind = schedulers.kind_of(job.scheduler)
     if answer.id is not None:
         return f"{job.name}: {kind} accepted it as job {answer.id}"
+    if job.is_healer:
+        return f"{job.name} never reached {kind} (weigh resume sends it again)"
     verb = "resume" if job.resumes else "submit"
     return f"{job.name}: the job never reached {kind} (weigh {verb} sends it again)"
 

@@ -9,18 +9,21 @@ import msgspec
 
 from weigh import config
 from weigh._version import __version__
-from weigh.errors import UsageError, WeighError
+from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit import job_parts
+from weigh.flow.submit.healer import send_healer
 from weigh.flow.submit.job_request import (
     UNKNOWN,
+    check_limits,
     check_understood,
     complete_request,
     ids_to_await,
     parse_gpus,
     refuse_absent,
+    refuse_heal,
     refuse_own,
     refuse_requeue,
 )
@@ -32,7 +35,7 @@ from weigh.flow.submit.submit_script import (
     script_path,
     ship,
 )
-from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitted
+from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Runner, Setup, Submitted
 from weigh.model.plan import Plan, Queue
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
@@ -83,6 +86,11 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str | None = None
     stage_max: str | None = None
     requeue: bool = False
+    heal: bool = False
+    max_memory: str | None = None
+    max_time: str | None = None
+    max_rounds: int | None = None
+    max_hours: float | None = None
     runner: Runner = "weigh"
     again: bool = False
     ignore_directives: bool = False
@@ -121,7 +129,7 @@ def submit(
         return answer
     if options.setup.checks:
         answer = _checked(parts, answer, env)
-    sending = sendings.begin(number)
+    sending = sendings.begin(number, heal=limits_of(options))
     try:
         prepared = parts, plan, answer
         return _sent(options, prepared, sending, name, cwd=cwd, env=here, notify=notify)
@@ -159,7 +167,50 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
         else:
             await_prefetch(fetch, root=root, env=env, notify=notify)
     scheduler = schedulers.reach(name, root=root, env=env)
-    return _ship_all(scheduler, parts, plan, answer, sending)
+    answer = _ship_all(scheduler, parts, plan, answer, sending)
+    if sending.heal is None:
+        return answer
+    return _followed(answer, scheduler, sending, env)
+
+
+def limits_of(options: SubmitOptions) -> Heal | None:
+    """Return the limits of healing; None without it.
+
+    Raises:
+        UsageError: there are limits, but no --heal.
+    """
+    typed = {
+        "--max-memory": options.max_memory,
+        "--max-time": options.max_time,
+        "--max-rounds": options.max_rounds,
+        "--max-hours": options.max_hours,
+    }
+    if not options.heal:
+        for name, value in typed.items():
+            if value is not None:
+                raise UsageError(f"{name} limits what --heal may do: add --heal")
+        return None
+    return Heal(
+        max_memory=None
+        if options.max_memory is None
+        else parse_size(options.max_memory),
+        max_time=None if options.max_time is None else parse_limit(options.max_time),
+        max_rounds=options.max_rounds or Heal().max_rounds,
+        max_hours=options.max_hours,
+    )
+
+
+def _followed(
+    answer: SubmitAnswer, scheduler: Scheduler, sending: Round, env: Mapping[str, str]
+) -> SubmitAnswer:
+    """Submit the healer of the jobs; a refusal leaves them as they are."""
+    jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
+    try:
+        healer = send_healer(scheduler, jobs_sent, sending, env=env)
+    except SchedulerError as error:
+        note = f"no healer follows (weigh resume --heal heals by hand): {error}"
+        return msgspec.structs.replace(answer, notes=(*answer.notes, note))
+    return msgspec.structs.replace(answer, healer=healer)
 
 
 def _was_used(sending: Round) -> bool:
@@ -195,6 +246,9 @@ def _prepared(
     request = in_site_words(request, kind, config.load(cwd, env).cluster)
     refuse_own(options.extra, kind)
     refuse_absent(request, kind, first=options.first is not None)
+    heal = limits_of(options)
+    if heal is not None:
+        refuse_heal(kind, options.runner)
     staging, staging_notes = _staging(options, cwd, env)
     if options.requeue:
         refuse_requeue(kind, options.runner)
@@ -215,6 +269,8 @@ def _prepared(
             plan, folder, options.command, len(nodes), dry_run=options.dry_run
         )
     request, notes = complete_request(plan, request, scheduler)
+    if heal is not None:
+        check_limits(heal, request)
     if staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     script = _script(

@@ -113,6 +113,8 @@ def ship(
         expected=expected,
         token=token,
         plan=script.tasks,
+        round=1 if origin is None else origin.round,
+        heal=sending.heal,
     )
     return sending.send(scheduler, draft, as_sent)
 

@@ -36,6 +36,10 @@ class GridEngine(Folder):
             *("JOB_", "SGE_TASK_", "SGE_O_", "SGE_STD", "SGE_JOB_", "SGE_CWD_"),
             *("RESTARTED", "NSLOTS", "NHOSTS", "NQUEUES", "PE_"),
         ),
+        kept=frozenset(
+            {"SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT"}
+            | {"SGE_CLUSTER_NAME"}
+        ),
     )
     traits = Traits(
         address_space="h_vmem",

@@ -94,7 +94,7 @@ def _flags(script: JobScript) -> Iterator[str]:
     for flag, value in (
         ("q", wanted.queue),
         ("P", wanted.account),
-        ("hold_jid", ",".join(wanted.after) or None),
+        ("hold_jid", ",".join((*wanted.after, *wanted.after_end)) or None),
         ("M", wanted.mail),
         ("m", "ea" if wanted.mail else None),
         *wanted.extra,

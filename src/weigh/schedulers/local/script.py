@@ -96,14 +96,17 @@ def _tasks(script: JobScript) -> Iterator[str]:
 
 def _after(script: JobScript) -> Iterator[str]:
     """Yield the lines that wait for other local jobs; each writes an exit code file."""
-    for job in script.request.after:
+    request = script.request
+    for job in (*request.after, *request.after_end):
         ended = quoted(f"{script.store}/local/{job}/exit")
         lives = quoted(f"{script.store}/local/{job}/pid")
         yield ""
-        yield f"# after {job} has succeeded"
+        what = "succeeded" if job in request.after else "ended"
+        yield f"# after {job} has {what}"
         # a shell that ended may stay a zombie, which kill -0 takes for alive
         yield f"until [ -e {ended} ] ||"
         yield "  { gone=$(cat " + lives + ') && ! kill -0 "$gone" 2>/dev/null; }; do'
         yield f"  sleep {_LONGEST_WAIT}"
         yield "done"
-        yield f'[ "$(cat {ended} 2>/dev/null)" = 0 ] || exit 1'
+        if job in request.after:
+            yield f'[ "$(cat {ended} 2>/dev/null)" = 0 ] || exit 1'

@@ -93,7 +93,8 @@ def _flags(script: JobScript) -> Iterator[str]:
 
 
 def _dependency(wanted: JobRequest) -> str | None:
-    return f"afterok:{':'.join(wanted.after)}" if wanted.after else None
+    kinds = (("afterok", wanted.after), ("afterany", wanted.after_end))
+    return ",".join(":".join((how, *jobs)) for how, jobs in kinds if jobs) or None
 
 
 def _name(name: str) -> str:

@@ -1,0 +1,113 @@
+"""The healer: a small job that starts when others have ended, and resumes them.
+
+It runs ``weigh resume --heal`` on a node, so no process has to wait on a login node.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from shlex import quote
+
+from weigh._version import __version__
+from weigh.flow.site.schedulers import kind_of
+from weigh.flow.submit.rounds import Round
+from weigh.flow.submit.submit_script import (
+    SCRIPT,
+    make_log_folder,
+    write_script,
+)
+from weigh.model.job import JobRequest, JobScript, Setup, Submitted
+from weigh.model.record import SiteFlags
+from weigh.schedulers import find_kind
+from weigh.schedulers.protocol import Scheduler
+from weigh.units import GIB, MIB, MINUTE
+
+NAME = "-heal"
+_MEMORY = 200 * MIB
+_ADDRESS_SPACE = 2 * GIB
+_TIME = 10 * MINUTE
+# what a job does not inherit everywhere
+_KEPT = ("PATH", "XDG_CONFIG_HOME")
+
+
+def send_healer(
+    scheduler: Scheduler,
+    jobs: Sequence[Submitted],
+    sending: Round,
+    *,
+    env: Mapping[str, str],
+) -> Submitted:
+    """Submit the job that resumes *jobs*, of one plan, once all of them have ended.
+
+    Raises:
+        StoreError: a file cannot be written.
+        SchedulerError: the scheduler refused it.
+        SubmissionUnknownError: whether it was accepted is not known.
+    """
+    last = jobs[-1]
+    token, sent = sending.new_token()
+    resume = (sys.executable, "-P", "-m", "weigh", "resume", "--heal", last.token)
+    script = JobScript(
+        name=last.name + NAME,
+        folder=sent,
+        cwd=last.cwd,
+        store=sending.sender.store,
+        python=sys.executable,
+        elements=1,
+        together=1,
+        request=_request(last, [job.id for job in jobs]),
+        setup=Setup(lines=_exports(last, env), checks=False),
+        version=__version__,
+        token=token,
+        sent=sent,
+        command=" ".join(map(quote, resume)),
+    )
+    path = os.path.join(sent, SCRIPT)
+    make_log_folder(script)
+    write_script(path, scheduler.render(script))
+    draft = Submitted(
+        scheduler=scheduler.name,
+        id="",
+        name=script.name,
+        folder=script.folder,
+        cwd=script.cwd,
+        script=path,
+        elements=1,
+        tasks=0,
+        submitted=round(time.time(), 3),
+        request=script.request,
+        setup=script.setup,
+        token=token,
+        round=last.round,
+        is_healer=True,
+    )
+    return sending.send(scheduler, draft, path)
+
+
+def _request(last: Submitted, ids: Sequence[str]) -> JobRequest:
+    """Return the request of the healer, in the queue and account of the tasks."""
+    request = last.request
+    kind = find_kind(kind_of(last.scheduler))
+    limits_space = kind is not None and kind.traits.address_space is not None
+    return JobRequest(
+        cpus=1,
+        memory=_MEMORY,
+        virtual_memory=_ADDRESS_SPACE if limits_space else None,
+        time_limit=_TIME,
+        queue=request.queue,
+        account=request.account,
+        qos=request.qos,
+        complexes=request.complexes,
+        site=SiteFlags(per_cpu=request.site.per_cpu),
+        after_end=tuple(ids),
+    )
+
+
+def _exports(last: Submitted, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the lines that set what is needed to reach the scheduler from a node."""
+    kind = find_kind(kind_of(last.scheduler))
+    kept = () if kind is None else sorted(kind.variables.kept)
+    return tuple(
+        f"export {name}={quote(env[name])}" for name in (*_KEPT, *kept) if env.get(name)
+    )

@@ -1,0 +1,364 @@
+"""Decide which unfinished tasks run again, with how much more, and until when; no I/O.
+
+A person who resumes a job and the healer decide by the same rules. A healer also keeps
+to limits (`Heal`), leaves what somebody cancelled, and stops where a round gains
+nothing, so that each chain of rounds ends.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.errors import NOT_EXECUTABLE, NOT_FOUND, USAGE
+from weigh.model.job import (
+    OUTCOME_UNKNOWN,
+    ElementState,
+    Heal,
+    JobRequest,
+    Submitted,
+    TaskState,
+)
+from weigh.model.record import State
+from weigh.model.staging import Earlier, Staging
+from weigh.outcome import fixed_heap, out_of_memory
+from weigh.request import round_memory, round_time
+from weigh.units import HOUR, Bytes, format_limit, format_size, parse_limit, parse_size
+
+FACTOR = 2
+_MARGIN = 1.2  # above the largest peak memory that was not enough
+_QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
+# Python's last line of output when the program is wrong, not its environment
+_BUG = re.compile(
+    r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FloatingPointError|"
+    r"ImportError|IndentationError|IndexError|KeyError|ModuleNotFoundError|NameError|"
+    r"NotImplementedError|OverflowError|RecursionError|SyntaxError|TabError|TypeError|"
+    r"UnboundLocalError|UnicodeError|ValueError|ZeroDivisionError)\b.*",
+    re.MULTILINE,
+)
+
+_LEFT: dict[State, str] = {
+    "PENDING": "has not ended",
+    "RUNNING": "has not ended",
+    "UNKNOWN": OUTCOME_UNKNOWN,
+    "COMPLETED": "done",
+}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The decision on a task: ``run`` it again or not, and why.
+
+    ``memory`` and ``time`` are factors; ``need`` is what the task alone gets, where its
+    memory grows and is known. ``together`` is how many tasks ran at once in its
+    element, where that is known. ``avoid`` is a node to exclude.
+    """
+
+    run: bool
+    reason: str
+    memory: int = 1
+    time: int = 1
+    need: Bytes | None = None
+    together: int = 1
+    avoid: str | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Return whether the task gets more than last time."""
+        return self.memory > 1 or self.time > 1
+
+
+class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options as typed; None: decide by why each task did not finish."""
+
+    memory: str | None = None
+    time: str | None = None
+    queue: str | None = None
+    gpus: str | None = None
+    bugs: bool = False
+    unknown: bool = False
+    heal: bool = False
+    dry_run: bool = False
+
+
+def choose(
+    task: TaskState,
+    element: ElementState,
+    words: str,
+    *,
+    failures: int,
+    command: str = "",
+) -> Choice:
+    """Decide by the reason why a task did not finish; *words* are its last output.
+
+    *failures* counts its failures in this job and the jobs before.
+    """
+    if task.state in _LEFT:
+        why = (
+            f": {element.reason}" if task.state == "UNKNOWN" and element.reason else ""
+        )
+        return Choice(run=False, reason=f"{_LEFT[task.state]}{why}")
+    if task.state == "OUT_OF_MEMORY":
+        return _more_memory(words, command)
+    if task.state == "TIMEOUT":
+        return Choice(run=True, reason="ran out of time", time=FACTOR)
+    if task.state == "NODE_FAIL":
+        return Choice(run=True, reason="its node failed", avoid=element.node)
+    if task.state == "FAILED" or _diverged(task):
+        return _failed(task, element, words, failures)
+    return Choice(run=True, reason=task.state.lower())
+
+
+def _more_memory(words: str, command: str) -> Choice:
+    lacked = out_of_memory(words)
+    fixed = None if lacked is None else fixed_heap(lacked.words, command)
+    if fixed is not None:
+        reason = f"raise {fixed}: more memory for the job cannot help"
+        return Choice(run=False, reason=reason)
+    if lacked is not None and lacked.on_gpu:
+        return Choice(
+            run=False, reason="needs more GPU memory than the GPU has: use a larger GPU"
+        )
+    return Choice(run=True, reason="ran out of memory", memory=FACTOR)
+
+
+def _failed(
+    task: TaskState, element: ElementState, words: str, failures: int
+) -> Choice:
+    bug = _bug(task, words)
+    if bug is not None:
+        return Choice(run=False, reason=f"a bug: {bug}")
+    if failures > 1:
+        return Choice(run=False, reason=f"failed {failures} times")
+    if task.exit_code is None and task.signal is None and _died_at_once(element):
+        return Choice(
+            run=True, reason="killed within seconds of its start", avoid=element.node
+        )
+    return Choice(run=True, reason="failed once")
+
+
+def _bug(task: TaskState, words: str) -> str | None:
+    """Return the error in the program, if the output or exit code shows one."""
+    if _diverged(task):
+        return task.reason
+    found = _BUG.findall(words)
+    if found:
+        return str(found[-1].strip())
+    if task.exit_code == NOT_FOUND:
+        return "command not found"
+    if task.exit_code == NOT_EXECUTABLE:
+        return "cannot be executed"
+    if task.exit_code == USAGE:
+        return "exit code 2, as for a wrong option"
+    return None
+
+
+def _diverged(task: TaskState) -> bool:
+    """Return whether the task was stopped because a value was no number."""
+    return (task.reason or "").startswith("diverged")
+
+
+def _died_at_once(element: ElementState) -> bool:
+    if element.signal is None or None in {element.started, element.ended}:
+        return False
+    return (element.ended or 0) - (element.started or 0) < _QUICKLY
+
+
+Chosen = tuple[TaskState, Choice]
+
+
+def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
+    """Yield the choices; tasks of one element get the largest factors among them."""
+    most: dict[tuple[str, int], tuple[int, int]] = {}
+    for task, choice in choices:
+        if choice.run:
+            memory, time = most.get((task.job, task.element), (1, 1))
+            more = max(memory, choice.memory), max(time, choice.time)
+            most[task.job, task.element] = more
+    for task, choice in choices:
+        memory, time = most.get((task.job, task.element), (1, 1))
+        yield task, msgspec.structs.replace(choice, memory=memory, time=time)
+
+
+def continued(
+    staging: Staging | None, tasks: Sequence[TaskState], jobs: Sequence[Submitted]
+) -> Staging | None:
+    """Return the staging with, per new element, the element that it continues."""
+    if staging is None:
+        return None
+    by_id = {job.id: job for job in jobs}
+    before = dict.fromkeys((task.job, task.element) for task in tasks)
+    earlier = tuple(_earlier(by_id[job], element) for job, element in before)
+    return msgspec.structs.replace(staging, continues=earlier)
+
+
+def _earlier(job: Submitted, element: int) -> Earlier:
+    """Return an element and the ones that it continues, the newest first."""
+    number = job.first + element
+    label = f"{job.id}_{number}"
+    continues = () if job.staging is None else job.staging.continues
+    if not continues:
+        return Earlier((label,), job.id, number)
+    before = continues[number]
+    return Earlier((label, *before.labels), before.job, before.element)
+
+
+def fitted(  # noqa: PLR0913 - keyword-only past the fourth
+    choice: Choice,
+    task: TaskState,
+    had: JobRequest,
+    options: ResumeOptions,
+    *,
+    together: int = 1,
+    heal: Heal | None = None,
+) -> Choice:
+    """Return the choice with the memory that the task needs, where that is known.
+
+    *had* is the request of its element, in which *together* tasks ran at once. A task
+    does not run if what it lacked is not known, or above the limits of *heal*.
+    """
+    choice = msgspec.structs.replace(choice, together=together)
+    if not choice.run:
+        return choice
+    if heal is not None and task.state == "CANCELLED":
+        return _left(choice, "cancelled")
+    if choice.memory > 1 and options.memory is None:
+        choice = _with_need(choice, task, had, heal)
+    if choice.run and choice.time > 1 and options.time is None:
+        most = None if heal is None else heal.max_time
+        if had.time_limit is None:
+            return _left(choice, f"{choice.reason}, the queue's default: --time TIME")
+        if most is not None and had.time_limit >= most:
+            return _left(choice, f"{choice.reason}: --max-time is {format_limit(most)}")
+    return choice
+
+
+def _with_need(
+    choice: Choice, task: TaskState, had: JobRequest, heal: Heal | None
+) -> Choice:
+    """Return the choice with more memory than was too small, within the limits."""
+    if had.memory is None:
+        if had.virtual_memory is None:
+            why = f"{choice.reason}, the queue's default: --memory SIZE"
+            return _left(choice, why)
+        return choice
+    held = max(held_by(task, had.memory, choice.together), task.peak or 0)
+    most = None if heal is None else heal.max_memory
+    if most is not None and held >= most:
+        return _left(choice, f"{choice.reason}: --max-memory is {format_size(most)}")
+    need = FACTOR * held_by(task, had.memory, choice.together)
+    need = max(need, int(_MARGIN * (task.peak or 0)))
+    return msgspec.structs.replace(choice, need=min(need, most or need))
+
+
+def held_by(task: TaskState, memory: Bytes, together: int) -> Bytes:
+    """Return what a task could hold at most of the *memory* of its element."""
+    if task.alone or together == 1:
+        return memory
+    return min(memory, task.reserved or memory // together)
+
+
+def _left(choice: Choice, reason: str) -> Choice:
+    return msgspec.structs.replace(choice, run=False, reason=reason)
+
+
+def at_once(choice: Choice, memory: Bytes | None) -> int:
+    """Return how many such tasks run at once in an element that had *memory*."""
+    if choice.need is None or memory is None:
+        return choice.together
+    return max(1, min(choice.together, memory // choice.need))
+
+
+def enlarged(
+    request: JobRequest,
+    choices: Sequence[Choice],
+    options: ResumeOptions,
+    heal: Heal | None = None,
+) -> JobRequest:
+    """Return the request with more of what was too small, or as *options* say.
+
+    It is never less than before, except for CPUs where fewer tasks run at once.
+    """
+    more = choices[0]
+    memory, limit = request.memory, request.time_limit
+    virtual, cpus = request.virtual_memory, request.cpus
+    if options.memory is not None:
+        memory = parse_size(options.memory)
+        if virtual is not None:  # keep the difference: mapped memory does not change
+            mapped = 0 if request.memory is None else virtual - request.memory
+            virtual = max(memory, memory + mapped)
+    elif more.need is not None and memory is not None:
+        least = more.need * at_once(more, memory)
+        most = None if heal is None else heal.max_memory
+        rounded = round_memory(least)
+        memory = max(memory, rounded if most is None else min(rounded, most))
+        cpus = -(-cpus * at_once(more, request.memory) // more.together)
+        if virtual is not None:
+            ratio = memory / (request.memory or memory)
+            virtual = max(virtual, round_memory(virtual * ratio))
+    elif more.memory > 1:
+        memory = None if memory is None else round_memory(memory * more.memory)
+        virtual = None if virtual is None else round_memory(virtual * more.memory)
+    if options.time is not None:
+        limit = parse_limit(options.time)
+    elif more.time > 1 and limit is not None:
+        longer = round_time(limit * more.time)
+        most_time = None if heal is None else heal.max_time
+        limit = max(limit, longer if most_time is None else min(longer, most_time))
+    avoid = [choice.avoid for choice in choices if choice.avoid]
+    return msgspec.structs.replace(
+        request,
+        cpus=cpus,
+        memory=memory,
+        virtual_memory=virtual,
+        time_limit=limit,
+        queue=options.queue or request.queue,
+        exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
+    )
+
+
+def cpu_hours(request: JobRequest, elements: int) -> float | None:
+    """Return the CPU hours that *elements* may use; None without a time limit."""
+    if request.time_limit is None:
+        return None
+    each = max(1, request.cpus) * request.nodes * request.time_limit / HOUR
+    return elements * each
+
+
+class Before(msgspec.Struct, frozen=True, kw_only=True):
+    """The rounds so far: how many, and how many tasks the last one finished.
+
+    ``hours`` are the CPU hours that the rounds after the first requested, None if one
+    had no time limit.
+    """
+
+    rounds: int
+    finished: int
+    hours: float | None
+
+
+def why_stop(
+    chosen: Sequence[Choice], before: Before, hours: float | None, heal: Heal
+) -> str | None:
+    """Return why a healer sends no further round; None if it sends one.
+
+    *chosen* are the decisions on all unfinished tasks, *hours* the CPU hours that the
+    round would request.
+    """
+    runs = [choice for choice in chosen if choice.run]
+    if not runs:
+        return "nothing is left to heal"
+    if before.rounds >= heal.max_rounds:
+        return f"{before.rounds} rounds, as many as --max-rounds allows"
+    gains = before.finished > 0 or any(choice.grows for choice in runs)
+    if before.rounds > 1 and not gains:
+        return f"no progress in round {before.rounds}"
+    if heal.max_hours is not None:
+        if before.hours is None or hours is None:
+            return "no time limit, so --max-hours cannot be kept"
+        if before.hours + hours > heal.max_hours:
+            total = before.hours + hours
+            return (
+                f"the next round makes {total:.3g} CPU hours, more than --max-hours "
+                f"{heal.max_hours:g}"
+            )
+    return None
