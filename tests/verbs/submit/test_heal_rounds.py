@@ -1,0 +1,246 @@
+"""Laws of healing, over generated plans, programs and accidents."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from weigh.model.job import ElementState, Heal, JobRequest, TaskState
+from weigh.planning.resume_policy import (
+    Before,
+    Choice,
+    ResumeOptions,
+    at_once,
+    choose,
+    cpu_hours,
+    enlarged,
+    fitted,
+    why_stop,
+)
+from weigh.units import GIB, HOUR, MIB, MINUTE
+
+if TYPE_CHECKING:
+    from weigh.model.record import State
+
+HEALS = ResumeOptions(heal=True)
+ENDED = ElementState(state="FAILED", started=0.0, ended=1000.0)
+ACCIDENTS = ("NODE_FAIL", "PREEMPTED", "INTERRUPTED")
+
+
+class Program(msgspec.Struct, frozen=True):
+    """What a task needs, and what happens to its attempts, by round."""
+
+    memory: int
+    time: int
+    bug: bool
+    accidents: tuple[bool, ...]
+    shows_peak: bool
+    alone: bool
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """What a task had in a round, and how it ended."""
+
+    request: JobRequest
+    together: int
+    task: TaskState
+
+    @property
+    def held(self) -> int:
+        """Return what it could hold at most."""
+        memory = self.request.memory or 0
+        return memory if self.task.alone else memory // self.together
+
+
+programs = st.builds(
+    Program,
+    memory=st.integers(1, 64 * GIB),
+    time=st.integers(1, 30 * HOUR),
+    bug=st.booleans(),
+    accidents=st.lists(st.booleans(), max_size=6).map(tuple),
+    shows_peak=st.booleans(),
+    alone=st.booleans(),
+)
+limits = st.builds(
+    Heal,
+    max_memory=st.none() | st.integers(4 * GIB, 32 * GIB),
+    max_time=st.none() | st.integers(HOUR, 24 * HOUR),
+    max_rounds=st.integers(1, 6),
+    max_hours=st.none() | st.floats(0.1, 500),
+)
+requests = st.builds(
+    JobRequest,
+    cpus=st.integers(1, 8),
+    memory=st.integers(64 * MIB, 4 * GIB),
+    time_limit=st.integers(5 * MINUTE, HOUR),
+)
+
+
+def run(
+    number: int, program: Program, request: JobRequest, together: int, round_: int
+) -> Attempt:
+    """Return how an attempt of a task ends."""
+    memory = request.memory or 0
+    held = memory if program.alone else memory // together
+    state: State = "COMPLETED"
+    peak = None
+    if program.accidents[round_ - 1 : round_] == (True,):
+        state = ACCIDENTS[number % 3]  # type: ignore[assignment]
+    elif program.bug:
+        state = "FAILED"
+    elif program.memory > held:
+        state = "OUT_OF_MEMORY"
+        peak = min(program.memory, 3 * held) if program.shows_peak else None
+    elif program.time > (request.time_limit or 0):
+        state = "TIMEOUT"
+    task = TaskState(
+        task=number,
+        job=str(round_),
+        element=0,
+        seq=1,
+        state=state,
+        exit_code=1,
+        peak=peak,
+        alone=program.alone,
+    )
+    return Attempt(request, together, task)
+
+
+def heal(
+    chain: list[list[Attempt]], limit: Heal
+) -> tuple[dict[int, tuple[Choice, JobRequest]], str | None]:
+    """Return what each task to run gets in the next round, or why there is none."""
+    last = {one.task.task: one for round_ in chain for one in round_}
+    chosen: dict[int, tuple[Choice, JobRequest]] = {}
+    for number, one in last.items():
+        if one.task.state == "COMPLETED":
+            continue
+        failures = sum(
+            a.task.state == "FAILED" for r in chain for a in r if a.task.task == number
+        )
+        choice = choose(one.task, ENDED, "", failures=failures)
+        choice = fitted(
+            choice, one.task, one.request, HEALS, together=one.together, heal=limit
+        )
+        chosen[number] = choice, enlarged(one.request, [choice], HEALS, limit)
+    hours = [cpu_hours(request, 1) for choice, request in chosen.values() if choice.run]
+    spent = [cpu_hours(a.request, 1) for round_ in chain[1:] for a in round_]
+    before = Before(
+        rounds=len(chain),
+        finished=sum(one.task.state == "COMPLETED" for one in chain[-1]),
+        hours=sum(one or 0.0 for one in spent),
+    )
+    choices = [choice for choice, _ in chosen.values()]
+    why = why_stop(choices, before, sum(one or 0.0 for one in hours), limit)
+    runs = {n: (choice, request) for n, (choice, request) in chosen.items()}
+    return {n: one for n, one in runs.items() if one[0].run}, why
+
+
+@given(st.lists(programs, min_size=1, max_size=8), requests, st.integers(1, 6), limits)
+def test_a_chain_ends_within_its_limits_and_learns_from_each_round(
+    tasks: list[Program], first: JobRequest, together: int, limit: Heal
+) -> None:
+    chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
+    while True:
+        wanted, why = heal(chain, limit)
+        if why is not None:
+            break
+        attempts = []
+        for number, (choice, request) in wanted.items():
+            before = [a for r in chain for a in r if a.task.task == number]
+            count = at_once(choice, before[-1].request.memory)
+            one = run(number, tasks[number], request, count, len(chain) + 1)
+            never_known_to_be_too_small(before, replace(one, together=count))
+            attempts.append(one)
+        chain.append(attempts)
+
+    within(chain, limit)
+    progress(chain)
+    for number, program in enumerate(tasks):
+        ends = [a.task.state for r in chain for a in r if a.task.task == number]
+        assert "COMPLETED" not in ends[:-1]  # what is done does not run again
+        assert ends.count("FAILED") <= 2 + (not program.bug)
+
+
+def never_known_to_be_too_small(before: list[Attempt], new: Attempt) -> None:
+    memory, limit = new.request.memory or 0, new.request.time_limit or 0
+    for old in before:
+        assert memory >= (old.request.memory or 0)
+        assert limit >= (old.request.time_limit or 0)
+        if old.task.state == "OUT_OF_MEMORY":
+            assert memory // new.together > max(old.held, old.task.peak or 0)
+        if old.task.state == "TIMEOUT":
+            assert limit > (old.request.time_limit or 0)
+
+
+def within(chain: list[list[Attempt]], limit: Heal) -> None:
+    assert len(chain) <= limit.max_rounds
+    later = [one.request for round_ in chain[1:] for one in round_]
+    if limit.max_memory is not None:
+        assert all((one.memory or 0) <= limit.max_memory for one in later)
+    if limit.max_time is not None:
+        assert all((one.time_limit or 0) <= limit.max_time for one in later)
+    if limit.max_hours is not None:
+        assert sum(cpu_hours(one, 1) or 0.0 for one in later) <= limit.max_hours
+
+
+def progress(chain: list[list[Attempt]]) -> None:
+    """After the first, no round follows one that finished nothing and repeats it."""
+    for old, new in pairwise(chain[1:]):
+        before = {one.task.task: one.request for one in old}
+        finished = any(one.task.state == "COMPLETED" for one in old)
+        more = any(before.get(one.task.task) != one.request for one in new)
+        assert finished or more
+
+
+def test_what_was_cancelled_is_left_by_a_healer_and_run_again_by_hand() -> None:
+    task = TaskState(task=1, job="1", element=0, seq=1, state="CANCELLED")
+    choice = choose(task, ENDED, "", failures=0)
+    had = JobRequest(memory=GIB, time_limit=HOUR)
+
+    assert fitted(choice, task, had, ResumeOptions()).run
+    assert not fitted(choice, task, had, HEALS, heal=Heal()).run
+
+
+def test_a_heap_fixed_in_the_command_gets_no_more_memory() -> None:
+    task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
+    words = 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'
+
+    fixed = choose(task, ENDED, words, failures=0, command="java -Xmx100m -jar a")
+    elastic = choose(task, ENDED, words, failures=0, command="java -Xmx$X -jar a")
+
+    assert not fixed.run
+    assert "raise -Xmx100m" in fixed.reason
+    assert elastic.run
+
+
+def test_a_diverged_run_is_a_bug() -> None:
+    task = TaskState(
+        task=1,
+        job="1",
+        element=0,
+        seq=1,
+        state="CANCELLED",
+        reason="diverged: stopped by --stop-nan",
+    )
+
+    assert not choose(task, ENDED, "", failures=0).run
+
+
+def test_a_task_that_had_a_share_gets_twice_that_share() -> None:
+    task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
+    had = JobRequest(cpus=4, memory=4 * GIB, time_limit=HOUR)
+    choice = choose(task, ENDED, "", failures=0)
+
+    shared = fitted(choice, task, had, ResumeOptions(), together=4)
+    alone = fitted(choice, replace(task, alone=True), had, ResumeOptions(), together=4)
+
+    assert (shared.need, at_once(shared, had.memory)) == (2 * GIB, 2)
+    assert (alone.need, at_once(alone, had.memory)) == (8 * GIB, 1)
+    assert enlarged(had, [shared], ResumeOptions()) == replace(had, cpus=2)
+    assert enlarged(had, [alone], ResumeOptions()) == replace(
+        had, cpus=1, memory=8 * GIB
+    )
