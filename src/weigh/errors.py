@@ -4,6 +4,7 @@
     1     FAILED          a task failed, a check or `report --strict` found a problem
     2     USAGE           invalid command line or file (`weigh run`: 125, as 2 may be
                           the command's own)
+    123   TOO_LARGE       `weigh run --fail-above`: it completed and used more
     125   WEIGH_FAILED    weigh itself could not do it
     126   NOT_EXECUTABLE  the command exists and cannot be executed
     127   NOT_FOUND       the command does not exist
@@ -31,7 +32,13 @@ without weigh writes them out: bash, flow/sweep/steps.py, flow/run/profiled.py.
 """
 
 SUCCESS, FAILED, USAGE = 0, 1, 2
-WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = 125, 126, 127, 128
+TOO_LARGE, WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = (
+    123,
+    125,
+    126,
+    127,
+    128,
+)
 
 
 class WeighError(Exception):

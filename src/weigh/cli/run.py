@@ -9,7 +9,7 @@ import click
 
 from weigh import config
 from weigh.cli import options
-from weigh.cli.options import DURATION, HEADROOM, SECONDS
+from weigh.cli.options import DURATION, HEADROOM, SECONDS, SIZE
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError
 from weigh.flow.run.options import RunOptions
@@ -158,6 +158,12 @@ def _parameters(
     metavar="SHARE",
     help="What to request beyond the usage.  [default: 20%]",
 )
+@click.option(
+    "--fail-above",
+    type=SIZE,
+    metavar="SIZE",
+    help="Exit with 123 if it completes with a larger peak memory, such as 2GiB.",
+)
 @options.quiet("Print nothing.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
@@ -219,8 +225,8 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     and parameters of the record. Within `weigh run` or a task of `weigh exec` the
     steps are added to that record.
 
-    Exit codes: the command's own, 128+n when signal n ended it; 125 weigh
-    failed, 126 not executable, 127 not found.
+    Exit codes: the command's own, 128+n when signal n ended it; 123 more memory
+    than --fail-above, 125 weigh failed, 126 not executable, 127 not found.
 
     \b
     weigh run -- python train.py --epochs 1
@@ -239,7 +245,14 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     def watch(notify: Callable[[str], None]) -> Watched:
         return _watch(words["attach"], command, run_options, launchers, notify)
 
-    return report_on(watch, command, settings, quiet=quiet, headroom=headroom)
+    return report_on(
+        watch,
+        command,
+        settings,
+        quiet=quiet,
+        headroom=headroom,
+        fail_above=words["fail_above"],
+    )
 
 
 def _run_stages(context: click.Context, words: dict[str, Any]) -> int:

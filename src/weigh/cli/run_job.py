@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from weigh.config import Config
-from weigh.errors import NOT_FOUND, SIGNAL_BASE, FormatError
+from weigh.errors import NOT_FOUND, SIGNAL_BASE, TOO_LARGE, WEIGH_FAILED, FormatError
 from weigh.flow.run.run import Watched, advise
 from weigh.measure.launcher import script_trouble
 from weigh.model.record import Record
@@ -53,15 +53,19 @@ def _typed(text: str) -> int | float | str:
     return text
 
 
-def report_on(
+def report_on(  # noqa: PLR0913 - keyword-only past the third
     watch: Callable[[Notify], Watched],
     command: Sequence[str],
     settings: Config,
     *,
     quiet: bool,
     headroom: float | None,
+    fail_above: int | None = None,
 ) -> int:
-    """Let *watch* measure *command*, print what it used, and return the exit code."""
+    """Let *watch* measure *command*, print what it used, and return the exit code.
+
+    With *fail_above* it is another one if the command completed with more memory.
+    """
 
     def notify(line: str) -> None:
         if not quiet:
@@ -81,7 +85,26 @@ def report_on(
         _report(joined or record, headroom, notify, settings)
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
+    if not record.exit_code and fail_above is not None:
+        return _check_limit(joined or record, fail_above, notify)
     return record.exit_code or 0
+
+
+def _check_limit(record: Record, limit: int, notify: Notify) -> int:
+    """Return 0 if the peak memory is at most *limit*; else report it."""
+    from weigh.units import format_size  # noqa: PLC0415 - rarely
+
+    peak = record.peak_memory
+    if peak is None:
+        notify("--fail-above: the memory was not measured")
+        return WEIGH_FAILED
+    if peak <= limit:
+        return 0
+    notify(
+        f"peak memory {format_size(peak)} exceeds the {format_size(limit)} of "
+        "--fail-above"
+    )
+    return TOO_LARGE
 
 
 def _report(

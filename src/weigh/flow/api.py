@@ -14,13 +14,48 @@ from weigh.errors import (
     UsageError,
     WeighError,
 )
-from weigh.model.record import Record
+from weigh.model.record import Record, Request, Usage
 
 _ERRORS: dict[int, type[WeighError]] = {
     WEIGH_FAILED: WeighError,
     NOT_EXECUTABLE: CommandNotExecutableError,
     NOT_FOUND: CommandNotFoundError,
 }
+
+
+class Run(Record, frozen=True, kw_only=True):
+    """The record of a run that ended, so its ``usage`` is there."""
+
+    usage: Usage
+
+    def request(
+        self,
+        *,
+        headroom: float = 0.2,
+        steps: float | None = None,
+        done: float | None = None,
+    ) -> Request:
+        """Return what to request for this run, as ``weigh request`` prints it.
+
+        *steps* is the length of the full job, *done* how much of it this run did.
+
+        Raises:
+            UsageError: the run gives no request, because it failed at once; or nobody
+                counted its steps.
+        """
+        from weigh.flow.request.growth import (  # noqa: PLC0415 - rarely
+            Steps,
+            carry_on,
+            check_steps,
+        )
+        from weigh.request import from_usages, why_no_request  # noqa: PLC0415 - rarely
+
+        reason = why_no_request(self)
+        if reason is not None:
+            raise UsageError(f"no request from {self.id[:6]}: {reason} (run it again)")
+        length = Steps(total=steps, done=done)
+        check_steps(length)
+        return carry_on(from_usages([self], headroom=headroom), [self], length)
 
 
 def run(  # noqa: PLR0913 - the options of the command line, keyword-only
@@ -32,7 +67,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
     repeat: int = 1,
     warmup: int = 0,
     wait_orphans: bool = True,
-) -> Record:
+) -> Run:
     """Measure one run of *command*, as ``weigh run`` does, and return its record.
 
     The command gets this process's streams and environment. It is started by a slim
@@ -66,7 +101,11 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         path = os.path.join(folder.name, "record.json")
         measured = MeasuredRun(words, path, options=[_word(o) for o in options])
         code = measured.wait()
-        return measured.record() or _refuse(code, words)
+        record = measured.record()
+        if record is None or record.usage is None:
+            _refuse(code, words)
+        fields = {name: getattr(record, name) for name in record.__struct_fields__}
+        return Run(**fields)
 
 
 def _words(command: object) -> list[str]:

@@ -515,8 +515,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     series: Series | None = None
-    request: Request | None = None
+    requested: Request | None = msgspec.field(default=None, name="request")
     allocation: Allocation | None = None
     job: Job | None = None
     provenance: Provenance | None = None
     monitor: Monitor | None = None
+
+    @property
+    def peak_memory(self) -> Bytes | None:
+        """The peak memory in bytes; None if it was not measured."""
+        peak = None if self.usage is None else self.usage.peak_memory
+        return None if peak is None else peak.value

@@ -283,8 +283,8 @@ def _around(record: Record) -> Iterator[str]:
         yield from _entry(
             "repeats", f"{len(record.repeats)} runs; the largest is shown"
         )
-    if record.request is not None:
-        yield from _entry("requested", _request(record.request))
+    if record.requested is not None:
+        yield from _entry("requested", _request(record.requested))
     if record.allocation is not None:
         yield from _entry("granted", _allocation(record.allocation))
     if record.job is not None:

@@ -63,7 +63,7 @@ def most_requested(several: Sequence[Requested]) -> Requested:
 
 def requested_by_records(records: Sequence[Record]) -> Requested:
     """Return what records requested or were granted; of several the maximum."""
-    requests = [record.request for record in records if record.request]
+    requests = [record.requested for record in records if record.requested]
     grants = [record.allocation for record in records if record.allocation]
     both: list[Request | Allocation] = [*requests, *grants]
     gpu_memory = [

@@ -133,9 +133,9 @@ def test_strict_fails_on_a_finding_and_only_then(root: str, say: Say) -> None:
         headroom=0.2,
         runs=3,
     )
-    measured(root, 1, label="good", request=fits)
+    measured(root, 1, label="good", requested=fits)
     big = msgspec.structs.replace(fits, memory=64 * GIB)
-    measured(root, 2, label="bad", request=big)
+    measured(root, 2, label="bad", requested=big)
     assert say("report", "good", "--strict")[0] == 0
     assert say("report", "bad", "--strict")[0] == 1
     assert say("report", "bad")[0] == 0

@@ -97,7 +97,7 @@ def trained(points: int = POINTS) -> Record:
         series=Series(
             t=times, memory=tuple(memory), cpu=tuple(cpu), gpu_memory=(tuple(gpu),)
         ),
-        request=Request(
+        requested=Request(
             cpus=4,
             memory=8 * GIB,
             virtual_memory=None,

@@ -191,16 +191,16 @@ def test_the_keyboard_zooms_about_the_moment_it_reads(opened: Opened) -> None:
 
 def test_what_was_requested_is_drawn_as_a_line(opened: Opened) -> None:
     assert painted(opened(one_run()), ASKED) > 300
-    assert painted(opened(without(one_run(), request=None)), ASKED) == 0
+    assert painted(opened(without(one_run(), requested=None)), ASKED) == 0
 
 
 def test_far_more_than_was_used_is_reported_and_does_not_flatten(
     opened: Opened,
 ) -> None:
     (record,) = one_run().records
-    assert record.request is not None
-    request = msgspec.structs.replace(record.request, memory=1 << 42)
-    page = opened(without(one_run(), request=request))
+    assert record.requested is not None
+    request = msgspec.structs.replace(record.requested, memory=1 << 42)
+    page = opened(without(one_run(), requested=request))
     assert "requested 4.00 TiB" in memory_chart(page).inner_text()
     assert painted(page, ASKED) > 20  # the words
     assert painted(page, "31, 111, 139") > 300  # the curve

@@ -204,7 +204,7 @@ def test_what_was_requested_comes_from_the_run_before_the_element() -> None:
     element = Measure(name="memory", unit="bytes", requested=64.0 * GIB)
     memory = run_series(record, (element,)).charts[0]
     assert [level.value for level in memory.levels] == [8 * GIB]
-    without = msgspec.structs.replace(record, request=None)
+    without = msgspec.structs.replace(record, requested=None)
     memory = run_series(without, (element,)).charts[0]
     assert [level.value for level in memory.levels] == [64 * GIB]
 

@@ -24,7 +24,7 @@ def drawn(values: list[int], width: int = 80) -> list[str]:
     """Draw a run whose memory took these values, a second each."""
     series = Series(t=tuple(map(float, range(len(values)))), memory=tuple(values))
     record = msgspec.structs.replace(
-        trained(), series=series, phases=(), request=None, usage=None
+        trained(), series=series, phases=(), requested=None, usage=None
     )
     return list(plot_lines(Report(title="one", records=(record,)), width=width))
 

@@ -230,3 +230,25 @@ def test_a_launcher_that_fails_before_it_is_measured_names_its_error() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert done.stdout == "cannot execute true: Too many open files\n"
+
+
+HOLDS_100_MIB = "b = bytearray(b'x') * (100 << 20); raise SystemExit({})"
+
+
+@pytest.mark.parametrize(
+    ("limit", "own", "expected"),
+    [
+        ("80MiB", 0, 123),
+        ("200MiB", 0, 0),
+        ("80MiB", 7, 7),  # the command's own failure is the one to see
+        ("200MiB", 7, 7),
+    ],
+)
+def test_fail_above_is_an_exit_code_of_its_own(
+    weigh: Weigh, limit: str, own: int, expected: int
+) -> None:
+    program = HOLDS_100_MIB.format(own)
+    done = weigh.run(f"--fail-above={limit}", "--", sys.executable, "-c", program)
+    code, said = done.returncode, done.stderr.decode()
+    assert code == expected, said
+    assert ("exceeds the 80.0 MiB of --fail-above" in said) == (expected == 123), said

@@ -123,7 +123,10 @@ def _levels(
     record: Record, measures: Sequence[Measure], name: MeasureName
 ) -> Iterator[Level]:
     """Yield what was requested or granted; of the whole element, if not of the run."""
-    for source, what in ((record.request, "requested"), (record.allocation, "granted")):
+    for source, what in (
+        (record.requested, "requested"),
+        (record.allocation, "granted"),
+    ):
         value = None if source is None else getattr(source, name)
         if value is not None:
             yield Level(what, value)
