@@ -237,3 +237,27 @@ def test_a_missing_working_directory_is_eqw() -> None:
 def test_lines_of_slurm_are_ignored() -> None:
     found = of_gridengine("#!/bin/bash\n#SBATCH --mem=4G\nhostname\n")
     assert "foreign-directive" in found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("-l h_vmem=.5G", "-l h_vmem=5.G", "-l h_vmem=+4G", "-l h_rt=inf", "-t 1:200"),
+        *("-t 1-", "-t 01-10", "-u me", "-C x", "-j yes", "-R n", "-p -5", "-m beas"),
+        *("-pe smp 1-4", "-pe smp 4-", "-pe smp -4", "-a 202612312359", "-w e"),
+    ],
+)
+def test_what_qsub_accepts_is_not_called_refused(line: str) -> None:
+    assert all(one.accepted for one in qsub("-cwd", line).values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("-j oe", "-j true", "-b x", "-r 1", "-w x", "-R x", "-m e,a", "-p 2000"),
+        *("-pe smp n", "-pe smp 0", "-pe 4 smp", "-a now", "-dl 1", "-t 1-10:0"),
+        *("-nostdin", "-sync 1", "-shell 1", "-p high"),
+    ],
+)
+def test_what_qsub_refuses_is_called_refused(line: str) -> None:
+    assert not all(one.accepted for one in qsub("-cwd", line).values())

@@ -184,8 +184,11 @@ def test_a_chdir_that_only_the_nodes_may_have_is_a_note() -> None:
     assert found.severity == "note"
 
 
-def test_a_throttle_that_is_no_number_is_refused() -> None:
-    assert not sbatch("--array=0-9%x")["array"].accepted
+def test_a_throttle_that_is_no_number_has_no_effect() -> None:
+    found = sbatch("--array=0-9%x", body="echo $SLURM_ARRAY_TASK_ID\n")
+
+    assert "no effect" in found["no-throttle"].effect
+    assert "array" not in found  # sbatch accepts it
 
 
 def test_a_dependency_may_be_a_bare_number() -> None:

@@ -392,3 +392,65 @@ def test_an_account_that_the_partition_does_not_take_waits_for_ever() -> None:
     limits = msgspec.structs.replace(LAX, queues=(queue,))
     found = sbatch("-A lab", limits=limits)["account-beyond-queue"]
     assert found.cure == "it accepts other"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--array=[1-32]", "--array=1,", "--array=1-9%x", "--cpus-per-task=+1"),
+        *("--ntasks=1 --gpus=v100", "--mail-type=END,FOO", "--begin=now+1hour"),
+        *("--begin=16:00", "--deadline=2030-01-01", "--exclusive=user", "--nodes=1-2"),
+        *("--open-mode=a", "--hint=nomultithread", "--no-kill", "--profile=task"),
+    ],
+)
+def test_what_sbatch_accepts_is_not_called_refused(line: str) -> None:
+    assert all(one.accepted for one in sbatch(line).values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--cpus-per-task=1-2", "--ntasks=2-4", "--nodes=a", "--nodes=2-1"),
+        *("--exclusive=yes", "--hint=foo", "--open-mode=x", "--begin=foo"),
+        *("--mem-per-gpu=1G", "--ntasks-per-gpu=1", "--time-min=9 --time=5"),
+        *("--cpus-per-gpu=2 --gpus=1 -c 2", "--ntasks-per-core=a", "--profile=foo"),
+        *("--kill-on-invalid-dep=maybe", "--switches=a", "--mail-type=FOO"),
+    ],
+)
+def test_what_sbatch_refuses_is_called_refused(line: str) -> None:
+    assert not all(one.accepted for one in sbatch(line).values())
+
+
+@pytest.mark.parametrize(
+    "value", ["<PARAM_CPUS>", "{2.number of cpus}", "{{ cpus }}", "<%= cpus %>", "@N@"]
+)
+def test_a_template_is_reported_as_one_and_not_by_its_values(value: str) -> None:
+    found = sbatch(f"--cpus-per-task={value}")
+
+    assert "placeholder" in found
+    assert not {"count", "stray-word", "literal-dollar"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("trap 'rm -r $T' TERM\nsrun python a.py\n", False),
+        ("trap 'rm -r $T' TERM\npython a.py\n", True),
+    ],
+)
+def test_a_step_gets_the_signal_of_the_end_itself(*, body: str, found: bool) -> None:
+    assert ("deferred-trap" in sbatch("--time=1", body=body)) == found
+
+
+def test_a_chain_of_elements_may_be_alike() -> None:
+    assert "elements-alike" in sbatch("--array=0-19%2", body="python a.py\n")
+    assert "elements-alike" not in sbatch("--array=0-19%1", body="python a.py\n")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["for i in `srun hostname`; do echo $i >>n; done\n./a n\n", "./a --hostfile n\n"],
+)
+def test_a_program_that_is_given_its_nodes_uses_them(body: str) -> None:
+    assert "no-srun" in sbatch("--nodes=2", body="./a n\n")
+    assert "no-srun" not in sbatch("--nodes=2", body=body)

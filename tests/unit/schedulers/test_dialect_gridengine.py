@@ -27,7 +27,7 @@ def test_lower_case_letters_count_by_1000_and_a_bare_number_is_bytes(
     assert gridengine_text.parse_memory(text) == size
 
 
-@pytest.mark.parametrize("text", ["4GB", "4GiB", "1.G", ".G"])
+@pytest.mark.parametrize("text", ["4GB", "4GiB", "1.5.G", ".G"])
 def test_a_size_that_qsub_refuses_is_refused(text: str) -> None:
     with pytest.raises(FormatError, match="Grid Engine size"):
         gridengine_text.parse_memory(text)

@@ -38,6 +38,18 @@ GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
 _TIMES = ("h_rt", "s_rt", "h_cpu", "s_cpu")
 _SIZES = ("h_vmem", "s_vmem", "mem_free", "virtual_free", "h_rss", "h_data", "tmpfs")
 _MEANT = re.compile(r"(?P<indent>\s*)(?P<hashes>#+)(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
+# 1:200 is read as 1-200
+_RANGE = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([0-9]{1,9}))?)?-?")
+_YES = r"y|yes|n|no"
+_DATE = r"(?:\d\d){4,6}(?:\.\d\d)?"
+_CHOICES = {
+    **dict.fromkeys(("b", "j", "r", "R", "now", "shell", "sync"), _YES),
+    "w": "e|w|n|p|v",
+    "a": _DATE,
+    "dl": _DATE,
+    "tc": r"\d+",
+}
+_LOWEST, _HIGHEST = -1023, 1024
 _SLURM_PATTERN = re.compile(r"%[jAaxu]")
 _SAFE_TO_BEGIN = re.compile(r"\d")
 _MANY_BYTES = 1 << 20
@@ -107,10 +119,12 @@ def _time_fix(value: str) -> str:
 def _sizes(case: Case) -> Iterator[Finding]:
     for name in _SIZES:
         option = case.option(f"l:{name}")
-        if option is None:
+        if option is None or option.value == "inf":
             continue
         size = size_of(option)
-        if size is None:
+        if option.value == "TRUE":
+            yield problem(option, "memory", "no size: not limited", "write =4G")
+        elif size is None:
             effect = f"{option.value!r} is not a Grid Engine size: refused"
             found = re.match(r"(\d+)\s*([KMGT])i?B", option.value, re.IGNORECASE)
             fix = f"write {found[1]}{found[2].upper()}" if found else ""
@@ -150,8 +164,8 @@ def _arrays(case: Case) -> Iterator[Finding]:
             yield refused(throttle, "tc-alone", "-tc without -t: refused")
         return
     value = option.value
-    found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::[0-9]{1,9})?)?", value)
-    if value.startswith("0"):
+    found = _RANGE.fullmatch(value)
+    if re.match(r"0+(?!\d)", value):
         effect = "array indices start at 1: refused"
         last, colon, step = value.partition("-")[2].partition(":")
         count = (whole_number(last) or 0) + 1
@@ -165,7 +179,7 @@ def _arrays(case: Case) -> Iterator[Finding]:
     elif "," in value:
         effect = f"{value} becomes one range here, from the first to the last"
         yield problem(option, "array-list", effect, "one -t FIRST-LAST:STEP per job")
-    elif not found:
+    elif not found or not int(found[3] or 1):
         yield refused(option, "array", f"{value!r} is not a range: refused", "-t 1-10")
     elif found[2] and int(found[2]) < int(found[1]):
         effect = f"is read as {found[2]}-{found[1]}"
@@ -259,9 +273,27 @@ def _mail(case: Case) -> Iterator[Finding]:
     who, when = case.option("M"), case.option("m")
     if who is not None and when is None:
         yield note(who, "mail-without-type", "no mail is sent without -m", "add -m ea")
-    if when is not None and not re.fullmatch(r"[beasn]+(,[beasn]+)*", when.value):
+    if when is not None and not re.fullmatch(r"[beasn]+", when.value):
         effect = f"{when.value!r} is not an event: refused"
         yield refused(when, "mail-type", effect, "-m bea: begin, end, abort")
+
+
+def _choices(case: Case) -> Iterator[Finding]:
+    """Find words that are none of those that an option knows."""
+    for name, pattern in _CHOICES.items():
+        option = case.option(name)
+        if option and option.line and not re.fullmatch(pattern, option.value):
+            effect = f"{option.value!r} is no value of -{name}: refused"
+            fix = "y or n" if pattern == _YES else ""
+            yield refused(option, "choice", effect, fix)
+    priority, parallel = case.option("p"), case.option("pe")
+    value = re.fullmatch(r"[-+]?\d{1,6}", priority.value) if priority else None
+    if priority and not (value and _LOWEST <= int(value[0]) <= _HIGHEST):
+        effect = f"{priority.value!r} is no priority: refused"
+        yield refused(priority, "choice", effect, "users may lower it: -p -100")
+    slots = parallel.value.split()[1] if parallel else "1"
+    if not re.fullmatch(r"[\d,-]*[1-9][\d,-]*", slots):
+        yield refused(parallel, "pe-slots", f"{slots!r} slots: refused", "-pe smp 4")
 
 
 def _shell(case: Case) -> Iterator[Finding]:
@@ -344,13 +376,11 @@ RULES: tuple[Rule, ...] = (
     _names,
     _literal,
     _mail,
+    _choices,
     _shell,
     _resources,
     _holds,
 )
-
-
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
 
 def awaited(text: str) -> tuple[str, ...]:

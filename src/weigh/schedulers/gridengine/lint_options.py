@@ -17,13 +17,13 @@ PREFIX = "#$"
 _WITH_VALUE_WORDS = """
     a A ac adds ar b binding c ckpt dc dl e hold_jid hold_jid_ad i j jc js jsv l m M
     masterl masterq mods N now o ot P p par q R r rou S sc shell si sync t tc tcon umask
-    v w wd xd @
+    v w wd xd @ u C pty
 """
-_FLAG_WORDS = "bgio clear clearp cwd h hard help nostdin notify soft terse V verify"
+_FLAG_WORDS = "bgio clear clearp cwd h hard help notify soft terse V verify"
 _WITH_VALUE = frozenset(_WITH_VALUE_WORDS.split())
 _FLAGS = frozenset(_FLAG_WORDS.split())
 _PE = "pe"
-_KNOWN = tuple(sorted(_WITH_VALUE | _FLAGS | {_PE, "C"}))
+_KNOWN = tuple(sorted(_WITH_VALUE | _FLAGS | {_PE}))
 _OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t "}
 
 

@@ -48,16 +48,16 @@ def parse_memory(text: str) -> Bytes:
     Raises:
         FormatError: Grid Engine would reject it, such as ``4GB``.
     """
-    number = text.strip()
+    number = text.strip().removeprefix("+")
     factor: int = 1
     power = _SIZE_POWERS.get(number[-1:].lower())
     if power is not None:
         factor = int((1024 if number[-1].isupper() else 1000) ** power)
         number = number[:-1]
-    whole, dot, fraction = number.partition(".")
-    count = whole_number(whole)
-    parts = whole_number(fraction) if dot else 0
-    if count is None or parts is None:
+    whole, _, fraction = number.partition(".")
+    count = whole_number(whole or "0")
+    parts = whole_number(fraction or "0")
+    if count is None or parts is None or not whole + fraction:
         raise FormatError(
             f"not a Grid Engine size: {text!r} (write it like 500M or 4G)"
         )
@@ -80,7 +80,7 @@ def parse_time(text: str) -> int | None:
         FormatError: Grid Engine would reject it, such as ``1h``.
     """
     word = text.strip()
-    if word.upper() == "INFINITY":
+    if word.upper() in ("INFINITY", "INF"):
         return None
     fields = word.split(":")
     counts = [whole_number(field or "0") for field in fields]

@@ -62,9 +62,12 @@ def _copes_without(case: Case) -> bool:
     element = case.element
     default = re.compile(rf"\$\{{{element}:?[-=+]|\b{element}:?=")
     used = [one for one in case.body.commands if element in _whole(one)]
-    return any(
-        one.name in ("[", "[[", "test") or default.search(_whole(one)) for one in used
-    ) or all(one.name in _PRINTS for one in used)
+    return (
+        any("ARRAY_" in _whole(one) for one in case.body.named("[", "[[", "test"))
+        or any(element in _whole(one) for one in case.body.named("[", "[[", "test"))
+        or any(default.search(_whole(one)) for one in used)
+        or all(one.name in _PRINTS for one in used)
+    )
 
 
 def _files(case: Case) -> Iterator[Finding]:
@@ -343,6 +346,8 @@ def _unused(case: Case) -> Iterator[Finding]:
     option, elements = array
     if any(_uses(case, one) for one in (case.element, *case.words.foreign)):
         return
+    if elements.throttle == 1:
+        return  # a chain of jobs that go on with one run
     effect = f"no line uses ${case.element}: all {len(elements):,} elements do the same"
     yield note(option, "elements-alike", effect, "fine if the program itself reads it")
 

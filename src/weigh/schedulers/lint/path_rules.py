@@ -227,17 +227,25 @@ _ANYWHERE = re.compile(
 _ANGLES = re.compile(
     r"<[A-Za-z][\w .-]*>|\[(?:your|account|user|email)[\w .-]*\]", re.IGNORECASE
 )
+# of programs that fill in templates: {{ name }}, <%= name %>, {name}, @name@, $$name$$
+_FILLED_IN = re.compile(
+    r"\{\{.*?\}\}|<%.*?%>|(?<![$\w]){[\d. ]*[A-Za-z][^{},]*\}|@\w+@|\$\$\w+\$\$"
+)
 
 
 def holds_placeholder(text: str) -> bool:
-    """Return whether *text* still has a placeholder of a template."""
-    return bool(_ANGLES.search(text) or _ANYWHERE.search(text))
+    """Return whether the directive *text* still has a placeholder of a template."""
+    return _placeholder(text) is not None
+
+
+def _placeholder(text: str) -> re.Match[str] | None:
+    return _ANGLES.search(text) or _ANYWHERE.search(text) or _FILLED_IN.search(text)
 
 
 def in_directives(case: Case) -> Iterator[Finding]:
     """Find placeholders in the values of options."""
     for option in case.options:
-        found = _ANGLES.search(option.value) or _ANYWHERE.search(option.value)
+        found = _placeholder(option.value)
         if found:
             effect = f"{found[0]} is a placeholder of a template"
             yield problem(option, "placeholder", effect)

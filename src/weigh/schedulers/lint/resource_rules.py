@@ -257,6 +257,9 @@ _PLAIN = ("python", "Rscript", "perl", "java", "wget", "curl")
 
 
 _USES_TASKS = re.compile(r"SLURM_(?:NTASKS|NPROCS|TASKS|JOB_NODELIST|NODELIST|NNODES)")
+_USES_NODES = re.compile(
+    r"\b(?:node|host|machine)_?(?:file|list)\b|\$\(\s*srun|`\s*srun", re.IGNORECASE
+)
 
 
 def _one_of_many(case: Case) -> Iterator[Finding]:
@@ -273,6 +276,7 @@ def _one_of_many(case: Case) -> Iterator[Finding]:
         not commands  # a template
         or any(one in re.split(r"[^\w.-]+", text) for one in _STARTERS)
         or _USES_TASKS.search(text)
+        or any(_USES_NODES.search(one.text) for one in case.body.tokens)
         or any(one.background for one in commands)
     ):
         return

@@ -47,6 +47,8 @@ def _deferred_trap(case: Case) -> Iterator[Finding]:
     for command in case.body.commands:
         if command.line <= trap.line or command.background:
             continue
+        if command.name == "srun" and names == {"TERM"}:
+            continue  # its tasks get the signal themselves, and bash runs the trap next
         if command.name.startswith((*_LONG, *_STARTERS)):
             effect = "bash runs the trap only after this command, and is killed before"
             fix = "run it with '& wait $!', and forward the signal"

@@ -178,8 +178,10 @@ def elements_of(option: Option | None) -> Elements | None:
     if option is None or not option.value:
         return None
     indices, _, throttle = option.value.partition("%")
+    if indices.startswith("[") and indices.endswith("]"):
+        indices = indices[1:-1]  # read as without them
     ranges = []
-    for part in indices.split(","):
+    for part in indices.removesuffix(",").split(","):
         found = _ELEMENT.fullmatch(part)
         if not found:
             return None
@@ -188,8 +190,6 @@ def elements_of(option: Option | None) -> Elements | None:
         if last < first or not step:
             return None
         ranges.append(range(first, last + 1, step))
-    if throttle and whole_number(throttle) is None:
-        return None
     return Elements(tuple(ranges), positive_number(throttle))
 
 
@@ -206,7 +206,7 @@ def array_findings(case: Case) -> Iterator[Finding]:
         yield refused(option, "array", effect, f"write it like {fix}")
     elif "%" in option.value and elements_of(option) is not None:
         throttle = option.value.partition("%")[2]
-        if not throttle.strip("0"):
+        if not positive_number(throttle):
             effect = f"%{throttle} has no effect"
             yield note(option, "no-throttle", effect, "%10 runs ten at a time")
 

@@ -335,6 +335,25 @@ _SIGNALS = (
 )
 _SIGNAL = re.compile(r"(?:[BR]{1,2}:)?(?:SIG)?(\w+)(?:@\d+)?", re.IGNORECASE)
 _COUNTS = ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu", "mincpus")
+_NODES = re.compile(r"\+?\d[\d,:]*[kKmM]?(?:-\d[\d,:]*[kKmM]?)?")
+_NUMBER = r"\+?\d+"
+_MOMENT = r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses|[^a-z]).*"
+# what sbatch 22.05 takes; later versions know a few words more
+_CHOICES = {
+    "exclusive": "|user|mcs|topo|exclusive",
+    "open-mode": "append|truncate|a|t",
+    "hint": "compute_bound|memory_bound|multithread|nomultithread|help",
+    "kill-on-invalid-dep": "yes|no",
+    "no-kill": "|off",
+    "profile": r"(?:(?:all|none|energy|task|lustre|network|filesystem),?)+",
+    "begin": _MOMENT,
+    "deadline": _MOMENT,
+    "ntasks-per-core": _NUMBER,
+    "ntasks-per-socket": _NUMBER,
+    "threads-per-core": _NUMBER,
+    "core-spec": _NUMBER,
+    "switches": r"\d+(?:@.+)?",
+}
 _LITERAL = re.compile(r"\$\{?\w|\$\(|`")
 _KEEPS_DOLLAR = ("comment", "wrap", "export")  # these jobs need little memory
 
@@ -360,6 +379,8 @@ def gpus_of(option: Option | None) -> Gpus | None:
         return None
     if option.name != "gres":
         found = _TYPED.fullmatch(option.value)
+        if found is None and re.fullmatch(r"[A-Za-z][\w-]*", option.value):
+            return Gpus(option.value, 1)
         return Gpus(found["type"] or "", int(found[2])) if found else None
     for part in option.value.split(","):
         found = _GRES.fullmatch(part)
@@ -482,10 +503,14 @@ def _mail(case: Case) -> Iterator[Finding]:
     if user is not None and kinds is None:
         effect = "no mail is sent without --mail-type"
         yield note(user, "mail-without-type", effect, "add --mail-type=END,FAIL")
-    for kind in kinds.value.split(",") if kinds else ():
-        if kinds and kind.upper() not in _MAILS:
-            fix = did_you_mean(kind, list(_MAILS))
-            yield refused(kinds, "mail-type", f"{kind!r} is not an event: refused", fix)
+    events = kinds.value.split(",") if kinds else []
+    unknown = [one for one in events if one.upper() not in _MAILS]
+    for kind in unknown:
+        fix, effect = did_you_mean(kind, list(_MAILS)), f"{kind!r} is not an event"
+        if len(unknown) == len(events):
+            yield refused(kinds, "mail-type", f"{effect}: refused", fix)
+        else:
+            yield problem(kinds, "mail-type", f"{effect}: ignored, or refused", fix)
 
 
 def _signals(case: Case) -> Iterator[Finding]:
@@ -500,11 +525,67 @@ def _signals(case: Case) -> Iterator[Finding]:
 
 def _counts(case: Case) -> Iterator[Finding]:
     for option in _last(case, _COUNTS):
-        if not positive_number(option.value.partition("-")[0]):
+        if not positive_number(option.value.removeprefix("+")):
             if option.value.startswith("="):
                 continue  # another rule reports this for every short option
             effect = f"{option.value!r} is not a whole number: refused"
             yield refused(option, "count", effect)
+
+
+def _nodes(case: Case) -> Iterator[Finding]:
+    option = case.option("nodes")
+    if option is None or option.value.startswith("="):
+        return
+    if not _NODES.fullmatch(option.value):
+        effect = f"{option.value!r} is not a number of nodes: refused"
+        yield refused(option, "count", effect)
+        return
+    least, _, most = option.value.partition("-")
+    if (whole_number(most) or 0) < (whole_number(least) or 0) and most:
+        effect = f"at most {most} nodes, and at least {least}: refused"
+        yield refused(option, "count", effect, f"{most}-{least}")
+
+
+def _choices(case: Case) -> Iterator[Finding]:
+    """Find words that are none of those that an option knows."""
+    for name, pattern in _CHOICES.items():
+        option = case.option(name)
+        if option is None or re.fullmatch(pattern, option.value, re.IGNORECASE):
+            continue
+        if not option.value.startswith("=") and not _LITERAL.search(option.value):
+            known = pattern.replace("|", ", ") if pattern.isascii() else ""
+            known = known if re.fullmatch(r"[\w, ]+", known) else ""
+            effect = f"{option.value!r} is no value of --{name}: refused"
+            yield refused(option, "choice", effect, f"one of {known}" if known else "")
+
+
+def _together(case: Case) -> Iterator[Finding]:
+    """Find options that need, or exclude, each other."""
+    for name in ("mem-per-gpu", "ntasks-per-gpu"):
+        option = case.option(name)
+        if option is not None and not _asks_for_gpus(case):
+            effect = f"--{name} without a request of GPUs: refused"
+            yield refused(option, "no-gpu", effect, "add --gpus=1")
+    each, by_gpu = case.option("cpus-per-task"), case.option("cpus-per-gpu")
+    if each and by_gpu:
+        effect = "--cpus-per-gpu and --cpus-per-task exclude each other: refused"
+        yield refused(by_gpu, "count", effect, "keep one of them")
+    least, most = (_limit(case.option(name)) for name in ("time-min", "time"))
+    if least and most and least > most:
+        effect = "--time-min is more than --time: refused"
+        yield refused(case.option("time-min"), "time", effect)
+
+
+def _asks_for_gpus(case: Case) -> bool:
+    some = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
+    return case.option(*some, "tres-per-task", "qos", "constraint") is not None
+
+
+def _limit(option: Option | None) -> int | None:
+    try:
+        return None if option is None else slurm_text.parse_time(option.value)
+    except FormatError:
+        return None
 
 
 def _short_with_equals(case: Case) -> Iterator[Finding]:
@@ -545,6 +626,9 @@ RULES: tuple[Rule, ...] = (
     _mail,
     _signals,
     _counts,
+    _nodes,
+    _choices,
+    _together,
     _short_with_equals,
     _literal,
 )
