@@ -68,9 +68,11 @@ def environment(
     """Give a user's environment."""
     tools = home / "bin"
     tools.mkdir()
-    for name in ("weigh", "python", "torchrun"):
+    for name in ("weigh", "python", "torchrun", "snakemake"):
         # no link: a linked Python would not find the modules of its environment
         tool = tools / name
+        if not Path(sys.executable).with_name(name).exists():
+            continue
         tool.write_text(f'#!/bin/sh\nexec {Path(sys.executable).parent / name} "$@"\n')
         tool.chmod(0o755)
     if not scheduler:

@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import time
+from functools import partial
 from typing import get_args
 
 import click
@@ -17,6 +18,7 @@ from weigh.flow.records.records import (
     choose,
     export_csv,
     export_jsonl,
+    export_trace,
     find_record,
     list_records,
     open_store,
@@ -26,6 +28,7 @@ from weigh.model.record import State
 from weigh.render import record_list
 from weigh.render.printable import count, printable, short_command, shortened
 from weigh.render.record_show import render_record
+from weigh.store import traces
 from weigh.store.lines import encode
 
 _SHOWN = 20
@@ -113,10 +116,22 @@ def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
     is_flag=True,
     help="Write a table without time series.  [default: JSON lines, as stored]",
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice((traces.SNAKEMAKE, traces.NEXTFLOW)),
+    help="Write the columns of Snakemake's benchmarks or of Nextflow's trace, raw.",
+)
 @options.output("FILE", "Write to FILE.  [default: standard output]")
-def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
+def export(
+    names: tuple[str, ...], *, is_csv: bool, form: str | None, output: str | None
+) -> None:
     """Write records, oldest first; without ID, all of them."""
+    if is_csv and form is not None:
+        raise click.UsageError("--csv and --format: choose one")
     write = export_csv if is_csv else export_jsonl
+    if form is not None:
+        write = partial(export_trace, form)
     chosen = choose(_store(), names)
     if output is None or output == STDIN:
         write(chosen, sys.stdout.buffer)

@@ -61,10 +61,12 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
     quiet: bool,
     headroom: float | None,
     fail_above: int | None = None,
+    log_to: Sequence[str] = (),
 ) -> int:
     """Let *watch* measure *command*, print what it used, and return the exit code.
 
-    With *fail_above* it is another one if the command completed with more memory.
+    With *fail_above* it is another one if the command completed with more memory. The
+    record is sent to each of *log_to*.
     """
 
     def notify(line: str) -> None:
@@ -83,11 +85,23 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
         for line in (*settings.warnings, *warnings):
             notify(line)
         _report(joined or record, headroom, notify, settings)
+    if log_to and not record.part:
+        _log(log_to, joined or record, notify)
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
     if not record.exit_code and fail_above is not None:
         return _check_limit(joined or record, fail_above, notify)
     return record.exit_code or 0
+
+
+def _log(tools: Sequence[str], record: Record, notify: Notify) -> None:
+    try:
+        from weigh.flow.run.log_to import log_to  # noqa: PLC0415 - rarely
+
+        for tool in tools:
+            notify(log_to(tool, record))
+    except Exception as error:  # noqa: BLE001 - the job's exit code must pass
+        notify(f"internal error: {type(error).__name__}: {error}")
 
 
 def _check_limit(record: Record, limit: int, notify: Notify) -> int:
