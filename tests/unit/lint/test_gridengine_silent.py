@@ -261,3 +261,15 @@ def test_what_qsub_accepts_is_not_called_refused(line: str) -> None:
 )
 def test_what_qsub_refuses_is_called_refused(line: str) -> None:
     assert not all(one.accepted for one in qsub("-cwd", line).values())
+
+
+@pytest.mark.parametrize(
+    ("lines", "noted"),
+    [(("-l ngpus",), True), (("-l gpu", "-l cuda=1"), False), (("-l gpu",), False)],
+)
+def test_a_gpu_without_a_number_is_noted_where_it_is_counted(
+    *, lines: tuple[str, ...], noted: bool
+) -> None:
+    found = qsub("-cwd", *lines, limits=GRIDENGINE)
+
+    assert ("resource-value" in found) == noted

@@ -454,3 +454,23 @@ def test_a_chain_of_elements_may_be_alike() -> None:
 def test_a_program_that_is_given_its_nodes_uses_them(body: str) -> None:
     assert "no-srun" in sbatch("--nodes=2", body="./a n\n")
     assert "no-srun" not in sbatch("--nodes=2", body=body)
+
+
+def test_a_template_of_a_program_is_one_problem() -> None:
+    text = "#!/bin/bash\n{% if a %}\n#SBATCH -c 2\n{% endif %}\n#SBATCH -n 1\n"
+    found = of_slurm(text)
+
+    assert "placeholder" in found
+    assert "directive-after-command" not in found
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("conda activate x\n", True),
+        ("source venv/bin/activate\nconda activate x\n", True),
+        (". ~/start_anaconda.sh\nconda activate x\n", False),
+    ],
+)
+def test_any_file_that_is_sourced_may_define_conda(*, body: str, found: bool) -> None:
+    assert ("conda" in sbatch("--time=1", body=body)) == found

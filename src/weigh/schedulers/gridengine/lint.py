@@ -311,9 +311,12 @@ def _shell(case: Case) -> Iterator[Finding]:
 
 
 def _resources(case: Case) -> Iterator[Finding]:
-    for name in GPU_RESOURCES:
-        option = case.option(f"l:{name}")
-        if option is not None and option.value == "TRUE":
+    named = [case.option(f"l:{name}") for name in GPU_RESOURCES]
+    is_counted = any(one is not None and one.value != "TRUE" for one in named)
+    known = case.facts.limits.resources if case.facts.limits else None
+    for name, option in zip(GPU_RESOURCES, named, strict=True):
+        is_here = known is None or name in known  # else it may be a word of the site
+        if option and option.value == "TRUE" and is_here and not is_counted:
             effect = f"{name} without a number: no GPU is reserved for you"
             yield note(option, "resource-value", effect, f"-l {name}=1")
         if option is not None:

@@ -196,7 +196,7 @@ def _hooks_conda(command: Command) -> bool:
     if command.name == "eval":
         return "hook" in text
     if command.name in ("source", "."):
-        return any(part in text for part in ("conda.sh", "mamba.sh", "profile", "rc"))
+        return not text.endswith("/bin/activate")  # any other file may define it
     return False
 
 

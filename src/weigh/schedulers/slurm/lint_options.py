@@ -240,9 +240,18 @@ _ALIKE = 0.75
 _PBS = "#PBS"
 
 
+_OF_ENGINES = re.compile(r"\s*(?:\{\{|\{%|<%)")
+
+
 def _ignored(case: Case) -> Iterator[Finding]:
     first = case.script.first_command or len(case.script.lines) + 1
     off: list[Line] = []
+    if first <= len(case.script.lines) and _OF_ENGINES.match(
+        case.script.lines[first - 1].text
+    ):
+        effect = "a template that a program fills in: no job script yet"
+        yield problem(case.script.lines[first - 1], "placeholder", effect)
+        return
     for line in case.script.lines:
         if line.line in case.body.documents:
             continue  # the script writes another script
