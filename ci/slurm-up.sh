@@ -10,6 +10,7 @@
 # WEIGH_RIG_DB=0     no database: squeue is there, sacct is not
 # WEIGH_RIG_CGROUP=0  memory is polled, as where no control group can be made
 # WEIGH_RIG_LIMITS   EnforcePartLimits                     [ALL]
+# WEIGH_RIG_MORE     further lines of slurm.conf             []
 # WEIGH_RIG_TRES     AccountingStorageTRES; empty is Slurm's default, without GPUs
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -135,6 +136,7 @@ NodeName=cn3 Port=27803 $node
 PartitionName=short Nodes=cn[1-3] Default=YES MaxTime=00:30:00 DefaultTime=00:10:00 State=UP
 PartitionName=long Nodes=cn[2-3] MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP
 PartitionName=gpu Nodes=cn[1-2] MaxTime=04:00:00 DefaultTime=00:30:00 MaxMemPerNode=16000 State=UP
+${WEIGH_RIG_MORE-}
 CONF
 cat >"$top/etc/gres.conf" <<CONF
 AutoDetect=off

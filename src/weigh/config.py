@@ -16,7 +16,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.mask import Mask, parse_mask
-from weigh.units import MIB, Bytes, parse_duration, parse_size
+from weigh.units import MIB, Bytes, parse_duration, parse_limit, parse_size
 
 Value: TypeAlias = str | int | float | bool
 
@@ -49,6 +49,7 @@ class Config(msgspec.Struct, frozen=True):
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
     exec: dict[str, Setting] = {}
+    submit: dict[str, Setting] = {}
     mask: Mask = Mask()
     ignore: tuple[str, ...] = ()
 
@@ -103,6 +104,16 @@ def _answer(written: str | bool) -> bool:  # noqa: FBT001 - as in a file
     return answer
 
 
+def _size(written: str) -> str:
+    parse_size(written)
+    return written
+
+
+def _limit(written: str) -> str:
+    parse_limit(written)
+    return written
+
+
 def _gpu_memory(written: str) -> Bytes:
     memory = parse_size(written)
     if memory < MIB:  # a bare number is bytes, which is never meant
@@ -113,6 +124,10 @@ def _gpu_memory(written: str) -> Bytes:
 _SHARE = Kind(str | int | float, "like '20%' or 0.2")
 _SECONDS = Kind(str | int | float, "a time above 0", _seconds)
 _YES_NO = Kind(bool | str, "true or false", _answer)
+_SIZE = Kind(str, "like '64G'", _size)
+_LIMIT = Kind(str, "like '24h'", _limit)
+_COUNT = Kind(Annotated[int, msgspec.Meta(ge=1)], "a whole number above 0")
+_HOURS = Kind(Annotated[float, msgspec.Meta(gt=0)], "a number above 0")
 _TEXT = Kind(Annotated[str, msgspec.Meta(min_length=1)], "text")
 _GPU_MEMORY = Kind(str, "like '32510MiB'", _gpu_memory)
 _NAMES = Kind(list[str], "a list of names: ['no-throttle']")
@@ -135,6 +150,7 @@ TABLES = {
     "gpus": Kind(_TABLE, "a table of names and sizes: [gpus]"),
     "cluster": Kind(_TABLE, "a table: [cluster]"),
     "exec": Kind(_TABLE, "a table of its options: [exec]"),
+    "submit": Kind(_TABLE, "a table: [submit]"),
     "records": Kind(_TABLE, "a table: [records]"),
     "check": Kind(_TABLE, "a table: [check]"),
 }
@@ -152,6 +168,13 @@ EXEC_KEYS = (
     "wait_orphans",
     "quiet",
 )
+SUBMIT_KEYS = {
+    "heal": _YES_NO,
+    "max_memory": _SIZE,
+    "max_time": _LIMIT,
+    "max_rounds": _COUNT,
+    "max_hours": _HOURS,
+}
 
 
 def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Config:
@@ -274,11 +297,12 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
     options, strange = _read_keys(
         path, tables["exec"], dict.fromkeys(EXEC_KEYS, _OPTION), "exec."
     )
+    submit, foreign = _read_keys(path, tables["submit"], SUBMIT_KEYS, "submit.")
     mask, unmasked = _mask(path, tables["records"], config.mask)
     ignore, odd = _ignore(path, tables["check"])
     return Config(
         settings=config.settings | settings,
-        warnings=(*config.warnings, *unknown, *strange, *unmasked, *odd),
+        warnings=(*config.warnings, *unknown, *strange, *foreign, *unmasked, *odd),
         gpus=config.gpus
         | {
             name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
@@ -286,6 +310,7 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
         },
         cluster=config.cluster | tables["cluster"],
         exec=config.exec | options,
+        submit=config.submit | submit,
         mask=mask,
         ignore=(*config.ignore, *ignore),
     )

@@ -32,5 +32,12 @@ def test_settings_are_known(block: Block, tmp_path: Path) -> None:
     read = load(str(tmp_path), {}, site_file="/nonexistent")
 
     assert read.warnings == ()
-    tables = (read.settings, read.exec, read.gpus, read.cluster, read.ignore)
+    tables = (
+        read.settings,
+        read.exec,
+        read.submit,
+        read.gpus,
+        read.cluster,
+        read.ignore,
+    )
     assert any(tables) or read.mask != Mask()

@@ -233,6 +233,7 @@ def notify(line: str) -> None:
 )
 @click.option(
     "--heal/--no-heal",
+    default=None,
     help="Resume what memory, time or a node ended, by a small job that follows.",
 )
 @click.option(

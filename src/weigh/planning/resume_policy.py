@@ -37,6 +37,7 @@ _BUG = re.compile(
     re.MULTILINE,
 )
 
+_BUG_REASONS = ("a bug", "failed", "raise ")  # how the reason of a bug begins
 _LEFT: dict[State, str] = {
     "PENDING": "has not ended",
     "RUNNING": "has not ended",
@@ -316,6 +317,29 @@ def enlarged(
     )
 
 
+def is_bug(reason: str) -> bool:
+    """Return whether a task is left because its program fails by itself."""
+    return reason.startswith(_BUG_REASONS)
+
+
+def change_words(before: JobRequest, after: JobRequest) -> str:
+    """Write what an element gets more than before; empty if nothing."""
+    words = []
+    old, new = before.memory, after.memory
+    if old is None or new is None:
+        old, new = before.virtual_memory, after.virtual_memory
+    if old is not None and new is not None and new > old:
+        words.append(f"{format_size(old)} -> {format_size(new)}")
+    elif after.cpus < before.cpus:
+        words.append(f"{after.cpus} instead of {before.cpus} CPUs")
+    if (after.time_limit or 0) > (before.time_limit or 0):
+        longer = format_limit(after.time_limit or 0)
+        words.append(f"{format_limit(before.time_limit or 0)} -> {longer}")
+    if set(after.exclude) - set(before.exclude):
+        words.append(f"not on {', '.join(after.exclude)}")
+    return ", ".join(words)
+
+
 def cpu_hours(request: JobRequest, elements: int) -> float | None:
     """Return the CPU hours that *elements* may use; None without a time limit."""
     if request.time_limit is None:
@@ -345,20 +369,26 @@ def why_stop(
     round would request.
     """
     runs = [choice for choice in chosen if choice.run]
+    if not chosen:
+        return "all tasks are done"
     if not runs:
-        return "nothing is left to heal"
+        bugs = all(is_bug(choice.reason) for choice in chosen)
+        return "only bugs are left" if bugs else "nothing left that a retry could fix"
     if before.rounds >= heal.max_rounds:
         return f"{before.rounds} rounds, as many as --max-rounds allows"
     gains = before.finished > 0 or any(choice.grows for choice in runs)
     if before.rounds > 1 and not gains:
         return f"no progress in round {before.rounds}"
-    if heal.max_hours is not None:
-        if before.hours is None or hours is None:
-            return "no time limit, so --max-hours cannot be kept"
-        if before.hours + hours > heal.max_hours:
-            total = before.hours + hours
-            return (
-                f"the next round makes {total:.3g} CPU hours, more than --max-hours "
-                f"{heal.max_hours:g}"
-            )
-    return None
+    return (
+        None if heal.max_hours is None else _over(before.hours, hours, heal.max_hours)
+    )
+
+
+def _over(before: float | None, more: float | None, most: float) -> str | None:
+    if before is None or more is None:
+        return "no time limit, so --max-hours cannot be kept"
+    if before + more <= most:
+        return None
+    return (
+        f"a further round makes {before + more:.3g} CPU hours, of --max-hours {most:g}"
+    )

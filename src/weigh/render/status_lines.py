@@ -7,6 +7,7 @@ import msgspec
 from weigh.model.job import Submitted
 from weigh.model.record import State
 from weigh.render.columns import Column, table
+from weigh.render.healing_lines import Healing, healing_rows
 from weigh.render.printable import count, printable, shortened
 from weigh.render.progress_lines import Ends, ends_lines
 from weigh.render.request_lines import WIDTH, folded
@@ -60,7 +61,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     is why a later query failed, ``accounting`` why accounting does not answer.
     ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
     weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
-    that pull from a shared queue now, None without one.
+    that pull from a shared queue now, None without one; ``healing`` is None without a
+    healer.
     """
 
     job: Submitted
@@ -78,10 +80,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     cancelling: int = 0
     waits: Waits | None = None
     pulling: tuple[str, ...] | None = None
+    healing: Healing | None = None
 
     @property
     def is_over(self) -> bool:
-        """Return whether no task runs or waits."""
+        """Return whether no task runs or waits, and no healer may send one again."""
+        if self.healing is not None and self.healing.is_active and not self.is_done:
+            return False
         return not any(
             self.tasks.get(state) for state in ("PENDING", "RUNNING", "UNKNOWN")
         )
@@ -112,6 +117,9 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
     if one.pulling is not None and not one.is_over:
         yield from _entry("queue", _queue(one.pulling))
+    if one.healing is not None:
+        for title, text in healing_rows(one.healing, one.jobs[-1]):
+            yield from _entry(title, text)
     yield from _failures(one.failures, _noun(one.job))
     if one.cancelling:
         yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")

@@ -85,6 +85,11 @@ def is_hopeless(reason: str) -> bool:  # noqa: ARG001
     return False
 
 
+def freed_by(reason: str | None) -> str | None:  # noqa: ARG001
+    """Return None: no command is known."""
+    return None
+
+
 def awaited(text: str) -> tuple[str, ...]:  # noqa: ARG001
     """Return nothing: a job does not wait for others."""
     return ()

@@ -657,6 +657,12 @@ class Reasons(Protocol):
     def is_hopeless(self, reason: str) -> bool:
         """Return whether a job that waits for this reason can never start."""
 
+    def freed_by(self, reason: str | None) -> str | None:
+        """Return the command that lets an element go on which is held for *reason*.
+
+        ``{}`` in it stands for the element. None if it waits for something else.
+        """
+
 
 class Kind(Protocol):
     """One scheduler in the table: names, and its parts, imported when they are used.

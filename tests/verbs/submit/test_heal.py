@@ -1,7 +1,11 @@
 """Arrays that heal: a job that follows resumes what memory or time ended."""
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 
+import pytest
 from following import Weigh, until
 from rigs import mainly
 
@@ -54,3 +58,85 @@ def test_the_number_of_rounds_is_limited(here: Weigh) -> None:
 
     assert "--max-rounds" in healed()
     assert here.finish(job) == {"FAILED": 1}
+
+
+def test_status_shows_each_round_and_why_it_was_sent(here: Weigh) -> None:
+    job = here.submit(here.plan("true", ONCE.format("x"), BUG), "--heal")
+    assert here.status(job)["healing"]["state"] == "PENDING"
+    healed()
+
+    _, out, _ = here("status", job)
+
+    assert "round 2  1 task failed once" in out
+    assert "healed   only bugs are left: 1 a bug" in out
+
+
+def test_a_setting_heals_without_an_option(here: Weigh) -> None:
+    Path("weigh.toml").write_text("[submit]\nheal = true\nmax_rounds = 2\n")
+    folder = here.plan("true")
+
+    assert here("submit", folder, "--on", "local", "--no-heal", "--dry-run")[0] == 0
+    _, out, _ = here("submit", folder, "--on", "local")
+
+    assert "at most 2 rounds" in out
+
+
+def test_an_invalid_setting_is_named(here: Weigh) -> None:
+    folder = here.plan("true")
+    Path("weigh.toml").write_text('[submit]\nheal = true\nmax_memory = "much"\n')
+
+    code, _, err = here("submit", folder, "--on", "local")
+
+    assert code == 2
+    assert "weigh.toml: submit.max_memory" in err
+
+
+def test_cancelling_a_job_cancels_its_healer(here: Weigh) -> None:
+    job = here.submit(here.plan("sleep 60"), "--heal")
+    here.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+
+    here("cancel", job)
+    here.finish(job)
+
+    assert here.wait_for(job, lambda one: one["healing"]["state"] == "CANCELLED")
+    assert f"weigh resume {job}" in here("status", job)[1]
+    assert logs() == []
+
+
+def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:
+    job = here.submit(here.plan("sleep 5", ONCE.format("x")), "--heal")
+    first = here.status(job)["healing"]["healer"]
+    process = Path(".weigh/local", first, "pid").read_text()
+    os.killpg(int(process), signal.SIGKILL)
+
+    answer = here.resume(job, "--heal")
+
+    assert answer["healer"]["id"] != first
+    healed()
+    assert here.finish(job) == {"COMPLETED": 2}
+
+
+def test_resuming_by_hand_keeps_on_healing(here: Weigh) -> None:
+    folder = here.plan(ONCE.format("x") + "; exit 3")
+    job = here.submit(folder, "--heal", "--max-rounds", "1")
+    assert "--max-rounds" in healed()
+
+    answer = here.resume(job)
+
+    assert answer["healer"] is not None
+    assert answer["again"][0]["job"]["round"] == 2
+
+
+@pytest.mark.parametrize(
+    "weigh", [pytest.param("slurm", marks=pytest.mark.slurm)], indirect=True
+)
+def test_a_held_element_is_named_with_the_command_that_frees_it(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("sleep 30", "true"), "--heal")
+    weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    subprocess.run(["scontrol", "requeuehold", f"{job}_0"], check=True)
+
+    weigh.wait_for(job, lambda one: bool(one["healing"]["blocked"]))
+    _, out, _ = weigh("status", job)
+    weigh("cancel", job)
+
+    assert f"scontrol release {job}_0" in out

@@ -1,19 +1,25 @@
 """``weigh cancel``: cancel jobs, or only their running or waiting elements."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
+from weigh.errors import (
+    SchedulerError,
+    SubmissionUnknownError,
+    UsageError,
+)
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.site import schedulers
-from weigh.flow.submit.rounds import settle_all
+from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.job import STUCK, ElementState, Submitted
 from weigh.model.record import State
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 
 ALL = "all"
+_THERE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -58,7 +64,16 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     for scheduler_name in dict.fromkeys(job.scheduler for job in chosen_jobs):
         scheduler = schedulers.reach(scheduler_name, root=root, env=env)
         ours = [job for job in known if job.scheduler == scheduler_name]
-        snapshot = scheduler.states(ours, fresh=True)
+        healers = (
+            []
+            if only
+            else _healers(chosen_jobs, known, scheduler_name, root=root, env=env)
+        )
+        snapshot = scheduler.states([*ours, *healers], fresh=True)
+        for healer in healers:  # first: else one could start before its jobs are gone
+            if snapshot.of(healer, 0).state in _THERE and not dry_run:
+                with suppress(SchedulerError):  # it leaves what was cancelled
+                    scheduler.cancel(healer, None)
         for job in chosen_jobs:
             if job.scheduler != scheduler_name:
                 continue
@@ -83,6 +98,26 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     if still and (ALL in names or not done):
         raise _refused([SubmissionUnknownError(line) for line in still], done)
     return tuple(done)
+
+
+def _healers(
+    chosen: Sequence[Submitted],
+    known: Sequence[Submitted],
+    scheduler: str,
+    *,
+    root: str,
+    env: Mapping[str, str],
+) -> list[Submitted]:
+    """Return the last healer of each plan that has one of the *chosen* jobs."""
+    reach = reaching(root, env)
+    healed = [job for job in chosen if job.heal is not None]
+    folders = {jobs_file.chain_of(known, job)[0].folder for job in healed}
+    return [
+        healer
+        for folder in sorted(folders)
+        for healer in Sendings(folder, root=root, reach=reach).healers()[-1:]
+        if healer.scheduler == scheduler
+    ]
 
 
 def _refused(

@@ -25,6 +25,7 @@ from weigh.flow.submit.job_request import parse_gpus, refuse_absent
 from weigh.flow.submit.rounds import (
     Round,
     Sendings,
+    Stopped,
     TakenError,
     reaching,
     settle_all,
@@ -47,11 +48,13 @@ from weigh.planning.resume_policy import (
     Choice,
     ResumeOptions,
     at_once,
+    change_words,
     choose,
     continued,
     cpu_hours,
     enlarged,
     fitted,
+    is_bug,
     keep_together,
     why_stop,
 )
@@ -65,6 +68,7 @@ from weigh.store.identity import new_id, process, this_machine
 _FOLDER = "resume_"
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
+_MOST_HEALERS = 3  # per round that is allowed
 _TO_HEAL = 480.0  # seconds: a healer's time limit is longer
 _TO_ACCOUNT = 300.0  # seconds within which accounting shows an end
 # factors for memory and time, memory of a task, tasks at once, and the request
@@ -121,7 +125,8 @@ def _resume(
     chain = _chain(
         name, root, env
     )  # again: jobs were settled or sent by others meanwhile
-    healer = sendings.healer()
+    healers = sendings.healers()
+    healer = healers[-1] if healers else None
     known = with_foreign(jobs_file.read_jobs(root), chain)
     known += [] if healer is None else [healer]
     views = _ended_views(chain, known, healer, root=root, env=env, notify=notify)
@@ -146,8 +151,12 @@ def _resume(
     case = _Case.of(views, options)
     for one in () if options.dry_run else case.groups:
         one.check(views, root=root, env=env)
-    follow = case.limits is not None and bool(case.live) and not _waits(healer, views)
-    if options.dry_run or not (case.groups or follow):
+    if options.dry_run:
+        return case.answer
+    if case.stopped is not None and not case.live:
+        sendings.note_stop(_stop_of(case, case.stopped))
+    follow = case.needs_healer(healers)
+    if not (case.groups or follow):
         return case.answer
     sending = sendings.begin(number, heal=case.limits)
     try:
@@ -180,9 +189,23 @@ class _Case(msgspec.Struct, frozen=True):
         if any(view.job.staging is not None for view in views):
             choices = list(keep_together(choices))
         groups = _groups(choices, views, options, strict)
-        stopped = None if strict is None else _why_stop(choices, groups, views, strict)
+        stopped = None
+        goes = any(goes_on(state) for view in views for state in view.elements)
+        if strict is not None and (groups or not goes):
+            stopped = _why_stop(choices, groups, views, strict)
         groups = groups if stopped is None else []
         return cls(views, options, limits, strict, choices, groups, stopped)
+
+    def needs_healer(self, healers: Sequence[Submitted]) -> bool:
+        """Return whether elements go on that no healer waits for."""
+        if self.limits is None or not self.live:
+            return False
+        if len(healers) > _MOST_HEALERS * self.limits.max_rounds:
+            return (
+                False  # healers that start too early would follow each other endlessly
+            )
+        snapshot = self.views[-1].snapshot
+        return not healers or snapshot.of(healers[-1], 0).state != "PENDING"
 
     @property
     def live(self) -> list[Submitted]:
@@ -257,11 +280,16 @@ def _sum(hours: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(hours) else None
 
 
-def _waits(healer: Submitted | None, views: Sequence[View]) -> bool:
-    """Return whether the last healer has not started yet."""
-    if healer is None:
-        return False
-    return views[-1].snapshot.of(healer, 0).state == "PENDING"
+def _stop_of(case: _Case, why: str) -> Stopped:
+    causes = Counter(
+        "a bug" if is_bug(one.reason) else one.reason for one in case.answer.left
+    )
+    return Stopped(
+        round=max(view.job.round for view in case.views),
+        why=why,
+        time=round(time.time(), 3),
+        left=dict(causes),
+    )
 
 
 def _ended_views(  # noqa: PLR0913 - keyword-only past the second
@@ -459,9 +487,11 @@ class _Group(msgspec.Struct, frozen=True):
         _write_plan(folder, self.plan, self.tasks, views)
         script = self._script(views, folder, root=sending.sender.store)
         scheduler = views[-1].scheduler
+        words = change_words(self.before.request, self.again.request)
+        reasons = "; ".join(self.again.reasons)
         origin = Origin(
             views[-1].job.id,
-            "; ".join(self.again.reasons),
+            f"{reasons}: {words}" if words else reasons,
             round=1 + max(view.job.round for view in views),
         )
         jobs = [

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weigh.errors import SubmissionUnknownError, WeighError
+from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import last_words
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.follow.waits import with_waits
 from weigh.flow.plan.directory import read_plan
-from weigh.flow.submit.rounds import settle_all
+from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
 from weigh.render.status_lines import Failure, Standing, Waiting
@@ -58,12 +59,23 @@ def status(
     else:
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
     jobs = [job for chain in chains for job in chain]
+    healings = {
+        chain[0].folder: Sendings(chain[0].folder, root=root, reach=reaching(root, env))
+        for chain in chains
+        if chain[-1].heal is not None
+    }
+    last = [one.healers()[-1:] for one in healings.values()]
+    asked = [*known, *(healer for some in last for healer in some)]
     views = {
         (view.job.scheduler, view.job.id): view
-        for view in look(jobs, known, root=root, env=env)
+        for view in look(jobs, asked, root=root, env=env)
     }
     standings = tuple(
-        _standing([views[job.scheduler, job.id] for job in chain]) for chain in chains
+        _standing(
+            [views[job.scheduler, job.id] for job in chain],
+            healings.get(chain[0].folder),
+        )
+        for chain in chains
     )
     if not names:  # a list: each scheduler is asked once, and no more
         return standings
@@ -84,7 +96,7 @@ def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
     return chains
 
 
-def _standing(views: Sequence[View]) -> Standing:
+def _standing(views: Sequence[View], sendings: Sendings | None = None) -> Standing:
     last = views[-1]
     tasks = merged(views)
     failed = [task for task in tasks.values() if task.state in FAILED]
@@ -105,6 +117,7 @@ def _standing(views: Sequence[View]) -> Standing:
             state.reason == CANCELLING for view in views for state in view.elements
         ),
         pulling=_pulling(views),
+        healing=None if sendings is None else healing_of(views, sendings),
     )
 
 

@@ -78,11 +78,17 @@ def refuse_absent(request: JobRequest, scheduler: str, *, first: bool = False) -
             raise UsageError(f"{kind.title} {what}: omit {option}")
 
 
+def can_heal(scheduler: str, runner: Runner) -> bool:
+    """Return whether a job can follow another, and shows how each task ended."""
+    kind = find_kind(scheduler)
+    return runner == "weigh" and (kind is None or kind.traits.waits)
+
+
 def refuse_heal(scheduler: str, runner: Runner) -> None:
-    """Refuse --heal where no job can follow another, or its end is not known.
+    """Refuse --heal where it is not possible.
 
     Raises:
-        UsageError: so it is.
+        UsageError: it is not.
     """
     kind = find_kind(scheduler)
     if kind is not None and not kind.traits.waits:

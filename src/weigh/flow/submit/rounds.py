@@ -10,6 +10,7 @@ to the directory ``sent`` of the plan:
     N.K.answer   the job's id, or that it never became a job: created by link(2)
     N.left       the sender gave the round up, though parts have no answer
     N.plan/      the plan and its task files as they were submitted
+    healed       why the last healer sent no further round
     N.end        every part has an answer
     TOKEN/       the script as it was sent, and ``id``, which the job itself writes
 
@@ -49,6 +50,7 @@ from weigh.store.location import make_folder
 from weigh.units import Seconds, format_duration
 
 FOLDER = "sent"
+_HEALED = "healed"
 _OPEN = "sending"  # in the store: one file per plan with a round that has no end
 _LONGEST_SEND: Seconds = TO_SUBMIT + 5.0
 _FOR_THE_OTHER: Seconds = 5.0
@@ -96,6 +98,18 @@ class Answer(msgspec.Struct, frozen=True):
 
     id: str | None
     reason: str | None = None
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a healer sent no further round after this *round* of jobs, and when.
+
+    ``left`` counts the tasks that are not done, by cause.
+    """
+
+    round: int
+    why: str
+    time: Seconds
+    left: dict[str, int] = {}
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -451,10 +465,21 @@ class Sendings:
             yield Round(self.folder, number, sender, reach=self._reach)
             number += 1
 
-    def healer(self) -> Submitted | None:
-        """Return the healer that was submitted last."""
-        found = [job for one in self.rounds() for job in one.healers()]
-        return found[-1] if found else None
+    def healers(self) -> list[Submitted]:
+        """Return the healers that were accepted, in the order of their rounds."""
+        return [job for one in self.rounds() for job in one.healers()]
+
+    def stopped(self) -> Stopped | None:
+        """Return why the last healer sent no further round; None if none has ended."""
+        return _read(os.path.join(self.folder, FOLDER, _HEALED), Stopped)
+
+    def note_stop(self, stopped: Stopped) -> None:
+        """Keep why there is no further round, for `weigh status`."""
+        top = os.path.join(self.folder, FOLDER)
+        fresh = os.path.join(top, f".{secrets.token_hex(8)}")
+        with suppress(OSError, StoreError):
+            _create_new(fresh, msgspec.json.encode(stopped))
+            os.replace(fresh, os.path.join(top, _HEALED))
 
     def refuse_again(self) -> None:
         """Refuse a plan that was submitted from another store, e.g. by another user.

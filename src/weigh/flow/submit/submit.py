@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from weigh.flow.submit import job_parts
 from weigh.flow.submit.healer import send_healer
 from weigh.flow.submit.job_request import (
     UNKNOWN,
+    can_heal,
     check_limits,
     check_understood,
     complete_request,
@@ -86,7 +88,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str | None = None
     stage_max: str | None = None
     requeue: bool = False
-    heal: bool = False
+    heal: bool | None = None
     max_memory: str | None = None
     max_time: str | None = None
     max_rounds: int | None = None
@@ -129,7 +131,7 @@ def submit(
         return answer
     if options.setup.checks:
         answer = _checked(parts, answer, env)
-    sending = sendings.begin(number, heal=limits_of(options))
+    sending = sendings.begin(number, heal=limits_of(options, name, cwd=cwd, env=here))
     try:
         prepared = parts, plan, answer
         return _sent(options, prepared, sending, name, cwd=cwd, env=here, notify=notify)
@@ -173,31 +175,40 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     return _followed(answer, scheduler, sending, env)
 
 
-def limits_of(options: SubmitOptions) -> Heal | None:
-    """Return the limits of healing; None without it.
+def limits_of(
+    options: SubmitOptions, kind: str, *, cwd: str, env: Mapping[str, str]
+) -> Heal | None:
+    """Return the limits of healing, as typed or set; None without healing.
 
     Raises:
-        UsageError: there are limits, but no --heal.
+        UsageError: there are limits, but no --heal; or the scheduler cannot heal.
+        FormatError: a settings file is invalid.
     """
     typed = {
-        "--max-memory": options.max_memory,
-        "--max-time": options.max_time,
-        "--max-rounds": options.max_rounds,
-        "--max-hours": options.max_hours,
+        "max_memory": options.max_memory,
+        "max_time": options.max_time,
+        "max_rounds": options.max_rounds,
+        "max_hours": options.max_hours,
     }
-    if not options.heal:
-        for name, value in typed.items():
-            if value is not None:
-                raise UsageError(f"{name} limits what --heal may do: add --heal")
+    given = {name: value for name, value in typed.items() if value is not None}
+    settings = config.load(cwd, env).submit
+    if options.heal is None and "heal" in settings and settings["heal"].value:
+        if not can_heal(kind, options.runner):
+            return None
+    elif not options.heal:
+        for name in given:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} limits what --heal may do: add --heal")
         return None
-    return Heal(
-        max_memory=None
-        if options.max_memory is None
-        else parse_size(options.max_memory),
-        max_time=None if options.max_time is None else parse_limit(options.max_time),
-        max_rounds=options.max_rounds or Heal().max_rounds,
-        max_hours=options.max_hours,
-    )
+    refuse_heal(kind, options.runner)
+    found: dict[str, Any] = {
+        name: one.value for name, one in settings.items() if name != "heal"
+    }
+    found |= given
+    for name, parse in (("max_memory", parse_size), ("max_time", parse_limit)):
+        if name in found:
+            found[name] = parse(found[name])
+    return Heal(**found)
 
 
 def _followed(
@@ -246,9 +257,7 @@ def _prepared(
     request = in_site_words(request, kind, config.load(cwd, env).cluster)
     refuse_own(options.extra, kind)
     refuse_absent(request, kind, first=options.first is not None)
-    heal = limits_of(options)
-    if heal is not None:
-        refuse_heal(kind, options.runner)
+    heal = limits_of(options, kind, cwd=cwd, env=env)
     staging, staging_notes = _staging(options, cwd, env)
     if options.requeue:
         refuse_requeue(kind, options.runner)

@@ -1,5 +1,6 @@
 """Why a job waits, by qstat's states; Grid Engine prints nothing when it ends a job."""
 
+from weigh.model.job import STUCK
 from weigh.schedulers.protocol import EndMessages
 
 MESSAGES = EndMessages()
@@ -14,3 +15,8 @@ def in_words(reason: str, throttle: int | None = None) -> str:  # noqa: ARG001
 def is_hopeless(reason: str) -> bool:  # noqa: ARG001
     """Return False: every reason may pass."""
     return False
+
+
+def freed_by(reason: str | None) -> str | None:
+    """Return the command that clears an error or releases a user's hold."""
+    return {STUCK: "qmod -cj {}", "held": "qrls {}"}.get(reason or "")

@@ -82,3 +82,10 @@ def in_words(reason: str, throttle: int | None = None) -> str:
 def is_hopeless(reason: str) -> bool:
     """Return whether a job that waits for this reason can never start."""
     return in_words(reason).startswith("never")
+
+
+def freed_by(reason: str | None) -> str | None:
+    """Return the command that releases an element which its user may release."""
+    words = in_words(reason or "")
+    held = words.startswith("held") and "administrators" not in words
+    return "scontrol release {}" if held else None

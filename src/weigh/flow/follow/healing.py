@@ -1,0 +1,69 @@
+"""What healing did to the jobs of a plan, what it does next, and what blocks it."""
+
+from collections.abc import Iterator, Sequence
+
+from weigh.flow.follow.tasks import goes_on
+from weigh.flow.follow.view import View
+from weigh.flow.submit.rounds import Sendings
+from weigh.model.job import STUCK, Submitted
+from weigh.render.healing_lines import Healing, HealingRound
+from weigh.schedulers import find_kind
+from weigh.schedulers.dialect import Traits
+from weigh.schedulers.elements import format_ranges
+
+
+def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
+    """Return the rounds so far, and who sends the next one, if anybody does."""
+    healers = sendings.healers()
+    healer = healers[-1] if healers else None
+    number = max(view.job.round for view in views)
+    stopped = sendings.stopped()
+    over = stopped is not None and stopped.round == number
+    state = None if healer is None else views[-1].snapshot.of(healer, 0).state
+    return Healing(
+        rounds=tuple(_rounds(views)),
+        healer=None if healer is None else healer.id,
+        state=state,
+        stopped=stopped.why if stopped is not None and over else None,
+        left=stopped.left if stopped is not None and over else {},
+        goes_on=any(goes_on(state) for view in views for state in view.elements),
+        blocked=tuple(_blocked(views)),
+    )
+
+
+def _rounds(views: Sequence[View]) -> Iterator[HealingRound]:
+    """Yield the jobs after the first round; parts of one array count once."""
+    found: dict[tuple[int, str | None, str], list[Submitted]] = {}
+    for view in views:
+        if view.job.round > 1:
+            key = view.job.round, view.job.reason, view.job.folder
+            found.setdefault(key, []).append(view.job)
+    for (number, reason, _), jobs in found.items():
+        ids = tuple(job.id for job in jobs)
+        tasks = sum(job.tasks for job in jobs)
+        yield HealingRound(number, tasks, reason or "", ids)
+
+
+def _blocked(views: Sequence[View]) -> Iterator[str]:
+    """Yield the commands that free elements without which no healer starts."""
+    for view in views:
+        kind = find_kind(view.job.scheduler.partition("@")[0])
+        if kind is None:
+            continue
+        held: dict[str, list[int]] = {}
+        raw = view.snapshot.states.get(view.job.id, {})
+        for place, state in enumerate(view.elements):
+            reason = raw[place].reason if place in raw else state.reason
+            command = kind.reasons.freed_by(reason)
+            if command and (state.state == "PENDING" or reason == STUCK):
+                held.setdefault(command, []).append(place)
+        for command, places in held.items():
+            yield command.format(_named(view.job, places, kind.traits))
+
+
+def _named(job: Submitted, places: Sequence[int], traits: Traits) -> str:
+    """Write elements as their scheduler does: 7_0-2 or 7.1-3; or the whole job."""
+    if job.elements == 1 or len(places) == job.elements:
+        return job.id
+    span = format_ranges(place + traits.first_element for place in places)
+    return " ".join(traits.element_name.format(job.id, one) for one in span.split(","))

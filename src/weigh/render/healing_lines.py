@@ -1,0 +1,71 @@
+"""Text on healing: what each round sent again and why, and what comes next."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.model.record import State
+from weigh.render.printable import count
+
+_ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
+
+
+class HealingRound(msgspec.Struct, frozen=True):
+    """A job of a later round: how many tasks run again, and why."""
+
+    round: int
+    tasks: int
+    reason: str
+    jobs: tuple[str, ...]
+
+
+class Healing(msgspec.Struct, frozen=True, kw_only=True):
+    """The rounds that healing has sent, and what it does next.
+
+    ``healer`` is the last healer, in this ``state``. ``stopped`` is why there is no
+    further round, with the tasks ``left`` by cause. ``goes_on``: elements wait or run.
+    ``blocked`` are commands that free held elements.
+    """
+
+    rounds: tuple[HealingRound, ...] = ()
+    healer: str | None = None
+    state: State | None = None
+    stopped: str | None = None
+    left: dict[str, int] = {}
+    goes_on: bool = False
+    blocked: tuple[str, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether a healer will still decide on a further round."""
+        return self.stopped is None and self.state in _ACTIVE
+
+
+def healing_rows(one: Healing, job: str) -> Iterator[tuple[str, str]]:
+    """Yield titles and texts; *job* is the last one of the plan."""
+    for number in dict.fromkeys(sent.round for sent in one.rounds):
+        parts = [
+            f"{_tasks(sent.tasks)} {sent.reason}"
+            for sent in one.rounds
+            if sent.round == number
+        ]
+        yield f"round {number}", "; ".join(parts)
+    for command in one.blocked:
+        yield "blocked", f"healing waits for held elements: {command}"
+    if one.stopped is not None:
+        causes = ", ".join(f"{count(n)} {cause}" for cause, n in one.left.items())
+        yield "healed", f"{one.stopped}: {causes}" if causes else one.stopped
+    elif one.state == "RUNNING":
+        yield "heals", f"job {one.healer} decides on the next round"
+    elif one.state == "PENDING" and one.healer is not None:
+        yield "heals", f"job {one.healer} follows when all elements have ended"
+    elif one.state == "CANCELLED":
+        yield "heals", f"job {one.healer} was cancelled: weigh resume {job}"
+    else:
+        what = "no healer follows" if one.goes_on else "no healer sent the next round"
+        was = f" (job {one.healer} ended)" if one.healer is not None else ""
+        yield "heals", f"{what}{was}: weigh resume --heal {job}"
+
+
+def _tasks(number: int) -> str:
+    return f"{count(number)} task{'' if number == 1 else 's'}"
