@@ -94,7 +94,7 @@ def fit_inverse(points: Sequence[Point]) -> Inverse:
 
 
 def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
-    """Fit a straight line in logarithms above *base*; None if a point is below.
+    """Fit a straight line in logarithms above *base*; None where there is none.
 
     The exponent is at most 3: two close sizes may suggest more, but no batch grows so.
     """
@@ -105,6 +105,8 @@ def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
         for p in points
     ]
     line = fit_line(logs)
+    if line.intercept > _MOST_EXPONENT:  # falls so steeply that no power is meant
+        return None
     if line.slope <= _STEEPEST:
         return Power(base, math.exp(line.intercept), line.slope)
     last = points[-1]
@@ -140,25 +142,47 @@ def slopes(points: Sequence[Point]) -> list[float]:
     ]
 
 
+def half_slopes(points: Sequence[Point]) -> tuple[float, float]:
+    """Return the slopes of the lower and of the upper half; 0 of one point."""
+    if len(points) <= 2:  # noqa: PLR2004 - one slope only
+        slope = fit_line(points).slope if len(points) > 1 else 0.0
+        return slope, slope
+    middle = (len(points) - 1) // 2
+    return fit_line(points[: middle + 1]).slope, fit_line(points[middle:]).slope
+
+
 def bend(points: Sequence[Point]) -> float:
     """Return how much the slope changes along the points, between -1 and 1.
 
     That is the slope of the upper half minus that of the lower half, as a share of the
     steeper one: positive if growth accelerates, 0 with fewer than three sizes.
     """
-    if len(points) <= 2:  # noqa: PLR2004 - one slope only
-        return 0.0
-    middle = (len(points) - 1) // 2
-    lower = fit_line(points[: middle + 1]).slope
-    upper = fit_line(points[middle:]).slope
+    lower, upper = half_slopes(points)
     steeper = max(abs(lower), abs(upper))
     if steeper == 0:
         return 0.0
     return max(-1.0, min(1.0, (upper - lower) / steeper))
 
 
+def ends(points: Sequence[Point]) -> tuple[Point, Point, Point]:
+    """Return the smallest, the middle and the largest of three or more points."""
+    return points[0], points[(len(points) - 1) // 2], points[-1]
+
+
+def parabola(points: Sequence[Point], x: float) -> float:
+    """Return the value at *x* of the parabola through the ends of three or more points.
+
+    Through three points it is exact; of more, the slopes of both halves bend it.
+    """
+    lower, upper = half_slopes(points)
+    first, middle, last = ends(points)
+    bent = (upper - lower) / (last.x - first.x)
+    return last.y + (x - last.x) * (upper + bent * (x - middle.x))
+
+
 _SIZES_FOR_SQUARES = 5
 _STEEPEST = 3.0
+_MOST_EXPONENT = 700.0  # of e, in a double
 
 
 def _least_squares(

@@ -20,40 +20,55 @@ from weigh.estimate.curve import (
     Power,
     Quadratic,
     bend,
+    ends,
     fit_constant,
     fit_inverse,
     fit_line,
     fit_power,
     fit_quadratic,
+    half_slopes,
+    parabola,
 )
 from weigh.estimate.samples import Failure, Point, size_text
 
-_GROWTH = 0.3
-STEADY, VARYING = 0.02, 0.12  # shares of the value itself
-# level and coefficient, from 60 public curves: see benchmarks/estimate
-_START = ((0.5, 0.0), (0.8, 0.16), (0.9, 0.29), (0.95, 0.41), (0.99, 0.53))
+# level and coefficient, from 69 curves of memory: see benchmarks/estimate
+_START = ((0.5, 0.0), (0.8, 0.39), (0.9, 0.53), (0.95, 0.62), (0.99, 1.0))
 _START_SCORES = 60  # so many of the user's own curves weigh as much as those
 _TAIL_SHARE = 5  # the upper fifth of the scores shows how the tail falls off
 
+# shares of what a memory's true curve may add to the line
+_GAP, _MOST_GAP, _HEIGHT, _REACH, _CHANGE = 0.3, 0.05, 0.05, 0.05, 0.5
 
-def margin_unit(
-    line: float, *, proportional: float, largest: float, share: float = STEADY
-) -> float:
-    """Return the unit of the margin, in bytes, at a size where the line is *line*.
 
-    *largest* is the largest measurement; *proportional* is that times the ratio of the
-    sizes.
+def margin_unit(points: Sequence[Point], line: float, x: float) -> float:
+    """Return the unit of the margin, in bytes, at size *x*, where the line is *line*.
+
+    It stands for the unknown fixed part of the memory (what proportion from the largest
+    size would add), for what one measurement may be off, for the slope that is less
+    certain the closer the sizes are to each other, and for a slope that changes.
     """
-    gap = max(0.0, proportional - line)
-    growth = max(0.0, line - largest)
-    return gap + _GROWTH * growth + share * max(0.0, line)
+    last, xs = points[-1], [point.x for point in points]
+    gap = max(0.0, last.y * x / last.x - line)
+    mean = fmean(xs)
+    spread = math.sqrt(sum((one - mean) ** 2 for one in xs))
+    leverage = max(0.0, x - mean) / spread if spread else 0.0
+    rise = last.y - min(point.y for point in points)
+    lower, upper = half_slopes(points)
+    change = abs(upper - lower) * max(0.0, x - last.x)
+    return (
+        _GAP * min(gap, rise * x / last.x)
+        + _MOST_GAP * gap
+        + _HEIGHT * last.y
+        + _REACH * rise * leverage
+        + _CHANGE * change
+    )
 
 
 def coefficient(level: float, scores: Sequence[float] = ()) -> float:
     """Return the coefficient of an upper bound at confidence *level*, such as 0.95.
 
     *scores* are those of the user's own curves; the more there are, the more they
-    count relative to the 60 public ones.
+    count relative to those.
     """
     start = _start(level)
     if not scores:
@@ -169,6 +184,10 @@ Quantity: TypeAlias = Literal["memory", "gpu_memory", "time", "time_per_sample"]
 TRUSTED_RATIO = 4  # beyond so many times the largest size, no number is trusted
 STEADY_BEND = 0.25  # a slope that changes by a larger share is not a line
 FEWEST_SIZES = 3
+_BENDS = 0.3  # share of a square's bend, above which a bound follows the parabola
+_STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
+# of times, from workflow tasks of three public traces: see docs/estimate.md
+_TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH, _TIME = 0.65, 0.33, 0.2, 0.4
 _LEAN = 0.3  # share of the bend, towards proportionality: allocators step
 _MOST_LEAN = 0.1
 _HALF = 1.9  # sizes are rounded: 190 counts as twice 100
@@ -214,7 +233,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         value = self.curve.at(x)
         if isinstance(self.curve, Line) and x > self.largest_size:
             lean = min(_MOST_LEAN, _LEAN * abs(self.bend))
-            value += lean * max(0.0, self._proportional(x) - value)
+            proportional = self.points[-1].y * x / self.largest_size
+            value += lean * max(0.0, proportional - value)
         return max(0.0, value)
 
     def upper(self, x: float, level: float = 0.95) -> float:
@@ -229,7 +249,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         """Return the bound at *x*, *factor* units of the margin above the curve."""
         curve = self.curve.at(x)
         bounds = [self.predict(x), curve + factor * self._margin_unit(x, curve)]
-        bounds.append(self._between(min(x, self.largest_size), factor))
+        bounds.append(self._as_far_off(x, curve, factor))
         bounds += [point.high for point in self.points if self._is_less(point, x)]
         if x > self.largest_size:
             bounds += self._steeper(x)
@@ -238,11 +258,18 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
             return float(math.ceil(highest / _SEGMENT) * _SEGMENT)
         return highest
 
-    def _between(self, x: float, factor: float) -> float:
-        """Return the bound between measured sizes: off by as much as the worst was."""
-        curve = self.curve.at(x)
+    def _as_far_off(self, x: float, curve: float, factor: float) -> float:
+        """Return the bound of a size that is as far off the curve as the worst one.
+
+        Beyond the largest size a time is off by more.
+        """
         misfit = max(point.high - self.curve.at(point.x) for point in self.points)
-        return curve + misfit + factor * self._share() * max(0.0, curve)
+        if self._is_time:
+            misfit *= math.sqrt(max(1.0, x / self.largest_size))
+            return curve + misfit + factor * self._margin_unit(x, curve)
+        x = min(x, self.largest_size)
+        curve = self.curve.at(x)
+        return curve + misfit + factor * self._share * max(0.0, curve)
 
     def _is_less(self, point: Point, x: float) -> bool:
         """Return whether size *x* takes at least as much as *point*."""
@@ -258,24 +285,48 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
             before, last = self.points[-2:]
             slope = (last.y - before.y) / (last.x - before.x)
             yield last.y + slope * (min(x, _NEAR * last.x) - last.x)
+        if isinstance(self.curve, Line) and not self._is_time and self._may_be_square():
+            yield parabola(self.points, x) * (1 + _STEADY)
+
+    def _may_be_square(self) -> bool:
+        """Return whether the line bends half as much as the square of the size does."""
+        if len(self.points) < FEWEST_SIZES:
+            return False
+        first, middle, last = ends(self.points)
+        return self.bend > _BENDS * (last.x - first.x) / (middle.x + last.x)
+
+    @property
+    def _is_time(self) -> bool:
+        return self.quantity in {"time", "time_per_sample"}
 
     def _margin_unit(self, x: float, curve: float) -> float:
-        return margin_unit(
-            curve,
-            proportional=self._proportional(x),
-            largest=self.points[-1].y,
-            share=self._share(),
-        )
+        if self._is_time:
+            return self._time_unit(x, max(0.0, curve))
+        if isinstance(self.curve, Line | Quadratic):
+            return margin_unit(self.points, curve, x)
+        return self._share * curve + self._unseen_growth(x, curve)
 
-    def _share(self) -> float:
-        timed = self.quantity in {"time", "time_per_sample"}
-        varying = timed or not isinstance(self.curve, Line | Quadratic)
-        return VARYING if varying else STEADY
-
-    def _proportional(self, x: float) -> float:
-        if not isinstance(self.curve, Line):
+    def _unseen_growth(self, x: float, curve: float) -> float:
+        """Return what a line would add, in units, where it was taken for noise."""
+        if len(self.points) == 1 or x <= self.largest_size:
             return 0.0
-        return self.points[-1].y * x / self.largest_size
+        line = fit_line(self.points).at(x)
+        return max(0.0, line - curve) + margin_unit(self.points, line, x)
+
+    def _time_unit(self, x: float, curve: float) -> float:
+        """Return the unit of a time: also a constant one may grow beyond the sizes."""
+        last, gap = self.points[-1], 0.0
+        if isinstance(self.curve, Line):
+            gap = _TIME_GAP * (last.y * x / last.x - curve)
+        elif isinstance(self.curve, Constant):
+            gap = _TIME_GAP_OF_CONSTANT * curve * (x / last.x - 1)
+        growth = _TIME_GROWTH * (curve - last.y)
+        return max(0.0, gap) + max(0.0, growth) + _TIME * curve
+
+    @property
+    def _share(self) -> float:
+        varies = not isinstance(self.curve, Line | Quadratic)
+        return _VARYING if varies else _STEADY
 
 
 def fit(
@@ -324,11 +375,12 @@ def _score(made: Fit, held: Point) -> list[float]:
     """Return how many units of the margin *held* lies above the line, if any."""
     if not isinstance(made.curve, Line):
         return []
-    line, last = made.curve.at(held.x), made.points[-1]
-    unit = margin_unit(line, proportional=last.y * held.x / last.x, largest=last.y)
+    line = made.curve.at(held.x)
+    unit = margin_unit(made.points, line, held.x)
     return [(held.y - line) / unit] if unit > 0 else []
 
 
+_CLOSE = 1.5  # the largest size over the smallest: below it a bend is not seen
 _STEP = 2  # a size predicts its double well enough
 _DIGITS = 2
 _WHOLE = 10
@@ -377,6 +429,12 @@ def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
     elif abs(fit.bend) > STEADY_BEND and not isinstance(fit.curve, Constant):
         way = "grows" if fit.bend > 0 else "falls"
         yield f"the slope {way} by {abs(fit.bend) * 100:.0f} % along the sizes measured"
+    smallest, largest = fit.points[0].x, fit.largest_size
+    if sizes > 1 and largest < _CLOSE * smallest and (x or largest) > _NEAR * largest:
+        yield (
+            f"sizes from {size_text(smallest)} to {size_text(largest)} are too close "
+            f"to each other for {size_text(x or largest)}"
+        )
     if x is not None and x > TRUSTED_RATIO * fit.largest_size:
         ratio = x / fit.largest_size
         times = f"{ratio:.1f}" if ratio < _WHOLE else f"{ratio:.0f}"

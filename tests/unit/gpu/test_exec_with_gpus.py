@@ -126,8 +126,8 @@ def test_what_ran_out_of_a_gpus_memory_has_twice_as_much_next_to_others(
     (tasks.folder / "ran").touch()
     done = tasks.run(
         "a 0 oom 5 5 5 5 5",
-        "b 0 end " + "3 " * 14,
-        "c 0 end " + "3 " * 14,
+        "b 0 end " + "3 " * 30,
+        "c 0 end " + "3 " * 30,
         options=("--per-gpu", "3"),
         cards="0",
     )

@@ -143,7 +143,7 @@ def test_a_record_shows_the_rows_of_a_schedulers_gpu_table(
     }
     throttle = {f"throttle.{policy}": 0 for policy in range(6)}
     script.gpus(1, **every, **throttle)
-    _, record = weigh_run(script, tmp_path, "sleep", "0.6")
+    _, record = weigh_run(script, tmp_path, "sleep", "2")
     shown = render_record(msgspec.convert(record, Record))
     assert [line[14:] for line in shown.splitlines() if "mean" in line] == [
         "power               mean 56.38, max 56.38, min 56.38 W",

@@ -326,7 +326,7 @@ def test_the_youngest_makes_room_and_runs_alone_later(
             ]
         ),
         setup_in(tmp_path, 2),
-        Rules(seconds=20, grace=1),
+        Rules(seconds=20, grace=10),
         said.append,
     )
     assert tried.alone == (2,)

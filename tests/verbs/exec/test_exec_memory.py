@@ -66,15 +66,23 @@ def test_exit_code_137_is_tried_again_so_often_and_no_more(batch: Batch) -> None
     assert batch.ended() == {1: (137, 0)}
 
 
-SHOW = "ls .weigh-test-* 2>/dev/null | wc -l >> ran"
-OTHER = "touch .weigh-test-$PARALLEL_SEQ; sleep 0.4; rm .weigh-test-$PARALLEL_SEQ"
+# each waits for the others, however busy the machine: two run until both are counted
+COUNT = "$(ls .weigh-test-* 2>/dev/null | wc -l)"
+SHOW = (
+    f"[ $(cat ran 2>/dev/null | wc -l) -ge 2 ] || until [ {COUNT} = 2 ]; "
+    f"do sleep 0.05; done; echo {COUNT} >> ran"
+)
+OTHER = (
+    "touch .weigh-test-$PARALLEL_SEQ; until [ $(cat ran 2>/dev/null | wc -l) -ge 2 ]; "
+    "do sleep 0.05; done; rm .weigh-test-$PARALLEL_SEQ"
+)
 
 
 def test_what_ran_out_of_memory_has_more_of_it_and_then_all_of_it(
     batch: Batch,
 ) -> None:
     oom = "[ $(wc -l < ran) = 3 ] || { echo MemoryError; exit 1; }"
-    batch.write(f"sleep 0.1; {SHOW}; {oom}", *[OTHER] * 6)
+    batch.write(f"{SHOW}; {oom}", *[OTHER] * 2)
     assert batch.run("-j", "3").returncode == 0
     assert batch.ran() == ["2", "2", "0"]
     kept = [one for one in batch.events_of("started") if one["seq"] == 1]

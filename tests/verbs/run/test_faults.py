@@ -213,7 +213,8 @@ sys.exit(run_cli(sys.argv[1:], launcher.prepare(sys.argv[1:])))
 
 @pytest.mark.parametrize("where", ["look", "checkpoint"])
 def test_a_slip_in_weighs_own_code_costs_one_warning(weigh: Weigh, where: str) -> None:
-    argv = [sys.executable, "-c", SLIP, where, "run", "--", *JOB]
+    job = ("sh", "-c", "echo out; sleep 1.5; exit 7")  # also if looks come late
+    argv = [sys.executable, "-c", SLIP, where, "run", "--", *job]
     done = subprocess.run(
         argv, capture_output=True, env=weigh.env(), cwd=weigh.folder, check=False
     )

@@ -123,7 +123,7 @@ def test_a_mapped_file_is_no_reason_to_request_less_than_the_peak(weigh: Weigh) 
     (weigh.folder / "data").write_bytes(os.urandom(1 << 20) * 200)
     job = (
         "import mmap, time; file = open('data'); "
-        "m = mmap.mmap(file.fileno(), 0, prot=1); sum(m[::4096]); time.sleep(0.5)"
+        "m = mmap.mmap(file.fileno(), 0, prot=1); sum(m[::4096]); time.sleep(2)"
     )
     weigh.run("-q", "--", sys.executable, "-c", job)
     peak = weigh.record()["usage"]["peak_memory"]
