@@ -60,9 +60,10 @@ _MORE = {
     "compare": ("weigh.cli.compare", "compare runs with a first one"),
     "cluster": ("weigh.cli.cluster", "show queues, free GPUs, nodes that are down"),
     "doctor": ("weigh.cli.doctor", "find problems of this machine and their fixes"),
+    "mcp": ("weigh.cli.mcp", "serve agents: run, request, plan, submit as tools"),
 }
 VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
-PAGES = ("cheatsheet",)  # of `weigh help`: the files in pages/
+PAGES = ("cheatsheet", "skill")  # of `weigh help`: the files in pages/
 
 
 class Verbs(PlainHelp, click.Group):
@@ -127,6 +128,8 @@ def read_page(name: str) -> str:
 
 def _without_marks(page: str) -> str:
     """Return a page as a terminal shows it: commands indented, no fences."""
+    if page.startswith("---\n"):
+        return page  # a skill, for a program to read
     lines, is_code = list[str](), False
     for line in page.splitlines():
         if line.startswith("```"):
@@ -151,7 +154,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_given: bool) ->
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     subcommand_metavar="VERB ...",
     epilog="`weigh help VERB` shows the options of a verb, `weigh help cheatsheet` "
-    "one page of commands.",
+    "one page of commands, `weigh help skill` one for agents.",
 )
 @click.option(
     "-V",

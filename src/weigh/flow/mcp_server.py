@@ -1,0 +1,275 @@
+"""``weigh mcp``: weigh's verbs as tools for agents, by the Model Context Protocol.
+
+Each tool runs `weigh` in a process of its own and returns its JSON, so an agent gets
+what a person gets, and the tools need no code of their own. Nothing is submitted unless
+the server was started so, and no more than its budget.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from weigh._version import __version__
+from weigh.errors import FAILED, UsageError
+from weigh.units import HOUR, format_limit, parse_limit
+
+_INSTRUCTIONS = """\
+Measure one run of a command with run, read what to request with request, pack many runs
+with plan, check the job script with submit (a dry run by default), follow with status,
+compare requested and used with report. Bytes and seconds are numbers; null is
+not measured. Never guess GPU memory: it is only measured on a GPU."""
+_LONGEST_OUTPUT = 4000  # characters of a command's output that an agent gets
+_PATIENCE = 120.0  # seconds for a verb that runs no job
+_GRACE = 15.0  # seconds until a stopped command is killed
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents may do: submit at all, CPU and GPU hours in all, seconds of a run."""
+
+    submit: bool = False
+    cpu_hours: float | None = None
+    gpu_hours: float | None = None
+    run_time: float = 600.0
+
+
+class Refused(Exception):  # noqa: N818 - what an agent reads
+    """A tool did not do it; the message says why, and the way out."""
+
+
+class Tools:
+    """What agents can call; the methods' docstrings are what they read."""
+
+    def __init__(self, folder: str, limits: Limits) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._spent = {"CPU": 0.0, "GPU": 0.0}
+
+    def run(
+        self,
+        command: list[str],
+        label: str | None = None,
+        parameters: dict[str, str | int | float] | None = None,
+    ) -> dict[str, Any]:
+        """Run a command on this machine and measure it: memory, time, CPUs, GPUs.
+
+        The command is a list of words, without a shell. Use a short but typical run,
+        such as one epoch. Returns the record, and the end of the output.
+        """
+        if not command:
+            raise Refused("the command is empty")
+        options = [] if label is None else [f"--label={label}"]
+        options += [
+            f"--param={key}={value}" for key, value in (parameters or {}).items()
+        ]
+        with tempfile.TemporaryDirectory(prefix="weigh-") as kept:
+            path = os.path.join(kept, "record.json")
+            argv = ["run", "-q", f"--output={path}", *options, "--", *command]
+            code, output, error = self._call(argv, self._limits.run_time)
+            try:
+                with open(path, "rb") as file:
+                    record: dict[str, Any] = json.load(file)
+            except (OSError, ValueError) as why:
+                raise Refused(_last(error) or f"exit code {code}") from why
+        for key in ("series", "monitor", "provenance"):
+            record.pop(key, None)
+        return {
+            "record": record,
+            "stdout": output[-_LONGEST_OUTPUT:],
+            "stderr": error[-_LONGEST_OUTPUT:],
+        }
+
+    def request(
+        self,
+        record: str = "last",
+        headroom: str | None = None,
+        steps: float | None = None,
+        done: float | None = None,
+    ) -> dict[str, Any]:
+        """Work out what to request from the scheduler for a record (id or label).
+
+        steps is the length of the full job, done how much of it was measured.
+        """
+        options = {"--headroom": headroom, "--steps": steps, "--done": done}
+        return self._read(["request", "--for=json", *_flags(options), "--", record])
+
+    def plan(  # noqa: PLR0913, PLR0917 - what an agent fills in by name
+        self,
+        commands: list[str],
+        name: str,
+        cpus: int | None = None,
+        memory: str | None = None,
+        time: str | None = None,
+        gpu: str | None = None,
+    ) -> dict[str, Any]:
+        """Pack shell commands, one task each, onto nodes and GPUs, in plan/NAME/.
+
+        What a task needs comes from earlier records of such commands; else give memory
+        (2GiB), cpus and time (1h) of one task. gpu is a type, such as v100.
+        """
+        if not name or name != os.path.basename(name) or name.startswith((".", "-")):
+            raise Refused(f"{name!r:.40} is no name for a plan: use letters and digits")
+        lines = [line for line in commands if line.strip()]
+        if not lines or any("\n" in line for line in lines):
+            raise Refused("commands: one shell command per task, each on one line")
+        tasks = os.path.join(self._folder, f"{name}.txt")
+        text = "".join(f"{line}\n" for line in lines)
+        if os.path.exists(tasks):
+            with open(tasks, encoding="utf-8") as file:
+                if file.read() != text:
+                    raise Refused(
+                        f"{name}.txt exists and has other tasks: another name"
+                    )
+        else:
+            with open(tasks, "w", encoding="utf-8") as file:
+                file.write(text)
+        options = {"--cpus": cpus, "--memory": memory, "--time": time, "--gpu": gpu}
+        argv = ["plan", f"{name}.txt", f"--name={name}", "--json", *_flags(options)]
+        return self._read(argv)
+
+    def submit(
+        self,
+        plan: str,
+        dry_run: bool = True,  # noqa: FBT001, FBT002 - by name
+        queue: str | None = None,
+        time: str | None = None,
+        on: str | None = None,
+    ) -> dict[str, Any]:
+        """Write and check the job script of a plan; submit it only with dry_run false.
+
+        on is slurm, gridengine, htcondor or local (this machine). Submitting needs a
+        server that was started with --allow-submit, and counts against its budget:
+        elements x CPUs (or GPUs) x time limit.
+        """
+        folder = os.path.join("plan", os.path.basename(plan.rstrip("/")))
+        costs = self._costs(folder, time)
+        options = {"--queue": queue, "--time": time, "--on": on}
+        argv = ["submit", folder, "--json", *_flags(options)]
+        if dry_run:
+            return {"hours": costs, **self._read([*argv, "--dry-run"])}
+        if not self._limits.submit:
+            raise Refused(
+                "this server submits nothing: its user has to start it as "
+                "weigh mcp --allow-submit; dry_run shows the script"
+            )
+        self._check_budget(costs)
+        answer = self._read(argv)
+        for kind, hours in costs.items():
+            self._spent[kind] += hours
+        return {"hours": costs, "spent": dict(self._spent), **answer}
+
+    def status(self, job: str | None = None) -> dict[str, Any]:
+        """Show the state of jobs: done, failed, running, waiting tasks, and why."""
+        return self._read(["status", "--json", *([] if job is None else ["--", job])])
+
+    def report(self, name: str = "last") -> dict[str, Any]:
+        """Compare requested and used for a job, plan or record, with what to change."""
+        return self._read(["report", "--json", "--", name])
+
+    def _costs(self, folder: str, time: str | None) -> dict[str, float]:
+        path = os.path.join(self._folder, folder, "plan.json")
+        try:
+            with open(path, "rb") as file:
+                plan = json.load(file)
+            ask, elements = plan["ask"], len(plan["elements"])
+            seconds = ask["time_limit"] if time is None else parse_limit(time)
+            hours = elements * (ask.get("nodes") or 1) * (seconds or 0) / HOUR
+            return {"CPU": hours * ask["cpus"], "GPU": hours * ask["gpus"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Refused(f"no plan in {folder}: make one with plan") from error
+
+    def _check_budget(self, costs: Mapping[str, float]) -> None:
+        most = {"CPU": self._limits.cpu_hours, "GPU": self._limits.gpu_hours}
+        for kind, limit in most.items():
+            total = self._spent[kind] + costs[kind]
+            if limit is not None and total > limit:
+                raise Refused(
+                    f"{total:g} {kind} hours exceed this server's budget of {limit:g} "
+                    f"({self._spent[kind]:g} of them submitted before)"
+                )
+
+    def _read(self, argv: Sequence[str]) -> dict[str, Any]:
+        """Return the JSON document that a verb prints."""
+        code, output, error = self._call(argv)
+        try:
+            found = json.loads(output) if code <= FAILED else None
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise Refused(_last(error) or _last(output) or f"exit code {code}")
+        return found
+
+    def _call(
+        self, argv: Sequence[str], patience: float = _PATIENCE
+    ) -> tuple[int, str, str]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "weigh", *argv],
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        with process:
+            try:
+                output, error = process.communicate(timeout=patience)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # weigh passes it on to the command
+                try:
+                    output, error = process.communicate(timeout=_GRACE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    output, error = process.communicate()
+                error += f"\nstopped after {format_limit(patience)}"
+            return process.returncode, output, error
+
+
+def _flags(options: Mapping[str, object]) -> list[str]:
+    return [f"{name}={value}" for name, value in options.items() if value is not None]
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip().removeprefix("weigh: ") if lines else ""
+
+
+def serve(folder: str, limits: Limits) -> None:
+    """Serve the tools on stdin and stdout until the client leaves.
+
+    Raises:
+        UsageError: the SDK is not installed.
+    """
+    try:
+        import anyio  # noqa: PLC0415 - of the SDK
+        from mcp.server import MCPServer  # noqa: PLC0415 - an extra
+        from mcp.server.mcpserver.exceptions import ToolError  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise UsageError(
+            "weigh mcp needs the package mcp, version 2: pipx inject weigh mcp, or "
+            "pip install 'weigh[mcp]'"
+        ) from error
+    server = MCPServer("weigh", instructions=_INSTRUCTIONS, version=__version__)
+    tools = Tools(folder, limits)
+    for name in ("run", "request", "plan", "submit", "status", "report"):
+        server.add_tool(_in_thread(getattr(tools, name), anyio, ToolError), name=name)
+    server.run("stdio")
+
+
+def _in_thread(tool: Any, anyio: Any, refusal: type[Exception]) -> Any:  # noqa: ANN401 - the SDK's
+    """Return *tool* as a coroutine, so that the server answers while a command runs."""
+    from functools import partial, wraps  # noqa: PLC0415 - only here
+
+    @wraps(tool)
+    async def call(**words: Any) -> Any:  # noqa: ANN401 - as above
+        try:
+            return await anyio.to_thread.run_sync(partial(tool, **words))
+        except Refused as error:
+            raise refusal(str(error)) from error
+
+    return call

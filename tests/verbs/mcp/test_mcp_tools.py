@@ -1,0 +1,132 @@
+"""What agents can do: the tools of `weigh mcp`, and a real client of the SDK."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weigh.flow.mcp_server import Limits, Refused, Tools
+
+HOLDS_60_MIB = "b = bytearray(b'x') * (60 << 20); print('done'); raise SystemExit({})"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WEIGH_DIR", str(tmp_path / ".weigh"))
+    return tmp_path
+
+
+def program(code: int = 0) -> list[str]:
+    return [sys.executable, "-c", HOLDS_60_MIB.format(code)]
+
+
+def test_a_run_returns_its_record_and_output(folder: Path) -> None:
+    done = Tools(str(folder), Limits()).run(program(3), "big", {"size": 60})
+    record = done["record"]
+    assert record["usage"]["peak_memory"]["value"] > 60 << 20
+    assert (record["label"], record["parameters"]) == ("big", {"size": 60})
+    assert (record["exit_code"], done["stdout"]) == (3, "done\n")
+
+
+def test_a_run_is_stopped_after_its_time(folder: Path) -> None:
+    tools = Tools(str(folder), Limits(run_time=2))
+    done = tools.run(["sleep", "100"])
+    assert "stopped after 00:00:02" in done["stderr"]
+    assert done["record"]["usage"]["wall_time"] < 60
+
+
+def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
+    tools = Tools(str(folder), Limits())
+    tools.run(program(), "big")
+    assert tools.request("big")["memory"] > 70 << 20
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda tools: tools.run([]), "the command is empty"),
+        (lambda tools: tools.run(["no-such-program"]), "command not found"),
+        (lambda tools: tools.request("nothing"), "no records in"),
+        (lambda tools: tools.request("--help"), "no records in"),
+        (lambda tools: tools.plan(["true"], "../x"), "is no name for a plan"),
+        (lambda tools: tools.plan(["a\nb"], "x"), "one shell command per task"),
+        (lambda tools: tools.submit("nothing"), "no plan in plan/nothing"),
+        (lambda tools: tools.report("nothing"), "no "),
+    ],
+)
+def test_a_mistake_is_refused_with_the_way_out(
+    folder: Path, call: Any, words: str
+) -> None:
+    with pytest.raises(Refused, match=words):
+        call(Tools(str(folder), Limits()))
+
+
+def test_nothing_is_submitted_unless_allowed(folder: Path) -> None:
+    tools = Tools(str(folder), Limits())
+    tools.plan(["true", "true"], "two", cpus=1, memory="100M", time="1h")
+    assert "#!/bin/bash" in tools.submit("two")["text"]
+    with pytest.raises(Refused, match="--allow-submit"):
+        tools.submit("two", dry_run=False, on="local")
+    assert not (folder / "plan/two/sent").exists()
+
+
+def test_all_submissions_share_one_budget(folder: Path) -> None:
+    allowed = Limits(submit=True, cpu_hours=3, gpu_hours=0)
+    tools = Tools(str(folder), allowed)
+    for name in ("one", "two"):
+        plan = tools.plan([f"true {name}", "true"], name, 1, "100M", "1h")
+        assert plan["ask"]["cpus"] * len(plan["elements"]) == 2
+    done = tools.submit("one", dry_run=False, on="local")
+    hours = 2 * done["job"]["wanted"]["time_limit"] / 3600
+    assert (done["job"]["tasks"], done["hours"]["CPU"]) == (2, hours)
+    with pytest.raises(Refused, match="5 CPU hours exceed this server's budget of 3"):
+        tools.submit("two", dry_run=False, on="local")
+    with pytest.raises(Refused, match=r"6\.5 CPU hours exceed"):
+        tools.submit("two", dry_run=False, time="2h", on="local")
+    tools.submit("two", dry_run=False, time="15m", on="local")
+
+
+@pytest.mark.integrations
+def test_a_client_of_the_sdk_uses_the_tools(folder: Path) -> None:
+    pytest.importorskip("mcp", reason="mcp is not installed: pip install mcp")
+    import anyio  # noqa: PLC0415 - comes with the SDK
+
+    anyio.run(_walk, folder)
+
+
+async def _walk(folder: Path) -> None:
+    from mcp import Client, StdioServerParameters  # noqa: PLC0415 - as above
+
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "weigh", "mcp", "--folder", str(folder)],
+        env={**os.environ},
+    )
+    async with Client(server) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert [*listed] == ["run", "request", "plan", "submit", "status", "report"]
+        assert all(tool.description for tool in listed.values())
+        done = await client.call_tool("run", {"command": program(), "label": "big"})
+        assert _document(done)["record"]["label"] == "big"
+        asked = _document(await client.call_tool("request", {"record": "big"}))
+        assert asked["schema"] == "weigh.request/1"
+        plan = {"commands": ["true"], "name": "one", "memory": "1G", "time": "1h"}
+        assert _document(await client.call_tool("plan", plan))["tasks"] == 1
+        dry = _document(await client.call_tool("submit", {"plan": "one"}))
+        assert dry["text"].startswith("#!/bin/bash")
+        wet = await client.call_tool("submit", {"plan": "one", "dry_run": False})
+        assert wet.is_error
+        assert "--allow-submit" in wet.content[0].text
+        report = await client.call_tool("report", {"name": "big"})
+        assert _document(report)["schema"] == "weigh.report/1"
+
+
+def _document(result: Any) -> dict[str, Any]:
+    assert not result.is_error, result
+    found: dict[str, Any] = result.structured_content or json.loads(
+        result.content[0].text
+    )
+    return found
