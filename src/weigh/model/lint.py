@@ -52,7 +52,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     a pattern finds) and ``executable`` are absolute paths. ``jobs`` holds states by id,
     None for an id that the scheduler does not know. ``plain_shell`` is the program that
     ``/bin/sh`` is on this cluster, empty if not known. ``defaults`` are the files of
-    options that the scheduler reads before the script: (name to show, text). The
+    options that the scheduler reads before the script: (name to show, text). ``syntax``
+    is what bash reports about a text that it cannot read, empty if nothing. The
     mappings may be lazy. ``required`` are the options that the site wants in each job:
     ``account``, ``qos``; ``per_cpu``: it refuses memory per node.
     """
@@ -69,6 +70,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: Mapping[str, str | None] = {}
     limits: Limits | None = None
     plain_shell: str = ""
+    syntax: Mapping[str, str] = {}
     defaults: tuple[tuple[str, str], ...] = ()
     required: tuple[str, ...] = ()
     per_cpu: bool = False

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -28,6 +29,7 @@ _LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20
 _MOST_OPTIONS = 64 << 10
 _MOST_MATCHES = 100_000
+_PATIENCE = 5.0  # seconds
 
 _Value = TypeVar("_Value")
 
@@ -156,6 +158,7 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the second
         commands=Lookup(lambda name: _place(name, env)),
         jobs=jobs or {},
         limits=limits,
+        syntax=Lookup(_syntax),
         plain_shell=_plain_shell() if limits is not None else "",
         defaults=tuple(_contents_of(default_files)),
         required=site_requires(wanted),
@@ -166,6 +169,25 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the second
 def _plain_shell() -> str:
     """Return the program that ``/bin/sh`` is on this machine, as on the nodes."""
     return os.path.basename(os.path.realpath("/bin/sh"))
+
+
+def _syntax(text: str) -> str:
+    """Return what bash reports about *text*; it runs nothing."""
+    program = shutil.which("bash", path=BARE_PATH)
+    if program is None:
+        raise KeyError(text)
+    try:
+        ran = subprocess.run(
+            [program, "-O", "extglob", "-n"],
+            input=text.encode("utf-8", "surrogateescape"),
+            capture_output=True,
+            env={"LC_ALL": "C"},
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise KeyError(text) from error
+    return ran.stderr.decode(errors="replace")
 
 
 def _contents_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:

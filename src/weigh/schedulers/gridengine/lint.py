@@ -310,12 +310,19 @@ def _shell(case: Case) -> Iterator[Finding]:
         yield problem(option, "interpreter", f"{option.value} does not exist")
 
 
+_IS_WORD = re.compile(r"(?!true|false|yes|no\b)[A-Za-z]", re.IGNORECASE)
+
+
 def _resources(case: Case) -> Iterator[Finding]:
     named = [case.option(f"l:{name}") for name in GPU_RESOURCES]
     is_counted = any(one is not None and one.value != "TRUE" for one in named)
     known = case.facts.limits.resources if case.facts.limits else None
     for name, option in zip(GPU_RESOURCES, named, strict=True):
         is_here = known is None or name in known  # else it may be a word of the site
+        if option and _IS_WORD.match(option.value):
+            kind = f"-l gpu_type={option.value} -l {name}=1"
+            effect = f"{option.value!r} is not a number of GPUs"
+            yield problem(option, "resource-value", effect, kind)
         if option and option.value == "TRUE" and is_here and not is_counted:
             effect = f"{name} without a number: no GPU is reserved for you"
             yield note(option, "resource-value", effect, f"-l {name}=1")
@@ -546,6 +553,8 @@ WORDS = Words(
     common=frozenset({"JOB_ID", "JOB_NAME", "SGE_O_WORKDIR", "QUEUE", "SGE_TASK_LAST"}),
     own=r"(?:SGE_|JOB_ID|NSLOTS|NHOSTS)\w*",
     variables=frozenset(_SET_BY_GRID_ENGINE.split()),
+    meant={"TASK_ID": "SGE_TASK_ID"},  # -o and -e alone know TASK_ID
+    counts_once=frozenset({"N", "pe", "t", "P", "S", "wd", "o", "e"}),
 )
 _LINT = ScriptLint(
     words=WORDS,

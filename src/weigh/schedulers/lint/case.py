@@ -1,7 +1,7 @@
 """The parsed script that lint rules check, and functions that create findings."""
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -56,7 +56,9 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     that holds the array task index, ``unset`` what it is in a plain job, ``foreign``
     those of other schedulers. ``common``
     are variables with one value in all elements of an array. A variable that matches
-    ``own`` is the scheduler's; ``variables`` are those that it sets.
+    ``own`` is the scheduler's; ``variables`` are those that it sets, ``only_with``
+    those of them that need one of some options. ``meant`` are likely mistakes in their
+    names. Of the options ``counts_once`` the last one counts.
     """
 
     tool: str
@@ -67,6 +69,9 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     unset: str = "is empty"
     own: str = ""
     variables: frozenset[str] = frozenset()
+    only_with: Mapping[str, tuple[str, ...]] = {}
+    meant: Mapping[str, str] = {}
+    counts_once: frozenset[str] = frozenset()
 
 
 class Elements(msgspec.Struct, frozen=True):

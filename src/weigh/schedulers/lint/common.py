@@ -11,6 +11,7 @@ from weigh.schedulers.lint import (
     environment_rules,
     path_rules,
     resource_rules,
+    shell_rules,
     signal_rules,
 )
 from weigh.schedulers.lint.case import Case, Granted, Read, Rule, Words, note, open_case
@@ -22,6 +23,7 @@ COMMON: tuple[Rule, ...] = (
     *signal_rules.RULES,
     *element_rules.RULES,
     *resource_rules.RULES,
+    *shell_rules.RULES,
 )
 
 

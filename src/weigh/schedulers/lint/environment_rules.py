@@ -207,34 +207,50 @@ def _sets_path(command: Command) -> bool:
 _NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}?|([A-Za-z_]\w*))")
 
 
+_TOO_SHORT = 5
+
+
 def _variables(case: Case) -> Iterator[Finding]:
     """Find variables of the scheduler that it never sets: misspelled, or run on."""
     if not case.words.own:
         return
-    own, known = re.compile(case.words.own), case.words.variables
     text = " ".join(one.text for one in case.body.commands)
+    pairs = zip(case.body.tokens, case.body.tokens[1:], strict=False)
+    loops = {after.text for one, after in pairs if one.text in ("for", "select")}
     for token in case.body.tokens:
         if token.kind != "word" or token.text.startswith("'"):
             continue
         for found in _NAME.finditer(token.text):
             name = found[1] or found[2]
-            if name in known or not own.fullmatch(name):
+            if name in case.words.variables or name in loops:
                 continue
-            if re.search(rf"\b{name}=|read .*\b{name}\b|for {name} in", text):
+            if re.search(rf"\b{name}=|read .*\b{name}\b|\{{{name}:", text):
                 continue
-            spot = Line(token.line, found[0])
-            heads = (one for one in known if name.startswith(one + "_"))
-            begun = max(heads, key=len, default="")
-            if begun and found[2]:
-                rest = name.removeprefix(begun)
-                effect = f"is the variable {name}, which is empty"
-                yield problem(spot, "variable", effect, f"${{{begun}}}{rest}")
+            finding = _never_set(case, Line(token.line, found[0]), name, found[2])
+            if finding is not None:
+                yield finding
                 return
-            near = nearest(name, sorted(known), alike=0.85)
-            if near:
-                effect = f"{case.tool} sets no {name}: it is empty"
-                yield problem(spot, "variable", effect, f"did you mean {near}?")
-                return
+
+
+def _never_set(case: Case, spot: Line, name: str, bare: str | None) -> Finding | None:
+    """Report a variable if it looks like one of the scheduler's, and is none."""
+    known, is_own = case.words.variables, re.fullmatch(case.words.own, name)
+    heads = (one for one in known if name.startswith(one + "_"))
+    begun = max(heads, key=len, default="")
+    if begun and bare and is_own:
+        effect = f"is the variable {name}, which is empty"
+        rest = name.removeprefix(begun)
+        return problem(spot, "variable", effect, f"${{{begun}}}{rest}")
+    near = case.words.meant.get(name, "")
+    if not near and is_own:
+        near = nearest(name, sorted(known), alike=0.85)
+    elif not near and name.isupper() and len(name) >= _TOO_SHORT:
+        near = nearest(name, sorted(known), alike=0.9)
+        near = "" if near.replace("_", "") == name.replace("_", "") else near
+    if not near:
+        return None
+    effect = f"{case.tool} sets no {name}: it is empty"
+    return problem(spot, "variable", effect, f"did you mean {near}?")
 
 
 _EDITORS = frozenset({"vi", "vim", "nano", "emacs", "htop"})
@@ -278,10 +294,19 @@ def _asks(command: Command) -> str:
     return ""
 
 
+_DECLARE = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_SECOND = 2
+
+
 def _spaced(case: Case) -> Iterator[Finding]:
     """Find ``NAME = value``, which runs a command NAME."""
     for command in case.body.commands:
         words = command.words
+        if words[:1] and words[0] in _DECLARE and "=" in words[_SECOND:]:
+            effect = f"{words[0]} takes no '=' alone: an error, and nothing is assigned"
+            yield problem(
+                command, "spaces-in-assignment", effect, "no space around '='"
+            )
         is_name = re.fullmatch(r"[A-Za-z_]\w*", command.name)
         if is_name and len(words) > 1 and words[1].startswith("="):
             if words[1].startswith("==") or (

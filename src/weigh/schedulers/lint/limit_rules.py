@@ -114,8 +114,13 @@ def _names(against: Against) -> Iterator[Finding]:
     yield from _closed(against)
     yield from _membership(against, "account", limits.accounts)
     yield from _membership(against, "qos", limits.qos)
+    unknown = [
+        name
+        for name in requested.node_names
+        if limits.node_names is not None and name not in limits.node_names
+    ]
     for name in requested.node_names:
-        if limits.node_names is not None and name not in limits.node_names:
+        if limits.node_names is not None and name in unknown[:1]:
             fix = did_you_mean(name, limits.node_names)
             effect = f"node {name} does not exist: refused"
             yield refused(requested.by.get("node_names"), "unknown-node", effect, fix)

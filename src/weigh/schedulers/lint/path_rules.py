@@ -72,12 +72,16 @@ def _first_line(case: Case) -> Iterator[Finding]:
     spot = later or lines[0]
     if case.tool == _SBATCH:
         yield refused(spot, "no-shebang", f"{where}: refused")
-    elif case.option("S") is None:
-        limits = case.facts.limits
+        return
+    limits = case.facts.limits
+    is_plain = limits is not None and limits.start_mode == "unix_behavior"
+    if case.option("S") is None or is_plain:
         fix = "put #!/bin/bash first"
         effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"
-        if limits is not None and limits.start_mode == "unix_behavior":
+        if is_plain:
             effect = "no '#!': /bin/sh runs it on this cluster, not bash"
+            if case.option("S") is not None:
+                effect += ", and -S has no effect"
         else:
             fix += ", and #$ -S /bin/bash"
         yield note(spot, "no-shebang", effect, fix)
@@ -225,7 +229,8 @@ _ANYWHERE = re.compile(
 )
 # in a directive these cannot be redirections or shell tests
 _ANGLES = re.compile(
-    r"<[A-Za-z][\w .-]*>|\[(?:your|account|user|email)[\w .-]*\]", re.IGNORECASE
+    r"<(?:[A-Za-z][\w .-]*|\.\.\.)>|\[(?:your|account|user|email)[\w .-]*\]",
+    re.IGNORECASE,
 )
 # of programs that fill in templates: {{ name }}, <%= name %>, {name}, @name@, $$name$$
 _FILLED_IN = re.compile(

@@ -51,6 +51,46 @@ def _threads(case: Case) -> Iterator[Finding]:
         return
 
 
+_BY_FLAG = {
+    **dict.fromkeys(("samtools", "bcftools"), ("-@", "--threads")),
+    **dict.fromkeys(("bwa", "bwa-mem2", "minimap2", "kallisto", "fastqc"), ("-t",)),
+    **dict.fromkeys(("bowtie2", "hisat2", "salmon"), ("-p", "--threads")),
+    **dict.fromkeys(("make", "ninja"), ("-j", "--jobs")),
+    **dict.fromkeys(("blastn", "blastp", "blastx"), ("-num_threads",)),
+    "STAR": ("--runThreadN",),
+    "pigz": ("-p", "--processes"),
+    "parallel": ("-j", "--jobs", "-P"),
+    "gmx": ("-ntomp", "-nt"),
+    "spades.py": ("-t", "--threads"),
+}
+
+
+def _threads_by_flag(case: Case) -> Iterator[Finding]:
+    """Note programs whose own option asks for more threads than the job has CPUs."""
+    cpus = case.granted.cpus
+    for command in case.body.commands if cpus else ():
+        words = _words(command)
+        flags = _BY_FLAG.get(words[0].rpartition("/")[2], ()) if words else ()
+        count = max((_after(words, flag) for flag in flags), default=0)
+        if cpus and count > cpus:
+            effect = f"{count} threads, but the job gets {_cpus(cpus)}"
+            fix = _more_cpus(case, count)
+            yield note(command, "threads-beyond-cpus", effect, fix)
+            return
+
+
+def _after(words: tuple[str, ...], flag: str) -> int:
+    """Return the number behind a flag; 0 if it is not there."""
+    for place, word in enumerate(words):
+        rest = words[place + 1] if word == flag and place + 1 < len(words) else ""
+        if not rest and word.startswith(flag):
+            rest = word.removeprefix(flag).removeprefix("=")
+        count = whole_number(rest)
+        if count:
+            return count
+    return 0
+
+
 def _cpus(count: int) -> str:
     return "1 CPU" if count == 1 else f"{count} CPUs"
 
@@ -307,6 +347,7 @@ def _is_work(command: Command) -> bool:
 
 RULES: tuple[Rule, ...] = (
     _threads,
+    _threads_by_flag,
     _steps,
     _devices,
     _processes,

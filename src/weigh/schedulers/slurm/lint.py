@@ -15,6 +15,7 @@ from weigh.schedulers.lint.case import (
     Read,
     Requested,
     Words,
+    did_you_mean,
     is_shared,
     note,
     problem,
@@ -442,6 +443,27 @@ def _gpus(case: Case, requested: Requested) -> int | None:
     return None if asks or in_queue or not case.options else 0
 
 
+def _excluded(case: Case) -> Iterator[Finding]:
+    option, limits = case.option("exclude"), case.facts.limits
+    known = None if limits is None else limits.node_names
+    for name in _node_names(option) if known is not None else ():
+        if known is not None and name not in known:
+            effect = f"node {name} does not exist: refused"
+            yield refused(option, "unknown-node", effect, did_you_mean(name, known))
+            return
+
+
+def _fewer_nodes(case: Case) -> Iterator[Finding]:
+    """Note more nodes than tasks: sbatch lowers the number of nodes."""
+    option, tasks = case.option("nodes"), _number(case.option("ntasks"))
+    nodes = whole_number(option.value) if option else None
+    if nodes and tasks and nodes > tasks:
+        count = "1 task fits" if tasks == 1 else f"{tasks} tasks fit"
+        nodes_text = "1 node" if tasks == 1 else f"{tasks} nodes"
+        effect = f"{count} on {nodes_text}: the job gets no more"
+        yield note(option, "nodes-beyond-tasks", effect, f"--ntasks={nodes}")
+
+
 def _limits(case: Case) -> Iterator[Finding]:
     requested = requested_by(case)
     yield from limit_rules(case, requested)
@@ -471,8 +493,12 @@ _SET_BY_SLURM = """
     SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE SLURM_SUBMIT_DIR SLURM_SUBMIT_HOST
     SLURM_TASKS_PER_NODE SLURM_TASK_PID SLURM_THREADS_PER_CORE SLURM_TMPDIR
     SLURM_TOPOLOGY_ADDR SLURM_TOPOLOGY_ADDR_PATTERN SLURM_TRES_PER_TASK SLURM_UMASK
-    SLURM_VERSION SLURM_WORKING_CLUSTER
+    SLURM_VERSION SLURM_WORKING_CLUSTER SLURMD_NODENAME
 """
+_SETS_TASKS = (
+    *("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"),
+    "ntasks-per-core",
+)
 _SAME_IN_ALL_ELEMENTS = """
     SLURM_ARRAY_JOB_ID SLURM_JOB_NAME SLURM_SUBMIT_DIR SLURM_JOB_USER
     SLURM_JOB_PARTITION SLURM_JOB_ACCOUNT SLURM_CLUSTER_NAME SLURM_ARRAY_TASK_COUNT
@@ -486,6 +512,20 @@ WORDS = Words(
     common=frozenset(_SAME_IN_ALL_ELEMENTS.split()),
     own=r"SLURM_\w+",
     variables=frozenset(_SET_BY_SLURM.split()),
+    only_with={  # as seen in jobs of 22.05
+        "SLURM_CPUS_PER_TASK": ("cpus-per-task", "cpus-per-gpu"),
+        "SLURM_NTASKS": _SETS_TASKS,
+        "SLURM_NPROCS": _SETS_TASKS,
+        "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
+        "SLURM_GPUS": ("gpus", "gpus-per-task", "ntasks-per-gpu"),
+        "SLURM_MEM_PER_NODE": ("mem",),
+    },
+    counts_once=frozenset(
+        {"array", "cpus-per-task", "ntasks", "ntasks-per-node", "nodes", "mem", "time"}
+        | {"mem-per-cpu", "partition", "account", "qos", "gres", "gpus", "job-name"}
+        | {"output", "error", "chdir", "mail-user", "constraint"}
+        | {"dependency", "signal", "gpus-per-node", "gpus-per-task", "mem-per-gpu"}
+    ),
 )
 
 
@@ -504,6 +544,8 @@ _LINT = ScriptLint(
         _start,
         array_findings,
         dependency_findings,
+        _excluded,
+        _fewer_nodes,
         _limits,
     ),
 )

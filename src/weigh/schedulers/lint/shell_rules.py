@@ -1,0 +1,206 @@
+"""Rules for commands that a shell reads otherwise than they were meant."""
+
+import re
+from collections.abc import Iterator
+
+from weigh.model.lint import Finding
+from weigh.schedulers.lint.case import Case, Rule, nearest, note, problem
+from weigh.schedulers.lint.path_rules import holds_placeholder
+from weigh.schedulers.shell import Command
+
+_SHELLS = frozenset({"bash", "sh", "dash", ""})
+_SAID = re.compile(r"line (\d+): (?:warning: )?(.*)")
+_DOCUMENT = re.compile(r"here-document at line (\d+) delimited by end-of-file")
+
+
+def _syntax(case: Case) -> Iterator[Finding]:
+    """Report where bash itself cannot read the script."""
+    script = case.script
+    if script.program not in _SHELLS or script.carriage_returns or script.nul:
+        return
+    said = case.facts.syntax.get("\n".join(one.text for one in script.lines) + "\n")
+    found = _SAID.search(said) if said else None
+    if found is None:
+        return
+    number, words = int(found[1]), found[2]
+    document = _DOCUMENT.search(words)
+    if document:
+        number, words = int(document[1]), "this here-document has no end"
+    line = script.lines[min(number, len(script.lines)) - 1]
+    if holds_placeholder(line.text):
+        return
+    effect = f"bash ends the job here: {words}"
+    if document:
+        effect = f"{words}: all that follows is its text"
+    yield problem(line, "syntax", effect, "bash -n reads a script and runs nothing")
+
+
+def _continuations(case: Case) -> Iterator[Finding]:
+    """Find commands that end before their last line."""
+    lines = [one for one in case.script.lines if one.line not in case.body.documents]
+    for line, after, third in zip(lines, lines[1:], (*lines[2:], None), strict=False):
+        if line.text.lstrip().startswith("#"):
+            continue
+        if re.search(r"\\[ \t]+$", line.text) and after.text.strip():
+            effect = "a space behind '\\': the command ends here"
+            fix = "no space at the end of the line"
+            yield problem(line, "broken-line", effect, fix)
+        elif (
+            line.text.endswith("\\")
+            and after.text.lstrip().startswith("#")
+            and third is not None
+            and third.text.lstrip().startswith("-")
+        ):
+            effect = "a comment ends the command: the next line is not part of it"
+            yield problem(after, "broken-line", effect, "move the comment above it")
+
+
+def _tests(case: Case) -> Iterator[Finding]:
+    for command in case.body.commands:
+        name = command.name
+        if re.match(r"\[\[?[\"$\w!-]", name):
+            effect = f"runs a command named {name}: no test"
+            yield problem(command, "test-spaces", effect, "a space behind '['")
+        elif name == "[" and "]" not in command.words:
+            effect = "']' is missing, or has no space before it: an error, and false"
+            yield problem(command, "test-spaces", effect, "a space before ']'")
+
+
+_EXPANDED_LATER = frozenset(
+    {"bash", "sh", "eval", "xargs", "parallel", "ssh", "trap", "envsubst", "zsh"}
+)
+_NAME = re.compile(r"\$\{?([A-Z]\w*)")
+
+
+def _quotes(case: Case) -> Iterator[Finding]:
+    """Find variables of the scheduler in single quotes, which stay as they are."""
+    for command in case.body.commands:
+        if _EXPANDED_LATER & {*re.split(r"[^\w.-]+", command.text)}:
+            continue
+        if command.name in ("echo", "printf") and command.outputs:
+            continue  # the text of another script
+        bare = re.sub(r'"(?:\\.|[^"\\$`]|\$(?!\())*"', "", command.text)
+        for quoted in re.findall(r"'([^']*)'", bare):
+            name = next(filter(case.words.variables.__contains__, _names(quoted)), "")
+            if name:
+                effect = f"${name} in single quotes is not expanded"
+                make = note if command.name in ("echo", "printf") else problem
+                yield make(command, "single-quotes", effect, "use double quotes")
+                return
+
+
+def _names(text: str) -> list[str]:
+    return _NAME.findall(text)
+
+
+_MODULE_WORDS = """
+    add apropos append-path avail clear config del describe disable display edit help
+    initadd initlist initrm is-loaded is-avail is-saved keyword list load load-any
+    mod-to-sh overview paths prepend-path purge refresh reload remove remove-path reset
+    restore rm save saveshow savelist search show spider swap switch test try-add
+    try-load unload unuse update use whatis
+"""
+_OF_MODULE = tuple(_MODULE_WORDS.split())
+_PAIR = 2
+
+
+def _module_words(case: Case) -> Iterator[Finding]:
+    for command in case.body.named("module"):
+        word = command.words[1] if len(command.words) >= _PAIR else ""
+        if not word.isalpha() or word in _OF_MODULE:
+            continue
+        near = nearest(word, _OF_MODULE, alike=0.7)
+        if near:
+            effect = f"module has no command {word}: nothing is loaded"
+            yield problem(command, "module-command", effect, f"did you mean {near}?")
+
+
+_FOREIGN = {
+    "PBS": re.compile(
+        r"\$\{?(PBS_(?:O_\w+|JOBID|JOBNAME|NODEFILE|NP|NCPUS|NUM_\w+))\b"
+    ),
+    "Grid Engine": re.compile(
+        r"\$\{?(SGE_O_\w+|SGE_TASK_ID|NSLOTS|NHOSTS|PE_HOSTFILE)\b"
+    ),
+    "LSF": re.compile(r"\$\{?(LSB_\w+|LS_SUBCWD)\b"),
+    "Slurm": re.compile(r"\$\{?(SLURM_\w+)"),
+}
+_OWN = {"sbatch": "Slurm", "qsub": "Grid Engine"}
+
+
+def _foreign(case: Case) -> Iterator[Finding]:
+    """Find variables that only another scheduler sets."""
+    tested = " ".join(
+        one.text for one in case.body.commands if one.name in ("[", "[[", "test")
+    )
+    tested += "".join(f" {word}" for one in case.body.commands for word in _set_by(one))
+    cases = any(one.text == "case" for one in case.body.tokens)
+    for command in case.body.commands if not cases else ():
+        if command.name in ("echo", "printf", "[", "[[", "test"):
+            continue
+        for owner, pattern in _FOREIGN.items():
+            found = pattern.search(command.text)
+            if owner == _OWN.get(case.tool) or not found or found[1] in tested:
+                continue
+            if found[1] in case.words.foreign:
+                continue  # another rule
+            if re.search(rf"\{{{found[1]}:?[-=+?]", command.text):
+                continue
+            effect = f"{found[1]} is empty here: only {owner} sets it"
+            yield problem(command, "foreign-variable", effect, "")
+            return
+
+
+def _set_by(command: Command) -> tuple[str, ...]:
+    words = (*command.assigned, *command.words[1:])
+    names = (word.partition("=")[0] for word in words if "=" in word)
+    return (*names, *(command.words[1:] if command.name == "read" else ()))
+
+
+def _only_with(case: Case) -> Iterator[Finding]:
+    """Note variables that the scheduler sets only if an option requests them."""
+    for name, options in case.words.only_with.items():
+        if not case.options or case.option(*options) is not None:
+            continue
+        used = re.compile(rf"\$(?:{name}\b|\{{{name}\}})")
+        tested = re.compile(rf"-[zn]\s+\"?\$\{{?{name}|\b{name}=|\{{{name}:?[-=+?]")
+        if any(tested.search(one.text) for one in case.body.commands):
+            continue
+        for command in case.body.commands:
+            if command.name not in ("echo", "printf") and used.search(command.text):
+                effect = f"{name} is empty without --{options[0]}"
+                fix = f"add --{options[0]}, or ${{{name}:-1}}"
+                yield note(command, "variable", effect, fix)
+                break
+
+
+def _repeated(case: Case) -> Iterator[Finding]:
+    """Note options that a later directive of the script replaces."""
+    last: dict[str, tuple[str, int]] = {}
+    for option in case.options:
+        if option.name in ("hetjob", "packjob"):
+            return
+        before = last.get(option.name)
+        last[option.name] = (option.value, option.line)
+        counts = option.name in case.words.counts_once or option.name.startswith("l:")
+        if (
+            before
+            and option.line
+            and before[1]
+            and before[0] != option.value
+            and counts
+        ):
+            effect = f"replaces {before[0]!r} of line {before[1]}"
+            yield note(option, "repeated-option", effect, "keep one of them")
+
+
+RULES: tuple[Rule, ...] = (
+    _syntax,
+    _continuations,
+    _tests,
+    _quotes,
+    _module_words,
+    _foreign,
+    _only_with,
+    _repeated,
+)

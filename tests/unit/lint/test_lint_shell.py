@@ -1,0 +1,123 @@
+"""Commands that a shell reads otherwise than they were meant."""
+
+import msgspec
+import pytest
+from some_limits import SLURM
+from some_scripts import of_slurm, qsub, sbatch, script
+
+from weigh.flow.check.script import facts_of
+
+BROKEN = [
+    'echo "begin\npython x.py\n',
+    "if [ -f x ]; then\n  echo a\n",
+    "for i in 1 2; do\n  echo $i\n",
+    "for i in 1 2: do\necho $i\ndone\n",
+    "cat > f <<EOF\na\nEOF \npython x.py\n",
+]
+
+
+def checked(body: str) -> set[str]:
+    """Return the rules that find something, with bash asked as `weigh check` does."""
+    text = script("#SBATCH", "--time=1", body=body)
+    known = facts_of("/", {})
+    return set(of_slurm(text, syntax=known.syntax))
+
+
+@pytest.mark.parametrize("body", BROKEN)
+def test_what_bash_cannot_read_is_found(body: str) -> None:
+    assert "syntax" in checked(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "shopt -s extglob\nrm !(a|b)\n",
+        "case $1 in a) echo;; esac\n",
+        "cat <<EOF\n$(date)\nEOF\n",
+        "python x.py --input <your file>\n",
+    ],
+)
+def test_what_bash_reads_and_templates_are_no_syntax_errors(body: str) -> None:
+    assert "syntax" not in checked(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("python x.py --a 1 \\ \n  --b 2\n", "broken-line"),
+        ("python x.py --a 1 \\\n  # --b 2 \\\n  --c 3\n", "broken-line"),
+        ("if [$SLURM_JOB_ID = 1 ]; then echo; fi\n", "test-spaces"),
+        ("if [ $a = 1]; then echo; fi\n", "test-spaces"),
+        ("n=$(sed -n '${SLURM_ARRAY_TASK_ID}p' l.txt)\n", "single-quotes"),
+        ("awk 'NR==$SLURM_ARRAY_TASK_ID' l.txt\n", "single-quotes"),
+        ("module laod gcc\n", "module-command"),
+        ("cd $PBS_O_WORKDIR\n", "foreign-variable"),
+        ("python x.py $NSLOTS\n", "foreign-variable"),
+        ("export N = 5\n", "spaces-in-assignment"),
+        ("mkdir out_$SLRUM_JOB_ID\n", "variable"),
+        ("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n", "variable"),
+        ("mpirun -np $SLURM_NTASKS ./a\n", "variable"),
+        ("samtools sort -@ 16 in.bam\n", "threads-beyond-cpus"),
+        ("make -j32\n", "threads-beyond-cpus"),
+    ],
+)
+def test_what_runs_otherwise_than_meant_is_found(body: str, rule: str) -> None:
+    assert rule in sbatch("--array=1-3%2", "--mem=1G", body=body)
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("python x.py --a 1 \\\n  --b 2\n", "broken-line"),
+        ("# a comment \\ \necho\n", "broken-line"),
+        ("[[ $a =~ [0-9] ]] && [ -f x ]\n", "test-spaces"),
+        ("bash -c 'echo $SLURM_JOB_ID'\n", "single-quotes"),
+        ("trap 'rm -r /tmp/$SLURM_JOB_ID' EXIT\n", "single-quotes"),
+        ("echo '$SLURM_JOB_ID' >> next.sh\n", "single-quotes"),
+        ("echo \"a '$SLURM_JOB_ID' b\"\n", "single-quotes"),
+        ("module --force purge\nmodule use /x\n", "module-command"),
+        ('[ -n "$PBS_JOBID" ] && cd $PBS_O_WORKDIR\n', "module-command"),
+        ("cd ${PBS_O_WORKDIR:-.}\n", "foreign-variable"),
+        ('if [ -n "$NSLOTS" ]; then ./a $NSLOTS; fi\n', "foreign-variable"),
+        ("NSLOTS=4\n./a $NSLOTS\n", "foreign-variable"),
+        ("n=${SLURM_CPUS_PER_TASK:-1}\n", "variable"),
+        ("echo $SLURMD_NODENAME\n", "variable"),
+        ("for SLURM_X in 1; do echo $SLURM_X; done\n", "variable"),
+        ("samtools sort -@ 1 in.bam\n", "threads-beyond-cpus"),
+    ],
+)
+def test_what_runs_as_it_was_meant_is_not_reported(body: str, rule: str) -> None:
+    assert rule not in sbatch("--time=1", body=body)
+
+
+def test_a_variable_that_an_option_sets_is_not_empty() -> None:
+    body = "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\nsrun -n $SLURM_NTASKS ./a\n"
+
+    assert "variable" not in sbatch("-c 2", "--ntasks-per-node=2", body=body)
+
+
+@pytest.mark.parametrize(
+    ("body", "meant"), [("./a $TASK_ID\n", "SGE_TASK_ID"), ("./a $NSLOT\n", "NSLOTS")]
+)
+def test_a_variable_that_grid_engine_never_sets_is_found(body: str, meant: str) -> None:
+    assert meant in qsub("-t 1-2", body=body)["variable"].cure
+
+
+def test_an_option_that_is_replaced_is_noted_unless_values_add_up() -> None:
+    assert sbatch("--mem=1G", "--mem=2G")["repeated-option"].severity == "note"
+    assert "repeated-option" not in sbatch("--mem=1G", "--mem=1G")
+    assert "repeated-option" not in sbatch("--mail-type=END", "--mail-type=FAIL")
+    assert "repeated-option" in qsub("-l h_rt=60", "-l h_rt=90")
+    assert "repeated-option" not in qsub("-l h_rt=60", "-l h_vmem=1G")
+
+
+def test_more_nodes_than_tasks_are_noted() -> None:
+    assert "nodes-beyond-tasks" in sbatch("--nodes=2", "--ntasks=1")
+    assert "nodes-beyond-tasks" not in sbatch("--nodes=2", "--ntasks=2")
+
+
+def test_one_unknown_node_stands_for_the_others() -> None:
+    limits = msgspec.structs.replace(SLURM, node_names=("node1",))
+    found = sbatch("--exclude=node[7-9]", limits=limits)["unknown-node"]
+
+    assert "node7 does not exist" in found.effect
