@@ -121,3 +121,38 @@ def test_one_unknown_node_stands_for_the_others() -> None:
     found = sbatch("--exclude=node[7-9]", limits=limits)["unknown-node"]
 
     assert "node7 does not exist" in found.effect
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("for i in {1..$N}; do echo $i; done\n", "brace-variable"),
+        ("while read a; do\n  srun ./a $a\ndone < l.txt\n", "loop-input"),
+        ("cat l | while read -r a\ndo\n  ssh h ./a\ndone\n", "loop-input"),
+        ("srun --gres=gpu:2 ./a\n", "step-beyond-job"),
+        ("srun --mem=8G ./a\n", "step-beyond-job"),
+        ("python x.py SLURM_ARRAY_TASK_ID\n", "elements-alike"),
+    ],
+)
+def test_more_that_runs_otherwise_is_found(body: str, rule: str) -> None:
+    lines = ("--array=1-3%2", "--mem=1G", "--gres=gpu:1", "--ntasks=1", "--nodes=1")
+
+    assert rule in sbatch(*lines, body=body)
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("for i in {1..5}; do echo $i; done\n", "brace-variable"),
+        ("while read a; do\n  srun ./a $a < /dev/null\ndone < l.txt\n", "loop-input"),
+        ("while read a; do\n  ssh -n h ./a\ndone < l.txt\n", "loop-input"),
+        ("while read a; do\n  echo $a\ndone < l.txt\nsrun ./a\n", "loop-input"),
+        ("srun --gres=gpu:1 --mem=500M ./a\n", "step-beyond-job"),
+        ("python -c 'os.environ[\"SLURM_ARRAY_TASK_ID\"]'\n", "elements-alike"),
+        ("printenv SLURM_ARRAY_TASK_ID\n", "elements-alike"),
+    ],
+)
+def test_more_that_is_right_is_not_reported(body: str, rule: str) -> None:
+    lines = ("--array=1-3%2", "--mem=1G", "--gres=gpu:1", "--ntasks=1", "--nodes=1")
+
+    assert rule not in sbatch(*lines, body=body)

@@ -306,6 +306,9 @@ def _shell(case: Case) -> Iterator[Finding]:
             yield note(
                 None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
             )
+    elif option.line and not option.value.startswith("/"):
+        effect = f"{option.value} is not an absolute path: the job stays in Eqw"
+        yield problem(option, "interpreter", effect, "-S /bin/bash")
     elif case.is_missing(case.absolute(option.value.partition(" ")[0], None)):
         yield problem(option, "interpreter", f"{option.value} does not exist")
 

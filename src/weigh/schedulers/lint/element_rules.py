@@ -425,9 +425,18 @@ def _few(elements: Elements) -> Iterator[int]:
 
 
 def _uses(case: Case, variable: str) -> bool:
-    return any(
-        variable in token.text for token in case.body.tokens if token.kind != "newline"
-    )
+    before = ""
+    for token in case.body.tokens:
+        # a bare name as an argument is no use of it
+        if variable in token.text and (
+            token.text != variable or before in _TAKES_NAMES or before == "-v"
+        ):
+            return True
+        before = token.text
+    return False
+
+
+_TAKES_NAMES = frozenset({"export", "printenv", "unset", "declare", "read"})
 
 
 def _whole(command: Command) -> str:

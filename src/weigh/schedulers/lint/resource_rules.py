@@ -114,6 +114,8 @@ def _steps(case: Case) -> Iterator[Finding]:
         if nodes and granted.nodes and nodes > granted.nodes:
             effect = f"{nodes} nodes, but the job has {granted.nodes}: the step fails"
             yield problem(command, "step-beyond-job", effect)
+        if words[0] == "srun":
+            yield from _step_resources(case, command, words)
         needed = (tasks or 1) * (each or 1)
         if granted.cpus is None or granted.nodes != 1 or needed <= granted.cpus:
             continue
@@ -124,6 +126,32 @@ def _steps(case: Case) -> Iterator[Finding]:
             effect += ": the step fails"
         make = problem if granted.cpus_asked else note
         yield make(command, "step-beyond-job", effect, "")
+
+
+_STEP_GPUS = re.compile(r"--(?:gres=gpu|gpus)(?:[:=][A-Za-z]\w*)?[:=](\d{1,4})\b")
+_STEP_MEMORY = re.compile(r"--mem[= ](\d+[KMGT]?)\b")
+
+
+def _step_resources(
+    case: Case, command: Command, words: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Find a step that requests more GPUs or memory than the job has."""
+    text, granted = " ".join(words), case.granted
+    gpus, memory = _STEP_GPUS.search(text), _STEP_MEMORY.search(text)
+    if gpus and granted.gpus is not None and int(gpus[1]) > granted.gpus:
+        effect = f"{_gpus(int(gpus[1]))}, but the job has {_gpus(granted.gpus)}"
+        yield problem(command, "step-beyond-job", f"{effect}: the step fails")
+    size = _step_size(memory[1]) if memory else None
+    if size and granted.memory and granted.nodes == 1 and size > granted.memory:
+        effect = f"{format_size(size)}, but the job has {format_size(granted.memory)}"
+        yield problem(command, "step-beyond-job", f"{effect}: the step fails")
+
+
+def _step_size(text: str) -> int | None:
+    try:
+        return parse_size(text if text[-1:].isalpha() else f"{text}M")
+    except FormatError:
+        return None
 
 
 def _words(command: Command) -> tuple[str, ...]:

@@ -180,6 +180,8 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("spaces-in-assignment", "`NAME = value`, which runs a command"),
             ("test-spaces", "a test without the spaces of `[ ]`"),
             ("single-quotes", "a variable where quotes keep it from being expanded"),
+            ("brace-variable", "`{1..$N}`, which stays one word"),
+            ("loop-input", "a command that reads the input of its loop"),
             ("module-command", "a command that `module` does not have"),
             ("interactive", "a command that waits for an answer"),
         ),

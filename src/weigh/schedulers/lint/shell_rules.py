@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from weigh.model.lint import Finding
 from weigh.schedulers.lint.case import Case, Rule, nearest, note, problem
 from weigh.schedulers.lint.path_rules import holds_placeholder
+from weigh.schedulers.script import Line
 from weigh.schedulers.shell import Command
 
 _SHELLS = frozenset({"bash", "sh", "dash", ""})
@@ -91,6 +92,59 @@ def _quotes(case: Case) -> Iterator[Finding]:
 
 def _names(text: str) -> list[str]:
     return _NAME.findall(text)
+
+
+_BRACES = re.compile(r"\{(?:\$\w+|\w+)\.\.\$?\w+\}")
+
+
+def _braces(case: Case) -> Iterator[Finding]:
+    """Find ``{1..$N}``, which bash leaves as it is."""
+    for token in case.body.tokens:
+        if token.kind != "word" or token.text[:1] in "'\"" or "eval" in token.text:
+            continue
+        found = _BRACES.search(token.text)
+        if found and "$" in found[0]:
+            effect = f"{found[0]} is one word: braces come before variables"
+            first, _, last = found[0][1:-1].partition("..")
+            fix = f"$(seq {first} {last})"
+            yield problem(Line(token.line, found[0]), "brace-variable", effect, fix)
+            return
+
+
+_READS_INPUT = frozenset({"srun", "ssh", "mpirun", "mpiexec", "ffmpeg"})
+
+
+def _loop_input(case: Case) -> Iterator[Finding]:
+    """Find commands in a ``while read`` loop that read its input themselves."""
+    for first, last in _read_loops(case):
+        for command in case.body.commands:
+            is_fed = command.inputs or command.background or "</" in command.text
+            flags = " ".join(command.words)
+            if (
+                first < command.line < last
+                and command.name in _READS_INPUT
+                and not is_fed
+                and not re.search(r"\s(?:-n\b(?! \d)|--input|-nostdin|-i )", flags)
+            ):
+                effect = f"{command.name} reads the rest of the loop's input: one pass"
+                yield problem(command, "loop-input", effect, "add < /dev/null")
+                return
+
+
+def _read_loops(case: Case) -> Iterator[tuple[int, int]]:
+    """Yield the first and last line of each ``while read`` loop."""
+    opened: list[tuple[int, bool]] = []
+    found = case.body.tokens
+    for place, token in enumerate(found):
+        if token.text == "do" and token.kind == "word":
+            heads = [one.text for one in found[max(0, place - 12) : place]]
+            loops = [at for at, text in enumerate(heads) if text in ("while", "for")]
+            head = heads[loops[-1] :] if loops else []
+            opened.append((token.line, "while" in head and "read" in head))
+        elif token.text == "done" and token.kind == "word" and opened:
+            line, reads = opened.pop()
+            if reads:
+                yield line, token.line
 
 
 _MODULE_WORDS = """
@@ -199,6 +253,8 @@ RULES: tuple[Rule, ...] = (
     _continuations,
     _tests,
     _quotes,
+    _braces,
+    _loop_input,
     _module_words,
     _foreign,
     _only_with,

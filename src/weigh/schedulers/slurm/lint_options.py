@@ -535,7 +535,7 @@ def _signals(case: Case) -> Iterator[Finding]:
 def _counts(case: Case) -> Iterator[Finding]:
     for option in _last(case, _COUNTS):
         if not positive_number(option.value.removeprefix("+")):
-            if option.value.startswith("="):
+            if option.value.startswith("=") and not option.written.startswith("--"):
                 continue  # another rule reports this for every short option
             effect = f"{option.value!r} is not a whole number: refused"
             yield refused(option, "count", effect)
