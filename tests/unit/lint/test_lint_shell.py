@@ -82,6 +82,7 @@ def test_what_runs_otherwise_than_meant_is_found(body: str, rule: str) -> None:
         ("NSLOTS=4\n./a $NSLOTS\n", "foreign-variable"),
         ("n=${SLURM_CPUS_PER_TASK:-1}\n", "variable"),
         ("echo $SLURMD_NODENAME\n", "variable"),
+        ("./a $SLURM_JOB_NODELIST_HET_GROUP_1\n", "variable"),
         ("for SLURM_X in 1; do echo $SLURM_X; done\n", "variable"),
         ("samtools sort -@ 1 in.bam\n", "threads-beyond-cpus"),
     ],

@@ -470,6 +470,7 @@ def test_a_template_of_a_program_is_one_problem() -> None:
         ("conda activate x\n", True),
         ("source venv/bin/activate\nconda activate x\n", True),
         (". ~/start_anaconda.sh\nconda activate x\n", False),
+        ("source ~/anaconda3/bin/activate\nconda activate x\n", False),
     ],
 )
 def test_any_file_that_is_sourced_may_define_conda(*, body: str, found: bool) -> None:

@@ -58,6 +58,7 @@ def _conda(case: Case) -> Iterator[Finding]:
 _BRINGS_CONDA = re.compile(
     r"conda|mamba|forge|python|jupyter|pytorch|tensorflow", re.IGNORECASE
 )
+_OF_PARTS = re.compile(r"_(?:PACK|HET)_(?:GROUP_\d+|SIZE)$")
 
 
 def _loads_conda(command: Command) -> bool:
@@ -196,7 +197,8 @@ def _hooks_conda(command: Command) -> bool:
     if command.name == "eval":
         return "hook" in text
     if command.name in ("source", "."):
-        return not text.endswith("/bin/activate")  # any other file may define it
+        # any file but that of a virtual environment may define it
+        return not text.endswith("/bin/activate") or bool(_BRINGS_CONDA.search(text))
     return False
 
 
@@ -222,7 +224,7 @@ def _variables(case: Case) -> Iterator[Finding]:
             continue
         for found in _NAME.finditer(token.text):
             name = found[1] or found[2]
-            if name in case.words.variables or name in loops:
+            if _OF_PARTS.sub("", name) in case.words.variables or name in loops:
                 continue
             if re.search(rf"\b{name}=|read .*\b{name}\b|\{{{name}:", text):
                 continue
