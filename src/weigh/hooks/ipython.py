@@ -1,14 +1,35 @@
-"""Notebooks show a record as HTML: the view is registered with IPython's formatter."""
+"""Notebooks show weigh's results as HTML: views for IPython's formatter."""
 
 import sys
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
-from weigh.model.record import Record
+from weigh.measure.region.timing import Timing
+from weigh.model.record import Record, Regions
+from weigh.model.report import Report
 from weigh.render.record_html import render_html
+from weigh.render.region_lines import render_regions
+from weigh.render.report_lines import render_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def show_records() -> None:
-    """Register the HTML view of records with the running IPython shell, if any."""
+    """Register the HTML views with the running IPython shell, if any."""
     shell: Any = sys.modules["IPython"].get_ipython()
-    if shell is not None:
-        shell.display_formatter.formatters["text/html"].for_type(Record, render_html)
+    if shell is None:
+        return
+    views: dict[type, Callable[[Any], str]] = {
+        Record: render_html,
+        Report: lambda report: _as_html(render_text(report)),
+        Regions: lambda regions: _as_html(render_regions(regions, "this notebook")),
+        Timing: lambda timing: _as_html(str(timing)),
+    }
+    for kind, view in views.items():
+        shell.display_formatter.formatters["text/html"].for_type(kind, view)
+
+
+def _as_html(text: str) -> str:
+    """Return text of a terminal as HTML, in the notebook's own colours."""
+    return f'<pre style="line-height:1.3">{escape(text)}</pre>'

@@ -138,13 +138,15 @@ def _measures(
 ) -> Iterator[str]:
     used = "used (median, peak)" if many else "used"
     judged = any(one.efficiency is not None for one in measures)
-    head = f"{_INDENT}{'requested':<13}{used:<23}"
+    asked = any(one.requested is not None for one in measures)
+    head = f"{_INDENT}{'requested' if asked else '':<{13 if asked else 0}}{used:<23}"
     yield (head + ("used of request" if judged else "")).rstrip()
     for one in measures:
         figures = f"{amount(one, one.median):<11}"
         if many:
             figures += amount(one, one.most)
-        line = f"  {NAMES[one.name]:<10}{requested_words(one):<13}{figures:<23}"
+        request = f"{requested_words(one):<13}" if asked else ""
+        line = f"  {NAMES[one.name]:<10}{request}{figures:<23}"
         if one.efficiency is not None:
             drawn = bar(one.efficiency, is_ascii=is_ascii)
             line += f"[{drawn}] {percent(one.efficiency)}"

@@ -41,7 +41,7 @@ def test_the_tagger_with_phases_writes_what_the_plain_one_does(tmp_path: Path) -
     run(EXAMPLES / "ner" / "tag.py", opening, plain, 7)
     done = run(EXAMPLES / "ner" / "tag_phases.py", opening, phases, 7)
     assert phases.read_bytes() == plain.read_bytes()
-    for name in ("read", "load model", "tag", "write", "batches", "a sample"):
+    for name in ("read", "load model", "tag", "write", "batches", "per sample"):
         assert name in done.stderr
 
 

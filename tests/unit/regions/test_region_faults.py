@@ -86,7 +86,7 @@ def test_a_fork_counts_its_own_phases_afresh() -> None:
         "    print([(p.name, p.depth) for p in weigh.report().phases]); sys.exit()\n"
         "  os.wait()\n"
     )
-    assert done.stdout == "[('mine', 0)]\n"
+    assert done.stdout.splitlines()[-1] == "[('mine', 0)]"
 
 
 def test_a_fork_in_the_midst_of_another_threads_region_does_not_hang() -> None:
@@ -188,7 +188,7 @@ def test_the_report_at_the_end_can_be_silenced() -> None:
 
 def test_what_was_reported_is_not_reported_again() -> None:
     done = run("with weigh.phase('load'): pass\nweigh.report()")
-    assert done.stderr.count("load") == 1
+    assert (done.stdout.count("load"), done.stderr) == (1, "")
 
 
 def test_workers_of_a_pool_write_no_reports_of_their_own() -> None:
@@ -253,7 +253,7 @@ def test_an_event_takes_whatever_it_is_given() -> None:
 
 def test_a_name_of_an_event_that_cannot_be_shown_is_changed_and_reported() -> None:
     done = run("print(weigh.event('two\\nlines'), weigh.report().events[0].name)")
-    assert done.stdout == "None two\\nlines\n"
+    assert done.stdout.splitlines()[-1] == "None two\\nlines"
     assert done.stderr.splitlines()[0].startswith("weigh: a name does not print")
 
 

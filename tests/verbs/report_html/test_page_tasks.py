@@ -38,8 +38,24 @@ def found(page: Any) -> str:
 
 def test_ten_thousand_tasks_are_shown_a_page_at_a_time(opened: Opened) -> None:
     page = opened(many())
+    press(page, "task")
     assert column(page, "task") == [str(n) for n in range(1, 51)]
     assert found(page) == "1 to 50 of 10,000 tasks"
+
+
+def test_failed_tasks_come_first(opened: Opened) -> None:
+    rows = many().rows
+    failed = [str(row.task) for row in rows if row.state != "COMPLETED"]
+    assert 0 < len(failed) < len(rows)
+    assert column(opened(many()), "task") == failed[:50]
+
+
+def test_on_paper_the_table_has_500_rows(opened: Opened) -> None:
+    page = opened(array(700, elements=7))
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert found(page) == "1 to 500 of 700 tasks"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert found(page) == "1 to 50 of 700 tasks"
 
 
 def test_a_head_sorts_up_then_down(opened: Opened) -> None:
@@ -143,6 +159,7 @@ def test_the_keyboard_alone_filters_sorts_and_turns(opened: Opened) -> None:
     page.keyboard.type("task>9900")
     for _ in range(4):  # the state, the wrapping, the table's region, the first head
         page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
     page.keyboard.press("Enter")
     assert column(page, "task")[0] == "10000"
     page.get_by_role("button", name="Next page").focus()

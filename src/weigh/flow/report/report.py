@@ -50,8 +50,7 @@ def report(name: str) -> Report: ...
 def report(name: str | None = None) -> Regions | Report:
     """Report on the run, label, job or plan called *name*: requested vs. used.
 
-    Without a name, print on stderr what this program measured of itself so far, and
-    return it.
+    Without a name, print what this program measured of itself so far, and return it.
 
     Raises:
         UsageError: nothing was measured or submitted yet, or a name fits several.

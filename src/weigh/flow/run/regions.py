@@ -65,8 +65,17 @@ def event(name: str, value: object = None) -> None:
 
 
 def report() -> Regions:
-    """Print the regions measured so far on stderr, and return them."""
-    return report_now().regions()
+    """Print the regions measured so far, and return them.
+
+    A notebook shows what is returned, so nothing is printed there.
+    """
+    return report_now(_print).regions()
+
+
+def _print(text: str) -> None:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None and sys.stdout is not None:
+        sys.stdout.write(text)
 
 
 def _plain(value: object) -> float | str | None:

@@ -66,11 +66,11 @@ def report_at_exit(report: Report) -> None:
     _process.report = report
 
 
-def report_now() -> Tracker:
-    """Write the report on stderr now; return its tracker."""
+def report_now(show: Callable[[str], None]) -> Tracker:
+    """Let *show* print the report now; return its tracker."""
     tracker = current()
     if _process.report is not None:
-        print_error(_process.report(tracker))
+        show(_process.report(tracker))
     _process.reported = tracker.changes
     return tracker
 
@@ -147,7 +147,7 @@ def _finish() -> None:
     if _process.report is None:
         return
     try:
-        report_now()
+        report_now(print_error)
     except Exception as error:  # noqa: BLE001 - the program's exit code stays
         print_error(f"weigh: no report: {type(error).__name__}: {error}\n")
 

@@ -97,4 +97,6 @@ def _totals(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _few_digits(value: float) -> str:
+    if value < 0.01:  # noqa: PLR2004 - nobody pays for less
+        return "< 0.01"
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004

@@ -2,6 +2,7 @@
 
 import os
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import sha256
@@ -29,6 +30,8 @@ from weigh.render.html.words import (
     size,
 )
 from weigh.render.printable import printable
+from weigh.request import from_usages, why_no_request
+from weigh.units import Bytes
 
 _MOST = 64
 _TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
@@ -304,6 +307,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[RunView, ...]
     scans: tuple[ScanView, ...]
     histograms: tuple[Histogram, ...]
+    headline: tuple[tuple[str, str], ...]
 
 
 def render_page(
@@ -314,7 +318,7 @@ def render_page(
     *scans* are curves over a parameter.
     """
     data = _Data(
-        runs=tuple(run_series(record, report.measures) for record in report.records),
+        runs=tuple(_drawn(report)),
         tasks=task_columns(report.rows),
     )
     row_of = {row.record: row for row in report.rows}
@@ -327,6 +331,7 @@ def render_page(
         runs=tuple(run_view(one, row_of.get(one.id)) for one in report.records),
         scans=tuple(scan_view(scan) for scan in scans),
         histograms=histograms(report.measures),
+        headline=_headline(report),
     )
     has_curves = any(run.charts for run in data.runs)
     styles = _style(has_curves=has_curves)
@@ -345,6 +350,40 @@ def render_page(
             version=version,
         )
     )
+
+
+def _drawn(report: Report) -> Iterator[RunSeries]:
+    """Yield the curves of each run, each with what it is to be compared with."""
+    row_of = {row.record: row for row in report.rows}
+    shared = Counter(row.element for row in report.rows)
+    advised = _advised(report)
+    for record in report.records:
+        row = row_of.get(record.id)
+        several = (
+            row is not None and row.element is not None and shared[row.element] > 1
+        )
+        yield run_series(record, report.measures, shares=several, advised=advised)
+
+
+def _headline(report: Report) -> tuple[tuple[str, str], ...]:
+    """Return the figures of one run that nothing was requested for."""
+    if len(report.rows) != 1 or any(one.requested for one in report.measures):
+        return ()
+    return tuple(
+        (NAMES[one.name], figure(one.most or one.median, KINDS[one.unit]))
+        for one in report.measures
+        if one.most is not None or one.median is not None
+    )
+
+
+def _advised(report: Report) -> Bytes | None:
+    """Return the memory to request for the only run of a report."""
+    if report.job is not None or len(report.rows) != 1 or len(report.records) != 1:
+        return None
+    (record,) = report.records
+    if record.usage is None or why_no_request(record) is not None:
+        return None
+    return from_usages([record]).memory
 
 
 def embedded_json(data: object) -> Markup:

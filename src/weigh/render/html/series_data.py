@@ -1,6 +1,7 @@
 """The curves of a run as data for the page's script."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,6 +10,7 @@ from weigh.model.report import Measure
 from weigh.model.report import Name as MeasureName
 from weigh.render.html.words import Kind
 from weigh.render.printable import printable
+from weigh.units import Bytes
 
 _MOST_PHASES = 200
 _MOST_EVENTS = 200
@@ -60,10 +62,17 @@ class RunSeries(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
 
 
-def run_series(record: Record, measures: Sequence[Measure] = ()) -> RunSeries:
+def run_series(
+    record: Record,
+    measures: Sequence[Measure] = (),
+    *,
+    shares: bool = False,
+    advised: Bytes | None = None,
+) -> RunSeries:
     """Return the curves of *record*, with its request as horizontal lines.
 
-    A request that the record lacks is taken from *measures*.
+    A request that the record lacks is taken from *measures*; *shares* is whether that
+    is for several tasks. Without any request, *advised* memory is drawn.
     """
     series = record.series
     if series is None or len(series.t) < 2 or len(series.memory) != len(series.t):  # noqa: PLR2004
@@ -71,21 +80,37 @@ def run_series(record: Record, measures: Sequence[Measure] = ()) -> RunSeries:
     return RunSeries(
         id=printable(record.id),
         t=tuple(round(t, _DIGITS) for t in series.t),
-        charts=tuple(_charts(record, series, measures)),
+        charts=tuple(_charts(record, series, _Compared(measures, shares, advised))),
         phases=tuple(_phases(record)),
         marks=tuple(_marks(record)),
     )
 
 
-def _charts(
-    record: Record, series: Series, measures: Sequence[Measure]
-) -> Iterator[Chart]:
+class _Compared(NamedTuple):
+    """What curves are compared with: see `run_series`."""
+
+    measures: Sequence[Measure]
+    shares: bool
+    advised: Bytes | None
+
+    def levels(self, name: MeasureName) -> Iterator[Level]:
+        """Yield the request for a resource, and whose it is."""
+        words = "requested for its element" if self.shares else "requested"
+        for measure in self.measures:
+            if measure.name == name and measure.requested is not None:
+                yield Level(words, measure.requested)
+                return
+        if name == "memory" and self.advised is not None:
+            yield Level("advised", self.advised)
+
+
+def _charts(record: Record, series: Series, compared: _Compared) -> Iterator[Chart]:
     yield Chart(
         name="Memory",
         kind="size",
         tone="memory",
         values=series.memory,
-        levels=tuple(_levels(record, measures, "memory")),
+        levels=tuple(_levels(record, compared, "memory")),
     )
     if len(series.cpu) == len(series.t) and any(x is not None for x in series.cpu):
         rounded = (None if x is None else round(x, _DIGITS) for x in series.cpu)
@@ -94,15 +119,13 @@ def _charts(
             kind="cpus",
             tone="cpus",
             values=tuple(rounded),
-            levels=tuple(_levels(record, measures, "cpus")),
+            levels=tuple(_levels(record, compared, "cpus")),
         )
-    yield from _gpu_charts(record, series, measures)
+    yield from _gpu_charts(record, series, compared)
 
 
-def _gpu_charts(
-    record: Record, series: Series, measures: Sequence[Measure]
-) -> Iterator[Chart]:
-    requested = tuple(_requested(measures, "gpu_memory"))
+def _gpu_charts(record: Record, series: Series, compared: _Compared) -> Iterator[Chart]:
+    requested = tuple(compared.levels("gpu_memory"))
     gpus = () if record.usage is None else record.usage.gpus
     for number, column in enumerate(series.gpu_memory):
         if len(column) != len(series.t):
@@ -119,9 +142,7 @@ def _gpu_charts(
         )
 
 
-def _levels(
-    record: Record, measures: Sequence[Measure], name: MeasureName
-) -> Iterator[Level]:
+def _levels(record: Record, compared: _Compared, name: MeasureName) -> Iterator[Level]:
     """Yield what was requested or granted; of the whole element, if not of the run."""
     for source, what in (
         (record.requested, "requested"),
@@ -131,13 +152,7 @@ def _levels(
         if value is not None:
             yield Level(what, value)
             return
-    yield from _requested(measures, name)
-
-
-def _requested(measures: Sequence[Measure], name: MeasureName) -> Iterator[Level]:
-    for measure in measures:
-        if measure.name == name and measure.requested is not None:
-            yield Level("requested", measure.requested)
+    yield from compared.levels(name)
 
 
 def _phases(record: Record) -> Iterator[Stretch]:

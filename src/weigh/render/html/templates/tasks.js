@@ -2,6 +2,8 @@
 
 const SIZES = [25, 50, 100, 500];
 const NUMERIC = new Set(["int", "size", "time", "cpus", "share", "clock", "number"]);
+const PRINTED = 500; // rows on paper
+const FAILED = new Set(["failed", "out of memory", "timeout", "node fail", "cancelled", "interrupted"]);
 const ASIDE = new Set(["cpu_time", "signal", "attempts", "started", "label", "command", "output", "record"]); // not on paper
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -28,7 +30,11 @@ class Tasks {
     this.columns = data.columns.map((column) => ({ ...column, cells: cells(column) }));
     this.count = data.count;
     this.noun = data.noun;
-    this.order = { column: this.columns[0].key === "task" ? 0 : -1, down: false };
+    // failed ones first, then as they came
+    const states = this.columns.find((one) => one.kind === "state").cells;
+    this.failed = states.map((state) => FAILED.has(state));
+    const isMixed = this.failed.includes(true) && this.failed.includes(false);
+    this.order = { column: this.columns[0].key === "task" && !isMixed ? 0 : -1, down: false };
     this.page = 0;
     this.size = 50;
     this.text = "";
@@ -130,7 +136,8 @@ class Tasks {
   sort() {
     const { column, down } = this.order;
     if (column < 0) { // as they came
-      this.sorted = Array.from({ length: this.count }, (_, row) => row);
+      const rows = Array.from({ length: this.count }, (_, row) => row);
+      this.sorted = rows.filter((row) => this.failed[row]).concat(rows.filter((row) => !this.failed[row]));
       this.heads.forEach((head) => head.setAttribute("aria-sort", "none"));
       this.filter();
       return;
@@ -235,4 +242,9 @@ class Tasks {
 }
 
 const table = document.getElementById("task-table");
-if (table && DATA.tasks) new Tasks(table, DATA.tasks);
+if (table && DATA.tasks) {
+  const tasks = new Tasks(table, DATA.tasks);
+  let before = null;
+  addEventListener("beforeprint", () => { before = [tasks.size, tasks.page]; tasks.size = PRINTED; tasks.turn(0); });
+  addEventListener("afterprint", () => { if (before) { [tasks.size] = before; tasks.turn(before[1]); before = null; } });
+}
