@@ -4,7 +4,7 @@ import os
 
 import click
 
-from weigh.cli.options import SECONDS
+from weigh.cli.options import DURATION
 
 
 @click.command()
@@ -32,7 +32,7 @@ from weigh.cli.options import SECONDS
 )
 @click.option(
     "--run-time",
-    type=SECONDS,
+    type=DURATION,
     default=600.0,
     metavar="TIME",
     help="Stop a command of the tool run after TIME.  [default: 10m]",

@@ -77,10 +77,22 @@ def command_line(command: Sequence[str]) -> str:
 
 
 def short_command(command: Sequence[str]) -> str:
-    """Write a command for a list; of ``sh -c LINE`` only the line."""
+    """Write a command for a list: of ``sh -c LINE`` only the line.
+
+    Of the program and a script after it only the names: lists have no room for folders.
+    """
     if len(command) == _SHELL_LINE and command[0] in _SHELLS and command[1] == "-c":
-        return printable(command[2])
-    return command_line(command)
+        return printable(named_words(command[2]))
+    return named_words(command_line(command))
+
+
+def named_words(line: str) -> str:
+    """Return a command line without the folders of its first two words."""
+    words = line.split(" ", 2)
+    for number, word in enumerate(words[:2]):
+        if word.startswith("/") and not word.endswith("/") and "'" not in word:
+            words[number] = word.rpartition("/")[2]
+    return " ".join(words)
 
 
 def shortened(text: str, width: int) -> str:

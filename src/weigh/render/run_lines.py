@@ -218,7 +218,7 @@ def _trend(record: Record) -> str:
 
 def _usage(usage: Usage, trend: str) -> Iterator[str]:
     if usage.peak_memory is not None:
-        yield from _row("memory", _memory(usage.peak_memory, trend))
+        yield from _memory(usage.peak_memory, trend)
         if usage.processes is not None and usage.processes > 1:
             yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
@@ -246,16 +246,23 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
         yield from _row("disk", f"{read} read, {written} written")
 
 
-def _memory(peak: PeakMemory, trend: str) -> str:
-    words = [f"{format_size(peak.value):<10}"]
+def _memory(peak: PeakMemory, trend: str) -> Iterator[str]:
     if peak.source == "launcher floor":
-        return f"up to {format_size(peak.high)}: too short to measure more exactly"
+        words = f"up to {format_size(peak.high)}: too short to measure more exactly"
+        yield from _row("memory", words)
+        return
+    figure = f"{format_size(peak.value):<10}"
     if peak.high > peak.low * _SURE:
-        words.append(_bounds(peak))
-    if peak.time is not None:
-        words.append(f"peak at {format_duration(peak.time)}")
-    text = "  ".join(words).rstrip()
-    return f"{text}, {trend}" if trend else text
+        figure += f"  {_bounds(peak)}"
+    at = "" if peak.time is None else f"peak at {format_duration(peak.time)}"
+    course = ", ".join(filter(None, (at, trend)))
+    text = f"{figure}  {course}" if at else f"{figure.rstrip()}, {trend}"
+    text = text if course else figure
+    if len(text) <= WIDTH - len(_INDENT):
+        yield from _row("memory", text.rstrip())
+    else:  # a second line, rather than a single word in it
+        yield from _row("memory", figure.rstrip())
+        yield from _row("", course)
 
 
 def _bounds(peak: PeakMemory) -> str:

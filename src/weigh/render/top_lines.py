@@ -9,7 +9,12 @@ import msgspec
 
 from weigh.model.record import Record, Request
 from weigh.render.columns import Column, columns_of, shortened, table
-from weigh.render.printable import local_time, printable, short_command
+from weigh.render.printable import (
+    local_time,
+    named_words,
+    printable,
+    short_command,
+)
 from weigh.render.progress_lines import how_far, time_left
 from weigh.render.record_show import sparkline
 from weigh.render.request_lines import common_lines, folded
@@ -390,7 +395,7 @@ def _process_columns(processes: Sequence[ProcessView]) -> list[Column]:
         Column("cpu", tuple(map(_process_cpu, processes)), drop=1),
         Column(
             "command",
-            tuple(printable(one.command) for one in processes),
+            tuple(named_words(printable(one.command)) for one in processes),
             right=False,
             drop=2,
             flexible=True,
