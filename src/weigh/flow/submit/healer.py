@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from shlex import quote
 
+import msgspec
+
 from weigh._version import __version__
 from weigh.flow.site.schedulers import kind_of
 from weigh.flow.submit.rounds import Round
@@ -27,8 +29,6 @@ NAME = "-heal"
 _MEMORY = 200 * MIB
 _ADDRESS_SPACE = 2 * GIB
 _TIME = 10 * MINUTE
-# what a job does not inherit everywhere
-_KEPT = ("PATH", "XDG_CONFIG_HOME")
 
 
 def send_healer(
@@ -57,7 +57,7 @@ def send_healer(
         elements=1,
         together=1,
         request=_request(last, [job.id for job in jobs]),
-        setup=Setup(lines=_exports(last, env), checks=False),
+        setup=_setup(last, env),
         version=__version__,
         token=token,
         sent=sent,
@@ -104,10 +104,21 @@ def _request(last: Submitted, ids: Sequence[str]) -> JobRequest:
     )
 
 
-def _exports(last: Submitted, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the lines that set what is needed to reach the scheduler from a node."""
+def _setup(last: Submitted, env: Mapping[str, str]) -> Setup:
+    """Return the environment of the tasks, and what reaches the scheduler from a node.
+
+    A job does not inherit its variables everywhere. The node's own programs come first.
+    """
     kind = find_kind(kind_of(last.scheduler))
     kept = () if kind is None else sorted(kind.variables.kept)
-    return tuple(
-        f"export {name}={quote(env[name])}" for name in (*_KEPT, *kept) if env.get(name)
+    names = [name for name in ("XDG_CONFIG_HOME", *kept) if env.get(name)]
+    lines = [f"export {name}={quote(env[name])}" for name in names]
+    if env.get("PATH"):
+        lines.append(f'export PATH="$PATH":{quote(env["PATH"])}')
+    return msgspec.structs.replace(
+        last.setup,
+        lines=(*last.setup.lines, *lines),
+        container=None,
+        imports=(),
+        checks=False,
     )

@@ -1,0 +1,233 @@
+"""A mix of failures on a real scheduler, healed without a person; run as root:
+
+    ci/isolated.sh python soak/heal.py [--tasks 200] [--on slurm|gridengine] [--no-database]
+
+Of the tasks 10 % need more memory than planned, 5 % more time, 1 % have a bug; with Slurm
+a node is set down and a job of a higher partition preempts others meanwhile. An ordinary
+user submits them once. At the end only the bugs may be left.
+"""
+
+import argparse
+import json
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+CI = Path(__file__).parents[1] / "ci"
+USER = "researcher"
+SOURCES = Path(__file__).parents[1] / "src"
+PATHS = f"{SOURCES}:{Path(msgspec.__file__).parents[1]}"
+PYTHON = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+MORE = """PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=urgent Nodes=cn[1-3] PriorityTier=100 State=UP
+"""
+TASK = """\
+import os, sys, time
+kind, number, amount = sys.argv[1], sys.argv[2], int(sys.argv[3])
+effects = os.open(f"effects/{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+if kind == "memory":
+    held = bytearray(amount << 20)
+    held[::4096] = b"x" * len(held[::4096])
+if kind == "bug":
+    raise ValueError(f"task {number}")
+time.sleep(amount if kind == "time" else 1)
+os.write(effects, b"done\\n")
+"""
+PATIENCE = 3600.0
+
+
+def main() -> int:
+    """Run the mix; print one line per promise; return 1 if one is broken."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--on", choices=("slurm", "gridengine"), default="slurm")
+    parser.add_argument("--no-database", action="store_true")
+    parser.add_argument("--no-faults", action="store_true")
+    words = parser.parse_args()
+    env = {**os.environ, "WEIGH_RIG_MORE": MORE}
+    env |= {"WEIGH_RIG_DB": "0"} if words.no_database else {}
+    up = subprocess.run(
+        [CI / f"{words.on}-up.sh"],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    lines = [line.removeprefix("export ") for line in up.stdout.splitlines()]
+    os.environ.update(line.split("=", 1) for line in lines)
+    folder = Path(tempfile.mkdtemp(prefix="heal-"))
+    print(folder)
+    prepare(folder, words.tasks)
+    began = time.time()
+    print(
+        weigh(
+            folder,
+            "submit",
+            "plan/p",
+            "--heal",
+            "--setup",
+            f"export PYTHONPATH={PATHS}",
+            "--time",
+            "1m",
+            "--max-memory",
+            "4G",
+        )
+    )
+    if words.on == "slurm" and not words.no_faults:
+        faults(folder)
+    standing = wait(folder)
+    print(weigh(folder, "status", "p"))
+    return judge(folder, standing, words.tasks, time.time() - began)
+
+
+def prepare(folder: Path, tasks: int) -> None:
+    """Write the program, the tasks and the plan, all of them the user's."""
+    (folder / "effects").mkdir()
+    (folder / "task.py").write_text(TASK)
+    kinds = [kind_of(number) for number in range(1, tasks + 1)]
+    (folder / "tasks.txt").write_text(
+        "".join(
+            f"python3 task.py {kind} {number} {amount}\n"
+            for number, (kind, amount) in enumerate(kinds, 1)
+        )
+    )
+    user = pwd.getpwnam(USER)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user.pw_uid, user.pw_gid)
+    needs = ("--memory", "60M", "--cpus", "1", "--time", "2s", "--headroom", "0")
+    packs = ("--node-cpus", "4", "--hours", "1m", "--name", "p")
+    print(weigh(folder, "plan", "tasks.txt", *needs, *packs))
+
+
+def kind_of(number: int) -> tuple[str, int]:
+    """Return what a task does, and how many MiB or seconds it needs."""
+    if number % 10 == 3:
+        return "memory", (100, 350, 600)[number // 10 % 3]
+    if number % 20 == 7:
+        return "time", 75
+    return ("bug", 0) if number % 100 == 50 else ("ok", 0)
+
+
+def weigh(folder: Path, *argv: str) -> str:
+    """Run weigh as the user; return what it prints."""
+    env = {**os.environ, "HOME": str(folder), "WEIGH_POLL": "0s", "PYTHONPATH": PATHS}
+    become = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups")
+    ran = subprocess.run(
+        (*become, PYTHON, "-m", "weigh", *argv),
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode not in {0, 1}:
+        sys.exit(f"weigh {' '.join(argv)}: {ran.stderr}")
+    return ran.stdout + ran.stderr
+
+
+def faults(folder: Path) -> None:
+    """Set a node down, and preempt what runs on another one."""
+    end = time.monotonic() + PATIENCE
+    while len(list((folder / "effects").iterdir())) < 20:  # noqa: PLR2004 - well begun
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    node = ("scontrol", "update", "nodename=cn2")
+    subprocess.run((*node, "state=down", "reason=test"), check=True)
+    urgent = ("sbatch", "-p", "urgent", "-w", "cn3", "--exclusive", "--mem=0", "-t1")
+    subprocess.run((*urgent, "-o/dev/null", "--wrap=sleep 3"), check=True)
+    time.sleep(5)
+    subprocess.run((*node, "state=resume"), check=False, stderr=subprocess.DEVNULL)
+
+
+def wait(folder: Path) -> dict:
+    """Wait until no healer sends a further round; return the standing."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        standing = json.loads(weigh(folder, "status", "p", "--json"))["jobs"][0]
+        if standing["healing"]["stopped"] is not None:
+            return standing
+        assert time.monotonic() < end, json.dumps(standing, indent=1)
+        print(round(time.time()), standing["tasks"], standing["jobs"], flush=True)
+        time.sleep(5)
+
+
+def judge(folder: Path, standing: dict, tasks: int, took: float) -> int:
+    """Compare what happened with what is promised."""
+    bugs = sum(kind_of(number)[0] == "bug" for number in range(1, tasks + 1))
+    events = list(read_events(folder))
+    attempts = [one for one in events if one["event"] == "ended"]
+    small = list(too_small(folder))
+    ends = Counter(
+        path.read_text().count("done") for path in (folder / "effects").iterdir()
+    )
+    used = sum(one.get("wall_time") or 0.0 for one in attempts)
+    held = held_time()
+    rows = [
+        ("rounds", len(standing["healing"]["rounds"]) + 1, True),
+        ("done", standing["tasks"].get("COMPLETED"), None),
+        (
+            "left",
+            standing["tasks"].get("FAILED"),
+            standing["tasks"].get("FAILED") == bugs,
+        ),
+        ("tasks done twice", ends[2], ends[2] == 0),
+        ("attempts", len(attempts), True),
+        ("attempts known to be too small", len(small), not small),
+        ("slot time held / used", round(held / used, 2) if held else None, True),
+        ("seconds", round(took), True),
+    ]
+    rows[1] = ("done", rows[1][1], rows[1][1] == tasks - bugs)
+    for name, value, holds in rows:
+        print(f"{name:<32}{value!s:>8}  {'' if holds else 'NOT AS PROMISED'}")
+    for one in small:
+        print(one)
+    return int(not all(holds for _, _, holds in rows))
+
+
+def read_events(folder: Path) -> Iterator[dict]:
+    """Yield all events of all rounds, each with its joblog."""
+    for path in sorted((folder / "plan/p").rglob("*.events.jsonl")):
+        for line in path.read_text().splitlines():
+            yield {**json.loads(line), "path": str(path)}
+
+
+def too_small(folder: Path) -> Iterator[str]:
+    """Yield the attempts with no more memory than one that ran out of it before."""
+    known: dict[str, int] = {}
+    starts: dict[tuple[str, int], dict] = {}
+    for one in sorted(read_events(folder), key=lambda event: event["time"]):
+        if one["event"] == "started":
+            starts[one["path"], one["seq"]] = one
+            memory = one.get("memory") or 0
+            if memory and memory <= known.get(one["task"], 0) and not one.get("alone"):
+                yield f"{one['task']}: {memory} after {known[one['task']]}"
+        elif one["event"] == "ended" and one["state"] == "OUT_OF_MEMORY":
+            start = starts[one["path"], one["seq"]]
+            before = known.get(start["task"], 0)
+            known[start["task"]] = max(before, start.get("memory") or 0)
+
+
+def held_time() -> float | None:
+    """Return the CPU seconds that all jobs held, by accounting; None without it."""
+    ran = subprocess.run(
+        ("sacct", "-a", "-X", "-n", "-P", "-o", "JobName,AllocCPUS,ElapsedRaw"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [line.split("|") for line in ran.stdout.splitlines()]
+    held = [int(cpus or 0) * int(time or 0) for name, cpus, time in rows if name == "p"]
+    return float(sum(held)) or None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
