@@ -1,10 +1,10 @@
-"""A mix of failures on a real scheduler, healed without a person; run as root:
+"""A mix of failures on a real scheduler, healed without a person. Run it as root.
 
-    ci/isolated.sh python soak/heal.py [--tasks 200] [--on slurm|gridengine] [--no-database]
+    ci/isolated.sh .venv/bin/python soak/heal.py [--tasks 200] [--on gridengine]
 
-Of the tasks 10 % need more memory than planned, 5 % more time, 1 % have a bug; with Slurm
-a node is set down and a job of a higher partition preempts others meanwhile. An ordinary
-user submits them once. At the end only the bugs may be left.
+Of the tasks 10 % need more memory than planned, 5 % more time, 1 % have a bug; with
+Slurm a node is set down and a job of a higher partition preempts others meanwhile. An
+ordinary user submits them once. At the end only the bugs may be left.
 """
 
 import argparse
@@ -137,7 +137,7 @@ def weigh(folder: Path, *argv: str) -> str:
 def faults(folder: Path) -> None:
     """Set a node down, and preempt what runs on another one."""
     end = time.monotonic() + PATIENCE
-    while len(list((folder / "effects").iterdir())) < 20:  # noqa: PLR2004 - well begun
+    while len(list((folder / "effects").iterdir())) < 20:
         assert time.monotonic() < end
         time.sleep(0.5)
     node = ("scontrol", "update", "nodename=cn2")

@@ -24,7 +24,8 @@ class Healing(msgspec.Struct, frozen=True, kw_only=True):
 
     ``healer`` is the last healer, in this ``state``. ``stopped`` is why there is no
     further round, with the tasks ``left`` by cause. ``goes_on``: elements wait or run.
-    ``blocked`` are commands that free held elements.
+    ``blocked`` are commands that free held elements, ``words`` the last line that the
+    healer printed.
     """
 
     rounds: tuple[HealingRound, ...] = ()
@@ -34,6 +35,7 @@ class Healing(msgspec.Struct, frozen=True, kw_only=True):
     left: dict[str, int] = {}
     goes_on: bool = False
     blocked: tuple[str, ...] = ()
+    words: str | None = None
 
     @property
     def is_active(self) -> bool:
@@ -63,7 +65,7 @@ def healing_rows(one: Healing, job: str) -> Iterator[tuple[str, str]]:
         yield "heals", f"job {one.healer} was cancelled: weigh resume {job}"
     else:
         what = "no healer follows" if one.goes_on else "no healer sent the next round"
-        was = f" (job {one.healer} ended)" if one.healer is not None else ""
+        was = f" (job {one.healer}: {one.words or 'ended'})" if one.healer else ""
         yield "heals", f"{what}{was}: weigh resume --heal {job}"
 
 

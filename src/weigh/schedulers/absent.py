@@ -90,6 +90,16 @@ def freed_by(reason: str | None) -> str | None:  # noqa: ARG001
     return None
 
 
+def from_nodes_argvs(queue: str | None) -> tuple[Argv, ...]:  # noqa: ARG001
+    """Return no command: its jobs submit nothing."""
+    return ()
+
+
+def parse_from_nodes(outs: Sequence[str]) -> str | None:  # noqa: ARG001
+    """Return None: that is not known."""
+    return None
+
+
 def awaited(text: str) -> tuple[str, ...]:  # noqa: ARG001
     """Return nothing: a job does not wait for others."""
     return ()

@@ -316,6 +316,11 @@ class Client:
             return None
         return self._backend.parse_array_limit(self._output_of(argv))
 
+    def why_not_from_nodes(self, queue: str | None) -> str | None:
+        """Return why a job in *queue* may not submit others; None if it may."""
+        argvs = self._backend.from_nodes_argvs(queue)
+        return self._backend.parse_from_nodes([self._output_of(one) for one in argvs])
+
     def why(self, job: Submitted) -> str | None:
         """Return why a job is in an error state."""
         argv = self._backend.why_argv(job.id)

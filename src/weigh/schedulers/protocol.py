@@ -120,6 +120,9 @@ class Scheduler(Protocol):
     def array_limit(self, elements: int) -> int | None:
         """Return the limit on array elements; None if *elements* are allowed."""
 
+    def why_not_from_nodes(self, queue: str | None) -> str | None:
+        """Return why a job in *queue* may not submit others; None if it may."""
+
     def why(self, job: Submitted) -> str | None:
         """Return why a job is in an error state, if the scheduler knows."""
 
@@ -258,6 +261,12 @@ class Backend(Protocol):
 
     def parse_array_limit(self, out: str) -> int | None:
         """Read how many elements an array may have."""
+
+    def from_nodes_argvs(self, queue: str | None) -> tuple[Argv, ...]:
+        """Return the commands that show whether jobs in *queue* may submit others."""
+
+    def parse_from_nodes(self, outs: Sequence[str]) -> str | None:
+        """Read why they may not; None if they may, or that is not known."""
 
     def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
         """Return the command that cancels a job, or these elements of it."""

@@ -9,6 +9,10 @@ import pytest
 from following import Weigh, until
 from rigs import mainly
 
+from weigh.schedulers.gridengine import commands as gridengine
+from weigh.schedulers.protocol import Backend
+from weigh.schedulers.slurm import commands as slurm
+
 ONCE = "[ -e {0} ] || {{ touch {0}; exit 9; }}"
 BUG = "python3 -c 'print(1 / 0)'"
 
@@ -104,14 +108,17 @@ def test_cancelling_a_job_cancels_its_healer(here: Weigh) -> None:
 
 
 def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:
-    job = here.submit(here.plan("sleep 5", ONCE.format("x")), "--heal")
+    waits = "until [ -e go ]; do sleep 0.1; done"
+    job = here.submit(here.plan(waits, ONCE.format("x")), "--heal")
     first = here.status(job)["healing"]["healer"]
     process = Path(".weigh/local", first, "pid").read_text()
     os.killpg(int(process), signal.SIGKILL)
+    here.wait_for(job, lambda one: one["healing"]["state"] != "PENDING")
 
     answer = here.resume(job, "--heal")
 
     assert answer["healer"]["id"] != first
+    Path("go").touch()
     healed()
     assert here.finish(job) == {"COMPLETED": 2}
 
@@ -140,3 +147,57 @@ def test_a_held_element_is_named_with_the_command_that_frees_it(weigh: Weigh) ->
     weigh("cancel", job)
 
     assert f"scontrol release {job}_0" in out
+
+
+PARTITION = "PartitionName={} AllocNodes={} Default={} Nodes=cn[1-3] State=UP\n"
+
+
+@pytest.mark.parametrize(
+    ("backend", "outs", "only"),
+    [
+        (slurm, [PARTITION.format("a", "ALL", "YES")], None),
+        (slurm, [PARTITION.format("a", "login1,cn[1-3]", "YES")], None),
+        (slurm, [PARTITION.format("a", "login[1-2]", "YES")], "login[1-2]"),
+        (
+            slurm,
+            [
+                PARTITION.format("a", "ALL", "YES")
+                + PARTITION.format("b", "login1", "NO")
+            ],
+            None,
+        ),
+        (slurm, [""], None),
+        (gridengine, ["login1\nnode1\n", "node1\nnode2\n"], None),
+        (gridengine, ["login1\n", "node1\nnode2\n"], "login1"),
+        (gridengine, ["", "node1\n"], None),
+    ],
+)
+def test_a_site_whose_nodes_may_not_submit_is_recognised(
+    backend: Backend, outs: list[str], only: str | None
+) -> None:
+    why = backend.parse_from_nodes(outs)
+
+    assert why is None if only is None else only in (why or "")
+
+
+@pytest.mark.alone
+@pytest.mark.integrations
+@pytest.mark.parametrize(
+    "weigh", [pytest.param("slurm", marks=pytest.mark.slurm)], indirect=True
+)
+def test_where_nodes_may_not_submit_a_person_is_named(weigh: Weigh) -> None:
+    partition = ("scontrol", "update", "partitionname=long")
+    subprocess.run((*partition, "allocnodes=localhost"), check=True)
+    try:
+        folder = weigh.plan(ONCE.format("x"))
+        code, _, err = weigh("submit", folder, "--heal", "--queue", "long")
+        assert code == 0, err
+        weigh.wait_for("p", lambda one: one["tasks"] == {"FAILED": 1})
+        shown = weigh("status", "p")[1]
+        again = weigh.resume("p", "--heal")
+    finally:
+        subprocess.run((*partition, "allocnodes=ALL"), check=True)
+
+    assert "no healer follows: partition long takes jobs from" in err
+    assert "weigh resume --heal" in shown
+    assert again["again"][0]["tasks"] == [1]

@@ -1,8 +1,9 @@
 """What healing did to the jobs of a plan, what it does next, and what blocks it."""
 
+import os
 from collections.abc import Iterator, Sequence
 
-from weigh.flow.follow.tasks import goes_on
+from weigh.flow.follow.tasks import LOGS, goes_on, tail_of
 from weigh.flow.follow.view import View
 from weigh.flow.submit.rounds import Sendings
 from weigh.model.job import STUCK, Submitted
@@ -10,6 +11,8 @@ from weigh.render.healing_lines import Healing, HealingRound
 from weigh.schedulers import find_kind
 from weigh.schedulers.dialect import Traits
 from weigh.schedulers.elements import format_ranges
+from weigh.schedulers.job_script import ENDED
+from weigh.schedulers.protocol import Scheduler
 
 
 def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
@@ -28,7 +31,16 @@ def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
         left=stopped.left if stopped is not None and over else {},
         goes_on=any(goes_on(state) for view in views for state in view.elements),
         blocked=tuple(_blocked(views)),
+        words=None if healer is None else _words(healer, views[-1].scheduler),
     )
+
+
+def _words(healer: Submitted, scheduler: Scheduler) -> str | None:
+    """Return the last line that a healer printed, e.g. why it could not submit."""
+    name = scheduler.log_name(healer.id, 0, is_array=False)
+    lines = tail_of(os.path.join(healer.folder, LOGS, name)).splitlines()
+    lines = [line for line in lines if line.strip() and not line.startswith(ENDED)]
+    return lines[-1].strip().removeprefix("weigh: ") if lines else None
 
 
 def _rounds(views: Sequence[View]) -> Iterator[HealingRound]:

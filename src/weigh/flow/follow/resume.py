@@ -19,7 +19,7 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_request
-from weigh.flow.submit.healer import send_healer
+from weigh.flow.submit.healer import BY_HAND, send_healer
 from weigh.flow.submit.job_parts import Origin, own_flags, parts_of, pinned
 from weigh.flow.submit.job_request import parse_gpus, refuse_absent
 from weigh.flow.submit.rounds import (
@@ -242,7 +242,7 @@ def _send(
     try:
         healer = send_healer(views[-1].scheduler, [*case.live, *sent], sending, env=env)
     except SchedulerError as error:
-        notify(f"no healer follows: {error}")
+        notify(f"no healer follows: {error}. {BY_HAND.format(views[0].job.name)}")
         return answer
     return replace(answer, healer=healer)
 
@@ -450,16 +450,19 @@ class _Group(msgspec.Struct, frozen=True):
         )
         choices = [choice for _, choice in chosen]
         request = _request(before, choices, options, heal)
+        had = before.request.memory
         plan = read_plan(views[0].job.plan_folder)
         if plan.queue is not None:
             made = _pulled(tasks, chosen, plan, views, before)
+            request = _narrowed(request, made, at_once(choices[0], had))
             return cls(before, made, tasks, _again(tasks, chosen, request, made))
         more = choices[0]
-        most = at_once(more, before.request.memory) if more.need else None
+        most = at_once(more, had) if more.need else None
         elements = tuple(_elements(tasks, plan, views, most))
         if more.memory > 1:  # the plan underestimated
             elements = tuple(replace(element, kinds=()) for element in elements)
         made = replace(plan, elements=elements, left_out=())
+        request = _narrowed(request, made, at_once(more, had))
         return cls(before, made, tasks, _again(tasks, chosen, request, made))
 
     def check(
@@ -553,8 +556,9 @@ def _pulled(
         if kind not in kinds:
             kinds.append(kind)
         places.append(kinds.index(kind))
-    slots = at_once(more, before.request.memory)
-    count = min(len(plan.elements), -(-len(tasks) // slots))
+    most = at_once(more, before.request.memory)
+    count = min(len(plan.elements), -(-len(tasks) // most))
+    slots = min(most, -(-len(tasks) // count))
     return replace(
         plan,
         kinds=tuple(kinds),
@@ -634,6 +638,14 @@ def _request(
     )
 
 
+def _narrowed(request: JobRequest, plan: Plan, most: int) -> JobRequest:
+    """Return the request with fewer CPUs where fewer tasks than *most* run at once."""
+    alike = len({kind.item.cpus for kind in plan.kinds}) <= 1
+    if plan.together >= most or not alike:
+        return request
+    return replace(request, cpus=-(-request.cpus * plan.together // most))
+
+
 def _elements(
     tasks: Sequence[TaskState], plan: Plan, views: Sequence[View], most: int | None
 ) -> Iterator[Element]:
@@ -646,6 +658,7 @@ def _elements(
     alike = most is not None or len(plan.kinds) <= 1
     alike = alike and views[0].job.staging is None
     most = most or max(len(element.tasks) for element in plan.elements)
+    most = -(-len(tasks) // -(-len(tasks) // most))  # in equal parts
     bins: list[tuple[Element, list[TaskState]]] = []
     keys: dict[tuple[str, int] | int, int] = {}
     for place, task in enumerate(tasks):

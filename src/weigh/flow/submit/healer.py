@@ -12,6 +12,7 @@ from shlex import quote
 import msgspec
 
 from weigh._version import __version__
+from weigh.errors import SchedulerError
 from weigh.flow.site.schedulers import kind_of
 from weigh.flow.submit.rounds import Round
 from weigh.flow.submit.submit_script import (
@@ -26,6 +27,7 @@ from weigh.schedulers.protocol import Scheduler
 from weigh.units import GIB, MIB, MINUTE
 
 NAME = "-heal"
+BY_HAND = "When weigh status shows that all have ended: weigh resume --heal {}"
 _MEMORY = 200 * MIB
 _ADDRESS_SPACE = 2 * GIB
 _TIME = 10 * MINUTE
@@ -42,10 +44,13 @@ def send_healer(
 
     Raises:
         StoreError: a file cannot be written.
-        SchedulerError: the scheduler refused it.
+        SchedulerError: the scheduler refused it, or lets no node submit.
         SubmissionUnknownError: whether it was accepted is not known.
     """
     last = jobs[-1]
+    why_not = scheduler.why_not_from_nodes(last.request.queue)
+    if why_not is not None:
+        raise SchedulerError(why_not)
     token, sent = sending.new_token()
     resume = (sys.executable, "-P", "-m", "weigh", "resume", "--heal", last.token)
     script = JobScript(

@@ -15,7 +15,7 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit import job_parts
-from weigh.flow.submit.healer import send_healer
+from weigh.flow.submit.healer import BY_HAND, send_healer
 from weigh.flow.submit.job_request import (
     UNKNOWN,
     can_heal,
@@ -219,7 +219,8 @@ def _followed(
     try:
         healer = send_healer(scheduler, jobs_sent, sending, env=env)
     except SchedulerError as error:
-        note = f"no healer follows (weigh resume --heal heals by hand): {error}"
+        name = jobs_sent[0].name
+        note = f"no healer follows: {error}. {BY_HAND.format(name)}"
         return msgspec.structs.replace(answer, notes=(*answer.notes, note))
     return msgspec.structs.replace(answer, healer=healer)
 

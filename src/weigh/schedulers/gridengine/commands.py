@@ -314,6 +314,19 @@ def parse_slots(out: str, complexes: Complexes | None = None) -> str | None:
     )
 
 
+def from_nodes_argvs(queue: str | None) -> tuple[Argv, ...]:  # noqa: ARG001
+    """Return the commands that list the submit hosts and the execution hosts."""
+    return ("qconf", "-ss"), ("qconf", "-sel")
+
+
+def parse_from_nodes(outs: Sequence[str]) -> str | None:
+    """Read which execution hosts are submit hosts: with none no job may submit."""
+    submit, execute = ({*out.split()} for out in outs)
+    if not submit or not execute or submit & execute:
+        return None
+    return f"no execution host is a submit host ({', '.join(sorted(submit))})"
+
+
 def array_limit_argv(elements: int) -> Argv | None:
     """Return the command that shows the limit, if the usual default may be too low."""
     return ("qconf", "-sconf") if elements > _SHORT_ARRAY else None

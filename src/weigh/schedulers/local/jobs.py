@@ -167,6 +167,10 @@ class Local:
         """Return None: there is no limit."""
         return None
 
+    def why_not_from_nodes(self, queue: str | None) -> str | None:  # noqa: ARG002
+        """Return None: a local job starts others."""
+        return None
+
     def why(self, job: Submitted) -> str | None:
         """Return the last line that the script printed outside of its elements."""
         path = os.path.join(self._folder(job.id), "output")

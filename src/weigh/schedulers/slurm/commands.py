@@ -181,6 +181,7 @@ _QUEUE_FIELDS = 6
 _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
 _ENDED_COUNT = 8
 _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
+_PAIR = re.compile(r"(\w+)=(\S*)")
 _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
 _SHORT_ARRAY = 100  # few sites have a lower limit
 _OOM_EXIT = "0:125"
@@ -442,6 +443,24 @@ def gpu_types_argv() -> Argv | None:
 def parse_gpu_types(out: str) -> tuple[str, ...]:
     """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no name."""
     return tuple(sorted(set(_GPU_TYPE.findall(out))))
+
+
+def from_nodes_argvs(queue: str | None) -> tuple[Argv, ...]:
+    """Return the command that shows a partition; without *queue* all of them."""
+    return (("scontrol", "-o", "show", "partition", *([queue] if queue else [])),)
+
+
+def parse_from_nodes(outs: Sequence[str]) -> str | None:
+    """Read AllocNodes: the nodes from which jobs may be submitted to the partition."""
+    lines = [dict(_PAIR.findall(line)) for line in "".join(outs).splitlines()]
+    if len(lines) > 1:
+        lines = [one for one in lines if one.get("Default") == "YES"]
+    for one in lines:
+        allowed, nodes = one.get("AllocNodes", "ALL"), one.get("Nodes")
+        if allowed not in {"ALL", "(null)"} and not (nodes and nodes in allowed):
+            name = one.get("PartitionName", "?")
+            return f"partition {name} takes jobs from {allowed} only (AllocNodes)"
+    return None
 
 
 def array_limit_argv(elements: int) -> Argv | None:
