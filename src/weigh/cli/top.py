@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, Self, TextIO, cast
 
 import click
+import msgspec
 
 from weigh import config
 from weigh.cli import options
@@ -25,7 +26,9 @@ from weigh.render.top_lines import WIDTH, TopView, render_text
 from weigh.units import Seconds
 
 QUIT, TICK, REDRAW, STOP, RETURN = "quit", "tick", "redraw", "stop", "return"
+BY_CPU, BY_MEMORY = "by CPU", "by memory"
 _KEYS = dict.fromkeys(b"qQ\x03\x04", QUIT)  # Ctrl-C, Ctrl-D, where they come as keys
+_KEYS |= dict.fromkeys(b"cC", BY_CPU) | dict.fromkeys(b"mM", BY_MEMORY)
 _NAMES = {"INT": QUIT, "WINCH": REDRAW, "TSTP": STOP, "CONT": RETURN}
 _ENDINGS = ("TERM", "HUP", "QUIT")
 
@@ -133,7 +136,9 @@ def _key(descriptor: int) -> str:
     except OSError:
         return QUIT  # the terminal is gone
     events = [_KEYS[key] for key in typed if key in _KEYS]
-    return QUIT if events or not typed else REDRAW
+    if QUIT in events or not typed:
+        return QUIT
+    return events[-1] if events else REDRAW
 
 
 def _sleep(seconds: Seconds) -> str:
@@ -314,8 +319,10 @@ def _draw(
         except OSError:  # the terminal is gone
             raise Ended(signal.SIGHUP) from None
         event = events.wait(due - time.monotonic())
-        if event not in {TICK, REDRAW}:
+        if event in {BY_CPU, BY_MEMORY}:
+            view = msgspec.structs.replace(view, by_cpu=event == BY_CPU)
+        elif event not in {TICK, REDRAW}:
             return event
         if time.monotonic() >= due:
             due = time.monotonic() + interval
-            view = watcher.look()
+            view = msgspec.structs.replace(watcher.look(), by_cpu=view.by_cpu)

@@ -17,6 +17,7 @@ from weigh.render.printable import (
 )
 from weigh.render.progress_lines import how_far, time_left
 from weigh.render.record_show import sparkline
+from weigh.render.report_lines import bar
 from weigh.render.request_lines import common_lines, folded
 from weigh.render.run_lines import nodes_words, ranks_words
 from weigh.render.words import memory_words, short_name
@@ -80,19 +81,26 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineView(msgspec.Struct, frozen=True):
-    """This machine; ``memory_used`` by all users, without what the kernel can drop."""
+    """This machine; ``memory_used`` by all users, without what the kernel can drop.
+
+    ``load`` is the mean number of processes that ran or wanted to, in the last minute;
+    ``all_cpus`` are those of the machine.
+    """
 
     name: str
     cpus: int | None = None
     memory_used: Bytes | None = None
     memory_total: Bytes | None = None
+    load: float | None = None
+    all_cpus: int | None = None
 
 
 class TopView(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of ``weigh top``.
 
     With ``followed`` it shows this run and its processes; without, all processes of
-    the user. ``processes`` are the largest first, None if they cannot be listed;
+    the user. ``processes`` are the largest first, None if they cannot be listed; they
+    are shown by their CPU use if ``by_cpu``;
     ``gpu_note`` is the reason why GPUs cannot be read.
     """
 
@@ -105,6 +113,7 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuView, ...] = ()
     gpu_note: str | None = None
     processes: tuple[ProcessView, ...] | None = None
+    by_cpu: bool = False
 
 
 WIDTH = 80
@@ -157,7 +166,7 @@ def render_text(view: TopView, width: int = WIDTH) -> str:
 
 def _title(view: TopView, width: int, *, keys: bool) -> Line:
     left = f"weigh top   {printable(view.machine.name)}   {view.clock}"
-    right = "q quits"
+    right = "m by memory, c by CPU, q quits"
     gap = width - columns_of(left) - len(right)
     if keys and gap > 1:
         left += " " * gap + right
@@ -180,16 +189,21 @@ def _overview(view: TopView, width: int, height: int | None) -> Iterator[Line]:
 
 
 def _machine(machine: MachineView) -> Iterator[Line]:
-    words = [] if machine.cpus is None else [f"{machine.cpus} CPUs for you"]
-    if machine.memory_total is not None:
-        size = format_size(machine.memory_total)
-        if machine.memory_used is None:
-            words.append(f"{size} of memory")
-        else:
-            used = format_size(machine.memory_used)
-            words.append(f"{used} of {size} in use by all users")
-    if words:
-        yield Line(f"  {', '.join(words)}")
+    """Write the load and the memory in use, by all users, each with a bar."""
+    if machine.load is not None and machine.all_cpus:
+        drawn = bar(machine.load / machine.all_cpus, is_ascii=True)
+        of = f"of {machine.all_cpus} CPUs"
+        mine = machine.cpus
+        yours = f", {mine} for you" if mine and mine != machine.all_cpus else ""
+        yield Line(f"  load    [{drawn}] {machine.load:.1f} {of}{yours}")
+    elif machine.cpus is not None:
+        yield Line(f"  {machine.cpus} CPUs for you")
+    if machine.memory_total and machine.memory_used is not None:
+        drawn = bar(machine.memory_used / machine.memory_total, is_ascii=True)
+        used, size = format_size(machine.memory_used), format_size(machine.memory_total)
+        yield Line(f"  memory  [{drawn}] {used} of {size} in use by all users")
+    elif machine.memory_total is not None:
+        yield Line(f"  {format_size(machine.memory_total)} of memory")
 
 
 def _runs(runs: Sequence[RunView], width: int) -> Iterator[Line]:
@@ -377,7 +391,10 @@ def _processes(view: TopView, width: int, rest: int | None) -> Iterator[Line]:
         return
     whose = "my processes" if view.followed is None else "its processes"
     total = format_size(sum(one.resident for one in processes))
-    yield Line(f"{whose}, largest first   ({_RSS})", "bold")
+    order = "busiest first" if view.by_cpu else "largest first"
+    yield Line(f"{whose}, {order}   ({_RSS})", "bold")
+    if view.by_cpu:
+        processes = tuple(sorted(processes, key=lambda one: -(one.cores or 0)))
     # below: this heading, the column titles, the count of the rest
     room = _MOST_PROCESSES if rest is None else max(_LEAST_PROCESSES, rest - 3)
     shown = processes[:room]

@@ -81,7 +81,7 @@ GPUS = (
     ),
     GpuView(2, "V100-SXM2-32GB", memory_total=32 * GIB),
 )
-MACHINE = MachineView("node07", 64, 12 * GIB, 251 * GIB)
+MACHINE = MachineView("node07", 64, 12 * GIB, 251 * GIB, 31.7, 128)
 OVERVIEW = TopView(
     clock="10:00:12",
     machine=MACHINE,

@@ -20,11 +20,24 @@ from weigh.render.top_lines import (
 from weigh.render.top_screen import TopScreen, renderable
 
 
+def test_processes_can_be_listed_by_cpu() -> None:
+    pids = [
+        [line.split()[0] for line in render_text(view).splitlines() if line.strip()]
+        for view in (OVERVIEW, replace(OVERVIEW, by_cpu=True))
+    ]
+    assert "busiest first" in render_text(replace(OVERVIEW, by_cpu=True))
+    cores = {str(one.pid): one.cores or 0.0 for one in PROCESSES}
+    busiest = [pid for pid in pids[1] if pid in cores]
+    assert busiest == sorted(busiest, key=lambda pid: -cores[pid])
+    assert busiest
+
+
 def test_the_overview_is_this_screen() -> None:
     assert render_text(OVERVIEW) == (
         """\
 weigh top   node07   10:00:12
-  64 CPUs for you, 12.0 GiB of 251 GiB in use by all users
+  load    [|||||               ] 31.7 of 128 CPUs, 64 for you
+  memory  [|                   ] 12.0 GiB of 251 GiB in use by all users
 
 runs in progress
   run     label        memory      peak  cores  procs   elapsed

@@ -373,7 +373,13 @@ class Watcher:
         free = _available(f"{self._watching.proc}/meminfo")
         total = self._host.memory
         used = None if free is None or total is None else total - free
-        return MachineView(self._host.name, self._host.cpus, used, total)
+        try:
+            load = os.getloadavg()[0]
+        except (OSError, AttributeError):  # not on Windows
+            load = None
+        return MachineView(
+            self._host.name, self._host.cpus, used, total, load, os.cpu_count()
+        )
 
 
 class _Meter:
