@@ -9,7 +9,7 @@ if the card is full, and lasts its minutes, a tenth of a second for one. Everyth
 is weigh: one run of each kind is measured, `plan` packs the sixty by what was measured,
 `submit --on local` runs one element for each GPU. The makespan is compared with that of
 one job per GPU. How much jobs on one card slow each other down was not published: once
-they do not; once a light, medium, heavy job keeps .3, .6, .9 of a card busy and shares
+they do not; once a light, medium, heavy job keeps .3, .6, .9 of a GPU busy and shares
 it in time where that exceeds 1.
 """
 
@@ -193,7 +193,7 @@ def main() -> None:
     """Replay, and print a Markdown table."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     print(f"{JOBS} jobs on {CARDS} GPUs of {CARD / GIB:.1f} GiB\n")
-    print("| jobs on one card | one per GPU | packed | | out of memory |")
+    print("| jobs on one GPU | one per GPU | packed | | out of memory |")
     print("|---|---|---|---|---|")
     for name, sharing in SHARING.items():
         with tempfile.TemporaryDirectory() as folder:
