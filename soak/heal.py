@@ -37,6 +37,8 @@ effects = os.open(f"effects/{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0
 if kind == "memory":
     held = bytearray(amount << 20)
     held[::4096] = b"x" * len(held[::4096])
+if kind == "space":
+    held = bytearray(amount << 20)
 if kind == "bug":
     raise ValueError(f"task {number}")
 time.sleep(amount if kind == "time" else 1)
@@ -66,13 +68,15 @@ def main() -> int:
     os.environ.update(line.split("=", 1) for line in lines)
     folder = Path(tempfile.mkdtemp(prefix="heal-"))
     print(folder)
-    prepare(folder, words.tasks)
+    prepare(folder, words.tasks, words.on)
     began = time.time()
     print(
         weigh(
             folder,
             "submit",
             "plan/p",
+            "--on",
+            words.on,
             "--heal",
             "--setup",
             f"export PYTHONPATH={PATHS}",
@@ -89,11 +93,16 @@ def main() -> int:
     return judge(folder, standing, words.tasks, time.time() - began)
 
 
-def prepare(folder: Path, tasks: int) -> None:
+def prepare(folder: Path, tasks: int, scheduler: str) -> None:
     """Write the program, the tasks and the plan, all of them the user's."""
     (folder / "effects").mkdir()
     (folder / "task.py").write_text(TASK)
     kinds = [kind_of(number) for number in range(1, tasks + 1)]
+    if scheduler == "gridengine":  # it limits address space
+        kinds = [
+            ("space", 12 * amount) if kind == "memory" else (kind, amount)
+            for kind, amount in kinds
+        ]
     (folder / "tasks.txt").write_text(
         "".join(
             f"python3 task.py {kind} {number} {amount}\n"

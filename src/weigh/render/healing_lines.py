@@ -1,6 +1,6 @@
 """Text on healing: what each round sent again and why, and what comes next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -43,15 +43,18 @@ class Healing(msgspec.Struct, frozen=True, kw_only=True):
         return self.stopped is None and self.state in _ACTIVE
 
 
+def round_words(rounds: Iterable[HealingRound]) -> Iterator[str]:
+    """Yield how many tasks each job runs again, and why."""
+    for sent in rounds:
+        noun = "task" if sent.tasks == 1 else "tasks"
+        yield f"{count(sent.tasks)} {noun} {sent.reason}"
+
+
 def healing_rows(one: Healing, job: str) -> Iterator[tuple[str, str]]:
     """Yield titles and texts; *job* is the last one of the plan."""
     for number in dict.fromkeys(sent.round for sent in one.rounds):
-        parts = [
-            f"{_tasks(sent.tasks)} {sent.reason}"
-            for sent in one.rounds
-            if sent.round == number
-        ]
-        yield f"round {number}", "; ".join(parts)
+        ours = (sent for sent in one.rounds if sent.round == number)
+        yield f"round {number}", "; ".join(round_words(ours))
     for command in one.blocked:
         yield "blocked", f"healing waits for held elements: {command}"
     if one.stopped is not None:
@@ -67,7 +70,3 @@ def healing_rows(one: Healing, job: str) -> Iterator[tuple[str, str]]:
         what = "no healer follows" if one.goes_on else "no healer sent the next round"
         was = f" (job {one.healer}: {one.words or 'ended'})" if one.healer else ""
         yield "heals", f"{what}{was}: weigh resume --heal {job}"
-
-
-def _tasks(number: int) -> str:
-    return f"{count(number)} task{'' if number == 1 else 's'}"

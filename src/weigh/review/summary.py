@@ -24,7 +24,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``is_planned``: weigh submitted the job, so the plan has its elements. ``troubles``
     are why the scheduler could not be queried. ``slots`` is how many tasks an element
-    of a shared queue runs at once.
+    of a shared queue runs at once. ``rounds`` are why the tasks of each later job were
+    sent again.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     request: Note | None = None
     slots: int | None = None
+    rounds: tuple[str, ...] = ()
 
 
 _MOST_STEPS = 6  # named in a note
@@ -114,6 +116,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
                 found.request,
             ),
             *step_notes(found.accounted),
+            *_rounds(found.rounds),
         ),
         records=drawn,
         gpu_hours=sum(one.gpus * h for one, h in hours) if requested.gpus else None,
@@ -128,6 +131,11 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         accounted=found.accounted,
         gpu_tables=found.tables,
     )
+
+
+def _rounds(rounds: Sequence[str]) -> Iterator[Note]:
+    if rounds:
+        yield Note(about="rounds", words=f"sent again: {'; '.join(rounds)}")
 
 
 def _with_request(notes: Sequence[Note], request: Note | None) -> Sequence[Note]:

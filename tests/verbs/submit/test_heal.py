@@ -1,5 +1,6 @@
 """Arrays that heal: a job that follows resumes what memory or time ended."""
 
+import json
 import os
 import signal
 import subprocess
@@ -201,3 +202,24 @@ def test_where_nodes_may_not_submit_a_person_is_named(weigh: Weigh) -> None:
     assert "no healer follows: partition long takes jobs from" in err
     assert "weigh resume --heal" in shown
     assert again["again"][0]["tasks"] == [1]
+
+
+def test_the_last_healer_sends_a_summary(here: Weigh) -> None:
+    path = here.folder / "events"
+    folder = here.plan("true", ONCE.format("x"), BUG)
+    here.submit(folder, "--heal", "--notify", f"cat >>{path}")
+    healed()
+
+    until(lambda: "weigh.healed/1" in path.read_text())
+    (event,) = [
+        json.loads(line) for line in path.read_text().splitlines() if "healed/1" in line
+    ]
+
+    assert (event["rounds"], event["done"], event["left"]) == (2, 2, {"a bug": 1})
+
+
+def test_a_report_shows_what_was_sent_again(here: Weigh) -> None:
+    job = here.submit(here.plan("true", ONCE.format("x")), "--heal")
+    healed()
+
+    assert "sent again: 1 task failed once" in here("report", job)[1]

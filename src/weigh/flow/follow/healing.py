@@ -1,18 +1,24 @@
 """What healing did to the jobs of a plan, what it does next, and what blocks it."""
 
 import os
+import subprocess
 from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from weigh.flow.follow.tasks import LOGS, goes_on, tail_of
 from weigh.flow.follow.view import View
-from weigh.flow.submit.rounds import Sendings
+from weigh.flow.submit.rounds import Sendings, Stopped
 from weigh.model.job import STUCK, Submitted
 from weigh.render.healing_lines import Healing, HealingRound
 from weigh.schedulers import find_kind
 from weigh.schedulers.dialect import Traits
 from weigh.schedulers.elements import format_ranges
-from weigh.schedulers.job_script import ENDED
+from weigh.schedulers.job_script import ENDED, is_url
 from weigh.schedulers.protocol import Scheduler
+
+SCHEMA = "weigh.healed/1"
+_NOTIFY_TIME = 20  # seconds
 
 
 def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
@@ -24,7 +30,7 @@ def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
     over = stopped is not None and stopped.round == number
     state = None if healer is None else views[-1].snapshot.of(healer, 0).state
     return Healing(
-        rounds=tuple(_rounds(views)),
+        rounds=tuple(rounds_of(views)),
         healer=None if healer is None else healer.id,
         state=state,
         stopped=stopped.why if stopped is not None and over else None,
@@ -32,6 +38,40 @@ def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
         goes_on=any(goes_on(state) for view in views for state in view.elements),
         blocked=tuple(_blocked(views)),
         words=None if healer is None else _words(healer, views[-1].scheduler),
+    )
+
+
+def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None:
+    """Send the summary of all rounds to a command or an address.
+
+    Raises:
+        OSError: it cannot be sent.
+        subprocess.SubprocessError: the command failed or took too long.
+    """
+    event = {
+        "schema": SCHEMA,
+        "job": job.id,
+        "name": job.name,
+        "rounds": stopped.round,
+        "done": done,
+        "left": stopped.left,
+        "why": stopped.why,
+        "ended": stopped.time,
+    }
+    line = msgspec.json.encode(event) + b"\n"
+    if is_url(target):
+        from urllib.request import Request, urlopen  # noqa: PLC0415 - rarely
+
+        kind = {"Content-Type": "application/json"}
+        urlopen(Request(target, line, kind), timeout=_NOTIFY_TIME).close()  # noqa: S310 - is_url
+        return
+    state = "failed" if stopped.left else "completed"
+    subprocess.run(
+        ("/bin/bash", "-c", target),
+        input=line,
+        env={**os.environ, "WEIGH_JOB": job.id, "WEIGH_STATE": state},
+        timeout=_NOTIFY_TIME,
+        check=True,
     )
 
 
@@ -43,7 +83,7 @@ def _words(healer: Submitted, scheduler: Scheduler) -> str | None:
     return lines[-1].strip().removeprefix("weigh: ") if lines else None
 
 
-def _rounds(views: Sequence[View]) -> Iterator[HealingRound]:
+def rounds_of(views: Sequence[View]) -> Iterator[HealingRound]:
     """Yield the jobs after the first round; parts of one array count once."""
     found: dict[tuple[int, str | None, str], list[Submitted]] = {}
     for view in views:

@@ -1,6 +1,7 @@
 """``weigh resume``: submit unfinished tasks again, with a larger request if needed."""
 
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
+from weigh.flow.follow.healing import notify_end
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
@@ -154,7 +156,7 @@ def _resume(
     if options.dry_run:
         return case.answer
     if case.stopped is not None and not case.live:
-        sendings.note_stop(_stop_of(case, case.stopped))
+        _end(case, case.stopped, sendings, notify)
     follow = case.needs_healer(healers)
     if not (case.groups or follow):
         return case.answer
@@ -278,6 +280,21 @@ def _why_stop(
 def _sum(hours: Sequence[float | None]) -> float | None:
     known = [one for one in hours if one is not None]
     return sum(known) if len(known) == len(hours) else None
+
+
+def _end(case: _Case, why: str, sendings: Sendings, notify: Notify) -> None:
+    """Keep why there is no further round, and send a summary, once."""
+    stopped, before = _stop_of(case, why), sendings.stopped()
+    sendings.note_stop(stopped)
+    job = case.views[-1].job
+    target = job.request.notify
+    if target is None or (before is not None and before.round == stopped.round):
+        return
+    done = sum(task.state == "COMPLETED" for task in merged(case.views).values())
+    try:
+        notify_end(target, job, stopped, done)
+    except (OSError, subprocess.SubprocessError) as error:
+        notify(f"the notification failed: {error}")
 
 
 def _stop_of(case: _Case, why: str) -> Stopped:

@@ -9,6 +9,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
+from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
@@ -23,6 +24,7 @@ from weigh.model.job import Submitted
 from weigh.model.plan import Plan
 from weigh.model.record import Record, Regions
 from weigh.model.report import Accounted, Note, Report
+from weigh.render.healing_lines import round_words
 from weigh.review.elements import Element, elements_of, single
 from weigh.review.figures import with_accounting
 from weigh.review.requested import (
@@ -321,6 +323,7 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         views=views,
         is_planned=True,
         slots=_slots(views),
+        rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
         troubles=tuple(dict.fromkeys(_troubles(views))),
         job=last.id,
         scheduler=kind,
