@@ -1,10 +1,12 @@
 """``weigh logs``: its options, and printing or following the log files."""
 
 import os
+import re
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import click
 
@@ -13,9 +15,21 @@ from weigh.flow.follow.logs import LogFile
 from weigh.flow.follow.logs import logs as logs_flow
 from weigh.render.printable import printable
 
+_Keep: TypeAlias = Callable[[bytes], bool]
 _PAUSE = 0.5
 _PIECE = 1 << 16
 _LAST = 10
+
+
+def _pattern(
+    _context: click.Context, option: click.Parameter, text: str | None
+) -> re.Pattern[bytes] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(os.fsencode(text))
+    except re.error as error:
+        raise click.BadParameter(f"{text!r}: {error}", param=option) from error
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -30,9 +44,22 @@ _LAST = 10
     help="Show the last N lines of each file.  [default: all of one file, 10 of "
     "several]",
 )
+@click.option(
+    "--only", metavar="RE", callback=_pattern, help="Show lines with RE only."
+)
+@click.option(
+    "--without", metavar="RE", callback=_pattern, help="Leave lines with RE out."
+)
 @click.option("--paths", is_flag=True, help="Print only the paths of the files.")
-def logs(
-    name: str, *, follow: bool, failed: bool, lines: int | None, paths: bool
+def logs(  # noqa: PLR0913 - a parameter per option
+    name: str,
+    *,
+    follow: bool,
+    failed: bool,
+    lines: int | None,
+    only: re.Pattern[bytes] | None,
+    without: re.Pattern[bytes] | None,
+    paths: bool,
 ) -> int:
     """Show the output of a job's elements, or of one of its tasks.
 
@@ -44,6 +71,7 @@ def logs(
     weigh logs 481516_58
     weigh logs -f last
     weigh logs --failed ppo-sweep
+    weigh logs last --only __main__ --without DEBUG
     """  # noqa: D301 - click reads \b as: keep these lines
     files = logs_flow(name, failed=failed, cwd=os.getcwd(), env=os.environ)
     if not files:
@@ -53,17 +81,27 @@ def logs(
             click.echo(printable(one.path))
         return 0
     most = lines or (_LAST if len(files) > 1 else None)
-    ends = [_show(one, most, is_titled=len(files) > 1) for one in files]
+
+    def is_kept(line: bytes) -> bool:
+        wanted = only is None or only.search(line) is not None
+        return wanted and (without is None or without.search(line) is None)
+
+    is_cut = only is not None or without is not None
+    keep = is_kept if is_cut else None
+    ends = [_show(one, most, keep, is_titled=len(files) > 1) for one in files]
     if follow:
-        _follow(files, ends)
+        _follow(files, ends, keep)
     return 0
 
 
-def _show(one: LogFile, most: int | None, *, is_titled: bool) -> int:
+def _show(
+    one: LogFile, most: int | None, keep: _Keep | None, *, is_titled: bool
+) -> int:
     """Print a file, or its last lines; return the offset that was reached."""
     try:
         with open(one.path, "rb") as file:
-            whole = file if most is None else deque(file, most)
+            kept = file if keep is None else (line for line in file if keep(line))
+            whole = kept if most is None else deque(kept, most)
             if is_titled:
                 _write(f"==> {printable(one.title)}: {printable(one.path)}\n".encode())
             for line in whole:
@@ -73,18 +111,23 @@ def _show(one: LogFile, most: int | None, *, is_titled: bool) -> int:
         return 0
 
 
-def _follow(files: Sequence[LogFile], ends: list[int]) -> None:
+def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> None:
     """Print what is appended, until all elements have ended."""
     last = None
     while True:
         over = all(one.is_over() for one in files)
         for place, one in enumerate(files):
             added = _added(one.path, ends[place])
+            if keep is not None and not over and len(added) < _PIECE:
+                added = added[: added.rfind(b"\n") + 1]  # whole lines
+            ends[place] += len(added)
+            if keep is not None:
+                lines = added.splitlines(keepends=True)
+                added = b"".join(line for line in lines if keep(line))
             if added and last != place and len(files) > 1:
                 _write(f"==> {printable(one.title)}\n".encode())
                 last = place
             _write(added)
-            ends[place] += len(added)
         if over:
             return
         time.sleep(_PAUSE)

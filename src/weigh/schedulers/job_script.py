@@ -298,10 +298,26 @@ def _reserve(script: JobScript) -> int:
 _UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h
 _NOT_FOUND = 127
 _PYTHON = re.compile(r"python[0-9.]*")
-_TORCH = (
-    'import sys, importlib.util as u; t = u.find_spec("torch") and '
-    '__import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())'
-)
+# a GPU runs code built for its own major version up to its minor one (sm_86), or
+# translates what was built for any older one (compute_80)
+_TORCH = """\
+import importlib.util, platform, sys
+torch = importlib.util.find_spec("torch") and __import__("torch")
+if torch and not torch.cuda.is_available():
+    sys.exit(f"weigh: torch sees no GPU on {platform.node()}")
+try:
+    built = torch.cuda.get_arch_list() if torch and torch.version.cuda else []
+    major, minor = torch.cuda.get_device_capability() if built else (0, 0)
+    kinds = [(kind, divmod(int(number.rstrip("abcdef")), 10)) for kind, _, number
+             in (name.partition("_") for name in built)]
+except Exception:
+    kinds = []
+names = " ".join(built) if kinds else ""
+if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
+                     wanted[0] == major) for kind, wanted in kinds):
+    sys.exit(f"weigh: torch {torch.__version__} was built for {names}, and "
+             f"{torch.cuda.get_device_name()} on {platform.node()} is "
+             f"sm_{major}{minor}")"""
 _IMPORTS = """\
 import importlib, sys
 for name in sys.argv[1:]:
@@ -403,11 +419,7 @@ def _checks(script: JobScript) -> Iterator[str]:
         yield f"{_run(python or 'python', _IMPORTS, setup)} \\"
         yield f"  {' '.join(map(quoted, setup.imports))} || exit {_UNAVAILABLE}"
     if script.request.gpus and python is not None:
-        yield f"{_run(python, _TORCH, setup)} ||"
-        yield (
-            '  { echo "weigh: torch sees no GPU on $(hostname)" >&2; '
-            f"exit {_UNAVAILABLE}; }}"
-        )
+        yield f"{_run(python, _TORCH, setup)} || exit {_UNAVAILABLE}"
 
 
 def _run(python: str, program: str, setup: Setup) -> str:

@@ -32,8 +32,23 @@ export A=1
 # check for missing programs first
 command -v ffmpeg >/dev/null ||
   { echo "weigh: not found on $(hostname):" ffmpeg >&2; exit 127; }
-python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())' ||
-  { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
+python -c 'import importlib.util, platform, sys
+torch = importlib.util.find_spec("torch") and __import__("torch")
+if torch and not torch.cuda.is_available():
+    sys.exit(f"weigh: torch sees no GPU on {platform.node()}")
+try:
+    built = torch.cuda.get_arch_list() if torch and torch.version.cuda else []
+    major, minor = torch.cuda.get_device_capability() if built else (0, 0)
+    kinds = [(kind, divmod(int(number.rstrip("abcdef")), 10)) for kind, _, number
+             in (name.partition("_") for name in built)]
+except Exception:
+    kinds = []
+names = " ".join(built) if kinds else ""
+if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
+                     wanted[0] == major) for kind, wanted in kinds):
+    sys.exit(f"weigh: torch {torch.__version__} was built for {names}, and "
+             f"{torch.cuda.get_device_name()} on {platform.node()} is "
+             f"sm_{major}{minor}")' || exit 69
 
 # the tasks: a signal that ends this job is forwarded to them at once
 on_signal() {

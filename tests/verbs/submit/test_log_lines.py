@@ -1,0 +1,56 @@
+"""`weigh logs --only RE --without RE`: lines by pattern, also while they come."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINES = ["INFO:__main__:epoch 1", "DEBUG:__main__:x", "INFO:torch:y", "WARN:__main__:z"]
+
+
+def weigh(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with a job whose task prints line after line."""
+    folder = tmp_path_factory.mktemp("job")
+    (folder / ".hg").mkdir()
+    typed = "; ".join(f"echo {line}; sleep 0.1" for line in LINES)
+    (folder / "one.txt").write_text(f"{typed}; printf end:__main__\n")
+    plan = ("plan", "one.txt", "--memory=100M", "--cpus=1", "--time=1m")
+    assert weigh(folder, *plan).returncode == 0
+    assert weigh(folder, "submit", "plan/one", "--on=local").returncode == 0
+    return folder
+
+
+@pytest.mark.parametrize("follow", [["-f"], []])
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--only", "__main__"], [LINES[0], LINES[1], LINES[3], "end:__main__"]),
+        (["--without", "^DEBUG|torch"], [LINES[0], LINES[3], "end:__main__"]),
+        (["--only", ":__main__:", "--without", "DEBUG"], [LINES[0], LINES[3]]),
+        (["--only", "nothing"], []),
+    ],
+)
+def test_lines_are_shown_by_pattern(
+    job: Path, follow: list[str], options: list[str], shown: list[str]
+) -> None:
+    weigh(job, "status", "--wait", "last") if not follow else None
+    done = weigh(job, "logs", "last_1", *follow, *options)
+    assert (done.returncode, done.stdout.splitlines()) == (0, shown), done.stderr
+
+
+def test_a_pattern_that_is_none_is_named(job: Path) -> None:
+    done = weigh(job, "logs", "last", "--only", "(")
+    assert done.returncode == 2
+    assert "--only: '(': missing )" in done.stderr
