@@ -66,7 +66,10 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     job = answer.job
     if job is None:
         return
-    text = f"submitted {_what(job)} as job {job.id}{_at_once(job)}"
+    # the parts of a plan with a shared queue have all of its tasks each
+    is_pulled = job.tasks > 1 and any(part.tasks == job.tasks for part in answer.more)
+    what = _count(job.elements, "element") if is_pulled else _what(job)
+    text = f"submitted {what} as job {job.id}{_at_once(job)}"
     if job.scheduler == "local":
         text += ", on this machine"
     if job.expected is not None:

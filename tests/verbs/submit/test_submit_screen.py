@@ -66,6 +66,13 @@ def test_elements_of_several_tasks_state_how_many() -> None:
     assert "5 elements with 20 tasks as job 7" in lines(job(tasks=20))[0]
 
 
+def test_an_element_that_pulls_from_a_queue_is_no_number_of_tasks() -> None:
+    first, rest = job(elements=1, tasks=24), job("8", elements=9, tasks=24)
+    said = lines(first, rest)
+    assert said[0] == "  submitted 1 element as job 7"
+    assert said[1].strip() == "and 9 elements with 24 tasks as job 8"
+
+
 def test_a_throttle_that_holds_nothing_back_is_not_mentioned() -> None:
     assert "at a time" not in lines(job(request=JobRequest(throttle=5)))[0]
 
