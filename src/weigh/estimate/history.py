@@ -400,14 +400,14 @@ class History:
 
     def _remember(self, run: Past) -> None:
         self.runs += 1
-        self._top = _largest(self._top, run.value)
+        self._top = with_largest(self._top, run.value)
         self._least = min(self._least, run.value)
         self._latest.append(run)
         for place, size in enumerate(run.sizes):
             self._largest[place] = max(self._largest[place], size)  # NaN is not more
         for key in self._keys(run):
             runs, top = self._alike.get(key, (0, ()))
-            self._alike[key] = runs + 1, _largest(top, run.value)
+            self._alike[key] = runs + 1, with_largest(top, run.value)
 
     def _keys(self, run: Past) -> Iterator[tuple[str, str | None]]:
         """Yield what a run has in common with others: words, or no known size."""
@@ -444,7 +444,8 @@ def largest_of(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(heapq.nlargest(_TOP, values))
 
 
-def _largest(top: tuple[float, ...], value: float) -> tuple[float, ...]:
+def with_largest(top: tuple[float, ...], value: float) -> tuple[float, ...]:
+    """Return the three largest of *top* and *value*, in order."""
     if len(top) == _TOP and value <= top[-1]:
         return top
     return largest_of((*top, value))

@@ -17,8 +17,8 @@ from weigh.estimate.history import (
     Replay,
     Risk,
     escalate,
-    largest_of,
     margin,
+    with_largest,
 )
 
 _LIFT = 0.1
@@ -82,9 +82,10 @@ class Accounts:
         if self.runs >= ENOUGH:
             self._enter(run, self._value()[0])
         self.runs += 1
-        self._most = max(self._most, run.upper)
-        self._top = largest_of((*self._top, run.upper))
-        log = math.log(run.upper)
+        upper = run.upper
+        self._most = max(self._most, upper)
+        self._top = with_largest(self._top, upper)
+        log = math.log(upper)
         self._sum, self._squares = self._sum + log, self._squares + log * log
         self._sampled |= run.looks is not None
 

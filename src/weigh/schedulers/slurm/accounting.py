@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from itertools import chain, combinations, islice
+from itertools import combinations, islice
 
 import msgspec
 
@@ -99,6 +99,7 @@ _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
 _NO_NODE = frozenset(("", "None assigned"))
 _ONE_NODE = frozenset(("batch", "interactive"))
 _NOT_THE_JOBS = "extern"
+_NO_ENERGY = frozenset(("", "0"))
 _OURS = "weigh"  # the name of the step that measures others
 _MOST_STEPS = 50
 _KILLED_BY_ROOT = "CANCELLED by 0"
@@ -395,11 +396,14 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
     memory = _memory(steps)
     if memory is None:
         memory = _size(row[at.max_rss])  # of a list of jobs without steps
-    is_short = any(
-        _state(one[at.state]) == "OUT_OF_MEMORY"
-        or _was_over_memory(one[at.state], step.memory, asked)
-        for one, step in zip(rows, steps, strict=True)
-    ) or _was_over_memory(row[at.state], memory, asked)
+    is_short = _was_over_memory(row[at.state], memory, asked)
+    energies = [row[at.energy]]
+    for one, step in zip(rows, steps, strict=True):
+        energies.append(one[at.energy])
+        word = one[at.state]
+        if word != "COMPLETED":  # nearly all are
+            is_short |= _state(word) == "OUT_OF_MEMORY"
+            is_short |= _was_over_memory(word, step.memory, asked)
     if is_short and state in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"}:
         state = "OUT_OF_MEMORY"
     gpu_memory, gpu_share = _gpu_use(rows, at)
@@ -433,9 +437,7 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
             gpu_memory=gpu_memory,
             gpu_utilization=gpu_share,
             steps=tuple(_listed(rows, steps, at)),
-            energy=_most(
-                _energy(one[at.energy]) for one in chain((row,), rows) if one[at.energy]
-            ),
+            energy=_most(_energy(one) for one in energies if one not in _NO_ENERGY),
         ),
     )
 
@@ -446,6 +448,8 @@ def _step(row: list[str], at: _Columns) -> _Step:
     MaxRSS is the largest task, TRESUsageInTot the sum of all.
     """
     name = row[at.job].partition(".")[2]
+    if name == _NOT_THE_JOBS:
+        return _Step(name, "", "", None)
     largest = _size(row[at.max_rss])
     total = _tres_memory(row[at.total])
     tasks = _count(row[at.tasks]) or 1
@@ -465,14 +469,14 @@ def _listed(
     """Yield the steps that the job itself started."""
     own = [(r, s) for r, s in zip(rows, steps, strict=True) if s.name.isdecimal()]
     for row, step in own[:_MOST_STEPS]:
-        name = row[at.of("jobname")]
+        name = row[at.name]
         if name != _OURS:
             yield AccountedStep(
                 name=step.name,
                 program=name or None,
                 state=_state(row[at.state]),
-                tasks=whole_number(row[at.tasks]) or None,
-                nodes=whole_number(row[at.nodes]) or None,
+                tasks=_count(row[at.tasks]) or None,
+                nodes=_count(row[at.nodes]) or None,
                 memory=step.memory,
             )
 
@@ -485,7 +489,7 @@ def _memory(steps: Sequence[_Step]) -> Bytes | None:
     numbered: list[tuple[str, str, Bytes]] = []
     script: Bytes | None = None
     for step in steps:
-        if step.memory is None or step.name == _NOT_THE_JOBS:
+        if step.memory is None:
             continue
         if step.name in _ONE_NODE:
             script = (script or 0) + step.memory
@@ -582,8 +586,9 @@ def _cpu_time(text: str) -> Seconds | None:
     found = _CPU_TIME.match(text)
     if found is None:
         return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return days * DAY + hours * HOUR + minutes * MINUTE + seconds
+    days, hours, minutes, seconds = found.groups("0")
+    whole = int(days) * DAY + int(hours) * HOUR + int(minutes) * MINUTE
+    return whole + float(seconds)
 
 
 def _elapsed(row: list[str], at: _Columns) -> Seconds | None:
@@ -601,6 +606,7 @@ def _limit(row: list[str], at: _Columns) -> int | None:
     return None if seconds is None else round(seconds)
 
 
+@lru_cache(maxsize=1 << 12)  # a job's times repeat, and those of its steps
 def _epoch(text: str) -> Seconds | None:
     """Read a local time in ISO 8601, or seconds since the epoch (SLURM_TIME_FORMAT)."""
     if text in _IN_NO_TIME:
