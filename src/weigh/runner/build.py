@@ -327,6 +327,14 @@ class Run:
             except OSError as error:
                 raise StoreError(f"cannot read {path}: {error.strerror}") from error
 
+        def stopped(owner: shared_queue.Owner) -> dict[int, Seconds]:
+            path = os.path.join(shared.folder, owner.joblog) + events_file.SUFFIX
+            try:
+                with open(path, "rb") as file:
+                    return events_file.read_stopped(file)
+            except OSError:
+                return {}
+
         def time_left() -> Seconds | None:
             if self._ends_at is None:
                 return None
@@ -345,6 +353,7 @@ class Run:
             gone=shared.gone,
             sync=self._joblog.sync,
             ended=ended,
+            stopped=stopped,
             choose=random.choice,
             taken=taken,
         )

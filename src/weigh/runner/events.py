@@ -86,6 +86,7 @@ class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
 _KIND = len('{"event":"')
 _STARTED = len('{"event":"started","seq":')
 _ENDED = len('{"event":"ended","seq":')
+_ENDED_EVENT, _INTERRUPTED = b'{"event":"ended"', b'"state":"INTERRUPTED"'
 _RUNS = msgspec.json.Decoder(Opened | Closed)
 
 
@@ -176,6 +177,17 @@ def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
         else:
             _follow_run(line, runs)
     return Past(runs, dict(_decoded(begun.values())), attempts)
+
+
+def read_stopped(lines: Iterable[bytes]) -> dict[int, Seconds]:
+    """Return how long the tasks ran at most that weigh exec stopped with its job."""
+    found: dict[int, Seconds] = {}
+    for line in lines:
+        if _INTERRUPTED in line and line.startswith(_ENDED_EVENT):
+            with suppress(*UNREADABLE):
+                end = msgspec.json.decode(line, type=Ended)
+                found[end.seq] = max(found.get(end.seq, 0.0), end.wall_time or 0.0)
+    return found
 
 
 def _follow_run(line: bytes, runs: dict[str, Opened]) -> None:

@@ -31,6 +31,7 @@ from weigh.units import Seconds
 
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 _MISSES = 4  # vain links until the directory is listed
+_MORE = 2  # times as long as a task ran that its job stopped
 _AHEAD = 32  # units among which one that fits is looked for
 _WINDOW = 4  # units per element among which one is chosen
 
@@ -281,8 +282,9 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     same kind have equal needs; all tasks have if they are ``alike``. One starts only if
     ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the
     names of those runs that have certainly ended, with all their tasks. ``sync`` writes
-    the joblog to disk. ``ended`` reads the joblog of a run, ``choose`` picks one unit,
-    ``taken`` counts tasks that were claimed.
+    the joblog to disk. ``ended`` reads the joblog of a run, ``stopped`` how long its
+    tasks ran that it stopped; ``choose`` picks one unit, ``taken`` counts tasks that
+    were claimed.
     """
 
     units: Sequence[Sequence[int]]
@@ -295,6 +297,7 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     gone: Callable[[Collection[Owner]], Collection[str]]
     sync: Callable[[], None]
     ended: Callable[[Owner], Mapping[int, bool]]
+    stopped: Callable[[Owner], Mapping[int, Seconds]]
     choose: Callable[[Sequence[int]], int]
     taken: Callable[[int], None]
 
@@ -460,8 +463,21 @@ class SharedQueue(Queue):
         self.unsure = tuple(one for name, one in asked.items() if name not in gone)
         for unit, owners in doubtful.items():
             left = self._left(unit, owners)
-            if left and all(owner.name in gone for owner in owners):
+            over = left and all(owner.name in gone for owner in owners)
+            if over and self._may_end(left, owners):
                 self._lost.append((unit, claims.after(unit), left))
+
+    def _may_end(self, tasks: Sequence[int], owners: Sequence[Owner]) -> bool:
+        """Return whether these tasks of runs that are gone may end in the time left.
+
+        One that was stopped at the time limit needs more than it had.
+        """
+        left = self._pulling.time_left()
+        if left is None:
+            return True
+        stopped = [self._pulling.stopped(owner) for owner in owners]
+        had = (one.get(seq, 0.0) for one in stopped for seq in tasks)
+        return left >= _MORE * max(had, default=0.0)
 
     def _left(self, unit: int, owners: Sequence[Owner]) -> list[int]:
         """Return the tasks of a unit that no owner has in its joblog."""

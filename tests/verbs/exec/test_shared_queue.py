@@ -18,6 +18,7 @@ import pytest
 
 from weigh.errors import StoreError, UsageError
 from weigh.runner.attempt import Attempt
+from weigh.runner.events import read_stopped
 from weigh.runner.queue import fits_by_plan
 from weigh.runner.shared_queue import (
     Claims,
@@ -202,6 +203,7 @@ class World:
                 gone=gone,
                 sync=worker.sync,
                 ended=ended,
+                stopped=lambda _owner: {},
                 choose=self.rng.choice,
                 taken=lambda _count: None,
             ),
@@ -406,3 +408,47 @@ def test_tasks_fit_by_what_they_are_planned_to_need_and_what_they_hold() -> None
     assert not fits(Reservation(0, 5), running(Reservation(0, 4)))
     assert fits(Reservation(0, 5), running(Reservation(0, 4)), gpu="1")
     assert fits(Reservation(99))  # alone: it may not wait for ever
+
+
+@pytest.mark.parametrize(("left", "taken"), [(40.0, None), (100.0, 1), (None, 1)])
+def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
+    tmp_path: Path, left: float | None, taken: int | None
+) -> None:
+    _claims(tmp_path, "tasks_0").take(0)
+    queue = SharedQueue(
+        _claims(tmp_path, "tasks_1"),
+        Pulling(
+            units=[(1,)],
+            elements=2,
+            place=1,
+            kind_of=lambda _seq: 0,
+            alike=True,
+            time_to_start=lambda _kind: None,
+            time_left=lambda: left,
+            gone=lambda owners: [one.name for one in owners],
+            sync=lambda: None,
+            ended=lambda _owner: {},
+            stopped=lambda _owner: {1: 30.0},
+            choose=lambda units: units[0],
+            taken=lambda _count: None,
+        ),
+    )
+
+    found = queue.take_where(0, lambda _seq: Slot(1), lambda _slot: None)
+
+    assert (None if found is None else found[0].seq) == taken
+
+
+def test_the_longest_time_is_known_of_tasks_that_were_stopped() -> None:
+    end = (
+        b'{"event":"ended","seq":%d,"attempt":1,"time":1.0,"state":"%s","exit_code":1,'
+        b'"signal":15,"record":"r","wall_time":%d}\n'
+    )
+    lines = [
+        end % (1, b"INTERRUPTED", 30),
+        end % (1, b"INTERRUPTED", 20),
+        end % (2, b"COMPLETED", 50),
+        b'{"event":"ended","seq":3,"state":"INTERRUPTED"',
+    ]
+
+    assert read_stopped(lines) == {1: 30.0}
