@@ -157,3 +157,39 @@ def test_more_that_is_right_is_not_reported(body: str, rule: str) -> None:
     lines = ("--array=1-3%2", "--mem=1G", "--gres=gpu:1", "--ntasks=1", "--nodes=1")
 
     assert rule not in sbatch(*lines, body=body)
+
+
+COPY = "rsync -a $S/out/ /home/me/out"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{COPY}\nrm -rf $S\n",
+        f"{COPY}\nrm -rf ${{S}}/out/*\n",
+        "cp -r $S/out /home/me/\nrm --recursive $S/\n",
+        f"if [ -f x ]; then\n  echo\nfi\n{COPY}; rm -fr $S\n",
+    ],
+)
+def test_results_that_are_removed_whether_or_not_they_were_copied(body: str) -> None:
+    assert "unsafe-remove" in checked(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{COPY} && rm -rf $S\n",
+        f"set -e\n{COPY}\nrm -rf $S\n",
+        f"set -euo pipefail\n{COPY}\nrm -rf $S\n",
+        f"{COPY} || exit 1\nrm -rf $S\n",
+        f"{COPY}\n[ $? -eq 0 ] || exit 1\nrm -rf $S\n",
+        f"if {COPY}; then\n  rm -rf $S\nfi\n",
+        f"{COPY}\nif [ -d /home/me/out/a ]; then\n  rm -rf $S\nfi\n",
+        "rsync -a /home/me/data $S/data\nrm -rf $S\n",  # brought in, not home
+        f"{COPY}\nrm -rf $T\n",
+        f"{COPY}\nrm $S/out/lock\n",
+        f"rm -rf $S/out\n{COPY}\n",
+    ],
+)
+def test_a_guarded_remove_is_left_alone(body: str) -> None:
+    assert "unsafe-remove" not in checked(body)

@@ -27,6 +27,18 @@ def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
 
 
 @mainly("slurm")
+def test_a_prefetch_can_make_the_environment_of_the_tasks(weigh: Weigh) -> None:
+    make = "test -d env || python3 -m venv --without-pip env"
+    task = "python -c 'import sys; print(sys.prefix)' >prefix"
+    options = ("--venv", "env", "--imports", "json", "--prefetch", make)
+    job = weigh.submit(weigh.plan(task), *options)
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    prefix = (weigh.folder / "prefix").read_text().strip()
+    assert prefix == str(weigh.folder / "env")
+
+
+@mainly("slurm")
 def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
     weigh.needs_waiting()
     job = weigh.submit(weigh.plan("touch ran"), "--prefetch", "false")

@@ -11,7 +11,7 @@ from weigh.flow.follow.view import look
 from weigh.flow.plan.directory import FOLDER
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
-from weigh.model.job import JobScript, Submitted
+from weigh.model.job import JobScript, Setup, Submitted
 from weigh.schedulers import find_kind
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
@@ -29,6 +29,25 @@ def prefetch_cluster(
     if cluster is None:
         return None
     return schedulers.find_cluster(cluster, cwd, env).prefetch or cluster
+
+
+def setup_before(setup: Setup, cwd: str) -> Setup:
+    """Return the set-up of the prefetch job, which may be what makes the environment.
+
+    It activates none whose folder is not there yet, and imports nothing from it.
+    """
+
+    def there(path: str | None) -> str | None:
+        is_folder = path is not None and os.sep in path
+        return None if is_folder and not os.path.isdir(_below(cwd, path)) else path
+
+    return msgspec.structs.replace(
+        setup, imports=(), venv=there(setup.venv), conda=there(setup.conda)
+    )
+
+
+def _below(cwd: str, path: str | None) -> str:
+    return os.path.join(cwd, os.path.expanduser(path or ""))
 
 
 def free_name(name: str, cwd: str) -> str:

@@ -417,6 +417,7 @@ def _prefetch(
         MEMORY,
         free_name,
         prefetch_cluster,
+        setup_before,
     )
 
     fetch = SubmitOptions(
@@ -427,7 +428,7 @@ def _prefetch(
         ignore_directives=options.ignore_directives,
         memory=MEMORY,
         account=options.account,
-        setup=options.setup,
+        setup=setup_before(options.setup, cwd),
     )
     job = submit(fetch, cwd=cwd, env=env).job
     if job is None:

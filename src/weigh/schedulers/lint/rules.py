@@ -182,6 +182,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("single-quotes", "a variable where quotes keep it from being expanded"),
             ("brace-variable", "`{1..$N}`, which stays one word"),
             ("loop-input", "a command that reads the input of its loop"),
+            ("unsafe-remove", "`rm -r` of results that may not have been copied"),
             ("module-command", "a command that `module` does not have"),
             ("interactive", "a command that waits for an answer"),
         ),

@@ -248,7 +248,85 @@ def _repeated(case: Case) -> Iterator[Finding]:
             yield note(option, "repeated-option", effect, "keep one of them")
 
 
+_COPIES = frozenset({"rsync", "cp", "scp"})
+_GUARDS = re.compile(r"&&|\|\||^\s*(?:if|while|until)\b|\$\?")
+_FEWEST_OF_COPY = 3  # the command, from, to
+
+
+def _removes(case: Case) -> Iterator[Finding]:
+    """Find `rm -r` of what a copy before it may have failed to bring home."""
+    if _ends_on_errors(case):
+        return
+    texts = {one.line: one.text for one in case.script.lines}
+    guarded = set(_conditional(case))
+    copied: dict[str, int] = {}
+    for command in case.body.commands:
+        is_plain = command.line not in guarded and not command.background
+        is_plain = is_plain and not _GUARDS.search(texts.get(command.line, ""))
+        paths = [word for word in command.words[1:] if not word.startswith("-")]
+        if "$?" in command.text:
+            copied.clear()
+        elif command.name in _COPIES and len(paths) + 1 >= _FEWEST_OF_COPY:
+            for path in paths[:-1] if is_plain else ():
+                copied[_folder(path)] = command.line
+        elif command.name == "rm" and is_plain and _is_recursive(command):
+            for path in paths:
+                line = _copied_from(_folder(path), copied)
+                if line is not None:
+                    effect = f"removes {path} also where line {line} could not copy it"
+                    fix = "join both: the copy && rm"
+                    yield problem(command, "unsafe-remove", effect, fix)
+
+
+def _ends_on_errors(case: Case) -> bool:
+    options = (word for one in case.body.named("set") for word in one.words[1:])
+    words = (*options, *case.script.interpreter[1:])
+    return any(
+        word == "errexit" or (word[:1] == "-" and word[1:2] != "-" and "e" in word)
+        for word in words
+    )
+
+
+def _conditional(case: Case) -> Iterator[int]:
+    """Yield the lines within `if` and `case`."""
+    depth, before = 0, 0
+    for token in case.body.tokens:
+        if token.kind != "word":
+            continue
+        if depth:
+            yield from range(before, token.line + 1)
+        before = token.line
+        depth += (token.text in {"if", "case"}) - (token.text in {"fi", "esac"})
+
+
+def _is_recursive(command: Command) -> bool:
+    flags = (word for word in command.words[1:] if word.startswith("-"))
+    return any(
+        flag == "--recursive" or (flag[1:2] != "-" and {*"rR"} & {*flag})
+        for flag in flags
+    )
+
+
+def _folder(path: str) -> str:
+    """Return a path without `/`, `/.` and `/*` at its end, and braces of variables."""
+    plain = re.sub(r"\$\{(\w+)\}", r"$\1", path)
+    while plain.endswith(("/", "/.", "/*")):
+        plain = plain.rpartition("/")[0]
+    return plain
+
+
+def _copied_from(folder: str, copied: dict[str, int]) -> int | None:
+    """Return the line of the last copy from *folder*, or from below it."""
+    lines = [
+        line
+        for source, line in copied.items()
+        if folder and (source == folder or source.startswith(f"{folder}/"))
+    ]
+    return max(lines, default=None)
+
+
 RULES: tuple[Rule, ...] = (
+    _removes,
     _syntax,
     _continuations,
     _tests,
