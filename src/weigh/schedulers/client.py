@@ -282,7 +282,10 @@ class Client:
             for job in jobs
             if job.id in last.unsettled or not _is_over(job, last.states)
         ]
-        if is_open and (fresh or last.is_due(self._way.clock(), self._way.interval)):
+        # a job named by its id, of which the last query knew nothing
+        is_new = not last.failures and any(job.id not in last.states for job in is_open)
+        is_due = fresh or is_new or last.is_due(self._way.clock(), self._way.interval)
+        if is_open and is_due:
             last = self._ask(last, jobs, is_open)
             save(self._way.root, self.name, last)
         return Snapshot(last.states, last.asked, last.trouble, last.accounting)

@@ -69,6 +69,24 @@ def test_an_old_job_of_which_nothing_is_known_is_not_queried(
     assert client(tmp_path, never).states([old]).of(old, 0).state == "UNKNOWN"
 
 
+def test_a_job_that_the_last_query_did_not_know_is_queried_at_once(
+    tmp_path: Path,
+) -> None:
+    just_now = Poll(asked=NOW - 1, tried=NOW - 1, states={"6": {}})
+    save(str(tmp_path), "slurm", just_now)
+    named = job(submitted=NOW - 60)
+
+    assert client(tmp_path, running).states([named]).of(named, 0).state == "RUNNING"
+    assert client(tmp_path, never).states([named]).of(named, 0).state == "RUNNING"
+
+
+def test_a_scheduler_that_fails_is_not_asked_again_for_each_job(tmp_path: Path) -> None:
+    save(str(tmp_path), "slurm", Poll(asked=1.0, tried=NOW - 1, failures=1))
+    named = job(submitted=NOW - 60)
+
+    assert client(tmp_path, never).states([named]).of(named, 0).state == "UNKNOWN"
+
+
 @pytest.mark.parametrize("missing", [FileNotFoundError, PermissionError])
 def test_accounting_that_this_user_does_not_have_is_no_trouble(
     tmp_path: Path, missing: type[OSError]
