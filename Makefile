@@ -109,6 +109,8 @@ figures: $(VENV)/.dev
 soak: $(VENV)/.dev
 	WEIGH_FUZZ=long $(BIN)/python -m pytest -q -n 2 -m "hypothesis or long" tests
 	$(BIN)/python soak/soak.py $(SOAK)
+	ci/isolated.sh $(BIN)/python soak/heal.py
+	ci/isolated.sh $(BIN)/python soak/heal.py --races 30
 
 # with the tests that measure Python's own weight, which is another then: those may fail
 coverage: export COVERAGE_FILE := $(COVERAGE)/data

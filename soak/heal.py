@@ -5,18 +5,24 @@
 Of the tasks 10 % need more memory than planned, 5 % more time, 1 % have a bug; with
 Slurm a node is set down and a job of a higher partition preempts others meanwhile. An
 ordinary user submits them once. At the end only the bugs may be left.
+
+With --races N, N small plans are healed while three more senders try the same, the
+controller is stopped, in every third race killed, and in every second race a sender.
 """
 
 import argparse
 import json
 import os
 import pwd
+import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -54,8 +60,13 @@ def main() -> int:
     parser.add_argument("--on", choices=("slurm", "gridengine"), default="slurm")
     parser.add_argument("--no-database", action="store_true")
     parser.add_argument("--no-faults", action="store_true")
+    parser.add_argument("--races", type=int, default=0)
     words = parser.parse_args()
-    env = {**os.environ, "WEIGH_RIG_MORE": MORE}
+    if os.geteuid() != 0:
+        print("not run: a real scheduler needs root")
+        return 0
+    more = "AuthInfo=cred_expire=5,ttl=20" if words.races else MORE
+    env = {**os.environ, "WEIGH_RIG_MORE": more}
     env |= {"WEIGH_RIG_DB": "0"} if words.no_database else {}
     up = subprocess.run(
         [CI / f"{words.on}-up.sh"],
@@ -66,8 +77,11 @@ def main() -> int:
     )
     lines = [line.removeprefix("export ") for line in up.stdout.splitlines()]
     os.environ.update(line.split("=", 1) for line in lines)
+    if words.races:
+        results = [race(number) for number in range(1, words.races + 1)]
+        print(f"{results.count(True)} of {len(results)} races as promised")
+        return int(not all(results))
     folder = Path(tempfile.mkdtemp(prefix="heal-"))
-    print(folder)
     prepare(folder, words.tasks, words.on)
     began = time.time()
     print(
@@ -93,6 +107,79 @@ def main() -> int:
     return judge(folder, standing, words.tasks, time.time() - began)
 
 
+RACE = """\
+echo x >>ran1; [ -e a ] || { touch a; exit 9; }
+echo x >>ran2
+echo x >>ran3; [ -e b ] || { touch b; exit 7; }
+"""
+
+
+def race(number: int) -> bool:
+    """Let four senders race for the second round; return whether one sent it."""
+    folder = Path(tempfile.mkdtemp(prefix="race-"))
+    (folder / "tasks.txt").write_text(RACE)
+    own(folder)
+    needs = ("--memory", "60M", "--cpus", "1", "--time", "2m", "--name", "p")
+    weigh(folder, "plan", "tasks.txt", *needs)
+    path = ("--setup", f"export PYTHONPATH={PATHS}", "--no-checks")
+    weigh(folder, "submit", "plan/p", "--heal", *path)
+    ran = [folder / f"ran{task}" for task in (1, 2, 3)]
+    end = time.monotonic() + PATIENCE
+    while not all(path.exists() for path in ran):
+        assert time.monotonic() < end, "the array did not run"
+        time.sleep(0.1)
+    time.sleep(2 * random.random())
+    command = [*become(), PYTHON, "-m", "weigh", "resume", "--heal", "p"]
+    senders = [
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(folder),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(3)
+    ]
+    time.sleep(3 * random.random())
+    with stopped_controller(killed=number % 3 == 0):
+        time.sleep(4 * random.random())
+        if number % 2 == 0:
+            senders[0].kill()
+    for sender in senders:
+        sender.wait()
+    standing = wait(folder)
+    counts = [path.read_text().count("x") for path in ran]
+    holds = counts == [2, 1, 2] and standing["tasks"] == {"COMPLETED": 3}
+    print(f"race {number}: {counts}, jobs {standing['jobs']}", "" if holds else "WRONG")
+    return holds
+
+
+@contextmanager
+def stopped_controller(*, killed: bool) -> Iterator[None]:
+    """Stop the controller meanwhile, and then let it go on, or kill and restart it."""
+    file = Path(os.environ["SLURM_CONF"]).parents[1] / "pid/slurmctld.pid"
+    pid = int(file.read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if killed:
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(0.5)
+            subprocess.run(("setsid", "slurmctld"), check=True)
+        else:
+            os.kill(pid, signal.SIGCONT)
+        while subprocess.run(("squeue", "-h"), capture_output=True).returncode:  # noqa: PLW1510
+            time.sleep(0.5)
+
+
+def own(folder: Path) -> None:
+    """Give a folder to the user."""
+    user = pwd.getpwnam(USER)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user.pw_uid, user.pw_gid)
+
+
 def prepare(folder: Path, tasks: int, scheduler: str) -> None:
     """Write the program, the tasks and the plan, all of them the user's."""
     (folder / "effects").mkdir()
@@ -109,9 +196,7 @@ def prepare(folder: Path, tasks: int, scheduler: str) -> None:
             for number, (kind, amount) in enumerate(kinds, 1)
         )
     )
-    user = pwd.getpwnam(USER)
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, user.pw_uid, user.pw_gid)
+    own(folder)
     needs = ("--memory", "60M", "--cpus", "1", "--time", "2s", "--headroom", "0")
     packs = ("--node-cpus", "4", "--hours", "1m", "--name", "p")
     print(weigh(folder, "plan", "tasks.txt", *needs, *packs))
@@ -128,12 +213,10 @@ def kind_of(number: int) -> tuple[str, int]:
 
 def weigh(folder: Path, *argv: str) -> str:
     """Run weigh as the user; return what it prints."""
-    env = {**os.environ, "HOME": str(folder), "WEIGH_POLL": "0s", "PYTHONPATH": PATHS}
-    become = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups")
     ran = subprocess.run(
-        (*become, PYTHON, "-m", "weigh", *argv),
+        (*become(), PYTHON, "-m", "weigh", *argv),
         cwd=folder,
-        env=env,
+        env=environment(folder),
         capture_output=True,
         text=True,
         check=False,
@@ -141,6 +224,17 @@ def weigh(folder: Path, *argv: str) -> str:
     if ran.returncode not in {0, 1}:
         sys.exit(f"weigh {' '.join(argv)}: {ran.stderr}")
     return ran.stdout + ran.stderr
+
+
+def become() -> tuple[str, ...]:
+    """Return the command that runs another one as the user."""
+    return ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment in which the user runs weigh."""
+    ours = {"HOME": str(folder), "WEIGH_POLL": "0s", "PYTHONPATH": PATHS}
+    return {**os.environ, **ours}
 
 
 def faults(folder: Path) -> None:
@@ -165,7 +259,6 @@ def wait(folder: Path) -> dict:
         if standing["healing"]["stopped"] is not None:
             return standing
         assert time.monotonic() < end, json.dumps(standing, indent=1)
-        print(round(time.time()), standing["tasks"], standing["jobs"], flush=True)
         time.sleep(5)
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -223,3 +224,39 @@ def test_a_report_shows_what_was_sent_again(here: Weigh) -> None:
     healed()
 
     assert "sent again: 1 task failed once" in here("report", job)[1]
+
+
+def test_of_several_that_heal_at_once_one_sends_the_round(here: Weigh) -> None:
+    job = here.submit(here.plan(ONCE.format("x"), "true"))
+    here.finish(job)
+    heal = [sys.executable, "-m", "weigh", "resume", "--heal", job]
+
+    senders = [subprocess.Popen(heal, stdout=subprocess.PIPE) for _ in range(3)]
+    answers = [one.communicate()[0] for one in senders]
+
+    assert [one.returncode for one in senders] == [0, 0, 0]
+    assert sum(b"resumed 1 task" in answer for answer in answers) == 1
+    healed()
+    assert here.finish(job) == {"COMPLETED": 2}
+    assert len(here.status(job)["jobs"]) == 2
+
+
+EATS = "python3 -c 'x = bytearray({} << 20); x[::4096] = x[::4096]'"
+
+
+@pytest.mark.integrations
+@pytest.mark.parametrize(
+    "weigh", [pytest.param("slurm", marks=pytest.mark.slurm)], indirect=True
+)
+def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
+    plan = weigh.plan(EATS.format(150), EATS.format(330), BUG, "true")
+    job = weigh.submit(plan, "--heal", "--max-memory", "300M")
+    last = healed()
+
+    assert "task 2: ran out of memory: --max-memory is 300 MiB" in last
+    assert weigh.finish(job) == {"COMPLETED": 2, "OUT_OF_MEMORY": 1, "FAILED": 1}
+    reasons = [one["reason"] for one in weigh.status(job)["healing"]["rounds"]]
+    assert reasons == [
+        "ran out of memory: 100 MiB -> 200 MiB",
+        "ran out of memory: 200 MiB -> 300 MiB",
+    ]
