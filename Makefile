@@ -15,7 +15,7 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo examples test compiled style test-quick integrations matrix coverage docs bench figures soak clean
+.PHONY: help demo examples test compiled style test-quick integrations matrix coverage docs zipapp bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
+	@echo "make zipapp  one file, dist/weigh.pyz, for machines without pip"
 	@echo "make bench   compare weigh with other tools (an hour; BENCHMARK=\"--only peak,cost\")"
 	@echo "make figures what fits, packs and runs cost, and how good they are"
 	@echo "make soak    a day in minutes: leaks, crowds, failing disks (some minutes)"
@@ -96,6 +97,10 @@ matrix: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python tools/reference.py .
 	$(BIN)/zensical build --clean --strict
+
+# one file that runs where pip is refused; ZIPAPP="3.12" for fewer versions of Python
+zipapp: $(VENV)/.weigh
+	$(BIN)/python tools/zipapp.py dist/weigh.pyz $(ZIPAPP)
 
 bench: $(VENV)/.weigh $(BENCH)/.peers
 	$(BIN)/python benchmarks/measure.py --peers $(BENCH)/bin $(BENCHMARK)

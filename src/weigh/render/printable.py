@@ -10,6 +10,7 @@ _NEED_NO_QUOTES = (
 # what begins a formula, also in the full width of East Asian keyboards
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 _LEAST = 0.001  # hours: less is a few seconds
+_SCRIPTS = (".py", ".sh", ".R", ".jl", ".pl", ".rb", ".lua", ".m")
 _SHELL_LINE = 3  # sh -c LINE
 
 
@@ -87,10 +88,12 @@ def short_command(command: Sequence[str]) -> str:
 
 
 def named_words(line: str) -> str:
-    """Return a command line without the folders of its first two words."""
+    """Return a command line without the folders of the program and of its script."""
     words = line.split(" ", 2)
     for number, word in enumerate(words[:2]):
-        if word.startswith("/") and not word.endswith("/") and "'" not in word:
+        is_named = number == 0 or word.endswith(_SCRIPTS)
+        is_plain = not word.endswith("/") and "'" not in word
+        if is_named and is_plain and word.count("/") > word.startswith("./"):
             words[number] = word.rpartition("/")[2]
     return " ".join(words)
 

@@ -39,7 +39,10 @@ def test_the_line_of_memory_breaks_before_its_course(
         (["python3", "train.py", "/data/a"], "python3 train.py /data/a"),
         (["/bin/sh", "-c", "/opt/env/bin/python /a/b.py > /c"], "python b.py > /c"),
         (["/opt/my tool/run", "x"], "'/opt/my tool/run' x"),
+        ([".venv/bin/python", "code/train.py"], "python train.py"),
         (["ls", "/"], "ls /"),
+        (["cat", "/etc/hosts"], "cat /etc/hosts"),
+        (["../run"], "run"),
         (["./train.py"], "./train.py"),
     ],
 )
