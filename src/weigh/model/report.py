@@ -203,10 +203,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     all. ``runs`` counts attempts; ``run_time``, ``cpu_time`` and ``energy`` (joules)
     are over all of them. ``accounted`` is accounting's data on the elements,
     ``gpu_tables`` those of the tables in their logs. ``whose`` is user/group.
+    ``unit`` is what a row is: a task, an element of a script's job, a run.
     """
 
     schema: str = SCHEMA
     title: str
+    unit: str = "run"
     scheduler: str | None = None
     job: str | None = None
     elements: int | None = None

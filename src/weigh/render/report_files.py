@@ -97,7 +97,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"### {escaped(report.title)}"
     yield ""
     number = len(report.rows)
-    what = ("task" if report.job else "run") + ("" if number == 1 else "s")
+    what = report.unit + ("" if number == 1 else "s")
     held = held_words(report)
     yield f"{number:,} {what}, {state_words(report)}{'; ' + held if held else ''}"
     yield ""

@@ -121,8 +121,7 @@ def _lines(report: Report, *, is_ascii: bool) -> Iterator[str]:
 
 def _title(report: Report) -> Iterator[str]:
     rows = len(report.rows)
-    what = "task" if report.job else "run"
-    counted = f"{count(rows)} {what}{'' if rows == 1 else 's'}"
+    counted = f"{count(rows)} {report.unit}{'' if rows == 1 else 's'}"
     counted += f", {state_words(report)}" if report.states else ""
     right = held_words(report)
     title = printable(report.title)

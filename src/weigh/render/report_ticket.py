@@ -15,7 +15,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """One failure, or one run, with what the support staff need to know.
 
     ``attempts`` counts starts of the task and ``alike`` those that ended the same way;
-    ``others`` counts other tasks that did. ``tail`` is the end of the output.
+    ``others`` counts other tasks that did. ``tail`` is the end of the output. ``unit``
+    is what a task is called: of a script's job, an element.
     """
 
     job: str
@@ -38,6 +39,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     versions: str
     tail: tuple[str, ...] = ()
+    unit: str = "task"
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +108,9 @@ def reproduced_words(ticket: Ticket) -> str:
         how = "yes" if ticket.alike > 1 else "no"
         return f"{how}: {ticket.alike} of {ticket.attempts} attempts ended this way"
     if ticket.others:
-        return "not retried, but the same in other tasks"
-    return "not retried" + (" (weigh resume)" if ticket.task else "")
+        return f"not retried, but the same in other {ticket.unit}s"
+    is_of_plan = ticket.task or ticket.unit != "task"
+    return "not retried" + (" (weigh resume)" if is_of_plan else "")
 
 
 def _lines(ticket: Ticket) -> Iterator[str]:
@@ -127,7 +130,7 @@ def _lines(ticket: Ticket) -> Iterator[str]:
         where = ", ".join(ticket.nodes[:5])
         more = "" if len(ticket.nodes) <= 5 else ", ..."  # noqa: PLR2004 - as above
         at = f", on {where}{more}" if where else ""
-        noun = "task" if ticket.others == 1 else "tasks"
+        noun = ticket.unit + ("" if ticket.others == 1 else "s")
         yield from _entry("the same", f"in {ticket.others:,} other {noun}{at}")
     yield from _entry("versions", ticket.versions)
     if ticket.tail:

@@ -19,6 +19,7 @@ from weigh.request import (
     round_time,
 )
 from weigh.review.elements import Element
+from weigh.review.failures import counted
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
 from weigh.schedulers import kind_or_first
@@ -38,11 +39,15 @@ _WORTH = 0.95  # of the request: a larger share is not worth a line
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What advice is based on: elements, what they requested, and the measures."""
+    """What advice is based on: elements, what they requested, and the measures.
+
+    ``unit`` is what a row of the report is: a task, an element of a script's job.
+    """
 
     elements: Sequence[Element]
     requested: Requested
     measures: dict[str, Measure]
+    unit: str = "task"
 
     @property
     def completed(self) -> int:
@@ -246,7 +251,7 @@ def _memory(subject: Subject) -> Iterator[Note]:
     on_gpu = _rows_in(subject, "OUT_OF_MEMORY") - killed
     enough = enough_memory(subject)
     if on_gpu:
-        yield _out_of_gpu_memory(on_gpu)
+        yield _out_of_gpu_memory(on_gpu, subject.unit)
     if killed:
         yield _killed_for_memory(subject, killed, measure)
     elif requested and enough is not None:
@@ -275,8 +280,8 @@ def _is_of_gpu(run: Run) -> bool:
     return lacked is not None and lacked.on_gpu
 
 
-def _out_of_gpu_memory(tasks: int) -> Note:
-    what = "1 task" if tasks == 1 else f"{tasks:,} tasks"
+def _out_of_gpu_memory(number: int, unit: str) -> Note:
+    what = counted(number, unit)
     return Note(
         about="GPU memory",
         words=(
@@ -334,7 +339,7 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     again = round_memory(max(requested * 2, most * (1 + DEFAULT_HEADROOM)))
     virtual = max(again, 2 * (subject.requested.virtual_memory or 0))
     flag = memory_flag(subject, virtual if subject.limits_addresses else again)
-    what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
+    what = f"{counted(killed, subject.unit)} {'was' if killed == 1 else 'were'}"
     had = f" with {format_size(requested)}" if requested else ""
     held = f", {format_size(round(most))} were measured" if most > requested else ""
     if subject.requested.is_nothing:
@@ -403,7 +408,7 @@ def _longest(measure: Measure | None) -> Seconds | None:
 
 def _stopped(subject: Subject, late: int) -> Note:
     requested = subject.requested.time_limit
-    what = "1 task was" if late == 1 else f"{late:,} tasks were"
+    what = f"{counted(late, subject.unit)} {'was' if late == 1 else 'were'}"
     return Note(
         about="time",
         words=f"{what} stopped by the time limit: request twice as much",

@@ -19,25 +19,28 @@ _MOST_NODES = 3
 _MOST_WAYS = 3
 
 
-def failure_notes(rows: Sequence[Row]) -> Iterator[Note]:
-    """Yield which tasks failed and how, grouped by the kind of failure."""
+def failure_notes(rows: Sequence[Row], unit: str = "task") -> Iterator[Note]:
+    """Yield which tasks failed and how, grouped by the kind of failure.
+
+    *unit* is what a row is called.
+    """
     failed = [row for row in rows if row.state in FAILED - _OF_LIMITS]
     ways: dict[str, list[Row]] = {}
     for row in failed:
         ways.setdefault(way_of(row), []).append(row)
     ordered = sorted(ways.values(), key=len, reverse=True)
     for alike in ordered[:_MOST_WAYS]:
-        yield _way(alike, rows)
+        yield _way(alike, rows, unit)
     left = sum(map(len, ordered[_MOST_WAYS:]))
     if left:
         yield Note(
             about="failed", words=f"{left:,} more failed in other ways", weight=60
         )
-    yield from _retries(rows)
-    yield from _unfinished(rows)
+    yield from _retries(rows, unit)
+    yield from _unfinished(rows, unit)
 
 
-def node_notes(rows: Sequence[Row], form: str) -> Iterator[Note]:
+def node_notes(rows: Sequence[Row], form: str, unit: str = "task") -> Iterator[Note]:
     """Yield which nodes are slower than the others, with the flag to exclude them.
 
     *form* is that flag, with ``{}`` for the node.
@@ -51,7 +54,7 @@ def node_notes(rows: Sequence[Row], form: str) -> Iterator[Note]:
         count = len(times[node])
         yield Note(
             about=node,
-            words=f"its {count} tasks took {factor:.1f}x as long as the others",
+            words=f"its {count} {unit}s took {factor:.1f}x as long as the others",
             flag=form.format(node),
             weight=42,
             is_finding=True,
@@ -66,20 +69,22 @@ def way_of(row: Row) -> str:
 def words_of(row: Row) -> str:
     """Return how a run failed; output before a signal is not its cause."""
     words = row.error or row.reason or row.state.lower().replace("_", " ")
+    if row.signal and not row.error and not row.reason:
+        return f"killed by signal {row.signal}"
     if row.error and row.signal:
         return f"signal {row.signal}, after: {row.error}"
     return words
 
 
-def _way(alike: Sequence[Row], rows: Sequence[Row]) -> Note:
+def _way(alike: Sequence[Row], rows: Sequence[Row], unit: str) -> Note:
     first = alike[0]
     number = len(alike)
     if number == len(rows) > 1:
-        which = f"all {number:,} tasks, the same way"
+        which = f"all {number:,} {unit}s, the same way"
     elif number > 1:
-        which = f"{number:,} tasks the same way, {_named(alike)}"
+        which = f"{number:,} {unit}s the same way, {_named(alike, unit)}"
     else:
-        which = _one(first)
+        which = _one(first, unit)
     nodes = Counter(row.node for row in alike if row.node)
     everywhere = {row.node for row in rows if row.node}
     where = ""
@@ -93,34 +98,41 @@ def _way(alike: Sequence[Row], rows: Sequence[Row]) -> Note:
     )
 
 
-def _named(alike: Sequence[Row]) -> str:
-    return f"the first is task {alike[0].task}" if alike[0].task else "see --json"
+def counted(number: int, unit: str) -> str:
+    """Return ``1 task`` or ``1,200 tasks``."""
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
-def _one(row: Row) -> str:
-    return (
-        f"task {row.task}" if row.task is not None else f"run {(row.record or '')[:6]}"
-    )
+def _named(alike: Sequence[Row], unit: str) -> str:
+    number = alike[0].task
+    return "see --json" if number is None else f"the first is {unit} {number}"
 
 
-def _retries(rows: Sequence[Row]) -> Iterator[Note]:
+def _one(row: Row, unit: str) -> str:
+    if row.task is None:
+        return f"run {(row.record or '')[:6]}"
+    return f"{unit} {row.task}"
+
+
+def _retries(rows: Sequence[Row], unit: str) -> Iterator[Note]:
     again = [row for row in rows if row.attempts > 1 and row.state == "COMPLETED"]
     if again:
-        what = "1 task" if len(again) == 1 else f"{len(again):,} tasks"
+        what = counted(len(again), unit)
         yield Note(
             about="retried",
-            words=f"{what} succeeded only after a retry ({_named(again)})",
+            words=f"{what} succeeded only after a retry ({_named(again, unit)})",
             weight=10,
         )
 
 
-def _unfinished(rows: Sequence[Row]) -> Iterator[Note]:
+def _unfinished(rows: Sequence[Row], unit: str) -> Iterator[Note]:
     waiting = sum(row.state in {"PENDING", "RUNNING"} for row in rows)
     if waiting:
-        noun = "task has" if waiting == 1 else "tasks have"
+        verb = "has" if waiting == 1 else "have"
         yield Note(
             about="running",
-            words=f"{waiting:,} {noun} not ended yet: the figures are preliminary",
+            words=f"{counted(waiting, unit)} {verb} not ended yet: "
+            "the figures are preliminary",
             weight=99,
         )
 

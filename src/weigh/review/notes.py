@@ -212,12 +212,12 @@ def notes(subject: Subject, rows: Sequence[Row]) -> tuple[Note, ...]:
 
 
 def _all(subject: Subject, rows: Sequence[Row]) -> Iterator[Note]:
-    yield from failure_notes(rows)
+    yield from failure_notes(rows, subject.unit)
     yield from resource_notes(subject)
     yield from gpu_notes(subject)
     yield from _growing(subject)
     yield from _ranks(subject)
-    yield from node_notes(rows, subject.dialect.OPTIONS.exclude)
+    yield from node_notes(rows, subject.dialect.OPTIONS.exclude, subject.unit)
     yield from _unasked(subject)
     yield from _unknown_scheduler(subject)
 

@@ -25,10 +25,11 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     ``is_planned``: weigh submitted the job, so the plan has its elements. ``troubles``
     are why the scheduler could not be queried. ``slots`` is how many tasks an element
     of a shared queue runs at once. ``rounds`` are why the tasks of each later job were
-    sent again.
+    sent again. ``unit`` is what a run of a job is: a task, or an element of a script's.
     """
 
     title: str
+    unit: str = "task"
     requested: Requested
     runs: tuple[Run, ...]
     elements: tuple[Element, ...]
@@ -97,6 +98,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
     by_name = {str(one.name): one for one in measured}
     return Report(
         title=found.title,
+        unit=found.unit if found.job else "run",
         scheduler=found.scheduler,
         job=found.job,
         elements=len(elements) if found.job else None,
@@ -110,7 +112,12 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
             *_slots(found),
             *_with_request(
                 notes(
-                    Subject(elements=elements, requested=requested, measures=by_name),
+                    Subject(
+                        elements=elements,
+                        requested=requested,
+                        measures=by_name,
+                        unit=found.unit,
+                    ),
                     rows,
                 ),
                 found.request,

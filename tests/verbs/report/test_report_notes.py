@@ -8,7 +8,8 @@ from some_jobs import JOB, SomeJob, Task, write_job
 from weigh.flow.report.report import build
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
-from weigh.model.report import Note
+from weigh.model.report import Note, Row
+from weigh.review.failures import failure_notes
 from weigh.units import GIB, HOUR, MIB
 
 ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
@@ -213,3 +214,15 @@ def test_a_full_gpu_is_reported(root: str) -> None:
         JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
     )
     assert "100 % of the GPU's memory" in one(list(report.notes), "GPU mem").words
+
+
+@pytest.mark.parametrize("unit", ["task", "element"])
+def test_failures_name_what_a_row_is(unit: str) -> None:
+    alike = [Row(task=n, element=n, state="FAILED", error="no disk") for n in (3, 4)]
+    waiting = Row(task=5, element=5, state="PENDING")
+    words = [note.words for note in failure_notes([*alike, waiting], unit)]
+
+    assert words[0] == f"2 {unit}s the same way, the first is {unit} 3: no disk"
+    assert words[1].startswith(f"1 {unit} has not ended")
+    (killed,) = failure_notes([Row(task=3, state="FAILED", signal=9)], unit)
+    assert killed.words == f"{unit} 3: killed by signal 9"

@@ -317,6 +317,7 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
     every = (run for runs in by_job for run in runs)
     return Material(
         title=f"{last.name} {last.id}",
+        unit="task" if any(view.job.own is None for view in views) else "element",
         requested=most_requested(requested),
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),

@@ -127,7 +127,8 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
     nodes = dict.fromkeys(other.row.node for other in alike if other.row.node)
     return Ticket(
         job=_name(found, row),
-        task="" if row.task is None else f"task {row.task}",
+        task="" if row.task is None or found.unit != "task" else f"task {row.task}",
+        unit=found.unit,
         scheduler=found.scheduler,
         node=row.node,
         state=row.state,
@@ -191,6 +192,8 @@ def _name(found: Material, row: Row) -> str:
         return row.job
     kind = find_kind(found.scheduler)
     traits = Traits() if kind is None else kind.traits
+    if found.unit != "task" and row.task is not None:
+        return traits.element_name.format(row.job, row.task)
     return traits.element_name.format(row.job, row.element + traits.first_element)
 
 
