@@ -67,21 +67,35 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
 
 
 def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
-    """Return the first job of the plan of *job*, and all that resumed it."""
-    by_id = {(one.scheduler, one.id): one for one in jobs}
+    """Return the first job of the plan of *job*, and all that resumed it.
+
+    Ids alone do not show that: a scheduler that is installed again counts from 1, and a
+    controller that was killed may use the last ones again.
+    """
+    by_id: dict[tuple[str, str], list[Submitted]] = {}
+    for one in jobs:
+        by_id.setdefault((one.scheduler, one.id), []).append(one)
     first, seen = job, {job.id}
-    while first.resumes and (first.scheduler, first.resumes) in by_id:
-        if first.resumes in seen:
-            break  # a newly installed scheduler counts from 1 again
-        first = by_id[first.scheduler, first.resumes]
+    while first.resumes and first.resumes not in seen:
+        same = by_id.get((first.scheduler, first.resumes), [])
+        before = [one for one in same if _is_within(first, one)]
+        if not before:
+            break
+        first = before[-1]
         seen.add(first.id)
     chain = {first.id}
     found = []
     for one in jobs:
-        if one is first or (one.resumes in chain and one.scheduler == first.scheduler):
+        resumes = one.resumes in chain and one.scheduler == first.scheduler
+        if one is first or (resumes and _is_within(one, first)):
             chain.add(one.id)
             found.append(one)
     return found
+
+
+def _is_within(job: Submitted, first: Submitted) -> bool:
+    """Return whether the directory of *job* is that of the plan of *first*."""
+    return job.folder == first.folder or job.folder.startswith(f"{first.folder}/")
 
 
 def _read(path: str) -> Iterator[Submitted]:

@@ -11,9 +11,11 @@ import pytest
 from following import Weigh, until
 from rigs import mainly
 
+from weigh.model.job import JobRequest, Submitted
 from weigh.schedulers.gridengine import commands as gridengine
 from weigh.schedulers.protocol import Backend
 from weigh.schedulers.slurm import commands as slurm
+from weigh.store.jobs import chain_of, find_jobs
 
 ONCE = "[ -e {0} ] || {{ touch {0}; exit 9; }}"
 BUG = "python3 -c 'print(1 / 0)'"
@@ -260,3 +262,28 @@ def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
         "ran out of memory: 100 MiB -> 200 MiB",
         "ran out of memory: 200 MiB -> 300 MiB",
     ]
+
+
+def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> None:
+    def job(number: str, folder: str, resumes: str | None = None) -> Submitted:
+        return Submitted(
+            scheduler="slurm",
+            id=number,
+            name="p",
+            folder=folder,
+            cwd="/",
+            script="job.sh",
+            elements=1,
+            tasks=1,
+            submitted=0.0,
+            request=JobRequest(),
+            resumes=resumes,
+            token=f"{number}{folder}",
+        )
+
+    old = [job("7", "/a"), job("8", "/a/resume_1", "7")]
+    new = [job("7", "/b"), job("9", "/b/resume_1", "7")]
+
+    assert chain_of([*old, *new], old[1]) == old
+    assert chain_of([*old, *new], new[0]) == new
+    assert find_jobs([*old, *new], old[0].token) == [old[0]]
