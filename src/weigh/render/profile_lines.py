@@ -26,6 +26,7 @@ class _ScaleneLine(msgspec.Struct):
     n_sys_percent: float = 0.0
     n_gpu_percent: float = 0.0
     n_peak_mb: _Mebibytes = 0.0
+    n_copy_mb_s: _Mebibytes = 0.0
 
 
 class _ScaleneFile(msgspec.Struct):
@@ -42,7 +43,8 @@ class Line(msgspec.Struct, frozen=True):
     """One line of source. Shares are per cent of the program's time.
 
     ``python`` is time in the interpreter, ``native`` in compiled code, ``system`` in
-    the kernel or waiting for it; ``memory`` is the most that the line had allocated.
+    the kernel or waiting for it; ``memory`` is the most that the line had allocated,
+    ``copied`` the bytes that it copied per second.
     """
 
     file: str
@@ -53,6 +55,7 @@ class Line(msgspec.Struct, frozen=True):
     system: float
     gpu: float
     memory: Bytes
+    copied: Bytes = 0
 
     @property
     def time(self) -> float:
@@ -111,7 +114,8 @@ def render_totals(profile: Profile) -> str:
     if profile.wall_time is not None:
         words.append(format_duration(profile.wall_time))
     if profile.peak_memory:
-        words.append(f"{format_size(profile.peak_memory)} allocated at peak")
+        size = format_size(profile.peak_memory)
+        words.append(f"{size} allocated, not the peak memory")
     return ", ".join(words)
 
 
@@ -125,12 +129,16 @@ def _line(file: str, line: _ScaleneLine) -> Line:
         system=line.n_sys_percent,
         gpu=line.n_gpu_percent,
         memory=round(line.n_peak_mb * MIB),
+        copied=round(line.n_copy_mb_s * MIB),
     )
 
 
 def _headings(lines: Sequence[Line]) -> str:
     gpu = f"{'gpu':>6}" if _on_gpu(lines) else ""
-    return f"  {'python':>6}{'native':>8}{'system':>8}{gpu}{'memory':>11}  line"
+    copies = f"{'copied/s':>11}" if _has_copies(lines) else ""
+    return (
+        f"  {'python':>6}{'native':>8}{'system':>8}{gpu}{copies}{'allocated':>11}  line"
+    )
 
 
 def _rows(lines: Sequence[Line], cwd: str) -> Iterator[str]:
@@ -138,6 +146,9 @@ def _rows(lines: Sequence[Line], cwd: str) -> Iterator[str]:
         shares = f"{_share(line.python):>6}{_share(line.native):>8}"
         shares += f"{_share(line.system):>8}"
         shares += f"{_share(line.gpu):>6}" if _on_gpu(lines) else ""
+        if _has_copies(lines):
+            is_much = line.copied >= _ENOUGH * MIB
+            shares += f"{format_size(line.copied) if is_much else '-':>11}"
         memory = format_size(line.memory) if line.memory else "-"
         row = f"  {shares}{memory:>11}  {_place(line, cwd)}  {printable(line.source)}"
         yield shortened(row, WIDTH)
@@ -145,6 +156,10 @@ def _rows(lines: Sequence[Line], cwd: str) -> Iterator[str]:
 
 def _on_gpu(lines: Sequence[Line]) -> bool:
     return any(line.gpu >= _ENOUGH for line in lines)
+
+
+def _has_copies(lines: Sequence[Line]) -> bool:
+    return any(line.copied >= _ENOUGH * MIB for line in lines)
 
 
 def _share(share: float) -> str:
