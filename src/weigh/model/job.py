@@ -14,6 +14,7 @@ from weigh.units import Bytes, Seconds
 SCHEMA = "weigh.job/1"
 
 AGAIN = "again_"  # prefix of the directories in a plan's for each --again
+RESUME = "resume_"  # and for each job that runs its unfinished tasks
 Runner = Literal["weigh", "parallel"]
 REST = -1  # in an answer: all elements that are not listed
 STUCK = "in error state"  # Grid Engine keeps the element until it is deleted

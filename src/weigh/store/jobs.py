@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.errors import StoreError, UsageError
-from weigh.model.job import Submitted
+from weigh.model.job import RESUME, Submitted
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 from weigh.store.shards import append_line
@@ -78,7 +78,7 @@ def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
     first, seen = job, {job.id}
     while first.resumes and first.resumes not in seen:
         same = by_id.get((first.scheduler, first.resumes), [])
-        before = [one for one in same if _is_within(first, one)]
+        before = [one for one in same if _are_of_one_plan(first, one)]
         if not before:
             break
         first = before[-1]
@@ -87,15 +87,20 @@ def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
     found = []
     for one in jobs:
         resumes = one.resumes in chain and one.scheduler == first.scheduler
-        if one is first or (resumes and _is_within(one, first)):
+        if one is first or (resumes and _are_of_one_plan(one, first)):
             chain.add(one.id)
             found.append(one)
     return found
 
 
-def _is_within(job: Submitted, first: Submitted) -> bool:
-    """Return whether the directory of *job* is that of the plan of *first*."""
-    return job.folder == first.folder or job.folder.startswith(f"{first.folder}/")
+def _are_of_one_plan(one: Submitted, other: Submitted) -> bool:
+    """Return whether two jobs ran tasks of the same plan, the first time or again."""
+    return _plan_of(one.folder) == _plan_of(other.folder)
+
+
+def _plan_of(folder: str) -> str:
+    above, _, name = folder.rpartition("/")
+    return above if name.startswith(RESUME) else folder
 
 
 def _read(path: str) -> Iterator[Submitted]:

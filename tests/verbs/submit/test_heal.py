@@ -282,8 +282,14 @@ def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> No
         )
 
     old = [job("7", "/a"), job("8", "/a/resume_1", "7")]
-    new = [job("7", "/b"), job("9", "/b/resume_1", "7")]
+    new = [
+        job("7", "/b"),
+        job("9", "/b/resume_1", "7"),
+        job("10", "/b/resume_2", "9"),
+        job("11", "/b/resume_3", "9"),
+    ]
 
     assert chain_of([*old, *new], old[1]) == old
     assert chain_of([*old, *new], new[0]) == new
+    assert chain_of([*old, *new], new[-1]) == new
     assert find_jobs([*old, *new], old[0].token) == [old[0]]

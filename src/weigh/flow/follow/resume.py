@@ -37,6 +37,7 @@ from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
 from weigh.model.job import (
     CANCELLING,
     OUTCOME_UNKNOWN,
+    RESUME,
     Heal,
     JobRequest,
     JobScript,
@@ -67,7 +68,6 @@ from weigh.store import jobs as jobs_file
 from weigh.store import location
 from weigh.store.identity import new_id, process, this_machine
 
-_FOLDER = "resume_"
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
 _MOST_HEALERS = 3  # per round that is allowed
@@ -503,7 +503,7 @@ class _Group(msgspec.Struct, frozen=True):
 
     def submit(self, views: Sequence[View], sending: Round) -> Again:
         """Write the plan of these tasks and submit it."""
-        folder = make_numbered(views[0].job.folder, _FOLDER)
+        folder = make_numbered(views[0].job.folder, RESUME)
         _write_plan(folder, self.plan, self.tasks, views)
         script = self._script(views, folder, root=sending.sender.store)
         scheduler = views[-1].scheduler
