@@ -33,7 +33,7 @@ from weigh.cli.options import DURATION
 @click.option(
     "--run-time",
     type=DURATION,
-    default=600.0,
+    default="10m",
     metavar="TIME",
     help="Stop a command of the tool run after TIME.  [default: 10m]",
 )

@@ -117,6 +117,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     ``item`` includes the headroom; ``used`` is the measured, predicted or stated usage
     without it. ``busy`` is the share of a GPU's time that one task uses, 0 to 1.
+    ``virtual_memory`` is its address space, headroom included; None: not measured.
     """
 
     item: Item
@@ -128,6 +129,7 @@ class Kind(msgspec.Struct, frozen=True):
     busy: float | None = None
     notes: tuple[str, ...] = ()
     predictions: tuple[Prediction, ...] = msgspec.field(name="foretold", default=())
+    virtual_memory: Bytes | None = None
 
 
 class TargetGpu(msgspec.Struct, frozen=True):

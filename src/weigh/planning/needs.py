@@ -325,7 +325,7 @@ def _as_predicted(
     """Take over the predictions: the upper bound, or the headroom if that is larger."""
     if not predictions:
         return kind
-    item, used = kind.item, kind.used
+    item, used, virtual = kind.item, kind.used, kind.virtual_memory
     for one in predictions:
         need = max(one.bound, one.expected * (1 + headroom))
         if one.quantity == "gpu_memory":
@@ -333,6 +333,7 @@ def _as_predicted(
             used = msgspec.structs.replace(used, gpu_memory=math.ceil(one.expected))
         elif one.quantity == "memory":
             memory = max(LEAST_MEMORY, round_memory(need))
+            virtual = _carried(virtual, memory - item.memory)
             item = msgspec.structs.replace(item, memory=memory)
             used = msgspec.structs.replace(used, memory=math.ceil(one.expected))
         else:
@@ -345,7 +346,13 @@ def _as_predicted(
         runs=max(one.runs for one in predictions),
         records=kind.records[:_MOST_NAMED],
         predictions=tuple(predictions),
+        virtual_memory=virtual,
     )
+
+
+def _carried(virtual: Bytes | None, more: Bytes) -> Bytes | None:
+    """Return the address space of a task that needs *more* memory than was measured."""
+    return None if virtual is None else virtual + max(0, more)
 
 
 def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kind:
@@ -362,16 +369,10 @@ def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kin
     memory, limit = given.memory, None if time is None else _with(time, headroom)
     if request is not None and given.time is None:
         limit = request.time_limit
+    measured = (request and request.memory) or 0
+    needed = measured if memory is None else _with(memory, headroom)
     return Kind(
-        item=Item(
-            _with(gpu_memory, headroom),
-            _with(memory, headroom)
-            if memory is not None
-            else (request and request.memory) or 0,
-            cpus,
-            limit,
-            whole,
-        ),
+        item=Item(_with(gpu_memory, headroom), needed, cpus, limit, whole),
         used=Item(
             gpu_memory,
             _memory(records) if memory is None else memory,
@@ -385,6 +386,9 @@ def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kin
         records=tuple(record.id for record in records),
         busy=_most(_busy(gpu) for gpu in gpus),
         notes=notes_on(records, given),
+        virtual_memory=_carried(
+            request.virtual_memory if request else None, needed - measured
+        ),
     )
 
 

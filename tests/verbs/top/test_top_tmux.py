@@ -140,10 +140,10 @@ def test_ctrl_z_gives_the_shell_and_fg_the_screen(tmux: Tmux) -> None:
     tmux.until(ALICE)
     tmux.type("C-z")
     tmux.until("Stopped")
-    assert _state(tmux) == SHELL
+    tmux.until_true(lambda _: _state(tmux) == SHELL)
     tmux.type("fg", "Enter")
     tmux.until(ALICE)
-    assert _state(tmux) == FULL_SCREEN
+    tmux.until_true(lambda _: _state(tmux) == FULL_SCREEN)
 
 
 def test_with_nothing_running_it_states_what_to_do(tmux: Tmux) -> None:

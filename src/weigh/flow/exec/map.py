@@ -28,6 +28,7 @@ from weigh.sweep.table import header, row, table_path
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _MAIN, _AS_MAIN = "__main__", "__mp_main__"  # the second as multiprocessing has it
+_UNDER_WAY = "__weigh_import__"  # in the main program's module while it is imported
 _LONGEST = 60  # characters of an item, for readers of the task file
 _MOST_NAMED = 3
 
@@ -61,7 +62,7 @@ def map(  # noqa: A001 - always written weigh.map
         WeighError: some calls failed; the message names them and their output.
     """
     root = os.path.join(locate(os.getcwd(), os.environ), "map")
-    if _AS_MAIN in sys.modules:
+    if hasattr(sys.modules.get(_AS_MAIN), _UNDER_WAY):
         raise UsageError(
             "map: the file calls it when imported: put it below "
             'if __name__ == "__main__":'
@@ -227,7 +228,9 @@ def _main(folder: str, stem: str) -> None:
         main = types.ModuleType(_AS_MAIN)
         sys.modules[_MAIN] = sys.modules[_AS_MAIN] = main
         sys.argv = call.argv
+        setattr(main, _UNDER_WAY, True)
         main.__dict__.update(runpy.run_path(call.main, run_name=_AS_MAIN))
+        delattr(main, _UNDER_WAY)
     with open(os.path.join(folder, f"{stem}.item"), "rb") as file:
         data = file.read()
     function = pickle.loads(call.function)  # noqa: S301 - as above

@@ -247,6 +247,11 @@ def _with_virtual(
     if request.memory is None:
         return request, ()
     size = request.memory + _MAPPED + plan.together * _MAPPED_PER_TASK
+    measured = [kind.virtual_memory for kind in plan.kinds]
+    known = [one for one in measured if one is not None]
+    if known and len(known) == len(measured):  # of libraries too, mapped and not used
+        size = max(request.memory, plan.together * max(known)) + _MAPPED
+        return msgspec.structs.replace(request, virtual_memory=size), ()
     note = (
         f"{name} is an estimate: it also counts mapped libraries, which were not "
         "measured (--h-vmem SIZE)"
