@@ -95,12 +95,14 @@ def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
 
 def _are_of_one_plan(one: Submitted, other: Submitted) -> bool:
     """Return whether two jobs ran tasks of the same plan, the first time or again."""
-    return _plan_of(one.folder) == _plan_of(other.folder)
+    above, below = sorted((one.folder, other.folder), key=len)
+    return _plan_of(above) == _plan_of(below) or below.startswith(f"{above}/")
 
 
 def _plan_of(folder: str) -> str:
     above, _, name = folder.rpartition("/")
-    return above if name.startswith(RESUME) else folder
+    is_resumed = name.startswith(RESUME) and name.removeprefix(RESUME).isdecimal()
+    return above if is_resumed else folder
 
 
 def _read(path: str) -> Iterator[Submitted]:

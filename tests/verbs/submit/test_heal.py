@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from following import Weigh, until
 from rigs import mainly
@@ -264,21 +265,25 @@ def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
     ]
 
 
+JOB = Submitted(
+    scheduler="slurm",
+    id="1",
+    name="p",
+    folder="/p",
+    cwd="/",
+    script="job.sh",
+    elements=1,
+    tasks=1,
+    submitted=0.0,
+    request=JobRequest(),
+)
+
+
 def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> None:
     def job(number: str, folder: str, resumes: str | None = None) -> Submitted:
-        return Submitted(
-            scheduler="slurm",
-            id=number,
-            name="p",
-            folder=folder,
-            cwd="/",
-            script="job.sh",
-            elements=1,
-            tasks=1,
-            submitted=0.0,
-            request=JobRequest(),
-            resumes=resumes,
-            token=f"{number}{folder}",
+        token = f"{number}{folder}"
+        return msgspec.structs.replace(
+            JOB, id=number, folder=folder, resumes=resumes, token=token
         )
 
     old = [job("7", "/a"), job("8", "/a/resume_1", "7")]
@@ -293,3 +298,18 @@ def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> No
     assert chain_of([*old, *new], new[0]) == new
     assert chain_of([*old, *new], new[-1]) == new
     assert find_jobs([*old, *new], old[0].token) == [old[0]]
+
+
+def test_a_plan_may_be_called_as_the_directories_of_its_rounds() -> None:
+    chain = [
+        msgspec.structs.replace(JOB, id="1", folder="/plan/resume_1"),
+        msgspec.structs.replace(
+            JOB, id="2", folder="/plan/resume_1/resume_1", resumes="1"
+        ),
+        msgspec.structs.replace(
+            JOB, id="3", folder="/plan/resume_1/resume_2", resumes="2"
+        ),
+    ]
+
+    assert chain_of(chain, chain[0]) == chain
+    assert chain_of(chain, chain[-1]) == chain
