@@ -62,7 +62,7 @@ def map(  # noqa: A001 - always written weigh.map
         WeighError: some calls failed; the message names them and their output.
     """
     root = os.path.join(locate(os.getcwd(), os.environ), "map")
-    if hasattr(sys.modules.get(_AS_MAIN), _UNDER_WAY):
+    if hasattr(sys.modules.get(_MAIN), _UNDER_WAY):
         raise UsageError(
             "map: the file calls it when imported: put it below "
             'if __name__ == "__main__":'
