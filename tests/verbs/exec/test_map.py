@@ -1,6 +1,8 @@
 """`weigh.map`: a function called once per item, each call a measured task."""
 
+import io
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +99,16 @@ def test_an_unguarded_call_is_explained(folder: Folder) -> None:
 
 def test_no_items_are_no_results(folder: Folder) -> None:
     assert folder.map("", *()).stdout == "[]\n"
+
+
+def test_a_notebook_maps_functions_of_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WEIGH_DIR", str(tmp_path / ".weigh"))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())  # no file, as there
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    assert weigh.map(math.sqrt, [4.0, 9.0], jobs=2) == [2.0, 3.0]
 
 
 @pytest.mark.parametrize(

@@ -360,3 +360,20 @@ def test_control_characters_in_a_source_line_reach_no_terminal() -> None:
     assert "\x1b" not in text
     assert "src/train.py:1" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_copies_and_gpu_time_have_columns_where_there_are_any() -> None:
+    line = {"lineno": 3, "line": "b = a.copy()", "n_cpu_percent_c": 40.0}
+    plain = {"files": {"/w/a.py": {"lines": [line]}}, "elapsed_time_sec": 2.0}
+    copying = {**line, "n_copy_mb_s": 250.0, "n_gpu_percent": 30.0, "n_peak_mb": 80.0}
+    busy = {**plain, "files": {"/w/a.py": {"lines": [copying]}}}
+
+    shown = [
+        render_profile(read_profile(json.dumps(one).encode(), path="x"), cwd="/w")
+        for one in (plain, busy)
+    ]
+
+    assert "copied/s" not in shown[0]
+    assert "gpu" not in shown[0]
+    assert "  python  native  system   gpu   copied/s  allocated  line" in shown[1]
+    assert "30 %    250 MiB   80.0 MiB  a.py:3" in shown[1]

@@ -181,14 +181,16 @@ def _write_table(file: str, lines: Sequence[str], items: Sequence[object]) -> No
 
 
 def _execute(file: str, jobs: int | None) -> None:
-    """Let `weigh exec` run the tasks; its summary goes to this process's stderr.
+    """Let `weigh exec` run the tasks; its summary goes to stderr.
 
     Raises:
         WeighError: it could not run them.
     """
     options = [] if jobs is None else [f"--jobs={jobs}"]
     argv = [sys.executable, "-P", "-m", "weigh", "exec", "--resume-failed", *options]
-    code = subprocess.run([*argv, file], stdout=sys.stderr, check=False).returncode
+    # stderr is inherited: that of a notebook or a test is no file
+    done = subprocess.run([*argv, file], stdout=subprocess.DEVNULL, check=False)
+    code = done.returncode
     if code not in {0, 1}:
         raise WeighError(f"map: weigh exec {file} ended with exit code {code}")
 
