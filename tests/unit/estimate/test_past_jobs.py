@@ -204,6 +204,7 @@ def test_real_sacct_of_several_names_is_a_list(
     ("argv", "words"),
     [
         (("--name", "nobody"), "lists no jobs called 'nobody' in 30 days"),
+        (("--name", "nobody"), "there are 'x'"),
         (("--risk", "low"), "add --from history"),
         (("--headroom", "20%"), "remove --from sacct"),
         (("some",), "uses no records"),

@@ -23,6 +23,7 @@ from weigh.schedulers.command import lines_of, run
 from weigh.units import DAY, Seconds
 
 DAYS = 30
+_MOST_NAMES = 4
 _MOST_KINDS = 20  # of which a list is printed
 
 
@@ -55,11 +56,14 @@ def request_from_accounting(
     user = env.get("USER") or env.get("LOGNAME") or ""
     lines = lines_of(source.past_argv(Whose(user=user), words.days * DAY), env=env)
     every = _interval(kind, env)
-    groups = _grouped(source.read_past(lines), words, kind, every)
+    others: set[str] = set()
+    groups = _grouped(source.read_past(lines), words, kind, every, others)
     if not groups:
         named = "" if words.name is None else f" called {words.name!r}"
+        more = "".join(f", {name!r}" for name in sorted(others)[:_MOST_NAMES])
+        there = f"; there are {more[2:]}" if others else ""
         raise UsageError(
-            f"{accounts} lists no jobs{named} in {words.days} days (--days)"
+            f"{accounts} lists no jobs{named} in {words.days} days (--days){there}"
         )
     if len(groups) > 1:
         found = sorted((_in_short(one) for one in groups), key=_frees, reverse=True)
@@ -93,7 +97,9 @@ def _grouped(
     words: Words,
     kind: protocol.Kind,
     every: Seconds,
+    others: set[str],
 ) -> list[Jobs]:
+    """Return the jobs by their kind; add the names of those not meant to *others*."""
     by_addresses = kind.traits.address_space is not None
     groups: dict[tuple[str, int | None], Jobs] = {}
     for job in jobs:
@@ -103,6 +109,8 @@ def _grouped(
         if words.name is not None and not (
             fnmatchcase(job.name, words.name) or name == words.name
         ):
+            if len(others) < _MOST_KINDS:
+                others.add(name)
             continue
         key = name, job.accounted.cpus
         if key not in groups:

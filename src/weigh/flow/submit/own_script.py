@@ -88,6 +88,11 @@ def submit_own(
         SchedulerError: the scheduler refuses it or does not answer.
         StoreError: the job cannot be recorded.
     """
+    if any(flag.partition("=")[0] == "--notify" for flag in options.flags):
+        raise UsageError(
+            "--notify is for plans and commands: a script is submitted as it is, and "
+            "has the scheduler's own mail (--mail-type=END,FAIL; -m ea)"
+        )
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
     name, reached = _where(options, cwd, env)
