@@ -65,6 +65,24 @@ def test_each_algorithm_is_reckoned_with_its_own_record() -> None:
     assert [kind.tasks for kind in found.kinds] == [2, 1]
 
 
+@pytest.mark.parametrize(
+    ("given", "virtual"),
+    [(StatedUsage(), 6 * GIB), (StatedUsage(memory=3 * GIB), 8 * GIB)],
+)
+def test_a_plan_has_the_address_space_that_was_measured(
+    given: StatedUsage, virtual: int
+) -> None:
+    """Of torch, Java and others it is many times the memory."""
+    usage = PPO.usage
+    assert usage is not None
+    usage = msgspec.structs.replace(usage, virtual_memory=6 * GIB)
+    record = msgspec.structs.replace(PPO, usage=usage)
+
+    (kind,) = needs([" ".join(PPO.command)], [record], given).kinds
+
+    assert kind.virtual_memory == virtual
+
+
 def test_a_word_weighs_more_than_a_number() -> None:
     assert records_of("python rl.py --algo dqn --seed 1", [PPO, DQN]) == ("bbbb2",)
 

@@ -9,8 +9,9 @@ import pytest
 from following import Weigh
 
 from weigh.errors import UsageError
-from weigh.flow.submit.job_request import differences, refuse_own
+from weigh.flow.submit.job_request import complete_request, differences, refuse_own
 from weigh.model.job import JobRequest, RecordedRequest, Submitted
+from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.units import GIB, MIB
@@ -28,6 +29,36 @@ def real(here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch) ->
 def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
     plan = weigh.plan(*["true"] * 3)
     return weigh("submit", plan, "--on", weigh.scheduler, *words)
+
+
+@pytest.mark.parametrize(
+    ("virtual", "asked", "estimates"),
+    [(6 * GIB, 13 * GIB, 0), (None, 4 * GIB, 1), (MIB, 3 * GIB, 0)],
+)
+def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
+    virtual: int | None, asked: int, estimates: int
+) -> None:
+    """And 1 GiB for weigh and the shell; where nothing was measured, an estimate."""
+    need = Item(0, GIB, 1, 60)
+    plan = Plan(
+        name="p",
+        task_file="t.txt",
+        tasks=2,
+        headroom=0.2,
+        gpu=None,
+        capacity=Capacity(),
+        request=PlanRequest(2, 2 * GIB, 60),
+        kinds=(Kind(need, need, 2, "java A", virtual_memory=virtual),),
+        elements=(Element("tasks_0.txt", (1, 2), 0, 2 * GIB, 2),),
+    )
+
+    class GridEngine:
+        name = "gridengine"
+
+    request, notes = complete_request(plan, JobRequest(cpus=0), GridEngine())  # type: ignore[arg-type]
+
+    assert request.virtual_memory == asked
+    assert sum("is an estimate" in note for note in notes) == estimates
 
 
 @pytest.mark.slurm
