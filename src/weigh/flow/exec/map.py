@@ -181,7 +181,7 @@ def _write_table(file: str, lines: Sequence[str], items: Sequence[object]) -> No
 
 
 def _execute(file: str, jobs: int | None) -> None:
-    """Let `weigh exec` run the tasks; its summary goes to stderr.
+    """Let `weigh exec` run the tasks; failed ones are named on stderr.
 
     Raises:
         WeighError: it could not run them.
