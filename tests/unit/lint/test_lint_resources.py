@@ -419,6 +419,8 @@ def test_the_shell_is_no_question_where_the_queue_starts_the_script() -> None:
 
     assert "no-shell" not in qsub("-cwd", limits=Limits(queues=(queue,)))
     assert "no-shell" in qsub("-cwd")
+    assert "interpreter" not in qsub("-S bash", limits=Limits(queues=(queue,)))
+    assert qsub("-S bash")["interpreter"].severity == "note"
 
 
 def test_a_script_that_writes_job_scripts_is_not_one() -> None:

@@ -299,16 +299,17 @@ def _choices(case: Case) -> Iterator[Finding]:
 def _shell(case: Case) -> Iterator[Finding]:
     option = case.option("S")
     limits = case.facts.limits
+    if limits is not None and limits.start_mode == "unix_behavior":
+        return  # '#!' counts, and -S has no effect
     if option is None:
-        is_read = limits is not None and limits.start_mode == "unix_behavior"
-        if case.script.interpreter and case.script.is_shell and not is_read:
+        if case.script.interpreter and case.script.is_shell:
             effect = "no -S: at some sites the queue's shell runs it, not '#!'"
             yield note(
                 None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
             )
     elif option.line and not option.value.startswith("/"):
-        effect = f"{option.value} is not an absolute path: the job stays in Eqw"
-        yield problem(option, "interpreter", effect, "-S /bin/bash")
+        effect = f"{option.value} is not an absolute path: the job may not start"
+        yield note(option, "interpreter", effect, "-S /bin/bash")
     elif case.is_missing(case.absolute(option.value.partition(" ")[0], None)):
         yield problem(option, "interpreter", f"{option.value} does not exist")
 
