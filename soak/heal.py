@@ -127,7 +127,8 @@ def race(number: int) -> bool:
     end = time.monotonic() + PATIENCE
     while not all(path.exists() for path in ran):
         assert time.monotonic() < end, "the array did not run"
-        time.sleep(0.1)
+        time.sleep(1)
+        help_on(folder, standing_of(folder))
     time.sleep(2 * random.random())
     command = [*become(), PYTHON, "-m", "weigh", "resume", "--heal", "p"]
     senders = [
@@ -263,20 +264,30 @@ def wait(folder: Path, *, helped: bool = False) -> dict:
     """
     end = time.monotonic() + PATIENCE
     while True:
-        standing = json.loads(weigh(folder, "status", "p", "--json"))["jobs"][0]
+        standing = standing_of(folder)
         is_done = helped and set(standing["tasks"]) == {"COMPLETED"}
         if standing["healing"]["stopped"] is not None or is_done:
             return standing
         assert time.monotonic() < end, json.dumps(standing, indent=1)
-        for command in standing["healing"]["blocked"] if helped else ():
-            HELPED.append(command)
-            subprocess.run(command.split(), check=False)
-        is_gone = standing["healing"]["state"] not in {"PENDING", "RUNNING"}
-        if helped and is_gone:
-            HELPED.append("weigh resume --heal")
-            HELPED.append(weigh(folder, "status", "p"))
-            HELPED.append(weigh(folder, "resume", "--heal", "p"))
+        if helped:
+            help_on(folder, standing)
         time.sleep(5)
+
+
+def standing_of(folder: Path) -> dict:
+    """Return what `weigh status` shows."""
+    found: dict = json.loads(weigh(folder, "status", "p", "--json"))["jobs"][0]
+    return found
+
+
+def help_on(folder: Path, standing: dict) -> None:
+    """Run the commands that `weigh status` names."""
+    for command in standing["healing"]["blocked"]:
+        HELPED.append(command)
+        subprocess.run(command.split(), check=False)
+    if standing["healing"]["state"] not in {"PENDING", "RUNNING"}:
+        HELPED.append("weigh resume --heal p")
+        weigh(folder, "resume", "--heal", "p")
 
 
 def judge(folder: Path, standing: dict, tasks: int, took: float) -> int:
