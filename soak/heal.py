@@ -153,6 +153,11 @@ def race(number: int) -> bool:
     counts = [path.read_text().count("x") for path in ran]
     holds = counts == [2, 1, 2] and standing["tasks"] == {"COMPLETED": 3}
     print(f"race {number}: {counts}, jobs {standing['jobs']}", *helps, flush=True)
+    if not holds:
+        print(weigh(folder, "status", "p"))
+        for path in sorted((folder / "plan/p/sent").rglob("*")):
+            is_text = path.is_file() and path.name != "job.sh"
+            print(path, path.read_text()[:2000] if is_text else "")
     return holds
 
 
@@ -225,7 +230,7 @@ def weigh(folder: Path, *argv: str) -> str:
     )
     if ran.returncode not in {0, 1}:
         sys.exit(f"weigh {' '.join(argv)}: {ran.stderr}")
-    return ran.stdout + ran.stderr
+    return ran.stdout if "--json" in argv else ran.stdout + ran.stderr
 
 
 def become() -> tuple[str, ...]:
