@@ -255,7 +255,16 @@ def test_what_qsub_accepts_is_not_called_refused(line: str) -> None:
     "line",
     [
         *("-j oe", "-j true", "-b x", "-r 1", "-w x", "-R x", "-m e,a", "-p 2000"),
-        *("-pe smp n", "-pe smp 0", "-pe 4 smp", "-a now", "-dl 1", "-t 1-10:0"),
+        *(
+            '-pe smp ""',
+            '-pe "" 4',
+            "-pe smp n",
+            "-pe smp 0",
+            "-pe 4 smp",
+            "-a now",
+            "-dl 1",
+            "-t 1-10:0",
+        ),
         *("-nostdin", "-sync 1", "-shell 1", "-p high"),
     ],
 )

@@ -131,8 +131,9 @@ def _resources(line: Line, value: str) -> Iterator[Option]:
 
 
 def _parallel(line: Line, rest: list[str]) -> Option | Finding:
-    if len(rest) < len(("name", "slots")) or rest[1].startswith("-l"):
-        name = rest[0] if rest else "smp"
+    words = [word for word in rest[:2] if word.strip()]
+    if len(words) < len(("name", "slots")) or rest[1].startswith("-l"):
+        name = (words or ["smp"])[0]
         effect = "-pe without a number of slots: refused"
         return refused(line, "pe-slots", effect, f"-pe {name.partition('=')[0]} 4")
     text = f"-pe {rest[0]} {rest[1]}"
