@@ -21,6 +21,7 @@ from weigh.units import format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12
+_FIRST_KINDS, _LAST_KINDS = 4, 2  # shown of more
 _MOST_PROBED = 9
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
 
@@ -59,9 +60,15 @@ def _tasks(plan: Plan) -> Iterator[str]:
         f"  {_count(plan.tasks, 'task')} of {len(plan.kinds)} kinds, "
         f"each figure with {_percent(plan.headroom)} headroom{_or_bound(plan)}"
     )
-    yield from _kinds(plan.kinds[:_MOST_KINDS])
-    if len(plan.kinds) > _MOST_KINDS:
-        yield f"    and {len(plan.kinds) - _MOST_KINDS} more kinds"
+    if len(plan.kinds) <= _MOST_KINDS:
+        yield from _kinds(plan.kinds)
+        return
+    held = [kind.item.memory for kind in plan.kinds]
+    yield from _kinds((*plan.kinds[:_FIRST_KINDS], *plan.kinds[-_LAST_KINDS:]))
+    yield (
+        f"    and {len(plan.kinds) - _FIRST_KINDS - _LAST_KINDS} kinds between them; "
+        f"of all, RAM {format_size(min(held))} to {format_size(max(held))}"
+    )
 
 
 def _or_bound(plan: Plan) -> str:

@@ -1,0 +1,49 @@
+"""A plan of many kinds of one task prints a few of them, and the range of all."""
+
+import pytest
+
+from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
+from weigh.render.plan_lines import render_text
+from weigh.units import MIB
+
+
+def plan_of(kinds: int) -> Plan:
+    items = [Item(memory=(50 + 10 * number) * MIB) for number in range(kinds)]
+    return Plan(
+        name="p",
+        task_file="p.txt",
+        tasks=kinds,
+        headroom=0.2,
+        gpu=None,
+        capacity=Capacity(),
+        request=PlanRequest(cpus=1, memory=1024 * MIB, time_limit=60),
+        kinds=tuple(
+            Kind(item=item, used=item, tasks=1, example=f"train --size {number}")
+            for number, item in enumerate(items)
+        ),
+        elements=(
+            Element(
+                file="p_0.txt",
+                tasks=tuple(range(1, kinds + 1)),
+                gpu_memory=0,
+                memory=1024 * MIB,
+                cpus=1,
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("kinds", [13, 100, 1000])
+def test_of_many_kinds_the_first_the_last_and_the_range_are_shown(kinds: int) -> None:
+    lines = list(render_text([plan_of(kinds)]))
+    rows = [line.split()[3] for line in lines if line.startswith("      1  ...")]
+    assert rows == ["0", "1", "2", "3", str(kinds - 2), str(kinds - 1)]
+    (rest,) = [line for line in lines if "kinds between them" in line]
+    assert f"and {kinds - 6} kinds between them; of all, RAM 50.0 MiB to" in rest
+    assert max(map(len, lines)) <= 80
+
+
+def test_of_few_kinds_all_are_shown() -> None:
+    lines = list(render_text([plan_of(12)]))
+    assert sum("..." in line for line in lines) == 12
+    assert not any("between them" in line for line in lines)
