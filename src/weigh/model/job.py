@@ -258,7 +258,8 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     ``output`` is the file with its output, ``job`` is its job. ``claims`` is how often
     it was claimed, in a shared queue. Of a failed task ``peak`` is the peak memory that
     was measured, ``reserved`` the memory that was reserved for it, if any was;
-    ``alone``: no other task ran in its element.
+    ``alone``: no other task ran in its element. ``short``: an attempt ran out of memory
+    before its element ended for another reason; the figures are those of that attempt.
     """
 
     task: int
@@ -275,6 +276,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     peak: Bytes | None = None
     reserved: Bytes | None = None
     alone: bool = False
+    short: bool = False
 
 
 Elements = dict[int, ElementState]

@@ -222,8 +222,8 @@ def fitted(  # noqa: PLR0913 - keyword-only past the fourth
         return choice
     if heal is not None and task.state == "CANCELLED":
         return _left(choice, "cancelled")
-    if choice.memory > 1 and options.memory is None:
-        choice = _with_need(choice, task, had, heal)
+    if (choice.memory > 1 or task.short) and options.memory is None:
+        choice = _with_need(_short(choice), task, had, heal)
     if choice.run and choice.time > 1 and options.time is None:
         most = None if heal is None else heal.max_time
         if had.time_limit is None:
@@ -231,6 +231,14 @@ def fitted(  # noqa: PLR0913 - keyword-only past the fourth
         if most is not None and had.time_limit >= most:
             return _left(choice, f"{choice.reason}: --max-time is {format_limit(most)}")
     return choice
+
+
+def _short(choice: Choice) -> Choice:
+    """Return the choice with more memory: the task ran out of it, now or before."""
+    if choice.memory > 1:
+        return choice
+    reason = f"{choice.reason}, ran out of memory before"
+    return msgspec.structs.replace(choice, memory=FACTOR, reason=reason)
 
 
 def _with_need(

@@ -1,6 +1,7 @@
 """Laws of healing, over generated plans, programs and accidents."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from weigh.flow.follow.tasks import ElementTasks
 from weigh.model.job import ElementState, Heal, JobRequest, TaskState
 from weigh.planning.resume_policy import (
     Before,
@@ -20,6 +22,7 @@ from weigh.planning.resume_policy import (
     fitted,
     why_stop,
 )
+from weigh.runner import events
 from weigh.units import GIB, HOUR, MIB, MINUTE
 
 if TYPE_CHECKING:
@@ -243,4 +246,39 @@ def test_a_task_that_had_a_share_gets_twice_that_share() -> None:
     assert enlarged(had, [shared], ResumeOptions()) == replace(had, cpus=2)
     assert enlarged(had, [alone], ResumeOptions()) == replace(
         had, cpus=1, memory=8 * GIB
+    )
+
+
+def test_what_ran_out_of_memory_before_its_node_failed_gets_more() -> None:
+    task = TaskState(
+        task=1, job="1", element=0, seq=1, state="NODE_FAIL", short=True, alone=True
+    )
+    had = JobRequest(cpus=4, memory=GIB, time_limit=HOUR)
+    choice = choose(task, ENDED, "", failures=0)
+
+    more = fitted(choice, task, had, ResumeOptions(), together=4)
+
+    assert (more.run, more.need) == (True, 2 * GIB)
+    assert "ran out of memory before" in more.reason
+
+
+def test_an_attempt_that_ran_out_of_memory_is_read_from_the_events(
+    tmp_path: Path,
+) -> None:
+    joblog = tmp_path / "tasks_0.joblog"
+    started = events.Started(1, 1, "r", 1.0, 1, 7, None, "t", memory=5, alone=True)
+    ended = events.Ended(
+        1, 1, 2.0, "OUT_OF_MEMORY", None, 9, "r", again=True, peak_memory=6
+    )
+    lines = [msgspec.json.encode(one) + b"\n" for one in (started, ended)]
+    Path(f"{joblog}{events.SUFFIX}").write_bytes(b"".join(lines))
+    lost = ElementState(state="NODE_FAIL")
+
+    (task,) = ElementTasks("7", 0, (1,), lost, str(joblog)).tasks({})
+
+    assert (task.state, task.short, task.alone, task.peak) == (
+        "NODE_FAIL",
+        True,
+        True,
+        6,
     )

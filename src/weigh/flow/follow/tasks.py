@@ -140,6 +140,7 @@ class _Last(msgspec.Struct):
 
     ended: events.Ended | None = None
     started: events.Started | None = None
+    short: tuple[events.Ended, events.Started | None] | None = None
 
 
 class ElementTasks(msgspec.Struct, frozen=True):
@@ -161,6 +162,9 @@ class ElementTasks(msgspec.Struct, frozen=True):
     def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
         """Yield the states of its tasks; *ends* maps ended tasks to success."""
         failed = {seq for seq, good in ends.items() if not good}
+        if not goes_on(self.state):
+            numbers = self.seqs or range(1, len(self.numbers) + 1)
+            failed |= {seq for seq in numbers if seq not in ends}
         lasts = self._last_events(failed) if failed else {}
         end = self._cancelled_at() if failed else None
         running = self._running() if self.state.state == "RUNNING" else frozenset()
@@ -171,7 +175,8 @@ class ElementTasks(msgspec.Struct, frozen=True):
             if self.seqs is not None and seq not in self.seqs:
                 continue
             if seq not in ends:
-                yield self._unended(task, seq, is_running=seq in running)
+                one = self._unended(task, seq, is_running=seq in running)
+                yield _with_short(one, lasts.get(seq, _Last()))
             elif seq in short:
                 yield self._task(
                     task,
@@ -316,7 +321,10 @@ class ElementTasks(msgspec.Struct, frozen=True):
                 if line.startswith(_ENDED_LINE):
                     end = msgspec.json.decode(line, type=events.Ended)
                     if end.seq in failed:
-                        found.setdefault(end.seq, _Last()).ended = end
+                        last = found.setdefault(end.seq, _Last())
+                        last.ended = end
+                        if end.state == "OUT_OF_MEMORY":
+                            last.short = end, last.started
                 elif line.startswith(_STARTED_LINE):
                     start = msgspec.json.decode(line, type=events.Started)
                     if start.seq in failed:
@@ -326,6 +334,20 @@ class ElementTasks(msgspec.Struct, frozen=True):
     def _running(self) -> frozenset[int]:
         past = events.read_past(lines_of(self.joblog + events.SUFFIX), lambda _: False)
         return frozenset(past.in_flight)
+
+
+def _with_short(task: TaskState, last: _Last) -> TaskState:
+    """Return the task with what it had when it ran out of memory, if it did."""
+    if last.short is None or task.state in {"PENDING", "RUNNING", "COMPLETED"}:
+        return task
+    end, start = last.short
+    return msgspec.structs.replace(
+        task,
+        short=True,
+        peak=end.peak_memory,
+        reserved=None if start is None else start.memory,
+        alone=start is not None and start.alone,
+    )
 
 
 def _shows_step_over_memory(path: str) -> bool:
