@@ -131,7 +131,15 @@ def _resume(
     healer = healers[-1] if healers else None
     known = with_foreign(jobs_file.read_jobs(root), chain)
     known += [] if healer is None else [healer]
-    views = _ended_views(chain, known, healer, root=root, env=env, notify=notify)
+    views = _ended_views(
+        chain,
+        known,
+        healer,
+        to_heal=options.heal,
+        root=root,
+        env=env,
+        notify=notify,
+    )
     if options.queue is not None:
         refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
     if chain[-1].own is not None:
@@ -314,6 +322,7 @@ def _ended_views(  # noqa: PLR0913 - keyword-only past the second
     known: Sequence[Submitted],
     healer: Submitted | None,
     *,
+    to_heal: bool,
     root: str,
     env: Mapping[str, str],
     notify: Notify,
@@ -321,7 +330,8 @@ def _ended_views(  # noqa: PLR0913 - keyword-only past the second
     """Return the current views; wait briefly for jobs that are being cancelled.
 
     A healer that runs was started because all jobs have ended: it waits until the
-    scheduler and its accounting show that too.
+    scheduler shows that too. Who decides *to_heal* waits until accounting has shown how
+    elements ended that left the queue.
     """
     begun = time.monotonic()
     waited = False
@@ -341,14 +351,18 @@ def _ended_views(  # noqa: PLR0913 - keyword-only past the second
         silent = [
             view.job.id
             for view in views
-            if heals and any(state.state == "UNKNOWN" for state in view.elements)
+            if to_heal and any(state.state == "UNKNOWN" for state in view.elements)
         ]
         past = time.monotonic() - begun
         if not (ending and past < _TO_END) and not (silent and past < _TO_ACCOUNT):
             return views
         if not waited:
-            what = f"cancelled job {', '.join(ending)}" if not heals else "all elements"
-            notify(f"waiting for {what} to end")
+            if silent:
+                notify(f"waiting for accounting of job {', '.join(silent)}")
+            elif heals:
+                notify("waiting for all elements to end")
+            else:
+                notify(f"waiting for cancelled job {', '.join(ending)} to end")
         waited = True
         time.sleep(_PAUSE)
 
