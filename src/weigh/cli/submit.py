@@ -320,6 +320,10 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
         from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
 
         script, flags = ctx.meta[_SCRIPT]
+        if "--heal" in flags:
+            raise UsageError(
+                "--heal needs a plan or a command: a script is resumed by hand"
+            )
         own = ScriptOptions(
             script=script,
             flags=flags,
