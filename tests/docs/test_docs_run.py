@@ -19,8 +19,17 @@ def runs(page: Path) -> bool:
     return any(one.language in RUN and NOT_RUN not in one.words for one in blocks(page))
 
 
+# the cheat sheet types what the tutorial does
+AGAIN = {"cheatsheet.md": (pytest.mark.integrations,)}
+
+
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page.name) for page in WRITTEN if runs(page)]
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=AGAIN.get(page.name, ()))
+        for page in WRITTEN
+        if runs(page)
+    ],
 )
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
     walk(page, tmp_path)

@@ -18,6 +18,7 @@ ignore_missing_imports = True
 """
 
 
+@pytest.mark.integrations
 def test_python_on_the_pages_passes_mypy_strict(tmp_path: Path) -> None:
     files = []
     for number, block in enumerate(one for one in BLOCKS if one.language == "python"):

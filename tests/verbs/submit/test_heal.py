@@ -125,8 +125,9 @@ def test_a_cancelled_healer_is_replaced(here: Weigh) -> None:
     waits = "until [ -e go ]; do sleep 0.1; done"
     job = here.submit(here.plan(waits, ONCE.format("x")), "--heal")
     first = here.status(job)["healing"]["healer"]
-    process = Path(".weigh/local", first, "pid").read_text()
-    os.killpg(int(process), signal.SIGKILL)
+    process = Path(".weigh/local", first, "pid")
+    here.wait_for(job, lambda _: process.exists())
+    os.killpg(int(process.read_text()), signal.SIGKILL)
     here.wait_for(job, lambda one: one["healing"]["state"] != "PENDING")
 
     answer = here.resume(job, "--heal")

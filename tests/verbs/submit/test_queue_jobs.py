@@ -106,8 +106,9 @@ def test_silent_tasks_need_few_files_however_many_they_are(weigh: Weigh) -> None
     assert len(list(queue.glob("c*"))) == 60
     owners = len(list(queue.glob("w.*")))
     assert len(inodes) == owners + 2  # and the plan and its tasks
-    kinds = {path.suffix for path in (weigh.folder / "plan/t/log").iterdir()}
-    assert kinds == {".joblog", ".jsonl", ".out"}
+    logs = weigh.folder / "plan/t/log"
+    weigh.wait_for(job, lambda _: not list(logs.glob("*.lock")))  # elements end later
+    assert {path.suffix for path in logs.iterdir()} == {".joblog", ".jsonl", ".out"}
 
 
 def test_a_queue_can_be_pulled_by_hand(here: Weigh) -> None:
