@@ -181,6 +181,7 @@ def _left_out(points: Sequence[Point], fitter: Fitter) -> float:
 
 Quantity: TypeAlias = Literal["memory", "gpu_memory", "time", "time_per_sample"]
 
+_TIMES: frozenset[Quantity] = frozenset({"time", "time_per_sample"})
 TRUSTED_RATIO = 4  # beyond so many times the largest size, no number is trusted
 STEADY_BEND = 0.25  # a slope that changes by a larger share is not a line
 FEWEST_SIZES = 3
@@ -289,7 +290,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
             yield parabola(self.points, x) * (1 + _STEADY)
 
     def _may_be_square(self) -> bool:
-        """Return whether the line bends half as much as the square of the size does."""
+        """Return whether the line bends by a good part of what a square does."""
         if len(self.points) < FEWEST_SIZES:
             return False
         first, middle, last = ends(self.points)
@@ -297,7 +298,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _is_time(self) -> bool:
-        return self.quantity in {"time", "time_per_sample"}
+        return self.quantity in _TIMES
 
     def _margin_unit(self, x: float, curve: float) -> float:
         if self._is_time:
@@ -338,7 +339,7 @@ def fit(
     scores: Sequence[float] = (),
 ) -> Fit:
     """Choose a curve through *points* (one or more, in order of size) and fit it."""
-    curve = choose(points, falling=quantity in {"time", "time_per_sample"})
+    curve = choose(points, falling=quantity in _TIMES)
     bent = bend(points) if isinstance(curve, Line) else 0.0
     power = None
     if isinstance(curve, Line) and curve.intercept < (base or 0.0):

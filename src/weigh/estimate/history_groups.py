@@ -6,7 +6,7 @@ are the program.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from weigh.errors import UsageError
@@ -52,31 +52,27 @@ def choose_sizes(
 
     Half of the *runs* must have them; *leave_out* are those to group by.
     """
-    seen: dict[str, list[float]] = {}
-    count = 0
-    for parameters in runs:
-        count += 1
-        for name, value in parameters.items():
-            if name not in leave_out and is_size(value):
-                seen.setdefault(name, []).append(float(value))
-    varying = [
-        name
-        for name, values in seen.items()
-        if len(values) * 2 >= count and min(values) < max(values)
-    ]
-    return sorted(varying, key=lambda name: (-len(seen[name]), name))[:MOST_SIZES]
+    return _varying(runs, leave_out, is_size)
 
 
 def choose_words(
     runs: Iterable[Parameters], leave_out: Sequence[str] = ()
 ) -> list[str]:
     """Choose the text parameters to learn from: those that vary, as with sizes."""
-    seen: dict[str, list[str]] = {}
+    return _varying(runs, leave_out, lambda value: isinstance(value, str))
+
+
+def _varying(
+    runs: Iterable[Parameters],
+    leave_out: Sequence[str],
+    is_wanted: Callable[[float | str], bool],
+) -> list[str]:
+    seen: dict[str, list[float | str]] = {}
     count = 0
     for parameters in runs:
         count += 1
         for name, value in parameters.items():
-            if name not in leave_out and isinstance(value, str):
+            if name not in leave_out and is_wanted(value):
                 seen.setdefault(name, []).append(value)
     varying = [
         name

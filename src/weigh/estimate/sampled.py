@@ -61,7 +61,7 @@ class Accounts:
     def __init__(self) -> None:
         self.runs = 0
         self.killed_at = 0.0
-        self._most = self._proven = 0.0
+        self._proven = 0.0
         self._sum = self._squares = 0.0
         self._top: tuple[float, ...] = ()
         self._sampled = False
@@ -83,7 +83,6 @@ class Accounts:
             self._enter(run, self._value()[0])
         self.runs += 1
         upper = run.upper
-        self._most = max(self._most, upper)
         self._top = with_largest(self._top, upper)
         log = math.log(upper)
         self._sum, self._squares = self._sum + log, self._squares + log * log
@@ -92,6 +91,10 @@ class Accounts:
     def add_kill(self, limit: float) -> None:
         """Learn that a run needed more than *limit*."""
         self.killed_at = max(self.killed_at, limit)
+
+    @property
+    def _most(self) -> float:
+        return self._top[0] if self._top else 0.0
 
     @property
     def _risk(self) -> Risk:

@@ -17,6 +17,7 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import FAILED, UsageError
+from weigh.render.printable import last_line_of
 from weigh.units import HOUR, format_limit, parse_limit
 
 _INSTRUCTIONS = """\
@@ -235,8 +236,7 @@ def _flags(options: Mapping[str, object]) -> list[str]:
 
 
 def _last(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip().removeprefix("weigh: ") if lines else ""
+    return last_line_of(text).removeprefix("weigh: ")
 
 
 def serve(folder: str, limits: Limits) -> None:

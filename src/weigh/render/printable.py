@@ -87,6 +87,12 @@ def short_command(command: Sequence[str]) -> str:
     return named_words(command_line(command))
 
 
+def last_line_of(text: str) -> str:
+    """Return the last line that is not blank, without its blanks; empty if none."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
 def named_words(line: str) -> str:
     """Return a command line without the folders of the program and of its script."""
     words = line.split(" ", 2)

@@ -58,6 +58,9 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
     request, notes = complete_request(plan, JobRequest(cpus=0), GridEngine())  # type: ignore[arg-type]
 
     assert request.virtual_memory == asked
+    typed = JobRequest(cpus=0, memory=5 * GIB)
+    more, _ = complete_request(plan, typed, GridEngine())  # type: ignore[arg-type]
+    assert (more.virtual_memory or 0) >= asked + 3 * GIB
     assert sum("is an estimate" in note for note in notes) == estimates
 
 

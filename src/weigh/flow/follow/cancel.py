@@ -5,11 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import (
-    SchedulerError,
-    SubmissionUnknownError,
-    UsageError,
-)
+from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.site import schedulers
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all

@@ -11,6 +11,7 @@ from weigh.flow.follow.view import View
 from weigh.flow.submit.rounds import Sendings, Stopped
 from weigh.model.job import STUCK, Submitted
 from weigh.render.healing_lines import Healing, HealingRound
+from weigh.render.printable import last_line_of
 from weigh.schedulers import find_kind
 from weigh.schedulers.dialect import Traits
 from weigh.schedulers.elements import format_ranges
@@ -79,8 +80,8 @@ def _words(healer: Submitted, scheduler: Scheduler) -> str | None:
     """Return the last line that a healer printed, e.g. why it could not submit."""
     name = scheduler.log_name(healer.id, 0, is_array=False)
     lines = tail_of(os.path.join(healer.folder, LOGS, name)).splitlines()
-    lines = [line for line in lines if line.strip() and not line.startswith(ENDED)]
-    return lines[-1].strip().removeprefix("weigh: ") if lines else None
+    said = "\n".join(line for line in lines if not line.startswith(ENDED))
+    return last_line_of(said).removeprefix("weigh: ") or None
 
 
 def rounds_of(views: Sequence[View]) -> Iterator[HealingRound]:
@@ -99,7 +100,7 @@ def rounds_of(views: Sequence[View]) -> Iterator[HealingRound]:
 def _blocked(views: Sequence[View]) -> Iterator[str]:
     """Yield the commands that free elements without which no healer starts."""
     for view in views:
-        kind = find_kind(view.job.scheduler.partition("@")[0])
+        kind = find_kind(view.job.scheduler)
         if kind is None:
             continue
         held: dict[str, list[int]] = {}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import weigh
 from weigh.model.record import Record
+from weigh.render.printable import last_line_of
 from weigh.store.lines import encode
 
 _MISSING = 3  # exit code: the package is not there
@@ -48,5 +49,4 @@ def _pythons() -> Iterator[str]:
 
 
 def _last(output: bytes) -> str:
-    lines = output.decode(errors="replace").strip().splitlines()
-    return lines[-1].strip()[:_LONGEST] if lines else ""
+    return last_line_of(output.decode(errors="replace"))[:_LONGEST]

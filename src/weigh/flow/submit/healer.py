@@ -13,7 +13,6 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError
-from weigh.flow.site.schedulers import kind_of
 from weigh.flow.submit.rounds import Round
 from weigh.flow.submit.submit_script import (
     SCRIPT,
@@ -93,7 +92,7 @@ def send_healer(
 def _request(last: Submitted, ids: Sequence[str]) -> JobRequest:
     """Return the request of the healer, in the queue and account of the tasks."""
     request = last.request
-    kind = find_kind(kind_of(last.scheduler))
+    kind = find_kind(last.scheduler)
     limits_space = kind is not None and kind.traits.address_space is not None
     return JobRequest(
         cpus=1,
@@ -114,7 +113,7 @@ def _setup(last: Submitted, env: Mapping[str, str]) -> Setup:
 
     A job does not inherit its variables everywhere. The node's own programs come first.
     """
-    kind = find_kind(kind_of(last.scheduler))
+    kind = find_kind(last.scheduler)
     kept = () if kind is None else sorted(kind.variables.kept)
     names = [name for name in ("XDG_CONFIG_HOME", *kept) if env.get(name)]
     lines = [f"export {name}={quote(env[name])}" for name in names]

@@ -250,7 +250,8 @@ def _with_virtual(
     measured = [kind.virtual_memory for kind in plan.kinds]
     known = [one for one in measured if one is not None]
     if known and len(known) == len(measured):  # of libraries too, mapped and not used
-        size = max(request.memory, plan.together * max(known)) + _MAPPED
+        more = max(0, request.memory - (plan.request.memory or 0))  # as typed
+        size = max(request.memory, plan.together * max(known) + more) + _MAPPED
         return msgspec.structs.replace(request, virtual_memory=size), ()
     note = (
         f"{name} is an estimate: it also counts mapped libraries, which were not "
