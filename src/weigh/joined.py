@@ -11,11 +11,10 @@ from typing import TypeVar
 import msgspec
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Node, Rank, Record, Series, Usage
+from weigh.model.record import Node, Rank, Record, Series, Usage, step_order
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 _Number = TypeVar("_Number", int, float)
-_LONGEST_NUMBER = 9
 _SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
 _OfRank = Callable[[Rank], float | None]
@@ -65,12 +64,6 @@ def largest_node(nodes: Sequence[Node]) -> Node | None:
 def total_memory(nodes: Sequence[Node]) -> Bytes | None:
     """Return the sum of the peaks of several nodes; None for one node or none."""
     return sum(map(peak_of, nodes)) or None if len(nodes) > 1 else None
-
-
-def step_order(step: str | None) -> tuple[bool, int, str]:
-    """Return a key that sorts steps: none, then by number, then by name."""
-    is_number = step is not None and step.isdecimal() and len(step) <= _LONGEST_NUMBER
-    return step is not None, int(step or 0) if is_number else -1, step or ""
 
 
 def name_order(name: str) -> tuple[int, str]:

@@ -14,6 +14,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+if __name__ == "__main__":
+    # msgspec tries to import it, and it takes 1.4 MiB of each node
+    sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]
+
 import msgspec
 
 from weigh.measure.node_part import Part, is_own_machine, part_lines
@@ -24,6 +28,8 @@ from weigh.probe.job_members import JobMembers
 from weigh.units import Seconds
 
 MARK = "WEIGH_NODE_AGENT"  # in the environment of an agent and of what starts it
+# what is added to it: no more memory from the kernel than is needed (glibc's name)
+ENVIRONMENT = {MARK: "1", "MALLOC_TOP_PAD_": "0"}
 
 _NICE = 10
 _FIRST_TO_GO = b"1000"  # of the processes that the kernel may kill for memory
@@ -68,6 +74,7 @@ class NodeAgent:
             options.interval,
             ranks=self._ranks,
             is_alone=is_own_machine(self._node),
+            is_brief=True,
         )
         self._gpus = start_gpu_sampler(options.interval, self._tree.pids)
         self._number = 0

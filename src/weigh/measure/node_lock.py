@@ -140,6 +140,7 @@ class LockedNode:
             interval,
             clock=clock,
             is_alone=is_own_machine(name),
+            is_brief=True,
         )
 
     def look(self) -> Seconds:

@@ -5,7 +5,7 @@ and mix longer ones. A part is therefore compressed and sent in pieces of some 7
 characters, each one line and one write: ``node number piece pieces text``.
 """
 
-import base64
+import binascii
 import os
 import zlib
 from collections.abc import Iterator
@@ -49,7 +49,9 @@ _DECODER = msgspec.json.Decoder(Part)
 
 def part_lines(part: Part, number: int) -> Iterator[bytes]:
     """Return the lines of a node's part; *number* grows with each part."""
-    packed = base64.b64encode(zlib.compress(msgspec.json.encode(part)))
+    packed = binascii.b2a_base64(
+        zlib.compress(msgspec.json.encode(part)), newline=False
+    )
     pieces = -(-len(packed) // _PIECE)
     name = part.node.encode()
     for turn in range(pieces):
@@ -87,7 +89,7 @@ class PartReader:
             return None
         del waiting[number]
         try:
-            packed = base64.b64decode(b"".join(got[i] for i in range(pieces)))
+            packed = binascii.a2b_base64(b"".join(got[i] for i in range(pieces)))
             return _DECODER.decode(zlib.decompress(packed))
         except (ValueError, KeyError, zlib.error, msgspec.MsgspecError):
             return None

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from weigh.joined import step_order
-from weigh.model.record import Rank
+from weigh.model.record import Rank, step_order
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
 

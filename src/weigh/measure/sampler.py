@@ -13,7 +13,6 @@ from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import CpuWait, Rank, Sample, Series, Usage
 from weigh.probe.driver import gpu_may_be_present, open_probe
-from weigh.probe.perf import CpuClock
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from weigh.measure.ranks import RankTracker
     from weigh.measure.signs import SignWatch
     from weigh.measure.unreaped import UnreapedIo
+    from weigh.probe.perf import CpuClock
 
 
 class ForkFilter:
@@ -97,7 +97,7 @@ class Sampler:
         self,
         tree: ProcTree,
         tracker: PeakTracker,
-        cpu_clock: CpuClock | None,
+        cpu_clock: "CpuClock | None",
         interval: Seconds,
         *,
         clock: Callable[[], Seconds] = time.monotonic,
@@ -105,11 +105,13 @@ class Sampler:
         ranks: "RankTracker | None" = None,
         ledger: "Ledger | None" = None,
         is_alone: bool = True,
+        is_brief: bool = False,
     ) -> None:
         """Start; the run may have *started* earlier, on *clock*.
 
         *ledger* is the kernel's account of the tree, if there is one. Without
-        *is_alone*, another tree of weigh's is sampled at the same time.
+        *is_alone*, another tree of weigh's is sampled at the same time. If *is_brief*,
+        only memory and ranks are sampled, and fewer samples kept.
         """
         self.samples: list[Sample] = []
         self.looks = 0
@@ -122,7 +124,9 @@ class Sampler:
         self._waits: CpuWaits | None = None
         self._jvms: JvmWatch | None = None
         self._signs: SignWatch | None = None
-        self._waits_at = _FIRST_WAIT_LOOK
+        self._is_brief = is_brief
+        self._most_samples = _MOST_SAMPLES // 4 if is_brief else _MOST_SAMPLES
+        self._waits_at = float("inf") if is_brief else _FIRST_WAIT_LOOK
         self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
         self._gauge = MemoryGauge(tree, clock, ledger, is_alone=is_alone)
@@ -175,7 +179,8 @@ class Sampler:
         self._clocks = {}
         if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
-            self._sample_io(readings)
+            if not self._is_brief:
+                self._sample_io(readings)
         if now >= self._waits_at:
             self._sample_waits(now, readings)
         self.looks += 1
@@ -304,7 +309,7 @@ class Sampler:
                 sample.processes,
             )
         )
-        if len(self.samples) >= _MOST_SAMPLES:
+        if len(self.samples) >= self._most_samples:
             pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
             self.samples = [max(pair, key=lambda s: s.memory) for pair in pairs]
 

@@ -12,6 +12,7 @@ from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.units import Bytes, Seconds
 
 SCHEMA = "weigh.record/1"
+_LONGEST_STEP = 9  # digits of a number
 
 State = Literal[
     "PENDING",
@@ -157,6 +158,12 @@ class Rank(msgspec.Struct, frozen=True):
     launcher: str | None = None
     start: Seconds | None = None
     wall_time: Seconds | None = None
+
+
+def step_order(step: str | None) -> tuple[bool, int, str]:
+    """Return a key that sorts steps: none, then by number, then by name."""
+    is_number = step is not None and step.isdecimal() and len(step) <= _LONGEST_STEP
+    return step is not None, int(step or 0) if is_number else -1, step or ""
 
 
 class Regions(msgspec.Struct, frozen=True):

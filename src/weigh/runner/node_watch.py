@@ -167,7 +167,10 @@ class NodeWatch:
                 return
             job, nodes = found
             self._nodes = nodes
-        from weigh.measure.node_agent import MARK, AgentOptions  # noqa: PLC0415 - now
+        from weigh.measure.node_agent import (  # noqa: PLC0415 - now
+            ENVIRONMENT,
+            AgentOptions,
+        )
         from weigh.measure.nodes import NodeAgents  # noqa: PLC0415 - now
 
         options = AgentOptions(
@@ -181,7 +184,7 @@ class NodeWatch:
         words = msgspec.json.encode(options).decode()
         python = (sys.executable, "-P", "-m", "weigh.measure.node_agent", words)
         argv = self._steps.watch_argv(python, self._env, job=job, nodes=nodes)
-        env = {**self._steps.watch_environment(self._env), MARK: "1"}
+        env = {**self._steps.watch_environment(self._env), **ENVIRONMENT}
         try:
             self._agents = NodeAgents(argv, env)
         except OSError as error:
