@@ -130,6 +130,7 @@ def simulate(
         ends = starts[number] + (limit or 0)
         pulling = Pulling(
             units=units,
+            more=tuple,
             elements=ELEMENTS,
             place=number,
             kind_of=lambda seq: seq - 1,

@@ -66,17 +66,8 @@ def main() -> int:
         print("not run: a real scheduler needs root")
         return 0
     more = "AuthInfo=cred_expire=5,ttl=20" if words.races else MORE
-    env = {**os.environ, "WEIGH_RIG_MORE": more}
-    env |= {"WEIGH_RIG_DB": "0"} if words.no_database else {}
-    up = subprocess.run(
-        [CI / f"{words.on}-up.sh"],
-        env=env,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    lines = [line.removeprefix("export ") for line in up.stdout.splitlines()]
-    os.environ.update(line.split("=", 1) for line in lines)
+    rig = {"WEIGH_RIG_DB": "0"} if words.no_database else {}
+    start(words.on, WEIGH_RIG_MORE=more, **rig)
     if words.races:
         results = [race(number) for number in range(1, words.races + 1)]
         print(f"{results.count(True)} of {len(results)} races as promised")
@@ -105,6 +96,19 @@ def main() -> int:
     standing = wait(folder)
     print(weigh(folder, "status", "p"))
     return judge(folder, standing, words.tasks, time.time() - began)
+
+
+def start(scheduler: str, **rig: str) -> None:
+    """Start a scheduler, and take over the variables that name it."""
+    up = subprocess.run(
+        [CI / f"{scheduler}-up.sh"],
+        env={**os.environ, **rig},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    lines = [line.removeprefix("export ") for line in up.stdout.splitlines()]
+    os.environ.update(line.split("=", 1) for line in lines)
 
 
 RACE = """\

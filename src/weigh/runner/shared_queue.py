@@ -277,17 +277,18 @@ def ended_tasks(joblog: str) -> dict[int, bool]:
 class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     """What a run needs to pull: the queue's units and who has to be asked.
 
-    ``units`` are the numbers of their tasks, in the order in which they are claimed.
-    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of the
-    same kind have equal needs; all tasks have if they are ``alike``. One starts only if
-    ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the
-    names of those runs that have certainly ended, with all their tasks. ``sync`` writes
-    the joblog to disk. ``ended`` reads the joblog of a run, ``stopped`` how long its
-    tasks ran that it stopped; ``choose`` picks one unit, ``taken`` counts tasks that
-    were claimed.
+    ``units`` are the numbers of their tasks, in the order in which they are claimed;
+    ``more`` returns those that were added since. ``elements`` is how many runs pull,
+    ``place`` which of them this is. Tasks of the same kind have equal needs; all tasks
+    have if they are ``alike``. One starts only if ``time_to_start`` of its kind is None
+    or at most ``time_left``. ``gone`` returns the names of those runs that have
+    certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
+    reads the joblog of a run, ``stopped`` how long its tasks ran that it stopped;
+    ``choose`` picks one unit, ``taken`` counts tasks that were claimed.
     """
 
     units: Sequence[Sequence[int]]
+    more: Callable[[], Sequence[Sequence[int]]]
     elements: int
     place: int
     kind_of: Callable[[int], int]
@@ -313,6 +314,7 @@ class SharedQueue(Queue):
         super().__init__(iter(()))
         self.claims = claims
         self._pulling = pulling
+        self._units = list(pulling.units)
         self._begin = 0
         self._ours: list[int] = []
         self._lost: deque[tuple[int, int, list[int]]] = deque()
@@ -342,6 +344,9 @@ class SharedQueue(Queue):
             return None
         self._give_back = give_back
         found = self._of_ours(place) or self._claimed(place) or self._left_over(place)
+        if found is None and (added := self._pulling.more()):
+            self._units += added
+            found = self._claimed(place)
         if found is None and not running:
             self._find_lost()
             found = self._left_over(place)
@@ -363,7 +368,7 @@ class SharedQueue(Queue):
             unit = self._chosen(units)
             self._pulling.sync()
             if self.claims.take(unit):
-                self._own(self._pulling.units[unit])
+                self._own(self._units[unit])
                 return self._of_ours(place)
             misses += 1
             if misses % _MISSES == 0:
@@ -387,15 +392,15 @@ class SharedQueue(Queue):
     def _fitting(self, place: Callable[[int], Slot | None]) -> list[int]:
         """Return the first free units of which a task fits."""
         pulling, taken = self._pulling, self.claims.taken
-        while self._begin < len(pulling.units) and self._begin in taken:
+        while self._begin < len(self._units) and self._begin in taken:
             self._begin += 1
         found: list[int] = []
         ahead = max(_AHEAD, _WINDOW * pulling.elements)
         fits: dict[int, bool] = {}
-        for unit in range(self._begin, len(pulling.units)):
+        for unit in range(self._begin, len(self._units)):
             if unit in taken:
                 continue
-            seq = pulling.units[unit][0]
+            seq = self._units[unit][0]
             if not self._has_time(seq):
                 continue
             kind = pulling.kind_of(seq)
@@ -446,7 +451,7 @@ class SharedQueue(Queue):
         held = {
             unit: [owner for owner in owners if owner is not None]
             for unit, owners in claims.claimants()
-            if unit < len(pulling.units) and None not in owners
+            if unit < len(self._units) and None not in owners
         }
         doubtful = {unit: held[unit] for unit in held if self._left(unit, held[unit])}
         asked = {
@@ -486,7 +491,7 @@ class SharedQueue(Queue):
             if owner.name not in self._ended:
                 self._ended[owner.name] = self._pulling.ended(owner)
             over |= set(self._ended[owner.name])
-        return [seq for seq in self._pulling.units[unit] if seq not in over]
+        return [seq for seq in self._units[unit] if seq not in over]
 
 
 def refuse_copy(folder: str, owners: Collection[Owner]) -> None:

@@ -89,7 +89,9 @@ def execute(
         if queue is not None:
             from weigh.flow.exec.pull import shared_queue  # noqa: PLC0415 - as above
 
-            shared, plan_of = shared_queue(queue, options.gone, cwd=cwd, env=env)
+            shared, plan_of = shared_queue(
+                queue, source, options.gone, cwd=cwd, env=env
+            )
         machine = Machine(
             cwd=cwd,
             env=env,

@@ -5,15 +5,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from weigh.errors import UsageError, WeighError
-from weigh.flow.plan.directory import read_plan
+from weigh.errors import FormatError, StoreError, UsageError, WeighError
+from weigh.flow.plan.directory import current_files, files_after, read_plan
 from weigh.flow.site import schedulers
-from weigh.model.plan import QUEUE_TASKS, Plan, Queue
-from weigh.planning.queue_order import time_to_start, units_of
+from weigh.model.plan import QUEUE_TASKS, Item
+from weigh.planning.queue_order import room_of, time_to_start, units_of
 from weigh.runner import events, previous_run
 from weigh.runner.build import ExecOptions, Shared
 from weigh.runner.shared_queue import Owner
 from weigh.runner.slots import Reservation
+from weigh.runner.task_source import TaskSource
 from weigh.store import jobs, location
 from weigh.store.identity import is_alive, this_machine
 
@@ -39,8 +40,8 @@ def queue_folder(folder: str) -> str:
 
 
 def task_file(folder: str) -> str:
-    """Return the task file of the queue in *folder*."""
-    return os.path.join(folder, QUEUE_TASKS)
+    """Return the current task file of the queue in *folder*."""
+    return os.path.join(current_files(folder), QUEUE_TASKS)
 
 
 def completed(options: ExecOptions, folder: str) -> ExecOptions:
@@ -73,45 +74,73 @@ def _default_joblog(folder: str) -> str:
 
 
 def shared_queue(
-    folder: str, gone: Sequence[str], *, cwd: str, env: Mapping[str, str]
+    folder: str,
+    source: TaskSource,
+    gone: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
 ) -> tuple[Shared, Callable[[int], Reservation]]:
     """Return the queue in *folder*, and a function for each task's planned need.
+
+    *source* has its current tasks; those that are added later are read into it.
 
     Raises:
         UsageError, FormatError, StoreError: its plan cannot be read.
     """
-    plan = read_plan(folder)
-    queue = plan.queue
-    if queue is None:
-        raise UsageError(f"{folder} is not the directory of a queue")
-    kinds, places = plan.kinds, queue.kinds
-    needs = [
-        Reservation(kind.item.memory, kind.item.gpu_memory, kind.item.cpus)
-        for kind in kinds
-    ]
-    times = [time_to_start(kind) for kind in kinds]
-    elements = max(1, len(plan.elements))
+    current = _Current(folder, source)
+    room = room_of(current.plan)
     return Shared(
         folder=folder,
-        units=[unit.tasks for unit in units_of(queue, kinds, elements)],
-        elements=elements,
-        kind_of=lambda seq: places[seq - 1],
-        time_to_start=times.__getitem__,
-        room=_room(plan, queue),
+        units=current.units,
+        more=current.more,
+        elements=current.elements,
+        kind_of=lambda seq: current.queue.kinds[seq - 1],
+        time_to_start=lambda kind: current.times[kind],
+        room=Reservation() if room is None else _reservation(room),
         gone=lambda owners: _gone(owners, folder, gone, cwd=cwd, env=env),
-    ), lambda seq: needs[places[seq - 1]]
+    ), lambda seq: current.needs[current.queue.kinds[seq - 1]]
 
 
-def _room(plan: Plan, queue: Queue) -> Reservation:
-    """Return what an element has for its tasks; nothing where all need the same."""
-    items = [plan.kinds[kind].item for kind in set(queue.kinds)]
-    if len({(item.cpus, item.memory, item.gpu_memory) for item in items}) == 1:
-        return Reservation()  # the number of slots is the limit
-    return Reservation(
-        memory=max(element.memory for element in plan.elements),
-        gpu_memory=max(element.gpu_memory for element in plan.elements),
-        cpus=max(element.cpus for element in plan.elements),
-    )
+class _Current:
+    """The plan of a queue, to which tasks may be added at any time."""
+
+    def __init__(self, folder: str, source: TaskSource) -> None:
+        """Read the plan next to the tasks of *source*, of the queue in *folder*."""
+        self._folder = folder
+        self._source = source
+        self._read(os.path.dirname(source.name))
+
+    def _read(self, files: str) -> None:
+        plan = read_plan(files)
+        if plan.queue is None:
+            raise UsageError(f"{files} is not the directory of a queue")
+        self._files, self.plan, self.queue = files, plan, plan.queue
+        self.elements = max(1, len(plan.elements))
+        units = units_of(plan.queue, plan.kinds, self.elements)
+        self.units = [unit.tasks for unit in units]
+        self.needs = [_reservation(kind.item) for kind in plan.kinds]
+        self.times = [time_to_start(kind) for kind in plan.kinds]
+
+    def more(self) -> Sequence[Sequence[int]]:
+        """Return the units of tasks that were added since.
+
+        Raises:
+            StoreError: their files cannot be read.
+        """
+        if not os.path.isdir(files_after(self._folder, self._files)):
+            return ()
+        known = len(self.units)
+        try:
+            self._read(current_files(self._folder))
+            self._source.go_on_in(os.path.join(self._files, QUEUE_TASKS))
+        except (FormatError, UsageError) as error:
+            raise StoreError(f"cannot read added tasks: {error}") from error
+        return self.units[known:]
+
+
+def _reservation(item: Item) -> Reservation:
+    return Reservation(item.memory, item.gpu_memory, item.cpus)
 
 
 def _gone(

@@ -18,7 +18,7 @@ from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.directory import read_plan
+from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.healer import BY_HAND, send_healer
@@ -44,7 +44,7 @@ from weigh.model.job import (
     Submitted,
     TaskState,
 )
-from weigh.model.plan import QUEUE_TASKS, Element, Item, Kind, Plan, Queue
+from weigh.model.plan import Element, Item, Kind, Plan, Queue
 from weigh.planning.queue_order import units_of
 from weigh.planning.resume_policy import (
     Before,
@@ -434,7 +434,7 @@ def _choices(
 
 def _together(job: Submitted) -> int:
     try:
-        return read_plan(job.plan_folder).together
+        return plan_of(job).together
     except WeighError:
         return 1
 
@@ -445,7 +445,7 @@ def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
     if first_job.resumes is not None or pinned(first_job.request):
         return
     there = merged(views)
-    for number, element in enumerate(read_plan(first_job.plan_folder).elements):
+    for number, element in enumerate(plan_of(first_job).elements):
         for seq, task in enumerate(element.tasks, start=1):
             if task not in there:
                 state = TaskState(
@@ -482,7 +482,7 @@ class _Group(msgspec.Struct, frozen=True):
         choices = [choice for _, choice in chosen]
         request = _request(before, choices, options, heal)
         had = before.request.memory
-        plan = read_plan(views[0].job.plan_folder)
+        plan = plan_of(views[0].job)
         if plan.queue is not None:
             made = _pulled(tasks, chosen, plan, views, before)
             request = _narrowed(request, made, at_once(choices[0], had))
@@ -576,7 +576,7 @@ def _pulled(
     What a task needs grows as the request does.
     """
     more = chosen[0][1]
-    plans = {view.job.id: read_plan(view.job.plan_folder) for view in views}
+    plans = {view.job.id: plan_of(view.job) for view in views}
     kinds: list[Kind] = []
     places: list[int] = []
     for task in tasks:
@@ -627,7 +627,7 @@ def _claimed(
     """
     kept = [one for one in choices if not one[1].run]
     for view in views:
-        job, plan = view.job, read_plan(view.job.plan_folder)
+        job, plan = view.job, plan_of(view.job)
         ours = [one for one in choices if one[1].run and one[0].job == job.id]
         if plan.queue is None or not ours:
             kept += ours
@@ -684,7 +684,7 @@ def _elements(
 
     If all tasks need the same, the elements are filled up, with *most* tasks each.
     """
-    plans = {view.job.id: read_plan(view.job.plan_folder) for view in views}
+    plans = {view.job.id: plan_of(view.job) for view in views}
     firsts = {view.job.id: view.job.first for view in views}
     alike = most is not None or len(plan.kinds) <= 1
     alike = alike and views[0].job.staging is None
@@ -749,10 +749,10 @@ class _Lines:
 
     def _path(self, job: Submitted, element: int) -> str:
         if job.id not in self._queues:
-            queue = read_plan(job.plan_folder).queue
-            self._queues[job.id] = queue.folder if queue else ""
+            queue = plan_of(job).queue
+            self._queues[job.id] = tasks_of(job, queue) if queue else ""
         if self._queues[job.id]:
-            return os.path.join(job.folder, self._queues[job.id], QUEUE_TASKS)
+            return self._queues[job.id]
         return os.path.join(job.plan_folder, f"tasks_{job.first + element}.txt")
 
 

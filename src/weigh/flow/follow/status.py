@@ -12,7 +12,7 @@ from weigh.flow.follow.tasks import last_words
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.follow.waits import with_waits
-from weigh.flow.plan.directory import read_plan
+from weigh.flow.plan.directory import plan_of
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
@@ -135,7 +135,7 @@ def _pulling(views: Sequence[View]) -> tuple[str, ...] | None:
 
 def _has_queue(job: Submitted) -> bool:
     try:
-        return read_plan(job.plan_folder).queue is not None
+        return plan_of(job).queue is not None
     except WeighError:
         return False
 

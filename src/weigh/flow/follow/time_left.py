@@ -9,7 +9,7 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.flow.follow.tasks import LOGS, lines_of
-from weigh.flow.plan.directory import read_plan
+from weigh.flow.plan.directory import plan_of
 from weigh.model.plan import Element
 from weigh.model.record import Headway
 from weigh.progress.eta import Durations, Span, still_to_run, until_done
@@ -51,7 +51,7 @@ def ends_of(views: "Sequence[View]", now: Seconds) -> Ends | None:
 
 def _job_end(view: "View", now: Seconds) -> Ends | None:
     try:
-        plan = read_plan(view.job.plan_folder)
+        plan = plan_of(view.job)
     except WeighError:
         return None
     job = view.job

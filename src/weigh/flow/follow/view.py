@@ -8,7 +8,7 @@ import msgspec
 from weigh.errors import WeighError
 from weigh.flow.follow.pulled import read_pulled
 from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
-from weigh.flow.plan.directory import read_plan
+from weigh.flow.plan.directory import plan_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
@@ -81,7 +81,7 @@ def _view(
     if any(state.reason == STUCK for state in elements):
         elements = _with_why(elements, scheduler.why(job))
     try:
-        plan = read_plan(job.plan_folder)
+        plan = plan_of(job)
     except WeighError:
         return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
     if plan.queue is None:

@@ -26,14 +26,21 @@ from weigh.flow.run.run_measured import MeasuredRun, last_line, wait_for_all
 from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
+from weigh.model.job import RESUME
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
 from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import planned, too_big
-from weigh.planning.needs import Needs, of_tasks
+from weigh.planning.needs import Needs, StatedUsage, of_tasks
 from weigh.planning.nodes import on_nodes
-from weigh.planning.options import ALL, PlanOptions, stated_usage
+from weigh.planning.options import (
+    ALL,
+    PlanOptions,
+    stated_or_planned,
+    stated_usage,
+)
+from weigh.planning.queue_order import extended
 from weigh.planning.record_match import Library, candidates
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
@@ -41,6 +48,7 @@ from weigh.request import parse_headroom
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
+from weigh.store import jobs
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
@@ -209,7 +217,8 @@ def plan(
             options = _of_this_node(options, place)
             alone = probe_one(_line(source, 1), place)
             notify(f"1 alone: {format_duration(alone.wall_time)}")
-        needs = _needs(source, options, headroom, cwd=cwd, env=env)
+        stated = stated_usage(options)
+        needs = _needs(source, options, stated, headroom, cwd=cwd, env=env)
         wanted = targets(options.gpus, needs, settings.gpus)
         plans = [planned(options, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
@@ -239,6 +248,81 @@ def plan(
     return Answer((made,), directory, made.notes, settings.warnings)
 
 
+class Added(msgspec.Struct, frozen=True):
+    """Tasks that were added: their numbers, the plan with them, and its directory."""
+
+    numbers: range
+    plan: Plan
+    directory: str
+    warnings: tuple[str, ...] = ()
+
+
+def add(options: PlanOptions, *, cwd: str, env: Mapping[str, str]) -> Added:
+    """Add the tasks of a file to the queue of a plan, whose elements may run.
+
+    Raises:
+        UsageError: the plan has no queue, or was not submitted; or its elements cannot
+            run one of the tasks.
+        FormatError: a size, time or the task file does not parse.
+        StoreError: the plan or the records cannot be read, or the plan not be written.
+    """
+    settings = config.load(cwd, env)
+    directory = options.add or ""
+    queue = _queue_in_use(os.path.abspath(os.path.join(cwd, directory)), cwd, env)
+    files = plan_directory.current_files(queue)
+    before = plan_directory.read_plan(files)
+    headroom = before.headroom
+    if options.headroom is not None:
+        headroom = parse_headroom(options.headroom)
+    source = TaskSource(options.task_file)
+    try:
+        if not options.ignore_directives:
+            lines = (_line(source, seq) for seq in range(1, len(source) + 1))
+            refuse_job_scripts(lines, cwd=cwd, path=env.get("PATH"))
+        stated = stated_or_planned(options, before)
+        needs = _needs(source, options, stated, headroom, cwd=cwd, env=env)
+        texts = [
+            on_nodes(source.text(seq), before.request.nodes, sys.executable)
+            for seq in range(1, len(source) + 1)
+        ]
+    finally:
+        source.close()
+    made = extended(before, needs.kinds, needs.places)
+    while not (options.dry_run or plan_directory.add(queue, files, made, texts)):
+        files = plan_directory.current_files(queue)
+        before = plan_directory.read_plan(files)
+        made = extended(before, needs.kinds, needs.places)
+    numbers = range(before.tasks + 1, made.tasks + 1)
+    return Added(numbers, made, directory, settings.warnings)
+
+
+def _queue_in_use(folder: str, cwd: str, env: Mapping[str, str]) -> str:
+    """Return the directory of the queue of a plan that was submitted, or is pulled.
+
+    Raises:
+        UsageError: there is none.
+        FormatError, StoreError: the plan or the jobs cannot be read.
+    """
+    known = jobs.read_jobs(open_store(cwd, env).root)
+    job = next((one for one in reversed(known) if one.is_of(folder)), None)
+    plan = plan_directory.read_plan(folder if job is None else job.plan_folder)
+    if plan.queue is None:
+        raise UsageError(
+            f"{folder} has no shared queue that tasks can be added to: plan them "
+            "separately (weigh plan TASKS --name NAME)"
+        )
+    above = folder if job is None else job.folder
+    queue = os.path.join(above, plan.queue.folder)
+    if job is None and not plan_directory.is_pulled(queue):
+        raise UsageError(
+            f"{folder} was not submitted yet: plan all its tasks together (weigh plan "
+            "TASKS --replace)"
+        )
+    if os.path.basename(above).startswith(RESUME):
+        raise UsageError(f"add tasks to the plan itself: {os.path.dirname(above)}")
+    return queue
+
+
 def _with_own_queue(made: Plan) -> Plan:
     """Return the plan with a new directory for its queue: jobs keep that of theirs."""
     if made.queue is None:
@@ -263,15 +347,15 @@ def _headroom(options: PlanOptions, settings: config.Config) -> float:
     return configured_headroom(settings)
 
 
-def _needs(
+def _needs(  # noqa: PLR0913 - keyword-only past the fourth
     source: TaskSource,
     options: PlanOptions,
+    stated: StatedUsage,
     headroom: float,
     *,
     cwd: str,
     env: Mapping[str, str],
 ) -> Needs:
-    stated = stated_usage(options)
     is_complete = None not in (stated.memory, stated.cpus, stated.time)
     is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
     known = no_library()

@@ -12,8 +12,8 @@ from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
+from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FILE as PLAN
-from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.accounting import ask, logs_of, tables_in
@@ -387,7 +387,7 @@ def of_job(
 def plan_of(job: Submitted) -> Plan | None:
     """Read the plan of a job; None if it is gone."""
     try:
-        return read_plan(job.plan_folder)
+        return plan_directory.plan_of(job)
     except WeighError:
         return None  # gone or edited: the report does without
 

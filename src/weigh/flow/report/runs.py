@@ -9,7 +9,7 @@ import msgspec
 from weigh.errors import FormatError, WeighError
 from weigh.flow.follow.tasks import LOGS, last_words
 from weigh.flow.follow.view import View
-from weigh.flow.plan.directory import read_plan
+from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.report import joined_records as report_records
 from weigh.joblog import Entry, parse_line
 from weigh.model.job import FINAL, TaskState
@@ -33,7 +33,7 @@ def parameters_of(view: View) -> Mapping[int, Parameters]:
     Empty if the task file was edited since, or has no table of parameters.
     """
     try:
-        plan = read_plan(view.job.plan_folder)
+        plan = plan_of(view.job)
     except WeighError:
         return {}
     known: dict[int, tuple[str, Parameters]] = {}
@@ -68,12 +68,12 @@ def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
 def _task_files(view: View, elements: Iterable[int]) -> Iterator[tuple[str, int]]:
     """Yield the path of each task file with the element whose tasks to read in it."""
     try:
-        queue = read_plan(view.job.plan_folder).queue
+        queue = plan_of(view.job).queue
     except WeighError:
         queue = None
     for element in elements:
         if queue is not None:
-            yield os.path.join(view.job.folder, queue.file), element
+            yield tasks_of(view.job, queue), element
         else:
             name = f"tasks_{view.job.first + element}.txt"
             yield os.path.join(view.job.plan_folder, name), element

@@ -38,7 +38,7 @@ from weigh.flow.submit.submit_script import (
     ship,
 )
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Runner, Setup, Submitted
-from weigh.model.plan import Plan, Queue
+from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import SubmitAnswer
@@ -242,7 +242,12 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     """
     above = parts[0].folder
     folder = make_numbered(above, AGAIN)
-    freeze(above, folder, plan.files)
+    if plan.queue is None:
+        freeze(above, folder, plan.files)
+    else:  # with the tasks that were added
+        files = plan_directory.current_files(os.path.join(above, plan.queue.folder))
+        freeze(files, os.path.join(folder, plan.queue.folder), (PLAN_FILE, QUEUE_TASKS))
+        freeze(files, folder, (PLAN_FILE,))
     return [msgspec.structs.replace(part, folder=folder) for part in parts]
 
 
@@ -515,7 +520,7 @@ def _plan(
     folder = os.path.abspath(os.path.join(cwd, options.plan))
     if not os.path.exists(folder) and "." in os.path.basename(options.plan):
         raise UsageError(f"no such script or plan: {options.plan}")
-    plan = plan_directory.read_plan(folder)
+    plan = plan_directory.current_plan(folder)
     if not plan.elements:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
     return folder, plan
