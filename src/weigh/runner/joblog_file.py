@@ -4,8 +4,9 @@ import os
 import stat
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import BinaryIO
 
 import msgspec
 
@@ -95,6 +96,7 @@ def _adopt(
 
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16
+_BLOCK = 1 << 18  # bytes in which a sign of a secret is looked for at once
 _WATCHED = 128  # bytes at the end that reveal whether the file was overwritten
 _SIGNS = tuple(map(str.encode, SIGNS))
 _DIGEST = 10  # letters: 40 bits distinguish tasks
@@ -312,11 +314,7 @@ def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
             keys = array("q", keys)
             for seq in suspects:
                 keys[seq - 1] = _masked_key(source.text(seq), mask, key)
-        ends = (
-            (seq, good, _masked_key(text, mask, key))
-            for seq, good, text in read_ends(file)
-        )
-        settled = settle(keys, ends)
+        settled = settle(keys, _ends(file, mask, key))
     if settled.strange and not settled.known:
         raise FormatError(
             f"{path} is the joblog of another task file: none of its "
@@ -324,6 +322,20 @@ def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
             "(choose another --joblog)"
         )
     return settled
+
+
+def _ends(
+    file: BinaryIO, mask: Mask, key: bytes | None
+) -> Iterator[tuple[int, bool, int]]:
+    """Yield (seq, whether it succeeded, key of its text) of each line."""
+    while lines := file.readlines(_BLOCK):
+        block = b"".join(lines).lower()
+        if mask.patterns or any(sign in block for sign in _SIGNS):
+            for seq, good, text in read_ends(lines):
+                yield seq, good, _masked_key(text, mask, key)
+        else:
+            for seq, good, text in read_ends(lines):
+                yield seq, good, hash(text)
 
 
 def _masked_key(text: bytes, mask: Mask, key: bytes | None) -> int:

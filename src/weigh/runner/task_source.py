@@ -5,6 +5,8 @@ Only the position of each task and a hash of its text stay in memory.
 
 import os
 from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from weigh.errors import FormatError, UsageError
@@ -61,6 +63,7 @@ def _text(line: bytes) -> str:
 
 _PIECE = 512
 _LONGEST = 1 << 20
+_OVERLAP = 16  # longer than any sign of a secret
 _WORD = 32 * os.sysconf("SC_PAGE_SIZE")  # Linux: MAX_ARG_STRLEN, its NUL included
 
 _SIGNS = tuple(map(str.encode, SIGNS))
@@ -143,15 +146,28 @@ class TaskSource:
         for task in read_task_lines(self._file, self.name):
             self._check(task)
             self.keys.append(hash(task.text))
-            lower = task.text.lower()
-            if any(sign in lower for sign in _SIGNS):
-                self.suspects.append(len(self.keys))
             self._offsets.append(task.offset)
+        # what stands before the first task is a comment
+        self.suspects.extend(sorted(set(self._find_suspects()) - {0}))
         if not self.keys:
             raise UsageError(
                 f"no task in {self.name}: write one command per line "
                 "(weigh sweep writes them)"
             )
+
+    def _find_suspects(self) -> Iterator[int]:
+        """Yield the tasks with a sign of a secret: blocks are searched, not lines."""
+        at = 0
+        while block := os.pread(self._fd, _LONGEST, at).lower():
+            for sign in _SIGNS:
+                place = block.find(sign)
+                while place >= 0:
+                    yield bisect_right(self._offsets, at + place)
+                    end = block.find(b"\n", place)
+                    place = block.find(sign, end) if end >= 0 else -1
+            if len(block) < _LONGEST:
+                return
+            at += len(block) - _OVERLAP
 
     def _check(self, task: TaskLine) -> None:
         if len(task.text) >= _WORD and _has_a_long_word(task.text):

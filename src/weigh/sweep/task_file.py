@@ -16,11 +16,10 @@ _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
 # closed quotes, and backslashes before something: most lines need no further check
 # each character matches in one way: possessive quantifiers are wrong before 3.11.5
 _WHOLE = re.compile(
-    rb"""(?:
-        [^'"\\$] | \\.
-        | '[^']*' | "(?:[^"\\] | \\.)*"
-        | \$\$ | \$'(?:[^'\\] | \\.)*' | \$(?!')
-    )*""",
+    rb"""[^'"\\$]* (?: (?:
+        \\. | '[^']*' | "[^"\\]*(?:\\.[^"\\]*)*"
+        | \$\$ | \$'[^'\\]*(?:\\.[^'\\]*)*' | \$(?!['$])
+    ) [^'"\\$]* )*""",
     re.DOTALL | re.VERBOSE,
 )
 # what a scheduler or the kernel reads in a script; a space in between is a typing error

@@ -2,18 +2,22 @@
 
 import random
 import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
-from weigh.joblog import Entry, format_entry, parse_line, read_ends
+from weigh.joblog import HEADER, Entry, format_entry, parse_line, read_ends
+from weigh.model.mask import MASK
 from weigh.model.record import Allocation, Measurement, Monitor, Series, Usage
+from weigh.runner import joblog_file, task_source
 from weigh.runner.attempt import Attempt
 from weigh.runner.events import Closed, Ended, Opened, Started, read_past
 from weigh.runner.halt import Halt, parse_halt
-from weigh.runner.joblog_file import DONE, FAILED, WAITING, settle
+from weigh.runner.joblog_file import DONE, FAILED, WAITING, settle, settle_by
 from weigh.runner.memory_guard import Guard
 from weigh.runner.memory_limits import Room
 from weigh.runner.queue import Queue, Turn
@@ -22,6 +26,7 @@ from weigh.runner.retry import end
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import FreeSlots, Reservation, Slot, lay_out, thread_settings
 from weigh.runner.tally import Tally
+from weigh.runner.task_source import TaskSource
 from weigh.store.identity import Machine, Process
 from weigh.sweep.task_file import is_script, open_quote, read_task_lines
 from weigh.units import GIB, MIB
@@ -30,6 +35,54 @@ MACHINE = Machine("here", "m", "b", "p")
 
 
 # what is left to run
+
+
+@given(
+    lines=st.lists(
+        st.tuples(
+            st.sampled_from([b"", b"# ", b"run ", b"run --TOKEN=1 ", b"\n\n x://y "]),
+            st.integers(0, 40),
+        ),
+        min_size=1,
+    ),
+    block=st.integers(20, 60),
+)
+def test_signs_of_secrets_are_found_wherever_blocks_begin(
+    lines: list[tuple[bytes, int]], block: int
+) -> None:
+    text = b"true\n" + b"".join(begin + b"a" * more + b"\n" for begin, more in lines)
+    tasks = [task.text for task in read_task_lines(text.splitlines(True), "t")]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = f"{folder}/t"
+        Path(path).write_bytes(text)
+        patch.setattr(task_source, "_LONGEST", block)
+        source = TaskSource(path)
+        for seq, task in enumerate(tasks, start=1):
+            if b"token" in task.lower() or b"://" in task:
+                assert seq in source.suspects
+        assert len(source.suspects) == len(set(source.suspects)) <= len(tasks)
+        joblog = f"{path}.joblog"
+        log = [_entry(seq, task.decode()) for seq, task in enumerate(tasks, start=1)]
+        Path(joblog).write_bytes(f"{HEADER}\n".encode() + b"".join(log))
+        patch.setattr(joblog_file, "_BLOCK", block)
+        assert set(settle_by(joblog, source).states) == {DONE}
+        source.close()
+
+
+def _entry(seq: int, command: str) -> bytes:
+    return format_entry(
+        Entry(
+            seq=seq,
+            host=":",
+            started=0,
+            wall_time=0,
+            sent=0,
+            received=0,
+            exit_code=0,
+            signal=0,
+            command=MASK.line(command),
+        )
+    )
 
 
 def test_a_task_is_known_by_number_and_text() -> None:
@@ -153,6 +206,7 @@ def test_a_nul_byte_is_refused_with_its_line() -> None:
         (b"echo a # don't", None),
         (b"echo a\\", "a backslash at its end"),
         (b"echo a\\\\", None),
+        (b"$" * 90 + b" 'a", "'"),  # in a moment, too
     ],
 )
 def test_an_open_quote_is_found(line: bytes, missing: str | None) -> None:
