@@ -8,6 +8,8 @@ from contextlib import suppress
 
 from weigh.units import KIB, Seconds
 
+# in the environment of what weigh starts for itself: agents of nodes leave it out
+OWN = "WEIGH_OWN_PROCESS"
 _MOST = 64 * KIB
 
 
@@ -32,7 +34,7 @@ class AsyncCommand:
             self.pid = os.posix_spawnp(
                 argv[0],
                 list(argv),
-                {**kept, "LC_ALL": "C"},
+                {**kept, "LC_ALL": "C", OWN: "1"},
                 file_actions=(
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, write, 1),

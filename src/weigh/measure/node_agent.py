@@ -20,6 +20,7 @@ if __name__ == "__main__":
 
 import msgspec
 
+from weigh.measure.async_command import OWN
 from weigh.measure.node_part import Part, is_own_machine, part_lines
 from weigh.measure.peak import PeakTracker
 from weigh.measure.ranks import RankTracker
@@ -27,9 +28,9 @@ from weigh.measure.sampler import Sampler, start_gpu_sampler, thin_series
 from weigh.probe.job_members import JobMembers
 from weigh.units import Seconds
 
-MARK = "WEIGH_NODE_AGENT"  # in the environment of an agent and of what starts it
-# what is added to it: no more memory from the kernel than is needed (glibc's name)
-ENVIRONMENT = {MARK: "1", "MALLOC_TOP_PAD_": "0"}
+# what starts an agent, and the agent itself, have in their environment; the second is
+# glibc's: no more memory from the kernel than is needed
+ENVIRONMENT = {OWN: "1", "MALLOC_TOP_PAD_": "0"}
 
 _NICE = 10
 _FIRST_TO_GO = b"1000"  # of the processes that the kernel may kill for memory
@@ -60,8 +61,11 @@ class NodeAgent:
 
     def __init__(self, options: AgentOptions, env: Mapping[str, str]) -> None:
         self._node = env.get(options.node) or os.uname().nodename
+        same = options.same
+        if is_own_machine(self._node):  # MPICH hands its first node's variable to all
+            same = tuple(name for name in same if name != options.node)
         self._tree = JobMembers(
-            os.getpid(), env, same=options.same, prefix=options.prefix, mark=MARK
+            os.getpid(), env, same=same, prefix=options.prefix, mark=OWN
         )
         if options.host == os.uname().nodename:
             self._tree.excluded = frozenset(options.excluded)

@@ -16,6 +16,7 @@ from weigh.units import Seconds
 
 _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
 _LONGEST_LIST = 1 << 20
+_LONGEST_COMMAND = 1 << 12
 _HIERARCHIES = ("freezer", "memory", "pids", "cpuset", "devices", "cpuacct")
 
 
@@ -60,8 +61,9 @@ def _is_job(word: str, prefix: str) -> bool:
 class JobMembers(ProcTree):
     """All processes of a job on this node that *own*, its measuring process, can see.
 
-    ``excluded`` are left out, and so are processes of other users (the scheduler's
-    own) and those with the variable *mark* in their environment (weigh's own).
+    ``excluded`` are left out, and so are their forks, processes of other users (the
+    scheduler's own) and those with the variable *mark* in their environment (weigh's
+    own).
     """
 
     def __init__(  # noqa: PLR0913 - keyword-only but for two
@@ -100,10 +102,13 @@ class JobMembers(ProcTree):
             key = self._identity(pid)
             if key is None or pid == self.top or pid in self.excluded:
                 continue
-            if key not in self._judged:
-                self._judged[key] = self._belongs(pid)
-            judged[key] = self._judged[key]
-            if judged[key]:
+            belongs = self._judged.get(key)
+            if belongs is None:
+                if self._is_copy(pid):  # it executes its program later
+                    continue
+                belongs = self._belongs(pid)
+            judged[key] = belongs
+            if belongs:
                 kept.append(pid)
         self._judged = judged
         return kept
@@ -150,6 +155,17 @@ class JobMembers(ProcTree):
         except OSError:
             return None
         return (pid, status.st_ctime_ns) if status.st_uid == self._user else None
+
+    def _is_copy(self, pid: int) -> bool:
+        """Return whether a child of an excluded process still runs its program."""
+        times = self.times(pid) if self.excluded else None
+        if times is None or times.parent not in self.excluded:
+            return False
+        command = self._command(pid)  # empty in the middle of an exec
+        return not command or command == self._command(times.parent)
+
+    def _command(self, pid: int) -> bytes | None:
+        return self._read(f"{pid}/cmdline", _LONGEST_COMMAND)
 
     def _belongs(self, pid: int) -> bool:
         env = self.environment(pid)

@@ -615,6 +615,9 @@ class Steps(Protocol):
     def step_of(self, env: Mapping[str, str]) -> tuple[str | None, ...]:
         """Return what all tasks of one start have in common, and no other's."""
 
+    def node_of(self, env: Mapping[str, str], host: str) -> str | None:
+        """Return the name of this node, the machine *host*; None outside a job."""
+
     def nodes_of(self, env: Mapping[str, str]) -> int | None:
         """Return the number of the job's nodes; None outside a job."""
 

@@ -4,6 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looks import HUNDRED, Looks
 
+from weigh.measure.memory.gauge import Holding
+from weigh.measure.peak import PeakTracker
+from weigh.probe.proc import ProcessReading
+
 
 def in_turn(looks: Looks, rounds: int) -> None:
     """Let two processes be seen large in turn, and never together."""
@@ -52,6 +56,36 @@ def test_another_program_has_no_history() -> None:
     looks.look({1: 10, 2: 10})
     looks.look({1: (10, 4 * HUNDRED), 2: (10, 4 * HUNDRED)})
     assert looks.peak().value >= 8 * HUNDRED
+
+
+def of_two(shared: int, *sizes: int) -> tuple[list[ProcessReading], Holding]:
+    """Return two processes of 100 MiB each that also map the same *shared* memory."""
+    readings = [
+        ProcessReading(
+            pid=pid,
+            virtual=0,
+            virtual_peak=0,
+            resident=HUNDRED + size,
+            peak=3 * HUNDRED + 4096 * (size < 2 * HUNDRED),
+            anonymous=HUNDRED,
+            file=0,
+            shared=size,
+        )
+        for pid, size in enumerate(sizes, start=1)
+    ]
+    total = 2 * HUNDRED + shared
+    return readings, Holding(2 * HUNDRED, shared, 0, total, total)
+
+
+def test_shared_memory_given_back_at_the_end_is_no_spike() -> None:
+    """As processes end, the kernel corrects their marks by some pages."""
+    tracker = PeakTracker(0)
+    for look in range(10):
+        tracker.look(look, *of_two(2 * HUNDRED, 2 * HUNDRED, 2 * HUNDRED))
+    tracker.look(10, *of_two(HUNDRED, HUNDRED // 2, HUNDRED // 5))
+    peak = tracker.peak("by hand")
+    assert peak is not None
+    assert peak.value <= 4 * HUNDRED + 8192
 
 
 SIZES = st.integers(0, 1000)

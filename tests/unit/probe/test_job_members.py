@@ -92,3 +92,68 @@ def test_another_job_of_the_user_is_left_out(env: dict[str, str], sleeper: int) 
 def test_a_marked_process_is_left_out(sleeper: int) -> None:
     tree = members("NODE", JOB="17", NODE="cn1")
     assert sleeper not in [one.pid for one in tree.read()]
+
+
+def test_a_fork_of_an_excluded_process_counts_once_it_executes_a_program() -> None:
+    code = """
+import os, sys
+if not os.fork():
+    sys.stdin.readline()
+    os.execlp("sleep", "sleep", "60")
+print(flush=True)
+os.wait()
+"""
+    env = {**os.environ, "JOB": "17", "NODE": "cn1"}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stdin=pipe, stdout=pipe, process_group=0
+    )
+    try:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        tree = members(JOB="17", NODE="cn1")
+        tree.excluded = frozenset([process.pid])
+        assert tree.members() == []
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        found: list[int] = []
+        while not found:
+            found = tree.members()
+        assert Path(f"/proc/{found[0]}/cmdline").read_bytes() == b"sleep\x0060\0"
+    finally:
+        os.killpg(process.pid, 9)
+        process.communicate()
+
+
+def test_all_steps_of_a_job_but_its_own_are_members_in_version_2(
+    sleeper: int, tmp_path: Path
+) -> None:
+    groups, proc = tmp_path / "groups", tmp_path / "proc"
+    slices = "system.slice/cn1_slurmstepd.scope/job_17"
+    step = folder(groups, f"{slices}/step_0/user/task_0", sleeper)
+    for path in (f"{slices}/step_0/user", f"{slices}/step_0/slurm", f"{slices}/step_0"):
+        folder(groups, path, *([1] if path.endswith("slurm") else []))
+    for path in ("step_1/user/task_0", "step_1", "step_extern/user/task_special", ""):
+        folder(groups, f"{slices}/{path}", *([os.getpid()] if "1/" in path else []))
+    (proc / str(os.getpid())).mkdir(parents=True)
+    (proc / "self").symlink_to(str(os.getpid()))
+    (proc / "self/cgroup").write_text(f"0::/{slices}/step_1/user/task_0\n")
+    for pid in (sleeper, 1):  # the second is another user's
+        (proc / str(pid)).symlink_to(f"/proc/{pid}")
+    tree = JobMembers(
+        os.getpid(),
+        {},
+        same=("NONE",),
+        prefix="job_",
+        mark="NO_MARK",
+        root=str(proc),
+        groups=str(groups),
+    )
+    assert tree.group is not None
+    if os.getuid() == 0:  # process 1 is this user's too
+        assert set(tree.members()) <= {sleeper, 1}
+    else:
+        assert tree.members() == [sleeper]
+    os.unlink(f"{step}/cgroup.procs")  # the step has just ended
+    assert sleeper not in tree.members()

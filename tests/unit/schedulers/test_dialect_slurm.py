@@ -194,3 +194,15 @@ def test_the_components_of_a_heterogeneous_step_are_one_step() -> None:
         second["SLURM_HET_SIZE"],
     )  # years later
     assert steps.step_of(first) != steps.step_of(second)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node"),
+    [("cn[1-2]", "cn2"), ("gpu7,cn2", "cn2"), ("n[1-2]", "cn1"), ("", "cn1")],
+    ids=["of the job", "listed", "other names", "none"],
+)
+def test_a_node_that_has_another_nodes_variable_is_its_machine(
+    nodes: str, node: str
+) -> None:
+    env = {"SLURMD_NODENAME": "cn1", "SLURM_JOB_NODELIST": nodes}
+    assert steps.node_of(env, "cn2.cluster.example") == node

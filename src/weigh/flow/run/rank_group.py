@@ -168,7 +168,8 @@ def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
     if place is None or place.step is None or place.launcher == "torch":
         return None
     kind, steps = kind_of_job(env), steps_of(env)
-    node = (env.get(steps.NODE) if steps else None) or os.uname().nodename
+    host = os.uname().nodename
+    node = (steps.node_of(env, host) if steps else None) or host
     run = () if job is None else (job.id, job.element, job.attempt)
     cluster = env.get(kind.variables.cluster or "") if kind else None
     start = steps.step_of(env) if steps else ()

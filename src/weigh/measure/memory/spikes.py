@@ -110,18 +110,25 @@ class Spikes:
     ) -> None:
         before, last = self._before, self._last
         others = sorted(residents, key=lambda pid: -residents[pid])[:_MOST_OTHERS]
+        # beyond what each held at the look before, where memory may be back since
+        beyond = {
+            pid: max(0, spike + residents[pid] - before.get(pid, residents[pid]))
+            for pid, spike in own.items()
+        }
         for pid in sorted(own, key=lambda pid: -own[pid])[:_MOST_AT_ONCE]:
-            size = held.total + own[pid]
+            size, spikes = held.total + own[pid], own
             if last is not None and pid in before:
                 grown = residents[pid] - before[pid]
-                size = min(size, last.total + own[pid] + grown)
+                earlier = last.total + own[pid] + grown
+                if earlier + _others(beyond, pid) < size + _others(own, pid):
+                    size, spikes = earlier, beyond
             spike = Spike(
                 pid,
                 size,
                 {
                     other: _Other(
                         min(residents[other], before.get(other, residents[other])),
-                        own.get(other, 0),
+                        spikes.get(other, 0),
                         min(self._ages.get(pid, 0), self._ages.get(other, 0)) < _YOUNG,
                     )
                     for other in others
@@ -165,3 +172,7 @@ class Spikes:
                     self._pairs[pair] = together + 1, alone
                 else:
                     self._pairs[pair] = together, alone + 1
+
+
+def _others(spikes: Mapping[int, Bytes], pid: int) -> Bytes:
+    return sum(size for other, size in spikes.items() if other != pid)

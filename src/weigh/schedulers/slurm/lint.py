@@ -372,26 +372,9 @@ def _has_no_end(option: Option | None) -> bool:
 def _node_names(option: Option | None) -> tuple[str, ...]:
     if option is None:
         return ()
-    parts = re.findall(r"[^,\[]+(?:\[[^\]]*\])?", option.value)
-    return tuple(name for part in parts for name in _expanded(part))
+    return tuple(slurm_text.node_names(option.value))
 
 
-def _expanded(part: str) -> list[str]:
-    """Return the names of ``node[1-3,7]``; none of a form that is not understood."""
-    head, bracket, rest = part.partition("[")
-    if not bracket:
-        return [part]
-    names = []
-    for span in rest.removesuffix("]").split(","):
-        first, dash, last = span.partition("-")
-        low, high = whole_number(first), whole_number(last if dash else first)
-        if low is None or high is None or not 0 <= high - low < _MOST_NODES:
-            return []
-        names += [f"{head}{n:0{len(first)}d}" for n in range(low, high + 1)]
-    return names
-
-
-_MOST_NODES = 10_000
 _JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
 _UNCLEAR_CPUS = (
     *("exclusive", "mincpus", "cpus-per-gpu", "ntasks-per-gpu", "ntasks-per-core"),

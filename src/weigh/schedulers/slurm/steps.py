@@ -58,6 +58,18 @@ def step_of(env: Mapping[str, str]) -> tuple[str | None, ...]:
     return step, env.get("SLURM_SRUN_COMM_PORT")
 
 
+def node_of(env: Mapping[str, str], host: str) -> str | None:
+    """Return the name of this node, the machine *host*, in the job of *env*.
+
+    MPICH's daemons set the variable of the first node on all: where the job's nodes are
+    called as their machines are, the machine's name counts.
+    """
+    name = host.partition(".")[0]
+    if name in text.node_names(env.get("SLURM_JOB_NODELIST", "")):
+        return name
+    return env.get(NODE)
+
+
 def nodes_of(env: Mapping[str, str]) -> int | None:
     """Return the number of the allocation's nodes; None outside a job."""
     if not env.get(text.JOB_VARIABLE):

@@ -3,6 +3,7 @@
 Sizes count by 1024 and a bare number is MiB; ``24:00`` is 24 minutes (sbatch(1)).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
@@ -257,3 +258,27 @@ def _memory(
         if mebibytes and count:
             return mebibytes * count * MIB
     return None
+
+
+_MOST_NODES = 10_000
+
+
+def node_names(listed: str) -> Iterator[str]:
+    """Yield the names in a list of nodes such as ``login,node[1-3,7]``."""
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", listed):
+        yield from _expanded(part)
+
+
+def _expanded(part: str) -> list[str]:
+    """Return the names of ``node[1-3,7]``; none of a form that is not understood."""
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    names = []
+    for span in rest.removesuffix("]").split(","):
+        first, dash, last = span.partition("-")
+        low, high = whole_number(first), whole_number(last if dash else first)
+        if low is None or high is None or not 0 <= high - low < _MOST_NODES:
+            return []
+        names += [f"{head}{n:0{len(first)}d}" for n in range(low, high + 1)]
+    return names
