@@ -92,7 +92,20 @@ class Job(NamedTuple):
 
     def record(self) -> dict:
         """Return the one record that is in its store."""
-        found = user(self.folder, PYTHON, "-m", "weigh", "records", "export").stdout
+        return self.record_in(self.folder / "store")
+
+    def record_in(self, store: Path) -> dict:
+        """Return the one record that is in a store."""
+        export = (
+            "env",
+            f"WEIGH_DIR={store}",
+            PYTHON,
+            "-m",
+            "weigh",
+            "records",
+            "export",
+        )
+        found = user(self.folder, *export).stdout
         (line,) = found.splitlines()
         return json.loads(line)
 
@@ -587,12 +600,37 @@ def lost_node() -> Line:
     return Line("a node killed", "kept, marked", words, is_kept)
 
 
+def machines() -> Iterator[Line]:
+    """Hide the processes of others; keep records on each node's own disk."""
+    hide = ["mount", "-o", "remount,hidepid=2", "/proc"]
+    if subprocess.run(hide, check=False).returncode == 0:
+        for case in (CASES[0], Case("a weigh around each", f"srun {WEIGH} {RANKS}")):
+            job = submit(case.script, *case.options, ranks=case.ranks)
+            name = f"{case.name}, /proc with hidepid=2"
+            yield compared(case._replace(name=name), job, job.record())
+        shown = ["mount", "-o", "remount,hidepid=0", "/proc"]
+        subprocess.run(shown, check=True)
+    own = "export WEIGH_DIR=$PWD/disk-$SLURMD_NODENAME"
+    job = submit(f"srun bash -c '{own}; exec {WEIGH} {RANKS}'", *TWO_BY_TWO, ranks=4)
+    disks = sorted(job.folder.glob("disk-*"))
+    ids, ranks = set(), []
+    for disk in disks:
+        found = job._replace(folder=job.folder).record_in(disk)
+        ids.add(found["id"])
+        ranks.append(f"{len(found['ranks'])} ranks, {found['missing']}")
+    user(job.folder, "mkdir", "store")
+    user(job.folder, "cp", "-r", *(f"{disk}/." for disk in disks), "store")
+    name = f"WEIGH_DIR per node ({len(ids)} id; {'; '.join(ranks)}), copied together"
+    yield compared(Case(name, ""), job, job.record())
+
+
 PARTS: dict[str, Callable[[], Iterator[Line]]] = {
     "requests": requests,
     "codes": exit_codes,
     "steps": short_steps,
     "signals": signals,
     "failures": failures,
+    "machines": machines,
 }
 
 

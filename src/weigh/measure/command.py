@@ -401,7 +401,7 @@ class _Run:
             monitor=self._monitor(),
             oom_kills=self._oom_kills(cgroup),
             end_signal=self._end_signal,
-            ranks=self._sampler.ranks(),
+            ranks=self._sampler.ranks(self._gpu_usages()),
         )
 
     def _oom_kills(self, cgroup: CgroupReading) -> int | None:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     # msgspec tries to import it, and it takes 1.4 MiB of each node
@@ -27,6 +28,9 @@ from weigh.measure.ranks import RankTracker
 from weigh.measure.sampler import Sampler, start_gpu_sampler, thin_series
 from weigh.probe.job_members import JobMembers
 from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.model.gpu import GpuUsage
 
 # what starts an agent, and the agent itself, have in their environment; the second is
 # glibc's: no more memory from the kernel than is needed
@@ -114,7 +118,9 @@ class NodeAgent:
     def part(self, *, final: bool) -> Part:
         """Return all that is known of this node."""
         own = self._tree.reading(os.getpid())
-        gpus = self._gpus
+        gpus: tuple[GpuUsage, ...] = ()
+        if self._gpus is not None:
+            gpus = self._gpus.stop() if final else self._gpus.usages()
         return Part(
             node=self._node,
             elapsed=self._sampler.elapsed(),
@@ -123,11 +129,11 @@ class NodeAgent:
             series=thin_series(self._sampler.samples, _POINTS),
             ranks=tuple(
                 msgspec.structs.replace(rank, host=self._node)
-                for rank in self._sampler.ranks()
+                for rank in self._sampler.ranks(gpus)
             ),
             largest=self._tracker.max_process(),
             virtual=self._tracker.virtual or None,
-            gpus=() if gpus is None else gpus.stop() if final else gpus.usages(),
+            gpus=gpus,
             looks=self._sampler.looks,
             processes=self._tree.seen,
             agent_time=time.process_time(),

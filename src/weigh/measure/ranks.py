@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import Rank, step_order
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
@@ -122,6 +123,7 @@ class RankTracker:
         self._began = clock()
         self._met: set[int] = set()
         self._keys: dict[int, _Key | None] = {}
+        self._all_keys: dict[int, _Key] = {}  # of processes that ended, too
         self._asked: dict[int, int] = {}  # looks since a process without a rank came
         self._ranks: dict[_Key, _Tracked] = {}
         self._times_read: Seconds = float("-inf")
@@ -148,11 +150,20 @@ class RankTracker:
         """Return whether a process of a rank was there at the last sample."""
         return any(key is not None for key in self._keys.values())
 
-    def ranks(self) -> tuple[Rank, ...]:
-        """Return all ranks, in the order of their steps and numbers."""
+    def ranks(self, gpus: Sequence[GpuUsage] = ()) -> tuple[Rank, ...]:
+        """Return all ranks, in the order of their steps and numbers.
+
+        Each has its memory on those *gpus* that it used.
+        """
         host = os.uname().nodename
-        found = [one for key, one in self._ranks.items() if not self._is_daemon(key)]
-        found.sort(key=lambda one: (step_order(one.place.step), one.place.rank))
+        found = [
+            (one, self._memory_on(gpus, key))
+            for key, one in self._ranks.items()
+            if not self._is_daemon(key)
+        ]
+        found.sort(
+            key=lambda pair: (step_order(pair[0].place.step), pair[0].place.rank)
+        )
         return tuple(
             Rank(
                 one.place.rank,
@@ -161,14 +172,29 @@ class RankTracker:
                 one.pid,
                 one.peak,
                 one.cpu_time,
+                gpus=memory,
                 step=one.place.step,
                 size=one.place.size,
                 launcher=one.place.launcher,
                 start=max(0.0, one.first - self._began),
                 wall_time=one.last - one.first,
             )
-            for one in found
+            for one, memory in found
         )
+
+    def _memory_on(self, gpus: Sequence[GpuUsage], key: _Key) -> tuple[GpuMemory, ...]:
+        """Return the memory of a rank's processes on each GPU that they used."""
+        found = []
+        for gpu in gpus:
+            peaks = [
+                process.peak_memory
+                for process in gpu.processes
+                if process.peak_memory is not None
+                and self._all_keys.get(process.pid) == key
+            ]
+            if peaks:
+                found.append(GpuMemory(gpu.uuid, peak=sum(peaks)))
+        return tuple(found)
 
     def _is_daemon(self, key: _Key) -> bool:
         """Return whether the process is one that srun started for another launcher."""
@@ -184,6 +210,8 @@ class RankTracker:
         place = place_of(self._tree.environment(pid))
         key = None if place is None else (place.depth, place.step, place.rank)
         self._keys[pid] = key
+        if key is not None:
+            self._all_keys[pid] = key
         if key is not None and place is not None and key not in self._ranks:
             self._ranks[key] = _Tracked(place, pid, now)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weigh.measure.ranks import RankTracker
     from weigh.measure.signs import SignWatch
     from weigh.measure.unreaped import UnreapedIo
+    from weigh.model.gpu import GpuUsage
     from weigh.probe.perf import CpuClock
 
 
@@ -244,9 +245,9 @@ class Sampler:
         every = f"every {round(self.reached_interval() * 1000)} ms"
         return f"{self._gauge.source}; {every}"
 
-    def ranks(self) -> tuple[Rank, ...]:
-        """Return the ranks of a distributed run, each with its peak."""
-        return () if self._ranks is None else self._ranks.ranks()
+    def ranks(self, gpus: Sequence["GpuUsage"] = ()) -> tuple[Rank, ...]:
+        """Return the ranks of a distributed run, each with its peak, also on *gpus*."""
+        return () if self._ranks is None else self._ranks.ranks(gpus)
 
     def _sample_ranks(self, readings: Sequence[ProcessReading]) -> None:
         if self._ranks is None:

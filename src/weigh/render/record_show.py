@@ -52,7 +52,11 @@ def rank_table(ranks: Sequence[Rank]) -> list[str]:
     if len(ranks) > _MOST_RANKS:
         shown.sort(key=lambda rank: -(rank.peak_memory or 0))
     has_steps = len({rank.step for rank in ranks}) > 1
-    names = ("rank", *(("step",) if has_steps else ()), "node", "memory", "CPU", "time")
+    has_gpus = any(rank.gpus for rank in ranks)
+    names = (
+        *("rank", *(("step",) if has_steps else ()), "node", "memory", "CPU", "time"),
+        *(("GPU memory",) if has_gpus else ()),
+    )
     rows = [
         (
             str(rank.rank),
@@ -61,6 +65,7 @@ def rank_table(ranks: Sequence[Rank]) -> list[str]:
             "-" if rank.peak_memory is None else format_size(rank.peak_memory),
             "-" if rank.cpu_time is None else format_duration(rank.cpu_time),
             "-" if rank.wall_time is None else format_duration(rank.wall_time),
+            *((_on_gpus(rank),) if has_gpus else ()),
         )
         for rank in shown[:_MOST_RANKS]
     ]
@@ -73,6 +78,12 @@ def rank_table(ranks: Sequence[Rank]) -> list[str]:
     return [line.rstrip()[:WIDTH] for line in lines] + (
         [f"  and {more} smaller ones (weigh records export has all)"] if more else []
     )
+
+
+def _on_gpus(rank: Rank) -> str:
+    """Write the memory of a rank on each GPU that it used."""
+    peaks = [gpu.peak or gpu.torch_reserved for gpu in rank.gpus]
+    return ", ".join(format_size(peak) for peak in peaks if peak) or "-"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from weigh.flow.run.record_sink import current_folder
 from weigh.measure.node_lock import LockedNode, NodeLock
 from weigh.measure.ranks import Place, place_of
+from weigh.model.gpu import GpuMemory
 from weigh.model.record import Job, Measurement, Node, Rank, Record, Usage
 from weigh.probe.proc import ProcTree
 from weigh.schedulers import kind_of_job, steps_of
@@ -100,6 +101,11 @@ class RankGroup:
             self._node,
             peak_memory=_resident(usage),
             cpu_time=usage.cpu_time,
+            gpus=tuple(
+                GpuMemory(gpu.uuid, peak=gpu.job_peak)
+                for gpu in usage.gpus
+                if gpu.job_peak
+            ),
             step=place.step,
             size=place.size,
             launcher=place.launcher,

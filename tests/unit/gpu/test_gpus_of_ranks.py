@@ -1,0 +1,70 @@
+"""The GPU memory of each rank, read on the node where the rank runs."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from nvml_script import GIB, Script
+
+# each rank plays that it takes memory of one GPU, the first one GiB, the second two
+USES_A_GPU = """
+import fcntl, os, sys, time
+rank = int(os.environ["SLURM_PROCID"])
+path = os.environ["NVML_STUB_SCRIPT"]
+time.sleep(0.6)
+with open(path + ".lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lines = dict(line.rstrip().split("=", 1) for line in open(path))
+    lines[f"{rank}.used"] = str((rank + 1) << 30)
+    lines[f"{rank}.procs"] = f"{os.getpid()}:{(rank + 1) << 30}"
+    with open(path + ".new", "w") as new:
+        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
+    os.replace(path + ".new", path)
+time.sleep(3)
+"""
+RANKS = ("--gres=gpu:2", "--nodes=2", "--ntasks-per-node=1", "--mem=300M")
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    "doors",
+    [
+        pytest.param("$PYTHON -m weigh run -o r.json -- srun", id="around"),
+        pytest.param(
+            "srun $PYTHON -m weigh run --", id="each", marks=pytest.mark.integrations
+        ),
+    ],
+)
+def test_each_rank_has_its_own_memory_on_the_gpus_of_its_node(
+    doors: str, script: Script, slurm: Mapping[str, str], tmp_path: Path
+) -> None:
+    script.gpus(2)
+    (tmp_path / "rank.py").write_text(USES_A_GPU)
+    # all nodes of this rig are one machine, with the same two GPUs
+    body = f"export CUDA_VISIBLE_DEVICES=0,1\n{doors} $PYTHON rank.py"
+    (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{body}\n")
+    env = {k: v for k, v in script.environment().items() if not k.startswith("SLURM_")}
+    own = {"WEIGH_DIR": str(tmp_path / "store"), "PYTHON": sys.executable}
+    done = subprocess.run(
+        ["sbatch", "--wait", "--output=out", "--error=err", *RANKS, "job.sh"],
+        cwd=tmp_path,
+        env=env | dict(slurm) | own,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, (tmp_path / "err").read_text()
+    export = (sys.executable, "-m", "weigh", "records", "export")
+    out = subprocess.run(
+        export, env={**os.environ, **own}, stdout=subprocess.PIPE, check=True
+    ).stdout
+    (record,) = map(json.loads, out.splitlines())
+    peaks = [[gpu["peak"] for gpu in rank["gpus"]] for rank in record["ranks"]]
+    assert peaks == [[GIB], [2 * GIB]]
+    assert [gpu["process_peak_memory"] for gpu in record["usage"]["gpus"]] == [
+        GIB,
+        2 * GIB,
+    ]
