@@ -41,6 +41,7 @@ PEAK_KINDS = {
     "f2": "daemon of 496 MiB, leader gone",
     "k": "4 children of 256 MiB at once",
 }
+WORKING = (2, 10, 50, 100)  # processes of a tree at work
 LONG = "1.5"  # seconds a peak lasts if it is not short by nature: fair to 1 Hz
 NINE = [kind for kind in PEAK_KINDS if kind != "e2"]  # e2 came later: beside the count
 NEAR = 0.06  # how far from the truth a value may be
@@ -311,10 +312,28 @@ def cost(bench: Bench) -> Iterator[str]:
     yield from heading("Cost", ["", *(tool.name for tool in bench.tools)])
     starts = startup(bench)
     yield row(["start-up, CPU ms more than `true`", *(f"{ms:.0f}" for ms in starts)])
-    steady = [idle(bench, tool) for tool in bench.tools]
+    say("idle tree")
+    loop = bare_loop(bench)
+    steady = [watch(bench, tool, ["tree10"]) for tool in bench.tools]
     yield row(
         ["10 idle processes, % of a core", *(f"{share:.2f}" for share, _ in steady)]
     )
+    yield row(
+        [
+            f"the same / a Python loop that wakes 20 times a second ({loop:.2f} %)",
+            *(f"{share / loop:.2f}" for share, _ in steady),
+        ]
+    )
+    for count in WORKING:
+        say(f"{count} working processes")
+        job = ["work", "--processes", str(count)]
+        shares = [watch(bench, tool, job)[0] for tool in bench.tools]
+        yield row(
+            [
+                f"{count} working processes, % of a core",
+                *(f"{share:.2f}" for share in shares),
+            ]
+        )
     yield row(
         ["own memory (resident), MiB", *(f"{own / MIB:.1f}" for _, own in steady)]
     )
@@ -351,25 +370,43 @@ def interleaved(bench: Bench, job: Sequence[str], *, runs: int) -> list[float]:
     return [statistics.median(times) for times in seconds]
 
 
-def idle(bench: Bench, tool: Tool) -> tuple[float, float]:
-    """Return the % of a core a tool takes to watch 10 idle processes, and its memory.
+def watch(bench: Bench, tool: Tool, job: Sequence[str]) -> tuple[float, float]:
+    """Return the % of a core that a tool takes to watch a job, and its memory.
 
-    Looked at from outside, between two moments when nothing starts or ends.
+    Observed from outside, between two moments when no process starts or ends.
     """
-    say(f"idle tree under {tool.name}")
     seconds = 3 if bench.quick else 8
     shares, own = [], []
     for _ in range(1 if bench.quick else 3):
         to = bench.new_folder()
-        job = bench.job("tree10", "--seconds", str(seconds + 2))
-        process = bench.user.start(tool.argv(job, to), to)
+        options = [*job, "--seconds", str(seconds + 3)]
+        process = bench.user.start(tool.argv(bench.job(*options), to), to)
         time.sleep(1.5)
-        before = cpu_time(process.pid)
-        time.sleep(seconds)
-        shares.append(100 * (cpu_time(process.pid) - before) / seconds)
+        shares.append(share_of_a_core(process.pid, seconds))
         own.append(resident(process.pid))
         process.wait()
     return statistics.median(shares), statistics.median(own)
+
+
+def bare_loop(bench: Bench) -> float:
+    """Return the % of a core of a Python process that wakes 20 times a second."""
+    seconds = 3 if bench.quick else 8
+    code = f"import time\nfor _ in range({20 * (seconds + 3)}): time.sleep(.05)"
+    shares = []
+    for _ in range(1 if bench.quick else 3):
+        python = os.path.realpath(sys.executable)
+        process = bench.user.start([python, "-c", code], bench.new_folder())
+        time.sleep(1.5)
+        shares.append(share_of_a_core(process.pid, seconds))
+        process.wait()
+    return statistics.median(shares)
+
+
+def share_of_a_core(pid: int, seconds: float) -> float:
+    """Return the CPU time of a process in the next *seconds*, in %."""
+    before = cpu_time(pid)
+    time.sleep(seconds)
+    return 100 * (cpu_time(pid) - before) / seconds
 
 
 def floor(bench: Bench) -> Iterator[str]:

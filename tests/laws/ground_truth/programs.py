@@ -53,6 +53,7 @@ def main() -> int:
     parser.add_argument("--truth", help="file for the truth as JSON (or stdout)")
     parser.add_argument("--scale", type=float, default=1.0, help="of all allocations")
     parser.add_argument("--seconds", type=float, default=0.2, help="to hold a peak")
+    parser.add_argument("--processes", type=int, default=10, help="for work")
     parser.add_argument("--file", help="to map or to write; for m, writes")
     options = parser.parse_args()
     if options.kind in {"m", "writes"} and not options.file:
@@ -260,11 +261,37 @@ def tree10(options: argparse.Namespace) -> Truth:
     return {"processes": 10}
 
 
+def work(options: argparse.Namespace) -> Truth:
+    """Keep processes at work: each copies shared pages, takes memory and frees it.
+
+    Together they copy 256 MiB in the time, so a new peak is possible at any look.
+    """
+    count, until = options.processes, time.monotonic() + options.seconds
+    shared = allocate(64 * MIB)
+    copied = min(len(shared), 256 * MIB // count) >> 12 << 12
+
+    def worker() -> None:
+        started, at = time.monotonic(), 0
+        while (now := time.monotonic()) < until:
+            share = (now - started) / (until - started)
+            end = int(copied * share) >> 12 << 12
+            touch(shared, at, end)
+            at = end
+            allocate(MIB // 4).close()
+            time.sleep(0.025)
+
+    workers = [fork(worker) for _ in range(count - 1)]
+    worker()
+    for worker_pid in workers:
+        wait(worker_pid)
+    return {"processes": count}
+
+
 KINDS: dict[str, Callable[[argparse.Namespace], Truth]] = {
     kind.__name__: kind
     for kind in (
         *(a, b, c, c2, d, e, e2, f, f2, k, m),
-        *(cpu, nowait, writes, spawn1500, tree10),
+        *(cpu, nowait, writes, spawn1500, tree10, work),
     )
 }
 

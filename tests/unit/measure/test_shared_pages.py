@@ -1,6 +1,6 @@
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -248,6 +248,30 @@ def test_a_count_of_which_one_process_is_left_shows_no_overlap() -> None:
     value, high = pages.files([here, ended], best=0)
     tree.close()
     assert (value, high) == (here.file, 2 * here.file)
+
+
+@linux
+@pytest.mark.parametrize(
+    "count",
+    [
+        lambda pages, readings: pages.hold(readings, 0, None),
+        lambda pages, readings: pages.files(readings, 0),
+    ],
+)
+def test_what_has_not_changed_since_a_count_is_not_counted_again(
+    count: Callable[[SharedPages, Sequence[ProcessReading]], object], big_file: str
+) -> None:
+    clock, spent = Clock(), []
+    with jobs(READERS.format(path=big_file), ready=2):
+        tree = ProcTree(os.getpid())
+        pages = SharedPages(tree, clock)
+        for _ in range(3):
+            clock.now += 1000
+            count(pages, tree.read())
+            spent.append(pages.spent)
+        tree.close()
+    assert spent[0] > 0
+    assert spent == [spent[0]] * 3
 
 
 def test_counting_stops_when_its_time_is_spent() -> None:

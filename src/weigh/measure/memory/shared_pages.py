@@ -35,6 +35,7 @@ _STEP, _LONGEST_STEP = 0.02, 0.16  # growth of the peak from one count to the ne
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
 _CROWD = 20  # processes: a model's small errors add up
 _CROWD_STEP = 1.05  # of the last sure peak: as far as a crowd's model is believed
+_MOST_MAPPED = 16  # pages of a file that one fault maps (fault_around_bytes)
 _HUGE_FAULT = 8  # where a fault may bring a huge page, its bytes count so often
 _TOLERANCE = 16  # others may give back 1 / 16 of what the job takes
 # until then, a write to a shared huge page copied all of it (mm/huge_memory.c)
@@ -69,6 +70,8 @@ class SharedPages:
         self._refused: set[int] = set()
         self._has_opened = False
         self._sure: Bytes = 0  # the largest total that was counted, or a lower bound
+        self._at_count: Sequence[Seen] = ()  # the processes at the last whole count
+        self._files_at_count: Mapping[int, Bytes] = {}
 
     def hold(
         self, readings: Sequence[ProcessReading], best: Bytes, rise: Bytes | None
@@ -84,10 +87,11 @@ class SharedPages:
         faulted = self._faulted(seen)
         estimate = self._model.advance(seen)
         held = self._holding(kept, estimate, rise, faulted)
-        if self._is_worth_counting(held, best):
+        if self._is_worth_counting(held, best) and has_moved(self._at_count, seen):
             with self.charged():
                 counted = self._count(kept, rise)
             if counted:
+                self._at_count = seen
                 guessed = held.total
                 held = self._holding(kept, self._model.estimate(), rise, faulted)
                 self._rest(found_peak=held.total > best * (1 + _MATERIAL))
@@ -105,10 +109,12 @@ class SharedPages:
         sizes = [reading.file for reading in readings]
         estimate = self._files.estimate(sizes)
         slack = estimate.high - estimate.low
+        mapped = {reading.pid: reading.file for reading in readings}
         if (
             slack > 2 * _MATERIAL * best + _MATERIAL_FLOOR
             and self._clock() >= self._count_at
             and not self._gives_up()
+            and have_changed(self._files_at_count, mapped)
             and self.may_spend()
         ):
             with self.charged(), ExitStack() as stack:
@@ -116,6 +122,7 @@ class SharedPages:
                 files = self._counted_files(stack, opened, readings)
                 if files is not None and not self._has_shrunk(readings, opened):
                     self._correct_files(readings, files)
+                    self._files_at_count = mapped
             estimate = self._files.estimate(sizes)
             self._rest(found_peak=False)
         return estimate.value, estimate.high
@@ -362,6 +369,29 @@ def _overlaps(kept: Sequence[ProcessReading]) -> bool:
     most = sum(reading.resident for reading in kept)
     kinds = ([r.file for r in kept], [r.shared for r in kept])
     return any(sum(sizes) - max(sizes) > 2 * _MATERIAL * most for sizes in kinds)
+
+
+def has_moved(before: Sequence[Seen], now: Sequence[Seen]) -> bool:
+    """Return whether a count could find anything else than the one *before*."""
+    return have_changed(*map(_sizes, (before, now))) or have_changed(
+        *map(_mapped_by_faults, (before, now))
+    )
+
+
+def _sizes(processes: Sequence[Seen]) -> dict[int, Bytes]:
+    return {one.pid: one.anonymous + one.mapped for one in processes}
+
+
+def _mapped_by_faults(processes: Sequence[Seen]) -> dict[int, Bytes]:
+    return {one.pid: _MOST_MAPPED * one.faulted for one in processes}
+
+
+def have_changed(before: Mapping[int, Bytes], now: Mapping[int, Bytes]) -> bool:
+    """Return whether processes came or went, or their sizes differ enough to matter."""
+    if before.keys() != now.keys():
+        return True
+    changes = sum(abs(size - before[pid]) for pid, size in now.items())
+    return changes > _MATERIAL_FLOOR
 
 
 def may_use_huge_pages(path: str = _THP) -> bool:
