@@ -389,7 +389,7 @@ def missing(program: Program) -> str:
         name, _, module = word.partition(":")
         if name != "python" and shutil.which(name, path=PLAIN_PATH) is None:
             return name
-        command = [sys.executable, "-c", f"import {module or 'sys'}"]
+        command = [sys.executable, "-P", "-c", f"import {module or 'sys'}"]
         if (
             name == "python"
             and subprocess.run(command, check=False, capture_output=True).returncode

@@ -59,7 +59,7 @@ class Scripted:
     def read(self) -> Holding:
         return next(self.held)
 
-    def strangers(self, _: object) -> bool:
+    def strangers(self, *_: object) -> bool:
         return False
 
 
@@ -94,7 +94,7 @@ def test_a_group_that_others_enter_in_mid_run_is_not_read_any_more(
     tmp_path: Path,
 ) -> None:
     class Entered(Scripted):
-        def strangers(self, _: object) -> bool:
+        def strangers(self, *_: object) -> bool:
             return True
 
     ledger: Any = Entered(Holding(900, 0, 0, low=900, high=900, is_account=True))
@@ -234,6 +234,7 @@ class Group:
         self.write(self.proc / "self/statm", "1000 500 100 0 0 0 0\n")
         self.processes(os.getpid())
         self.parent(os.getpid(), 1)
+        self.write(self.proc / f"{os.getpid()}/statm", "1000 500 100 0 0 0 0\n")
         self.charge(10)
 
     def write(self, path: Path, text: str) -> None:
@@ -312,6 +313,28 @@ def test_a_process_of_another_pid_namespace_is_a_stranger(doctored: Group) -> No
     assert doctored.open() is None
 
 
+def test_memory_that_no_visible_process_holds_makes_the_group_nobodys(
+    tmp_path: Path,
+) -> None:
+    """Version 1 does not list the processes of other pid namespaces."""
+    others = Group(tmp_path, version=1)
+    others.charge(200 * MIB)
+    assert others.open() is None
+
+
+def test_memory_of_a_stranger_who_is_not_listed_is_found_in_mid_run(
+    tmp_path: Path,
+) -> None:
+    group = Group(tmp_path, version=1)
+    ledger = group.open()
+    assert ledger is not None
+    group.charge(190 * MIB)
+    ledger.read()
+    assert not ledger.strangers(set(), 190 * MIB)
+    assert ledger.strangers(set(), 150 * MIB)
+    ledger.close()
+
+
 def test_a_group_below_makes_the_account_nobodys(doctored: Group) -> None:
     (doctored.folder / "step_0").mkdir()
     assert doctored.open() is None
@@ -321,13 +344,13 @@ def test_the_jobs_processes_are_no_strangers(doctored: Group, ledger: Ledger) ->
     doctored.parent(90, 77)
     doctored.parent(91, 90)  # new: not seen yet
     doctored.processes(os.getpid(), 77, 90, 91, 92)  # 92 has ended since
-    assert not ledger.strangers({90})
+    assert not ledger.strangers({90}, 0)
 
 
 def test_a_stranger_in_mid_run_is_found(doctored: Group, ledger: Ledger) -> None:
     doctored.parent(4711, 1)
     doctored.processes(os.getpid(), 77, 4711)
-    assert ledger.strangers(set())
+    assert ledger.strangers(set(), 0)
 
 
 def test_a_group_that_has_no_figures_is_not_read(doctored: Group) -> None:

@@ -158,7 +158,9 @@ class MemoryGauge:
         now = self._clock()
         if held.total + held.spike > best or now >= self._check_at:
             self._check_at = now + _STRANGERS_INTERVAL
-            if self._ledger.strangers({*self._tree.pids(), *self._tree.excluded}):
+            known = {*self._tree.pids(), *self._tree.excluded}
+            anonymous = sum(reading.anonymous for reading in readings)
+            if self._ledger.strangers(known, anonymous):
                 self._ledger = None
                 return None
         # the kernel can drop the pages of files: they are in no group's figures

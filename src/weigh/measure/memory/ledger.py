@@ -1,11 +1,13 @@
 """The kernel's own account of a job: a control group that holds nothing else.
 
-A group is made for the job where weigh may make one and no scheduler is in charge.
-Otherwise the group that weigh stands in is read, as long as only weigh and its
-ancestors are in it besides the job, as in a Slurm step or a container.
+A group is made for the job where weigh may make one and no scheduler is in charge, on a
+desktop by the user's systemd. Otherwise the group that weigh stands in is read, as long
+as only weigh and its ancestors are in it besides the job, as in a Slurm step or a
+container.
 """
 
 import os
+import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -21,6 +23,7 @@ STANDING = "cgroup: counted by the kernel, nothing else is in it"
 
 _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows
+_SCOPE = "weigh-"  # a scope; the process id of the job follows
 _NEW: Seconds = MINUTE
 _STAT_BYTES = 1024
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -30,6 +33,11 @@ _NOBODY: frozenset[int] = frozenset()
 # (MEMCG_CHARGE_BATCH of 64 pages in the kernel's mm/memcontrol.c)
 _LATE = 256 * KIB
 _MOST_LATE = 16 * MIB
+_UNSEEN = 8 * MIB  # of memory that nobody seems to hold: others may be in the group
+_SCOPE_PATIENCE: Seconds = 0.5  # that a job's start may be delayed by
+_POLL: Seconds = 0.002
+_LINGER = "/var/lib/systemd/linger"
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h of the kernel
 # In a job of theirs, moving processes to another group is the scheduler's business
 _BATCH_JOBS = (
     "SLURM_JOB_ID",
@@ -77,6 +85,7 @@ class Ledger:
         self._gauge = gauge
         self._residents = frozenset(residents)
         self._proc = proc
+        self._may_be_shared = not is_own and lists_only_visible(gauge.version, proc)
         self._own_memory = own_memory or (lambda: 0)
         self._own_first = self._own_memory()
         self._base = self._last = gauge.read()
@@ -103,10 +112,17 @@ class Ledger:
             high=held.high + file + self._late,
         )
 
-    def strangers(self, known: Collection[int]) -> bool:
-        """Return whether a process is in the group that belongs to nobody *known*."""
+    def strangers(self, known: Collection[int], anonymous: Bytes) -> bool:
+        """Return whether a process is in the group that belongs to nobody *known*.
+
+        *anonymous* is what those known hold, shared pages counted once or more.
+        """
         if self.is_own:
             return False
+        if self._may_be_shared:
+            grown = self._last.anonymous - self._base.anonymous
+            if grown > anonymous + self._late + _UNSEEN:
+                return True
         inside = self._gauge.members()
         if inside is None or _has_subgroups(self.folder):
             return True
@@ -205,6 +221,8 @@ def open_ledger(
         return None
     if not any(name in environment for name in _BATCH_JOBS):
         ledger = _make_group(folder, version, leader)
+        if ledger is None and version != 1:
+            ledger = _enter_scope(folder, leader, environment, proc, root)
         if ledger is not None:
             return ledger
     return _read_group(folder, version, leader, proc)
@@ -230,6 +248,80 @@ def _make_group(folder: str, version: int, leader: int) -> Ledger | None:
         return None
 
 
+def _enter_scope(
+    folder: str, leader: int, environment: Mapping[str, str], proc: str, root: str
+) -> Ledger | None:
+    """Let the user's systemd move *leader* to a new scope; None where it does not."""
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    if (
+        not runtime
+        or not os.path.exists(f"{runtime}/bus")
+        or not may_use_scopes(folder, proc)
+    ):
+        return None
+    unit = f"{_SCOPE}{leader}.scope"
+    group = _asked_to_move(leader, unit, environment, proc, root)
+    if not group.endswith(f"/{unit}"):
+        return None
+    try:
+        return Ledger(GroupGauge(group, 2), is_own=True)
+    except (OSError, ValueError):
+        return None
+
+
+def may_use_scopes(folder: str, proc: str = "/proc", linger: str = _LINGER) -> bool:
+    """Return whether a scope of the user's systemd would end a job no sooner.
+
+    At the user's last logout it ends all of its units, unless the user lingers; a
+    process of a login session may stay. Of other pid namespaces it knows no process.
+    """
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return False
+    if not _is_in_first_pid_namespace(proc):
+        return False
+    return f"/user@{os.getuid()}.service" in folder or os.path.exists(
+        f"{linger}/{user}"
+    )
+
+
+def _asked_to_move(
+    leader: int, unit: str, environment: Mapping[str, str], proc: str, root: str
+) -> str:
+    """Ask for a scope; return the folder that *leader* is in then."""
+    from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - on desktops
+
+    ends = time.monotonic() + _SCOPE_PATIENCE
+    manager = "org.freedesktop.systemd1"
+    # Delegate: else one process that runs out of memory may end them all (OOMPolicy)
+    properties = ("3", "PIDs", "au", "1", str(leader), "Delegate", "b", "true")
+    words = ("Description", "s", "a command measured by weigh run")
+    try:
+        asked = AsyncCommand(
+            [
+                *("busctl", "--user", "call", manager, f"/{manager.replace('.', '/')}"),
+                *(f"{manager}.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))"),
+                *(unit, "fail", *properties, *words, "0"),
+            ],
+            environment,
+            patience=_SCOPE_PATIENCE,
+        )
+    except OSError:
+        return ""
+    while (answer := asked.answer()) is None:
+        time.sleep(_POLL)
+    group = ""
+    while answer and not group.endswith(f"/{unit}") and time.monotonic() < ends:
+        try:
+            with open(f"{proc}/{leader}/cgroup", encoding="utf-8") as cgroup:
+                group, _ = memory_folder(cgroup.read(), root)
+        except (OSError, ValueError):
+            return ""
+        time.sleep(_POLL)
+    return group
+
+
 def _counts_upwards(folder: str, version: int) -> bool:
     """Return whether the limits of *folder* hold in groups below it too."""
     if version != 1:
@@ -253,16 +345,19 @@ def _read_group(folder: str, version: int, leader: int, proc: str) -> Ledger | N
         gauge.close()
         return None
     try:
-        return Ledger(
-            gauge,
-            is_own=False,
-            residents=residents,
-            own_memory=lambda: own_anonymous(proc),
-            proc=proc,
-        )
+        seen = sum(anonymous_of(pid, proc) for pid in inside) + _UNSEEN
+        if not lists_only_visible(version, proc) or gauge.read().anonymous <= seen:
+            return Ledger(
+                gauge,
+                is_own=False,
+                residents=residents,
+                own_memory=lambda: anonymous_of("self", proc),
+                proc=proc,
+            )
     except (OSError, ValueError):
-        gauge.close()
-        return None
+        pass
+    gauge.close()
+    return None
 
 
 def _has_subgroups(folder: str) -> bool:
@@ -318,14 +413,29 @@ def ancestors(proc: str = "/proc") -> set[int]:
     return found
 
 
-def own_anonymous(proc: str = "/proc") -> Bytes:
-    """Read this process's anonymous memory; 0 where it is not readable."""
+def anonymous_of(pid: int | str, proc: str = "/proc") -> Bytes:
+    """Read a process's anonymous memory; 0 where it is not readable."""
     try:
-        with open(f"{proc}/self/statm", "rb", buffering=0) as statm:
+        with open(f"{proc}/{pid}/statm", "rb", buffering=0) as statm:
             _, resident, shared, *_ = statm.read(_STAT_BYTES).split()
             return (int(resident) - int(shared)) * _PAGE
     except (OSError, ValueError):
         return 0
+
+
+def lists_only_visible(version: int, proc: str = "/proc") -> bool:
+    """Return whether cgroup.procs leaves out processes of other pid namespaces.
+
+    Version 2 lists them as 0 (cgroup_procs_show in the kernel's kernel/cgroup).
+    """
+    return version == 1 and not _is_in_first_pid_namespace(proc)
+
+
+def _is_in_first_pid_namespace(proc: str) -> bool:
+    try:
+        return os.stat(f"{proc}/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def _parent(pid: int, proc: str) -> int | None:
