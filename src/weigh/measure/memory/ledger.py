@@ -7,7 +7,6 @@ container.
 """
 
 import os
-import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -275,6 +274,8 @@ def may_use_scopes(folder: str, proc: str = "/proc", linger: str = _LINGER) -> b
     At the user's last logout it ends all of its units, unless the user lingers; a
     process of a login session may stay. Of other pid namespaces it knows no process.
     """
+    import pwd  # noqa: PLC0415 - on desktops
+
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
