@@ -171,9 +171,12 @@ def alive(again: Sequence[Sequence[Begun]]) -> int:
 
 
 def most_on_a_gpu(found: Sequence[Sequence[Begun]]) -> int:
-    """Return the most tasks that ran on one GPU at the same time."""
+    """Return the most tasks that ran on one GPU at the same time.
+
+    Where the scheduler names no GPUs, an element has one.
+    """
     moments = [
-        (at, step, one.gpu)
+        (at, step, one.element if one.gpu == "-" else one.gpu)
         for runs in found
         for one in runs
         for at, step in ((one.begin, 1), (one.end or one.begin, -1))

@@ -7,7 +7,7 @@ import sys
 from weigh.errors import WeighError
 from weigh.measure.launcher import interrupt_quietly, prepare
 
-_RARELY = 20_000  # new objects between collections: imports leave no garbage
+_RARELY = 100_000  # new objects between collections: imports leave no garbage
 
 
 def main() -> int:

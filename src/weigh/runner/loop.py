@@ -190,7 +190,6 @@ class Loop:
             raise
         finally:
             self._clear()
-            self._parts.spawner.close()
         self._write_the_rest()
         return Result(
             self._tally,

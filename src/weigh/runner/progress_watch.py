@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from weigh.measure.output import OutputFile
-from weigh.measure.progress_reader import FileStream, ProgressReader
 from weigh.model.record import Headway
 from weigh.probe.proc import ProcTree
 from weigh.progress.eta import Durations, Span, until_done
 from weigh.progress.notices import LimitWatch, StallWatch
 from weigh.runner import output
 from weigh.runner.attempt import Attempt, Stop
-from weigh.runner.divergence import Divergence, DivergenceWatch
 from weigh.runner.progress_file import (
     Progress,
     TaskHeadway,
@@ -33,8 +31,10 @@ from weigh.units import KIB, Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
+    from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.sampler import Sampler
     from weigh.model.progress import Forecast
+    from weigh.runner.divergence import Divergence
     from weigh.runner.gpu_meter import TaskGpus
 
 _MOST_OPEN = 200
@@ -98,9 +98,11 @@ _SURE = 3  # lines with a NaN
 
 
 class TaskProgress:
-    """The progress of one attempt."""
+    """The progress of one attempt. What reads it is imported for the first long one."""
 
     def __init__(self, attempt: Attempt, rules: ProgressRules) -> None:
+        from weigh.runner.divergence import DivergenceWatch  # noqa: PLC0415 - long tasks
+
         self.attempt = attempt
         self.due = attempt.launch.began + FIRST_LOOK
         self.forecast: Forecast | None = None
@@ -135,6 +137,8 @@ class TaskProgress:
     def look(self, now: Seconds, *, is_through: bool = False) -> None:
         """Read what it wrote, *now* seconds after its start; *is_through*: all done."""
         if self._listener is None:
+            from weigh.measure.progress_reader import ProgressReader  # noqa: PLC0415 - as above
+
             channel = self._rules.channels.get(self.attempt.slot.number)
             self._listener = ProgressReader([], channel, patterns=self._rules.patterns)
         if not self._is_file_open:
@@ -172,8 +176,10 @@ class TaskProgress:
         if self._listener is not None:
             self._listener.close()
 
-    def _open(self, listener: ProgressReader) -> None:
+    def _open(self, listener: "ProgressReader") -> None:
         """Open its output, once the file has the task's name."""
+        from weigh.measure.progress_reader import FileStream  # noqa: PLC0415 - as above
+
         path = None if self.attempt.output is None else self.attempt.output.path
         if path is None:
             return

@@ -170,22 +170,14 @@ class Spawner:
             )
         finally:
             if cores:
-                # The next task to end frees another slot: weigh then wakes up on cores
-                # that no running task is pinned to.
+                # to all cores: each move to another one costs 40 us of CPU
                 with suppress(OSError):
-                    os.sched_setaffinity(
-                        0, self._everywhere - cores or self._everywhere
-                    )
+                    os.sched_setaffinity(0, self._everywhere)
         # reading /proc waits for the end of the exec, so only in case of doubt
         latest = _ticks_since_boot()
         attempt.launch.start_time = (
             latest if earliest == latest else process(attempt.launch.pid).start_time
         )
-
-    def close(self) -> None:
-        """Let this thread run on any core again."""
-        with suppress(OSError):
-            os.sched_setaffinity(0, self._everywhere)
 
     def argv(self, text: bytes) -> tuple[str, ...]:
         """Return the argv that runs *text*, as stored in records."""

@@ -12,7 +12,6 @@ from typing import BinaryIO
 from weigh.errors import FormatError, UsageError
 from weigh.model.mask import SIGNS
 from weigh.runner.shell import accepts, plain_words
-from weigh.sweep.table import read_table
 from weigh.sweep.task_file import (
     TaskLine,
     open_quote,
@@ -43,6 +42,8 @@ class Parameters:
         """Return a task's parameters; none if the task file was edited since."""
         if seq > len(self._offsets):
             return {}
+        from weigh.sweep.table import read_table  # noqa: PLC0415 - start-up time
+
         self._file.seek(self._offsets[seq - 1])
         row = _text(self._file.readline())
         try:
