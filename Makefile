@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 BENCH := .bench-venv
 BATCH := 50
 # test processes: more than there are cores, for some wait for time limits
-WORKERS ?= 8
+WORKERS ?= 5
 COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -84,8 +84,11 @@ plant() { # a copy of this machine in which the files can be made, and a shell t
         mount --rbind "$folder" "$root$folder"
     done
     mount -t tmpfs -o mode=755 dev "$root/dev"
+    mknod -m 666 "$root/dev/ptmx" c 5 2 # looks for pts beside itself, not where it was bound
     for name in /dev/*; do
-        if [ -L "$name" ]; then
+        if [ "$name" = /dev/ptmx ]; then
+            continue
+        elif [ -L "$name" ]; then
             cp -P "$name" "$root/dev"
         elif [ -d "$name" ]; then
             mkdir "$root$name" && mount --rbind "$name" "$root$name"

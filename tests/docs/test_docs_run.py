@@ -19,14 +19,27 @@ def runs(page: Path) -> bool:
     return any(one.language in RUN and NOT_RUN not in one.words for one in blocks(page))
 
 
-# the cheat sheet types what the tutorial does
-AGAIN = {"cheatsheet.md": (pytest.mark.integrations,)}
+# the tutorial does in short what these do at length
+LONG = dict.fromkeys(
+    [
+        "check.md",
+        "cheatsheet.md",
+        "plan.md",
+        "programs.md",
+        "python.md",
+        "report.md",
+        "request.md",
+        "run.md",
+        "status.md",
+    ],
+    (pytest.mark.integrations,),
+)
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.name, marks=AGAIN.get(page.name, ()))
+        pytest.param(page, id=page.name, marks=LONG.get(page.name, ()))
         for page in WRITTEN
         if runs(page)
     ],

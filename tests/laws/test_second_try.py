@@ -45,6 +45,7 @@ def test_what_passes_only_alone_is_named_and_fails_nothing(tmp_path: Path) -> No
     assert "passed alone only" in done.stdout
 
 
+@pytest.mark.integrations
 def test_what_fails_alone_too_fails(tmp_path: Path) -> None:
     done = run(tmp_path, WRONG.format(1))
     assert done.returncode == 1

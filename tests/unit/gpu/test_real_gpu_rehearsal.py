@@ -87,6 +87,7 @@ def test_all_but_the_sampling_cost_pass_on_a_played_gpu(
     assert "context 300.0, peak 4398.0 MiB by NVML per process" in said
 
 
+@pytest.mark.integrations
 def test_without_a_gpu_they_state_what_they_need(
     script: Script, tmp_path: Path
 ) -> None:

@@ -87,7 +87,10 @@ def test_a_clock_that_agrees_has_no_skew_to_speak_of(tmp_path: Path) -> None:
     assert doctor_facts._skew(str(tmp_path)) == pytest.approx(0, abs=1)
 
 
-def test_folders_on_one_disk_are_one_line(tmp_path: Path) -> None:
+def test_folders_on_one_disk_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_facts, "find_scratch", lambda _env: None)
     env = {"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     facts = doctor_facts.gather(str(tmp_path), env, silent)
     assert [disk.role for disk in facts.disks] == ["home"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -142,6 +142,7 @@ def heal(
     return {n: one for n, one in runs.items() if one[0].run}, why
 
 
+@settings(max_examples=settings().max_examples // 2)  # each is many rounds
 @given(st.lists(programs, min_size=1, max_size=8), requests, st.integers(1, 6), limits)
 def test_a_chain_ends_within_its_limits_and_learns_from_each_round(
     tasks: list[Program], first: JobRequest, together: int, limit: Heal

@@ -32,6 +32,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("follow", [["-f"], []])
 @pytest.mark.parametrize(
     ("options", "shown"),

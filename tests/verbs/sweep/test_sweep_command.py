@@ -249,6 +249,7 @@ def test_a_file_that_differs_is_kept_unless_forced(
     assert weigh("x=1..3", "--replace", "--", "run", "{x}")[0] == 0
 
 
+@pytest.mark.integrations
 def test_many_tasks_are_refused_where_nobody_can_be_prompted(
     weigh: Weigh, tmp_path: Path
 ) -> None:
@@ -393,6 +394,7 @@ def test_a_full_disk_leaves_what_was_there(
     ]
 
 
+@pytest.mark.integrations
 def test_memory_is_flat_however_many_tasks(tmp_path: Path) -> None:
     program = (
         "import resource, sys\n"
