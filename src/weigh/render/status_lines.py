@@ -6,13 +6,14 @@ import msgspec
 
 from weigh.model.job import Submitted
 from weigh.model.record import State
+from weigh.model.report import AccountedStep
 from weigh.render.columns import Column, table
 from weigh.render.healing_lines import Healing, healing_rows
 from weigh.render.printable import count, printable, shortened
 from weigh.render.progress_lines import Ends, ends_lines
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import moment
-from weigh.render.words import STATE_WORDS
+from weigh.render.words import STATE_WORDS, step_words
 from weigh.units import MINUTE, Seconds, format_duration
 
 SCHEMA = "weigh.status/1"
@@ -62,7 +63,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
     weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
     that pull from a shared queue now, None without one; ``healing`` is None without a
-    healer.
+    healer. ``steps`` are those of a job of one element, as accounting lists them.
     """
 
     job: Submitted
@@ -81,6 +82,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     waits: Waits | None = None
     pulling: tuple[str, ...] | None = None
     healing: Healing | None = None
+    steps: tuple[AccountedStep, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -121,6 +123,9 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         for title, text in healing_rows(one.healing, one.jobs[-1]):
             yield from _entry(title, text)
     yield from _failures(one.failures, _noun(one.job))
+    steps = step_words(one.steps)
+    if steps:
+        yield from _entry("steps", printable(steps))
     if one.cancelling:
         yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
     for unknown in one.unknown:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
 from weigh.model.growth import Extrapolation, Growth
 from weigh.model.record import PeakMemory, State, Usage
-from weigh.model.report import Measure, Report
+from weigh.model.report import AccountedStep, Measure, Report
 from weigh.render.printable import count, three
 from weigh.units import (
     GIB,
@@ -210,3 +210,24 @@ def _plain(value: float) -> str:
         return f"{value:.0f}"
     behind = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 - three digits
     return f"{value:.{behind}f}"
+
+
+_MOST_STEPS = 6  # named in a note
+AS_USUAL = frozenset(("COMPLETED", "RUNNING", "PENDING"))
+
+
+def step_words(steps: Sequence[AccountedStep]) -> str:
+    """Write several steps, or one that failed, those that failed first."""
+    failed = [one for one in steps if one.state not in AS_USUAL]
+    if len(steps) < 2 and not failed:  # noqa: PLR2004 - one is the job itself
+        return ""
+    named = [*failed, *(one for one in steps if one.state in AS_USUAL)]
+    more = f"; {len(named) - _MOST_STEPS} more" if len(named) > _MOST_STEPS else ""
+    return "; ".join(map(_step_words, named[:_MOST_STEPS])) + more
+
+
+def _step_words(step: AccountedStep) -> str:
+    size = format_size(step.memory) if step.memory else ""  # 0: no sample
+    tasks = f"{step.tasks} tasks" if (step.tasks or 1) > 1 else ""
+    state = "" if step.state == "COMPLETED" else step.state
+    return " ".join(w for w in (step.name, step.program, tasks, size, state) if w)

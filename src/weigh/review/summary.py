@@ -7,8 +7,9 @@ import msgspec
 
 from weigh.model.job import FINAL
 from weigh.model.record import Record
-from weigh.model.report import Accounted, AccountedStep, GpuTable, Note, Report, Row
+from weigh.model.report import Accounted, GpuTable, Note, Report, Row
 from weigh.render.printable import three
+from weigh.render.words import AS_USUAL, step_words
 from weigh.review.advice import Subject
 from weigh.review.elements import Element, measures
 from weigh.review.figures import with_other_figures
@@ -16,7 +17,7 @@ from weigh.review.gpu_energy import gpu_totals
 from weigh.review.notes import notes
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
-from weigh.units import GIB, HOUR, Seconds, format_size
+from weigh.units import GIB, HOUR, Seconds
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,30 +47,16 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     rounds: tuple[str, ...] = ()
 
 
-_MOST_STEPS = 6  # named in a note
-_AS_USUAL = frozenset(("COMPLETED", "RUNNING", "PENDING"))
-
-
 def step_notes(accounted: Sequence[Accounted]) -> Iterator[Note]:
-    """Yield the steps of a job, those that failed first, if it had several or one did.
+    """Yield the steps of a job, if it had several or one failed.
 
     A job may complete although a step ran out of memory.
     """
     steps = accounted[0].steps if len(accounted) == 1 else ()
-    failed = [one for one in steps if one.state not in _AS_USUAL]
-    if len(steps) < 2 and not failed:  # noqa: PLR2004 - one is the job itself
-        return
-    named = [*failed, *(one for one in steps if one.state in _AS_USUAL)]
-    words = "; ".join(map(_step_words, named[:_MOST_STEPS]))
-    more = f"; {len(named) - _MOST_STEPS} more" if len(named) > _MOST_STEPS else ""
-    yield Note(about="steps", words=words + more, weight=30 if failed else 10)
-
-
-def _step_words(step: AccountedStep) -> str:
-    size = format_size(step.memory) if step.memory else ""  # 0: no sample
-    tasks = f"{step.tasks} tasks" if (step.tasks or 1) > 1 else ""
-    state = "" if step.state == "COMPLETED" else step.state
-    return " ".join(w for w in (step.name, step.program, tasks, size, state) if w)
+    words = step_words(steps)
+    if words:
+        is_usual = all(one.state in AS_USUAL for one in steps)
+        yield Note(about="steps", words=words, weight=10 if is_usual else 30)
 
 
 def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:

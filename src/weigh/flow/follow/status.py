@@ -5,6 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from weigh.errors import SubmissionUnknownError, WeighError
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
@@ -13,11 +15,15 @@ from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.follow.waits import with_waits
 from weigh.flow.plan.directory import plan_of
+from weigh.flow.site.schedulers import kind_of
+from weigh.flow.site.schedulers import reaching as reaching_cluster
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
 from weigh.render.status_lines import Failure, Standing, Waiting
 from weigh.schedulers import find_kind
+from weigh.schedulers.accounting import ask
+from weigh.schedulers.command import run
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 
@@ -79,7 +85,19 @@ def status(
     )
     if not names:  # a list: each scheduler is asked once, and no more
         return standings
-    return tuple(with_waits(one, root=root, env=env) for one in standings)
+    return tuple(
+        _with_steps(with_waits(one, root=root, env=env), env) for one in standings
+    )
+
+
+def _with_steps(one: Standing, env: Mapping[str, str]) -> Standing:
+    """Return a standing with the steps of its job, if that has one element."""
+    job, kind = one.job, kind_of(one.job.scheduler)
+    if job.elements != 1 or one.accounting or one.elements.get("PENDING"):
+        return one
+    found = ask(kind, job.id, run=run, env=reaching_cluster(job.scheduler, env))
+    steps = found[0].steps if len(found) == 1 else ()
+    return msgspec.structs.replace(one, steps=steps)
 
 
 def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
