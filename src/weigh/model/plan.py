@@ -207,7 +207,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     ``wall_time`` is that of the slowest task, ``slow_down`` its ratio to a task alone,
     ``speed_up`` the throughput relative to one task. ``gpu_busy`` is the GPU's mean
     utilisation in per cent, ``others`` the CPUs that other programs kept busy if the
-    tasks waited for them.
+    tasks waited for them. ``mps``: they shared the GPU through NVIDIA's MPS.
     """
 
     count: int
@@ -218,6 +218,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory: Bytes | None = None
     gpu_busy: float | None = None
     others: float | None = None
+    mps: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +226,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     With a ``queue`` the elements have no tasks of their own. ``fewest`` is the number
     of elements that every packing needs, ``free_now`` the number of GPUs of this model
-    that are free now.
+    that are free now. ``mps``: each element starts NVIDIA's MPS where it is installed.
     """
 
     schema: str = SCHEMA
@@ -244,6 +245,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     free_now: int | None = None
     queue: Queue | None = None
+    mps: bool = False
 
     @property
     def together(self) -> int:

@@ -381,20 +381,34 @@ def _full_machine(found: Sequence[Together]) -> Iterator[str]:
         )
 
 
-def _mps(found: Sequence[Together]) -> tuple[str, ...]:
-    """Advise NVIDIA's MPS where tasks wait for each other on a GPU that is not busy.
+def mps_may_help(found: Sequence[Together]) -> bool:
+    """Return whether tasks wait for one another on a GPU that is not busy.
 
     Without MPS the processes on a GPU take turns. A GPU that one task uses for less
     than half of the time could run kernels of several processes at once.
     """
     alone, pair = found[0], next((one for one in found if one.count == 2), None)  # noqa: PLR2004
     if pair is None or alone.gpu_busy is None:
+        return False
+    return pair.slow_down >= _FELT and alone.gpu_busy < _HALF_BUSY
+
+
+def _mps(found: Sequence[Together]) -> tuple[str, ...]:
+    """Return what NVIDIA's MPS gained, or where it may help and was not tried."""
+    if not mps_may_help(found):
         return ()
-    if pair.slow_down < _FELT or alone.gpu_busy >= _HALF_BUSY:
-        return ()
-    advice = (
-        f"a second task makes a task {pair.slow_down:.1f} times as long, although the "
-        f"GPU is {alone.gpu_busy:.0f} % busy: NVIDIA's MPS (nvidia-cuda-mps-control -d)"
-        " may help; probe again with it"
-    )
-    return (advice,)
+    best = most_work(found)
+    before = max(one.speed_up for one in found if not one.mps)
+    after = max((one.speed_up for one in found if one.mps), default=None)
+    if after is None:
+        alone, pair = found[0], next(one for one in found if one.count == 2)  # noqa: PLR2004
+        advice = (
+            f"a second task makes a task {pair.slow_down:.1f} times as long, although "
+            f"the GPU is {alone.gpu_busy:.0f} % busy: NVIDIA's MPS may help; probe "
+            "where nvidia-cuda-mps-control is installed"
+        )
+        return (advice,)
+    gain = f"{after:.2f} times the throughput of one task, {before:.2f} without"
+    if best.mps:
+        return (f"NVIDIA's MPS: {gain}; each element starts it",)
+    return (f"NVIDIA's MPS does not pay: {gain}",)

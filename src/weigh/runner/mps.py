@@ -12,12 +12,17 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from weigh.errors import UsageError
+from weigh.errors import GpuError, UsageError
 from weigh.units import Seconds
 
 _CONTROL = "nvidia-cuda-mps-control"
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _PATIENCE: Seconds = 20.0
+
+
+def is_installed(env: Mapping[str, str]) -> bool:
+    """Return whether the daemon can be started here."""
+    return shutil.which(_CONTROL, path=env.get("PATH")) is not None
 
 
 class Mps:
@@ -26,7 +31,8 @@ class Mps:
     The daemon would number them anew, and its clients would have to use its numbers.
 
     Raises:
-        UsageError: the daemon is not installed, or does not start.
+        UsageError: the daemon is not installed.
+        GpuError: it does not start.
     """
 
     def __init__(
@@ -46,7 +52,7 @@ class Mps:
         trouble = self._run("-d")
         if trouble is not None:
             self.close()
-            raise UsageError(f"--mps: the daemon does not start: {trouble}")
+            raise GpuError(f"NVIDIA's MPS does not start: {trouble}")
 
     def close(self) -> None:
         """End the daemon and its servers, and remove its folder."""

@@ -42,6 +42,8 @@ WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
 _JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
 # without a driver there are no GPUs to choose from
 _TAKE_GPUS = "$([ ! -e /dev/nvidiactl ] || echo --gpus {})"
+# where it is not installed the tasks take turns on the GPU, as without it
+_MPS = "$(command -v nvidia-cuda-mps-control >/dev/null && echo --mps)"
 
 
 class ScriptRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,10 +246,12 @@ def tasks_command(script: JobScript, rules: ScriptRules) -> str:
 
 
 def _own_flags(script: JobScript, rules: ScriptRules) -> Iterator[str]:
-    """Yield the options of weigh exec that only one scheduler needs."""
+    """Yield the options of weigh exec that one scheduler or plan needs."""
     yield rules.forget
     if rules.takes_gpus and script.request.gpus:
         yield _TAKE_GPUS.format(script.request.gpus)
+    if script.mps:
+        yield _MPS
 
 
 def staged_lines(script: JobScript, rules: ScriptRules) -> str:

@@ -184,6 +184,83 @@ def test_an_mps_daemon_of_its_own_serves_the_tasks_and_ends(
     assert not Path(folder).parent.exists()
 
 
+# a GPU that tasks use a quarter of: one after the other, and together under MPS
+TURNS = "if [ -e $CUDA_MPS_PIPE_DIRECTORY/served ]; then sleep 1; else"
+TURNS += " flock lock sleep 1; fi"
+
+
+@pytest.fixture
+def shared(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Tasks:
+    """Give tasks that take turns on a GPU, and the program that plays MPS."""
+    tasks.script.gpus(2, util=20, used=GIB)
+    control = tasks.folder / "nvidia-cuda-mps-control"
+    control.write_text(MPS)
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tasks.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("MPS_SAYS", str(tasks.folder / "said"))
+    (tasks.folder / "tasks.txt").write_text(f"{TURNS}\n" * 4)
+    return tasks
+
+
+def planned(tasks: Tasks) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe"),
+            *("--gpu=V100", "--gpu-memory=1GiB", "--cpus=1", "--node-cpus=2"),
+        ],
+        cwd=tasks.folder,
+        env=tasks.script.environment()
+        | {"WEIGH_DIR": str(tasks.folder / ".weigh"), "CUDA_VISIBLE_DEVICES": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_plan_starts_mps_where_its_probe_shows_that_it_pays(shared: Tasks) -> None:
+    done = planned(shared)
+    assert done.returncode == 0, done.stderr
+    assert "each element starts it" in " ".join((done.stdout + done.stderr).split())
+    plan = json.loads((shared.folder / "plan/tasks/plan.json").read_text())
+    assert plan["mps"]
+    assert [(one["count"], one.get("mps", False)) for one in plan["probe"]] == [
+        (1, False),
+        (2, False),
+        (2, True),
+    ]
+    started, ended = (shared.folder / "said").read_text().split("\n")[:2]
+    assert ended == started.replace("started", "quit")
+
+    script = jobs_script(shared)
+    assert "command -v nvidia-cuda-mps-control" in script
+
+
+def jobs_script(tasks: Tasks) -> str:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "weigh", "submit", "plan/tasks", "--dry-run"),
+            *("--on=slurm", "--no-checks"),
+        ],
+        cwd=tasks.folder,
+        env=tasks.script.environment() | {"WEIGH_DIR": str(tasks.folder / ".weigh")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_mps_daemon_that_does_not_start_is_a_warning(shared: Tasks) -> None:
+    (shared.folder / "nvidia-cuda-mps-control").write_text(
+        "#!/bin/sh\necho no leave >&2; exit 1\n"
+    )
+    done = shared.execute("--per-gpu=2", "--mps", cards="0")
+    assert done.returncode == 0, done.stderr
+    assert "MPS does not start: no leave" in done.stderr
+
+
 def test_mps_that_is_not_here_is_one_clear_line(tasks: Tasks) -> None:
     tasks.script.gpus(1)
     (tasks.folder / "tasks.txt").write_text("true\n")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from weigh import __version__
-from weigh.errors import UsageError
+from weigh.errors import GpuError, UsageError
 from weigh.flow.exec.options import (
     choose_layout,
     end_at,
@@ -110,8 +110,11 @@ def execute(
             shared=shared,
         )
         if options.mps:
-            variables = _started_mps(layout.gpus, env, opened)
-            machine = replace(machine, variables=variables)
+            try:
+                variables = _started_mps(layout.gpus, env, opened)
+                machine = replace(machine, variables=variables)
+            except GpuError as error:  # the tasks run without it, in turns
+                console.notify(f"{error}")
         run = build(options, machine, (source, joblog), console, opened)
         return run.finished(run.run(), began)
 

@@ -49,7 +49,7 @@ def choose_layout(
         if not gpus:
             raise UsageError("--per-gpu: this job has no GPU")
     if options.mps:
-        gpus = _by_uuid(gpus, env)
+        gpus = by_uuid(gpus, env)
     if options.jobs is not None:
         jobs = options.jobs
     elif options.per_gpu is not None:
@@ -107,7 +107,7 @@ def _shared_gpus(
     return claims.choose(env, allocation, lambda: open_probe(env), count=count)
 
 
-def _by_uuid(gpus: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+def by_uuid(gpus: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the UUIDs of GPUs as named for CUDA: MPS would number them anew.
 
     Raises:

@@ -545,6 +545,7 @@ class _Group(msgspec.Struct, frozen=True):
             elements=len(elements),
             together=self.plan.together,
             queue=self.plan.queue.folder if self.plan.queue else "",
+            mps=self.plan.mps,
             request=self.again.request,
             setup=before.setup,
             runner=before.runner,

@@ -16,8 +16,8 @@ from operator import truediv
 import msgspec
 
 from weigh import config, gpu_models
-from weigh.errors import UsageError, WeighError
-from weigh.flow.exec.options import find_parameters
+from weigh.errors import GpuError, UsageError, WeighError
+from weigh.flow.exec.options import by_uuid, find_parameters, temporary_folder
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
@@ -30,7 +30,7 @@ from weigh.model.job import RESUME
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
-from weigh.planning.bin_packing import most_work, sharing_notes
+from weigh.planning.bin_packing import most_work, mps_may_help, sharing_notes
 from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, StatedUsage, of_tasks
 from weigh.planning.nodes import on_nodes
@@ -45,6 +45,7 @@ from weigh.planning.record_match import Library, candidates
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
+from weigh.runner.mps import Mps, is_installed
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
@@ -227,8 +228,9 @@ def plan(
             return Answer(compared, None, tuple(notes), settings.warnings)
         made = plans[0]
         if place is not None and alone is not None and made.elements:
-            more = _probed(source, made, needs, first=alone, place=place, notify=notify)
-            found = (alone, *more)
+            found = _probed(
+                source, made, needs, first=alone, place=place, notify=notify
+            )
             made = _with_probe(options, needs, wanted[0], headroom, found)
         if made.left_out and not (options.leave_out and made.elements):
             raise UsageError(too_big(made))
@@ -400,10 +402,11 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     first: Together,
     place: Place,
     notify: Callable[[str], None],
-) -> Iterator[Together]:
+) -> tuple[Together, ...]:
     """Run more and more tasks of the fullest element together.
 
     Each is compared with a task of its kind that ran alone; *first* is task 1 alone.
+    Where MPS may help and is installed, all is measured once more with it.
     """
     tasks = max((element.tasks for element in made.elements), key=len)
     if made.queue is not None:
@@ -416,7 +419,33 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
             notify(f"task {task} alone: {format_duration(alone[kind])}")
     lines = [_line(source, task) for task in tasks]
     times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
-    yield from probe_more(lines, times, place, notify=notify)
+    found = (first, *probe_more(lines, times, place, notify=notify))
+    if not mps_may_help(found) or not is_installed(place.env):
+        return found
+    with ExitStack() as opened:
+        try:
+            shared = _under_mps(place, opened)
+        except (UsageError, GpuError) as error:
+            notify(f"{error}")
+            return found
+        notify("once more with NVIDIA's MPS")
+        more = probe_more(lines, times, shared, notify=notify)
+        return (*found, *(msgspec.structs.replace(one, mps=True) for one in more))
+
+
+def _under_mps(place: Place, opened: ExitStack) -> Place:
+    """Return *place* with an MPS daemon for its GPU; *opened* ends the daemon.
+
+    Raises:
+        UsageError: the GPU cannot be read.
+        GpuError: the daemon does not start.
+    """
+    gpus = by_uuid((place.gpu or "0",), place.env)
+    daemon = Mps(gpus, place.env, temporary_folder(place.env))
+    opened.callback(daemon.close)
+    return msgspec.structs.replace(
+        place, env={**place.env, **daemon.variables}, gpu=gpus[0]
+    )
 
 
 def _with_probe(
@@ -431,7 +460,7 @@ def _with_probe(
     again = msgspec.structs.replace(options, per_gpu=best.count)
     made = planned(again, needs, target, headroom, slow_down=best.slow_down)
     notes = (*made.notes, *sharing_notes(found))
-    return msgspec.structs.replace(made, probe=found, notes=notes)
+    return msgspec.structs.replace(made, probe=found, notes=notes, mps=best.mps)
 
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

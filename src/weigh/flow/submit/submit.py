@@ -359,6 +359,7 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
         elements=len(plan.elements),
         together=plan.together,
         queue=plan.queue.folder if plan.queue else "",
+        mps=plan.mps,
         request=request,
         setup=options.setup,
         runner=options.runner,
