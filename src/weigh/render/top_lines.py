@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.model.record import Record, Request
+from weigh.joined import imbalance
+from weigh.model.record import Node, Record, Request
 from weigh.render.columns import Column, columns_of, shortened, table
 from weigh.render.printable import (
     local_time,
@@ -117,6 +118,7 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WIDTH = 80
+_MOST_NODES = 8
 _MOST_PROCESSES = 10  # if the height is not limited
 _LEAST_PROCESSES = 3
 _TALL = 16  # lines of a window that has room for empty lines
@@ -254,10 +256,36 @@ def _run(run: RunView, view: TopView, width: int) -> Iterator[Line]:
     yield _row("state", _state(run), "yellow" if run.stopped or run.stale else "")
     yield from _memory(run, width)
     yield _row("cpu", _cpu(run))
-    parts = {"nodes": nodes_words(record), "ranks": ranks_words(record.ranks)}
-    yield from (_row(name, words) for name, words in parts.items() if words)
+    yield from _nodes(record)
+    if words := ranks_words(record.ranks):
+        yield _row("ranks", words)
+        yield from (_row("", printable(line)) for line in imbalance(record.ranks))
     yield from _progress(run)
     yield from _request_rows(view.request, width)
+
+
+def _nodes(record: Record) -> Iterator[Line]:
+    """Write the nodes: their memory in all, then of each at its last sample."""
+    if words := nodes_words(record):
+        yield _row("nodes", words)
+    shown = record.nodes if len(record.nodes) > 1 else ()
+    for node in shown[:_MOST_NODES]:
+        words = _on_node(node)
+        if words:
+            yield _row("", f"{printable(node.name)}  {words}")
+    if len(shown) > _MOST_NODES:
+        yield _row("", f"and {len(shown) - _MOST_NODES} more", "dim")
+
+
+def _on_node(node: Node) -> str:
+    words = []
+    if node.series is not None and node.series.memory:
+        words.append(f"{format_size(node.series.memory[-1])} now")
+        busy = [cpus for cpus in node.series.cpu if cpus is not None]
+        words += [f"{busy[-1]:.1f} cores"] if busy else []
+    if node.ranks:
+        words.append(f"{node.ranks} rank{'s' if node.ranks > 1 else ''}")
+    return ", ".join(words)
 
 
 def _state(run: RunView) -> str:

@@ -228,3 +228,62 @@ def test_the_first_step_stays_the_users(job: Job, tmp_path: Path) -> None:
     step = "srun -n4 bash -c 'sleep 0.6; echo $SLURM_STEP_ID'"
     job(f"$PYTHON -m weigh run -q -- {step}", *TWO_BY_TWO)
     assert set((tmp_path / "out").read_text().split()) == {"0"}
+
+
+@pytest.mark.integrations
+def test_top_shows_the_nodes_and_ranks_of_a_run_in_progress(
+    job: Job, tmp_path: Path
+) -> None:
+    script = f"""
+{WEIGH} srun -n4 $PYTHON hold.py 60 40 9 &
+sleep 6; $PYTHON -m weigh top --once last >top; wait
+"""
+    job(script, *TWO_BY_TWO)
+    said = (tmp_path / "top").read_text()
+    assert re.search("nodes +2: cn. 3[0-9]{2} MiB, cn. [0-9]+ MiB", said), said
+    assert re.search("cn[1-3]  [0-9]+ MiB now, .*2 ranks", said), said
+    assert "largest: rank 3 on cn" in said
+
+
+@pytest.mark.integrations
+def test_records_on_the_disk_of_each_node_are_one_once_they_are_together(
+    job: Job, tmp_path: Path
+) -> None:
+    own = "export WEIGH_DIR=$PWD/disk-$SLURMD_NODENAME"
+    each = "$PYTHON -m weigh run -- $PYTHON hold.py 60 40 1.5"
+    job(f"srun bash -c '{own}; exec {each}'", *TWO_BY_TWO)
+    disks = sorted(tmp_path.glob("disk-*"))
+    assert len(disks) == 2
+    for disk in disks:
+        for path in disk.glob("records/*/*"):
+            to = tmp_path / "store" / path.relative_to(disk)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            # this rig's nodes are one machine, so their files have one name
+            with to.open("ab") as file:
+                file.write(path.read_bytes())
+    found = stored(tmp_path)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    assert [node["ranks"] for node in found["nodes"]] == [2, 2]
+    assert found["missing"] == []
+
+
+@pytest.mark.integrations
+@pytest.mark.parametrize("door", ["weigh run -- srun", "srun weigh run --"])
+def test_a_signal_to_the_job_reaches_each_rank_and_ends_no_watch(
+    door: str, job: Job, tmp_path: Path
+) -> None:
+    (tmp_path / "wait.sh").write_text(
+        "trap 'echo $SLURM_PROCID >>got; exec $PYTHON hold.py 60 40 1.5' USR1\n"
+        "touch ready.$SLURM_PROCID; while :; do sleep 0.1; done\n"
+    )
+    command = door.replace("weigh", "$PYTHON -m weigh")
+    script = f"""
+{command} bash wait.sh &
+until [ $(ls ready.* 2>/dev/null | wc -l) = 4 ]; do sleep 0.2; done; sleep 1
+scancel -s USR1 $SLURM_JOB_ID; wait $!; sleep 2.5
+"""
+    job(script, *TWO_BY_TWO)
+    assert sorted((tmp_path / "got").read_text().split()) == ["0", "1", "2", "3"]
+    found = stored(tmp_path)
+    assert (found["state"], len(found["ranks"])) == ("COMPLETED", 4)
+    assert found["usage"]["peak_memory"]["value"] > 320 * MIB

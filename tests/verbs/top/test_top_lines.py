@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from some_views import ELSEWHERE, FOLLOWED, NOTHING, OVERVIEW, PROCESSES, RUN, views
 
-from weigh.model.record import Headway
+from weigh.model.record import Headway, Node, Rank, Series
 from weigh.render.columns import columns_of
 from weigh.render.top_lines import (
     ProcessView,
@@ -18,6 +18,7 @@ from weigh.render.top_lines import (
     top_lines,
 )
 from weigh.render.top_screen import TopScreen, renderable
+from weigh.units import MIB
 
 
 def test_processes_can_be_listed_by_cpu() -> None:
@@ -226,3 +227,28 @@ def _drawn(view: TopView, *, colour: bool) -> str:
     with TopScreen(out, colour=colour) as screen:
         screen.show(view)
     return out.getvalue()
+
+
+def test_nodes_and_ranks_are_shown_as_they_are_now() -> None:
+    usage = RUN.record.usage
+    assert usage is not None
+    peak = usage.peak_memory
+    assert peak is not None
+    nodes = tuple(
+        Node(
+            name=f"cn{number}",
+            peak_memory=replace(peak, value=number * 300 * MIB),
+            series=Series(t=(0.0, 1.0), memory=(1, number * 200 * MIB), cpu=(0, 0.5)),
+            ranks=1,
+        )
+        for number in (1, 2)
+    )
+    ranks = tuple(
+        Rank(number, host=f"cn{number + 1}", peak_memory=(number + 1) * 290 * MIB)
+        for number in (0, 1)
+    )
+    record = replace(RUN.record, nodes=nodes, ranks=ranks)
+    run = replace(RUN, record=record)
+    text = render_text(replace(OVERVIEW, followed=run))
+    assert "cn2  400 MiB now, 0.5 cores, 1 rank" in text
+    assert "largest: rank 1 on cn2, 580 MiB, 1.3 times the mean" in text
