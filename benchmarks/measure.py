@@ -41,6 +41,7 @@ PEAK_KINDS = {
     "f2": "daemon of 496 MiB, leader gone",
     "k": "4 children of 256 MiB at once",
 }
+SETTLED = 5  # seconds until a tool has loaded and met what it watches
 WORKING = (2, 10, 50, 100)  # processes of a tree at work
 LONG = "1.5"  # seconds a peak lasts if it is not short by nature: fair to 1 Hz
 NINE = [kind for kind in PEAK_KINDS if kind != "e2"]  # e2 came later: beside the count
@@ -379,9 +380,9 @@ def watch(bench: Bench, tool: Tool, job: Sequence[str]) -> tuple[float, float]:
     shares, own = [], []
     for _ in range(1 if bench.quick else 3):
         to = bench.new_folder()
-        options = [*job, "--seconds", str(seconds + 3)]
+        options = [*job, "--seconds", str(seconds + SETTLED + 1)]
         process = bench.user.start(tool.argv(bench.job(*options), to), to)
-        time.sleep(1.5)
+        time.sleep(SETTLED)
         shares.append(share_of_a_core(process.pid, seconds))
         own.append(resident(process.pid))
         process.wait()
@@ -391,12 +392,14 @@ def watch(bench: Bench, tool: Tool, job: Sequence[str]) -> tuple[float, float]:
 def bare_loop(bench: Bench) -> float:
     """Return the % of a core of a Python process that wakes 20 times a second."""
     seconds = 3 if bench.quick else 8
-    code = f"import time\nfor _ in range({20 * (seconds + 3)}): time.sleep(.05)"
+    code = (
+        f"import time\nfor _ in range({20 * (seconds + SETTLED + 1)}): time.sleep(.05)"
+    )
     shares = []
     for _ in range(1 if bench.quick else 3):
         python = os.path.realpath(sys.executable)
         process = bench.user.start([python, "-c", code], bench.new_folder())
-        time.sleep(1.5)
+        time.sleep(SETTLED)
         shares.append(share_of_a_core(process.pid, seconds))
         process.wait()
     return statistics.median(shares)
