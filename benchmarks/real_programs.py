@@ -96,8 +96,8 @@ PROGRAMS = [
         "python:sklearn",
         '$PYTHON -c "import numpy as n; from sklearn.ensemble import'
         " RandomForestClassifier as F; r = n.random.default_rng(1);"
-        " x = r.random((30000, 40)); y = (x[:, 0] + x[:, 1] > 1);"
-        ' print(F(60, n_jobs=2, random_state=1).fit(x, y).score(x, y))"',
+        " x = r.random((20000, 40)); y = (x[:, 0] + x[:, 1] > 1);"
+        ' print(F(30, n_jobs=2, random_state=1).fit(x, y).score(x, y))"',
     ),
     Program(
         "Java -Xmx256m",
@@ -115,7 +115,7 @@ PROGRAMS = [
         "make gcc",
         "make -s -B -j4 -C $INPUT/make OUT=$PWD",
         "mkdir -p $INPUT/make && cd $INPUT/make && for i in $(seq 8); do"
-        " { for f in $(seq 80); do"
+        " { for f in $(seq 30); do"
         ' echo "int f${i}_$f(int *a){int s=0;for(int i=0;i<$f;i++)s+=a[i]*a[i%7];'
         'return s;}"; done; } > m$i.c; done;'
         " printf 'all: $(patsubst %%.c,$(OUT)/%%.o,$(wildcard *.c))\\n$(OUT)/%%.o: %%.c"
@@ -125,7 +125,7 @@ PROGRAMS = [
         "gcc, one large file",
         "gcc",
         "gcc -O2 -c -o large.o $INPUT/large.c",
-        "for f in $(seq 1200); do"
+        "for f in $(seq 400); do"
         ' echo "int g$f(int *a,int n){int s=$f;for(int i=0;i<n;i++)s^=a[i]+a[s&7];'
         'return s;}"; done > $INPUT/large.c',
     ),
@@ -196,8 +196,8 @@ PROGRAMS = [
         " 'MPI_Finalize(); }' > $INPUT/r.c; mpicc -O2 -o $INPUT/ranks $INPUT/r.c",
     ),
     Program("sort -S 100M", "sort", f"sort -S 100M -T . {TEXT} > out"),
-    Program("xz -T2", "xz", f"xz -T2 -3 -c {TEXT} > out.xz"),
-    Program("zstd -19", "zstd", f"head -c 12000000 {TEXT} | zstd -q -T2 -19 > out"),
+    Program("xz -T2", "xz", f"head -c 12000000 {TEXT} | xz -T2 -3 > out.xz"),
+    Program("zstd -19", "zstd", f"head -c 6000000 {TEXT} | zstd -q -T2 -19 > out"),
     Program(
         "gzip pipeline",
         "gzip sort uniq",
