@@ -1,4 +1,4 @@
-"""How well a shared queue fills the slots: ``python benchmarks/task_queue.py [--quick]``.
+"""How well a queue fills the slots: ``python benchmarks/task_queue.py [--quick]``.
 
 Each run is simulated with weigh's own code: the units and their order, the claims (on
 a disk in memory), the placement by need and the rule of the time left; only the clock
