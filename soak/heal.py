@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -308,8 +308,10 @@ def judge(folder: Path, standing: dict, tasks: int, took: float) -> int:
     ends = Counter(
         path.read_text().count("done") for path in (folder / "effects").iterdir()
     )
-    used = sum(one.get("wall_time") or 0.0 for one in attempts)
-    held = held_time()
+    by_job = held_and_used(folder, attempts)
+    for job, (had, ran) in by_job.items():
+        print(f"job {job}: {had:.0f} s of slots held, {ran:.0f} s used")
+    held, used = (sum(column) for column in zip(*by_job.values(), strict=True))
     rows = [
         ("rounds", len(standing["healing"]["rounds"]) + 1, True),
         ("done", standing["tasks"].get("COMPLETED"), None),
@@ -355,17 +357,30 @@ def too_small(folder: Path) -> Iterator[str]:
             known[start["task"]] = max(before, start.get("memory") or 0)
 
 
-def held_time() -> float | None:
-    """Return the CPU seconds that all jobs held, by accounting; None without it."""
-    ran = subprocess.run(
-        ("sacct", "-a", "-X", "-n", "-P", "-o", "JobName,AllocCPUS,ElapsedRaw"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    rows = [line.split("|") for line in ran.stdout.splitlines()]
-    held = [int(cpus or 0) * int(time or 0) for name, cpus, time in rows if name == "p"]
-    return float(sum(held)) or None
+def held_and_used(
+    folder: Path, attempts: Sequence[dict]
+) -> dict[str, tuple[float, float]]:
+    """Return the CPU seconds that each job held, by accounting, and that tasks ran."""
+    argv = ("sacct", "-a", "-X", "-n", "-P", "-o", "JobID,AllocCPUS,ElapsedRaw")
+    ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+    held: Counter[str] = Counter()
+    for row in ran.stdout.splitlines():
+        job, cpus, seconds = row.split("|")
+        held[job.partition("_")[0]] += int(cpus or 0) * int(seconds or 0)
+    (store,) = folder.rglob("jobs.jsonl")
+    found: dict[str, tuple[float, float]] = {}
+    for line in store.read_text().splitlines():
+        job = json.loads(line)
+        logs = os.path.join(job["folder"], "log")
+        if job.get("is_healer"):
+            continue
+        used = sum(
+            one.get("wall_time") or 0.0
+            for one in attempts
+            if os.path.dirname(one["path"]) == logs
+        )
+        found[job["id"]] = held[job["id"]], used
+    return found
 
 
 if __name__ == "__main__":
