@@ -140,6 +140,7 @@ def simulate(
             gone=lambda _owners: (),
             sync=lambda: None,
             ended=lambda _owner: {},
+            left=lambda _owner: {},
             choose=rng.choice,
             taken=lambda _count: None,
         )

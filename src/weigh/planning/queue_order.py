@@ -251,6 +251,20 @@ def sized(
     return Sized(elements, granted, max(work / elements, longest))
 
 
+def size_of_round(
+    tasks: int, most: int, elements: int, *, long: bool
+) -> tuple[int, int]:
+    """Return how many elements pull unfinished tasks, and their slots, at most *most*.
+
+    There were *elements* before. *long*: the tasks took too long, and how long is not
+    known. If all of them run at once, each is then an element, so that no slot waits.
+    """
+    if long and tasks <= most * elements:
+        return tasks, 1
+    count = min(elements, -(-tasks // most))
+    return count, min(most, -(-tasks // count))
+
+
 def gains(longest: Seconds | None, waves: int) -> bool:
     """Return whether a plan uses a queue without an option for it.
 

@@ -328,11 +328,11 @@ class Run:
             except OSError as error:
                 raise StoreError(f"cannot read {path}: {error.strerror}") from error
 
-        def stopped(owner: shared_queue.Owner) -> dict[int, Seconds]:
+        def left(owner: shared_queue.Owner) -> dict[int, events_file.Left]:
             path = os.path.join(shared.folder, owner.joblog) + events_file.SUFFIX
             try:
                 with open(path, "rb") as file:
-                    return events_file.read_stopped(file)
+                    return events_file.read_left(file)
             except OSError:
                 return {}
 
@@ -355,7 +355,7 @@ class Run:
             gone=shared.gone,
             sync=self._joblog.sync,
             ended=ended,
-            stopped=stopped,
+            left=left,
             choose=random.choice,
             taken=taken,
         )

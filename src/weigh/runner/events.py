@@ -86,7 +86,9 @@ class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
 _KIND = len('{"event":"')
 _STARTED = len('{"event":"started","seq":')
 _ENDED = len('{"event":"ended","seq":')
-_ENDED_EVENT, _INTERRUPTED = b'{"event":"ended"', b'"state":"INTERRUPTED"'
+_STARTED_EVENT, _ENDED_EVENT = b'{"event":"started"', b'{"event":"ended"'
+_INTERRUPTED, _OUT_OF_MEMORY = b'"state":"INTERRUPTED"', b'"state":"OUT_OF_MEMORY"'
+_ALONE = b'"alone":true'
 _RUNS = msgspec.json.Decoder(Opened | Closed)
 
 
@@ -179,14 +181,37 @@ def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
     return Past(runs, dict(_decoded(begun.values())), attempts)
 
 
-def read_stopped(lines: Iterable[bytes]) -> dict[int, Seconds]:
-    """Return how long the tasks ran at most that weigh exec stopped with its job."""
-    found: dict[int, Seconds] = {}
+class Left(msgspec.Struct, frozen=True):
+    """What a run left of a task: it stopped it after ``time``, or memory ran out.
+
+    ``short`` and not ``alone``: the task ran out of memory next to others.
+    """
+
+    time: Seconds = 0.0
+    short: bool = False
+    alone: bool = False
+
+
+def read_left(lines: Iterable[bytes]) -> dict[int, Left]:
+    """Return the tasks that weigh exec stopped with its job, or that lacked memory."""
+    found: dict[int, Left] = {}
+    alone: dict[int, bool] = {}
     for line in lines:
-        if _INTERRUPTED in line and line.startswith(_ENDED_EVENT):
-            with suppress(*UNREADABLE):
+        with suppress(*UNREADABLE):
+            if _ALONE in line and line.startswith(_STARTED_EVENT):
+                start = msgspec.json.decode(line, type=Started)
+                alone[start.seq] = start.alone
+            elif line.startswith(_ENDED_EVENT) and (
+                _INTERRUPTED in line or _OUT_OF_MEMORY in line
+            ):
                 end = msgspec.json.decode(line, type=Ended)
-                found[end.seq] = max(found.get(end.seq, 0.0), end.wall_time or 0.0)
+                was = found.get(end.seq, Left())
+                ran_out = end.state == "OUT_OF_MEMORY"
+                found[end.seq] = Left(
+                    was.time if ran_out else max(was.time, end.wall_time or 0.0),
+                    was.short or ran_out,
+                    was.alone or (ran_out and alone.get(end.seq, False)),
+                )
     return found
 
 

@@ -22,6 +22,7 @@ import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.joblog import read_ends
+from weigh.runner.events import Left
 from weigh.runner.queue import Queue, Turn
 from weigh.runner.slots import Slot
 from weigh.store.identity import Machine, Process
@@ -283,8 +284,8 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     have if they are ``alike``. One starts only if ``time_to_start`` of its kind is None
     or at most ``time_left``. ``gone`` returns the names of those runs that have
     certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
-    reads the joblog of a run, ``stopped`` how long its tasks ran that it stopped;
-    ``choose`` picks one unit, ``taken`` counts tasks that were claimed.
+    reads the joblog of a run, ``left`` why tasks did not end there; ``choose`` picks
+    one unit, ``taken`` counts tasks that were claimed.
     """
 
     units: Sequence[Sequence[int]]
@@ -298,9 +299,21 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     gone: Callable[[Collection[Owner]], Collection[str]]
     sync: Callable[[], None]
     ended: Callable[[Owner], Mapping[int, bool]]
-    stopped: Callable[[Owner], Mapping[int, Seconds]]
+    left: Callable[[Owner], Mapping[int, Left]]
     choose: Callable[[Sequence[int]], int]
     taken: Callable[[int], None]
+
+
+class _Lost(msgspec.Struct, frozen=True):
+    """A unit that runs left which are gone, and the number of its next claim.
+
+    Of its tasks those in ``short`` ran out of memory there.
+    """
+
+    unit: int
+    number: int
+    tasks: Sequence[int]
+    short: Sequence[int]
 
 
 class SharedQueue(Queue):
@@ -317,7 +330,7 @@ class SharedQueue(Queue):
         self._units = list(pulling.units)
         self._begin = 0
         self._ours: list[int] = []
-        self._lost: deque[tuple[int, int, list[int]]] = deque()
+        self._lost: deque[_Lost] = deque()
         self._ended: dict[str, Mapping[int, bool]] = {}
         self._give_back: Callable[[Slot], None] = lambda _: None
         self._is_over = False
@@ -350,7 +363,7 @@ class SharedQueue(Queue):
         if found is None and not running:
             self._find_lost()
             found = self._left_over(place)
-            self._is_over = found is None
+            self._is_over = found is None and super().is_empty()
         return found
 
     def _of_ours(self, place: Callable[[int], Slot | None]) -> tuple[Turn, Slot] | None:
@@ -431,16 +444,21 @@ class SharedQueue(Queue):
     ) -> tuple[Turn, Slot] | None:
         """Claim again a unit that runs left which are gone, and take a task of it."""
         while self._lost:
-            unit, number, left = self._lost[0]
-            slot = place(left[0]) if self._has_time(left[0]) else None
+            one = self._lost[0]
+            first = next(iter((*one.tasks, *one.short)))
+            slot = place(first) if self._has_time(first) else None
             if slot is None:
                 return None
             self._lost.popleft()
             self._pulling.sync()
-            if self.claims.take(unit, number):
-                self._own(left[1:])
-                self._pulling.taken(1)
-                return Turn(left[0]), slot
+            if self.claims.take(one.unit, one.number):
+                self._pulling.taken(len(one.short))
+                for seq in one.short:  # less than all memory was too little
+                    self.retry_alone(seq)
+                self._own(one.tasks[1:])
+                if one.tasks:
+                    self._pulling.taken(1)
+                    return Turn(first), slot
             self._give_back(slot)
         return None
 
@@ -468,21 +486,25 @@ class SharedQueue(Queue):
         self.unsure = tuple(one for name, one in asked.items() if name not in gone)
         for unit, owners in doubtful.items():
             left = self._left(unit, owners)
-            over = left and all(owner.name in gone for owner in owners)
-            if over and self._may_end(left, owners):
-                self._lost.append((unit, claims.after(unit), left))
+            if left and all(owner.name in gone for owner in owners):
+                self._lose(unit, left, owners)
 
-    def _may_end(self, tasks: Sequence[int], owners: Sequence[Owner]) -> bool:
-        """Return whether these tasks of runs that are gone may end in the time left.
+    def _lose(self, unit: int, tasks: Sequence[int], owners: Sequence[Owner]) -> None:
+        """Note these tasks of runs that are gone, if they may end here.
 
-        One that was stopped at the time limit needs more than it had.
+        One that was stopped at the time limit needs more than it had. One that ran out
+        of memory gets all there is; if that was too little, nobody takes it.
         """
-        left = self._pulling.time_left()
-        if left is None:
-            return True
-        stopped = [self._pulling.stopped(owner) for owner in owners]
-        had = (one.get(seq, 0.0) for one in stopped for seq in tasks)
-        return left >= _MORE * max(had, default=0.0)
+        time = self._pulling.time_left()
+        left = [self._pulling.left(owner) for owner in owners]
+        known = {seq: [one[seq] for one in left if seq in one] for seq in tasks}
+        had = max((one.time for ones in known.values() for one in ones), default=0.0)
+        hopeless = any(one.alone for ones in known.values() for one in ones)
+        if hopeless or (time is not None and time < _MORE * had):
+            return
+        short = [seq for seq in tasks if any(one.short for one in known[seq])]
+        others = [seq for seq in tasks if seq not in short]
+        self._lost.append(_Lost(unit, self.claims.after(unit), others, short))
 
     def _left(self, unit: int, owners: Sequence[Owner]) -> list[int]:
         """Return the tasks of a unit that no owner has in its joblog."""

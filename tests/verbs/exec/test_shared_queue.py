@@ -18,7 +18,7 @@ import pytest
 
 from weigh.errors import StoreError, UsageError
 from weigh.runner.attempt import Attempt
-from weigh.runner.events import read_stopped
+from weigh.runner.events import Left, read_left
 from weigh.runner.queue import fits_by_plan
 from weigh.runner.shared_queue import (
     Claims,
@@ -212,7 +212,7 @@ class World:
                 gone=gone,
                 sync=worker.sync,
                 ended=ended,
-                stopped=lambda _owner: {},
+                left=lambda _owner: {},
                 choose=self.rng.choice,
                 taken=lambda _count: None,
             ),
@@ -440,7 +440,7 @@ def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
             gone=lambda owners: [one.name for one in owners],
             sync=lambda: None,
             ended=lambda _owner: {},
-            stopped=lambda _owner: {1: 30.0},
+            left=lambda _owner: {1: Left(30.0)},
             choose=lambda units: units[0],
             taken=lambda _count: None,
         ),
@@ -451,16 +451,67 @@ def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
     assert (None if found is None else found[0].seq) == taken
 
 
-def test_the_longest_time_is_known_of_tasks_that_were_stopped() -> None:
+@pytest.mark.parametrize(
+    ("left", "taken"),
+    [
+        (Left(short=True), [(2, False), (1, True)]),  # it gets all there is
+        (Left(short=True, alone=True), [(2, False)]),  # more than all there is
+    ],
+)
+def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
+    tmp_path: Path, left: Left, taken: list[tuple[int, bool]]
+) -> None:
+    gone = _claims(tmp_path, "tasks_0")
+    assert gone.take(0)
+    assert gone.take(1)
+    queue = SharedQueue(
+        _claims(tmp_path, "tasks_1"),
+        Pulling(
+            units=[(1,), (2,)],
+            more=tuple,
+            elements=2,
+            place=1,
+            kind_of=lambda _seq: 0,
+            alike=True,
+            time_to_start=lambda _kind: None,
+            time_left=lambda: None,
+            gone=lambda owners: [one.name for one in owners],
+            sync=lambda: None,
+            ended=lambda _owner: {},
+            left=lambda _owner: {1: left},
+            choose=lambda units: units[0],
+            taken=lambda _count: None,
+        ),
+    )
+    found: list[tuple[int, bool]] = []
+    while not queue.is_empty():
+        turn = queue.take_where(0, lambda _seq: Slot(1), lambda _slot: None)
+        found += [] if turn is None else [(turn[0].seq, turn[0].alone)]
+    assert found == taken
+
+
+def test_it_is_known_why_tasks_did_not_end() -> None:
     end = (
         b'{"event":"ended","seq":%d,"attempt":1,"time":1.0,"state":"%s","exit_code":1,'
         b'"signal":15,"record":"r","wall_time":%d}\n'
+    )
+    start = (
+        b'{"event":"started","seq":%d,"attempt":3,"run":"r","time":1.0,"slot":1,'
+        b'"pid":1,"start_time":1,"task":"t","alone":true}\n'
     )
     lines = [
         end % (1, b"INTERRUPTED", 30),
         end % (1, b"INTERRUPTED", 20),
         end % (2, b"COMPLETED", 50),
         b'{"event":"ended","seq":3,"state":"INTERRUPTED"',
+        end % (4, b"OUT_OF_MEMORY", 7),
+        end % (4, b"INTERRUPTED", 3),
+        start % 5,
+        end % (5, b"OUT_OF_MEMORY", 7),
     ]
 
-    assert read_stopped(lines) == {1: 30.0}
+    assert read_left(lines) == {
+        1: Left(30.0),
+        4: Left(3.0, short=True),
+        5: Left(short=True, alone=True),
+    }

@@ -21,6 +21,7 @@ from weigh.planning.queue_order import (
     Unit,
     extended,
     fixed_shares,
+    size_of_round,
     sized,
     slots_of,
     time_to_start,
@@ -93,6 +94,24 @@ def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
     assert len(units) < MOST_UNITS + 2 * elements
     assert max(len(unit.tasks) for unit in units[-elements:]) <= 3
     assert len(units[0].tasks) <= math.ceil(count / 2 / elements)
+
+
+@given(
+    tasks=st.integers(1, 99),
+    most=st.integers(1, 9),
+    elements=st.integers(1, 20),
+    long=st.booleans(),
+)
+def test_a_round_has_slots_for_its_tasks_and_no_more_than_before(
+    tasks: int, most: int, elements: int, *, long: bool
+) -> None:
+    count, slots = size_of_round(tasks, most, elements, long=long)
+    assert slots <= most
+    assert count * slots <= most * elements
+    assert count * slots >= min(tasks, most * elements)
+    assert count <= tasks
+    if long and tasks <= most * elements:
+        assert slots == 1
 
 
 @given(

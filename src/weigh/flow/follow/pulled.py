@@ -113,7 +113,24 @@ class _Reader:
                 return self._task(seq, "RUNNING" if is_running else "PENDING", number)
             if self._going or self.others_run:
                 return self._free(seq)
-        return self._details(number)[seq]
+        return self._with_earlier(self._details(number)[seq], owners[:-1])
+
+    def _with_earlier(self, task: TaskState, owners: Sequence[Owner]) -> TaskState:
+        """Return the state with the most memory that was too little, by any owner."""
+        if task.state in {"COMPLETED", "PENDING", "RUNNING"}:
+            return task
+        numbers = [self._number(owner) for owner in owners]
+        before = [self._details(n)[task.seq] for n in numbers if n is not None]
+        known = [one for one in (*before, task) if one.short or _ran_out(one)]
+        if not known or (most := max(known, key=_held)) is task:
+            return task
+        return msgspec.structs.replace(
+            task,
+            short=True,
+            peak=most.peak,
+            reserved=most.reserved,
+            alone=most.alone,
+        )
 
     def _by_hand(self, seq: int, owner: Owner) -> TaskState:
         """Return the state of a task of a run that is no element of the job."""
@@ -131,7 +148,7 @@ class _Reader:
             owned = frozenset(
                 seq
                 for seq, (_, owners) in self._owners.items()
-                if owners and self._number(owners[-1]) == number
+                if any(self._number(owner) == number for owner in owners)
             )
             one = ElementTasks(
                 self._job.id,
@@ -215,3 +232,12 @@ class _Reader:
                 state = judge_by_log(state, os.path.join(job.folder, LOGS, log))
             self._judged[number] = state
         return self._judged[number]
+
+
+def _ran_out(task: TaskState) -> bool:
+    return task.state == "OUT_OF_MEMORY"
+
+
+def _held(task: TaskState) -> tuple[bool, int, int]:
+    """Return how much memory was too little for a task, to compare."""
+    return task.alone, task.reserved or 0, task.peak or 0

@@ -45,7 +45,7 @@ from weigh.model.job import (
     TaskState,
 )
 from weigh.model.plan import Element, Item, Kind, Plan, Queue
-from weigh.planning.queue_order import units_of
+from weigh.planning.queue_order import size_of_round, units_of
 from weigh.planning.resume_policy import (
     Before,
     Choice,
@@ -589,14 +589,16 @@ def _pulled(
             kinds.append(kind)
         places.append(kinds.index(kind))
     most = at_once(more, before.request.memory)
-    count = min(len(plan.elements), -(-len(tasks) // most))
-    slots = min(most, -(-len(tasks) // count))
+    long = more.time > 1 and plan.gpu is None  # tasks may share a GPU
+    count, slots = size_of_round(len(tasks), most, len(plan.elements), long=long)
+    first = plan.elements[0]
+    grown = replace(first, memory=first.memory * more.memory)
     return replace(
         plan,
         kinds=tuple(kinds),
         elements=tuple(
-            replace(element, memory=element.memory * more.memory)
-            for element in plan.elements[:count]
+            replace(element, file=f"tasks_{number}.txt")
+            for number, element in enumerate((grown,) * count)
         ),
         left_out=(),
         queue=Queue(
