@@ -21,6 +21,7 @@ from weigh.probe.gpu import (
 )
 from weigh.runner.attempt import Attempt
 from weigh.runner.memory_limits import GpuRoom, Room
+from weigh.runner.resources import SHOWN
 from weigh.units import Bytes, Seconds
 
 _INTERVAL = 0.05
@@ -99,7 +100,7 @@ class GpuMeter:
         interval: Seconds,
     ) -> None:
         self._names = tuple(names)
-        self._hides = "CUDA_VISIBLE_DEVICES" in env
+        self._hides = any(name in env for name in SHOWN)
         self._devices: tuple[GpuDevice, ...] = ()
         self._last: dict[str, GpuReading] = {}
         self._read_at: Seconds = 0.0

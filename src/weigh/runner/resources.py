@@ -13,6 +13,9 @@ _HIDDEN = ("", "-1", "NoDevFiles")
 GPU_LISTS = tuple(name for kind in KINDS.values() for name in kind.variables.gpus)
 _ORDINAL = "GPU_DEVICE_ORDINAL"  # AMD's, which Slurm sets, too
 CUDA = "CUDA_VISIBLE_DEVICES"
+_HIP = "HIP_VISIBLE_DEVICES"  # AMD's programs read CUDA's only where this is not set
+_ROCR = "ROCR_VISIBLE_DEVICES"  # and both number what this leaves
+SHOWN = (_HIP, CUDA, _ROCR)  # the variables that hide GPUs from a program
 
 
 class Resources(msgspec.Struct, frozen=True):
@@ -54,12 +57,22 @@ def read_resources(
 
 def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPUs that the environment names; None if it names none."""
-    if CUDA in env:
-        return _listed(env[CUDA])
+    for name in (_HIP, CUDA):
+        if name in env:
+            return _listed(env[name])
+    if _ROCR in env:
+        return tuple(map(str, range(len(_listed(env[_ROCR])))))
     for name in (*GPU_LISTS, _ORDINAL):
         if env.get(name):
             return tuple(map(_number, _listed(env[name].replace(" ", ","))))
     return None
+
+
+def gpu_settings(gpu: str | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that show a program *gpu* alone; *env* is its own."""
+    if gpu is None:
+        return {}
+    return {CUDA: gpu} | ({_HIP: gpu} if _HIP in env else {})
 
 
 def _listed(text: str) -> tuple[str, ...]:

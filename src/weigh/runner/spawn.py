@@ -10,6 +10,7 @@ from contextlib import suppress
 from weigh.errors import NOT_EXECUTABLE
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import Attempt
+from weigh.runner.resources import gpu_settings
 from weigh.runner.shell import Shell
 from weigh.runner.slots import Layout, Slot, thread_settings
 from weigh.schedulers import KINDS
@@ -66,7 +67,6 @@ def free_port(taken: Collection[int] = ()) -> int | None:
 
 MARK = b"WEIGH_TASK"
 _MEMORY = MEMORY.encode()
-_CUDA = b"CUDA_VISIBLE_DEVICES"
 _ENOENT, _E2BIG, _EACCES, _ENOEXEC = 2, 7, 13, 8
 _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
 _INTERPRETER_IGNORES = frozenset(
@@ -255,9 +255,7 @@ def _ticks_since_boot() -> int:
 def _slot_settings(slot: Slot) -> dict[bytes, bytes]:
     number = b"%d" % slot.number
     settings = {b"PARALLEL_JOBSLOT": number, b"WEIGH_SLOT": number}
-    if slot.gpu is not None:
-        settings[_CUDA] = os.fsencode(slot.gpu)
-    return settings
+    return settings | _encoded(gpu_settings(slot.gpu, os.environ))
 
 
 def _encoded(settings: Mapping[str, str]) -> dict[bytes, bytes]:

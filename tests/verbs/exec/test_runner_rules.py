@@ -21,7 +21,7 @@ from weigh.runner.joblog_file import DONE, FAILED, WAITING, settle, settle_by
 from weigh.runner.memory_guard import Guard
 from weigh.runner.memory_limits import Room
 from weigh.runner.queue import Queue, Turn
-from weigh.runner.resources import gpus_named, read_resources
+from weigh.runner.resources import gpu_settings, gpus_named, read_resources
 from weigh.runner.retry import end
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import FreeSlots, Reservation, Slot, lay_out, thread_settings
@@ -365,12 +365,21 @@ def test_a_users_own_thread_count_stands() -> None:
         ({"CUDA_VISIBLE_DEVICES": ""}, ()),
         ({"SLURM_JOB_GPUS": "0,1"}, ("0", "1")),
         ({"SGE_HGR_gpu": "gpu1 gpu3"}, ("1", "3")),
+        # AMD: HIP's names come before CUDA's, and ROCR's leave fewer, numbered anew
+        ({"HIP_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "1"}, ("3",)),
+        ({"ROCR_VISIBLE_DEVICES": "2,3", "SLURM_JOB_GPUS": "2,3"}, ("0", "1")),
     ],
 )
 def test_the_allocations_gpus_are_read(
     env: dict[str, str], gpus: tuple[str, ...] | None
 ) -> None:
     assert gpus_named(env) == gpus
+
+
+def test_amds_variable_is_set_where_programs_would_read_it() -> None:
+    assert gpu_settings("1", {}) == {"CUDA_VISIBLE_DEVICES": "1"}
+    both = gpu_settings("1", {"HIP_VISIBLE_DEVICES": "0,1"})
+    assert both == {"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1"}
 
 
 def test_cores_are_pinned_to_only_where_they_are_all_ours() -> None:

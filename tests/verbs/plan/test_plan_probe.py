@@ -93,7 +93,7 @@ def test_each_task_is_held_against_one_of_its_own_kind_alone(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)["probe"][-1]
     assert together["count"] == 2
-    assert together["speed_up"] > 1.2  # 0.3 if compared with the short one
+    assert together["speed_up"] > 0.7  # 0.3 if compared with the short one
 
 
 def test_a_task_that_fails_alone_is_reported_with_its_last_words(

@@ -27,6 +27,7 @@ from weigh.probe.proc import ProcTree
 from weigh.runner.divergence import Divergence, DivergenceWatch
 from weigh.runner.memory_guard import Guard
 from weigh.runner.memory_limits import MemoryGauge, Room
+from weigh.runner.resources import gpu_settings
 from weigh.runner.retry import Ending, end
 from weigh.runner.shell import Shell
 from weigh.runner.slots import FreeSlots, Layout, Slot, thread_settings
@@ -170,9 +171,7 @@ class Running:
             "WEIGH_SLOT": number,
             "WEIGH_DIR": setup.records,
         }
-        if self.slot.gpu is not None:
-            env["CUDA_VISIBLE_DEVICES"] = self.slot.gpu
-        return env
+        return env | gpu_settings(self.slot.gpu, env)
 
 
 _TICK = 0.05

@@ -46,6 +46,7 @@ from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.mps import Mps, is_installed
+from weigh.runner.resources import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
@@ -375,9 +376,9 @@ def _place(options: PlanOptions, cwd: str, env: Mapping[str, str]) -> Place | No
         return None
     if options.gpus and "," in options.gpus:
         raise UsageError("--probe measures on this machine's GPU: name one --gpu")
-    named = (env.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
+    named = gpus_named(env) or ("0",)
     uses_gpu = options.gpus is not None or options.gpu_memory is not None
-    return Place(cwd, env, read_host().cpus or 1, named if uses_gpu else None)
+    return Place(cwd, env, read_host().cpus or 1, named[0] if uses_gpu else None)
 
 
 def _of_this_node(options: PlanOptions, place: Place) -> PlanOptions:
@@ -527,8 +528,7 @@ def _start(
     memory = read_host().memory
     share_of_memory = None if memory is None else memory // count
     env |= variables.settings(share_of_memory, max(1, place.cpus // count))
-    if place.gpu is not None:
-        env["CUDA_VISIBLE_DEVICES"] = place.gpu
+    env |= gpu_settings(place.gpu, env)
     if count > 1:  # the record would not show what the task uses alone
         env["WEIGH_DIR"] = os.path.join(folder, "records")
     return MeasuredRun(
