@@ -58,6 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--on", choices=("slurm", "gridengine"), default="slurm")
+    parser.add_argument("--rounds", default="4")
     parser.add_argument("--no-database", action="store_true")
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--races", type=int, default=0)
@@ -87,6 +88,8 @@ def main() -> int:
             f"export PYTHONPATH={PATHS}",
             "--time",
             "1m",
+            "--max-rounds",
+            words.rounds,
             "--max-memory",
             "4G",
         )

@@ -257,10 +257,10 @@ def size_of_round(
     """Return how many elements pull unfinished tasks, and their slots, at most *most*.
 
     There were *elements* before. *long*: the tasks took too long, and how long is not
-    known. If all of them run at once, each is then an element, so that no slot waits.
+    known. Then each slot is an element, so that none waits for another.
     """
-    if long and tasks <= most * elements:
-        return tasks, 1
+    if long:
+        return min(tasks, most * elements), 1
     count = min(elements, -(-tasks // most))
     return count, min(most, -(-tasks // count))
 

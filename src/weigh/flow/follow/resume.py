@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
-from weigh.flow.follow.healing import notify_end
+from weigh.flow.follow.healing import mail_end, notify_end
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
@@ -295,14 +295,18 @@ def _end(case: _Case, why: str, sendings: Sendings, notify: Notify) -> None:
     stopped, before = _stop_of(case, why), sendings.stopped()
     sendings.note_stop(stopped)
     job = case.views[-1].job
-    target = job.request.notify
-    if target is None or (before is not None and before.round == stopped.round):
+    if before is not None and before.round == stopped.round:
         return
     done = sum(task.state == "COMPLETED" for task in merged(case.views).values())
-    try:
-        notify_end(target, job, stopped, done)
-    except (OSError, subprocess.SubprocessError) as error:
-        notify(f"the notification failed: {error}")
+    for target, send in (
+        (job.request.notify, notify_end),
+        (job.request.mail, mail_end),
+    ):
+        try:
+            if target is not None:
+                send(target, job, stopped, done)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            notify(f"the notification failed: {error}")
 
 
 def _stop_of(case: _Case, why: str) -> Stopped:
