@@ -171,7 +171,10 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All facts; None is unknown, or does not apply here."""
+    """All facts; None is unknown, or does not apply here.
+
+    ``torch_trouble`` is why torch cannot use the GPU of this machine.
+    """
 
     host: str = ""
     job_id: str | None = None
@@ -182,6 +185,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     conda_prefix: str | None = None
     virtual_env: str | None = None
     gpus: GpuFacts = GpuFacts()
+    torch_trouble: str | None = None
     disks: tuple[Disk, ...] = ()
     quotas: tuple[Quota, ...] = ()
     limits: Limits | None = None

@@ -304,7 +304,7 @@ _NOT_FOUND = 127
 _PYTHON = re.compile(r"python[0-9.]*")
 # a GPU runs code built for its own major version up to its minor one (sm_86), or
 # translates what was built for any older one (compute_80)
-_TORCH = """\
+TORCH_CHECK = """\
 import importlib.util, platform, sys
 torch = importlib.util.find_spec("torch") and __import__("torch")
 if torch and not torch.cuda.is_available():
@@ -423,7 +423,7 @@ def _checks(script: JobScript) -> Iterator[str]:
         yield f"{_run(python or 'python', _IMPORTS, setup)} \\"
         yield f"  {' '.join(map(quoted, setup.imports))} || exit {_UNAVAILABLE}"
     if script.request.gpus and python is not None:
-        yield f"{_run(python, _TORCH, setup)} || exit {_UNAVAILABLE}"
+        yield f"{_run(python, TORCH_CHECK, setup)} || exit {_UNAVAILABLE}"
 
 
 def _run(python: str, program: str, setup: Setup) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.schedulers.job_script import _TORCH
+from weigh.schedulers.job_script import TORCH_CHECK
 
 STAND_IN = """
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def check(folder: Path, **words: object) -> "subprocess.CompletedProcess[str]":
     defaults = {"cuda": "12.8", "there": True, "built": "", "capability": A40}
     (folder / "torch.py").write_text(STAND_IN.format(**defaults | words))
     return subprocess.run(
-        [sys.executable, "-c", _TORCH],
+        [sys.executable, "-c", TORCH_CHECK],
         env={"PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,

@@ -8,7 +8,9 @@ from types import ModuleType
 import pytest
 
 from weigh.flow.doctor import facts as doctor_facts
+from weigh.flow.doctor.checklist import torch
 from weigh.flow.doctor.doctor import doctor
+from weigh.model.doctor import GpuFacts
 from weigh.probe.driver import read_driver_version
 from weigh.schedulers.protocol import Reply
 
@@ -114,3 +116,39 @@ def test_the_job_one_is_in_is_known(
 def test_no_gpu_is_no_fault() -> None:
     gpus = doctor_facts.read_gpus(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": ""})
     assert gpus.trouble is None
+
+
+# built for newer GPUs than the one that it meets
+TORCH = """
+from types import SimpleNamespace as N
+__version__ = "2.9.0+cu130"
+version = N(cuda="13.0")
+cuda = N(
+    is_available=lambda: True,
+    get_arch_list=lambda: ["sm_80", "sm_90", "compute_90"],
+    get_device_capability=lambda: ({major}, 0),
+    get_device_name=lambda: "Tesla V100",
+)
+"""
+
+
+@pytest.mark.parametrize(("major", "troubles"), [(7, 1), (8, 0)])
+def test_a_torch_that_was_not_built_for_the_gpu_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, major: int, troubles: int
+) -> None:
+    packages = tmp_path / "lib/python3.11/site-packages/torch"
+    packages.mkdir(parents=True)
+    (packages / "__init__.py").write_text(TORCH.format(major=major))
+    (packages / "version.py").write_text('__version__ = "2.9.0"\ncuda = "13.0"\n')
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin/python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(doctor_facts, "gpu_may_be_present", lambda _env: True)
+    monkeypatch.setattr(doctor_facts, "read_gpus", lambda _env: GpuFacts())
+    env = {"PATH": f"{python.parent}:/usr/bin", "PYTHONPATH": str(packages.parent)}
+    facts = doctor_facts.gather(str(tmp_path), env, silent)
+    found = [check for check in torch(facts) if check.state == "broken"]
+    assert len(found) == troubles
+    for one in found:
+        assert "built for sm_80 sm_90 compute_90, and Tesla V100" in one.text

@@ -166,15 +166,42 @@ def test_an_input_that_is_not_there_is_refused_at_once(here: Weigh) -> None:
     assert (code, "no such file" in err) == (2, True)
 
 
-def test_a_program_that_would_stay_behind_is_named(here: Weigh) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py",
+        "sh -c 'cd . && python train.py --seed 1'",
+        "bash -ec 'exec python ./train.py >out'",
+        "python - <train.py",
+        "cat data.txt|python train.py",
+    ],
+)
+def test_a_program_that_would_stay_behind_is_named(here: Weigh, line: str) -> None:
     (here.folder / "train.py").touch()
-    plan = here.plan("python train.py")
+    plan = here.plan(line)
 
     _, _, err = here(
         "submit", plan, "--on", "local", "--stage-out", "results", "--dry-run"
     )
 
     assert "train.py is not staged in" in err
+
+
+def test_a_program_that_every_task_would_read_from_home_is_named(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = here.folder.parent / "home"
+    (home / "code").mkdir(parents=True)
+    (home / "code/train.py").touch()
+    monkeypatch.setenv("HOME", str(home))
+    plan = here.plan("bash -c 'python ~/code/train.py'")
+    submit = ("submit", plan, "--on", "local", "--stage-out", "results", "--dry-run")
+
+    _, _, err = here(*submit)
+    assert f"--stage-in {home}/code:. and the name train.py" in " ".join(err.split())
+
+    _, _, err = here(*submit, "--stage-in", f"{home}/code:.")
+    assert "its copy is train.py" in " ".join(err.split())
 
 
 def test_scratch_is_the_one_that_the_settings_name(here: Weigh) -> None:

@@ -105,6 +105,9 @@ def torch(facts: Facts) -> Iterator[Check]:
         requested = facts.job is not None and facts.job.asks_gpus is True
         needed = bool(facts.gpus.names or facts.schedulers)
         yield torch_check(one, is_requested=requested, is_likely=needed)
+        if facts.torch_trouble is not None:
+            cure = _CUDA_FIX.format(where=environment_words(one))
+            yield Check("torch", "broken", facts.torch_trouble, cure)
 
 
 def torch_check(

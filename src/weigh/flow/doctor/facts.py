@@ -1,6 +1,7 @@
 """Collect the facts for ``weigh doctor``, in threads with a time limit."""
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ from weigh.probe.proc import is_own_proc, read_reaped_io
 from weigh.probe.process_limits import read_limits
 from weigh.runner.memory_limits import MemoryGauge
 from weigh.schedulers import KINDS, job_from_environment
+from weigh.schedulers.job_script import TORCH_CHECK
 from weigh.store.location import locate
 from weigh.units import GIB, KIB, MIB, Seconds, format_duration, format_size
 
@@ -232,6 +234,7 @@ def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
             python_environment.find_python(env)
         ),
         "gpus": lambda: read_gpus(env),
+        "torch_trouble": lambda: _torch_trouble(env),
         "limits": read_limits,
         "memory": _memory,
         "reach": _reach,
@@ -269,6 +272,33 @@ def read_gpus(env: Mapping[str, str]) -> GpuFacts:
     absence = probe.absence
     probe.close()
     return GpuFacts(names=names, driver=version, cuda=cuda, absence=absence)
+
+
+def _torch_trouble(env: Mapping[str, str]) -> str | None:
+    """Return why torch cannot use the GPU here, by a process that imports it.
+
+    The same program ends a job on a GPU that torch was not built for.
+    """
+    python = python_environment.find_python(env)
+    build = python_environment.environment_of(python).torch
+    if python is None or build is None or not gpu_may_be_present(env):
+        return None
+    if not (build.cuda or build.hip):
+        return None
+    try:
+        done = subprocess.run(
+            [python, "-c", TORCH_CHECK],
+            env=dict(env),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    last = done.stderr.strip().rpartition("\n")[2]
+    return last.removeprefix("weigh: ") if last.startswith("weigh: ") else None
 
 
 def _folders(cwd: str, env: Mapping[str, str]) -> list[tuple[str, str]]:

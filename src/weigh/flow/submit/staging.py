@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from weigh.staging.script import JOB, parse_staging, render
 from weigh.units import GIB, Bytes, format_size, parse_size
 
 _SETTING = "scratch"
+_SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 _MOST_STAGED = 10 * GIB  # copied to a node unless the user confirms more
 _MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
@@ -200,15 +202,36 @@ def _last(script: JobScript, scheduler: str) -> str:
 
 
 def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:
-    """Yield warnings on files here that tasks name and that are not staged in."""
+    """Yield warnings on files that tasks name and that are not staged in.
+
+    Those in the working directory would not be found, those elsewhere in the home
+    directory would be read from there by every task.
+    """
     if staging is None:
         return
+    home = os.path.expanduser("~")
     words = (word for kind in plan.kinds for word in _words(kind.example))
-    for name in dict.fromkeys(os.path.normpath(word).split("/")[0] for word in words):
+    for word in dict.fromkeys(os.path.normpath(os.path.expanduser(w)) for w in words):
+        if os.path.isabs(word):
+            if _is_below(word, home) and os.path.isfile(word):
+                yield from _read_from_home(word, staging)
+            continue
+        name = word.split("/")[0]
         is_here = name not in {"", ".", ".."} and os.path.exists(f"{cwd}/{name}")
         if is_here and not _is_staged(name, staging):
-            word = shlex.quote(name)
-            yield f"{word} is not staged in: tasks cannot read it (--stage-in {word})"
+            name = shlex.quote(name)
+            yield f"{name} is not staged in: tasks cannot read it (--stage-in {name})"
+
+
+def _read_from_home(path: str, staging: Staging) -> Iterator[str]:
+    folder, name = os.path.split(path)
+    source = next((s for s in staging.sources if _is_below(path, s.path)), None)
+    if source is None:
+        cure = f"--stage-in {shlex.quote(folder)}:. and the name {shlex.quote(name)}"
+        yield f"{shlex.quote(path)} is read from home: {cure} copy it to the node"
+        return
+    place = os.path.normpath(f"{source.place}/{os.path.relpath(path, source.path)}")
+    yield f"{shlex.quote(path)} is read from home: its copy is {shlex.quote(place)}"
 
 
 def _is_staged(name: str, staging: Staging) -> bool:
@@ -219,11 +242,18 @@ def _is_staged(name: str, staging: Staging) -> bool:
     )
 
 
-def _words(line: str) -> Sequence[str]:
+def _words(line: str) -> Iterator[str]:
+    """Yield the words of a line, and those of a command that it gives to a shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
     try:
-        return shlex.split(line)
+        words = list(lexer)
     except ValueError:
-        return ()
+        return
+    yield from words
+    for shell, flag, command in zip(words, words[1:], words[2:], strict=False):
+        if os.path.basename(shell) in _SHELLS and re.fullmatch("-[a-z]*c", flag):
+            yield from _words(command)
 
 
 def _site_scratch(config: Config) -> str | None:
