@@ -181,6 +181,7 @@ class _Run:
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
         self._checkpoint_at = _FIRST_CHECKPOINT
+        self._hurry: Seconds | None = None  # between checkpoints, after a signal to end
         self._observe_at = dict.fromkeys(self._watch.observers, 0.0)
         for number in self._wakeup.missed():
             self._pass_on(number)
@@ -290,6 +291,8 @@ class _Run:
         else:
             if self._wakeup.is_for_the_job(info, self._tree.pids()):
                 self._pass_on(number)
+            if self._wakeup.is_stop_request(number):  # weigh may be killed next
+                self._hurry, self._checkpoint_at = _FIRST_CHECKPOINT, 0.0
             self._follow(number)
 
     def _follow(self, number: int) -> None:
@@ -376,8 +379,10 @@ class _Run:
 
     def _write_checkpoint(self, now: Seconds) -> None:
         # a run that is killed early has lost the later half of it at most
-        pause = min(max(now, _SECOND_CHECKPOINT), _CHECKPOINT_INTERVAL)
-        self._checkpoint_at = now + pause
+        pause = max(now, _SECOND_CHECKPOINT)
+        if self._hurry is not None:
+            pause, self._hurry = self._hurry, 2 * self._hurry
+        self._checkpoint_at = now + min(pause, _CHECKPOINT_INTERVAL)
         if self._watch.checkpoint is None:
             return
         try:

@@ -142,7 +142,8 @@ class RankGroup:
         from weigh.store.parts import read_parts  # noqa: PLC0415 - by one rank only
 
         root = location.locate(current_folder() or "/", env)
-        until = time.monotonic() + (0.0 if record.exit_code else _OTHERS_PATIENCE)
+        is_well = record.state == "COMPLETED"  # else a launcher may wait for its end
+        until = time.monotonic() + (_OTHERS_PATIENCE if is_well else 0.0)
         while True:
             joined = read_parts(root, record)
             if not joined.missing:
