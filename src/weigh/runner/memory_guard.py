@@ -177,10 +177,13 @@ class Guard:
         held = self._held(attempt)
         return max(held.allowed, round(held.most * _MORE)) if held.allowed else 0
 
-    def larger(self, held: Bytes, room: Room) -> Bytes:
-        """Return what to reserve for a task that ran out of memory holding *held*."""
+    def larger(self, attempt: Attempt, held: Bytes, room: Room) -> Bytes:
+        """Return what to reserve for a task that ran out of memory holding *held*.
+
+        That is no less than before: what was seen of it may be much less than it held.
+        """
         reserved = _LARGER * held if held else room.limit // 2
-        return max(1, min(reserved, room.limit))
+        return max(1, min(max(reserved, self._held(attempt).allowed), room.limit))
 
     def may_start(
         self, room: Room | None, running: Collection[Attempt], needed: Bytes = 0
@@ -259,7 +262,7 @@ class GpuGuards:
         if guard is None or gpu is None:
             return None
         held = held_on_gpu(attempt).most
-        return Reservation(gpu_memory=guard.larger(held, gpu.room))
+        return Reservation(gpu_memory=guard.larger(attempt, held, gpu.room))
 
     def more(self, attempt: Attempt) -> Bytes:
         """Return what to keep free for a planned task that was stopped; 0 without."""
@@ -384,7 +387,7 @@ class MemoryGuard:
         held = max(attempt.host.peak, reaped)
         if uses_grant(attempt.text):  # it held less than its option let it
             held = max(held, attempt.launch.granted)
-        return Reservation(self._guard.larger(held, room))
+        return Reservation(self._guard.larger(attempt, held, room))
 
     def ended(self, attempt: Attempt) -> None:
         """Note that an attempt ended and holds no memory any more."""

@@ -374,10 +374,13 @@ def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
     assert watch.fits(slot, [small], 0)
 
 
-@pytest.mark.parametrize(("held", "share"), [(GIB, 2), (0, 4), (5 * GIB, 8)])
-def test_the_larger_reservation_on_a_gpu(held: int, share: int) -> None:
+@pytest.mark.parametrize(
+    ("held", "before", "share"),
+    [(GIB, 0, 2), (0, 0, 4), (5 * GIB, 0, 8), (GIB, 3, 3), (0, 9, 8)],
+)
+def test_the_larger_reservation_on_a_gpu(held: int, before: int, share: int) -> None:
     watch = GpuGuards([None], OneGpu(GIB, at=10.0))
-    attempt = _attempt(None)
+    attempt = _attempt(None, reservation=Reservation(gpu_memory=before * GIB))
     attempt.gpu.peak = held
     assert watch.larger_reservation(attempt) == Reservation(gpu_memory=share * GIB)
 
