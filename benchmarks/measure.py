@@ -354,9 +354,7 @@ def startup(bench: Bench) -> list[float]:
 def fork_heavy(bench: Bench) -> list[float]:
     """Return CPU of a job that only forks, under each tool and bare, as ratios."""
     say("1,500 forks")
-    bare, *costs = interleaved(
-        bench, bench.job("spawn1500"), runs=1 if bench.quick else 5
-    )
+    bare, *costs = interleaved(bench, bench.job("spawn1500"), runs=2 * bench.runs - 1)
     return [seconds / bare for seconds in costs]
 
 
@@ -378,7 +376,7 @@ def watch(bench: Bench, tool: Tool, job: Sequence[str]) -> tuple[float, float]:
     """
     seconds = 3 if bench.quick else 8
     shares, own = [], []
-    for _ in range(1 if bench.quick else 3):
+    for _ in range(bench.runs):
         to = bench.new_folder()
         options = [*job, "--seconds", str(seconds + SETTLED + 1)]
         process = bench.user.start(tool.argv(bench.job(*options), to), to)
@@ -396,7 +394,7 @@ def bare_loop(bench: Bench) -> float:
         f"import time\nfor _ in range({20 * (seconds + SETTLED + 1)}): time.sleep(.05)"
     )
     shares = []
-    for _ in range(1 if bench.quick else 3):
+    for _ in range(bench.runs):
         python = os.path.realpath(sys.executable)
         process = bench.user.start([python, "-c", code], bench.new_folder())
         time.sleep(SETTLED)

@@ -15,7 +15,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
-from weigh.flow.run.run_measured import run_measured
+from weigh.flow.run.run_measured import last_line, run_measured
 from weigh.model.record import Record, Request, Usage
 from weigh.probe.cgroup import memory_folder
 from weigh.probe.host import read_host
@@ -113,6 +113,8 @@ class _Scan:
         usage = plain.usage
         if plain.state != "COMPLETED" or usage is None or usage.peak_memory is None:
             why = plain.outcome.reason if plain.outcome else plain.state
+            printed = last_line(os.path.join(self._store, "log"))
+            why = f"{why}: {printed}" if printed else why
             raise UsageError(f"its plain run did not complete: {why}")
         first = _probe(0, usage, works=True)
         with self._way(usage) as way:
@@ -203,6 +205,9 @@ class _Scan:
         if name == "malloc arenas":
             yield _Way(_ARENAS[0], _ARENAS[1], is_switch=True)
             return
+        if usage.sign is not None and usage.sign.knob in self._command:
+            knob = usage.sign.knob
+            self._say(f"{knob} stays as it is: write {knob} {{memory}} to try less")
         folder = _new_group()
         try:
             yield None if folder is None else _Way(form="{} MiB", folder=folder)
