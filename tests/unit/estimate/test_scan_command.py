@@ -433,6 +433,8 @@ def test_a_page_of_a_fit_states_what_fits_and_what_the_target_needs(
     _, text, _ = weigh("scan", "--from", "s", *wanted, "--html", "fit.html")
 
     page = (folder / "fit.html").read_text()
+    assert re.search(">150: at most [0-9.]+ (MiB|GiB)<", page)
+    assert re.search(">requested [0-9.]+ (MiB|GiB)<", page)
     needs = re.search("mib=150 +(RAM .*MiB)", text)
     assert needs is not None
     assert needs[1] in page

@@ -59,6 +59,7 @@ def fit_page(answer: Answer) -> str:
         estimate=made,
         to=None if advice.target is None else advice.target.size,
         level=advice.options.level,
+        requested=answer.request.memory if advice.target and answer.request else None,
     )
     report = Report(
         title=f"What fits, by {made.by}",

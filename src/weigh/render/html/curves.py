@@ -1,7 +1,8 @@
 """Curves over a parameter: what was measured, the fit through it, and its bound."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import msgspec
 
@@ -10,7 +11,7 @@ from weigh.estimate.fit import Fit, Quantity
 from weigh.estimate.samples import size_text
 from weigh.render.html.words import Kind, figure, short
 from weigh.render.printable import printable
-from weigh.units import format_brief
+from weigh.units import Bytes, format_brief
 
 _FEW = 4
 _STEPS = (1, 2, 5, 10)
@@ -62,6 +63,7 @@ def _at_least(power: float, least: float) -> Iterator[float]:
 WIDTH, HEIGHT = 440, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 12, 12, 26
 _CURVE_POINTS = 48
+_Place: TypeAlias = tuple[float, float]
 _TITLES: dict[Quantity, str] = {
     "gpu_memory": "GPU memory",
     "memory": "Memory",
@@ -71,11 +73,15 @@ _TITLES: dict[Quantity, str] = {
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves to draw up to the size *to* (a quarter beyond the largest, if None)."""
+    """Curves to draw up to the target *to* (a quarter beyond the largest, if None).
+
+    ``requested`` is the memory that is requested for it.
+    """
 
     estimate: Estimate
     to: float | None = None
     level: float = 0.95
+    requested: Bytes | None = None
 
 
 class Dot(msgspec.Struct, frozen=True):
@@ -101,6 +107,8 @@ class CurveView(msgspec.Struct, frozen=True, kw_only=True):
     line: str
     band: str
     dots: tuple[Dot, ...]
+    target: Dot | None
+    requested: Tick | None
     failed: float | None
     failed_words: str
     x_ticks: tuple[Tick, ...]
@@ -141,9 +149,10 @@ def _curve(fit: Fit, name: Quantity, scan: Scan) -> CurveView:
     xs = [near + (far - near) * i / _CURVE_POINTS for i in range(_CURVE_POINTS + 1)]
     expected = [fit.predict(x) for x in xs]
     bounds = [fit.upper(x, scan.level) for x in xs]
-    top = 1.05 * max(*bounds, *(point.high for point in fit.points))
+    requested = scan.requested if name == "memory" else None
+    top = 1.05 * max(*bounds, *(point.high for point in fit.points), requested or 0)
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def place(x: float, y: float) -> _Place:
         across = _LEFT + x / far * (WIDTH - _LEFT - _RIGHT)
         up = HEIGHT - _BOTTOM - y / top * (HEIGHT - _TOP - _BOTTOM)
         return round(across, 1), round(up, 1)
@@ -162,12 +171,27 @@ def _curve(fit: Fit, name: Quantity, scan: Scan) -> CurveView:
             Dot(*place(p.x, p.y), f"{size_text(p.x)}: {_write(p.y, name)}")
             for p in fit.points
         ),
+        target=None if scan.to is None else _target(fit, name, scan, place),
+        requested=None
+        if requested is None
+        else Tick(place(0, requested)[1], f"requested {_write(requested, name)}"),
         failed=None if failed is None else place(failed, 0)[0],
         failed_words="" if failed is None else f"{size_text(failed)} ran out of memory",
         x_ticks=tuple(Tick(place(x, 0)[0], size_text(x)) for x in sizes),
         y_ticks=tuple(Tick(place(0, y)[1], short(_write(y, name))) for y in values),
         rows=tuple(_rows(fit, name, far, scan.level)),
     )
+
+
+def _target(
+    fit: Fit, name: Quantity, scan: Scan, place: Callable[[float, float], _Place]
+) -> Dot | None:
+    """Return the bound at the target; None where it was itself measured."""
+    if scan.to is None or scan.to <= fit.largest_size:
+        return None
+    bound = fit.upper(scan.to, scan.level)
+    words = f"{size_text(scan.to)}: at most {_write(bound, name)}"
+    return Dot(*place(scan.to, bound), words)
 
 
 def _path(points: list[tuple[float, float]]) -> str:
