@@ -231,6 +231,19 @@ def test_the_first_step_stays_the_users(job: Job, tmp_path: Path) -> None:
 
 
 @pytest.mark.integrations
+def test_the_settings_of_the_users_steps_are_not_those_of_the_agents(
+    job: Job, tmp_path: Path
+) -> None:
+    settings = "EXACT=1 CPU_BIND=none MEM_PER_NODE=600 WAIT=1 DISTRIBUTION=plane=2"
+    more = "IMMEDIATE=5 KILL_BAD_EXIT=1 LABELIO=1 THREADS_PER_CORE=1 EXPORT_ENV=ALL"
+    names = " ".join(f"SLURM_{word}" for word in f"{settings} {more}".split())
+    job(f"export {names}\n{WEIGH} srun -n4 $PYTHON hold.py 60 40 1.5", *TWO_BY_TWO)
+    found = record(tmp_path)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    assert found["missing"] == []
+
+
+@pytest.mark.integrations
 def test_top_shows_the_nodes_and_ranks_of_a_run_in_progress(
     job: Job, tmp_path: Path
 ) -> None:

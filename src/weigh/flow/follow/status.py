@@ -91,9 +91,9 @@ def status(
 
 
 def _with_steps(one: Standing, env: Mapping[str, str]) -> Standing:
-    """Return a standing with the steps of its job, if that has one element."""
+    """Return a standing with the steps of its job, if its one element has ended."""
     job, kind = one.job, kind_of(one.job.scheduler)
-    if job.elements != 1 or one.accounting or one.elements.get("PENDING"):
+    if job.elements != 1 or one.accounting or not one.is_over:
         return one
     found = ask(kind, job.id, run=run, env=reaching_cluster(job.scheduler, env))
     steps = found[0].steps if len(found) == 1 else ()
