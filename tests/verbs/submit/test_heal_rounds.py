@@ -194,9 +194,11 @@ def within(chain: list[list[Attempt]], limit: Heal) -> None:
 def progress(chain: list[list[Attempt]]) -> None:
     """After the first, no round follows one that finished nothing and repeats it."""
     for old, new in pairwise(chain[1:]):
-        before = {one.task.task: one.request for one in old}
+        before = {one.task.task: (one.request, one.together) for one in old}
         finished = any(one.task.state == "COMPLETED" for one in old)
-        more = any(before.get(one.task.task) != one.request for one in new)
+        more = any(
+            before.get(one.task.task) != (one.request, one.together) for one in new
+        )
         assert finished or more
 
 
