@@ -261,6 +261,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     was measured, ``reserved`` the memory that was reserved for it, if any was;
     ``alone``: no other task ran in its element. ``short``: an attempt ran out of memory
     before its element ended for another reason; the figures are those of that attempt.
+    ``needs`` is how long a task that was stopped would have taken, by its progress.
     """
 
     task: int
@@ -278,6 +279,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     reserved: Bytes | None = None
     alone: bool = False
     short: bool = False
+    needs: Seconds | None = None
 
 
 Elements = dict[int, ElementState]

@@ -23,10 +23,18 @@ from weigh.model.record import State
 from weigh.model.staging import Earlier, Staging
 from weigh.outcome import fixed_heap, out_of_memory
 from weigh.request import round_memory, round_time
-from weigh.units import HOUR, Bytes, format_limit, format_size, parse_limit, parse_size
+from weigh.units import (
+    HOUR,
+    Bytes,
+    format_duration,
+    format_limit,
+    format_size,
+    parse_limit,
+    parse_size,
+)
 
 FACTOR = 2
-_MARGIN = 1.2  # above the largest peak memory that was not enough
+_MARGIN = 1.2  # above the largest peak that was not enough, and a predicted time
 _QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
 # Python's last line of output when the program is wrong, not its environment
 _BUG = re.compile(
@@ -230,6 +238,11 @@ def fitted(  # noqa: PLR0913 - keyword-only past the fourth
             return _left(choice, f"{choice.reason}, the queue's default: --time TIME")
         if most is not None and had.time_limit >= most:
             return _left(choice, f"{choice.reason}: --max-time is {format_limit(most)}")
+        if most is not None and task.needs is not None and task.needs > most:
+            needs = f"needs about {format_duration(task.needs)}"
+            return _left(choice, f"{needs}: --max-time is {format_limit(most)}")
+        while max(1, had.time_limit) * choice.time < _MARGIN * (task.needs or 0.0):
+            choice = msgspec.structs.replace(choice, time=FACTOR * choice.time)
     return choice
 
 

@@ -56,7 +56,8 @@ class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     """An attempt ended; ``again`` if the task is retried in this run.
 
-    ``record`` is the id of the record with everything that was measured.
+    ``record`` is the id of the record with everything that was measured. ``needs`` is
+    how long the attempt would have taken in all, by its progress, if it was stopped.
     """
 
     seq: int
@@ -72,6 +73,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     cpu_time: Seconds | None = None
     peak_memory: Bytes | None = None
     gpu_memory: Bytes | None = None
+    needs: Seconds | None = None
 
 
 class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):

@@ -19,7 +19,7 @@ import msgspec
 from weigh.errors import StoreError
 from weigh.measure.launcher import own_peak
 from weigh.measure.sampler import Sampler
-from weigh.model.record import Measurement, Record, Usage
+from weigh.model.record import Headway, Measurement, Record, Usage
 from weigh.runner.attempt import Attempt
 from weigh.runner.channels import forget
 from weigh.runner.events import Ended, EventsFile, Started
@@ -337,11 +337,14 @@ class Watcher:
     def _end(self, attempt: Attempt, ending: Ending, watched: _Watched | None) -> None:
         """Queue the record of an attempt, and its event even if the record fails."""
         usage = Usage(wall_time=attempt.state.ended - attempt.launch.began)
+        needs: Seconds | None = None
         with self._noting(f"recording task {attempt.seq}"):
             measured = self._measured(attempt, watched)
             usage = measured.usage
+            if attempt.state.stop is not None:
+                needs = _whole_time(measured.progress)
             self._batch.add(self._record(attempt, ending, measured))
-        self._news.append(_ended(attempt, ending, usage))
+        self._news.append(_ended(attempt, ending, usage, needs))
         if watched is not None:
             watched.tree.close()
             if watched.checkpoint_at > attempt.launch.began + _CHECKPOINT_AFTER:
@@ -433,7 +436,16 @@ def _started(attempt: Attempt, run: str) -> Started:
     )
 
 
-def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
+def _whole_time(progress: Headway | None) -> Seconds | None:
+    """Return how long an attempt would have taken; None if its progress is unknown."""
+    if progress is None or progress.remaining is None:
+        return None
+    return round(progress.time + progress.remaining, 1)
+
+
+def _ended(
+    attempt: Attempt, ending: Ending, usage: Usage, needs: Seconds | None
+) -> Ended:
     peak, cpu_time = usage.peak_memory, usage.cpu_time
     if peak is not None and peak.anonymous is None and not attempt.host.peak:
         peak = None  # only weigh's own size is known
@@ -453,6 +465,7 @@ def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
         cpu_time=None if cpu_time is None else round(cpu_time, 4),
         peak_memory=None if peak is None else peak.value,
         gpu_memory=max((gpu.job_peak or 0 for gpu in usage.gpus), default=None),
+        needs=needs,
     )
 
 

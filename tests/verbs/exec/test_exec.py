@@ -197,6 +197,14 @@ def test_a_task_that_takes_too_long_is_ended_as_gnu_parallel_states(
     assert batch.record(1)["state"] == "TIMEOUT"
 
 
+@pytest.mark.integrations
+def test_the_whole_time_of_a_task_that_was_stopped_is_estimated(batch: Batch) -> None:
+    batch.write('for i in $(seq 200); do echo "step $i/200"; sleep 0.05; done')
+    assert batch.run("--timeout", "5").returncode == 1
+    (end,) = batch.events_of("ended")
+    assert end["needs"] > 9  # seconds: the pauses alone are 10
+
+
 def test_a_dry_run_prints_what_is_left_and_runs_nothing(batch: Batch) -> None:
     batch.write("echo a >> ran", "echo b >> ran")
     assert batch.run("--dry-run").stdout.splitlines() == [

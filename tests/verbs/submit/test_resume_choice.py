@@ -1,10 +1,11 @@
 """Which unfinished tasks run again, and with what more."""
 
 import pytest
+from msgspec.structs import replace
 
-from weigh.model.job import ElementState, TaskState
+from weigh.model.job import ElementState, Heal, JobRequest, TaskState
 from weigh.model.record import State
-from weigh.planning.resume_policy import choose
+from weigh.planning.resume_policy import ResumeOptions, choose, fitted
 
 ENDED = ElementState(state="FAILED", node="node7")
 
@@ -25,6 +26,31 @@ def test_out_of_time_doubles_the_time() -> None:
     choice = choose(a_task("TIMEOUT"), ENDED, "", failures=0)
 
     assert (choice.run, choice.memory, choice.time) == (True, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("needs", "most", "run", "time"),
+    [
+        (None, None, True, 2),
+        (70.0, None, True, 2),  # in a limit of 60 s
+        (110.0, None, True, 4),  # with a margin
+        (500.0, None, True, 16),
+        (500.0, 550, True, 16),  # the request is cut to the limit
+        (500.0, 400, False, 2),
+    ],
+)
+def test_more_time_is_what_the_progress_asks_for(
+    needs: float | None,
+    most: int | None,
+    run: bool,
+    time: int,  # noqa: FBT001
+) -> None:
+    task = replace(a_task("TIMEOUT"), needs=needs)
+    choice = choose(task, ENDED, "", failures=0)
+    heal = None if most is None else Heal(max_time=most)
+    had = JobRequest(time_limit=60)
+    choice = fitted(choice, task, had, ResumeOptions(), heal=heal)
+    assert (choice.run, choice.time) == (run, time)
 
 
 def test_a_node_that_failed_is_avoided() -> None:

@@ -176,7 +176,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
                 continue
             if seq not in ends:
                 one = self._unended(task, seq, is_running=seq in running)
-                yield _with_short(one, lasts.get(seq, _Last()))
+                yield _with_last(one, lasts.get(seq, _Last()))
             elif seq in short:
                 yield self._task(
                     task,
@@ -241,6 +241,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
             peak=event.peak_memory,
             reserved=None if start is None else start.memory,
             alone=start is not None and start.alone,
+            needs=event.needs,
         )
 
     def _short_of_memory(self, ends: dict[int, bool]) -> frozenset[int]:
@@ -336,8 +337,10 @@ class ElementTasks(msgspec.Struct, frozen=True):
         return frozenset(past.in_flight)
 
 
-def _with_short(task: TaskState, last: _Last) -> TaskState:
-    """Return the task with what it had when it ran out of memory, if it did."""
+def _with_last(task: TaskState, last: _Last) -> TaskState:
+    """Return the task with what it lacked: memory when it ran out of it, or time."""
+    if last.ended is not None:
+        task = msgspec.structs.replace(task, needs=last.ended.needs)
     if last.short is None or task.state in {"PENDING", "RUNNING", "COMPLETED"}:
         return task
     end, start = last.short
