@@ -42,8 +42,9 @@ def test_out_of_time_doubles_the_time() -> None:
 def test_more_time_is_what_the_progress_asks_for(
     needs: float | None,
     most: int | None,
+    *,
     run: bool,
-    time: int,  # noqa: FBT001
+    time: int,
 ) -> None:
     task = replace(a_task("TIMEOUT"), needs=needs)
     choice = choose(task, ENDED, "", failures=0)
