@@ -492,13 +492,15 @@ def signals() -> Iterator[Line]:
         at = [0.0]
 
         def cancel(_: Path, at: list[float] = at) -> None:
-            time.sleep(1)
-            at[0] = time.monotonic()
+            time.sleep(2.5)  # nodes report once a second
+            began = time.monotonic()
             subprocess.run(["scancel", f"--user={USER}"], check=True)
+            while subprocess.check_output(["squeue", "-h", "-t", "R,CG"]):
+                time.sleep(0.05)
+            at[0] = time.monotonic() - began
 
         job = submit(command, *TWO_BY_TWO, ranks=4, during=cancel)
-        gone = time.monotonic() - at[0]
-        words = f"{gone:.2f} s until it was gone"
+        words = f"{at[0]:.2f} s until it was gone"
         if name != "plain":
             time.sleep(1)
             found = job.record()

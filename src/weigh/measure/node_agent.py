@@ -39,6 +39,7 @@ ENVIRONMENT = {OWN: "1", "MALLOC_TOP_PAD_": "0"}
 _NICE = 10
 _FIRST_TO_GO = b"1000"  # of the processes that the kernel may kill for memory
 _RISE = 1.02  # of the peak, worth a part
+_FIRST = 0.3  # seconds: a job may be cancelled early
 _SHORTEST, _LONGEST = 1.0, 10.0  # seconds between two parts
 _LAST_WORDS = 1.0  # seconds for the final part where its reader is slow
 _POINTS = 200  # of a node's series
@@ -86,8 +87,8 @@ class NodeAgent:
         )
         self._gpus = start_gpu_sampler(options.interval, self._tree.pids)
         self._number = 0
-        self._reported: Seconds = 0.0
-        self._reported_peak = 0
+        self._reported: Seconds = _FIRST - _SHORTEST
+        self._reported_peak = self._reported_ranks = 0
 
     def look(self) -> Seconds:
         """Take a sample; return the seconds until the next one."""
@@ -101,7 +102,8 @@ class NodeAgent:
         """Return whether there is something new to report."""
         since = self._sampler.elapsed() - self._reported
         rose = self._tracker.best > self._reported_peak * _RISE
-        return since >= (_SHORTEST if rose else _LONGEST)
+        came = self._ranks.count() > self._reported_ranks
+        return since >= (_SHORTEST if rose or came else _LONGEST)
 
     def report(self, *, final: bool = False) -> None:
         """Write a part to standard output."""
@@ -109,6 +111,7 @@ class NodeAgent:
             self._sampler.finish()
         self._reported = self._sampler.elapsed()
         self._reported_peak = self._tracker.best
+        self._reported_ranks = self._ranks.count()
         self._number += 1
         until = time.monotonic() + (_LAST_WORDS if final else 0.0)
         for line in part_lines(self.part(final=final), self._number):

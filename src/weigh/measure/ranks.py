@@ -146,6 +146,10 @@ class RankTracker:
         if self._ranks:
             self._add_up(readings, now)
 
+    def count(self) -> int:
+        """Return how many ranks were met."""
+        return len(self._ranks)
+
     def is_any_left(self) -> bool:
         """Return whether a process of a rank was there at the last sample."""
         return any(key is not None for key in self._keys.values())
