@@ -78,7 +78,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
         click.echo("weigh: nothing has been printed yet", err=True)
     if paths:
         for one in files:
-            click.echo(printable(one.path))
+            click.echo(printable(one.to_show()))
         return 0
     most = lines or (_LAST if len(files) > 1 else None)
 
@@ -88,7 +88,13 @@ def logs(  # noqa: PLR0913 - a parameter per option
 
     is_cut = only is not None or without is not None
     keep = is_kept if is_cut else None
-    ends = [_show(one, most, keep, is_titled=len(files) > 1) for one in files]
+    # a file that is not there yet comes later, and begins at 0
+    ends = [
+        _show(one, most, keep, is_titled=len(files) > 1)
+        if not follow or os.path.exists(one.path)
+        else 0
+        for one in files
+    ]
     if follow:
         _follow(files, ends, keep)
     return 0
@@ -99,11 +105,13 @@ def _show(
 ) -> int:
     """Print a file, or its last lines; return the offset that was reached."""
     try:
-        with open(one.path, "rb") as file:
+        with open(one.to_show(), "rb") as file:
             kept = file if keep is None else (line for line in file if keep(line))
             whole = kept if most is None else deque(kept, most)
             if is_titled:
-                _write(f"==> {printable(one.title)}: {printable(one.path)}\n".encode())
+                _write(
+                    f"==> {printable(one.title)}: {printable(one.to_show())}\n".encode()
+                )
             for line in whole:
                 _write(line)
             return file.seek(0, os.SEEK_CUR)
@@ -116,11 +124,13 @@ def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> No
     last = None
     while True:
         over = all(one.is_over() for one in files)
+        has_grown = False
         for place, one in enumerate(files):
-            added = _added(one.path, ends[place])
+            added = _added(one.to_show() if over else one.path, ends[place])
             if keep is not None and not over and len(added) < _PIECE:
                 added = added[: added.rfind(b"\n") + 1]  # whole lines
             ends[place] += len(added)
+            has_grown |= bool(added)
             if keep is not None:
                 lines = added.splitlines(keepends=True)
                 added = b"".join(line for line in lines if keep(line))
@@ -128,9 +138,10 @@ def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> No
                 _write(f"==> {printable(one.title)}\n".encode())
                 last = place
             _write(added)
-        if over:
+        if over and not has_grown:
             return
-        time.sleep(_PAUSE)
+        if not has_grown:
+            time.sleep(_PAUSE)
 
 
 def _added(path: str, begin: int) -> bytes:

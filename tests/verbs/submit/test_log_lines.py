@@ -55,3 +55,14 @@ def test_a_pattern_that_is_none_is_named(job: Path) -> None:
     done = weigh(job, "logs", "last", "--only", "(")
     assert done.returncode == 2
     assert "--only: '(': missing )" in done.stderr
+
+
+def test_a_task_that_starts_later_is_followed_to_its_last_byte(tmp_path: Path) -> None:
+    (tmp_path / ".hg").mkdir()
+    (tmp_path / "two.txt").write_text("sleep 1\nsleep 0.5; seq 40000\n")
+    plan = ("plan", "two.txt", "--memory=100M", "--cpus=1", "--time=1m")
+    assert weigh(tmp_path, *plan, "--node-cpus=1").returncode == 0
+    assert weigh(tmp_path, "submit", "plan/two", "--on=local").returncode == 0
+    done = weigh(tmp_path, "logs", "-f", "last_2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [str(n) for n in range(1, 40001)]

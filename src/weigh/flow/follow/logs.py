@@ -20,13 +20,18 @@ from weigh.store import location
 class LogFile(msgspec.Struct, frozen=True):
     """A file to show; ``until`` is its element's log, which shows when it ended.
 
-    The log of a user's own script does not: ``has_ended`` asks the scheduler.
+    It is shown where ``path`` does not exist. The log of a user's own script does not
+    show an end: ``has_ended`` asks the scheduler.
     """
 
     title: str
     path: str
     until: str
     has_ended: Callable[[], bool] | None = None
+
+    def to_show(self) -> str:
+        """Return the path of the file that there is to show."""
+        return self.path if os.path.exists(self.path) else self.until
 
     def is_over(self) -> bool:
         """Return whether nothing more will be written."""
@@ -128,7 +133,7 @@ def _of_task(views: list[View], task: TaskState) -> LogFile:
     log = _element_log(view, task.element)
     output = task.output or _output(view, task)
     title = f"task {task.task}"
-    return LogFile(title, output if os.path.exists(output) else log, log)
+    return LogFile(title, output, log)
 
 
 def _output(view: View, task: TaskState) -> str:
