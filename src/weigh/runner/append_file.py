@@ -78,7 +78,7 @@ class AppendFile:
             if moved_to is not None:
                 self.path = moved_to
                 return f"{before} was moved: weigh continues in {moved_to}"
-            os.makedirs(folder)
+            os.makedirs(folder, exist_ok=True)
         was_replaced = os.path.lexists(before)
         if was_replaced:
             os.rename(before, before + ".replaced")

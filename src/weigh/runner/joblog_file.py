@@ -3,6 +3,7 @@
 import os
 import stat
 import struct
+import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from weigh.runner.task_source import TaskSource
 from weigh.store.location import file_mode
 
 WAITING, DONE, FAILED = 0, 1, 2
+_TRIES, _PAUSE = 3, 0.05  # seconds
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -175,6 +177,14 @@ class JoblogFile:
         """Write what could not be written before; return what prevents it, or None."""
         return self._write(self.unwritten) if self.unwritten else None
 
+    def _put_back(self) -> str | None:
+        for _ in range(_TRIES):
+            try:
+                return self._file.put_back()
+            except FileNotFoundError:  # its directory is being removed
+                time.sleep(_PAUSE)
+        return self._file.put_back()
+
     def restore(self) -> str | None:
         """Write the file again if it was removed, replaced, moved or truncated.
 
@@ -184,7 +194,7 @@ class JoblogFile:
             StoreError: it cannot be written again.
         """
         try:
-            happened = self._file.put_back()
+            happened = self._put_back()
             if self._is_intact():
                 return happened
             self._file.replace_by(self._remembered())
