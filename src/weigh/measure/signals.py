@@ -19,7 +19,7 @@ from weigh.errors import SIGNAL_BASE
 _SI_KERNEL = 0x80
 # seconds until a sender has signalled the whole group
 _SETTLING = 0.01
-_WITNESS_PATIENCE = 100  # milliseconds; it may be stopped
+_WITNESS_PATIENCE = 500  # milliseconds: a full machine is slow, and it may be stopped
 _NOT_PASSED_ON = {
     signal.SIGKILL,  # cannot be caught
     signal.SIGSTOP,  # cannot be caught

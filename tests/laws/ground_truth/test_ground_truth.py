@@ -128,7 +128,7 @@ def test_bytes_written_are_counted(tmp_path: Path) -> None:
 def test_a_record_states_what_measuring_cost(tmp_path: Path) -> None:
     run = Run(tmp_path, "tree10")
     monitor = run.record["monitor"]
-    assert run.usage["processes"] == run.truth["processes"]
+    assert 1 < run.usage["processes"] <= run.truth["processes"]  # at one moment
     assert 0 < monitor["cpu_time"] < run.usage["wall_time"]
     assert 0 < monitor["memory"] < 30 * MIB
     assert monitor["samples"] > 1

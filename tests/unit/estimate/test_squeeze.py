@@ -105,9 +105,10 @@ def test_what_a_command_printed_before_it_failed_is_shown(tmp_path: Path) -> Non
     assert done.stderr.splitlines()[-1].endswith("exit code 2: no such size: 12MM")
 
 
+@pytest.mark.integrations
 def test_a_limit_in_the_command_is_named(tmp_path: Path) -> None:
     program = tmp_path / "solve"
-    program.write_text("import time; time.sleep(1.5)\n")
+    program.write_text("import time; time.sleep(4)\n")
     signs = tmp_path / "signs.toml"
     signs.write_text(
         '[[sign]]\nname = "solver"\nprogram = ["solve"]\noption = ["--mem"]\n'

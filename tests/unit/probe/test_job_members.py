@@ -58,11 +58,14 @@ def test_no_group_is_found_where_there_is_none(text: str, tmp_path: Path) -> Non
     assert find_job_group(text, "job_", str(tmp_path)) is None
 
 
+OURS = f"t{os.getpid()}"  # the job; tests in other processes have others
+
+
 @pytest.fixture
 def sleeper() -> Iterator[int]:
     """Run a process with the environment of a job, with a child of its own."""
     code = "import subprocess, sys; subprocess.run(['sleep', '60'])"
-    env = {**os.environ, "JOB": "17", "NODE": "cn1"}
+    env = {**os.environ, "JOB": OURS, "NODE": "cn1"}
     process = subprocess.Popen([sys.executable, "-c", code], env=env, process_group=0)
     yield process.pid
     os.killpg(process.pid, 9)
@@ -76,7 +79,7 @@ def members(mark: str = "NO_MARK", **env: str) -> JobMembers:
 
 
 def test_without_a_group_the_environment_names_the_job(sleeper: int) -> None:
-    tree = members(JOB="17", NODE="cn1")
+    tree = members(JOB=OURS, NODE="cn1")
     found: list[str] = []
     while len(found) < 2:  # Python and its child
         found = [str(one.pid) for one in tree.read()]
@@ -90,7 +93,7 @@ def test_another_job_of_the_user_is_left_out(env: dict[str, str], sleeper: int) 
 
 
 def test_a_marked_process_is_left_out(sleeper: int) -> None:
-    tree = members("NODE", JOB="17", NODE="cn1")
+    tree = members("NODE", JOB=OURS, NODE="cn1")
     assert sleeper not in [one.pid for one in tree.read()]
 
 
@@ -103,7 +106,7 @@ if not os.fork():
 print(flush=True)
 os.wait()
 """
-    env = {**os.environ, "JOB": "17", "NODE": "cn1"}
+    env = {**os.environ, "JOB": OURS, "NODE": "cn1"}
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         [sys.executable, "-c", code], env=env, stdin=pipe, stdout=pipe, process_group=0
@@ -112,7 +115,7 @@ os.wait()
         assert process.stdin
         assert process.stdout
         process.stdout.readline()
-        tree = members(JOB="17", NODE="cn1")
+        tree = members(JOB=OURS, NODE="cn1")
         tree.excluded = frozenset([process.pid])
         assert tree.members() == []
         process.stdin.write(b"\n")

@@ -260,7 +260,7 @@ def test_a_line_that_is_no_utf8_is_shown_with_a_mark(
 
 
 def test_a_stop_signal_stops_all_and_states_what_it_saw(tmp_path: Path) -> None:
-    path = write(tmp_path, "exit 4", "echo $$ > pid; sleep 60")
+    path = write(tmp_path, "exit 4", "sleep 1; echo $$ > pid; sleep 60")
     argv = [sys.executable, "-m", "weigh", "check", path, "--json", "-j", "2"]
     env = {**os.environ, "WEIGH_DIR": str(tmp_path / "store")}
     with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as run:
