@@ -88,11 +88,14 @@ def logs(  # noqa: PLR0913 - a parameter per option
 
     is_cut = only is not None or without is not None
     keep = is_kept if is_cut else None
-    # a file that is not there yet comes later, and begins at 0
+    # a file to follow that is not there yet comes later, and begins at 0
     ends = [
-        _show(one, most, keep, is_titled=len(files) > 1)
-        if not follow or os.path.exists(one.path)
-        else 0
+        _show(
+            one.path if follow else one.to_show(),
+            most,
+            keep,
+            title=one.title if len(files) > 1 else None,
+        )
         for one in files
     ]
     if follow:
@@ -100,18 +103,14 @@ def logs(  # noqa: PLR0913 - a parameter per option
     return 0
 
 
-def _show(
-    one: LogFile, most: int | None, keep: _Keep | None, *, is_titled: bool
-) -> int:
+def _show(path: str, most: int | None, keep: _Keep | None, *, title: str | None) -> int:
     """Print a file, or its last lines; return the offset that was reached."""
     try:
-        with open(one.to_show(), "rb") as file:
+        with open(path, "rb") as file:
             kept = file if keep is None else (line for line in file if keep(line))
             whole = kept if most is None else deque(kept, most)
-            if is_titled:
-                _write(
-                    f"==> {printable(one.title)}: {printable(one.to_show())}\n".encode()
-                )
+            if title is not None:
+                _write(f"==> {printable(title)}: {printable(path)}\n".encode())
             for line in whole:
                 _write(line)
             return file.seek(0, os.SEEK_CUR)
@@ -124,13 +123,15 @@ def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> No
     last = None
     while True:
         over = all(one.is_over() for one in files)
-        has_grown = False
+        is_behind = False
         for place, one in enumerate(files):
             added = _added(one.to_show() if over else one.path, ends[place])
-            if keep is not None and not over and len(added) < _PIECE:
-                added = added[: added.rfind(b"\n") + 1]  # whole lines
+            is_full = len(added) == _PIECE
+            is_behind |= is_full
+            lines_end = added.rfind(b"\n") + 1
+            if keep is not None and (lines_end if is_full else not over):
+                added = added[:lines_end]
             ends[place] += len(added)
-            has_grown |= bool(added)
             if keep is not None:
                 lines = added.splitlines(keepends=True)
                 added = b"".join(line for line in lines if keep(line))
@@ -138,9 +139,9 @@ def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> No
                 _write(f"==> {printable(one.title)}\n".encode())
                 last = place
             _write(added)
-        if over and not has_grown:
+        if over and not is_behind:
             return
-        if not has_grown:
+        if not is_behind:
             time.sleep(_PAUSE)
 
 

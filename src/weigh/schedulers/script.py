@@ -4,7 +4,7 @@ import msgspec
 
 BOM = "\ufeff"
 
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"})
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"})
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_shell(self) -> bool:
         """Return whether a Bourne shell runs it; without ``#!`` one does."""
-        return not self.interpreter or self.program in _SHELLS
+        return not self.interpreter or self.program in SHELLS
 
 
 def read_script(text: str) -> Script:

@@ -421,6 +421,31 @@ def test_tasks_fit_by_what_they_are_planned_to_need_and_what_they_hold() -> None
     assert fits(Reservation(99))  # alone: it may not wait for ever
 
 
+def _after_another(
+    units: list[tuple[int, ...]],
+    left: dict[int, Left],
+    *,
+    time_left: float | None = None,
+) -> Pulling:
+    """Return the rules of an element whose only neighbour has gone and left *left*."""
+    return Pulling(
+        units=units,
+        more=tuple,
+        elements=2,
+        place=1,
+        kind_of=lambda _seq: 0,
+        alike=True,
+        time_to_start=lambda _kind: None,
+        time_left=lambda: time_left,
+        gone=lambda owners: [one.name for one in owners],
+        sync=lambda: None,
+        ended=lambda _owner: {},
+        left=lambda _owner: left,
+        choose=lambda units: units[0],
+        taken=lambda _count: None,
+    )
+
+
 @pytest.mark.parametrize(("left", "taken"), [(40.0, None), (100.0, 1), (None, 1)])
 def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
     tmp_path: Path, left: float | None, taken: int | None
@@ -428,22 +453,7 @@ def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
     _claims(tmp_path, "tasks_0").take(0)
     queue = SharedQueue(
         _claims(tmp_path, "tasks_1"),
-        Pulling(
-            units=[(1,)],
-            more=tuple,
-            elements=2,
-            place=1,
-            kind_of=lambda _seq: 0,
-            alike=True,
-            time_to_start=lambda _kind: None,
-            time_left=lambda: left,
-            gone=lambda owners: [one.name for one in owners],
-            sync=lambda: None,
-            ended=lambda _owner: {},
-            left=lambda _owner: {1: Left(30.0)},
-            choose=lambda units: units[0],
-            taken=lambda _count: None,
-        ),
+        _after_another([(1,)], {1: Left(30.0)}, time_left=left),
     )
 
     found = queue.take_where(0, lambda _seq: Slot(1), lambda _slot: None)
@@ -466,22 +476,7 @@ def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
     assert gone.take(1)
     queue = SharedQueue(
         _claims(tmp_path, "tasks_1"),
-        Pulling(
-            units=[(1,), (2,)],
-            more=tuple,
-            elements=2,
-            place=1,
-            kind_of=lambda _seq: 0,
-            alike=True,
-            time_to_start=lambda _kind: None,
-            time_left=lambda: None,
-            gone=lambda owners: [one.name for one in owners],
-            sync=lambda: None,
-            ended=lambda _owner: {},
-            left=lambda _owner: {1: left},
-            choose=lambda units: units[0],
-            taken=lambda _count: None,
-        ),
+        _after_another([(1,), (2,)], {1: left}),
     )
     found: list[tuple[int, bool]] = []
     while not queue.is_empty():

@@ -36,6 +36,7 @@ from weigh.probe.host import read_host
 from weigh.probe.own_memory import ProcMemory
 from weigh.probe.proc import is_own_proc, read_reaped_io
 from weigh.probe.process_limits import read_limits
+from weigh.render.printable import last_line_of
 from weigh.runner.memory_limits import MemoryGauge
 from weigh.schedulers import KINDS, job_from_environment
 from weigh.schedulers.job_script import TORCH_CHECK
@@ -297,7 +298,7 @@ def _torch_trouble(env: Mapping[str, str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    last = done.stderr.strip().rpartition("\n")[2]
+    last = last_line_of(done.stderr)
     return last.removeprefix("weigh: ") if last.startswith("weigh: ") else None
 
 

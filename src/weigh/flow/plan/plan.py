@@ -421,11 +421,11 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     lines = [_line(source, task) for task in tasks]
     times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
     found = (first, *probe_more(lines, times, place, notify=notify))
-    if not mps_may_help(found) or not is_installed(place.env):
+    if place.gpu is None or not mps_may_help(found) or not is_installed(place.env):
         return found
     with ExitStack() as opened:
         try:
-            shared = _under_mps(place, opened)
+            shared = _under_mps(place, place.gpu, opened)
         except (UsageError, GpuError) as error:
             notify(f"{error}")
             return found
@@ -434,14 +434,14 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
         return (*found, *(msgspec.structs.replace(one, mps=True) for one in more))
 
 
-def _under_mps(place: Place, opened: ExitStack) -> Place:
-    """Return *place* with an MPS daemon for its GPU; *opened* ends the daemon.
+def _under_mps(place: Place, gpu: str, opened: ExitStack) -> Place:
+    """Return *place* with an MPS daemon for its *gpu*; *opened* ends the daemon.
 
     Raises:
         UsageError: the GPU cannot be read.
         GpuError: the daemon does not start.
     """
-    gpus = by_uuid((place.gpu or "0",), place.env)
+    gpus = by_uuid((gpu,), place.env)
     daemon = Mps(gpus, place.env, temporary_folder(place.env))
     opened.callback(daemon.close)
     return msgspec.structs.replace(

@@ -23,11 +23,11 @@ from weigh.schedulers.job_script import (
 )
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.script import RULES as LOCAL_RULES
+from weigh.schedulers.script import SHELLS
 from weigh.staging.script import JOB, parse_staging, render
 from weigh.units import GIB, Bytes, format_size, parse_size
 
 _SETTING = "scratch"
-_SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 _MOST_STAGED = 10 * GIB  # copied to a node unless the user confirms more
 _MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
@@ -252,7 +252,7 @@ def _words(line: str) -> Iterator[str]:
         return
     yield from words
     for shell, flag, command in zip(words, words[1:], words[2:], strict=False):
-        if os.path.basename(shell) in _SHELLS and re.fullmatch("-[a-z]*c", flag):
+        if os.path.basename(shell) in SHELLS and re.fullmatch("-[a-z]*c", flag):
             yield from _words(command)
 
 

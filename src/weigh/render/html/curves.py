@@ -171,7 +171,7 @@ def _curve(fit: Fit, name: Quantity, scan: Scan) -> CurveView:
             Dot(*place(p.x, p.y), f"{size_text(p.x)}: {_write(p.y, name)}")
             for p in fit.points
         ),
-        target=None if scan.to is None else _target(fit, name, scan, place),
+        target=_target(fit, name, scan, place),
         requested=None
         if requested is None
         else Tick(place(0, requested)[1], f"requested {_write(requested, name)}"),
@@ -186,7 +186,7 @@ def _curve(fit: Fit, name: Quantity, scan: Scan) -> CurveView:
 def _target(
     fit: Fit, name: Quantity, scan: Scan, place: Callable[[float, float], _Place]
 ) -> Dot | None:
-    """Return the bound at the target; None where it was itself measured."""
+    """Return the bound at the target; None without one, and where it was measured."""
     if scan.to is None or scan.to <= fit.largest_size:
         return None
     bound = fit.upper(scan.to, scan.level)
