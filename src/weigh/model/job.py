@@ -31,9 +31,10 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``notify`` is a command or URL to notify when the job ends. ``throttle`` is the
     most elements at once; ``after`` are jobs that must succeed first, ``after_end``
     jobs that must end, however they do; ``extra`` are the scheduler's own flags, as
-    (name, value). With several
-    ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
-    resources, if they are not the usual ones; of ``site`` account and QOS are not used.
+    (name, value). With several ``nodes`` CPUs, memory and GPUs are per node; ``ntasks``
+    is the number of all ranks, 0 where tasks start none. ``complexes`` are the site's
+    names of resources, if they are not the usual ones; of ``site`` account and QOS are
+    not used.
     """
 
     cpus: int = 1
@@ -53,6 +54,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
+    ntasks: int = 0
     complexes: Complexes | None = None
     site: SiteFlags = SiteFlags()
 

@@ -36,7 +36,8 @@ class Item(msgspec.Struct, frozen=True):
     """What one task needs while it runs, headroom included; at least one CPU.
 
     ``gpus`` is the number of whole GPUs, ``gpu_memory`` what it holds on each; with 0
-    GPUs it shares one. For a task on several nodes all figures are per node.
+    GPUs it shares one. For a task on several nodes all figures are per node. ``ntasks``
+    is the number of its ranks on all nodes; 0 for one that starts none.
     """
 
     gpu_memory: Bytes = 0
@@ -44,6 +45,13 @@ class Item(msgspec.Struct, frozen=True):
     cpus: int = 1
     time: Seconds | None = None
     gpus: int = 0
+    nodes: int = 1
+    ntasks: int = 0
+
+    @property
+    def per_node(self) -> int:
+        """Return the number of ranks on the node that has most of them."""
+        return -(-self.ntasks // self.nodes)
 
 
 class Capacity(msgspec.Struct, frozen=True):
@@ -190,7 +198,8 @@ class LeftOut(msgspec.Struct, frozen=True):
 class PlanRequest(msgspec.Struct, frozen=True):
     """The request for each element: the maximum over all elements.
 
-    With several ``nodes`` the other figures are per node.
+    With several ``nodes`` the other figures are per node, except ``ntasks``, the number
+    of all ranks; 0 where the tasks start none.
     """
 
     cpus: int
@@ -199,6 +208,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     gpus: int = 0
     gpu: str | None = None
     nodes: int = 1
+    ntasks: int = 0
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):

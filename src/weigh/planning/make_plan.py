@@ -28,7 +28,7 @@ from weigh.model.plan import (
     TargetGpu,
 )
 from weigh.planning.bin_packing import pack
-from weigh.planning.needs import Needs
+from weigh.planning.needs import Needs, Ranks
 from weigh.planning.options import PlanOptions, parse_hours, size
 from weigh.planning.queue_order import Sized, gains, sized, slots_of, work_of
 from weigh.planning.targets import Target
@@ -58,7 +58,7 @@ def planned(
         FormatError: a size does not parse.
     """
     whole = _whole_gpus(needs)
-    capacity = _capacity(options, target.gpu, whole)
+    capacity = _capacity(options, target.gpu, whole, needs.ranks)
     packing = pack([needs.kinds[place].item for place in needs.places], capacity)
     elements = tuple(
         Element(
@@ -72,8 +72,8 @@ def planned(
         )
         for number, bin_ in enumerate(packing.bins)
     )
-    nodes = options.nodes or 1
-    request = _request(elements, capacity, target, whole=whole, nodes=nodes)
+    ranks = needs.ranks
+    request = _request(elements, capacity, target, whole=whole, ranks=ranks)
     waves = Waves(packing.bins, elements, capacity.count)
     pulled = _pulled(options, needs, waves, headroom)
     if pulled is not None:
@@ -100,7 +100,7 @@ def planned(
                 target,
                 has_time_option=options.time is not None,
                 slow_down=slow_down,
-                nodes=nodes,
+                nodes=options.nodes or 1,
             )
         ),
     )
@@ -214,7 +214,9 @@ def _gpu_use(count: int) -> str:
     return "shares one"
 
 
-def _capacity(options: PlanOptions, gpu: TargetGpu | None, whole: int) -> Capacity:
+def _capacity(
+    options: PlanOptions, gpu: TargetGpu | None, whole: int, ranks: Ranks
+) -> Capacity:
     """Return what one element may hold: its GPUs' share of the node."""
     has_gpus = gpu is not None or whole > 0
     if whole and options.node_gpus and whole > options.node_gpus:
@@ -225,7 +227,7 @@ def _capacity(options: PlanOptions, gpu: TargetGpu | None, whole: int) -> Capaci
     shares = (options.node_gpus or 1) // (whole or 1) if has_gpus else 1
     memory, cpus = size("--node-memory", options.node_memory), options.node_cpus
     count = options.per_gpu
-    if whole or (options.nodes or 1) > 1:
+    if whole or ranks.nodes > 1 or ranks.ntasks:
         count = 1
     elif gpu is None and memory is None and cpus is None:
         count = count or 1  # the node's size is not known: one task per element
@@ -259,7 +261,7 @@ def _request(
     target: Target,
     *,
     whole: int,
-    nodes: int,
+    ranks: Ranks,
 ) -> PlanRequest:
     memory = max((element.memory for element in elements), default=0)
     rounded = round_memory(memory)
@@ -267,15 +269,18 @@ def _request(
         rounded = max(memory, min(rounded, capacity.memory))
     times = [element.time for element in elements]
     known = [time for time in times if time is not None]
+    per_node = max(1, ranks.per_node)
+    cpus = max((element.cpus for element in elements), default=1)
     return PlanRequest(
-        cpus=max((element.cpus for element in elements), default=1),
+        cpus=max(-(-cpus // per_node), ranks.cpus) * per_node,
         memory=rounded or None,
         time_limit=round_time(max(known))
         if known and len(known) == len(times)
         else None,
         gpus=whole or (1 if target.gpu else 0),
         gpu=target.word,
-        nodes=nodes,
+        nodes=ranks.nodes,
+        ntasks=ranks.ntasks,
     )
 
 
@@ -327,6 +332,12 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
             f"srun starts each task once on each of its {nodes} nodes (not a task that "
             "begins with srun or mpirun): torchrun finds the other nodes by itself, "
             "other programs use MASTER_ADDR, MASTER_PORT and SLURM_NODEID"
+        )
+    counts = {kind.item.ntasks for kind in kinds}
+    if len(counts) > 1:
+        yield (
+            f"tasks start {max(1, min(counts))} to {max(counts)} ranks: each element "
+            f"requests {max(counts)} (plan them from separate task files for less)"
         )
     yield from dict.fromkeys(note for kind in kinds for note in kind.notes)
     if not any(kind.item.memory for kind in kinds):

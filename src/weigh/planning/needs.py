@@ -5,8 +5,9 @@ the runs at other sizes predicts what it needs.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeGuard, get_args
+from typing import NamedTuple, TypeGuard, get_args
 
 import msgspec
 
@@ -18,7 +19,8 @@ from weigh.estimate.readings import products, read
 from weigh.model.gpu import GpuUsage
 from weigh.model.mask import MASK
 from weigh.model.plan import Item, Kind, Prediction, Quantity
-from weigh.model.record import Record
+from weigh.model.record import Record, Request
+from weigh.planning.launchers import Launch, launch_of
 from weigh.planning.record_match import (
     Candidate,
     Finder,
@@ -28,6 +30,7 @@ from weigh.planning.record_match import (
     parts_of,
     sizes_in,
     words_of,
+    words_run,
 )
 from weigh.request import COMPLETED, LEAST_MEMORY, from_usages, round_memory, round_time
 from weigh.units import Bytes, Seconds
@@ -166,6 +169,7 @@ def _grows(fit: Fit | None) -> TypeGuard[Fit]:
 Parameters = Mapping[str, int | float | str]
 ParametersOf = Callable[[int, str], Parameters]
 
+_MAY_LAUNCH = re.compile("srun|mpi|prun|terun")
 _MOST_READ = 200  # records that a curve is fitted to
 _MOST_NAMED = 20  # records that a kind of task lists as its source
 
@@ -178,6 +182,7 @@ class StatedUsage(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     time: Seconds | None = None
     gpus: int | None = None
+    nodes: int | None = None
 
     @property
     def quantities(self) -> frozenset[Quantity]:
@@ -202,12 +207,40 @@ class Needs(msgspec.Struct, frozen=True):
     gpu: GpuUsage | None = None
     unlike: dict[str, float] = {}
 
+    @property
+    def ranks(self) -> "Ranks":
+        """Return a layout in which the ranks of each task fit."""
+        items = [kind.item for kind in self.kinds]
+        nodes = max(item.nodes for item in items)
+        per_node = max(item.per_node for item in items)
+        layouts = {(item.nodes, item.ntasks) for item in items}
+        ntasks = items[0].ntasks if len(layouts) == 1 else nodes * per_node
+        cpus = max(-(-item.cpus // max(1, item.per_node)) for item in items)
+        return Ranks(nodes, ntasks, per_node, cpus)
+
+
+class Ranks(msgspec.Struct, frozen=True):
+    """The layout of an element's ranks; ``ntasks`` is 0 where its tasks start none.
+
+    ``cpus`` are those of each rank.
+    """
+
+    nodes: int = 1
+    ntasks: int = 0
+    per_node: int = 0
+    cpus: int = 1
+
 
 class _Basis(msgspec.Struct, frozen=True):
     """The source of a task's need: records, and predictions by curves through them."""
 
     records: tuple[str, ...] = ()
     predictions: tuple[Prediction, ...] = ()
+    launch: Launch | None = None
+
+    def predicts(self, quantity: Quantity) -> bool:
+        """Return whether a curve predicts *quantity*."""
+        return any(one.quantity == quantity for one in self.predictions)
 
 
 def of_tasks(
@@ -232,23 +265,31 @@ def of_tasks(
     examples: list[str] = []
     for number, line in enumerate(lines, start=1):
         own = parameters_of(number, line) if parameters_of else {}
-        place = found.setdefault(grounds.of(line, own), len(found))
+        basis = grounds.of(line, own)
+        if _MAY_LAUNCH.search(line):
+            launch = launch_of(words_of(line))
+            basis = msgspec.structs.replace(basis, launch=launch)
+        place = found.setdefault(basis, len(found))
         if place == len(counts):
             counts.append(0)
             examples.append(MASK.line(line))
         counts[place] += 1
         places.append(place)
-    measured: dict[tuple[str, ...], tuple[Kind, tuple[GpuUsage, ...]]] = {}
+    measured: dict[tuple[str, ...], tuple[_Measured, tuple[GpuUsage, ...]]] = {}
     kinds: list[Kind] = []
     for basis, place in found.items():
         if basis.records not in measured:
             records = [library.read(name) for name in basis.records]
             gpus = tuple(gpu for record in records for gpu in _gpus(record))
-            measured[basis.records] = _kind(records, given, headroom), gpus
-        kind = _as_predicted(measured[basis.records][0], basis.predictions, headroom)
+            measured[basis.records] = _measured(records, given, headroom), gpus
+        base = measured[basis.records][0]
+        kind = _as_predicted(base.kind, basis.predictions, headroom)
+        kind = _placed(kind, base, basis, given)
         kinds.append(
             msgspec.structs.replace(kind, tasks=counts[place], example=examples[place])
         )
+    if given.nodes is None:
+        kinds = list(_placed_alike(kinds, [basis.launch for basis in found]))
     used_gpus = [gpu for _, gpus in measured.values() for gpu in gpus]
     gpu = used_gpus[0] if used_gpus else None
     return Needs(tuple(kinds), tuple(places), gpu, grounds.unlike)
@@ -355,7 +396,20 @@ def _carried(virtual: Bytes | None, more: Bytes) -> Bytes | None:
     return None if virtual is None else virtual + max(0, more)
 
 
-def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kind:
+class _Measured(NamedTuple):
+    """A kind of task as its records were, and their request; None without records.
+
+    ``starts``: the command that was measured started the ranks itself.
+    """
+
+    kind: Kind
+    request: Request | None
+    starts: bool
+
+
+def _measured(
+    records: Sequence[Record], given: StatedUsage, headroom: float
+) -> _Measured:
     """Return the kind of task with these records; *given* overrides them."""
     request = from_usages(records, headroom=headroom) if records else None
     gpus = [gpu for record in records for gpu in _gpus(record)]
@@ -371,7 +425,7 @@ def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kin
         limit = request.time_limit
     measured = (request and request.memory) or 0
     needed = measured if memory is None else _with(memory, headroom)
-    return Kind(
+    kind = Kind(
         item=Item(_with(gpu_memory, headroom), needed, cpus, limit, whole),
         used=Item(
             gpu_memory,
@@ -389,6 +443,118 @@ def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kin
         virtual_memory=_carried(
             request.virtual_memory if request else None, needed - measured
         ),
+    )
+    return _Measured(kind, request, any(map(_starts_itself, records)))
+
+
+def _starts_itself(record: Record) -> bool:
+    """Return whether the command started the ranks: none had a weigh of its own."""
+    has_own = record.monitor is not None and bool(record.monitor.rank_memory)
+    return not has_own and bool(record.ranks or launch_of(words_run(record.command)))
+
+
+def _placed(kind: Kind, base: _Measured, basis: _Basis, given: StatedUsage) -> Kind:
+    """Return the kind with the layout of its ranks: as stated, else as measured."""
+    launch = basis.launch
+    if launch is None and given.nodes is not None:  # each node runs the line
+        return _with_layout(kind, given.nodes, 0)
+    measured = base.request
+    if launch is None and (measured is None or (measured.ntasks or 1) == 1):
+        return kind
+    if launch is None and measured is not None and not base.starts:
+        return _with_note(kind, _one_of(measured))
+    return _launched(kind, base, basis, given)
+
+
+def _placed_alike(
+    kinds: Sequence[Kind], launches: Sequence[Launch | None]
+) -> Iterator[Kind]:
+    """Yield the kinds; ranks that may be anywhere go where as many were measured."""
+    nodes = {kind.item.ntasks: kind.item.nodes for kind in kinds if kind.records}
+    for kind, launch in zip(kinds, launches, strict=True):
+        is_free = launch and not (kind.records or launch.nodes or launch.per_node)
+        if is_free and kind.item.ntasks in nodes:
+            old = kind.item
+            kind = _with_layout(kind, nodes[old.ntasks], old.ntasks)  # noqa: PLW2901
+            cpus = old.cpus // max(1, old.per_node) * kind.item.per_node
+            item = msgspec.structs.replace(kind.item, cpus=max(1, cpus))
+            kind = msgspec.structs.replace(kind, item=item)  # noqa: PLW2901
+        yield kind
+
+
+def _launched(kind: Kind, base: _Measured, basis: _Basis, given: StatedUsage) -> Kind:
+    """Return the kind with as many ranks as its line, or the run measured, started."""
+    launch, request = basis.launch or Launch(), base.request
+    measured = request if request is not None and request.ntasks else None
+    as_measured = (measured and measured.ntasks) or 0
+    ntasks = launch.ntasks or as_measured
+    nodes = given.nodes or launch.nodes
+    if nodes is None and launch.per_node:
+        nodes = -(-ntasks // launch.per_node)
+    if nodes is None and measured is not None:
+        keeps = ntasks == as_measured or basis.predicts("memory")
+        each = measured.ntasks_per_node or 1
+        nodes = measured.nodes if keeps else -(-ntasks // each)
+    nodes = nodes or 1
+    if ntasks <= 1:
+        return _with_layout(kind, nodes, 0)
+    nodes = min(nodes, ntasks)
+    per_node = -(-ntasks // nodes)
+    cpus = launch.cpus or (request.cpus if request is not None else 1)
+    if given.cpus is not None:  # of a node
+        cpus = -(-given.cpus // per_node)
+    item = msgspec.structs.replace(kind.item, cpus=cpus * per_node)
+    kind = msgspec.structs.replace(kind, item=item)
+    kind = _with_layout(kind, nodes, ntasks)
+    if request is None or given.memory is not None or basis.predicts("memory"):
+        return kind
+    if measured is not None:
+        return _as_large(kind, measured)
+    if base.starts:
+        return kind
+    note = f"measured as one process: a node is planned for {per_node} times its memory"
+    return _with_memory(kind, per_node, note)
+
+
+def _as_large(kind: Kind, measured: Request) -> Kind:
+    """Return the kind with memory for its ranks, each as large as those *measured*."""
+    factor, per_node = 1.0, kind.item.per_node
+    if per_node > (measured.ntasks_per_node or 1) and kind.item.memory:
+        each = (measured.memory_per_cpu or 0) * measured.cpus
+        factor = max(1.0, each * per_node / kind.item.memory)
+    note = None
+    if kind.item.ntasks != measured.ntasks:
+        note = (
+            f"measured with {measured.ntasks} ranks: planned as if each of "
+            f"{kind.item.ntasks} used as much"
+        )
+    return _with_memory(kind, factor, note)
+
+
+def _with_layout(kind: Kind, nodes: int, ntasks: int) -> Kind:
+    item = msgspec.structs.replace(kind.item, nodes=nodes, ntasks=ntasks)
+    return msgspec.structs.replace(kind, item=item)
+
+
+def _with_memory(kind: Kind, factor: float, note: str | None) -> Kind:
+    memory = round_memory(kind.item.memory * factor)
+    item = msgspec.structs.replace(kind.item, memory=memory)
+    kind = msgspec.structs.replace(kind, item=item)
+    return kind if note is None else _with_note(kind, note)
+
+
+def _with_note(kind: Kind, note: str) -> Kind:
+    return msgspec.structs.replace(kind, notes=(*kind.notes, note))
+
+
+def _note_of_one(per_node: int) -> str:
+    return f"measured as one process: a node is planned for {per_node} times its memory"
+
+
+def _one_of(measured: Request) -> str:
+    return (
+        f"measured with {measured.ntasks} ranks, and the task starts one: write srun "
+        f"-n {measured.ntasks} in front of it"
     )
 
 

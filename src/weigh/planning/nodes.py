@@ -2,9 +2,9 @@
 
 import shlex
 
+from weigh.planning.launchers import is_launcher
 from weigh.planning.record_match import words_of
 
-_LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec", "mpiexec.hydra", "prun"))
 _STEP = (
     "srun --nodes={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 "
     "--cpus-per-task=$SLURM_CPUS_PER_TASK"
@@ -23,8 +23,7 @@ def on_nodes(line: bytes, nodes: int, python: str) -> bytes:
     mpirun) is returned unchanged.
     """
     text = line.decode("utf-8", "surrogateescape").rstrip("\n")
-    names = (word.rpartition("/")[2] for word in words_of(text))
-    if nodes == 1 or not _LAUNCHERS.isdisjoint(names):
+    if nodes == 1 or any(map(is_launcher, words_of(text))):
         return line
     words = ("bash", "-c", _PLACE, python, text)
     started = f"{_STEP.format(nodes=nodes)} {shlex.join(words)}"

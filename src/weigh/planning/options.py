@@ -50,6 +50,7 @@ def stated_usage(options: PlanOptions) -> StatedUsage:
         cpus=options.cpus,
         time=None if options.time is None else parse_limit(options.time),
         gpus=options.gpus_per_task,
+        nodes=options.nodes,
     )
 
 
@@ -60,6 +61,8 @@ def stated_or_planned(options: PlanOptions, plan: Plan) -> StatedUsage:
         FormatError: a size or time does not parse.
     """
     stated = stated_usage(options)
+    nodes = plan.request.nodes if plan.request.nodes > 1 else None
+    stated = msgspec.structs.replace(stated, nodes=nodes)
     if len(plan.kinds) > 1 or plan.kinds[0].records or options.records != ALL:
         return stated
     used = plan.kinds[0].used
@@ -69,6 +72,7 @@ def stated_or_planned(options: PlanOptions, plan: Plan) -> StatedUsage:
         cpus=stated.cpus or used.cpus,
         time=stated.time or used.time,
         gpus=stated.gpus or used.gpus or None,
+        nodes=nodes,
     )
 
 

@@ -153,6 +153,11 @@ def extended(plan: Plan, kinds: Sequence[Kind], places: Sequence[int]) -> Plan:
 def _check_fits(plan: Plan, kind: Kind, room: Item, number: int) -> None:
     """Raise UsageError unless an element of the plan can run a task of this kind."""
     anew = "plan it separately (weigh plan TASKS --name NAME)"
+    ranks, most = kind.item.ntasks, max(1, plan.request.ntasks)
+    if ranks > most:
+        raise UsageError(
+            f"task {number} starts {ranks} ranks, and {plan.name} has {most}: {anew}"
+        )
     for resource in RESOURCES:
         need, has = getattr(kind.item, resource), getattr(room, resource)
         if has and need > has:

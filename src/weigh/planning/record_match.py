@@ -11,6 +11,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Record
+from weigh.planning.launchers import without_launcher
 from weigh.sweep.spec import is_seed
 
 Sizes = dict[str, float]
@@ -233,9 +234,10 @@ def parts_of(words: Sequence[str]) -> Parts:
     start = 0
     while start < len(words) and is_assignment(words[start]):
         start += 1
-    program = [word.rpartition("/")[2] for word in words[start : start + 1]]
-    script = next((w for w in words[start + 1 :] if not w.startswith("-")), None)
-    if words[start + 1 : start + 2] == ["-c"]:  # python -c CODE: CODE is the script
+    run = without_launcher(words[start:])
+    program = [word.rpartition("/")[2] for word in run[:1]]
+    script = next((w for w in run[1:] if not w.startswith("-")), None)
+    if run[1:2] == ["-c"]:  # python -c CODE: CODE is the script
         script = "-c"
     if script is not None and not is_number(script):
         program.append(posixpath.normpath(script))

@@ -17,6 +17,7 @@ from weigh.planning.bin_packing import most_work
 from weigh.render.columns import Column, table
 from weigh.render.printable import printable
 from weigh.render.request_lines import WIDTH, folded
+from weigh.render.submit_lines import with_ranks
 from weigh.units import format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
@@ -255,8 +256,7 @@ def _ask(ask: PlanRequest) -> str:
         parts.append(format_size(ask.memory))
     if ask.time_limit is not None:
         parts.append(format_limit(ask.time_limit))
-    words = ", ".join(parts)
-    return f"{ask.nodes} nodes with {words}" if ask.nodes > 1 else words
+    return with_ranks(", ".join(parts), ask.nodes, ask.ntasks)
 
 
 def _comparison(plans: Sequence[Plan]) -> Iterator[str]:

@@ -222,7 +222,14 @@ def request_words(wanted: JobRequest) -> str:
         parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
     if wanted.time_limit is not None:
         parts.append(format_limit(wanted.time_limit))
-    return ", ".join(parts)
+    return with_ranks(", ".join(parts), wanted.nodes, wanted.ntasks)
+
+
+def with_ranks(words: str, nodes: int, ntasks: int) -> str:
+    """Write the request of each node, *words*, with the nodes and ranks if several."""
+    if ntasks:
+        return f"{_count(ntasks, 'rank')} on {_count(nodes, 'node')} with {words}"
+    return f"{nodes} nodes with {words}" if nodes > 1 else words
 
 
 def _count(number: int, noun: str) -> str:

@@ -82,8 +82,9 @@ def render(
 
 def request_of(wanted: JobRequest) -> Request:
     """Return the part of *wanted* that every scheduler has flags for."""
+    per_node = -(-wanted.ntasks // wanted.nodes)
     return Request(
-        cpus=wanted.cpus,
+        cpus=-(-wanted.cpus // max(1, per_node)),
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,
         time_limit=wanted.time_limit,
@@ -92,6 +93,9 @@ def request_of(wanted: JobRequest) -> Request:
         gpus=wanted.gpus,
         gpu_type=wanted.gpu_type,
         site=wanted.site,
+        nodes=wanted.nodes if wanted.ntasks else None,
+        ntasks=wanted.ntasks or None,
+        ntasks_per_node=per_node or None,
     )
 
 
@@ -335,7 +339,7 @@ _FOLDER = '"$plan/log/container.$HOSTNAME"'
 
 def setup_lines(script: JobScript) -> Iterator[str]:
     """Yield the lines that set up the environment of the tasks and check it."""
-    made = (*_environment(script.setup), *_container(script))
+    made = (*_environment(script.setup), *_container(script), *_threads(script))
     checks = tuple(_checks(script)) if script.setup.checks else ()
     if made:
         yield ""
@@ -345,6 +349,13 @@ def setup_lines(script: JobScript) -> Iterator[str]:
         yield ""
         yield "# check for missing programs first"
         yield from checks
+
+
+def _threads(script: JobScript) -> Iterator[str]:
+    """Yield the line that gives each rank the threads of its CPUs, not of the node."""
+    if script.request.ntasks:
+        each = request_of(script.request).cpus
+        yield f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{each}}}"'
 
 
 def is_relative(name: str) -> bool:

@@ -1,7 +1,9 @@
 """One task on several nodes of a real Slurm, or on several GPUs of one."""
 
 import json
+import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -104,3 +106,33 @@ def test_what_failed_on_several_nodes_is_run_again_on_as_many(weigh: Weigh) -> N
 
     assert weigh.finish(job) == {"COMPLETED": 1}
     assert (weigh.folder / "again_1").exists()
+
+
+def test_an_element_has_the_ranks_that_its_task_starts(weigh: Weigh) -> None:
+    own = (
+        "srun -n4 bash -c 'echo $SLURMD_NODENAME $OMP_NUM_THREADS >rank_$SLURM_PROCID'"
+    )
+    made = plan(weigh, own, options=("--nodes", "2"))
+    job = weigh.submit(made)
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    ranks = [(weigh.folder / f"rank_{n}").read_text().split() for n in range(4)]
+    assert sorted(Counter(node for node, _ in ranks).values()) == [2, 2]
+    assert {threads for _, threads in ranks} == {"1"}
+
+
+def test_what_was_measured_on_ranks_is_planned_and_submitted_as_ranks(
+    weigh: Weigh,
+) -> None:
+    hold = "held = bytearray(60 << 20); import time; time.sleep(1.5)"
+    own = ("srun", "-n4", sys.executable, "-c", hold)
+    first = ("--memory", "400M", "--cpus", "2", "--time", "5m")
+    job = weigh.submit("--nodes", "2", *first, "--", *own)
+    assert weigh.finish(job) == {"COMPLETED": 1}
+
+    (weigh.folder / "p.txt").write_text(f"{shlex.join(own)}\n")
+    code, out, err = weigh("plan", "p.txt")
+    assert code == 0, err
+    assert "4 ranks on 2 nodes with 2 CPUs" in out
+    again = weigh.submit("plan/p")
+    assert weigh.finish(again) == {"COMPLETED": 1}

@@ -239,7 +239,7 @@ def plan(
         if not options.dry_run:
             folder = os.path.join(cwd, directory)
             plan_directory.check_free(folder, replace=options.replace)
-            nodes = made.request.nodes
+            nodes = _alike_on(made)
             made = _with_own_queue(made)
 
             def text_of(task: int) -> bytes:
@@ -285,7 +285,7 @@ def add(options: PlanOptions, *, cwd: str, env: Mapping[str, str]) -> Added:
         stated = stated_or_planned(options, before)
         needs = _needs(source, options, stated, headroom, cwd=cwd, env=env)
         texts = [
-            on_nodes(source.text(seq), before.request.nodes, sys.executable)
+            on_nodes(source.text(seq), _alike_on(before), sys.executable)
             for seq in range(1, len(source) + 1)
         ]
     finally:
@@ -297,6 +297,11 @@ def add(options: PlanOptions, *, cwd: str, env: Mapping[str, str]) -> Added:
         made = extended(before, needs.kinds, needs.places)
     numbers = range(before.tasks + 1, made.tasks + 1)
     return Added(numbers, made, directory, settings.warnings)
+
+
+def _alike_on(made: Plan) -> int:
+    """Return on how many nodes each line is started; 1 where the lines start ranks."""
+    return 1 if made.request.ntasks else made.request.nodes
 
 
 def _queue_in_use(folder: str, cwd: str, env: Mapping[str, str]) -> str:

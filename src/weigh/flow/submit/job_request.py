@@ -148,13 +148,15 @@ def complete_request(
             f"{scheduler.name} runs a task on one node: several nodes need "
             f"{' or '.join(others)}"
         )
+    per_node = max(1, -(-ask.ntasks // ask.nodes))
     request = msgspec.structs.replace(
         typed,
-        cpus=typed.cpus or ask.cpus,
+        cpus=-(-(typed.cpus or ask.cpus) // per_node) * per_node,
         memory=ask.memory if typed.memory is None else typed.memory,
         time_limit=ask.time_limit if typed.time_limit is None else typed.time_limit,
         throttle=_throttle(typed, plan, scheduler.name),
         nodes=ask.nodes,
+        ntasks=ask.ntasks,
     )
     if not typed.gpus and ask.gpus:
         name, note = _gpu_word(ask.gpu, scheduler)

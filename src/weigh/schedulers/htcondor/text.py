@@ -67,7 +67,8 @@ def parse_time(text: str) -> int | None:
 
 def directives(request: Request, complexes: Complexes | None = None) -> tuple[str, ...]:  # noqa: ARG001
     """Return *request* as submit commands; unknown values are left out."""
-    lines = [f"request_cpus = {request.cpus}"]
+    cpus = request.cpus * (request.ntasks_per_node or 1)
+    lines = [f"request_cpus = {cpus}"]
     if request.memory is not None:
         lines.append(f"request_memory = {format_memory(request.memory)}")
     if request.time_limit is not None:

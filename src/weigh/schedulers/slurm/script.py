@@ -68,7 +68,7 @@ def _flags(script: JobScript) -> Iterator[str]:
     if script.is_array:
         throttle = f"%{wanted.throttle}" if wanted.throttle else ""
         yield f"--array=0-{script.elements - 1}{throttle}"
-    if wanted.nodes > 1:
+    if wanted.nodes > 1 and not wanted.ntasks:
         yield f"--nodes={wanted.nodes}"
         yield "--ntasks-per-node=1"
     yield from directives(request_of(wanted))

@@ -1,0 +1,121 @@
+"""The ranks that a command line starts by srun, mpirun or mpiexec."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+_SRUN = "srun"
+LAUNCHERS = frozenset(
+    (_SRUN, "mpirun", "mpiexec", "mpiexec.hydra", "prun", "prterun", "orterun")
+)
+_TASKS = frozenset(("-n", "-np", "--np", "--ntasks", "--n"))
+_PER_NODE = frozenset(("--ntasks-per-node", "-ppn", "--npernode", "-npernode", "-N"))
+# without a value; the word after any other option may be its value
+_FLAGS = frozenset(
+    """
+    -l -u -v -q -O -s -k -K -Q -E -X -Z -H --label --unbuffered
+    --verbose --quiet --overcommit --exact --oversubscribe --overlap
+    --exclusive --no-kill --multi-prog --kill-on-bad-exit
+    --preserve-env --disable-status --contiguous --pty --spread-job
+    --use-min-nodes --allow-run-as-root --report-bindings --tag-output
+    --display-map --nooversubscribe --use-hwthread-cpus --noinherit
+    --bynode --byslot -prepend-rank
+    """.split()  # noqa: SIM905 - the words can be read
+)
+_PAIRS = frozenset(("-mca", "--mca", "--prtemca", "-gmca", "--gmca", "-env", "-genv"))
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What a launcher starts, as far as its options state it; else None."""
+
+    ntasks: int | None = None
+    nodes: int | None = None
+    per_node: int | None = None
+    cpus: int | None = None
+
+
+def is_launcher(word: str) -> bool:
+    """Return whether *word* is the name of a launcher, with or without its folder."""
+    name = word.rpartition("/")[2]
+    return name in LAUNCHERS or name.partition(".")[0] in ("mpirun", "mpiexec")
+
+
+def launch_of(words: Sequence[str]) -> Launch | None:
+    """Return what the launchers in *words* start at most; None without one."""
+    found = [_launch(words[at:]) for at, word in enumerate(words) if is_launcher(word)]
+    if not found:
+        return None
+    return max(found, key=lambda one: one.ntasks or 0)
+
+
+def without_launcher(words: Sequence[str]) -> Sequence[str]:
+    """Return the program that a launcher at the start of *words* starts."""
+    if not words or not is_launcher(words[0]):
+        return words
+    options = list(_options(words[0], words[1:]))
+    return words[1 + sum(len(one) for one in options) :] or words
+
+
+def _launch(words: Sequence[str]) -> Launch:
+    name = words[0].rpartition("/")[2]
+    parts: list[Launch] = [Launch()]
+    is_mpmd = name != _SRUN and ":" in words  # mpirun -n 1 A : -n 3 B
+    rest = list(words[1:])
+    while True:
+        end = rest.index(":") if is_mpmd and ":" in rest else len(rest)
+        parts.append(_stated(name, rest[:end]))
+        if end == len(rest):
+            break
+        rest = rest[end + 1 :]
+    counts = [part.ntasks for part in parts[1:]]
+    if len(counts) == 1:
+        return parts[1]
+    known = [count for count in counts if count is not None]
+    return Launch(ntasks=sum(known) if len(known) == len(counts) else None)
+
+
+def _stated(name: str, words: Sequence[str]) -> Launch:
+    found: dict[str, int | None] = {}
+    for option in _options(name, words):
+        key, value = _key_and_value(option)
+        number = int(value) if value.isdecimal() and value.isascii() else None
+        if key in _TASKS:
+            found["ntasks"] = number
+        elif key in ("--nodes", "-N") and name == _SRUN:
+            found["nodes"] = number
+        elif key in _PER_NODE:
+            found["per_node"] = number
+        elif key in ("-c", "--cpus-per-task") and name == _SRUN:
+            found["cpus"] = number
+    launch = Launch(**found)
+    if launch.ntasks is None and launch.nodes is not None:
+        tasks = launch.nodes * (launch.per_node or 1)
+        launch = msgspec.structs.replace(launch, ntasks=tasks)
+    return launch
+
+
+def _key_and_value(option: Sequence[str]) -> tuple[str, str]:
+    word = option[0]
+    if word.startswith("--") and "=" in word:
+        key, _, value = word.partition("=")
+        return key, value
+    if len(option) == 1 and len(word) > 2 and word[1] in "nNc":  # noqa: PLR2004 - -n4
+        return word[:2], word[2:]
+    return word, option[1] if len(option) > 1 else ""
+
+
+def _options(name: str, words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield each option before the program with its values."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        word, size = words[at], 2
+        is_joined = "=" in word or (
+            name == _SRUN and not word.startswith("--") and len(word) > 2  # noqa: PLR2004
+        )
+        is_joined = is_joined or (word[1:2] in tuple("nNc") and word[2:].isdecimal())
+        if word in _FLAGS or is_joined:
+            size = 1
+        elif word in _PAIRS:
+            size = 3
+        yield words[at : at + size]
+        at += size

@@ -1,0 +1,171 @@
+"""Tasks that start ranks: each element requests the layout of the ranks."""
+
+import pytest
+
+from weigh.flow.plan.plan import no_library
+from weigh.model.job import JobRequest
+from weigh.model.plan import Plan
+from weigh.model.record import Monitor, Node, PeakMemory, Rank, Record, Usage
+from weigh.planning.launchers import Launch, launch_of
+from weigh.planning.make_plan import planned
+from weigh.planning.needs import of_tasks
+from weigh.planning.options import PlanOptions, stated_usage
+from weigh.planning.record_match import Library, candidates, parts_of, words_of
+from weigh.planning.targets import Target
+from weigh.schedulers.gridengine import text as gridengine
+from weigh.schedulers.job_script import request_of
+from weigh.schedulers.slurm import text as slurm
+from weigh.store.index import head_of
+from weigh.units import MIB
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "program"),
+    [
+        ("srun -n4 ./solve -n 100", Launch(4), "solve"),
+        ("srun --exclusive ./solve -n 8", Launch(), "solve"),
+        ("srun -N2 --ntasks-per-node 3 -c2 --mem 5G ./s", Launch(6, 2, 3, 2), "s"),
+        ("srun --nodes=2 --ntasks=5 ./s", Launch(5, 2), "s"),
+        ("FOO=1 srun -pdebug -t5 -n 3 ./s in", Launch(3), "s"),
+        ("srun -N1-2 -n $N ./s", Launch(), "s"),
+        ("mpirun --mca btl tcp -np 4 --oversubscribe ./s -n 9", Launch(4), "s"),
+        ("mpirun.mpich -ppn 2 -n 4 ./s", Launch(4, None, 2), "s"),
+        ("mpiexec -n 2 ./a : -n 3 ./b", Launch(5), "a"),
+        ("cd x && srun -n 8 ./s && srun -n 2 ./t", Launch(8), "cd"),
+        ("./compile -n 4", None, "compile"),
+    ],
+)
+def test_the_ranks_that_a_line_starts_are_read_from_its_launcher(
+    line: str, expected: Launch | None, program: str
+) -> None:
+    assert launch_of(words_of(line)) == expected
+    assert parts_of(words_of(line))[0][0] == program
+
+
+def measured(
+    command: str, *hosts: int, each: int = 100 * MIB, own_weigh: int | None = None
+) -> Record:
+    """Return a run with so many ranks on each of its hosts; none: one process."""
+    ranks: list[Rank] = []
+    nodes: list[Node] = []
+    for at, count in enumerate(hosts):
+        held = PeakMemory(count * each, count * each, count * each, 0, 0, 0, "test")
+        nodes.append(Node(name=f"n{at}", peak_memory=held, final=True))
+        for _ in range(count):
+            rank = Rank(
+                len(ranks),
+                host=f"n{at}",
+                peak_memory=each,
+                cpu_time=60.0,
+                size=sum(hosts),
+                launcher="step",
+                start=0.0,
+                wall_time=60.0,
+            )
+            ranks.append(rank)
+    top = max(hosts, default=1) * each
+    return Record(
+        id=command.encode().hex()[:12],
+        command=tuple(command.split()),
+        started="2026-11-23T10:00:00Z",
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(
+            wall_time=60.0,
+            cpu_time=60.0,
+            peak_memory=PeakMemory(top, top, top, 0, 0, 0, "test"),
+        ),
+        ranks=tuple(ranks),
+        nodes=tuple(nodes),
+        monitor=Monitor(rank_memory=own_weigh),
+    )
+
+
+def plan_of(lines: list[str], *records: Record, **options: object) -> Plan:
+    chosen = PlanOptions(task_file="t.txt", **options)  # type: ignore[arg-type]
+    by_id = {record.id: record for record in records}
+    library = no_library()
+    if records:
+        known = candidates(head_of(record) for record in records)
+        library = Library(known, by_id.__getitem__)
+    needs = of_tasks(lines, stated_usage(chosen), 0.0, library)
+    return planned(chosen, needs, Target(None), 0.0)
+
+
+def flags(plan: Plan) -> str:
+    ask = plan.request
+    request = JobRequest(
+        cpus=ask.cpus, memory=ask.memory, nodes=ask.nodes, ntasks=ask.ntasks
+    )
+    return " ".join(slurm.directives(request_of(request)))
+
+
+LINES = ["srun -n4 ./solve --at 1", "srun -n4 ./solve --at 2"]
+
+
+def test_elements_request_the_layout_that_was_measured() -> None:
+    plan = plan_of([*LINES, "srun -n4 ./other"], measured(LINES[0], 2, 2))
+
+    expected = "--nodes=2 --ntasks-per-node=2 --mem=200M --cpus-per-task=1"
+    assert flags(plan) == expected
+    assert [element.tasks for element in plan.elements] == [(1,), (2,), (3,)]
+
+
+def test_a_run_under_a_weigh_each_counts_for_the_same_program_below_srun() -> None:
+    record = measured("./solve --at 1", 2, 2, own_weigh=20 * MIB)
+
+    assert "--nodes=2 --ntasks-per-node=2" in flags(plan_of(LINES, record))
+
+    alone = plan_of(["./solve --at 1"], record)
+    assert alone.request.ntasks == 0
+    assert any("write srun -n 4" in note for note in alone.notes)
+
+
+def test_other_numbers_of_ranks_keep_what_a_node_holds() -> None:
+    record = measured("srun -n 4 ./solve a", 2, 2)
+
+    more = plan_of(["srun -n 7 ./solve a"], record)
+    expected = "--nodes=4 --ntasks=7 --ntasks-per-node=2 --mem=200M --cpus-per-task=1"
+    assert flags(more) == expected
+    assert any("measured with 4 ranks" in note for note in more.notes)
+    crowded = plan_of(["srun -n 4 ./solve a"], record, nodes=1)
+    expected = "--nodes=1 --ntasks-per-node=4 --mem=400M --cpus-per-task=1"
+    assert flags(crowded) == expected
+
+
+def test_ranks_that_were_not_measured_are_requested_as_the_line_states_them() -> None:
+    said = {"memory": "600MiB", "cpus": 4, "time": "5m"}  # of each node
+    stated = plan_of(["mpirun -n 4 ./solve"], **said)
+    expected = "--nodes=1 --ntasks-per-node=4 --mem=600M --cpus-per-task=1"
+    assert flags(stated) == expected
+    two = plan_of(["srun -n4 ./solve"], **said, nodes=2)
+    expected = "--nodes=2 --ntasks-per-node=2 --mem=600M --cpus-per-task=2"
+    assert flags(two) == expected
+
+    one_process = plan_of(["srun -n4 ./solve a"], measured("./solve a"))
+    assert one_process.request.memory == 400 * MIB
+    assert any("4 times its memory" in note for note in one_process.notes)
+
+
+def test_an_element_requests_the_most_ranks_of_its_tasks() -> None:
+    record = measured("srun -n 4 ./solve a", 4)
+
+    plan = plan_of(["srun -n 2 ./solve a", "srun -n 4 ./solve a", "true"], record)
+
+    assert "--nodes=1 --ntasks-per-node=4" in flags(plan)
+    assert any("tasks start 1 to 4 ranks" in note for note in plan.notes)
+
+
+def test_a_script_that_starts_its_ranks_gets_their_layout() -> None:
+    plan = plan_of(["bash job.sh"], measured("bash job.sh", 3, 1))
+
+    expected = "--nodes=2 --ntasks-per-node=2 --mem=300M --cpus-per-task=1"
+    assert flags(plan) == expected
+
+
+def test_the_slots_of_grid_engine_are_those_of_all_ranks() -> None:
+    request = JobRequest(cpus=4, ntasks=4, virtual_memory=4000 * MIB)
+
+    words = gridengine.directives(request_of(request))
+
+    assert words == ("-l h_vmem=1000M", "-pe smp 4")
