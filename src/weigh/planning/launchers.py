@@ -1,5 +1,6 @@
 """The ranks that a command line starts by srun, mpirun or mpiexec."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -8,6 +9,7 @@ _SRUN = "srun"
 LAUNCHERS = frozenset(
     (_SRUN, "mpirun", "mpiexec", "mpiexec.hydra", "prun", "prterun", "orterun")
 )
+MAY_LAUNCH = re.compile("|".join(map(re.escape, sorted(LAUNCHERS))))
 _TASKS = frozenset(("-n", "-np", "--np", "--ntasks", "--n"))
 _PER_NODE = frozenset(("--ntasks-per-node", "-ppn", "--npernode", "-npernode", "-N"))
 # without a value; the word after any other option may be its value

@@ -5,7 +5,6 @@ the runs at other sizes predicts what it needs.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeGuard, get_args
 
@@ -20,7 +19,7 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.mask import MASK
 from weigh.model.plan import Item, Kind, Prediction, Quantity
 from weigh.model.record import Record, Request
-from weigh.planning.launchers import Launch, launch_of
+from weigh.planning.launchers import MAY_LAUNCH, Launch, launch_of
 from weigh.planning.record_match import (
     Candidate,
     Finder,
@@ -169,7 +168,6 @@ def _grows(fit: Fit | None) -> TypeGuard[Fit]:
 Parameters = Mapping[str, int | float | str]
 ParametersOf = Callable[[int, str], Parameters]
 
-_MAY_LAUNCH = re.compile("srun|mpi|prun|terun")
 _MOST_READ = 200  # records that a curve is fitted to
 _MOST_NAMED = 20  # records that a kind of task lists as its source
 
@@ -266,7 +264,7 @@ def of_tasks(
     for number, line in enumerate(lines, start=1):
         own = parameters_of(number, line) if parameters_of else {}
         basis = grounds.of(line, own)
-        if _MAY_LAUNCH.search(line):
+        if MAY_LAUNCH.search(line):
             launch = launch_of(words_of(line))
             basis = msgspec.structs.replace(basis, launch=launch)
         place = found.setdefault(basis, len(found))
@@ -553,8 +551,8 @@ def _note_of_one(per_node: int) -> str:
 
 def _one_of(measured: Request) -> str:
     return (
-        f"measured with {measured.ntasks} ranks, and the task starts one: write srun "
-        f"-n {measured.ntasks} in front of it"
+        f"measured with {measured.ntasks} ranks, and the task starts one: write its "
+        f"launcher with -n {measured.ntasks} in front of it"
     )
 
 

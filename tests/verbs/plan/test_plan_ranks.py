@@ -118,7 +118,7 @@ def test_a_run_under_a_weigh_each_counts_for_the_same_program_below_srun() -> No
 
     alone = plan_of(["./solve --at 1"], record)
     assert alone.request.ntasks == 0
-    assert any("write srun -n 4" in note for note in alone.notes)
+    assert any("launcher with -n 4" in note for note in alone.notes)
 
 
 def test_other_numbers_of_ranks_keep_what_a_node_holds() -> None:
