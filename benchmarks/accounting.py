@@ -73,7 +73,8 @@ def job_rows(number: int, element: int, draw: random.Random) -> list[str]:
     tres = f"billing={cpus},cpu={cpus},mem={asked},node=1"
     times = (start, start, start, ended, str(took))
     whole = (job, name, "u07", "lab", "short", state, "0:0", *times, "600", asked)
-    use = (str(cpus), "1", "", "", "", "", "", "01:02:03", tres, "cn7", "0")
+    spent = f"{draw.randint(0, 23):02}:{number % 60:02}:{draw.randint(0, 59):02}"
+    use = (str(cpus), "1", "", "", "", "", "", spent, tres, "cn7", "0")
     rows = ["|".join((*whole, *use, f"sbatch -J {name} job.sh {number}", "/home/u07"))]
     for step in ("batch", "extern", "0", "1")[: draw.choice((2, 3, 3, 4))]:
         tasks = cpus if step.isdecimal() else 1

@@ -24,7 +24,7 @@ from weigh.estimate.history import (
 _LIFT = 0.1
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """The memory of a run that completed, in bytes; ``looks`` is None if it is exact.
 
     ``requested`` is what its job requested, if known.
@@ -56,9 +56,13 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Accounts:
-    """The runs of one kind so far, in a few numbers: none of them is kept."""
+    """The runs of one kind so far, in a few numbers: none of them is kept.
 
-    def __init__(self) -> None:
+    With *replays*, a prediction has what this method would have cost on them.
+    """
+
+    def __init__(self, *, replays: bool = True) -> None:
+        self._replays = replays
         self.runs = 0
         self.killed_at = 0.0
         self._proven = 0.0
@@ -79,7 +83,7 @@ class Accounts:
             self._proven = max(self._proven, run.requested)
         if not run.is_well_seen:
             return
-        if self.runs >= ENOUGH:
+        if self._replays and self.runs >= ENOUGH:
             self._enter(run, self._value()[0])
         self.runs += 1
         upper = run.upper

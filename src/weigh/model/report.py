@@ -98,7 +98,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     is_finding: bool = False
 
 
-class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
+class AccountedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A step of a job, as accounting lists it; ``memory`` is in bytes on one node."""
 
     name: str
@@ -109,7 +109,7 @@ class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes | None = None
 
 
-class Accounted(msgspec.Struct, frozen=True, kw_only=True):
+class Accounted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a scheduler's accounting reports on one element.
 
     ``max_rss`` is the memory of all steps that ran side by side, or of the largest

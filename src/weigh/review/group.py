@@ -46,9 +46,9 @@ _MOST_BETTER = 10
 class Jobs:
     """Jobs of one kind, in a few numbers: enough to work out their request."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, replays: bool = True) -> None:
         self.name = name
-        self.memory = Accounts()
+        self.memory = Accounts(replays=replays)
         self.states: Counter[str] = Counter()
         self.longest: Seconds = 0.0
         self.stopped: Seconds = 0.0  # by the time limit
@@ -188,7 +188,8 @@ class Group:
         if known is None:
             if len(self._kinds) >= _MOST_KINDS:
                 return
-            known = self._kinds[place] = (Jobs(name), nodes, is_named)
+            jobs = Jobs(name, replays=False)
+            known = self._kinds[place] = (jobs, nodes, is_named)
         known[0].add(job, self._every, by_addresses=self._by_addresses)
 
     def _count_wait(self, job: PastJob, queue: str) -> None:
@@ -318,16 +319,17 @@ class _Cell:
 
     def add(self, one: Accounted, *, by_addresses: bool) -> bool:
         """Add a job; return whether its memory was sampled."""
-        self.jobs += 1
-        self.failed += one.state in _FAILED
-        self.killed += one.state in _KILLED
         wall_time, nodes = one.wall_time or 0.0, one.nodes or 1
+        asked = one.memory_asked or 0
         cpus, gpus = (one.cpus or 1) * wall_time, (one.gpus or 0) * wall_time
-        memory = (one.memory_asked or 0) * nodes * wall_time
+        memory = asked * nodes * wall_time
+        self.jobs += 1
         self.cpu_held += cpus
         self.memory_held += memory
         self.gpu_held += gpus
         if one.state in _FAILED or one.state in _KILLED:
+            self.failed += one.state in _FAILED
+            self.killed += one.state in _KILLED
             self.cpu_lost += cpus
             self.memory_lost += memory
             self.gpu_lost += gpus
@@ -338,9 +340,9 @@ class _Cell:
             self.gpu_known += gpus
             self.gpu_used += gpus * one.gpu_utilization
         size = one.virtual_memory if by_addresses else one.max_rss
-        if size and one.memory_asked:
+        if size and asked:
             self.memory_known += memory
-            self.memory_used += min(size, one.memory_asked) * nodes * wall_time
+            self.memory_used += memory if size > asked else size * nodes * wall_time
         return bool(size)
 
     def fold(self, other: "_Cell") -> None:

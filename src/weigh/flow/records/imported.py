@@ -443,16 +443,15 @@ def _read(path: str, now: float, form: str | None) -> Source:
 
 
 def _all_lines(
-    head: str, rest: Iterable[str], end: Callable[[], object]
+    head: str, rest: Iterator[str], end: Callable[[], object]
 ) -> Iterator[str]:
     """Yield all lines of a file of which *head* has been read; then *end* it."""
     *lines, torn = head.split("\n")
     yield from (f"{line}\n" for line in lines)
-    for line in rest:
-        yield torn + line
-        torn = ""
+    torn += next(rest, "")
     if torn:
         yield torn
+    yield from rest
     end()
 
 

@@ -133,7 +133,9 @@ def _is_chosen(job: PastJob, whose: Whose, begin: Seconds | None) -> bool:
     """Return whether a job is of *whose*, and ended since *begin* or still runs."""
     if begin is not None and job.ended is not None and job.ended < begin:
         return False
-    return (whose.user in {None, job.user}) and (whose.account in {None, job.account})
+    if whose.user is not None and whose.user != job.user:
+        return False
+    return whose.account is None or whose.account == job.account
 
 
 def _whose_words(chosen: Chosen, whose: Whose) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
+from operator import itemgetter
 
 from weigh.errors import FormatError
 from weigh.model.job import ElementState
@@ -48,8 +49,20 @@ _FILE_FIELDS = (
     *("project", "department", "granted_pe", "slots", "taskid", "cpu", "mem", "io"),
 )
 _AFTER_CATEGORY = ("iow", "pe_taskid", "maxvmem", "arid", "ar_submission_time")
-_FILE_WIDTH = len(_FILE_FIELDS) + 1 + len(_AFTER_CATEGORY)
+_CATEGORY = len(_FILE_FIELDS)
+_FILE_WIDTH = _CATEGORY + 1 + len(_AFTER_CATEGORY)
+_USED = (
+    *("jobnumber", "taskid", "jobname", "owner", "failed", "exit_status"),
+    *("start_time", "end_time", "qsub_time", "project", "qname", "hostname"),
+    *("slots", "category", "ru_wallclock", "cpu", "ru_maxrss", "maxvmem"),
+)
+_used = itemgetter(
+    *map((*_FILE_FIELDS, "category", *_AFTER_CATEGORY).index, _USED),
+)
+_JOB_NUMBER = _FILE_FIELDS.index("jobnumber")
+_NO_PROJECT = frozenset(("", "NONE", "none"))
 _RULER = "====="
+_count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 _MILLISECONDS = 10.0**11  # a time above it, of Univa, counts these
 
 
@@ -62,7 +75,7 @@ def parse(out: str) -> tuple[Accounted, ...]:
     """Read qacct's blocks; the last attempt of an element counts."""
     found = {}
     for block in gridengine_commands.qacct_blocks(out.splitlines()):
-        job = _past(block)
+        job = _past(_of_block(block))
         if job is not None:
             found[job.accounted.element] = job.accounted
     return tuple(one for _, one in sorted(found.items()))
@@ -103,54 +116,65 @@ def read_past(lines: Iterable[str]) -> Iterator[PastJob | None]:
     first = next((line for line in lines if not line.startswith("#")), "")
     lines = chain((first,), lines)
     if first.startswith(_RULER):
-        blocks = gridengine_commands.qacct_blocks(lines)
-        yield from (job for block in blocks if (job := _past(block)) is not None)
+        for block in gridengine_commands.qacct_blocks(lines):
+            job = _past(_of_block(block))
+            if job is not None:
+                yield job
         return
     for line in lines:
         if line.startswith("#"):
             continue
         fields = _of_file(line)
-        job = None if fields is None else _past(fields)
+        job = None if fields is None else _past(_used(fields))
         if job is not None or fields is None:  # an attempt that was requeued is neither
             yield job
 
 
-def _of_file(line: str) -> dict[str, str] | None:
+def _of_block(block: Mapping[str, str]) -> Iterator[str]:
+    return (block.get(name, "") for name in _USED)
+
+
+def _of_file(line: str) -> list[str] | None:
     """Read a line of the accounting file; None if it is none."""
     fields = line.rstrip("\n").split(":")
     surplus = len(fields) - _FILE_WIDTH
-    if surplus < 0 or not fields[_FILE_FIELDS.index("jobnumber")].isdecimal():
+    if surplus < 0 or not fields[_JOB_NUMBER].isdecimal():
         return None
-    block = dict(zip(_FILE_FIELDS, fields, strict=False))
-    last = len(_FILE_FIELDS) + 1 + surplus
-    block["category"] = ":".join(fields[len(_FILE_FIELDS) : last])
-    block.update(zip(_AFTER_CATEGORY, fields[last:], strict=True))
-    return block
+    if surplus:
+        last = _CATEGORY + surplus + 1
+        fields[_CATEGORY:last] = [":".join(fields[_CATEGORY:last])]
+    return fields
 
 
-def _past(block: dict[str, str]) -> PastJob | None:
-    job = block.get("jobnumber", "")
-    ended = _end(block.get("failed", ""), block.get("exit_status", ""))
+def _past(fields: Iterable[str]) -> PastJob | None:
+    """Read the fields of a job, those of _USED."""
+    # fmt: off
+    (
+        job, index, name, owner, failed, status, start, end, submit, project, queue,
+        host, *figures,
+    ) = fields
+    # fmt: on
+    ended = _end(failed, status)
     if ended is None or whole_number(job) is None:
         return None
-    task = whole_number(block.get("taskid", "")) or 0
+    task = _count(index) or 0
     return PastJob(
         id=f"{job}.{task}" if task else job,
-        name=block.get("jobname", ""),
-        user=block.get("owner"),
+        name=name,
+        user=owner or None,
         exit_code=ended.exit_code,
         signal=ended.signal,
-        started=_epoch(block.get("start_time", "")),
-        ended=_epoch(block.get("end_time", "")),
-        submitted=_epoch(block.get("qsub_time", "")),
-        account=_project(block.get("project")),
-        queue=block.get("qname"),
-        accounted=_accounted(max(task - 1, 0), ended.state, block),
+        started=_epoch(start),
+        ended=_epoch(end),
+        submitted=_epoch(submit),
+        account=_project(project),
+        queue=queue or None,
+        accounted=_accounted(max(task - 1, 0), ended.state, host, figures),
     )
 
 
-def _project(text: str | None) -> str | None:
-    return None if text in {None, "", "NONE", "none"} else text
+def _project(text: str) -> str | None:
+    return None if text in _NO_PROJECT else text
 
 
 @lru_cache(maxsize=256)
@@ -158,6 +182,7 @@ def _end(failed: str, status: str) -> ElementState | None:
     return gridengine_commands.read_end(failed, status)
 
 
+@lru_cache(maxsize=1 << 12)  # elements of an array are submitted at once
 def _epoch(text: str) -> Seconds | None:
     seconds = whole_number(text)
     if seconds is None:
@@ -166,25 +191,27 @@ def _epoch(text: str) -> Seconds | None:
     return (seconds / 1000 if seconds > _MILLISECONDS else float(seconds)) or None
 
 
-def _accounted(number: int, state: State, block: dict[str, str]) -> Accounted:
-    slots = whole_number(block.get("slots", "")) or None
-    asked, limit = _category(block.get("category", ""), slots)
-    wall_time = _seconds(block.get("ru_wallclock", ""))
-    virtual = _virtual(block.get("maxvmem", ""))
+def _accounted(
+    number: int, state: State, host: str, figures: Iterable[str]
+) -> Accounted:
+    slots, category, wallclock, cpu, maxrss, maxvmem = figures
+    cpus = _count(slots) or None
+    asked, limit = _category(category, cpus)
+    wall_time, virtual = _seconds(wallclock), _virtual(maxvmem)
     # limits of time and of memory share a state: the figures show which it was
-    is_early = wall_time is not None and limit is not None and wall_time < limit
-    is_over = virtual is not None and asked is not None and virtual > asked
-    if state == "TIMEOUT" and is_over and (limit is None or is_early):
-        state = "OUT_OF_MEMORY"
+    if state == "TIMEOUT" and virtual is not None and asked is not None:
+        is_early = limit is None or (wall_time is not None and wall_time < limit)
+        if is_early and virtual > asked:
+            state = "OUT_OF_MEMORY"
     return Accounted(
         element=number,
         state=state,
-        node=block.get("hostname"),
+        node=host or None,
         wall_time=wall_time,
-        cpu_time=_seconds(block.get("cpu", "")),
-        max_rss=_resident(block.get("ru_maxrss", "")),
+        cpu_time=_seconds(cpu),
+        max_rss=_resident(maxrss),
         virtual_memory=virtual,
-        cpus=slots,
+        cpus=cpus,
         memory_asked=asked,
         time_limit=limit,
     )
@@ -201,18 +228,21 @@ def _resident(text: str) -> Bytes | None:
 
     107.750KB is 110,336 KiB; a bare number is KiB.
     """
-    found = _NUMBER.match(text)
-    if found is None:
-        return None
-    return round(float(found[1]) * (1 << 10 * _POWERS[found[2].upper()]) * KIB)
+    number = _size(text)
+    return None if number is None else round(number * KIB)
 
 
 def _virtual(text: str) -> Bytes | None:
     """Read maxvmem, which counts by 1024; 0 means that the job was too short."""
+    number = _size(text)
+    return None if number is None else round(number) or None
+
+
+def _size(text: str) -> float | None:
     found = _NUMBER.match(text)
     if found is None:
         return None
-    return round(float(found[1]) * (1 << 10 * _POWERS[found[2].upper()])) or None
+    return float(found[1]) * (1 << 10 * _POWERS[found[2].upper()])
 
 
 def _seconds(text: str) -> Seconds | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import combinations, islice
+from operator import itemgetter
 
 import msgspec
 
@@ -92,7 +93,9 @@ _SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)([nc]?)$")
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 _TASK = re.compile(r"^(\d+)(?:[_+](\d+))?(?:\.(.+))?$", re.DOTALL)
 _CPU_TIME = re.compile(r"^(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)$")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d$", re.ASCII)
+_IN_HOUR = {
+    f":{second // 60:02}:{second % 60:02}": second for second in range(round(HOUR))
+}
 _MOST_DIGITS = 15
 _LONGEST_ROW = 1 << 16
 _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
@@ -212,10 +215,23 @@ def read_past(lines: Iterable[str]) -> Iterator[PastJob | None]:
     yield from (None for _ in dropped)
 
 
+_OF_JOB = (
+    *("jobid", "jobname", "user", "submitline", "workdir", "state", "exitcode"),
+    *("start", "end", "submit", "eligible", "account", "partition", "nodelist"),
+    *("elapsedraw", "elapsed", "totalcpu", "maxrss", "consumedenergyraw"),
+    *("alloccpus", "nnodes", "alloctres", "reqmem", "timelimitraw", "timelimit"),
+)
+_OF_STEP = (
+    *("jobid", "jobname", "state", "start", "end", "ntasks", "nnodes"),
+    *("maxrss", "averss", "tresusageintot", "tresusageinmax", "consumedenergyraw"),
+)
+
+
 class _Columns:
     """The places of sacct's columns, and how to read their values from a row.
 
-    A column that is not there is read as an empty text.
+    ``of_job`` and ``of_step`` pick the values of a job and of a step at once. A column
+    that is not there is read as an empty text.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -227,30 +243,9 @@ class _Columns:
                     places[name] = places[other]
         self._places = places
         self.free = [n for n, name in enumerate(names) if name.lower() in _FREE]
-        self.job = self.of("jobid")
-        self.state = self.of("state")
-        self.start, self.end = self.of("start"), self.of("end")
-        self.submit, self.eligible = self.of("submit"), self.of("eligible")
-        self.account, self.queue = self.of("account"), self.of("partition")
-        self.max_rss, self.ave_rss = self.of("maxrss"), self.of("averss")
-        self.total = self.of("tresusageintot")
-        self.most = self.of("tresusageinmax")
-        self.tasks, self.nodes = self.of("ntasks"), self.of("nnodes")
-        self.energy = self.of("consumedenergyraw")
-        self.cpus = self.of("alloccpus")
-        self.tres = self.of("alloctres")
-        self.elapsed = self.of("elapsed")
-        self.elapsed_raw = self.of("elapsedraw")
-        self.exit_code = self.of("exitcode")
-        self.name = self.of("jobname")
-        self.node = self.of("nodelist")
-        self.asked = self.of("reqmem")
-        self.command = self.of("submitline")
-        self.limit = self.of("timelimit")
-        self.limit_raw = self.of("timelimitraw")
-        self.cpu_time = self.of("totalcpu")
-        self.user = self.of("user")
-        self.cwd = self.of("workdir")
+        self.job, self.state = self.of("jobid"), self.of("state")
+        self.of_job = itemgetter(*map(self.of, _OF_JOB))
+        self.of_step = itemgetter(*map(self.of, _OF_STEP))
         self._checks = [
             (place, check)
             for names, check in (
@@ -355,7 +350,7 @@ def _jobs(rows: Iterable[list[str]], at: _Columns) -> Iterator[PastJob]:
     """
     job: list[str] | None = None
     steps: list[list[str]] = []
-    prefix = ""
+    prefix, element = "", None
     for row in rows:
         row.append("")  # a column that is not there
         name = row[at.job]
@@ -364,151 +359,185 @@ def _jobs(rows: Iterable[list[str]], at: _Columns) -> Iterator[PastJob]:
                 steps.append(row)
             continue
         if job is not None:
-            yield _job(job, steps, at)
-        job, steps, prefix = row, [], f"{name}."
-        if _TASK.match(name) is None:  # 12_[3-9], which waits
-            job = None
+            yield _job(job, steps, at, element)
+        job, steps, prefix, element = row, [], f"{name}.", None
+        if not name.isdecimal():
+            place = _TASK.match(name)
+            if place is None:  # 12_[3-9], which waits
+                job = None
+            else:
+                element = place[2]
     if job is not None:
-        yield _job(job, steps, at)
+        yield _job(job, steps, at, element)
 
 
-class _Step(msgspec.Struct, frozen=True, gc=False):
-    """A step: its name, times as sacct writes them, and memory on its fullest node."""
+class _Request(msgspec.Struct, frozen=True, gc=False):
+    """What a job requested; ``memory`` is on one node, ``time`` the limit."""
 
-    name: str
-    start: str
-    end: str
+    cpus: int | None
+    nodes: int | None
+    gpus: int | None
     memory: Bytes | None
+    time: int | None
 
 
-def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
-    place = _TASK.match(row[at.job])
-    index = (place[2] if place else None) or "0"
-    cpus = _count(row[at.cpus])
-    nodes = _count(row[at.nodes]) or 1
-    limit = _limit(row, at)
-    node = row[at.node]
-    # a job without a node never started
-    is_waiting = node in _NO_NODE and at.node < at.width
-    state = _state(row[at.state])
-    asked = _asked(row[at.asked], cpus, nodes)
-    steps = [_step(one, at) for one in rows]
-    memory = _memory(steps)
-    if memory is None:
-        memory = _size(row[at.max_rss])  # of a list of jobs without steps
-    is_short = _was_over_memory(row[at.state], memory, asked)
-    energies = [row[at.energy]]
-    for one, step in zip(rows, steps, strict=True):
-        energies.append(one[at.energy])
-        word = one[at.state]
-        if word != "COMPLETED":  # nearly all are
-            is_short |= _state(word) == "OUT_OF_MEMORY"
-            is_short |= _was_over_memory(word, step.memory, asked)
+def _job(
+    row: list[str], rows: list[list[str]], at: _Columns, element: str | None
+) -> PastJob:
+    # fmt: off
+    (
+        job, name, user, command, cwd, word, code,
+        start, end, submit, eligible, account, queue, node,
+        elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
+    ) = at.of_job(row)
+    # fmt: on
+    request = _request(*asked)
+    used = _used(rows, at, request.memory)
+    gpu_memory, gpu_share = _gpu_use(used.gpus) if used.gpus else (None, None)
+    # MaxRSS: of a list of jobs without steps
+    memory = _size(max_rss) if used.memory is None else used.memory
+    state = _state(word)
+    is_short = used.is_short or _was_over_memory(word, memory, request.memory)
     if is_short and state in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"}:
         state = "OUT_OF_MEMORY"
-    gpu_memory, gpu_share = _gpu_use(rows, at)
-    code, _, signal = row[at.exit_code].partition(":")
+    # a job without a node never started
+    is_waiting = node in _NO_NODE and at.of("nodelist") < at.width
+    exit_code, signal = _ended_with(code)
     return PastJob(
-        id=row[at.job],
-        name=row[at.name],
-        user=row[at.user] or None,
-        command=row[at.command] or None,
-        cwd=row[at.cwd] or None,
-        exit_code=_count(code),
-        signal=_count(signal) or None,
-        started=_epoch(row[at.start]),
-        ended=_epoch(row[at.end]),
-        submitted=_epoch(row[at.submit]),
-        eligible=_epoch(row[at.eligible]),
-        account=row[at.account] or None,
-        queue=row[at.queue] or None,
+        id=job,
+        name=name,
+        user=user or None,
+        command=command or None,
+        cwd=cwd or None,
+        exit_code=exit_code,
+        signal=signal,
+        started=_epoch(start),
+        ended=_epoch(end),
+        submitted=_epoch(submit),
+        eligible=_epoch(eligible),
+        account=account or None,
+        queue=queue or None,
         accounted=Accounted(
-            element=int(index) if len(index) <= _MOST_DIGITS else 0,
+            element=_count(element) or 0,
             state=state,
             node=None if node in _NO_NODE else node,
-            wall_time=None if is_waiting else _elapsed(row, at),
-            cpu_time=_cpu_time(row[at.cpu_time]),
+            wall_time=None if is_waiting else _elapsed(elapsed_raw, elapsed),
+            cpu_time=_cpu_time(cpu_time),
             max_rss=memory,
-            cpus=cpus,
-            nodes=_count(row[at.nodes]) or None,
-            gpus=_gpus(row[at.tres]),
-            memory_asked=asked,
-            time_limit=limit,
+            cpus=request.cpus,
+            nodes=request.nodes,
+            gpus=request.gpus,
+            memory_asked=request.memory,
+            time_limit=request.time,
             gpu_memory=gpu_memory,
             gpu_utilization=gpu_share,
-            steps=tuple(_listed(rows, steps, at)),
-            energy=_most(_energy(one) for one in energies if one not in _NO_ENERGY),
+            steps=tuple(used.steps),
+            energy=_most(map(_energy, (energy, *used.energies))),
         ),
     )
 
 
-def _step(row: list[str], at: _Columns) -> _Step:
-    """Read a step. Its memory on a node is a share of all tasks', at least one task's.
+class _Used(msgspec.Struct, frozen=True, gc=False):
+    """What the steps of a job used; ``is_short``: one was killed for memory."""
 
-    MaxRSS is the largest task, TRESUsageInTot the sum of all.
-    """
-    name = row[at.job].partition(".")[2]
-    if name == _NOT_THE_JOBS:
-        return _Step(name, "", "", None)
-    largest = _size(row[at.max_rss])
-    total = _tres_memory(row[at.total])
-    tasks = _count(row[at.tasks]) or 1
-    if total is None:
-        each = _size(row[at.ave_rss]) or largest
-        total = None if each is None else each * tasks
-    nodes = 1 if name in _ONE_NODE else _count(row[at.nodes]) or 1
-    memory = largest
-    if total is not None:
-        memory = max(-(-total // nodes), largest or 0)
-    return _Step(name, row[at.start], row[at.end], memory)
+    memory: Bytes | None
+    is_short: bool
+    energies: set[str]
+    gpus: list[str]
+    steps: list[AccountedStep]
 
 
-def _listed(
-    rows: Sequence[list[str]], steps: Sequence[_Step], at: _Columns
-) -> Iterator[AccountedStep]:
-    """Yield the steps that the job itself started."""
-    own = [(r, s) for r, s in zip(rows, steps, strict=True) if s.name.isdecimal()]
-    for row, step in own[:_MOST_STEPS]:
-        name = row[at.name]
-        if name != _OURS:
-            yield AccountedStep(
-                name=step.name,
-                program=name or None,
-                state=_state(row[at.state]),
-                tasks=_count(row[at.tasks]) or None,
-                nodes=_count(row[at.nodes]) or None,
-                memory=step.memory,
+def _used(rows: list[list[str]], at: _Columns, asked: Bytes | None) -> _Used:
+    script: Bytes | None = None
+    numbered: list[tuple[str, str, Bytes]] = []
+    listed: list[AccountedStep] = []
+    is_short, energies, gpus = False, set[str](), list[str]()
+    for row in rows:
+        # fmt: off
+        (
+            job, program, word, start, end, tasks, nodes,
+            max_rss, ave_rss, total, most, energy,
+        ) = at.of_step(row)
+        # fmt: on
+        name = job[job.find(".") + 1 :]
+        memory = None
+        if name != _NOT_THE_JOBS:
+            is_script = name in _ONE_NODE
+            on = "1" if is_script else nodes
+            memory = _on_a_node(tasks, on, max_rss, ave_rss, total)
+            if memory is not None and is_script:
+                script = (script or 0) + memory
+            elif memory is not None:
+                numbered.append((start, end, memory))
+        if word != "COMPLETED":  # nearly all are
+            is_short |= _state(word) == "OUT_OF_MEMORY"
+            is_short |= _was_over_memory(word, memory, asked)
+        if energy not in _NO_ENERGY:
+            energies.add(energy)
+        if "gres/gpu" in most:
+            gpus.append(most)
+        if name.isdecimal() and program != _OURS and len(listed) < _MOST_STEPS:
+            listed.append(
+                AccountedStep(
+                    name=name,
+                    program=program or None,
+                    state=_state(word),
+                    tasks=_count(tasks) or None,
+                    nodes=_count(nodes) or None,
+                    memory=memory,
+                )
             )
+    if numbered:
+        script = (script or 0) + _side_by_side(numbered)
+    return _Used(script, is_short, energies, gpus, listed)
 
 
-def _memory(steps: Sequence[_Step]) -> Bytes | None:
-    """Return the batch script's memory and the most of steps that ran side by side.
+def _side_by_side(steps: list[tuple[str, str, Bytes]]) -> Bytes:
+    """Return the most memory of steps, by start and end, that ran at once.
 
     sacct knows the times to the second; a step that ends as another begins was before.
     """
-    numbered: list[tuple[str, str, Bytes]] = []
-    script: Bytes | None = None
-    for step in steps:
-        if step.memory is None:
-            continue
-        if step.name in _ONE_NODE:
-            script = (script or 0) + step.memory
-        else:
-            numbered.append((step.start, step.end, step.memory))
-    if not numbered:
-        return script
-    if len(numbered) == 1:
-        return (script or 0) + numbered[0][2]
-    numbered.sort()
+    if len(steps) == 1:
+        return steps[0][2]
     held = most = 0
     running: list[tuple[str, Bytes]] = []
-    for start, end, memory in numbered:
+    for start, end, memory in sorted(steps):
         while running and running[0][0] <= start:
             held -= heapq.heappop(running)[1]
         heapq.heappush(running, (end, memory))
         held += memory
         most = max(most, held)
-    return (script or 0) + most
+    return most
+
+
+def _gpu_use(rows: Iterable[str]) -> tuple[Bytes | None, float | None]:
+    """Read the largest GPU memory of the steps, and the last one's utilization."""
+    memory: Bytes | None = None
+    share: float | None = None
+    for row in rows:
+        used = dict(_pairs(row))
+        memory = _most((memory, _size(used.get("gres/gpumem", ""))))
+        busy = _count(used.get("gres/gpuutil"))
+        share = share if busy is None else busy / 100
+    return memory, share
+
+
+def _on_a_node(
+    tasks: str, nodes: str, max_rss: str, ave_rss: str, total: str
+) -> Bytes | None:
+    """Return a step's memory on a node: a share of all tasks', at least one task's.
+
+    MaxRSS is the largest task, TRESUsageInTot the sum of all.
+    """
+    largest, held = _size(max_rss), _tres_memory(total)
+    if held is None:
+        each = _size(ave_rss) or largest
+        if each is None:
+            return None
+        held = each * (_count(tasks) or 1)
+    if nodes != "1":
+        held = -(-held // (_count(nodes) or 1))
+    return held if largest is None or largest < held else largest
 
 
 def _was_over_memory(state: str, memory: Bytes | None, asked: Bytes | None) -> bool:
@@ -522,20 +551,6 @@ def _was_over_memory(state: str, memory: Bytes | None, asked: Bytes | None) -> b
     return memory > asked
 
 
-def _gpu_use(
-    rows: Sequence[list[str]], at: _Columns
-) -> tuple[Bytes | None, float | None]:
-    memory: Bytes | None = None
-    share: float | None = None
-    for row in rows:
-        if "gres/gpu" in row[at.most]:
-            used = dict(_pairs(row[at.most]))
-            memory = _most((memory, _size(used.get("gres/gpumem", ""))))
-            busy = _count(used.get("gres/gpuutil"))
-            share = share if busy is None else busy / 100
-    return memory, share
-
-
 _STATES: dict[str, State] = dict(STATES)
 
 
@@ -546,7 +561,28 @@ def _state(word: str) -> State:
     return found
 
 
+@lru_cache(maxsize=1 << 14)  # alike for all elements of an array
+def _request(  # noqa: PLR0913, PLR0917 - the columns of a row
+    cpus: str, nodes: str, tres: str, memory: str, minutes: str, limit: str
+) -> _Request:
+    on = _count(nodes) or None
+    processors = _count(cpus)
+    return _Request(
+        cpus=processors,
+        nodes=on,
+        gpus=_gpus(tres),
+        memory=_asked(memory, processors, on or 1),
+        time=_limit(minutes, limit),
+    )
+
+
 @lru_cache(maxsize=1 << 10)
+def _ended_with(text: str) -> tuple[int | None, int | None]:
+    """Read ``1:0``: an exit code and a signal."""
+    code, _, signal = text.partition(":")
+    return _count(code), _count(signal) or None
+
+
 def _asked(text: str, cpus: int | None, nodes: int) -> Bytes | None:
     """Read ReqMem as bytes on one node.
 
@@ -574,15 +610,17 @@ def _size(text: str) -> Bytes | None:
 
 def _tres_memory(text: str) -> Bytes | None:
     """Read ``cpu=00:00:06,mem=422734K``; where nothing was sampled, it has no mem."""
-    place = text.find("mem=")
-    if place < 0 or (place and text[place - 1] != ","):
+    place = 0 if text.startswith("mem=") else text.find(",mem=") + 1
+    if not place and not text.startswith("mem="):
         return None
-    end = text.find(",", place)
-    return _size(text[place + 4 : end if end >= 0 else len(text)])
+    return _size(text[place + 4 :].partition(",")[0])
 
 
 def _cpu_time(text: str) -> Seconds | None:
     """Read ``1-02:03:04``, ``02:03:04`` and ``03:04.567``."""
+    rest = _IN_HOUR.get(text[2:])
+    if rest is not None and text[:2].isdecimal():
+        return float(int(text[:2]) * HOUR + rest)
     found = _CPU_TIME.match(text)
     if found is None:
         return None
@@ -591,42 +629,40 @@ def _cpu_time(text: str) -> Seconds | None:
     return whole + float(seconds)
 
 
-def _elapsed(row: list[str], at: _Columns) -> Seconds | None:
-    seconds = _count(row[at.elapsed_raw])
-    if seconds is not None:
-        return float(seconds)
-    return _cpu_time(row[at.elapsed])
+def _elapsed(raw: str, text: str) -> Seconds | None:
+    seconds = _count(raw)
+    return _cpu_time(text) if seconds is None else float(seconds)
 
 
-def _limit(row: list[str], at: _Columns) -> int | None:
-    minutes = _count(row[at.limit_raw])
+def _limit(raw: str, text: str) -> int | None:
+    minutes = _count(raw)
     if minutes is not None:
         return minutes * MINUTE
-    seconds = _cpu_time(row[at.limit])
+    seconds = _cpu_time(text)
     return None if seconds is None else round(seconds)
 
 
-@lru_cache(maxsize=1 << 12)  # a job's times repeat, and those of its steps
+@lru_cache(maxsize=1 << 12)  # a job's times repeat, and those of its elements
 def _epoch(text: str) -> Seconds | None:
     """Read a local time in ISO 8601, or seconds since the epoch (SLURM_TIME_FORMAT)."""
+    rest = _IN_HOUR.get(text[13:])
+    if rest is not None:  # nearly all; zones change by whole hours of local time
+        hour = _hour(text[:13])
+        return hour and hour + rest
     if text in _IN_NO_TIME:
         return None
-    if text.isdecimal():  # seconds: SLURM_TIME_FORMAT
-        return whole_number(text)
-    if _MOMENT.match(text):  # nearly all; zones change by whole hours of local time
-        hour = _hour(text[:13])
-        return hour and hour + int(text[14:16]) * MINUTE + int(text[17:19])
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
+    return whole_number(text) if text.isdecimal() else _moment(text)
 
 
 @lru_cache(maxsize=1 << 14)
 def _hour(text: str) -> Seconds | None:
     """Return when a local hour (``2026-01-31T23``) begins, None if there is none."""
+    return _moment(f"{text}:00:00")
+
+
+def _moment(text: str) -> Seconds | None:
     try:
-        return datetime.fromisoformat(f"{text}:00:00").timestamp()
+        return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
 
@@ -651,7 +687,6 @@ def _is_size(text: str) -> bool:
     return not text or _size(text.rstrip("?")) is not None
 
 
-@lru_cache(maxsize=1 << 10)
 def _gpus(tres: str) -> int | None:
     """Read ``gres/gpu=2``; where a site tracks only types, their sum."""
     if "gres/gpu" not in tres:
@@ -672,7 +707,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 def _energy(text: str) -> float | None:
     """Read joules; without an energy plugin the field is 0 or has all bits set."""
-    number = _count(text)
+    number = None if text in _NO_ENERGY else _count(text)
     return float(number) if number and number < 1 << 60 else None
 
 
