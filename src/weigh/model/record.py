@@ -87,11 +87,24 @@ class Phase(msgspec.Struct, frozen=True):
     source: str | None = None
 
 
+class LengthPeak(msgspec.Struct, frozen=True):
+    """The peak of a loop by the end of the first batch whose longest sample is so long.
+
+    ``length`` is in tokens, characters or numbers; ``gpu_memory`` is torch's own, or
+    that in use on the fullest GPU.
+    """
+
+    length: int
+    memory: Bytes | None
+    gpu_memory: Bytes | None = None
+
+
 class Batches(msgspec.Struct, frozen=True):
     """A timed loop over batches. ``size`` is nominal, ``samples`` were counted.
 
     ``total`` is how many batches were expected, if known. ``start`` of the first and
-    ``end`` of the last are seconds since the run began.
+    ``end`` of the last are seconds since the run began. ``shortest`` is the least that
+    the longest sample of a batch measured; ``lengths`` rise from batch to batch.
     """
 
     size: int | None
@@ -107,6 +120,8 @@ class Batches(msgspec.Struct, frozen=True):
     total: int | None = None
     start: Seconds | None = None
     end: Seconds | None = None
+    shortest: int | None = None
+    lengths: tuple[LengthPeak, ...] = ()
 
 
 class Event(msgspec.Struct, frozen=True):

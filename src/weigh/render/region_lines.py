@@ -1,11 +1,13 @@
 """Regions that a program measured of itself, on one screen of 80 columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
     Batches,
     Event,
+    LengthPeak,
     Phase,
     Regions,
 )
@@ -144,6 +146,61 @@ def _loop(loop: Batches) -> Iterator[str]:
         yield _row("", f"       {', '.join(words)}")
     if loop.peak_memory is not None:
         yield _row("", f"peak   {format_size(loop.peak_memory)} of memory in the loop")
+    if why := memory_by_length(loop):
+        yield _row("", why)
+
+
+_LONGER = 1.5  # from this on, lengths are said to vary
+_FEWEST = 3
+_STRAIGHT = 0.9  # correlation of memory and length
+_ROSE = 0.05  # share of the peak by which memory rose with the length
+_LATER = 0.2  # share of that rise that may come after the longest batch
+
+
+def memory_by_length(loop: Batches) -> str:
+    """Write that memory rose with the length of the batches; empty if it did not.
+
+    It did not if it rose on after the longest batch, as with a leak.
+    """
+    rows = loop.lengths
+    longest = rows[-1].length if rows else 0
+    if len(rows) < _FEWEST or longest < _LONGER * max(1, loop.shortest or 1):
+        return ""
+    on_gpu = [gpu.torch_allocated or gpu.peak or 0 for gpu in loop.gpus]
+    words = [
+        f"{what} {format_size(min(pairs)[1])} -> {format_size(max(pairs)[1])}"
+        for what, pairs, peak in (
+            ("memory", _pairs(rows, "memory"), loop.peak_memory),
+            ("GPU memory", _pairs(rows, "gpu_memory"), max(on_gpu, default=None)),
+        )
+        if peak is not None and _explains(pairs, peak)
+    ]
+    if not words:
+        return ""
+    span = f"length {count(loop.shortest or 0)} to {count(longest)}"
+    return f"{span}: {', '.join(words)} with the longest batch"
+
+
+def _pairs(
+    rows: Sequence[LengthPeak], name: Literal["memory", "gpu_memory"]
+) -> list[tuple[int, Bytes]]:
+    pairs = [(row.length, getattr(row, name)) for row in rows]
+    return [(length, size) for length, size in pairs if size is not None]
+
+
+def _explains(pairs: Sequence[tuple[int, Bytes]], peak: Bytes) -> bool:
+    """Return whether lengths explain the *peak* of a loop."""
+    import statistics  # noqa: PLC0415 - start-up time
+
+    if len(pairs) < _FEWEST:
+        return False
+    lengths, sizes = zip(*pairs, strict=True)
+    rise = sizes[-1] - sizes[0]
+    return (
+        rise >= _ROSE * sizes[-1] > 0
+        and peak - sizes[-1] <= _LATER * rise
+        and statistics.correlation(lengths, sizes) >= _STRAIGHT
+    )
 
 
 def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:

@@ -87,6 +87,66 @@ def test_samples_are_counted_whatever_a_batch_is_made_of(
     assert (only(tracker).count, only(tracker).samples) == (1, samples)
 
 
+class Padded(list[Any]):
+    """A padded batch: 4 samples of so many numbers each."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__("abcd")
+        self.shape = (4, width)
+
+
+@pytest.mark.parametrize(
+    ("items", "shortest", "lengths"),
+    [
+        ([["a", "abc"], ["ab", "a"], ["abcdef"]], 2, [3, 6]),
+        ([[[1, 2], [3]], [[4]], [[5, 6, 7]]], 1, [2, 3]),
+        (["one sentence", "another one, longer"], 12, [12, 19]),
+        ([Padded(7), Padded(5), Padded(9)], 5, [7, 9]),
+        ([{"ids": Padded(7)}, {"ids": Padded(8)}], 7, [7, 8]),
+        ([(Padded(100), Padded(1)), (Padded(104), Padded(1))], 100, [100]),
+        ([[1, 2], [3, 4, 5]], None, []),
+        ([iter("ab"), iter("abc")], None, []),
+        ([["a"], [2], ["abc"]], 1, [1]),
+    ],
+)
+def test_the_longest_samples_of_a_loop_are_kept(
+    tracker: Tracker, items: list[Any], shortest: int | None, lengths: list[int]
+) -> None:
+    seen = [list(batch) for batch in batches(items)]
+    assert all(seen)  # nothing was used up by looking at it
+    loop = only(tracker)
+    assert loop.shortest == shortest
+    assert [one.length for one in loop.lengths] == lengths
+
+
+LENGTHS = """
+import weigh
+kept = []
+for batch in weigh.batches([["x" * n] for n in {lengths}], size=1):
+    held = bytearray(b"1") * ({held})
+    kept += [bytearray(b"1") * ({leaks})]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lengths", "held", "leaks", "named"),
+    [
+        ([20, 100, 50, 400, 60, 30], "len(batch[0]) << 17", "1", True),
+        ([400, 60, 30, 20, 50], "len(batch[0]) << 17", "1", False),  # no rise was seen
+        ([20, 100, 50, 400, 60, 30], "1 << 24", "1", False),
+        ([20, 100, 50, 400, 60, 30, 20, 20], "1", "1 << 24", False),
+        ([400, 410, 420, 405], "len(batch[0]) << 17", "1", False),
+    ],
+)
+def test_memory_that_rises_with_the_length_of_batches_is_named(
+    lengths: list[int], held: str, leaks: str, *, named: bool
+) -> None:
+    program = LENGTHS.format(lengths=lengths, held=held, leaks=leaks)
+    report = run(program).stderr
+    assert ("length 20 to 400: memory " in report) is named, report
+    assert ("with the longest batch" in report) is named
+
+
 def test_a_batch_of_no_length_leaves_the_samples_unknown(tracker: Tracker) -> None:
     list(batches([[1, 2], 3, [4]]))
     assert (only(tracker).count, only(tracker).samples) == (3, None)

@@ -6,7 +6,7 @@ from types import ModuleType
 
 from weigh.measure.region.durations import Durations
 from weigh.measure.region.gpu_meter import GpuSpan
-from weigh.model.record import Batches, Phase
+from weigh.model.record import Batches, LengthPeak, Phase
 from weigh.units import Bytes, Seconds
 
 resource: ModuleType | None
@@ -149,8 +149,10 @@ class LoopSum:
         "changed",
         "end",
         "gpus",
+        "lengths",
         "peak",
         "samples",
+        "shortest",
         "size",
         "start",
         "times",
@@ -165,6 +167,8 @@ class LoopSum:
         self.total: int | None = None
         self.peak = Peak()
         self.gpus = GpuSpan()
+        self.shortest: int | None = None
+        self.lengths: list[LengthPeak] = []
         self.changed = True
 
     def add_total(self, total: int | None) -> None:
@@ -186,6 +190,20 @@ class LoopSum:
         if span.gpus is not None:
             self.gpus.merge(span.gpus.memory())
 
+    def add_shortest(self, length: int | None) -> None:
+        """Add the length of the shortest batch of a loop, if it has lengths."""
+        if length is not None and (self.shortest is None or length < self.shortest):
+            self.shortest = length
+
+    def add_length(self, length: int, span: Span) -> None:
+        """Add the memory by the end of a batch that may be the longest so far."""
+        if self.lengths and length <= self.lengths[-1].length:
+            return
+        gpus = span.gpus.memory() if span.gpus is not None else ()
+        on_gpu = [one.torch_allocated or one.peak or 0 for one in gpus]
+        peak = LengthPeak(length, span.peak, max(on_gpu, default=None))
+        self.lengths.append(peak)
+
     def batches(self, origin: Seconds = 0.0) -> Batches:
         """Return the figures so far, with times since *origin*."""
         times = self.times
@@ -204,6 +222,8 @@ class LoopSum:
             total=self.total,
             start=self.start - origin if some else None,
             end=self.end - origin if some else None,
+            shortest=self.shortest,
+            lengths=tuple(self.lengths),
         )
 
 

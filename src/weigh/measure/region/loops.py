@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
+from math import prod
 from operator import index
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
@@ -17,6 +18,8 @@ from weigh.probe.gpu_work import wait_quietly
 _Batch = TypeVar("_Batch")
 _LOOK_INTERVAL = 1.0
 _MOST_KEPT = 4096  # batch times kept before they are added up
+_MOST_ROWS = 10_000
+_LONGER = 21 / 20  # what makes a batch so much longer that the memory is read
 
 
 class Loop(Generic[_Batch]):
@@ -97,13 +100,20 @@ def batches(
 class _Pending:
     """Batch times and samples that are not yet passed to the tracker."""
 
-    __slots__ = ("_loop", "_tracker", "samples", "times")
+    __slots__ = ("_loop", "_tracker", "longest", "samples", "times")
 
     def __init__(self, tracker: Tracker, loop: OpenLoop, size: int | None) -> None:
         self._tracker = tracker
         self._loop = loop
         self.times = array("d")
         self.samples = _Samples(size)
+        self.longest = 0.0
+
+    def note(self, length: int) -> None:
+        """Read the memory after a batch that is longer than all so far."""
+        self.longest = length * _LONGER
+        if is_current(self._tracker):
+            self._tracker.add_length(self._loop, length)
 
     def flush(self, *, ends: bool) -> None:
         """Pass them to the tracker, unless this is a fork of the looping process."""
@@ -111,7 +121,9 @@ class _Pending:
             durations = Durations()
             durations.extend(self.times)
             counted = self.samples.taken()
-            self._tracker.add_batches(self._loop, durations, counted, ends=ends)
+            self._tracker.add_batches(
+                self._loop, durations, counted, self.samples.shortest, ends=ends
+            )
         del self.times[:]
 
     def end(self) -> None:
@@ -142,6 +154,7 @@ def _run(
                 count = len(batch) if plain else samples.count(batch)  # type: ignore[arg-type]
             except Exception:  # noqa: BLE001 - a batch of unknown length is still a batch
                 samples.known, count = False, 0
+            length = samples.length(batch) if samples.has_lengths else 0
             box.append(batch)
             del batch
             yield box.pop()
@@ -150,6 +163,9 @@ def _run(
             now = clock()
             times.append(now - started)
             samples.done += count
+            if length > pending.longest:
+                pending.note(length)
+                now = clock()
             if now < look_at and len(times) < _MOST_KEPT:
                 started = now
                 continue
@@ -167,13 +183,15 @@ class _Samples:
     batch could not be counted.
     """
 
-    __slots__ = ("_size", "done", "known", "plain")
+    __slots__ = ("_size", "done", "has_lengths", "known", "plain", "shortest")
 
     def __init__(self, size: int | None) -> None:
         self._size = size
         self.done = 0
         self.known = True
         self.plain: type | None = None
+        self.has_lengths = True
+        self.shortest: int | None = None
 
     def taken(self) -> int | None:
         """Return the count since the last call; None if unknown."""
@@ -184,13 +202,38 @@ class _Samples:
         """Return the number of samples: 1 for text, the rows for columns."""
         if isinstance(batch, str | bytes):
             return 1
-        if hasattr(batch, "keys") and hasattr(batch, "values"):
-            return len(next(iter(batch.values())))
-        if isinstance(batch, list | tuple) and self._is_columns(batch):
-            return len(batch[0])
-        count = len(batch)
-        self.plain = type(batch)
+        rows = self._rows(batch)
+        count = len(rows)
+        if rows is batch:
+            self.plain = type(batch)
         return count
+
+    def length(self, batch: Any) -> int:  # noqa: ANN401 - as above
+        """Return the length of the longest sample: its text, list or padded row.
+
+        From the first batch without such samples on, it is not looked for.
+        """
+        self.has_lengths = False
+        try:
+            found = _longest(batch if type(batch) is self.plain else self._rows(batch))
+        except Exception:  # noqa: BLE001 - as above
+            return 0
+        if found is None:
+            return 0
+        self.has_lengths = True
+        if self.shortest is None or found < self.shortest:
+            self.shortest = found
+        return found
+
+    def _rows(self, batch: Any) -> Any:  # noqa: ANN401 - as above
+        """Return what has a batch's rows: its first column, or the batch itself."""
+        if isinstance(batch, str | bytes):
+            return batch
+        if hasattr(batch, "keys") and hasattr(batch, "values"):
+            return next(iter(batch.values()))
+        if isinstance(batch, list | tuple) and self._is_columns(batch):
+            return batch[0]
+        return batch
 
     def _is_columns(self, batch: "list[Any] | tuple[Any, ...]") -> bool:
         """Return whether a batch is columns, such as (inputs, labels), and not rows."""
@@ -199,6 +242,21 @@ class _Samples:
         shapes = [getattr(column, "shape", None) for column in batch]
         rows = {shape[0] for shape in shapes if shape}
         return bool(shapes and shapes[0]) and len(rows) == 1
+
+
+def _longest(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
+    """Return the length of the longest of *rows*; None if they are not text or lists.
+
+    To go over anything else could load or use up what it holds.
+    """
+    shape = getattr(rows, "shape", None)
+    if shape is not None:
+        return int(prod(shape[1:])) if len(shape) > 1 else None
+    if isinstance(rows, str | bytes):
+        return len(rows)
+    if isinstance(rows, list | tuple) and len(rows) <= _MOST_ROWS:
+        return max(map(len, rows), default=0)
+    return None
 
 
 def _whole(number: object, what: str, *, least: int) -> int:

@@ -198,14 +198,32 @@ class Tracker:
             return None
 
     def add_batches(
-        self, loop: "OpenLoop", times: Durations, samples: int | None, *, ends: bool
+        self,
+        loop: "OpenLoop",
+        times: Durations,
+        samples: int | None,
+        shortest: int | None = None,
+        *,
+        ends: bool,
     ) -> None:
         """Add batches of a running loop, and read the memory."""
         if self._off or loop.span.closed:
             return
         try:
             with self._lock:
+                loop.sum.add_shortest(shortest)
                 self._add_batches(loop, times, samples, ends=ends)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._turn_off(error)
+
+    def add_length(self, loop: "OpenLoop", length: int) -> None:
+        """Read the memory after a batch with the longest sample so far."""
+        if self._off or loop.span.closed:
+            return
+        try:
+            with self._lock:
+                self._high_water.look(loop.span, often=True)
+                loop.sum.add_length(length, loop.span)
         except Exception as error:  # noqa: BLE001 - as above
             self._turn_off(error)
 

@@ -11,6 +11,7 @@ from weigh.render.html.masthead import state_words
 from weigh.render.html.series_data import RunSeries, run_series
 from weigh.render.html.words import ABSENT, Table, brief, figure, size
 from weigh.render.printable import command_line, count, printable
+from weigh.render.region_lines import memory_by_length
 from weigh.render.words import usage_words
 from weigh.units import format_duration, format_size
 
@@ -124,6 +125,8 @@ def _batches(batches: Batches) -> Iterator[tuple[str, str]]:
     yield from ((name, brief(time)) for name, time in times if time is not None)
     if batches.peak_memory is not None:
         yield "peak memory", format_size(batches.peak_memory)
+    if why := memory_by_length(batches):
+        yield "rises with", why
     for number, gpu in enumerate(batches.gpus):
         if gpu.peak is not None:
             yield f"peak of GPU {number}", format_size(gpu.peak)
