@@ -65,6 +65,7 @@ def test_any_text_is_read_or_refused_in_our_words(name: str, text: str) -> None:
 
 
 @every_reader
+@pytest.mark.few(40)
 @some
 @given(data=st.data())
 def test_a_spoiled_sample_is_read_or_refused_in_our_words(
@@ -74,7 +75,7 @@ def test_a_spoiled_sample_is_read_or_refused_in_our_words(
 
 
 @every_reader
-@pytest.mark.few(40)
+@pytest.mark.few(20)
 def test_a_text_without_end_is_read_in_time(name: str) -> None:
     for text in endless(READERS[name].samples, _ENDLESS):
         read(name, text)

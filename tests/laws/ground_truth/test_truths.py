@@ -100,6 +100,7 @@ def tmpfs(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.mark.few(35)
 @pytest.mark.usefixtures("tmpfs")
 @pytest.mark.parametrize(("kind", "where"), CASES)
 def test_value_and_bounds_of_programs_that_know_their_peak(

@@ -78,6 +78,7 @@ def test_with_a_blocked_stderr_a_timeout_is_kept(batch: Batch, blocked: object) 
     assert batch.ended()[2][0] == -1
 
 
+@pytest.mark.few(2)
 @BLOCKED
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_with_a_blocked_stderr_signals_are_received(
@@ -95,6 +96,7 @@ def test_with_a_blocked_stderr_signals_are_received(
     assert batch.ran() == ["in", "saved"]
 
 
+@pytest.mark.few(2)
 @BLOCKED
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_with_a_blocked_stdout_it_ends_with_the_tasks_exit_code(

@@ -93,6 +93,7 @@ def _hint(weigh: Weigh, name: str) -> tuple[int, str]:
     return done.returncode, done.stderr.decode()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -188,6 +189,7 @@ def test_path_is_searched_past_what_cannot_be_executed(
     assert weigh.run("--", "tag", env=weigh.env(PATH=path)).returncode == 5
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
@@ -235,6 +237,7 @@ def test_a_launcher_that_fails_before_it_is_measured_names_its_error() -> None:
 HOLDS_100_MIB = "b = bytearray(b'x') * (100 << 20); raise SystemExit({})"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("limit", "own", "expected"),
     [

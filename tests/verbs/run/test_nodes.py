@@ -81,6 +81,7 @@ export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_rmaps_base_oversubscribe=1
 """
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "command",
     [
@@ -180,6 +181,7 @@ def test_an_agent_that_cannot_start_is_one_warning(job: Job, tmp_path: Path) -> 
     assert record(tmp_path)["missing"] == ["what srun started was not measured"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("option", "end"),
     [("", "exit 5"), ("", "kill -KILL $$"), ("", "kill -SEGV $$"), ("-K", "exit 3")],
