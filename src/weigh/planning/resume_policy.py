@@ -218,20 +218,28 @@ def fitted(  # noqa: PLR0913 - keyword-only past the fourth
     options: ResumeOptions,
     *,
     together: int = 1,
+    rounds: int = 1,
     heal: Heal | None = None,
 ) -> Choice:
     """Return the choice with the memory that the task needs, where that is known.
 
-    *had* is the request of its element, in which *together* tasks ran at once. A task
-    does not run if what it lacked is not known, or above the limits of *heal*.
+    *had* is the request of its element, in which *together* tasks ran at once, in the
+    last of *rounds*. A task does not run if what it lacked is not known, or above the
+    limits of *heal*.
     """
-    choice = msgspec.structs.replace(choice, together=together)
+    more = FACTOR if rounds == 1 else FACTOR * FACTOR  # 4 rounds reach 32 times
+    choice = msgspec.structs.replace(
+        choice,
+        together=together,
+        memory=more if choice.memory > 1 else 1,
+        time=more if choice.time > 1 else 1,
+    )
     if not choice.run:
         return choice
     if heal is not None and task.state == "CANCELLED":
         return _left(choice, "cancelled")
     if (choice.memory > 1 or task.short) and options.memory is None:
-        choice = _with_need(_short(choice), task, had, heal)
+        choice = _with_need(_short(choice, more), task, had, heal)
     if choice.run and choice.time > 1 and options.time is None:
         most = None if heal is None else heal.max_time
         if had.time_limit is None:
@@ -246,12 +254,12 @@ def fitted(  # noqa: PLR0913 - keyword-only past the fourth
     return choice
 
 
-def _short(choice: Choice) -> Choice:
-    """Return the choice with more memory: the task ran out of it, now or before."""
+def _short(choice: Choice, more: int) -> Choice:
+    """Return the choice with *more* memory: the task ran out of it, now or before."""
     if choice.memory > 1:
         return choice
     reason = f"{choice.reason}, ran out of memory before"
-    return msgspec.structs.replace(choice, memory=FACTOR, reason=reason)
+    return msgspec.structs.replace(choice, memory=more, reason=reason)
 
 
 def _with_need(
@@ -267,7 +275,7 @@ def _with_need(
     most = None if heal is None else heal.max_memory
     if most is not None and held >= most:
         return _left(choice, f"{choice.reason}: --max-memory is {format_size(most)}")
-    need = FACTOR * held_by(task, had.memory, choice.together)
+    need = choice.memory * held_by(task, had.memory, choice.together)
     need = max(need, int(_MARGIN * (task.peak or 0)))
     return msgspec.structs.replace(choice, need=min(need, most or need))
 

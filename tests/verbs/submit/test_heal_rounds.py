@@ -126,7 +126,13 @@ def heal(
         )
         choice = choose(one.task, ENDED, "", failures=failures)
         choice = fitted(
-            choice, one.task, one.request, HEALS, together=one.together, heal=limit
+            choice,
+            one.task,
+            one.request,
+            HEALS,
+            together=one.together,
+            rounds=int(one.task.job),
+            heal=limit,
         )
         chosen[number] = choice, enlarged(one.request, [choice], HEALS, limit)
     hours = [cpu_hours(request, 1) for choice, request in chosen.values() if choice.run]
@@ -200,6 +206,34 @@ def progress(chain: list[list[Attempt]]) -> None:
             before.get(one.task.task) != (one.request, one.together) for one in new
         )
         assert finished or more
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 32.0), st.floats(0.1, 30.0)), min_size=1),
+    st.integers(1, 6),
+)
+def test_four_rounds_leave_only_bugs_up_to_32_times_the_first_request(
+    needs: list[tuple[float, float]], together: int
+) -> None:
+    first = JobRequest(cpus=together, memory=600 * MIB, time_limit=HOUR)
+    tasks = [  # together they lack one of memory and time, not first one, then both
+        Program(int(memory * 600 * MIB / together), 1, False, (), False, False)
+        if number % 2
+        else Program(1, int(time * HOUR), False, (), False, False)
+        for number, (memory, time) in enumerate(needs)
+    ]
+
+    chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
+    while (found := heal(chain, Heal()))[1] is None:
+        had = {one.task.task: one.request.memory for one in chain[-1]}
+        attempts = []
+        for number, (choice, request) in found[0].items():
+            count = at_once(choice, had[number])
+            one = run(number, tasks[number], request, count, len(chain) + 1)
+            attempts.append(replace(one, together=count))
+        chain.append(attempts)
+
+    assert found[1] == "all tasks are done"
 
 
 def test_what_was_cancelled_is_left_by_a_healer_and_run_again_by_hand() -> None:

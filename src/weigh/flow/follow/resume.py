@@ -431,7 +431,15 @@ def _choices(
             if options.bugs and task.state == "FAILED":
                 choice = replace(choice, run=True)
             had, count = view.job.request, together[task.job]
-            choice = fitted(choice, task, had, options, together=count, heal=heal)
+            choice = fitted(
+                choice,
+                task,
+                had,
+                options,
+                together=count,
+                rounds=view.job.round,
+                heal=heal,
+            )
             choices.append((task, choice))
     return choices
 
