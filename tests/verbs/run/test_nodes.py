@@ -19,12 +19,24 @@ MIB = 1 << 20
 HOLD = """
 import os, sys, time
 first, more, seconds = (float(word) for word in sys.argv[1:])
-names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 rank = int(next((os.environ[name] for name in names if name in os.environ), 0))
 held = bytearray(int((first + more * rank) * (1 << 20)))
 for at in range(0, len(held), 4096):
     held[at] = 1
 time.sleep(seconds)
+"""
+# what torchrun and accelerate do on each node: two processes with torch's variables
+TORCHRUN = """
+import os, subprocess, sys
+node, nodes = int(os.environ["SLURM_NODEID"]), int(os.environ["SLURM_NNODES"])
+started = []
+for local in range(2):
+    own = {"RANK": 2 * node + local, "LOCAL_RANK": local, "WORLD_SIZE": 2 * nodes}
+    own |= {"TORCHELASTIC_RUN_ID": "none"}
+    env = {**os.environ, **{name: str(value) for name, value in own.items()}}
+    started.append(subprocess.Popen([sys.executable, *sys.argv[1:]], env=env))
+sys.exit(max(process.wait() for process in started))
 """
 Json = dict[str, Any]
 Job = Callable[..., subprocess.CompletedProcess[str]]
@@ -230,6 +242,96 @@ def test_the_first_step_stays_the_users(job: Job, tmp_path: Path) -> None:
     step = "srun -n4 bash -c 'sleep 0.6; echo $SLURM_STEP_ID'"
     job(f"$PYTHON -m weigh run -q -- {step}", *TWO_BY_TWO)
     assert set((tmp_path / "out").read_text().split()) == {"0"}
+
+
+# an interpreter with torch and accelerate, where they are not in that of the tests
+TORCH = os.environ.get("TORCH_PYTHON", sys.executable)
+
+
+def with_torch(name: str, module: str, options: str) -> Any:
+    """Return the start of a real launcher of torch; skipped where that is missing."""
+    has = [TORCH, "-c", f"import {module.partition('.')[0]}, torch"]
+    lacks = subprocess.run(has, capture_output=True, check=False).returncode != 0
+    return pytest.param(
+        f"{TORCH} -m {module} {options}",
+        id=name,
+        marks=[
+            pytest.mark.integrations,
+            pytest.mark.skipif(lacks, reason=f"needs {name}"),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param("$PYTHON torchrun.py", id="as torchrun does"),
+        with_torch(
+            "torchrun",
+            "torch.distributed.run",
+            "--nnodes=2 --nproc_per_node=2 --node_rank=$SLURM_NODEID "
+            "--master_addr=127.0.0.1 --master_port=29561",
+        ),
+        with_torch(
+            "accelerate",
+            "accelerate.commands.launch",
+            "--cpu --multi_cpu --num_machines=2 --num_processes=4 --mixed_precision=no "
+            "--machine_rank=$SLURM_NODEID --main_process_ip=127.0.0.1 "
+            "--main_process_port=29562 --num_cpu_threads_per_process=1 "
+            "--dynamo_backend=no",
+        ),
+    ],
+)
+@pytest.mark.parametrize("door", ["weigh run -- srun", "srun weigh run --"])
+def test_the_ranks_of_one_launcher_per_node_are_one_record(
+    launcher: str, door: str, job: Job, tmp_path: Path
+) -> None:
+    (tmp_path / "torchrun.py").write_text(TORCHRUN)
+    (tmp_path / "node.sh").write_text(f"exec {launcher} hold.py 60 40 2.5\n")
+    each = door.replace("srun", "srun --ntasks-per-node=1")
+    command = each.replace("weigh", "$PYTHON -m weigh")
+    done = job(f"{command} bash node.sh", "--nodes=2", "--ntasks=2", "--mem=2500M")
+    said = (tmp_path / "err").read_text()
+    assert done.returncode == 0, said
+    found = stored(tmp_path)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    assert {rank["launcher"] for rank in found["ranks"]} == {"torch"}
+    for number, rank in enumerate(found["ranks"]):
+        held = (60 + 40 * number) * MIB
+        assert held < rank["peak_memory"] < held + 14 * MIB  # Python itself
+    assert [node["ranks"] for node in found["nodes"]] == [2, 2]
+    assert found["missing"] == []
+    # one process per node starts its ranks: they are no tasks of the scheduler
+    assert "--nodes=2 --ntasks-per-node=1 --mem=" in said
+
+
+def test_a_run_on_a_login_node_finds_its_job_and_all_ranks(
+    slurm: Mapping[str, str], tmp_path: Path
+) -> None:
+    ours = ("SLURM_", "WEIGH_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    env |= {**slurm, "WEIGH_DIR": str(tmp_path / "store")}
+    (tmp_path / "hold.py").write_text(HOLD)
+    weigh = (sys.executable, "-m", "weigh", "run", "-o", "record.json", "--")
+    step = ("srun", "-N2", "--ntasks-per-node=2", "--mem=600M")
+    done = subprocess.run(
+        [*weigh, *step, sys.executable, "hold.py", "60", "40", "6"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        start_new_session=True,  # as in a shell of its own: its job is found by that
+    )
+    assert done.returncode == 0, done.stderr
+    found = record(tmp_path)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    for number, rank in enumerate(found["ranks"]):
+        held = (60 + 40 * number) * MIB
+        assert held < rank["peak_memory"] < held + 14 * MIB  # Python itself
+    assert sorted(node["ranks"] for node in found["nodes"]) == [2, 2]
+    assert found["missing"] == []
 
 
 @pytest.mark.integrations
