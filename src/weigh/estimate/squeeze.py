@@ -1,9 +1,12 @@
 """Search the least memory that a program works with, in few runs.
 
-A run works if it completes within twice the best time. The next limit is the middle, on
-a scale of ratios, between the largest that failed and the smallest that worked.
+A run works if it completes within twice the best time. The next limit is the middle
+between the largest that failed and the smallest that worked: on a scale of ratios, or
+of differences where the memory holds files. Where the one that failed was only too
+slow, it is where the times of the two reach twice the best.
 """
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -13,17 +16,24 @@ from weigh.units import MIB, Bytes, Seconds
 _CLOSE = 1.1  # two limits this near need no run in between
 _FLOOR = 4.0  # the first limits are this many times apart
 _KNEE = 1.05  # times the best time
+_SLOW = 2.0  # times the best time: no run that works
+_ABOVE = 1.03  # times the limit at which a run would be just too slow
+_ENOUGH = 50 * MIB  # the least that is ever requested
 _ELASTIC = 0.9  # of the plain peak: a program that works in less takes what it gets
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One run: its limit in MiB (0: none), memory, time without waits, and clock."""
+    """One run: its limit in MiB (0: none), memory, time without waits, and clock.
+
+    ``ran``: it completed, though it may have been too slow to work.
+    """
 
     limit: int
     memory: Bytes
     time: Seconds
     wall: Seconds
     works: bool
+    ran: bool = False
 
 
 class Squeeze(msgspec.Struct, frozen=True):
@@ -35,23 +45,43 @@ class Squeeze(msgspec.Struct, frozen=True):
     plain: Probe
 
 
-def next_limit(plain: Probe, probes: Sequence[Probe], *, is_group: bool) -> int | None:
+def next_limit(
+    plain: Probe, probes: Sequence[Probe], *, is_group: bool, is_cache: bool = False
+) -> int | None:
     """Return the next limit in MiB; None if the least is known well enough."""
-    failed = [one.limit for one in probes if not one.works]
-    worked = [one.limit for one in probes if one.works]
-    if is_group and failed and not worked:  # it fails with 10 % less
+    failed = [one for one in probes if not one.works]
+    worked = [one for one in probes if one.works]
+    if is_group and not is_cache and failed and not worked:  # it fails with 10 % less
         return None
-    high = min(worked, default=max(1, plain.memory // MIB))
-    low = max((one for one in failed if one < high), default=0)
-    if not low:
-        return max(1, round(high / _FLOOR**0.5)) if high > 1 else None
-    if high / low <= _CLOSE or high - low <= 1:
+    least = min(worked, key=lambda one: one.limit, default=plain)
+    high = least.limit or max(1, plain.memory // MIB)
+    below = [one for one in failed if one.limit < high]
+    most = max(below, key=lambda one: one.limit, default=None)
+    low = 0 if most is None else most.limit
+    if high / max(1, low) <= _CLOSE or high - low <= 1 or least.memory <= _ENOUGH:
         return None
-    return round(float((high * low) ** 0.5))
+    if most is not None and most.ran and least.limit:
+        best = min(one.time for one in (plain, *worked))
+        return _where_slow(most, least, _SLOW * best)
+    if is_cache:
+        return (high + low + 1) // 2
+    return round(math.sqrt(high * low) if low else high / math.sqrt(_FLOOR))
 
 
-def outcome_of(plain: Probe, probes: Sequence[Probe], *, has_knob: bool) -> Squeeze:
-    """Return what the runs show; *has_knob*: the program has a limit of its own."""
+def _where_slow(low: Probe, high: Probe, time: Seconds) -> int:
+    """Return the limit between two at which a run takes *time*, and a little more."""
+    share = math.log(low.time / time) / math.log(low.time / high.time)
+    limit = low.limit * math.pow(high.limit / low.limit, share) * _ABOVE
+    least, most = low.limit * _ABOVE, high.limit / _ABOVE
+    return round(max(least, min(limit, most)))
+
+
+def outcome_of(plain: Probe, probes: Sequence[Probe], *, form: str) -> Squeeze:
+    """Return what the runs show.
+
+    *form* is how memory was limited: ``limit`` by the program, ``group`` by the kernel,
+    ``cache`` by the kernel where the program rereads files.
+    """
     good = [one for one in (plain, *probes) if one.works]
     best = min(one.time for one in good)
     least = min(good, key=lambda one: one.memory)
@@ -60,5 +90,5 @@ def outcome_of(plain: Probe, probes: Sequence[Probe], *, has_knob: bool) -> Sque
     is_elastic = least.memory < _ELASTIC * plain.memory
     kind = "rigid"
     if is_elastic:
-        kind = "elastic" if has_knob else "cache or elastic"
+        kind = "cache" if form == "cache" else "elastic"
     return Squeeze(kind, least, knee, plain)

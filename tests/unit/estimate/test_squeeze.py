@@ -27,7 +27,7 @@ def squeezed(
             Probe(limit, min(peak, limit) * MIB, time if works else 9.0, 9.0, works)
         )
         limit = next_limit(plain, probes, is_group=is_group)
-    found = outcome_of(plain, probes, has_knob=not is_group)
+    found = outcome_of(plain, probes, form="group" if is_group else "limit")
     return found, [one.limit for one in probes]
 
 
@@ -39,7 +39,8 @@ def test_the_least_of_an_elastic_program_is_near_in_four_runs(
     found, limits = squeezed(peak, least)
     assert len(limits) <= MOST_RUNS
     # two runs halve the limit, and the fourth the factor of 2 that is left
-    assert least * MIB <= found.least.memory <= least * MIB * 2**0.5 + MIB
+    near = max(least * MIB * 2**0.5 + MIB, 50 * MIB)  # no request is below 50 MiB
+    assert least * MIB <= found.least.memory <= near
     assert found.kind == (
         "elastic" if found.least.memory < 0.9 * peak * MIB else "rigid"
     )
@@ -55,7 +56,7 @@ def test_the_knee_is_the_least_that_is_as_fast_as_the_best() -> None:
     plain = Probe(0, 400 * MIB, 2.0, 2.0, works=True)
     fast = Probe(200, 200 * MIB, 1.0, 1.0, works=True)
     slow = Probe(100, 100 * MIB, 1.7, 1.7, works=True)
-    found = outcome_of(plain, [fast, slow], has_knob=True)
+    found = outcome_of(plain, [fast, slow], form="limit")
     assert (found.least, found.knee) == (slow, fast)
 
 

@@ -275,7 +275,7 @@ def with_torch(name: str, module: str, options: str) -> Any:
         with_torch(
             "accelerate",
             "accelerate.commands.launch",
-            "--cpu --multi_cpu --num_machines=2 --num_processes=4 --mixed_precision=no "
+            "--multi_gpu --num_machines=2 --num_processes=4 --mixed_precision=no "
             "--machine_rank=$SLURM_NODEID --main_process_ip=127.0.0.1 "
             "--main_process_port=29562 --num_cpu_threads_per_process=1 "
             "--dynamo_backend=no",

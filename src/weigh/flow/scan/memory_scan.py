@@ -2,8 +2,13 @@
 
 The limit is that of the program itself where it has one: it holds for trees of
 processes, and needs no leave. Else a control group of its own; never a limit of the
-process, which counts address space. Runs go to a folder that is removed afterwards:
-what a program does when it is squeezed is nothing to learn from.
+process, which counts address space. Without a group, a step of a job has one. Runs go
+to a folder that is removed afterwards: what a program does when it is squeezed is
+nothing to learn from.
+
+A group is charged for the file pages that it reads first. Those of the files that the
+command names are dropped before each run: a file that another program has read would
+make any limit look harmless.
 """
 
 import os
@@ -19,7 +24,8 @@ from weigh.flow.run.run_measured import last_line, run_measured
 from weigh.model.record import Record, Request, Usage
 from weigh.probe.cgroup import memory_folder
 from weigh.probe.host import read_host
-from weigh.request import from_usages
+from weigh.request import from_usages, round_memory
+from weigh.schedulers import steps_of
 from weigh.sweep import variables
 from weigh.sweep.tasks import command_line
 from weigh.units import GIB, MIB, Bytes, Seconds, format_duration, format_size
@@ -35,6 +41,8 @@ _KNOBS = {
     "node": ("NODE_OPTIONS", "--max-old-space-size={}"),
 }
 _ARENAS = ("MALLOC_ARENA_MAX", "2")
+_MAPPED = 0.2  # of the peak
+_LEAST_MAPPED: Bytes = 32 * MIB  # more than programs and their libraries
 
 Say = Callable[[str], None]
 
@@ -49,13 +57,19 @@ class MemoryScan(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
 
 
-class _Way(msgspec.Struct, frozen=True):
-    """How memory is limited: by variables, or by a control group (a folder)."""
+class Way(msgspec.Struct, frozen=True):
+    """How memory is limited: by variables, a control group (a folder), or job steps."""
 
     name: str | None = None
     form: str = "{}"
     folder: str | None = None
+    by_steps: bool = False
     is_switch: bool = False
+
+    @property
+    def is_group(self) -> bool:
+        """Return whether the kernel limits the memory, with that of cached files."""
+        return self.folder is not None or self.by_steps
 
     def words(self, limit: int) -> str:
         """Write the limit as it is given, in MiB."""
@@ -83,10 +97,10 @@ def scan_memory(
         say("1 plain run, and at most 4 with a limit")
         return MemoryScan(kind="not run", squeeze=None, request=None, runs=0)
     with tempfile.TemporaryDirectory(prefix="weigh-") as store:
-        return _Scan(command, say, cwd, {**env, "WEIGH_DIR": store}, store).all()
+        return Scan(command, say, cwd, {**env, "WEIGH_DIR": store}, store).all()
 
 
-class _Scan:
+class Scan:
     """The runs of one scan."""
 
     def __init__(
@@ -103,6 +117,8 @@ class _Scan:
             self._command = ["bash", "-c", command_line(command)]
         self._say, self._cwd, self._env, self._store = say, cwd, dict(env), store
         self._records: dict[int, Record] = {}
+        steps = steps_of(env)
+        self._steps = steps if steps is not None and steps.nodes_of(env) else None
 
     def all(self) -> MemoryScan:
         """Run it plainly, choose a limit, and search."""
@@ -116,7 +132,6 @@ class _Scan:
             printed = last_line(os.path.join(self._store, "log"))
             why = f"{why}: {printed}" if printed else why
             raise UsageError(f"its plain run did not complete: {why}")
-        first = _probe(0, usage, works=True)
         with self._way(usage) as way:
             if way is None:
                 return MemoryScan(
@@ -125,16 +140,15 @@ class _Scan:
                     request=from_usages([plain]),
                     runs=0,
                 )
-            return self._search(plain, first, way)
+            return self._search(plain, _plain_probe(usage, way), way)
 
-    def _search(self, plain: Record, first: Probe, way: _Way) -> MemoryScan:
+    def _search(self, plain: Record, first: Probe, way: Way) -> MemoryScan:
+        probes = self.search(plain, first, way)
+        form = "limit" if not way.is_group else "group"
         usage = plain.usage or Usage(wall_time=0.0)
-        probes: list[Probe] = []
-        limit: int | None = _first_limit(usage, way)
-        while limit is not None and len(probes) < (1 if way.is_switch else MOST_RUNS):
-            probes.append(self._limited(limit, way, first, probes))
-            limit = next_limit(first, probes, is_group=way.folder is not None)
-        found = outcome_of(first, probes, has_knob=way.folder is None)
+        if way.is_group and needs_cache(usage):
+            form = "cache"
+        found = outcome_of(first, probes, form=form)
         chosen = plain if found.knee.limit == 0 else self._records[found.knee.limit]
         request = from_usages([chosen])
         if found.knee.limit and way.name is not None:
@@ -144,12 +158,28 @@ class _Scan:
             request = msgspec.structs.replace(
                 request, memory_kind=found.kind, knob=knob
             )
+        if way.is_group and request.memory is not None:  # cached files are no usage
+            least = round_memory((1 + request.headroom) * found.knee.memory)
+            request = msgspec.structs.replace(
+                request, memory=max(request.memory, least)
+            )
         return MemoryScan(
             kind=found.kind, squeeze=found, request=request, runs=len(probes)
         )
 
-    def _limited(
-        self, limit: int, way: _Way, first: Probe, probes: Sequence[Probe]
+    def search(self, plain: Record, first: Probe, way: Way) -> list[Probe]:
+        """Return the runs with a limit that the search needs, at most four."""
+        usage = plain.usage or Usage(wall_time=0.0)
+        is_cache = way.is_group and needs_cache(usage)
+        probes: list[Probe] = []
+        limit: int | None = _first_limit(first, usage, way)
+        while limit is not None and len(probes) < (1 if way.is_switch else MOST_RUNS):
+            probes.append(self.limited(limit, way, first, probes))
+            limit = next_limit(first, probes, is_group=way.is_group, is_cache=is_cache)
+        return probes
+
+    def limited(
+        self, limit: int, way: Way, first: Probe, probes: Sequence[Probe]
     ) -> Probe:
         """Run it with a limit of so many MiB."""
         best = min([first.time, *(one.time for one in probes if one.works)])
@@ -162,16 +192,20 @@ class _Scan:
                 file.write(str(limit * MIB))
             procs = os.path.join(way.folder, "cgroup.procs")
             words += ["sh", "-c", f'echo $$ > {procs}; exec "$@"', "sh"]
+        elif way.by_steps and self._steps is not None:
+            words = [*words, *self._steps.limited_argv(env, limit * MIB)]
         elif way.name is not None:
             env[way.name] = " ".join([env.get(way.name, ""), way.words(limit)]).strip()
         record = self._run(way.words(limit), env, [*words, *self._command])
         self._records[limit] = record
         usage = record.usage or Usage(wall_time=patience)
-        made = _probe(limit, usage, works=record.state == "COMPLETED")
-        works = made.works and made.time <= 2 * min(best, made.time)
-        return msgspec.structs.replace(made, works=works)
+        made = _probe(limit, usage, ran=record.state == "COMPLETED")
+        memory = limit * MIB if way.is_group else made.memory
+        works = made.ran and made.time <= 2 * best
+        return msgspec.structs.replace(made, memory=memory, works=works)
 
     def _run(self, name: str, env: Mapping[str, str], words: Sequence[str]) -> Record:
+        _drop_pages(self._command, self._cwd)
         record = run_measured(
             words,
             label="squeeze",
@@ -193,31 +227,62 @@ class _Scan:
         return record
 
     @contextmanager
-    def _way(self, usage: Usage) -> Iterator[_Way | None]:
+    def _way(self, usage: Usage) -> Iterator[Way | None]:
         """Choose what limits the memory; a control group is removed at the end."""
         if self._has_field:
-            yield _Way(variables.MEMORY)
+            yield Way(variables.MEMORY)
             return
         name = "java" if usage.jvm is not None else usage.sign and usage.sign.name
         if name in _KNOBS and not (usage.jvm is not None and usage.jvm.flags):
-            yield _Way(*_KNOBS[name])
+            yield Way(*_KNOBS[name])
             return
         if name == "malloc arenas":
-            yield _Way(_ARENAS[0], _ARENAS[1], is_switch=True)
+            yield Way(_ARENAS[0], _ARENAS[1], is_switch=True)
             return
         if usage.sign is not None and usage.sign.knob in self._command:
             knob = usage.sign.knob
             self._say(f"{knob} stays as it is: write {knob} {{memory}} to try less")
         folder = _new_group()
+        by_steps = folder is None and self._steps is not None
+        way = Way(form="{} MiB", folder=folder, by_steps=by_steps)
         try:
-            yield None if folder is None else _Way(form="{} MiB", folder=folder)
+            yield way if way.is_group else None
         finally:
             if folder is not None:
                 with suppress(OSError):
                     os.rmdir(folder)
 
 
-def _probe(limit: int, usage: Usage, *, works: bool) -> Probe:
+def needs_cache(usage: Usage) -> bool:
+    """Return whether a run reread its files, or much of its peak is mapped files."""
+    peak = usage.peak_memory
+    mapped = 0 if peak is None else (peak.file or 0)
+    return usage.cache is not None or (
+        peak is not None and mapped > max(_MAPPED * peak.value, _LEAST_MAPPED)
+    )
+
+
+def _plain_probe(usage: Usage, way: Way) -> Probe:
+    """Return the plain run, whose memory in a group is with that of its files."""
+    made = _probe(0, usage, ran=True)
+    if way.is_group and usage.cache is not None:
+        files = usage.cache.files
+        made = msgspec.structs.replace(made, memory=made.memory + files)
+    return made
+
+
+def _drop_pages(words: Sequence[str], cwd: str) -> None:
+    """Ask the kernel to forget the pages of the files that a command names."""
+    for word in words:
+        with suppress(OSError, ValueError):
+            file = os.open(os.path.join(cwd, word), os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(file)
+
+
+def _probe(limit: int, usage: Usage, *, ran: bool) -> Probe:
     """Return a run as the search sees it: its memory, and its time without waits."""
     wait, peak = usage.cpu_wait, usage.peak_memory
     return Probe(
@@ -225,16 +290,19 @@ def _probe(limit: int, usage: Usage, *, works: bool) -> Probe:
         memory=0 if peak is None else peak.value,
         time=usage.wall_time if wait is None else wait.alone,
         wall=usage.wall_time,
-        works=works,
+        works=ran,
+        ran=ran,
     )
 
 
-def _first_limit(usage: Usage, way: _Way) -> int:
+def _first_limit(first: Probe, usage: Usage, way: Way) -> int:
     """Return the first limit to try, in MiB."""
-    peak: Bytes = 0 if usage.peak_memory is None else usage.peak_memory.value
+    peak = first.memory
+    if way.is_group and needs_cache(usage):
+        return max(1, round(peak / MIB / 2))
     if usage.jvm is not None and way.name is not None and usage.jvm.live is not None:
         return max(2, round(1.25 * usage.jvm.live / MIB))
-    if way.folder is not None:  # what a rigid program does not survive
+    if way.is_group:  # what a rigid program does not survive
         return max(1, round(0.9 * peak / MIB))
     return max(1, round(peak / MIB / 2))
 
