@@ -125,7 +125,7 @@ class Scan:
         env = dict(self._env)
         if self._has_field:  # as much as it may ever take
             env |= variables.settings((read_host().memory or GIB) // 2, None)
-        plain = self._run("plain", env, self._command)
+        plain = self.run("plain", env, self._command)
         usage = plain.usage
         if plain.state != "COMPLETED" or usage is None or usage.peak_memory is None:
             why = plain.outcome.reason if plain.outcome else plain.state
@@ -187,7 +187,7 @@ class Scan:
         patience = 2 * best * max(1.0, slow) + _GRACE
         env, words = dict(self._env), ["timeout", "-k", "5", f"{patience:.1f}"]
         if way.folder is not None:
-            name = _limit_file(way.folder)
+            name = limit_file(way.folder)
             with open(os.path.join(way.folder, name), "w", encoding="ascii") as file:
                 file.write(str(limit * MIB))
             procs = os.path.join(way.folder, "cgroup.procs")
@@ -196,7 +196,7 @@ class Scan:
             words = [*words, *self._steps.limited_argv(env, limit * MIB)]
         elif way.name is not None:
             env[way.name] = " ".join([env.get(way.name, ""), way.words(limit)]).strip()
-        record = self._run(way.words(limit), env, [*words, *self._command])
+        record = self.run(way.words(limit), env, [*words, *self._command])
         self._records[limit] = record
         usage = record.usage or Usage(wall_time=patience)
         made = _probe(limit, usage, ran=record.state == "COMPLETED")
@@ -204,7 +204,8 @@ class Scan:
         works = made.ran and made.time <= 2 * best
         return msgspec.structs.replace(made, memory=memory, works=works)
 
-    def _run(self, name: str, env: Mapping[str, str], words: Sequence[str]) -> Record:
+    def run(self, name: str, env: Mapping[str, str], words: Sequence[str]) -> Record:
+        """Run *words*, print a line of it, and return its record."""
         _drop_pages(self._command, self._cwd)
         record = run_measured(
             words,
@@ -242,7 +243,7 @@ class Scan:
         if usage.sign is not None and usage.sign.knob in self._command:
             knob = usage.sign.knob
             self._say(f"{knob} stays as it is: write {knob} {{memory}} to try less")
-        folder = _new_group()
+        folder = new_group()
         by_steps = folder is None and self._steps is not None
         way = Way(form="{} MiB", folder=folder, by_steps=by_steps)
         try:
@@ -307,7 +308,7 @@ def _first_limit(first: Probe, usage: Usage, way: Way) -> int:
     return max(1, round(peak / MIB / 2))
 
 
-def _new_group() -> str | None:
+def new_group() -> str | None:
     """Make a control group below our own; None where that is refused."""
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as file:
@@ -316,13 +317,14 @@ def _new_group() -> str | None:
         os.mkdir(made)
     except (OSError, ValueError):
         return None
-    if os.access(os.path.join(made, _limit_file(made)), os.W_OK):
+    if os.access(os.path.join(made, limit_file(made)), os.W_OK):
         return made
     with suppress(OSError):
         os.rmdir(made)
     return None
 
 
-def _limit_file(folder: str) -> str:
+def limit_file(folder: str) -> str:
+    """Return the name of the file that limits the memory of a control group."""
     old = "memory.limit_in_bytes"
     return old if os.path.exists(os.path.join(folder, old)) else "memory.max"
