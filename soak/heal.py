@@ -317,7 +317,7 @@ def judge(folder: Path, standing: dict, tasks: int, took: float) -> int:
         print(f"job {job}: {had:.0f} s of slots held, {ran:.0f} s used")
     held, used = (sum(column) for column in zip(*by_job.values(), strict=True))
     rows = [
-        ("rounds", len(standing["healing"]["rounds"]) + 1, True),
+        ("arrays", len(standing["healing"]["rounds"]) + 1, True),
         ("done", standing["tasks"].get("COMPLETED"), None),
         (
             "left",

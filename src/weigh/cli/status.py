@@ -16,8 +16,11 @@ _PAUSE = 10.0
 @click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=options.jobs)
 @click.option("--wait", is_flag=True, help="Wait until no task runs or waits.")
+@click.option("--notify", "target", hidden=True)  # for the job that follows others
 @options.as_json()
-def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
+def status(
+    names: tuple[str, ...], *, wait: bool, target: str | None, as_json: bool
+) -> int:
     """Show the state of jobs: which tasks are done, failed, running, waiting, and why.
 
     JOB is a job's id, a plan's name or directory, or `last`. Without JOB the latest
@@ -30,6 +33,11 @@ def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
     weigh status plan/ppo-sweep
     weigh status last --wait && weigh report
     """  # noqa: D301 - click reads \b as: keep these lines
+    if target is not None:
+        from weigh.flow.follow.notification import notify_jobs  # noqa: PLC0415 - rarely
+
+        notify_jobs(names, target, cwd=os.getcwd(), env=os.environ)
+        return 0
     standings = status_flow(names, cwd=os.getcwd(), env=os.environ, notify=notify)
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)

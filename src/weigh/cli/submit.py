@@ -29,7 +29,7 @@ _SCRIPT = "weigh.script"
 # options of weigh with a script of the user's own: all others are the scheduler's
 _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
-    | {"--cluster", "--help"}
+    | {"--cluster", "--notify", "--help"}
 )
 _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 
@@ -89,7 +89,7 @@ def _cut(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
             flags.append(word)
             continue
         own.append(word)
-        if word in {"--on", "--cluster"}:
+        if word in {"--on", "--cluster", "--notify"}:
             own += [value for value in (next(words, None),) if value is not None]
     return own, tuple(flags)
 
@@ -331,6 +331,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
             scheduler=words["scheduler"],
             cluster=words["cluster"],
             measure=measure,
+            notify=words["notify"],
             again=words["again"],
             checks=setup.checks,
             dry_run=words["dry_run"],

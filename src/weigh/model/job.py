@@ -171,7 +171,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     submitted, if not ``folder``. ``own`` describes a script of the user's: such a job
     has no plan, and each element is one task. ``round`` counts the submissions of the
     plan's unfinished tasks, from 1. With ``heal`` a healer follows, which sends the
-    next round; ``is_healer``: the job is one, and runs no tasks.
+    next round. ``is_healer``: the job is one; ``is_notifier``: it notifies if others
+    ended without doing so. Neither runs tasks.
     """
 
     schema: str = SCHEMA
@@ -199,6 +200,12 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 1
     heal: Heal | None = None
     is_healer: bool = False
+    is_notifier: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """Return whether the job only follows others, and is recorded with them."""
+        return self.is_healer or self.is_notifier
 
     @property
     def plan_folder(self) -> str:

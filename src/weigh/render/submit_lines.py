@@ -39,7 +39,8 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
     run leaves out. ``now`` is the time in seconds since the epoch. ``left`` are words
-    on what is left of the user's budget. ``healer`` is the job that follows.
+    on what is left of the user's budget. ``healer`` and ``notifier`` are jobs
+    that follow.
     """
 
     scheduler: str
@@ -53,6 +54,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     now: Seconds = 0.0
     left: tuple[str, ...] = ()
     healer: Submitted | None = None
+    notifier: Submitted | None = None
 
     @property
     def most(self) -> Most | None:
@@ -80,6 +82,8 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     yield from _cost(answer)
     if answer.healer is not None and job.heal is not None:
         yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
+    if answer.notifier is not None:
+        yield f"  notifies  job {answer.notifier.id} follows, if the job itself cannot"
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
 
@@ -205,6 +209,7 @@ def render_json(answer: SubmitAnswer) -> str:
         if answer.most is None
         else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
         "left": answer.left,
+        "notifier": None if answer.notifier is None else answer.notifier.id,
         "healer": None if answer.healer is None else answer.healer.id,
         "text": answer.text,
     }

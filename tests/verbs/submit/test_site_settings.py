@@ -8,7 +8,6 @@ from following import Weigh
 
 from weigh.errors import UsageError
 from weigh.flow.submit import checks
-from weigh.flow.submit.own_script import ScriptOptions, submit_own
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.limits import Limits, QueueLimits
 from weigh.schedulers.protocol import Live
@@ -103,13 +102,3 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
         found = str(error)
 
     assert {rule for rule in ("site-requires", "site-memory") if rule in found} == rules
-
-
-@pytest.mark.parametrize("flags", [("--notify", "cat"), ("--notify=cat",)])
-def test_a_script_of_a_user_has_the_mail_of_the_scheduler(
-    flags: tuple[str, ...], tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match="--notify is for plans and commands"):
-        submit_own(
-            ScriptOptions(script="job.sh", flags=flags), cwd=str(tmp_path), env={}
-        )

@@ -1,26 +1,19 @@
 """What healing did to the jobs of a plan, what it does next, and what blocks it."""
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
-
-import msgspec
 
 from weigh.flow.follow.tasks import LOGS, goes_on, tail_of
 from weigh.flow.follow.view import View
-from weigh.flow.submit.rounds import Sendings, Stopped
+from weigh.flow.submit.rounds import Sendings
 from weigh.model.job import STUCK, Submitted
 from weigh.render.healing_lines import Healing, HealingRound
 from weigh.render.printable import last_line_of
 from weigh.schedulers import find_kind
 from weigh.schedulers.dialect import Traits
 from weigh.schedulers.elements import format_ranges
-from weigh.schedulers.job_script import ENDED, is_url
+from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.protocol import Scheduler
-
-SCHEMA = "weigh.healed/1"
-_NOTIFY_TIME = 20  # seconds
 
 
 def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
@@ -40,69 +33,6 @@ def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
         goes_on=any(goes_on(state) for view in views for state in view.elements),
         blocked=tuple(_blocked(views)),
         words=None if healer is None else _words(healer, views[-1].scheduler),
-    )
-
-
-def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None:
-    """Send the summary of all rounds to a command or an address.
-
-    Raises:
-        OSError: it cannot be sent.
-        subprocess.SubprocessError: the command failed or took too long.
-    """
-    event = {
-        "schema": SCHEMA,
-        "job": job.id,
-        "name": job.name,
-        "rounds": stopped.round,
-        "done": done,
-        "left": stopped.left,
-        "why": stopped.why,
-        "ended": stopped.time,
-    }
-    line = msgspec.json.encode(event) + b"\n"
-    if is_url(target):
-        from urllib.request import Request, urlopen  # noqa: PLC0415 - rarely
-
-        kind = {"Content-Type": "application/json"}
-        urlopen(Request(target, line, kind), timeout=_NOTIFY_TIME).close()  # noqa: S310 - is_url
-        return
-    state = "failed" if stopped.left else "completed"
-    subprocess.run(
-        ("/bin/bash", "-c", target),
-        input=line,
-        env={**os.environ, "WEIGH_JOB": job.id, "WEIGH_STATE": state},
-        timeout=_NOTIFY_TIME,
-        check=True,
-    )
-
-
-def mail_end(address: str, job: Submitted, stopped: Stopped, done: int) -> None:
-    """Mail the summary of all rounds from this node.
-
-    Raises:
-        OSError: the node has no program that sends mail.
-        ValueError: *address* cannot be in the header of a mail.
-        subprocess.SubprocessError: the program failed or took too long.
-    """
-    from email.message import EmailMessage  # noqa: PLC0415 - rarely
-
-    places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib"
-    program = shutil.which("sendmail", path=places)
-    if program is None:
-        raise FileNotFoundError("no sendmail on this node")
-    left = [f"{count} left: {cause}" for cause, count in stopped.left.items()]
-    message = EmailMessage()
-    message["To"] = address
-    tasks = done + sum(stopped.left.values())
-    message["Subject"] = f"{job.name} {job.id}: {done} of {tasks} tasks done"
-    lines = (f"{stopped.round} rounds: {stopped.why}", *left)
-    message.set_content("\n".join((*lines, f"weigh status {job.id}")) + "\n")
-    subprocess.run(
-        (program, "-t", "-i"),
-        input=message.as_bytes(),
-        timeout=_NOTIFY_TIME,
-        check=True,
     )
 
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
-from weigh.flow.follow.healing import mail_end, notify_end
 from weigh.flow.follow.named import named_jobs, with_foreign
+from weigh.flow.follow.notification import mail_end, notify_end, notify_once
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
@@ -140,6 +140,8 @@ def _resume(
         env=env,
         notify=notify,
     )
+    if options.heal and not options.dry_run:
+        _notify_of(views, notify)
     if options.queue is not None:
         refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
     if chain[-1].own is not None:
@@ -306,6 +308,16 @@ def _end(case: _Case, why: str, sendings: Sendings, notify: Notify) -> None:
             if target is not None:
                 send(target, job, stopped, done)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
+            notify(f"the notification failed: {error}")
+
+
+def _notify_of(views: Sequence[View], notify: Notify) -> None:
+    """Notify of the end of jobs that were killed before they could."""
+    for view in views:
+        try:
+            if view.job.request.notify is not None:
+                notify_once(view, view.job.request.notify)
+        except (OSError, subprocess.SubprocessError) as error:
             notify(f"the notification failed: {error}")
 
 

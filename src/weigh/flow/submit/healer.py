@@ -1,6 +1,8 @@
-"""The healer: a small job that starts when others have ended, and resumes them.
+"""Small jobs that start when others have ended: the healer, and the notifier.
 
-It runs ``weigh resume --heal`` on a node, so no process has to wait on a login node.
+The healer runs ``weigh resume --heal`` on a node, so no process has to wait on a login
+node. The notifier runs ``weigh status --notify``, for jobs that cannot notify by
+themselves: a script of the user's own, or one that was killed without a warning.
 """
 
 import os
@@ -21,11 +23,13 @@ from weigh.flow.submit.submit_script import (
 )
 from weigh.model.job import JobRequest, JobScript, Setup, Submitted
 from weigh.model.record import SiteFlags
+from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import find_kind
 from weigh.schedulers.protocol import Scheduler
 from weigh.units import GIB, MIB, MINUTE
 
 NAME = "-heal"
+_NOTIFIER = "-notify"
 BY_HAND = "When weigh status shows that all have ended: weigh resume --heal {}"
 _MEMORY = 200 * MIB
 _ADDRESS_SPACE = 2 * GIB
@@ -50,10 +54,60 @@ def send_healer(
     why_not = scheduler.why_not_from_nodes(last.request.queue)
     if why_not is not None:
         raise SchedulerError(why_not)
+    command = ("resume", "--heal", last.token)
+    return _send(scheduler, jobs, sending, NAME, command, env)
+
+
+def send_notifier(
+    scheduler: Scheduler,
+    jobs: Sequence[Submitted],
+    sending: Round,
+    target: str,
+    *,
+    env: Mapping[str, str],
+) -> Submitted:
+    """Submit the job that notifies *target* of those of *jobs* that did not.
+
+    Raises:
+        StoreError: a file cannot be written.
+        SchedulerError: the scheduler refused it.
+        SubmissionUnknownError: whether it was accepted is not known.
+    """
+    command = ("status", "--notify", target, *(job.token for job in jobs))
+    return _send(scheduler, jobs, sending, _NOTIFIER, command, env)
+
+
+def notified(
+    answer: SubmitAnswer, scheduler: Scheduler, sending: Round, env: Mapping[str, str]
+) -> SubmitAnswer:
+    """Submit the notifier of the jobs, if one is wanted; they do without if refused."""
+    jobs = [job for job in (answer.job, *answer.more) if job is not None]
+    kind = find_kind(scheduler.name)
+    target = jobs[0].request.notify if jobs else None
+    if target is None or (kind is not None and not kind.traits.waits):
+        return answer
+    try:
+        notifier = send_notifier(scheduler, jobs, sending, target, env=env)
+    except SchedulerError as error:
+        note = f"no job follows that notifies: {error}"
+        return msgspec.structs.replace(answer, notes=(*answer.notes, note))
+    return msgspec.structs.replace(answer, notifier=notifier)
+
+
+def _send(  # noqa: PLR0913, PLR0917 - what both have in common
+    scheduler: Scheduler,
+    jobs: Sequence[Submitted],
+    sending: Round,
+    name: str,
+    command: Sequence[str],
+    env: Mapping[str, str],
+) -> Submitted:
+    """Submit a small job that runs a command of weigh once *jobs* have ended."""
+    last = jobs[-1]
     token, sent = sending.new_token()
-    resume = (sys.executable, "-P", "-m", "weigh", "resume", "--heal", last.token)
+    words = (sys.executable, "-P", "-m", "weigh", *command)
     script = JobScript(
-        name=last.name + NAME,
+        name=last.name + name,
         folder=sent,
         cwd=last.cwd,
         store=sending.sender.store,
@@ -65,7 +119,7 @@ def send_healer(
         version=__version__,
         token=token,
         sent=sent,
-        command=" ".join(map(quote, resume)),
+        command=" ".join(map(quote, words)),
     )
     path = os.path.join(sent, SCRIPT)
     make_log_folder(script)
@@ -84,13 +138,14 @@ def send_healer(
         setup=script.setup,
         token=token,
         round=last.round,
-        is_healer=True,
+        is_healer=name == NAME,
+        is_notifier=name == _NOTIFIER,
     )
     return sending.send(scheduler, draft, path)
 
 
 def _request(last: Submitted, ids: Sequence[str]) -> JobRequest:
-    """Return the request of the healer, in the queue and account of the tasks."""
+    """Return the request of a small job, in the queue and account of the tasks."""
     request = last.request
     kind = find_kind(last.scheduler)
     limits_space = kind is not None and kind.traits.address_space is not None

@@ -22,6 +22,7 @@ from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_user_script
+from weigh.flow.submit.healer import notified
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.submit_script import write_script
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
@@ -51,6 +52,7 @@ class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     cluster: str | None = None
     measure: bool = False
+    notify: str | None = None
     again: bool = False
     checks: bool = True
     dry_run: bool = False
@@ -88,11 +90,6 @@ def submit_own(
         SchedulerError: the scheduler refuses it or does not answer.
         StoreError: the job cannot be recorded.
     """
-    if any(flag.partition("=")[0] == "--notify" for flag in options.flags):
-        raise UsageError(
-            "--notify is for plans and commands: a script is submitted as it is, and "
-            "has the scheduler's own mail (--mail-type=END,FAIL; -m ea)"
-        )
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
     name, reached = _where(options, cwd, env)
@@ -123,9 +120,10 @@ def submit_own(
     try:
         scheduler = schedulers.reach(name, root=root, env=env)
         job = send(draft, scheduler, sending, verify=options.checks)
+        answer = msgspec.structs.replace(answer, job=job, now=time.time())
+        return notified(answer, scheduler, sending, env)
     finally:
         sending.close()
-    return msgspec.structs.replace(answer, job=job, now=time.time())
 
 
 def draft_of(  # noqa: PLR0913 - keyword-only past the second
@@ -152,6 +150,10 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
     _refuse_no_job(text, options, kind.lint.directives(text))
     if described.refusals:
         raise UsageError(f"{options.script}: {described.refusals[0]}")
+    described = msgspec.structs.replace(
+        described,
+        request=msgspec.structs.replace(described.request, notify=options.notify),
+    )
     own = OwnScript(
         flags=options.flags,
         arguments=options.arguments,

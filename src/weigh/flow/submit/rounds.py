@@ -254,7 +254,7 @@ class Round:
         sent = {
             job.token
             for job, answer in answers
-            if answer and answer.id and not job.is_healer
+            if answer and answer.id and not job.follows
         }
         if not sent or self.sender.user != schedulers.current_user():
             return True
@@ -285,11 +285,9 @@ class Round:
         return _read(self.path(f"{number}.answer"), Answer)
 
     def ids(self) -> tuple[str, ...]:
-        """Return the ids of the jobs of this round, without its healer's."""
+        """Return the ids of the jobs of this round, without those that follow them."""
         answers = (
-            self.answer(number)
-            for number, part in self.parts()
-            if not part.job.is_healer
+            self.answer(number) for number, part in self.parts() if not part.job.follows
         )
         return tuple(one.id for one in answers if one is not None and one.id)
 
@@ -385,7 +383,7 @@ class Round:
     def _record(self, job: Submitted, job_id: str) -> None:
         """Record the job in its sender's store, unless its token is there already."""
         store = self.sender.store
-        if self.sender.user != schedulers.current_user() or job.is_healer:
+        if self.sender.user != schedulers.current_user() or job.follows:
             return
         if any(one.token == job.token for one in jobs.read_jobs(store)):
             return
@@ -581,6 +579,8 @@ def _settled(job: Submitted, answer: Answer) -> str:
     kind = schedulers.kind_of(job.scheduler)
     if answer.id is not None:
         return f"{job.name}: {kind} accepted it as job {answer.id}"
+    if job.is_notifier:
+        return f"{job.name} never reached {kind}"
     if job.is_healer:
         return f"{job.name} never reached {kind} (weigh resume sends it again)"
     verb = "resume" if job.resumes else "submit"

@@ -15,7 +15,7 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit import job_parts
-from weigh.flow.submit.healer import BY_HAND, send_healer
+from weigh.flow.submit.healer import BY_HAND, notified, send_healer
 from weigh.flow.submit.job_request import (
     UNKNOWN,
     can_heal,
@@ -171,7 +171,7 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     scheduler = schedulers.reach(name, root=root, env=env)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
     if sending.heal is None:
-        return answer
+        return notified(answer, scheduler, sending, env)
     return _followed(answer, scheduler, sending, env)
 
 

@@ -1,0 +1,160 @@
+"""Notify a command or an address of the end of a job, or of its healing, once."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from weigh.flow.follow.view import View, look
+from weigh.flow.submit.rounds import FOLDER as SENT
+from weigh.flow.submit.rounds import Stopped
+from weigh.flow.submit.submit_script import LOGS
+from weigh.model.job import Submitted
+from weigh.schedulers.job_script import NOTIFY_SCHEMA, is_url
+from weigh.store import jobs as jobs_file
+from weigh.store import location
+from weigh.units import MINUTE, Seconds
+
+SCHEMA = "weigh.healed/1"
+_NOTIFY_TIME = 20  # seconds
+_PATIENCE: Seconds = 5 * MINUTE  # for accounting to know how an element ended
+_PAUSE: Seconds = 5.0
+_NOTIFIED = "notified"
+
+
+def notify_jobs(
+    tokens: Sequence[str],
+    target: str,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    sleep: Callable[[Seconds], None] = time.sleep,
+) -> None:
+    """Notify *target* of jobs that have ended and did not notify themselves.
+
+    Raises:
+        UsageError: there is no such job.
+        OSError: it cannot be sent.
+        subprocess.SubprocessError: the command failed or took too long.
+    """
+    root = location.locate(cwd, env)
+    known = jobs_file.read_jobs(root)
+    jobs = [jobs_file.find_jobs(known, token)[-1] for token in tokens]
+    end = time.monotonic() + _PATIENCE
+    while True:
+        views = list(look(jobs, known, root=root, env=env, fresh=True))
+        if _have_ended(views) or time.monotonic() > end:
+            break
+        sleep(_PAUSE)
+    for view in views:
+        notify_once(view, target)
+
+
+def _have_ended(views: Sequence[View]) -> bool:
+    return all(
+        state.is_final and state.state != "UNKNOWN"
+        for view in views
+        for state in view.elements
+    )
+
+
+def notify_once(view: View, target: str) -> None:
+    """Notify *target* of the end of a job, unless somebody did: a link decides.
+
+    Raises:
+        OSError: it cannot be sent.
+        subprocess.SubprocessError: the command failed or took too long.
+    """
+    job, host = view.job, socket.gethostname()
+    mark = os.path.join(job.folder, LOGS, f".ended_{job.id}", _NOTIFIED)
+    if job.own is not None:  # a script of the user's own has no directory of logs
+        mark = os.path.join(job.folder, SENT, job.token, _NOTIFIED)
+    os.makedirs(os.path.dirname(mark), exist_ok=True)
+    try:
+        os.symlink(host, mark)
+    except FileExistsError:
+        return
+    states = [state.state for state in view.elements]
+    failed = sum(state != "COMPLETED" for state in states)
+    state = "unknown" if "UNKNOWN" in states else "failed" if failed else "completed"
+    event = {
+        "schema": NOTIFY_SCHEMA,
+        "job": job.id,
+        "name": job.name,
+        "elements": job.elements,
+        "failed": failed,
+        "state": state,
+        "host": host,
+        "ended": round(time.time()),
+    }
+    _send(target, event, job, state)
+
+
+def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None:
+    """Send the summary of all rounds to a command or an address.
+
+    Raises:
+        OSError: it cannot be sent.
+        subprocess.SubprocessError: the command failed or took too long.
+    """
+    event = {
+        "schema": SCHEMA,
+        "job": job.id,
+        "name": job.name,
+        "rounds": stopped.round,
+        "done": done,
+        "left": stopped.left,
+        "why": stopped.why,
+        "ended": stopped.time,
+    }
+    _send(target, event, job, "failed" if stopped.left else "completed")
+
+
+def _send(target: str, event: Mapping[str, object], job: Submitted, state: str) -> None:
+    line = msgspec.json.encode(event) + b"\n"
+    if is_url(target):
+        from urllib.request import Request, urlopen  # noqa: PLC0415 - rarely
+
+        kind = {"Content-Type": "application/json"}
+        urlopen(Request(target, line, kind), timeout=_NOTIFY_TIME).close()  # noqa: S310 - is_url
+        return
+    subprocess.run(
+        ("/bin/bash", "-c", target),
+        input=line,
+        env={**os.environ, "WEIGH_JOB": job.id, "WEIGH_STATE": state},
+        timeout=_NOTIFY_TIME,
+        check=True,
+    )
+
+
+def mail_end(address: str, job: Submitted, stopped: Stopped, done: int) -> None:
+    """Mail the summary of all rounds from this node.
+
+    Raises:
+        OSError: the node has no program that sends mail.
+        ValueError: *address* cannot be in the header of a mail.
+        subprocess.SubprocessError: the program failed or took too long.
+    """
+    from email.message import EmailMessage  # noqa: PLC0415 - rarely
+
+    places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib"
+    program = shutil.which("sendmail", path=places)
+    if program is None:
+        raise FileNotFoundError("no sendmail on this node")
+    left = [f"{count} left: {cause}" for cause, count in stopped.left.items()]
+    message = EmailMessage()
+    message["To"] = address
+    tasks = done + sum(stopped.left.values())
+    message["Subject"] = f"{job.name} {job.id}: {done} of {tasks} tasks done"
+    lines = (f"{stopped.round} rounds: {stopped.why}", *left)
+    message.set_content("\n".join((*lines, f"weigh status {job.id}")) + "\n")
+    subprocess.run(
+        (program, "-t", "-i"),
+        input=message.as_bytes(),
+        timeout=_NOTIFY_TIME,
+        check=True,
+    )
