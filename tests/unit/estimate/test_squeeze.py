@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
+from weigh.flow.scan.memory_scan import needs_cache
+from weigh.model.record import PageCache, PeakMemory, Usage
 from weigh.units import MIB
 
 MOST_RUNS = 4
+
+
+def peak(size: int, file: int) -> PeakMemory:
+    sizes = (size * MIB, size * MIB, size * MIB, (size - file) * MIB, 0, file * MIB)
+    return PeakMemory(*sizes, "test")
 
 
 def squeezed(
@@ -138,3 +145,62 @@ def test_what_cannot_be_squeezed_is_one_line(
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("weigh: ")
+
+
+@given(
+    low=st.integers(20, 2000),
+    ratio=st.floats(1.2, 3.0),
+    power=st.floats(0.5, 4.0),
+)
+def test_a_run_that_was_only_too_slow_shows_where_the_least_is(
+    low: int, ratio: float, power: float
+) -> None:
+    """The time falls with a power of the limit, and is 2 at *least*."""
+    least = low * ratio
+    high = round(least * ratio)
+
+    def probe(limit: int) -> Probe:
+        time = 2 * (least / limit) ** power
+        return Probe(limit, (100 + limit) * MIB, time, time, time <= 2, ran=True)
+
+    plain = Probe(0, 9000 * MIB, 1.0, 1.0, works=True)
+    runs = [probe(high), probe(low)]
+    if runs[0].time > 1:  # the best is the plain run's
+        limit = next_limit(plain, runs, is_group=False)
+        if limit is not None:
+            assert low < limit < high
+            assert least <= limit + 1
+            assert limit <= max(1.05 * least, 1.04 * low) + 1
+
+
+def test_what_rereads_files_is_halved_between_what_failed_and_worked() -> None:
+    plain = Probe(0, 306 * MIB, 1.0, 1.0, works=True)
+    failed = Probe(153, 153 * MIB, 9.0, 9.0, works=False)
+    assert next_limit(plain, [failed], is_group=True) is None  # rigid
+    assert next_limit(plain, [failed], is_group=True, is_cache=True) == 230
+    found = outcome_of(
+        plain, [failed, Probe(230, 230 * MIB, 1.5, 1.5, works=True)], form="cache"
+    )
+    assert (found.kind, found.least.limit) == ("cache", 230)
+
+
+def test_no_run_looks_for_less_than_is_ever_requested() -> None:
+    plain = Probe(0, 400 * MIB, 1.0, 1.0, works=True)
+    small = Probe(20, 45 * MIB, 1.0, 1.0, works=True)
+    assert next_limit(plain, [small], is_group=False) is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "needs"),
+    [
+        (Usage(wall_time=1.0), False),
+        (Usage(wall_time=1.0, cache=PageCache(read=900 * MIB, files=90 * MIB)), True),
+        (Usage(wall_time=1.0, peak_memory=peak(306, 300)), True),
+        (Usage(wall_time=1.0, peak_memory=peak(20, 18)), False),  # its libraries
+        (Usage(wall_time=1.0, peak_memory=peak(900, 60)), False),
+    ],
+)
+def test_mapped_and_reread_files_are_a_need_of_cache(
+    usage: Usage, *, needs: bool
+) -> None:
+    assert needs_cache(usage) is needs
