@@ -115,7 +115,9 @@ def test_cpu_time_of_children_that_nobody_waits_for_is_counted(tmp_path: Path) -
     if open_cpu_clock(os.getpid()) is None:
         pytest.skip("the kernel lets this user open no perf event")
     run = Run(tmp_path, "nowait")
-    assert run.usage["cpu_time"] == pytest.approx(run.truth["cpu_time"], rel=0.02)
+    used, told = run.usage["cpu_time"], run.truth["cpu_time"]
+    ends = 0.002 * run.truth["processes"]  # what a child takes to end it cannot report
+    assert 0.98 * told <= used <= 1.02 * told + ends
 
 
 def test_bytes_written_are_counted(tmp_path: Path) -> None:
