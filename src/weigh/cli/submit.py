@@ -179,7 +179,7 @@ def notify(line: str) -> None:
     "--first",
     type=_COUNT,
     metavar="N",
-    help="Run N elements first; the others only if the request was sufficient.",
+    help="Run N tasks of each kind first; size and send the others from these.",
 )
 @click.option(
     "--each-node", is_flag=True, help="Run the command once on every node of a queue."

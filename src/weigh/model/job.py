@@ -94,12 +94,12 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     ``together`` tasks run at once in an element; ``elements`` is how many there are,
     the first of which is number ``first`` of the plan; the script looks for
     ``programs`` before the first task; ``needs`` are logs of jobs that must have
-    succeeded. ``staged`` are lines of bash for ``staging``, around the tasks; ``gate``
-    are the last lines of an element, which may make it fail. ``token`` marks this
-    submission, ``sent`` is the directory of what was sent. ``tasks`` is the directory
-    of the task files, if not ``folder``. ``queue`` is the directory in ``folder`` of
-    the queue that all elements pull from, if they do. ``mps``: the tasks share their
-    GPU through NVIDIA's MPS. ``command`` is a line of bash to run instead of tasks.
+    succeeded. ``staged`` are lines of bash for ``staging``, around the tasks. ``token``
+    marks this submission, ``sent`` is the directory of what was sent. ``tasks`` is the
+    directory of the task files, if not ``folder``. ``queue`` is the directory in
+    ``folder`` of the queue that all elements pull from, if they do. ``mps``: the tasks
+    share their GPU through NVIDIA's MPS. ``command`` is a line of bash to run instead
+    of tasks.
     """
 
     name: str
@@ -117,7 +117,6 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     staging: Staging | None = None
     staged: str = ""
-    gate: str = ""
     requeue: bool = False
     version: str = ""
     token: str = ""

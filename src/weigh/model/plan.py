@@ -237,6 +237,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     With a ``queue`` the elements have no tasks of their own. ``fewest`` is the number
     of elements that every packing needs, ``free_now`` the number of GPUs of this model
     that are free now. ``mps``: each element starts NVIDIA's MPS where it is installed.
+    The last ``held`` elements wait until the first ones have ended, and are sized from
+    these; ``rest`` is the queue that their tasks will be pulled from, if any.
     """
 
     schema: str = SCHEMA
@@ -256,12 +258,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     free_now: int | None = None
     queue: Queue | None = None
     mps: bool = False
+    held: int = 0
+    rest: Queue | None = None
 
     @property
     def together(self) -> int:
         """Return the most tasks that one element runs at once."""
-        if self.queue is not None:
-            return self.queue.slots
+        queue = self.queue or self.rest
+        if queue is not None:
+            return queue.slots
         return max(len(element.tasks) for element in self.elements)
 
     @property

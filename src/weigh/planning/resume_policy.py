@@ -22,9 +22,10 @@ from weigh.model.job import (
 from weigh.model.record import State
 from weigh.model.staging import Earlier, Staging
 from weigh.outcome import fixed_heap, out_of_memory
-from weigh.request import round_memory, round_time
+from weigh.request import LEAST_MEMORY, round_memory, round_time
 from weigh.units import (
     HOUR,
+    MIB,
     Bytes,
     format_duration,
     format_limit,
@@ -34,6 +35,8 @@ from weigh.units import (
 )
 
 FACTOR = 2
+HELD = "waits for the first tasks: "  # how the reason of a task begins that waits
+_OWN = 32 * MIB  # of weigh exec and the shell of the job script
 _MARGIN = 1.2  # above the largest peak that was not enough, and a predicted time
 _QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
 # Python's last line of output when the program is wrong, not its environment
@@ -58,8 +61,9 @@ class Choice(msgspec.Struct, frozen=True):
     """The decision on a task: ``run`` it again or not, and why.
 
     ``memory`` and ``time`` are factors; ``need`` is what the task alone gets, where its
-    memory grows and is known. ``together`` is how many tasks ran at once in its
-    element, where that is known. ``avoid`` is a node to exclude.
+    memory grows and is known, or where it is ``sized`` from the first tasks.
+    ``together`` is how many tasks ran at once in its element, where that is known.
+    ``avoid`` is a node to exclude.
     """
 
     run: bool
@@ -69,6 +73,7 @@ class Choice(msgspec.Struct, frozen=True):
     need: Bytes | None = None
     together: int = 1
     avoid: str | None = None
+    sized: bool = False
 
     @property
     def grows(self) -> bool:
@@ -316,6 +321,10 @@ def enlarged(
         if virtual is not None:  # keep the difference: mapped memory does not change
             mapped = 0 if request.memory is None else virtual - request.memory
             virtual = max(memory, memory + mapped)
+    elif more.sized and more.need is not None:
+        memory = memory_for(more.need, at_once(more, memory))
+        if virtual is not None:  # as much more than memory as before
+            virtual = max(memory, virtual - (request.memory or 0) + memory)
     elif more.need is not None and memory is not None:
         least = more.need * at_once(more, memory)
         most = None if heal is None else heal.max_memory
@@ -346,18 +355,28 @@ def enlarged(
     )
 
 
+def memory_for(need: Bytes, together: int) -> Bytes:
+    """Return what to request for an element of *together* tasks with that *need*."""
+    return max(LEAST_MEMORY, round_memory(need * together + _OWN))
+
+
+def is_held(reason: str) -> bool:
+    """Return whether a task waits for the first tasks of its plan."""
+    return reason.startswith(HELD)
+
+
 def is_bug(reason: str) -> bool:
     """Return whether a task is left because its program fails by itself."""
     return reason.startswith(_BUG_REASONS)
 
 
 def change_words(before: JobRequest, after: JobRequest) -> str:
-    """Write what an element gets more than before; empty if nothing."""
+    """Write what of an element's request has changed; empty if nothing."""
     words = []
     old, new = before.memory, after.memory
     if old is None or new is None:
         old, new = before.virtual_memory, after.virtual_memory
-    if old is not None and new is not None and new > old:
+    if old is not None and new is not None and new != old:
         words.append(f"{format_size(old)} -> {format_size(new)}")
     elif after.cpus < before.cpus:
         words.append(f"{after.cpus} instead of {before.cpus} CPUs")
@@ -401,9 +420,9 @@ def why_stop(
     if not chosen:
         return "all tasks are done"
     if not runs:
-        bugs = all(is_bug(choice.reason) for choice in chosen)
-        return "only bugs are left" if bugs else "nothing left that a retry could fix"
-    if before.rounds >= heal.max_rounds:
+        return _why_none(chosen)
+    first = any(choice.sized for choice in runs)  # they are no second try
+    if before.rounds >= heal.max_rounds and not first:
         return f"{before.rounds} rounds, as many as --max-rounds allows"
     gains = before.finished > 0 or any(choice.grows for choice in runs)
     if before.rounds > 1 and not gains:
@@ -411,6 +430,15 @@ def why_stop(
     return (
         None if heal.max_hours is None else _over(before.hours, hours, heal.max_hours)
     )
+
+
+def _why_none(chosen: Sequence[Choice]) -> str:
+    """Return why none of the unfinished tasks runs again."""
+    held = next((one.reason for one in chosen if is_held(one.reason)), None)
+    if held is not None:
+        return f"the others were not sent: {held.removeprefix(HELD)}"
+    bugs = all(is_bug(choice.reason) for choice in chosen)
+    return "only bugs are left" if bugs else "nothing left that a retry could fix"
 
 
 def _over(before: float | None, more: float | None, most: float) -> str | None:

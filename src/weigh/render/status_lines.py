@@ -64,6 +64,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
     that pull from a shared queue now, None without one; ``healing`` is None without a
     healer. ``steps`` are those of a job of one element, as accounting lists them.
+    ``held`` tasks wait until the first ones of their plan have ended.
     """
 
     job: Submitted
@@ -83,6 +84,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     pulling: tuple[str, ...] | None = None
     healing: Healing | None = None
     steps: tuple[AccountedStep, ...] = ()
+    held: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -131,13 +133,24 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     for unknown in one.unknown:
         text = f"{_elements(unknown.elements)}: {unknown.reason}"
         yield from _entry("unknown", text)
-    for wait in one.waiting:
-        noun = "element" if wait.elements == 1 else "elements"
-        text = f"{count(wait.elements)} {noun}: {wait.reason}"
-        yield from _entry("waiting", text + _moments(wait, now))
+    for text in _waiting(one, now):
+        yield from _entry("waiting", text)
     yield from _recent(one.waits)
     yield from _next(one)
     yield from _caveats(one, now)
+
+
+def _waiting(one: Standing, now: Seconds) -> Iterator[str]:
+    """Yield what waits, and for what."""
+    tasks = f"{count(one.held)} task{'' if one.held == 1 else 's'}"
+    if one.held and one.healing is not None and one.healing.is_active:
+        yield f"{tasks}: sized and sent when the first ones have ended"
+    elif one.held:
+        yield f"{tasks}, not sent: weigh resume {one.jobs[-1]}"
+    for wait in one.waiting:
+        noun = "element" if wait.elements == 1 else "elements"
+        text = f"{count(wait.elements)} {noun}: {wait.reason}"
+        yield text + _moments(wait, now)
 
 
 def _moments(wait: Waiting, now: Seconds) -> str:

@@ -39,8 +39,8 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
     run leaves out. ``now`` is the time in seconds since the epoch. ``left`` are words
-    on what is left of the user's budget. ``healer`` and ``notifier`` are jobs
-    that follow.
+    on what is left of the user's budget. ``healer`` and ``notifier`` are jobs that
+    follow. ``held`` tasks wait until the healer has sized them.
     """
 
     scheduler: str
@@ -55,6 +55,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[str, ...] = ()
     healer: Submitted | None = None
     notifier: Submitted | None = None
+    held: int = 0
 
     @property
     def most(self) -> Most | None:
@@ -80,6 +81,9 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     yield from _more(answer.more)
     yield f"  each      {request_words(job.request)}"
     yield from _cost(answer)
+    if answer.healer is not None and answer.held:
+        text = f"job {answer.healer.id} sizes and sends the other {answer.held:,} tasks"
+        yield f"  then      {text if answer.held > 1 else text[:-1]}"
     if answer.healer is not None and job.heal is not None:
         yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
     if answer.notifier is not None:
@@ -211,6 +215,7 @@ def render_json(answer: SubmitAnswer) -> str:
         "left": answer.left,
         "notifier": None if answer.notifier is None else answer.notifier.id,
         "healer": None if answer.healer is None else answer.healer.id,
+        "held": answer.held,
         "text": answer.text,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

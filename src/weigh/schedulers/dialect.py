@@ -61,8 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ``one_cpu`` is written for one CPU, if not ``cpus``. ``memory`` is per slot where
     the scheduler limits address space; ``memory_per_cpu`` is the other form of it.
     ``node`` and ``resource`` are flags of a job as (name, value): run on one node only;
-    request an amount of a resource that the site has named. ``after`` are flags of a
-    job that must not wait for a failed one.
+    request an amount of a resource that the site has named.
     """
 
     memory: str
@@ -75,7 +74,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     node: tuple[str, str]
     one_cpu: str | None = None
     resource: tuple[str, str] | None = None
-    after: tuple[tuple[str, str], ...] = ()
 
 
 class Variables(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +109,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     ``several_nodes``: it starts a task on several nodes. ``fits_nodes``: a job's CPUs
     and memory must fit on a node (else its queues decide). ``address_space`` is the
     resource by which it limits address space instead of memory, per slot.
-    ``waits_for_any_end``: a dependent job starts even if the job before failed, unless
-    that exited with ``hold_code``. ``first_element`` is its first array task index and
+    ``waits_for_any_end``: a dependent job starts even if the job before failed.
+    ``first_element`` is its first array task index and
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
     the names of resources. ``no_memory`` is what a job gets that requests no memory,
     ``no_start`` what it means if no start is predicted. ``waits``: a job can wait for
@@ -129,7 +127,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     fits_nodes: bool = False
     address_space: str | None = None
     waits_for_any_end: bool = False
-    hold_code: int = 1
     first_element: int = 0
     element_name: str = "{}_{}"
     names_resources: bool = False

@@ -124,8 +124,6 @@ def _body(script: JobScript, element: str, rules: ScriptRules) -> Iterator[str]:
         else f"requeued=1; {rules.requeue}"
     )
     yield from requeue_lines(how) if script.requeue else ()
-    if script.gate:
-        yield script.gate
     yield 'exit "$code"\n'
 
 

@@ -14,9 +14,9 @@ import written
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
 from weigh.flow.doctor.doctor import parse_git
+from weigh.flow.follow.first_tasks import read_ends
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.report.joined_records import read_light
-from weigh.flow.submit.first_check import read_measured
 from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
@@ -159,8 +159,8 @@ def _jobs(root: str, _: str) -> object:
     return [find_jobs(jobs, name) for name in ("last", "7", "train")]
 
 
-def _shown(root: str, path: str) -> object:
-    return read_measured(path.removesuffix(".events.jsonl"), cwd=root, env={})
+def _ends(_: str, path: str) -> object:
+    return list(read_ends(path.removesuffix(".events.jsonl")))
 
 
 def _slurm_limits(text: str) -> object:
@@ -494,7 +494,7 @@ READERS: dict[str, Reader] = {
         lambda text: read_past(io.BytesIO(raw(text)), lambda _: True), (written.EVENTS,)
     ),
     "events.shown": Reader(
-        in_file("j.events.jsonl", _shown),
+        in_file("j.events.jsonl", _ends),
         (written.EVENTS.replace("COMPLETED", "FAILED"),),
     ),
     "exec.progress": Reader(

@@ -10,7 +10,7 @@ from some_requests import PLAIN
 import weigh.schedulers
 from weigh.errors import FormatError, UsageError
 from weigh.flow.run.progress import asking, limit_query, queried_time_left, time_left
-from weigh.flow.submit.job_parts import held, one_per_node, own_flags, pinned
+from weigh.flow.submit.job_parts import one_per_node, pinned
 from weigh.flow.submit.job_request import refuse_own
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.report import Accounted, Measure
@@ -152,13 +152,6 @@ def test_a_job_for_one_node_is_pinned(kind: Kind) -> None:
     assert pinned(part.request)
     assert "node7" in kind.backend.render(part)
     assert not pinned(SCRIPT.request)
-
-
-def test_flags_that_weigh_adds_to_a_waiting_job_are_not_the_users(kind: Kind) -> None:
-    request = held(SCRIPT, "12", kind.name).request
-
-    assert request.after == ("12",)
-    assert own_flags(request) == ()
 
 
 def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: Kind) -> None:

@@ -35,13 +35,20 @@ class Weigh:
         if kind is not None and not kind.traits.waits:
             pytest.skip(f"{kind.title} lets no job wait for another one")
 
-    def plan(self, *lines: str, name: str = "p", together: int = 1) -> str:
+    def plan(
+        self,
+        *lines: str,
+        name: str = "p",
+        together: int = 1,
+        memory: str = "100M",
+        words: tuple[str, ...] = (),
+    ) -> str:
         """Plan these tasks, so many side by side; give the plan's folder."""
         tasks = self.folder / f"{name}.txt"
         tasks.write_text("".join(f"{line}\n" for line in lines))
-        said = ("--memory", "100M", "--cpus", "1", "--time", "5m", "--headroom", "0")
+        said = ("--memory", memory, "--cpus", "1", "--time", "5m", "--headroom", "0")
         node = ("--node-cpus", str(together)) if together > 1 else ()
-        code, _, err = self("plan", str(tasks), *said, *node)
+        code, _, err = self("plan", str(tasks), *said, *node, *words)
         assert code == 0, err
         return f"plan/{name}"
 

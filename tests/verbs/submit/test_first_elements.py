@@ -1,4 +1,4 @@
-"""``weigh submit --first N``: the rest begins only if the first kept to the request."""
+"""``weigh submit --first N``: the other tasks are sized from the first of each kind."""
 
 import json
 from pathlib import Path
@@ -7,73 +7,105 @@ import pytest
 from following import Weigh, until
 from rigs import mainly
 
-from weigh.flow.submit.first_check import Measured, judge
-
-MIB = 1 << 20
-# more than was asked for and still rising, where nothing kills it for that
-RISES = (
-    "exec python3 -c 'import time; "
-    "x = [time.sleep(0.1) or bytearray(8 << 20) for _ in range(24)]'"
+HOLDS = (
+    "python3 -c 'import time; x = b\"1\" * ({} << 20); time.sleep(0.5)' && touch t{}"
 )
 
 
-def submit(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
-    """Return the first elements' job, and that of the rest."""
+def submit(weigh: Weigh, plan: str, *words: str) -> tuple[str, int]:
+    """Return the job of the first tasks, and how many wait."""
     code, out, err = weigh("submit", "--json", "--on", weigh.scheduler, plan, *words)
     assert code == 0, err
     document = json.loads(out)
-    return document["job"]["id"], document["more"][0]["id"]
+    return document["job"]["id"], document["held"]
+
+
+def logs() -> str:
+    """Return what all healers printed."""
+    return "".join(p.read_text() for p in Path("plan").glob("*/sent/*/log/*.out"))
+
+
+def requests(weigh: Weigh, job: str) -> list[int]:
+    """Return the memory that each job of the plan requested, in MiB."""
+    code, out, err = weigh("report", job, "--json")
+    assert code == 0, err
+    return [one["memory"] >> 20 for one in json.loads(out)["jobs"]]
+
+
+@mainly("slurm", "gridengine")
+def test_the_others_are_sized_from_the_first(weigh: Weigh) -> None:
+    weigh.needs_waiting()
+    plan = weigh.plan(*(HOLDS.format(200, n) for n in range(6)), memory="600M")
+
+    job, held = submit(weigh, plan, "--first", "2")
+
+    assert held == 4
+    assert weigh.finish(job) == {"COMPLETED": 6}
+    assert "sized from 2 first tasks: 600 MiB -> 300 MiB" in weigh("status", job)[1]
+    assert len(list(weigh.folder.glob("t?"))) == 6
+
+
+def test_some_of_each_kind_run_first(here: Weigh) -> None:
+    small = [HOLDS.format(100, f"{n} && : small") for n in range(5)]
+    large = [HOLDS.format(300, f"l{n} && : large") for n in range(5)]
+    plan = here.plan(*small, *large, memory="500M")
+
+    job, held = submit(here, plan, "--first", "1")
+
+    assert held == 8
+    assert here.finish(job) == {"COMPLETED": 10}
+    words = " ".join(here("status", job)[1].split())
+    assert "4 tasks sized from 2 first tasks: 500 MiB -> 200 MiB" in words
+    assert "4 tasks sized from 2 first tasks: 500 MiB -> 400 MiB" in words
+
+
+def test_the_largest_input_is_among_the_first(here: Weigh) -> None:
+    for number, size in enumerate((10, 900, 20, 500, 30)):
+        Path(f"in{number}").write_bytes(b"x" * (size << 10))
+    plan = here.plan(*(f"cat in{n} >out{n}" for n in range(5)))
+
+    code, out, err = here("submit", "--on", "local", plan, "--first", "2")
+
+    assert code == 0, err
+    assert (
+        "2 of 5 tasks run first, of all sizes by the size of their files" in out + err
+    )
+    job = here.status("p")["jobs"][0]
+    assert here.finish(job) == {"COMPLETED": 5}
+
+
+def test_the_others_of_a_queue_are_pulled(here: Weigh) -> None:
+    lines = [f"touch t{n}" for n in range(40)]
+    plan = here.plan(*lines, together=4, words=("--hours", "1"))
+
+    job, held = submit(here, plan, "--first", "3")
+
+    assert held == 37
+    assert here.finish(job) == {"COMPLETED": 40}
+    assert len(list(Path.cwd().glob("t?*"))) >= 40
+    assert list(Path("plan/p/resume_1").glob("queue_*"))
 
 
 @mainly("slurm")
-def test_the_rest_is_done_once_the_first_kept_to_the_request(weigh: Weigh) -> None:
+def test_a_first_task_that_failed_holds_the_others(weigh: Weigh) -> None:
     weigh.needs_waiting()
-    plan = weigh.plan("sleep 1; echo 1 >>order", *["echo rest >>order"] * 3)
+    plan = weigh.plan("python3 -c 'print(1 / 0)'", "python3 -c 'print(1 / 0)' && ls")
 
     job, _ = submit(weigh, plan, "--first", "1")
 
-    assert weigh.finish(job) == {"COMPLETED": 4}
-    assert (weigh.folder / "order").read_text().split()[0] == "1"
-    log = next((weigh.folder / "plan/p/log").glob(f"{job}*.out")).read_text()
-    assert "the rest may start: " in log
+    until(lambda: "the others were not sent: task " in logs())
+    assert weigh.finish(job) == {"FAILED": 1}
+    answer = weigh.resume(job)
+    assert len(answer["again"]) == 1  # a person sends them all the same
 
 
-@mainly("gridengine")
-def test_the_rest_is_held_where_the_first_did_not_keep_to_it(weigh: Weigh) -> None:
-    weigh.needs_waiting()
-    plan = weigh.plan("exit 3", "touch two", "touch three")
+def test_a_plan_that_was_not_submitted_stays_as_it_was(here: Weigh) -> None:
+    plan = here.plan("true", "true", "true")
+    before = Path(plan, "plan.json").read_bytes()
 
-    job, rest = submit(weigh, plan, "--first", "1")
+    assert here("submit", "--on", "local", plan, "--first", "1", "--dry-run")[0] == 0
 
-    until(lambda: "FAILED" in weigh.status(job)["tasks"])
-    states = weigh.status(rest)["tasks"]
-    assert states["FAILED"] >= 1
-    assert "COMPLETED" not in states
-    assert not (weigh.folder / "two").exists()
-    weigh("cancel", rest)
-    weigh("cancel", job)
-    assert not (weigh.folder / "two").exists()
-
-
-def test_the_elements_of_the_rest_are_those_that_were_not_first(here: Weigh) -> None:
-    plan = here.plan(*[f"touch t{n}" for n in range(1, 6)])
-
-    job, _ = submit(here, plan, "--first", "2")
-
-    assert here.finish(job) == {"COMPLETED": 5}
-    assert {path.name for path in here.folder.glob("t?")} == {
-        f"t{n}" for n in range(1, 6)
-    }
-
-
-def test_memory_that_still_rises_holds_the_rest_back(here: Weigh) -> None:
-    job, rest = submit(here, here.plan(RISES, "touch two"), "--first", "1")
-
-    here.wait_for(rest, lambda one: "FAILED" in one["tasks"])
-
-    log = (here.folder / f"plan/p/log/{job}_0.out").read_text()
-    assert "the rest is held" in log
-    assert not Path("two").exists()
+    assert Path(plan, "plan.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -81,6 +113,8 @@ def test_memory_that_still_rises_holds_the_rest_back(here: Weigh) -> None:
     [
         (("--first", "2"), "none would wait"),
         (("--first", "1", "--runner", "parallel"), "needs weigh exec"),
+        (("--first", "1", "--stage-out", "x"), "staging"),
+        (("--first", "1", "--no-heal"), "omit --no-heal"),
         (("--first", "0"), "--first"),
     ],
 )
@@ -91,23 +125,3 @@ def test_a_first_that_cannot_be_is_refused(
 
     assert code == 2
     assert why in err
-
-
-def test_as_many_as_run_together_share_the_memory() -> None:
-    shown = Measured(peaks=(90 * MIB, 30 * MIB, 80 * MIB))
-
-    assert judge(shown, memory=170 * MIB, together=2).holds
-    assert not judge(shown, memory=170 * MIB, together=3).holds
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [
-        Measured(peaks=()),
-        Measured(peaks=(1,), failed=(1,)),
-        Measured(peaks=(1,), growing=(1,)),
-        Measured(peaks=(3,)),
-    ],
-)
-def test_what_is_not_known_to_hold_does_not(shown: Measured) -> None:
-    assert not judge(shown, memory=2, together=1).holds

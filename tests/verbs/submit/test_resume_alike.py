@@ -72,9 +72,7 @@ def test_a_job_for_each_node_stays_on_its_node() -> None:
 
 def test_the_parts_of_one_array_are_resumed_together() -> None:
     whole = JobRequest(memory=GIB, throttle=3)
-    rest = msgspec.structs.replace(
-        whole, after=("1",), throttle=2, extra=(("kill-on-invalid-dep", "yes"),)
-    )
+    rest = msgspec.structs.replace(whole, after=("1",), throttle=2)
 
     assert groups(
         view("1", whole, "FAILED"), view("2", rest, "CANCELLED", first=2)
@@ -127,13 +125,3 @@ def test_a_time_that_is_reported_is_taken_as_it_is() -> None:
     )
 
     assert again.time_limit == 90 * 60
-
-
-def test_what_waited_for_the_first_elements_waits_no_more() -> None:
-    rest = JobRequest(
-        after=("1",), extra=(("kill-on-invalid-dep", "yes"), ("qos", "x"))
-    )
-
-    again = request_of(rest, Choice(run=True, reason=""))
-
-    assert (again.after, again.extra) == ((), (("qos", "x"),))

@@ -46,7 +46,7 @@ def test_bash_reads_a_script_that_stages(name: str, setup: Setup) -> None:
 def test_bash_reads_a_script_that_goes_back_into_its_queue(
     name: str, setup: Setup
 ) -> None:
-    assert is_bash(RENDER[name](a_script(requeue=True, setup=setup, gate="exit 3")))
+    assert is_bash(RENDER[name](a_script(requeue=True, setup=setup)))
 
 
 def test_programs_of_the_working_folder_are_looked_for_once_it_is_there() -> None:

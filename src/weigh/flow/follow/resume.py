@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
+from weigh.flow.follow.first_tasks import never_sent, uses_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.notification import mail_end, notify_end, notify_once
 from weigh.flow.follow.tasks import goes_on, tail_of
@@ -22,7 +23,7 @@ from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.healer import BY_HAND, send_healer
-from weigh.flow.submit.job_parts import Origin, own_flags, parts_of, pinned
+from weigh.flow.submit.job_parts import Origin, parts_of
 from weigh.flow.submit.job_request import parse_gpus, refuse_absent
 from weigh.flow.submit.rounds import (
     Round,
@@ -44,7 +45,8 @@ from weigh.model.job import (
     Submitted,
     TaskState,
 )
-from weigh.model.plan import Element, Item, Kind, Plan, Queue
+from weigh.model.plan import SCHEMA_OF_QUEUES, Element, Item, Kind, Plan, Queue
+from weigh.planning.first_tasks import is_rest, kinds_of, rest_choices
 from weigh.planning.queue_order import size_of_round, units_of
 from weigh.planning.resume_policy import (
     Before,
@@ -58,6 +60,7 @@ from weigh.planning.resume_policy import (
     enlarged,
     fitted,
     is_bug,
+    is_held,
     keep_together,
     why_stop,
 )
@@ -160,7 +163,7 @@ def _resume(
             env=env,
             notify=notify,
         )
-    case = _Case.of(views, options)
+    case = _Case.of(views, options, root)
     for one in () if options.dry_run else case.groups:
         one.check(views, root=root, env=env)
     if options.dry_run:
@@ -193,11 +196,14 @@ class _Case(msgspec.Struct, frozen=True):
     stopped: str | None
 
     @classmethod
-    def of(cls, views: Sequence[View], options: ResumeOptions) -> "_Case":
+    def of(cls, views: Sequence[View], options: ResumeOptions, root: str) -> "_Case":
         """Decide on each task, and whether there is a further round."""
         limits = views[-1].job.heal or (Heal() if options.heal else None)
         strict = limits if options.heal else None
-        choices: Chosen = [*_choices(views, options, strict), *_never_sent(views)]
+        choices: Chosen = [
+            *_choices(views, options, strict),
+            *_waiting(views, options, root),
+        ]
         if any(view.job.staging is not None for view in views):
             choices = list(keep_together(choices))
         groups = _groups(choices, views, options, strict)
@@ -280,9 +286,14 @@ def _why_stop(
     healed = [
         cpu_hours(view.job.request, view.job.elements)
         for view in views
-        if view.job.round > 1
+        if view.job.round > 1 and not is_rest(view.job)
     ]
-    next_ = [cpu_hours(one.again.request, one.again.elements) for one in groups]
+    next_ = [
+        cpu_hours(one.again.request, one.again.elements)
+        for one in groups
+        if not one.sized
+    ]
+    rounds -= any(is_rest(view.job) for view in views)
     before = Before(rounds=rounds, finished=len(last), hours=_sum(healed))
     return why_stop([choice for _, choice in choices], before, _sum(next_), heal)
 
@@ -323,7 +334,9 @@ def _notify_of(views: Sequence[View], notify: Notify) -> None:
 
 def _stop_of(case: _Case, why: str) -> Stopped:
     causes = Counter(
-        "a bug" if is_bug(one.reason) else one.reason for one in case.answer.left
+        "a bug" if is_bug(one.reason) else one.reason
+        for one in case.answer.left
+        if not is_held(one.reason)
     )
     return Stopped(
         round=max(view.job.round for view in case.views),
@@ -410,9 +423,7 @@ def _alike(
 
 def _plain(request: JobRequest) -> JobRequest:
     """Return the request without dependencies, excluded nodes and throttle."""
-    return replace(
-        request, after=(), exclude=(), throttle=None, extra=own_flags(request)
-    )
+    return replace(request, after=(), exclude=(), throttle=None)
 
 
 def _choices(
@@ -463,23 +474,26 @@ def _together(job: Submitted) -> int:
         return 1
 
 
-def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
-    """Yield the tasks of the parts of a plan that were not submitted."""
-    first_job = views[0].job
-    if first_job.resumes is not None or pinned(first_job.request):
-        return
-    there = merged(views)
-    for number, element in enumerate(plan_of(first_job).elements):
-        for seq, task in enumerate(element.tasks, start=1):
-            if task not in there:
-                state = TaskState(
-                    task=task,
-                    job=first_job.id,
-                    element=number - first_job.first,
-                    seq=seq,
-                    state="UNKNOWN",
-                )
-                yield state, Choice(run=True, reason="was not submitted")
+def _waiting(
+    views: Sequence[View], options: ResumeOptions, root: str
+) -> list[tuple[TaskState, Choice]]:
+    """Return the decisions on the tasks of the plan that were not submitted.
+
+    Those that wait for the first tasks are sized from what these used. A healer sends
+    them only if every first task was measured; a person who resumes does anyway.
+    """
+    left = list(never_sent(views))
+    if not left:
+        return []
+    plan = plan_of(views[0].job)
+    if not plan.held:
+        choice = Choice(run=True, reason="was not submitted")
+        return [(task, choice) for task in left]
+    uses, kinds = uses_of(views, root), kinds_of(plan)
+    choices = rest_choices(
+        uses, [kinds[one.task] for one in left], plan.together, strict=options.heal
+    )
+    return list(zip(left, choices, strict=True))
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -489,6 +503,7 @@ class _Group(msgspec.Struct, frozen=True):
     plan: Plan
     tasks: tuple[TaskState, ...]
     again: Again
+    sized: bool = False
 
     @classmethod
     def of(
@@ -507,18 +522,26 @@ class _Group(msgspec.Struct, frozen=True):
         request = _request(before, choices, options, heal)
         had = before.request.memory
         plan = plan_of(views[0].job)
+        if plan.rest is not None:  # its tasks are pulled, but for the first ones
+            pulls = choices[0].sized or plan_of(before).queue is not None
+            plan = replace(plan, queue=plan.rest) if pulls else plan
         if plan.queue is not None:
             made = _pulled(tasks, chosen, plan, views, before)
             request = _narrowed(request, made, at_once(choices[0], had))
-            return cls(before, made, tasks, _again(tasks, chosen, request, made))
+            again = _again(tasks, chosen, request, made)
+            return cls(before, made, tasks, again, choices[0].sized)
         more = choices[0]
         most = at_once(more, had) if more.need else None
         elements = tuple(_elements(tasks, plan, views, most))
         if more.memory > 1:  # the plan underestimated
             elements = tuple(replace(element, kinds=()) for element in elements)
-        made = replace(plan, elements=elements, left_out=())
+        made = replace(plan, elements=elements, left_out=(), held=0, rest=None)
+        if more.sized:
+            made = replace(made, kinds=tuple(_grown(kind, more) for kind in plan.kinds))
         request = _narrowed(request, made, at_once(more, had))
-        return cls(before, made, tasks, _again(tasks, chosen, request, made))
+        return cls(
+            before, made, tasks, _again(tasks, chosen, request, made), more.sized
+        )
 
     def check(
         self, views: Sequence[View], *, root: str, env: Mapping[str, str]
@@ -602,23 +625,31 @@ def _pulled(
     """
     more = chosen[0][1]
     plans = {view.job.id: plan_of(view.job) for view in views}
+    firsts = {view.job.id: view.job.first for view in views}
     kinds: list[Kind] = []
     places: list[int] = []
     for task in tasks:
         old = plans[task.job]
-        queue = old.queue
-        kind = old.kinds[queue.kinds[task.seq - 1]] if queue else old.kinds[0]
-        kind = _grown(kind, more)
+        queue, first = old.queue, firsts[task.job]
+        place = queue.kinds[task.seq - 1] if queue else _kind(task, old, first)
+        kind = _grown(old.kinds[place or 0], more)
         if kind not in kinds:
             kinds.append(kind)
         places.append(kinds.index(kind))
     most = at_once(more, before.request.memory)
     long = more.time > 1 and plan.gpu is None  # tasks may share a GPU
-    count, slots = size_of_round(len(tasks), most, len(plan.elements), long=long)
-    first = plan.elements[0]
-    grown = replace(first, memory=first.memory * more.memory)
+    elements = plan.held or len(plan.elements)
+    count, slots = size_of_round(len(tasks), most, elements, long=long)
+    grown = replace(plan.elements[0], tasks=(), kinds=())
+    if more.sized:
+        grown = replace(grown, memory=slots * max(one.item.memory for one in kinds))
+    else:
+        grown = replace(grown, memory=grown.memory * more.memory)
     return replace(
         plan,
+        schema=SCHEMA_OF_QUEUES,
+        held=0,
+        rest=None,
         kinds=tuple(kinds),
         elements=tuple(
             replace(element, file=f"tasks_{number}.txt")
@@ -692,7 +723,6 @@ def _request(
         gpus=gpus or request.gpus,
         gpu_type=gpu_type if gpus else request.gpu_type,
         after=(),
-        extra=own_flags(request),
     )
 
 

@@ -1,20 +1,25 @@
 """Cut one submission into several jobs: long arrays, `--first N` and `--each-node`.
 
-With ``--first N`` the first elements are a job of their own. Each of them ends with
-``weigh.flow.submit.first_check``, which checks whether the request was sufficient. If
-it was not, the element fails, and the other elements, whose job depends on it, do not
-start. Nothing runs on a login node in between.
+With ``--first N`` only some tasks of each kind are sent. The healer that follows them
+sizes the others from what these used, and sends them, so that nothing runs on a login
+node in between.
 """
 
-import shlex
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.model.job import JobRequest, JobScript, Submitted
-from weigh.schedulers import KINDS, find_kind, kind_or_first
-from weigh.schedulers.dialect import Traits
+from weigh.model.plan import Plan
+from weigh.planning.first_tasks import Line, choose_first, first_plan, kinds_of
+from weigh.planning.record_match import parts_of as parts_of_words
+from weigh.planning.record_match import sizes_in, words_of
+from weigh.runner.task_source import TaskSource
+from weigh.schedulers import KINDS, kind_or_first
+from weigh.units import Bytes
 
 TOO_LONG = "the array was too long for one job"
 ONE_PER_NODE = "one job per node"
@@ -82,80 +87,67 @@ def pinned(request: JobRequest) -> bool:
     )
 
 
-def cut(
-    script: JobScript, count: int | None, scheduler: str, limit: int | None
-) -> Iterator[JobScript]:
-    """Yield a job of the first *count* elements, then the jobs of the others.
-
-    *limit* is the most elements of an array. Without *count* no job waits.
+def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, str]:
+    """Return the plan with *count* tasks of each kind first, and a note on them.
 
     Raises:
-        UsageError: the first elements would not be measured, or leave none to wait.
+        UsageError: no task would wait.
+        FormatError, StoreError: the task files cannot be read.
     """
-    if count is None:
-        yield from parts_of(script, limit)
-        return
-    _refuse(script, count, limit)
-    gate = _gate(script, scheduler)
-    yield msgspec.structs.replace(script, elements=count, gate=gate)
-    rest = msgspec.structs.replace(
-        script, first=script.first + count, elements=script.elements - count
-    )
-    yield from parts_of(rest, limit)
-
-
-def _refuse(script: JobScript, count: int, limit: int | None) -> None:
-    if script.runner == "parallel":
-        raise UsageError("--first needs weigh exec to measure: omit --runner")
-    if script.staging is not None:
+    with ExitStack() as opened:
+        text_of = texts_of(folder, plan, opened)
+        kinds = kinds_of(plan)
+        words = {task: text_of(task).decode("utf-8", "replace") for task in kinds}
+    files: dict[str, Bytes] = {}
+    lines = [_line(kinds[task], words[task], cwd, files) for task in sorted(kinds)]
+    first = choose_first(lines, count)
+    if len(first.places) == len(lines):
         raise UsageError(
-            "--first cannot be combined with staging: omit one (the first elements "
-            "would be checked before their results are copied back)"
+            f"--first {count}: the plan has only {len(lines)} tasks, so none would wait"
         )
-    if count >= script.elements:
-        raise UsageError(
-            f"--first {count}: the plan has only {script.elements} elements, so none "
-            "would wait"
-        )
-    if limit is not None and count > limit:
-        raise UsageError(f"--first {count}: an array here has {limit} elements at most")
+    numbers = sorted(kinds)
+    examples = {kind: words[numbers[at]] for at, kind in enumerate(first.kinds)}
+    made = first_plan(plan, first, examples)
+    how = "drawn at random" if first.by is None else f"of all sizes by {first.by}"
+    return made, f"{len(first.places)} of {len(lines):,} tasks run first, {how}"
 
 
-def held(script: JobScript, job: str, scheduler: str) -> JobScript:
-    """Return the part, to be started after *job*, the first elements, has succeeded."""
-    request = script.request
-    kind = find_kind(scheduler)
-    flags = () if kind is None else kind.text.OPTIONS.after
-    extra = (*request.extra, *flags)
-    return msgspec.structs.replace(
-        script,
-        request=msgspec.structs.replace(
-            request, after=(*request.after, job), extra=extra
-        ),
-    )
+def texts_of(folder: str, plan: Plan, opened: ExitStack) -> Callable[[int], bytes]:
+    """Return a function for the line of a task; *opened* closes the task files."""
+    files = [(element.file, element.tasks) for element in plan.elements]
+    if plan.queue is not None:
+        files = [(plan.queue.file, plan.queue.tasks)]
+    places = {
+        task: (file, seq) for file, tasks in files for seq, task in enumerate(tasks, 1)
+    }
+    sources: dict[str, TaskSource] = {}
+
+    def text_of(task: int) -> bytes:
+        file, seq = places[task]
+        if file not in sources:
+            for source in sources.values():
+                source.close()
+            sources.clear()
+            sources[file] = TaskSource(os.path.join(folder, file))
+            opened.callback(sources[file].close)
+        return sources[file].text(seq)
+
+    return text_of
 
 
-def own_flags(request: JobRequest) -> tuple[tuple[str, str], ...]:
-    """Return the scheduler's own flags of a job, without the one added by `held`."""
-    ours = [flag for kind in KINDS.values() for flag in kind.text.OPTIONS.after]
-    return tuple(flag for flag in request.extra if flag not in ours)
-
-
-def reason(count: int) -> str:
-    """Return why the other elements are a separate job."""
-    return "waits for the first one" if count == 1 else f"waits for the first {count}"
-
-
-def _gate(script: JobScript, scheduler: str) -> str:
-    """Return the last lines of an element: it fails if its request was too small."""
-    words = [script.python, "-P", "-m", "weigh.flow.submit.first_check"]
-    words += ["--together", str(script.together)]
-    if script.request.memory is not None:
-        words += ["--memory", str(script.request.memory)]
-    kind = find_kind(scheduler)
-    traits = Traits() if kind is None else kind.traits
-    check = f'{shlex.join(words)} "$plan/log/tasks_$element.joblog"'
-    return (
-        "# the other elements start only if this one stayed within its request\n"
-        f'{{ [ "$code" -eq 0 ] && {check}; }} || code={traits.hold_code}'
+def _line(kind: int, text: str, cwd: str, files: dict[str, Bytes]) -> Line:
+    """Return what the line of a task shows; *files* are sizes that are known."""
+    words = words_of(text)
+    stem, plain, _ = parts_of_words(words)
+    values = (word.partition("=")[2] for word in words)
+    pieces = dict.fromkeys((*words, *filter(None, values)))
+    for piece in pieces:
+        if piece not in files:
+            path = os.path.join(cwd, piece)
+            files[piece] = os.path.getsize(path) if os.path.isfile(path) else 0
+    return Line(
+        kind=kind,
+        words=frozenset((*stem, *(word for word in plain if not files.get(word)))),
+        files=sum(files[piece] for piece in pieces),
+        numbers=sizes_in(words, {}),
     )

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -99,6 +100,11 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     extra: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def stages(self) -> bool:
+        """Return whether files are staged."""
+        return any((self.stage_in, self.stage_out, self.scratch))
+
 
 def submit(
     options: SubmitOptions,
@@ -155,6 +161,8 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     if options.again and _was_used(sending):
         parts = _anew(parts, plan)
         answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
+    if plan.held:
+        parts = _frozen(parts, plan, sending)
     if options.prefetch is not None:
         from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
             after_prefetch,
@@ -195,12 +203,18 @@ def limits_of(
     if options.heal is None and "heal" in settings and settings["heal"].value:
         if not can_heal(kind, options.runner):
             return None
+    elif options.first is not None and options.heal is None:
+        pass  # the healer sends the rest
     elif not options.heal:
+        if options.first is not None:
+            raise UsageError("--first: the healer sends the others: omit --no-heal")
         for name in given:
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} limits what --heal may do: add --heal")
         return None
     refuse_heal(kind, options.runner)
+    if options.first is not None and options.stages:
+        raise UsageError("--first cannot be combined with staging: omit one")
     found: dict[str, Any] = {
         name: one.value for name, one in settings.items() if name != "heal"
     }
@@ -220,7 +234,8 @@ def _followed(
         healer = send_healer(scheduler, jobs_sent, sending, env=env)
     except SchedulerError as error:
         name = jobs_sent[0].name
-        note = f"no healer follows: {error}. {BY_HAND.format(name)}"
+        what = "no job sends the others" if answer.held else "no healer follows"
+        note = f"{what}: {error}. {BY_HAND.format(name)}"
         return msgspec.structs.replace(answer, notes=(*answer.notes, note))
     return msgspec.structs.replace(answer, healer=healer)
 
@@ -242,13 +257,29 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     """
     above = parts[0].folder
     folder = make_numbered(above, AGAIN)
-    if plan.queue is None:
+    if plan.held:
+        pass  # all of it is with what was sent
+    elif plan.queue is None:
         freeze(above, folder, plan.files)
     else:  # with the tasks that were added
         files = plan_directory.current_files(os.path.join(above, plan.queue.folder))
         freeze(files, os.path.join(folder, plan.queue.folder), (PLAN_FILE, QUEUE_TASKS))
         freeze(files, folder, (PLAN_FILE,))
     return [msgspec.structs.replace(part, folder=folder) for part in parts]
+
+
+def _frozen(parts: Sequence[JobScript], plan: Plan, sending: Round) -> list[JobScript]:
+    """Write the plan, of which only some tasks are sent, next to what was sent.
+
+    Raises:
+        StoreError: the plan cannot be read or written.
+    """
+    source = plan_directory.current_plan(sending.folder)
+    folder = sending.path("plan")
+    with ExitStack() as opened:
+        text_of = job_parts.texts_of(sending.folder, source, opened)
+        plan_directory.write(folder, plan, text_of)
+    return [msgspec.structs.replace(part, tasks=folder) for part in parts]
 
 
 def _prepared(
@@ -274,6 +305,9 @@ def _prepared(
         staging_notes = (*staging_notes, _SHARES)
     if not options.again:
         _refuse_twice(jobs.read_jobs(root), folder)
+    if options.first is not None:
+        plan, note = job_parts.with_first(folder, plan, options.first, cwd=cwd)
+        staging_notes = (*staging_notes, note)
     nodes: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
     if options.each_node and kind != LOCAL:
@@ -301,7 +335,7 @@ def _prepared(
         script = staged(script, kind)
         staging_notes = (*staging_notes, *left_behind(plan, staging, cwd))
     limit = scheduler.array_limit(script.elements)
-    parts = list(job_parts.cut(script, options.first, kind, limit))
+    parts = list(job_parts.parts_of(script, limit))
     if nodes:
         parts = list(job_parts.one_per_node(script, nodes, kind))
     answer = SubmitAnswer(
@@ -356,7 +390,7 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
         cwd=cwd,
         store=store,
         python=sys.executable,
-        elements=len(plan.elements),
+        elements=len(plan.elements) - plan.held,
         together=plan.together,
         queue=plan.queue.folder if plan.queue else "",
         mps=plan.mps,
@@ -399,9 +433,6 @@ def _ship_all(
     why = job_parts.TOO_LONG if parts[0].elements > 1 else job_parts.ONE_PER_NODE
     for part in parts:
         origin = job_parts.Origin(made[0].id, why) if made else None
-        if made and parts[0].gate:
-            origin = job_parts.Origin(made[0].id, job_parts.reason(parts[0].elements))
-            part = job_parts.held(part, made[0].id, answer.scheduler)  # noqa: PLW2901
         try:
             made.append(ship(scheduler, part, plan, sending, origin=origin))
         except WeighError as error:
@@ -410,6 +441,9 @@ def _ship_all(
         answer,
         job=made[0],
         more=tuple(made[1:]),
+        held=sum(len(one.tasks) for one in plan.elements[-plan.held :])
+        if plan.held
+        else 0,
         notes=(*answer.notes, *check_understood(scheduler, made)),
         now=time.time(),
     )
@@ -475,7 +509,7 @@ def _staging(
     options: SubmitOptions, cwd: str, env: Mapping[str, str]
 ) -> tuple[Staging | None, tuple[str, ...]]:
     words = (options.stage_in, options.stage_out, options.scratch)
-    if not any(words):
+    if not options.stages:
         return None, ()
     from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
         refuse_large,

@@ -75,7 +75,9 @@ def ship(
     ours = plan.elements[script.first : script.first + script.elements]
     token, sent = sending.new_token()
     script = msgspec.structs.replace(script, token=token, sent=sent)
-    if script.folder == sending.folder:  # weigh plan --replace may write there
+    if (
+        script.folder == sending.folder and not script.tasks
+    ):  # weigh plan --replace may write there
         kept = plan.files if plan.queue is None else (plan_directory.FILE,)
         tasks = freeze(script.folder, sending.path("plan"), kept)
         script = msgspec.structs.replace(script, tasks=tasks)

@@ -45,7 +45,6 @@ class GridEngine(Folder):
         address_space="h_vmem",
         waits_for_any_end=True,
         # this exit code puts a job in error state, and dependent jobs wait
-        hold_code=100,
         first_element=1,
         element_name="{}.{}",
         names_resources=True,

@@ -90,7 +90,6 @@ def _tasks(script: JobScript) -> Iterator[str]:
     yield f"  {tasks_command(script, RULES)} &"
     yield "  tasks=$!"
     yield f"  {WAIT}"
-    yield from (f"  {line}" for line in script.gate.splitlines())
     yield '  exit "$code"'
 
 

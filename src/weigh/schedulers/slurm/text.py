@@ -30,7 +30,6 @@ OPTIONS = Options(
     no_gpus="no --gres=gpu",
     exclude="--exclude={}",
     node=("nodelist", "{}"),
-    after=(("kill-on-invalid-dep", "yes"),),
 )
 
 _SIZE_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}

@@ -1,0 +1,94 @@
+"""Which tasks run first, and what the others request by what these used."""
+
+import pytest
+
+from weigh.planning.first_tasks import Line, Used, choose_first, rest_choices
+
+MIB = 1 << 20
+
+
+def test_by_size_the_largest_and_the_smallest_run_first() -> None:
+    lines = [Line(0, files=size) for size in (30, 10, 50, 20, 40, 60, 15)]
+
+    first = choose_first(lines, 3)
+
+    assert first.places == (0, 1, 5)
+    assert first.by == "the size of their files"
+
+
+def test_of_several_numbers_all_are_extreme() -> None:
+    lines = [
+        Line(0, numbers={"lr": lr, "batch": batch})
+        for lr in (1e-5, 1e-3, 1e-1)
+        for batch in (8.0, 16.0, 512.0)
+    ]
+
+    assert choose_first(lines, 2).places == (0, 8)
+
+
+def test_without_sizes_they_are_not_the_first_of_the_file() -> None:
+    lines = [Line(0)] * 100
+
+    first = choose_first(lines, 3)
+
+    assert len(first.places) == 3
+    assert first.places != (0, 1, 2)
+    assert first == choose_first(lines, 3)
+
+
+def test_each_kind_of_command_has_its_own() -> None:
+    lines = [
+        Line(0, frozenset({"run.py", algo, f"out{n}"}))
+        for n, algo in enumerate(["ppo"] * 10 + ["dqn"] * 10)
+    ]
+
+    first = choose_first(lines, 2)
+
+    assert sorted(first.kinds[place] for place in first.places) == [0, 0, 1, 1]
+
+
+def test_names_that_all_differ_are_no_kinds() -> None:
+    lines = [Line(0, frozenset({"run.py", f"sample{n}"})) for n in range(30)]
+
+    assert len(choose_first(lines, 3).places) == 3
+
+
+def test_kinds_that_are_too_many_are_one() -> None:
+    assert len(choose_first([Line(n) for n in range(30)], 3).places) == 3
+
+
+def test_a_kind_is_sized_from_its_own_and_another_from_all() -> None:
+    first = [Used(0, 100 * MIB), Used(0, 200 * MIB), Used(1, 500 * MIB)]
+
+    needs = [one.need for one in rest_choices(first, [0, 1, 2], 1, strict=True)]
+
+    assert needs == pytest.approx([220 * MIB, 550 * MIB, 550 * MIB], abs=1)
+
+
+def test_a_healer_sends_nothing_after_trouble_a_person_does() -> None:
+    first = [Used(0, 100 * MIB), Used(0, None, "task 2 failed")]
+
+    (held,) = rest_choices(first, [0], 1, strict=True)
+    (sent,) = rest_choices(first, [0], 1, strict=False)
+
+    assert not held.run
+    assert "task 2 failed" in held.reason
+    assert sent.run
+    assert sent.need == pytest.approx(110 * MIB, abs=1)
+
+
+def test_nothing_is_sent_while_a_first_one_runs() -> None:
+    first = [Used(0, 100 * MIB), Used(0, None, "task 2 has not ended", has_ended=False)]
+
+    assert not rest_choices(first, [0], 1, strict=False)[0].run
+
+
+def test_a_task_too_small_to_measure_needs_something() -> None:
+    assert (rest_choices([Used(0, None)], [0], 1, strict=True)[0].need or 0) > 0
+
+
+def test_without_any_measurement_the_request_stays() -> None:
+    (choice,) = rest_choices([Used(0, None, "task 1 failed")], [0], 1, strict=False)
+
+    assert choice.run
+    assert choice.need is None
