@@ -128,6 +128,7 @@ class Sampler:
         self._is_brief = is_brief
         self._most_samples = _MOST_SAMPLES // 4 if is_brief else _MOST_SAMPLES
         self._waits_at = float("inf") if is_brief else _FIRST_WAIT_LOOK
+        self._signs_at = float("inf") if is_brief else _FIRST_SIGN
         self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
         self._gauge = MemoryGauge(tree, clock, ledger, is_alone=is_alone)
@@ -182,8 +183,7 @@ class Sampler:
             self._sample_ranks(readings)
             if not self._is_brief:
                 self._sample_io(readings)
-        if now >= self._waits_at:
-            self._sample_waits(now, readings)
+        self._look_at_programs(now, readings)
         self.looks += 1
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
@@ -263,6 +263,14 @@ class Sampler:
             self._unreaped = UnreapedIo(self._tree)
         self._unreaped.look(readings)
 
+    def _look_at_programs(
+        self, now: Seconds, readings: Sequence[ProcessReading]
+    ) -> None:
+        if now >= self._waits_at:
+            self._sample_waits(now, readings)
+        if now >= self._signs_at:  # many threads: their waits are seldom looked at
+            self._look_for_signs(now, readings)
+
     def _sample_waits(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
         if self._waits is None or self._jvms is None:
             from weigh.measure.cpu_wait import CpuWaits  # noqa: PLC0415 - start-up time
@@ -271,8 +279,6 @@ class Sampler:
             self._waits = CpuWaits(before=self.before)
             self._jvms = JvmWatch()
         self._jvms.look(readings)
-        if now >= _FIRST_SIGN:
-            self._look_for_signs(now, readings)
         self._waits_at = now + self._waits.look(now, readings)
 
     def cpu_wait(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
@@ -285,6 +291,7 @@ class Sampler:
 
             self._signs = SignWatch(os.environ)
         self._signs.look(now, readings)
+        self._signs_at = 2 * now
 
     def with_programs(self, usage: Usage) -> Usage:
         """Add what is known of the programs of the run."""
