@@ -16,6 +16,8 @@ import msgspec
 import pytest
 
 from weigh.cli.main import run_cli
+from weigh.errors import UsageError
+from weigh.flow.scan.scan import spaced
 from weigh.model.record import Record
 from weigh.store.index import read_index, read_record
 
@@ -227,7 +229,31 @@ def test_confirm_runs_one_size_more_and_states_whether_it_held(scan: Weigh) -> N
 def test_confirm_states_that_a_size_did_not_hold(scan: Weigh) -> None:
     _, out, _ = scan("mib=50,100,200", "--target", "320", "--confirm", "--json")
 
-    assert json.loads(out)["confirmed"] == "mib=320 did not hold: OUT_OF_MEMORY"
+    words = json.loads(out)["confirmed"]
+    assert words.startswith("mib=320 did not hold: OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "sizes"),
+    [
+        ("batch=..300", None, "batch=75,150,300"),
+        ("batch=..300", "batch=400", "batch=50,100,200"),
+        ("batch=..300", "1000", "batch=75,150,300"),
+        ("n=..4", "5", "n=1,2,4"),
+        ("n=1..4", None, "n=1..4"),
+        ("mode=a/b", None, "mode=a/b"),
+    ],
+)
+def test_a_range_without_a_beginning_is_three_sizes(
+    text: str, target: str | None, sizes: str
+) -> None:
+    assert spaced(text, target) == sizes
+
+
+@pytest.mark.parametrize("text", ["n=..", "n=..3", "n=..x", "n=..-8", "n=..4.5"])
+def test_a_range_up_to_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="range up to"):
+        spaced(text)
 
 
 def test_a_dry_run_prints_the_commands_quoted_and_leaves_nothing(

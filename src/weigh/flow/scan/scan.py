@@ -8,6 +8,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
+from weigh.estimate.advice import Need
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import Interrupted, last_line, run_measured
@@ -138,6 +139,7 @@ def _line(texts: Texts, record: Record) -> str:
 
 _FEWEST = 2
 _LABEL_LETTERS = 6
+_LEAST_RANGE = 4  # three sizes, each twice the one before
 
 
 class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +184,8 @@ def scan(
         WeighError: weigh itself failed.
     """
     root = open_store(cwd, env).root
-    axes = tuple(parse_axis(text) for text in options.axes)
+    target = typed_options.target
+    axes = tuple(parse_axis(spaced(text, target)) for text in options.axes)
     by = _sized(axes)
     settings = config.load(cwd, env)
     parsed = parse_options(
@@ -209,6 +212,27 @@ def scan(
     return _concluded(measured, by, options, parsed)
 
 
+def spaced(text: str, target: str | None = None) -> str:
+    """Return ``NAME=..N`` as three sizes, each twice the one before; others unchanged.
+
+    The largest is N, or half of *target* where that is less: it costs less to run.
+
+    Raises:
+        UsageError: N is no whole number of at least 4.
+    """
+    name, _, values = text.partition("=")
+    if not values.startswith(".."):
+        return text
+    end = values.removeprefix("..")
+    if not end.isdecimal() or int(end) < _LEAST_RANGE:
+        raise UsageError(f"{text}: no range up to a whole number of at least 4")
+    largest = int(end)
+    wanted = (target or "").rpartition("=")[2]
+    if wanted.isdecimal():
+        largest = max(_LEAST_RANGE, min(largest, -(-int(wanted) // 2)))
+    return f"{name}={largest // 4},{largest // 2},{largest}"
+
+
 def _concluded(
     measured: ScanRuns, by: str, options: ScanOptions, parsed: ParsedOptions
 ) -> ScanAnswer:
@@ -220,7 +244,8 @@ def _concluded(
     confirmed = None
     if options.confirm and not measured.exit_code:
         confirmed = _confirm(measured, found)
-        found = _fitted(measured, by, parsed) or found
+        before, found = found, _fitted(measured, by, parsed) or found
+        confirmed += _changed(before.advice.recommended, found.advice.recommended, by)
     return ScanAnswer(
         fit=found, exit_code=measured.exit_code, label=label, confirmed=confirmed
     )
@@ -237,6 +262,13 @@ def _fitted(measured: ScanRuns, by: str, parsed: ParsedOptions) -> Answer | None
         narrow = f"weigh scan --resume {quoted(f'{made.by}={size}')}"
         found = msgspec.structs.replace(found, narrow=narrow)
     return found
+
+
+def _changed(before: Need | None, now: Need | None, by: str) -> str:
+    """Return what the run changed in the recommended size; empty if nothing."""
+    if before is None or now is None or before.size == now.size:
+        return ""
+    return f"; recommended now: {by}={now.size:.0f}"
 
 
 def _confirm(measured: ScanRuns, found: Answer) -> str:
