@@ -88,7 +88,7 @@ def outcome_of(plain: Probe, probes: Sequence[Probe], *, form: str) -> Squeeze:
     fast = [one for one in good if one.time <= _KNEE * best]
     knee = min(fast, key=lambda one: one.memory)
     is_elastic = least.memory < _ELASTIC * plain.memory
-    kind = "rigid"
-    if is_elastic:
-        kind = "cache" if form == "cache" else "elastic"
+    kind = "elastic" if is_elastic else "rigid"
+    if form == "cache":
+        kind = "cache"
     return Squeeze(kind, least, knee, plain)

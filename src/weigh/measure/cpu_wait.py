@@ -165,7 +165,10 @@ class CpuWaits:
         return CpuWait(
             time=waited,
             wanted=(cpu_time + waited) / wall,
-            alone=self._alone_of(wall, cpu_time / (cpu_time + waited)),
+            # one that mostly sleeps lost no more than its threads waited in all
+            alone=max(
+                self._alone_of(wall, cpu_time / (cpu_time + waited)), wall - waited
+            ),
             threads=self._most_threads,
             cpus=len(self._cpus) or None,
             others=self._others(cpu_time, wall),

@@ -291,7 +291,7 @@ class Sampler:
 
             self._signs = SignWatch(os.environ)
         self._signs.look(now, readings)
-        self._signs_at = 2 * now
+        self._signs_at = self._signs.next_look
 
     def with_programs(self, usage: Usage) -> Usage:
         """Add what is known of the programs of the run."""

@@ -2,7 +2,7 @@
 
 A sign changes words, never figures. The maps of a busy process wait for its own page
 faults, so there are few looks: after half a second, and then each time that the run has
-become twice as old.
+become twice as old. What it has read costs little, and is looked at more often.
 """
 
 import os
@@ -28,6 +28,7 @@ _LEAST_ARENAS = 3
 _GO = b"\xff Go buildinf:"  # debug/buildinfo of Go
 _INTERPRETERS = re.compile(r"(?:python|perl|ruby|bash|sh|node)[\d.]*")
 _MOST_FILES = 64
+_NEXT_FILES = 1.25  # times the age of the run; what it has read, it shows while it runs
 _REREAD = 2.0  # times the files it has open
 _LEAST_CACHE = 32 * MIB
 
@@ -152,17 +153,23 @@ class SignWatch:
         self._proc = proc
         self._env = env
         self._rules: tuple[Rule, ...] | None = None
-        self._next = _FIRST_LOOK
+        self._next = self.next_look = _FIRST_LOOK
         self._largest: Bytes = 0
         self.sign: Sign | None = None
         self.cache: PageCache | None = None
 
     def look(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
         """Look at the largest process, if it is time."""
-        if now < self._next or not readings:
+        if now < self.next_look or not readings:
             return
-        self._next = 2 * now
+        self.next_look = _NEXT_FILES * now
         largest = max(readings, key=lambda reading: reading.resident)
+        self._look_at_files(largest.pid)
+        if now >= self._next:
+            self._next = 2 * now
+            self._look_at_program(largest)
+
+    def _look_at_program(self, largest: ProcessReading) -> None:
         shown = self._read(largest.pid)
         if shown is None:
             return
@@ -171,7 +178,6 @@ class SignWatch:
         found = sign_of(shown, self._rules)
         if found is not None and largest.resident >= self._largest:
             self.sign, self._largest = found, largest.resident
-        self._look_at_files(largest.pid)
 
     def _look_at_files(self, pid: int) -> None:
         read = self._bytes_read(pid)

@@ -63,6 +63,14 @@ def test_the_wait_of_all_threads_is_added_up(machine: Machine) -> None:
     assert found.alone == pytest.approx(4 / 4)
 
 
+def test_a_run_that_sleeps_lost_no_more_than_it_waited(machine: Machine) -> None:
+    machine.thread(7, 7, 0.1, 0.3)
+    machine.look(threaded(7, 1))
+    found = machine.waits.figures(0.1, 5.0)
+    assert found is not None
+    assert found.alone == pytest.approx(4.7)
+
+
 def test_an_ended_thread_keeps_its_last_figures(machine: Machine) -> None:
     machine.thread(7, 7, 1, 2)
     machine.thread(9, 9, 3, 5)
