@@ -29,8 +29,13 @@ _SCRIPT = "weigh.script"
 # options of weigh with a script of the user's own: all others are the scheduler's
 _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
-    | {"--cluster", "--notify", "--help"}
+    | {"--cluster", "--notify", "--help", "--heal"}
 )
+_LIMITS = ("max_memory", "max_time", "max_rounds", "max_hours")
+_VALUED = {
+    *("--on", "--cluster", "--notify"),
+    *(f"--{name.replace('_', '-')}" for name in _LIMITS),
+}
 _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 
 
@@ -85,11 +90,11 @@ def _cut(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
     own, flags = [], []
     words = iter(args)
     for word in words:
-        if word.partition("=")[0] not in _OF_SCRIPTS:
+        if word.partition("=")[0] not in _OF_SCRIPTS | _VALUED:
             flags.append(word)
             continue
         own.append(word)
-        if word in {"--on", "--cluster", "--notify"}:
+        if word in _VALUED:
             own += [value for value in (next(words, None),) if value is not None]
     return own, tuple(flags)
 
@@ -320,10 +325,6 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
         from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
 
         script, flags = ctx.meta[_SCRIPT]
-        if "--heal" in flags:
-            raise UsageError(
-                "--heal needs a plan or a command: a script is resumed by hand"
-            )
         own = ScriptOptions(
             script=script,
             flags=flags,
@@ -332,6 +333,8 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
             cluster=words["cluster"],
             measure=measure,
             notify=words["notify"],
+            heal=bool(words["heal"]),
+            **{name: words[name] for name in _LIMITS},
             again=words["again"],
             checks=setup.checks,
             dry_run=words["dry_run"],

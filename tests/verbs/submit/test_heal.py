@@ -55,15 +55,6 @@ def test_a_limit_needs_heal(here: Weigh) -> None:
     assert "--heal" in err
 
 
-def test_a_script_of_the_user_s_own_is_not_healed(here: Weigh) -> None:
-    Path("job.sh").write_text("#!/bin/bash\n#SBATCH --mem=100M\ntrue\n")
-
-    code, _, err = here("submit", "job.sh", "--heal")
-
-    assert code == 2
-    assert "--heal needs a plan" in err
-
-
 def test_a_limit_below_the_request_is_refused(here: Weigh) -> None:
     folder = here.plan("true")
     code, _, err = here("submit", folder, "--heal", "--max-memory", "50M")

@@ -217,3 +217,55 @@ def test_a_job_notifies_once_though_it_was_killed_without_a_warning(
     assert weigh("status", token, "--notify", f"cat >>{events}")[0] == 0
     assert events.read_text() == f"{line}\n"
     assert (weigh.folder / "job.sh").read_text() == KILLED[weigh.scheduler]
+
+
+HEALED = {
+    "slurm": """#!/bin/bash
+#SBATCH --mem=60M --time=5 --array=1-3
+i=$SLURM_ARRAY_TASK_ID
+""",
+    "gridengine": """#!/bin/bash
+#$ -S /bin/bash -l h_vmem=500M,h_rt=00:05:00 -cwd -t 1-3
+i=$SGE_TASK_ID
+""",
+}
+# 1 is fine, 2 fails once, 3 is a bug
+FAILS_ONCE = """echo x >>began_$i
+[ $i != 2 ] || [ -e second ] || { touch second; exit 7; }
+[ $i != 3 ] || { echo "ValueError: wrong" >&2; exit 1; }
+"""
+
+
+def test_a_script_of_the_user_s_own_is_healed_until_only_bugs_are_left(
+    weigh: Weigh,
+) -> None:
+    text = HEALED[weigh.scheduler] + FAILS_ONCE
+    (weigh.folder / "job.sh").write_text(text)
+    job = submitted(weigh, "--heal", "--max-memory", "2G")
+
+    def healing() -> dict[str, object]:
+        document = json.loads(weigh("status", job, "--json")[1])
+        found: dict[str, object] = document["jobs"][0]["healing"]
+        return found
+
+    until(lambda: healing()["stopped"] is not None)
+
+    assert healing()["stopped"] == "only bugs are left"
+    assert standing(weigh, job)["tasks"] == {"COMPLETED": 2, "FAILED": 1}
+    began = [(weigh.folder / f"began_{n}").read_text() for n in (1, 2, 3)]
+    assert began == ["x\n", "x\nx\n", "x\n"]
+    assert (weigh.folder / "job.sh").read_text() == text
+
+
+@pytest.mark.parametrize("weigh", BOTH[:1], indirect=True)
+def test_an_element_killed_for_memory_gets_more_each_time(weigh: Weigh) -> None:
+    allocates = """[ $i = 1 ] || python3 -c 'b = bytearray(300 << 20)'\n"""
+    (weigh.folder / "job.sh").write_text(HEALED["slurm"] + allocates)
+
+    job = submitted(weigh, "--heal")
+
+    ended(weigh, job, COMPLETED=3)
+    known = jobs.read_jobs(str(weigh.folder / ".weigh"))
+    sizes = [round((one.request.memory or 0) / (1 << 20)) for one in known]
+    assert sorted(set(sizes)) == [60, 150, 600]  # rounded up
+    assert {one.round for one in known} == {1, 2, 3}

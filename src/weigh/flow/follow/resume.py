@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
+from weigh.flow.follow import resume_script
 from weigh.flow.follow.first_tasks import never_sent, uses_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.notification import mail_end, notify_end, notify_once
@@ -147,23 +148,10 @@ def _resume(
         _notify_of(views, notify)
     if options.queue is not None:
         refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
-    if chain[-1].own is not None:
-        if options.heal:
-            raise UsageError("--heal needs a plan: this job runs a script of your own")
-        from weigh.flow.follow.resume_script import (  # noqa: PLC0415 - no plan
-            resume_script,
-        )
-
-        return resume_script(
-            views,
-            options,
-            sendings=sendings,
-            number=number,
-            root=root,
-            env=env,
-            notify=notify,
-        )
-    case = _Case.of(views, options, root)
+    case = _Case.of(views, options, root=root, env=env)
+    if case.groups and chain[-1].own is not None:
+        for line in resume_script.changes(chain[-1], views, root, env):
+            notify(line)
     for one in () if options.dry_run else case.groups:
         one.check(views, root=root, env=env)
     if options.dry_run:
@@ -192,11 +180,18 @@ class _Case(msgspec.Struct, frozen=True):
     limits: Heal | None
     strict: Heal | None
     choices: Chosen
-    groups: "Sequence[_Group]"
+    groups: "Sequence[_Group | resume_script.ScriptGroup]"
     stopped: str | None
 
     @classmethod
-    def of(cls, views: Sequence[View], options: ResumeOptions, root: str) -> "_Case":
+    def of(
+        cls,
+        views: Sequence[View],
+        options: ResumeOptions,
+        *,
+        root: str,
+        env: Mapping[str, str],
+    ) -> "_Case":
         """Decide on each task, and whether there is a further round."""
         limits = views[-1].job.heal or (Heal() if options.heal else None)
         strict = limits if options.heal else None
@@ -206,7 +201,13 @@ class _Case(msgspec.Struct, frozen=True):
         ]
         if any(view.job.staging is not None for view in views):
             choices = list(keep_together(choices))
-        groups = _groups(choices, views, options, strict)
+        groups: Sequence[_Group | resume_script.ScriptGroup]
+        if views[0].job.own is None:
+            groups = _groups(choices, views, options, strict)
+        else:
+            groups = resume_script.script_groups(
+                choices, views, options, strict, root=root, env=env
+            )
         stopped = None
         goes = any(goes_on(state) for view in views for state in view.elements)
         if strict is not None and (groups or not goes):
@@ -248,7 +249,7 @@ def _send(
     """Submit the round, and the healer that follows it."""
     views, groups = case.views, case.groups
     kept = case.choices
-    if groups:
+    if groups and views[0].job.own is None:
         kept = _claimed(case.choices, views, sending.number)
     if len(kept) < len(case.choices):
         groups = _groups(kept, views, case.options, case.strict)
@@ -273,7 +274,10 @@ def _groups(
 
 
 def _why_stop(
-    choices: Chosen, groups: Sequence["_Group"], views: Sequence[View], heal: Heal
+    choices: Chosen,
+    groups: Sequence["_Group | resume_script.ScriptGroup"],
+    views: Sequence[View],
+    heal: Heal,
 ) -> str | None:
     """Return why there is no further round, by the rounds so far."""
     rounds = max(view.job.round for view in views)
@@ -445,7 +449,8 @@ def _choices(
             element = view.elements[task.element]
             words = tail_of(task.output) if task.output else ""
             is_short = task.state == "OUT_OF_MEMORY" and bool(words)
-            command = lines.command(task) if is_short else ""
+            has_lines = is_short and view.job.own is None
+            command = lines.command(task) if has_lines else ""
             failed = failures[task.task]
             choice = choose(task, element, words, failures=failed, command=command)
             answered = view.snapshot.trouble is None
@@ -482,7 +487,7 @@ def _waiting(
     Those that wait for the first tasks are sized from what these used. A healer sends
     them only if every first task was measured; a person who resumes does anyway.
     """
-    left = list(never_sent(views))
+    left = [] if views[0].job.own is not None else list(never_sent(views))
     if not left:
         return []
     plan = plan_of(views[0].job)

@@ -1,16 +1,15 @@
 """``weigh resume`` of a job whose script is the user's own: only its failed indices."""
 
 import shlex
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.follow.named import is_foreign
-from weigh.flow.follow.tasks import tail_of
-from weigh.flow.follow.view import View, merged
+from weigh.flow.follow.view import View
 from weigh.flow.site import schedulers
+from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.own_script import (
     Draft,
     ScriptOptions,
@@ -19,113 +18,94 @@ from weigh.flow.submit.own_script import (
     reads_whole_array,
     send,
 )
-from weigh.flow.submit.rounds import Sendings
-from weigh.model.job import (
-    OUTCOME_UNKNOWN,
-    JobRequest,
-    OwnScript,
-    Submitted,
-    TaskState,
-)
-from weigh.planning.resume_policy import Choice, ResumeOptions, choose, enlarged
-from weigh.render.resume_lines import Again, Left, Resumed
+from weigh.flow.submit.rounds import Round
+from weigh.model.job import Heal, JobRequest, OwnScript, Submitted, TaskState
+from weigh.planning.resume_policy import Choice, ResumeOptions, change_words, enlarged
+from weigh.render.resume_lines import Again
 from weigh.schedulers import KINDS
 from weigh.schedulers.elements import format_ranges
 from weigh.schedulers.protocol import Argv
 
-Chosen = list[tuple[TaskState, Choice]]
+Chosen = Sequence[tuple[TaskState, Choice]]
 
 
-def resume_script(  # noqa: PLR0913 - keyword-only past the second
+class ScriptGroup(msgspec.Struct, frozen=True):
+    """Elements of a user's own script that go into one job, or several if too long.
+
+    ``flags`` are those of each job, beyond the ones of the job *before*.
+    """
+
+    before: Submitted
+    again: Again
+    flags: tuple[Argv, ...]
+    root: str
+    env: Mapping[str, str]
+    sized: bool = False
+
+    def check(
+        self, views: Sequence[View], *, root: str, env: Mapping[str, str]
+    ) -> None:
+        """Do nothing: the scheduler checks the script as it is."""
+
+    def submit(self, views: Sequence[View], sending: Round) -> Again:
+        """Submit the user's script again, for these elements."""
+        words = change_words(self.before.request, self.again.request)
+        reasons = "; ".join(self.again.reasons)
+        jobs = []
+        for flags in self.flags:
+            draft = _draft(self.before, flags, self.root, self.env)
+            jobs.append(
+                send(
+                    msgspec.structs.replace(draft, folder=views[0].job.folder),
+                    views[-1].scheduler,
+                    sending,
+                    origin=Origin(
+                        views[-1].job.id,
+                        f"{reasons}: {words}" if words else reasons,
+                        round=1 + max(view.job.round for view in views),
+                    ),
+                )
+            )
+        return msgspec.structs.replace(self.again, job=jobs[0], more=tuple(jobs[1:]))
+
+
+def script_groups(  # noqa: PLR0913 - keyword-only past the fourth
+    choices: Chosen,
     views: Sequence[View],
     options: ResumeOptions,
+    heal: Heal | None,
     *,
-    sendings: Sendings,
-    number: int,
     root: str,
     env: Mapping[str, str],
-    notify: Callable[[str], None],
-) -> Resumed:
-    """Submit the user's script again, for the indices that did not succeed.
+) -> list[ScriptGroup]:
+    """Return the jobs in which the user's script runs again, by what they need.
 
     Raises:
-        UsageError: weigh did not submit the job, or its script is gone.
-        SchedulerError: the scheduler refuses or does not answer.
+        UsageError: weigh did not submit the job.
     """
-    last = views[-1].job
-    chosen, left = _choices(views, options)
-    if is_foreign(last):
-        raise UsageError(_by_hand(last, chosen))
-    if not chosen:
-        return Resumed(last, (), left)
-    for line in _warnings(last, views, root, env):
-        notify(line)
-    groups: dict[tuple[int, int], Chosen] = {}
+    chosen = [(task, choice) for task, choice in choices if choice.run]
+    if is_foreign(views[-1].job):
+        raise UsageError(_by_hand(views[-1].job, chosen))
+    by_job = {view.job.id: view.job for view in views}
+    groups: dict[tuple[object, ...], list[tuple[TaskState, Choice]]] = {}
     for task, choice in chosen:
-        groups.setdefault((choice.memory, choice.time), []).append((task, choice))
-    plans = [_planned(views[0].job, group, options) for group in groups.values()]
-    if options.dry_run:
-        return Resumed(last, tuple(again for again, _ in plans), left)
-    sending = sendings.begin(number)
-    made = []
-    try:
-        for again, each in plans:
-            jobs = []
-            for flags in each:
-                draft = _draft(last, flags, root, env)
-                draft = msgspec.structs.replace(draft, folder=views[0].job.folder)
-                jobs.append(
-                    send(
-                        draft,
-                        views[-1].scheduler,
-                        sending,
-                        resumes=last.id,
-                        reason="; ".join(again.reasons),
-                    )
-                )
-            made.append(
-                msgspec.structs.replace(again, job=jobs[0], more=tuple(jobs[1:]))
-            )
-    finally:
-        sending.close()
-    return Resumed(last, tuple(made), left)
-
-
-def _choices(
-    views: Sequence[View], options: ResumeOptions
-) -> tuple[Chosen, tuple[Left, ...]]:
-    """Return the elements to run again, and why others do not."""
-    by_job = {view.job.id: view for view in views}
-    failures = Counter(
-        task.task for view in views for task in view.tasks if task.state == "FAILED"
-    )
-    chosen: Chosen = []
-    left = []
-    for _, task in sorted(merged(views).items()):
-        if task.state == "COMPLETED":
-            continue
-        view = by_job[task.job]
-        words = tail_of(task.output) if task.output else ""
-        element = view.elements[task.element]
-        choice = choose(task, element, words, failures=failures[task.task])
-        if options.unknown and task.state == "UNKNOWN" and not view.snapshot.trouble:
-            choice = msgspec.structs.replace(choice, run=True, reason=OUTCOME_UNKNOWN)
-        if options.bugs and task.state == "FAILED":
-            choice = msgspec.structs.replace(choice, run=True)
-        if choice.run:
-            chosen.append((task, choice))
-        else:
-            left.append(Left(task.task, choice.reason))
-    return chosen, tuple(left)
+        key = task.job, choice.memory, choice.time, choice.need
+        groups.setdefault(key, []).append((task, choice))
+    found = []
+    for group in groups.values():
+        before = by_job[group[0][0].job]
+        again, flags = _planned(before, group, options, heal)
+        found.append(ScriptGroup(before, again, flags, root, env))
+    return found
 
 
 def _planned(
-    job: Submitted, group: Chosen, options: ResumeOptions
+    job: Submitted, group: Chosen, options: ResumeOptions, heal: Heal | None
 ) -> tuple[Again, tuple[Argv, ...]]:
     """Return what runs again, and the flags of each job that is needed for it."""
     scripts = KINDS[schedulers.kind_of(job.scheduler)].user_scripts
     own = job.own or OwnScript()
-    request, changed = _request(job.request, group, options)
+    request, changed = _request(job.request, group, options, heal)
     more = scripts.raised(request, changed)
     indices = tuple(task.task for task, _ in group)
     parts = list(scripts.only(indices, request.throttle)) if own.indices else [()]
@@ -137,10 +117,10 @@ def _planned(
 
 
 def _request(
-    before: JobRequest, group: Chosen, options: ResumeOptions
+    before: JobRequest, group: Chosen, options: ResumeOptions, heal: Heal | None
 ) -> tuple[JobRequest, list[str]]:
     """Return the request with more of what was too small, and what changed in it."""
-    request = enlarged(before, [choice for _, choice in group], options)
+    request = enlarged(before, [choice for _, choice in group], options, heal)
     changed = [
         name
         for name in ("time_limit", "queue", "exclude")
@@ -161,14 +141,15 @@ def _draft(job: Submitted, more: Argv, root: str, env: Mapping[str, str]) -> Dra
         flags=(*own.flags, *more),
         arguments=own.arguments,
         measure=own.measured,
+        notify=job.request.notify,
     )
     return draft_of(options, job.scheduler, root=root, cwd=job.cwd, env=env)
 
 
-def _warnings(
+def changes(
     job: Submitted, views: Sequence[View], root: str, env: Mapping[str, str]
 ) -> list[str]:
-    """Return what differs from the first time."""
+    """Return what differs from the first time, in words."""
     found = []
     if changed_since(job):
         found.append(f"{job.script} was changed since job {job.id}")

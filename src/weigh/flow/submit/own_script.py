@@ -22,7 +22,7 @@ from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_user_script
-from weigh.flow.submit.healer import notified
+from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.submit_script import write_script
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
@@ -53,6 +53,11 @@ class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     measure: bool = False
     notify: str | None = None
+    heal: bool = False
+    max_memory: str | None = None
+    max_time: str | None = None
+    max_rounds: int | None = None
+    max_hours: float | None = None
     again: bool = False
     checks: bool = True
     dry_run: bool = False
@@ -116,12 +121,22 @@ def submit_own(
         answer = _checked(draft, answer, env=reached)
     if options.dry_run:
         return answer
-    sending = sendings.begin(number)
+    from weigh.flow.submit.submit import SubmitOptions, followed, limits_of  # noqa: PLC0415 - imports this one
+
+    limits = SubmitOptions(
+        heal=options.heal,
+        max_memory=options.max_memory,
+        max_time=options.max_time,
+        max_rounds=options.max_rounds,
+        max_hours=options.max_hours,
+    )
+    heal = limits_of(limits, kind, cwd=cwd, env=env)
+    sending = sendings.begin(number, heal=heal)
     try:
         scheduler = schedulers.reach(name, root=root, env=env)
         job = send(draft, scheduler, sending, verify=options.checks)
         answer = msgspec.structs.replace(answer, job=job, now=time.time())
-        return notified(answer, scheduler, sending, env)
+        return followed(answer, scheduler, sending, env)
     finally:
         sending.close()
 
@@ -175,14 +190,13 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
     )
 
 
-def send(  # noqa: PLR0913 - keyword-only past the third
+def send(
     draft: Draft,
     scheduler: Scheduler,
     sending: Round,
     *,
     verify: bool = True,
-    resumes: str | None = None,
-    reason: str | None = None,
+    origin: Origin | None = None,
 ) -> Submitted:
     """Submit a script once, and record it as a job.
 
@@ -218,8 +232,10 @@ def send(  # noqa: PLR0913 - keyword-only past the third
         tasks=draft.elements,
         submitted=round(time.time(), 3),
         request=draft.described.request,
-        resumes=resumes,
-        reason=reason,
+        resumes=None if origin is None else origin.job,
+        reason=None if origin is None else origin.reason,
+        round=1 if origin is None else origin.round,
+        heal=sending.heal,
         expected=expected,
         token=token,
         own=own,

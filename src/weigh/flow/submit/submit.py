@@ -178,13 +178,15 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
             await_prefetch(fetch, root=root, env=env, notify=notify)
     scheduler = schedulers.reach(name, root=root, env=env)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
-    if sending.heal is None:
-        return notified(answer, scheduler, sending, env)
-    return _followed(answer, scheduler, sending, env)
+    return followed(answer, scheduler, sending, env)
 
 
 def limits_of(
-    options: SubmitOptions, kind: str, *, cwd: str, env: Mapping[str, str]
+    options: SubmitOptions,
+    kind: str,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
 ) -> Heal | None:
     """Return the limits of healing, as typed or set; None without healing.
 
@@ -225,10 +227,12 @@ def limits_of(
     return Heal(**found)
 
 
-def _followed(
+def followed(
     answer: SubmitAnswer, scheduler: Scheduler, sending: Round, env: Mapping[str, str]
 ) -> SubmitAnswer:
-    """Submit the healer of the jobs; a refusal leaves them as they are."""
+    """Submit the healer or notifier of the jobs; a refusal leaves them as they are."""
+    if sending.heal is None:
+        return notified(answer, scheduler, sending, env)
     jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
     try:
         healer = send_healer(scheduler, jobs_sent, sending, env=env)
