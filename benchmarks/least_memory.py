@@ -76,7 +76,7 @@ func main() {
 NODE = """
 const kept = []; let sum = 0;
 for (let i = 0; i < 4e5; i++) kept.push({at: i, name: 'item ' + i, more: [i, i]});
-for (let i = 0; i < 6e6; i++) { const made = {a: i, b: [i]}; sum += made.b[0] % 3; }
+for (let i = 0; i < 6e7; i++) { const made = {a: i, b: [i]}; sum += made.b[0] % 3; }
 console.log(sum + kept.length);
 """
 NUMPY = """
