@@ -427,3 +427,31 @@ def test_a_script_that_writes_job_scripts_is_not_one() -> None:
     body = 'n=4\necho "\n#$ -t 1-$n\n#$ -l h_rt=$n:0\nhostname" > job.sh\n'
 
     assert set(of_gridengine(f"#!/bin/bash\n{body}")) == {"directive-in-document"}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_found"),
+    [
+        ("./a\nexit 0\n./b\n", True),
+        ("./a; exit\n./b\n", True),
+        ("./a || echo failed; exit 1\n./b\n", True),
+        ("if ./a; then echo; fi\nexit $?\n./b\n", True),
+        ("f() { exit 1; }\nf\n./b\n", False),
+        ("./a || exit 1\n./b\n", False),
+        ("./a ||\n  exit 1\n./b\n", False),
+        ("[ -e a ] && { echo; exit 1; }\n./b\n", False),
+        ("if [ -e a ]; then\n  exit 1\nfi\n./b\n", False),
+        ("for i in 1 2; do\n  exit 1\ndone\n./b\n", False),
+        ("case $1 in\n  a) exit 1 ;;\n  *)\n    exit 2\nesac\n./b\n", False),
+        ("(cd a && exit 1)\n( exit 1 )\n./b\n", False),
+        ("cat <<E\nexit 1\nE\n./b\n", False),
+        ("echo exit\n./b\n", False),
+        ("function f {\n  exit 1\n}\n./b\n", False),
+        ("./a\nexit 0\n# ./b\n", False),
+    ],
+)
+def test_commands_after_an_exit_that_is_always_reached_are_found(
+    body: str, *, is_found: bool
+) -> None:
+    assert ("after-exit" in sbatch("--mem=1G", body=body)) == is_found
+    assert ("after-exit" in qsub("-l h_vmem=1G", body=body)) == is_found

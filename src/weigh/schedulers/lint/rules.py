@@ -191,6 +191,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "End of the job",
         (
+            ("after-exit", "commands after an exit, which never run"),
             ("no-wait", "background commands that end with the script"),
             ("deferred-trap", "a trap that runs too late"),
             ("signal-to-nobody", "a signal that no process gets"),
