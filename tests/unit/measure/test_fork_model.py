@@ -202,6 +202,26 @@ def test_old_pages_are_gone_with_the_last_who_held_them() -> None:
     assert estimate.value == family.truth() == 100 * PAGE
 
 
+@pytest.mark.parametrize("looks_between", [True, False])
+def test_old_pages_stay_with_a_fork_of_who_held_them(*, looks_between: bool) -> None:
+    family, model = Family(), ForkModel()
+    for address in range(100):
+        family.write(1, address)
+    model.advance(family.seen())
+    holder = family.fork(1)
+    model.advance(family.seen())
+    for address in range(100):
+        family.write(1, address)
+    model.advance(family.seen())
+    family.fork(1)
+    model.advance(family.seen())
+    family.fork(holder)
+    if looks_between:
+        model.advance(family.seen())
+    family.end(holder)
+    assert model.advance(family.seen()).value == family.truth() == 200 * PAGE
+
+
 def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
     family, model = Family(), ForkModel()
     for address in range(1000):

@@ -228,9 +228,13 @@ class ForkModel:
             return
         before = family.members
         present = {seen.pid for seen in group}
+        newborn = [seen for seen in group if seen.pid not in before]
+        for version in family.versions:  # before its parent leaves, if it does
+            version.holders.update(
+                seen.pid for seen in newborn if seen.parent in version.holders
+            )
         for pid in [pid for pid in before if pid not in present]:
             self._leave(family, pid)
-        newborn = [seen for seen in group if seen.pid not in before]
         old_sizes = {pid: one.seen.anonymous for pid, one in before.items()}
         forked = {seen.parent for seen in newborn}
         for seen in group:
