@@ -222,6 +222,22 @@ def test_old_pages_stay_with_a_fork_of_who_held_them(*, looks_between: bool) -> 
     assert model.advance(family.seen()).value == family.truth() == 200 * PAGE
 
 
+def test_what_a_fork_shared_with_its_own_fork_may_go_with_it() -> None:
+    family, model = Family(), ForkModel()
+    family.fork(1)
+    for address in range(100):
+        family.write(2, address)
+    model.advance(family.seen())
+    family.fork(2)
+    model.advance(family.seen())
+    family.end(3)
+    model.advance(family.seen())
+    family.fork(1)
+    model.advance(family.seen())
+    family.end(2)
+    assert model.advance(family.seen()).low == family.truth() == 0
+
+
 def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
     family, model = Family(), ForkModel()
     for address in range(1000):

@@ -55,15 +55,16 @@ class _Member:
     """What is known of one process.
 
     ``copied`` is what it may have copied since the count, ``above`` how much more than
-    assumed, ``grown`` its growth since it forked last.
+    assumed, ``grown`` its growth since it forked last, ``passed`` what was its own
+    before it forked.
     """
 
-    __slots__ = ("above", "copied", "grown", "private", "seen")
+    __slots__ = ("above", "copied", "grown", "passed", "private", "seen")
 
     def __init__(self, seen: Seen, private: Bytes) -> None:
         self.seen = seen
         self.private = private
-        self.copied = self.grown = self.above = 0
+        self.copied = self.grown = self.above = self.passed = 0
 
 
 class _Version:
@@ -256,12 +257,13 @@ class ForkModel:
             if not version.holders:
                 family.shared = max(0, family.shared - version.size)
         family.versions = [one for one in family.versions if one.holders]
-        # pages of which its parent has copies may have been its own
+        # it may have been the last with pages that its parent has copied, or never had
         lost = gone.seen.anonymous - gone.private
         parent = family.members.get(gone.seen.parent)
         if parent is not None:
             copied = parent.private - parent.grown + parent.above + family.above
-            lost = min(lost, copied + sum(one.size for one in family.versions))
+            old = sum(one.size for one in family.versions)
+            lost = min(lost, copied + old + gone.passed)
         family.below += lost
 
     def _grow(
@@ -386,6 +388,7 @@ def _share_all(family: _Family, parent: _Member, newborn: int = 0) -> None:
         del family.versions[:-_MOST_VERSIONS]
     family.shared += parent.private
     family.sure -= parent.private
+    parent.passed += parent.private
     family.above += parent.above
     parent.private = parent.copied = parent.grown = parent.above = 0
 
