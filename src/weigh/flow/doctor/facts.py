@@ -203,7 +203,7 @@ def store(facts: Facts) -> Iterator[Check]:
     if disk is None:
         return
     where = f"records go to {disk.path} ({disk.kind or 'unknown kind'})"
-    cure = "set WEIGH_DIR to a folder under your home or project"
+    cure = "set WEIGH_DIR to a folder on a disk that the nodes share"
     if disk.trouble is not None or not disk.writable:
         why = disk.trouble or "not writable"
         yield Check("records", "broken", f"{where}: {why}", cure)

@@ -558,7 +558,9 @@ def _plan(
         )
     folder = os.path.abspath(os.path.join(cwd, options.plan))
     if not os.path.exists(folder) and "." in os.path.basename(options.plan):
-        raise UsageError(f"no such script or plan: {options.plan}")
+        raise UsageError(
+            f"no such script or plan: {options.plan} (weigh plan makes a plan)"
+        )
     plan = plan_directory.current_plan(folder)
     if not plan.elements:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
