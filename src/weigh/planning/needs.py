@@ -545,10 +545,6 @@ def _with_note(kind: Kind, note: str) -> Kind:
     return msgspec.structs.replace(kind, notes=(*kind.notes, note))
 
 
-def _note_of_one(per_node: int) -> str:
-    return f"measured as one process: a node is planned for {per_node} times its memory"
-
-
 def _one_of(measured: Request) -> str:
     return (
         f"measured with {measured.ntasks} ranks, and the task starts one: write its "
