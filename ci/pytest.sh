@@ -16,8 +16,18 @@ trap 'rm -rf "$cache"' EXIT
 "$python" -m pytest -o cache_dir="$cache" "$@"
 code=$?
 [ $code -eq 1 ] || exit $code # 1: tests failed; others: interrupted, wrong usage, none found
-failed=$("$python" -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' \
-    "$cache/v/cache/lastfailed") || exit $code
+# of a test in a group, xdist appends the group to the name; alone it has none
+failed=$("$python" - "$cache/v/cache/lastfailed" <<'EOF'
+import json, sys
+
+with open(sys.argv[1]) as file:
+    names = list(json.load(file))
+plain = [n[: n.rindex("@")] if n.rfind("@") > n.rfind("]") else n for n in names]
+with open(sys.argv[1], "w") as file:
+    json.dump(dict.fromkeys(plain, True), file)
+print(*plain, sep="\n")
+EOF
+) || exit $code
 count=$(printf '%s\n' "$failed" | wc -l)
 if [ "$count" -gt $MOST ]; then
     echo "${0##*/}: $count tests failed, too many to try again alone"
@@ -27,5 +37,9 @@ echo "${0##*/}: failed beside others, and now once more alone:"
 printf '%s\n' "$failed" | sed 's,^,    ,'
 "$python" -m pytest -o cache_dir="$cache" "$@" -n 0 --last-failed
 again=$?
+if [ $again -eq 0 ] && ! grep -qx '{}' "$cache/v/cache/lastfailed"; then
+    echo "${0##*/}: not all of them ran again"
+    exit 1
+fi
 [ $again -ne 0 ] || echo "${0##*/}: passed alone only: repair what makes these depend on other work"
 exit $again

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+@pytest.mark.xdist_group("of some")
 def test_once(worker_id):
     assert worker_id == "master"  # fails beside others
 
@@ -21,6 +22,7 @@ def test_good():
 WRONG = """
 import pytest
 
+@pytest.mark.xdist_group("of some")
 @pytest.mark.parametrize("x", range({}))
 def test_wrong(x):
     assert not x + 1
@@ -30,7 +32,7 @@ def test_wrong(x):
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(text)
     return subprocess.run(
-        [SCRIPT, sys.executable, "-q", "-n", "1", "test_it.py"],
+        [SCRIPT, sys.executable, "-q", "-n", "1", "--dist", "loadgroup", "test_it.py"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -45,7 +47,6 @@ def test_what_passes_only_alone_is_named_and_fails_nothing(tmp_path: Path) -> No
     assert "passed alone only" in done.stdout
 
 
-@pytest.mark.integrations
 def test_what_fails_alone_too_fails(tmp_path: Path) -> None:
     done = run(tmp_path, WRONG.format(1))
     assert done.returncode == 1
