@@ -47,10 +47,11 @@ def test_what_passes_only_alone_is_named_and_fails_nothing(tmp_path: Path) -> No
     assert "passed alone only" in done.stdout
 
 
-def test_what_fails_alone_too_fails(tmp_path: Path) -> None:
-    done = run(tmp_path, WRONG.format(1))
+def test_what_fails_alone_too_fails_also_in_a_group(tmp_path: Path) -> None:
+    once = "def test_once(worker_id): assert worker_id == 'master'\n"
+    done = run(tmp_path, WRONG.format(1) + once)
     assert done.returncode == 1
-    assert done.stdout.count("1 failed") == 2
+    assert "1 failed, 1 passed" in done.stdout
 
 
 @pytest.mark.integrations
