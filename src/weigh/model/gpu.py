@@ -139,6 +139,7 @@ class Gpu(msgspec.Struct, frozen=True):
     torch_current: bool | None = None
     torch_allocated: Bytes | None = None
     torch_reserved: Bytes | None = None
+
     outside_torch: Bytes | None = None
 
 
@@ -155,3 +156,8 @@ class GpuMemory(msgspec.Struct, frozen=True):
     peak: Bytes | None = None
     torch_allocated: Bytes | None = None
     torch_reserved: Bytes | None = None
+
+    @property
+    def of_program(self) -> Bytes:
+        """Return the program's own peak if torch knows it, else that of the GPU."""
+        return self.torch_allocated or self.peak or 0

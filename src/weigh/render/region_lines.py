@@ -166,12 +166,12 @@ def memory_by_length(loop: Batches) -> str:
     longest = rows[-1].length if rows else 0
     if len(rows) < _FEWEST or longest < _LONGER * max(1, loop.shortest or 1):
         return ""
-    on_gpu = [gpu.torch_allocated or gpu.peak or 0 for gpu in loop.gpus]
+    on_gpu = max((gpu.of_program for gpu in loop.gpus), default=None)
     words = [
         f"{what} {format_size(min(pairs)[1])} -> {format_size(max(pairs)[1])}"
         for what, pairs, peak in (
             ("memory", _pairs(rows, "memory"), loop.peak_memory),
-            ("GPU memory", _pairs(rows, "gpu_memory"), max(on_gpu, default=None)),
+            ("GPU memory", _pairs(rows, "gpu_memory"), on_gpu),
         )
         if peak is not None and _explains(pairs, peak)
     ]

@@ -145,12 +145,18 @@ def test_bounds_hold_while_nothing_is_freed(
         assert estimate.low <= family.truth() <= estimate.high
 
 
-@pytest.mark.parametrize("copied", [0, 10, 60, 100])
-def test_copies_are_reported_by_their_faults(copied: int) -> None:
+def grown(pages: int) -> tuple[Family, ForkModel]:
+    """Return a family of one member with so many pages, and the model that saw it."""
     family, model = Family(), ForkModel()
-    for address in range(100):
+    for address in range(pages):
         family.write(1, address)
     model.advance(family.seen())
+    return family, model
+
+
+@pytest.mark.parametrize("copied", [0, 10, 60, 100])
+def test_copies_are_reported_by_their_faults(copied: int) -> None:
+    family, model = grown(100)
     children = [family.fork(1), family.fork(1)]
     assert model.advance(family.seen()).value == 100 * PAGE
     for pid in children:
@@ -161,10 +167,7 @@ def test_copies_are_reported_by_their_faults(copied: int) -> None:
 
 
 def test_a_parent_that_writes_leaves_the_old_pages_to_its_forks() -> None:
-    family, model = Family(), ForkModel()
-    for address in range(100):
-        family.write(1, address)
-    model.advance(family.seen())
+    family, model = grown(100)
     estimate = model.estimate()
     for _ in range(3):
         family.fork(1)
@@ -204,10 +207,7 @@ def test_old_pages_are_gone_with_the_last_who_held_them() -> None:
 
 @pytest.mark.parametrize("looks_between", [True, False])
 def test_old_pages_stay_with_a_fork_of_who_held_them(*, looks_between: bool) -> None:
-    family, model = Family(), ForkModel()
-    for address in range(100):
-        family.write(1, address)
-    model.advance(family.seen())
+    family, model = grown(100)
     holder = family.fork(1)
     model.advance(family.seen())
     for address in range(100):
@@ -239,10 +239,7 @@ def test_what_a_fork_shared_with_its_own_fork_may_go_with_it() -> None:
 
 
 def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
-    family, model = Family(), ForkModel()
-    for address in range(1000):
-        family.write(1, address)
-    model.advance(family.seen())
+    family, model = grown(1000)
     child = family.fork(1)
     model.advance(family.seen())
 
@@ -261,10 +258,7 @@ def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
 
 
 def test_memory_taken_and_given_back_does_not_add_up() -> None:
-    family, model = Family(), ForkModel()
-    for address in range(500):
-        family.write(1, address)
-    model.advance(family.seen())
+    family, model = grown(500)
     child = family.fork(1)
     model.advance(family.seen())
     estimate = model.estimate()

@@ -79,7 +79,8 @@ def python_on_nodes(facts: Facts) -> Iterator[Check]:
         kind.starts for kind in KINDS.values() if kind.title == facts.schedulers[0].name
     )
     text = f"weigh's Python is on this machine's own disk: {disk.path}"
-    cure = f"try {start} {facts.python} --version; if it fails: a venv on a shared disk"
+    attempt = f"try {start} {facts.python} --version"
+    cure = f"{attempt}; if it fails, make a venv on a shared disk"
     yield Check("nodes", "warning", text, cure)
 
 

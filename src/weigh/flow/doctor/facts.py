@@ -203,7 +203,7 @@ def store(facts: Facts) -> Iterator[Check]:
     if disk is None:
         return
     where = f"records go to {disk.path} ({disk.kind or 'unknown kind'})"
-    cure = "set WEIGH_DIR to a folder on a disk that the nodes share"
+    cure = "set WEIGH_DIR to a folder under your home or project"
     if disk.trouble is not None or not disk.writable:
         why = disk.trouble or "not writable"
         yield Check("records", "broken", f"{where}: {why}", cure)
@@ -212,6 +212,7 @@ def store(facts: Facts) -> Iterator[Check]:
         yield Check("records", "warning", text, cure)
     elif facts.schedulers and disk.is_shared is False:
         text = f"{where}: nodes write theirs elsewhere"
+        cure = "set WEIGH_DIR to a folder on a disk that the nodes share"
         yield Check("records", "warning", text, cure)
     else:
         yield Check("records", "ok", where)

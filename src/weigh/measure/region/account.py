@@ -200,9 +200,8 @@ class LoopSum:
         if self.lengths and length <= self.lengths[-1].length:
             return
         gpus = span.gpus.memory() if span.gpus is not None else ()
-        on_gpu = [one.torch_allocated or one.peak or 0 for one in gpus]
-        peak = LengthPeak(length, span.peak, max(on_gpu, default=None))
-        self.lengths.append(peak)
+        on_gpu = max((gpu.of_program for gpu in gpus), default=None)
+        self.lengths.append(LengthPeak(length, span.peak, on_gpu))
 
     def batches(self, origin: Seconds = 0.0) -> Batches:
         """Return the figures so far, with times since *origin*."""
