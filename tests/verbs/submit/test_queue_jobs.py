@@ -104,6 +104,25 @@ def test_elements_that_run_pull_tasks_that_are_added(weigh: Weigh) -> None:
 
 
 @mainly("slurm", "local")
+def test_tasks_that_are_added_are_healed_too(weigh: Weigh) -> None:
+    weigh.needs_waiting()
+    go = weigh.folder / "go"
+    wait = f"until [ -e {go} ]; do sleep 0.1; done"
+    _planned(weigh, *(f"{wait}; echo {n} >>effects" for n in range(1, 5)))
+    job = weigh.submit("plan/t", "--throttle", str(ELEMENTS), "--heal")
+    until(lambda: _has_started(weigh, 1))
+    once = "[ -e once ] || { touch once; exit 9; }; echo 6 >>effects"
+    (weigh.folder / "more.txt").write_text(f"echo 5 >>effects\n{once}\nexit 3\n")
+    code, _, err = weigh("plan", "more.txt", "--add", "plan/t")
+    assert code == 0, err
+    go.touch()
+    weigh.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
+    assert weigh.status(job)["healing"]["stopped"] == "only bugs are left"
+    assert weigh.status(job)["tasks"] == {"COMPLETED": 6, "FAILED": 1}
+    assert _effects(weigh.folder) == {str(n): 1 for n in range(1, 7)}
+
+
+@mainly("slurm", "local")
 def test_what_a_cancelled_job_left_is_pulled_in_another_round(weigh: Weigh) -> None:
     go = weigh.folder / "go"
     wait = f"until [ -e {go} ]; do sleep 0.1; done"

@@ -258,6 +258,29 @@ def test_a_script_of_the_user_s_own_is_healed_until_only_bugs_are_left(
 
 
 @pytest.mark.parametrize("weigh", BOTH[:1], indirect=True)
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (("--heal", "--max-memory", "50M"), "is less than the request"),
+        (("--heal", "--max-time", "1m"), "is less than the time limit"),
+        (("--heal", "--max-memory", "much"), "much"),
+        (("--max-rounds", "2"), "add --heal"),
+    ],
+)
+def test_a_dry_run_refuses_the_limits_that_submit_refuses(
+    weigh: Weigh, limit: tuple[str, ...], message: str
+) -> None:
+    (weigh.folder / "job.sh").write_text(HEALED["slurm"] + FAILS_ONCE)
+
+    dry = weigh("submit", *limit, "--dry-run", "job.sh")
+    real = weigh("submit", *limit, "job.sh")
+
+    assert (dry[0], dry[2]) == (real[0], real[2])
+    assert dry[0] == 2
+    assert message in dry[2]
+
+
+@pytest.mark.parametrize("weigh", BOTH[:1], indirect=True)
 def test_an_element_killed_for_memory_gets_more_each_time(weigh: Weigh) -> None:
     allocates = """[ $i = 1 ] || python3 -c 'b = bytearray(300 << 20)'\n"""
     (weigh.folder / "job.sh").write_text(HEALED["slurm"] + allocates)

@@ -23,6 +23,7 @@ from weigh.flow.follow.view import look
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_user_script
 from weigh.flow.submit.job_parts import Origin
+from weigh.flow.submit.job_request import check_limits
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.submit_script import write_script
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
@@ -99,6 +100,19 @@ def submit_own(
     settle_all(root, env, notify)
     name, reached = _where(options, cwd, env)
     draft = draft_of(options, name, root=root, cwd=cwd, env=reached)
+    kind = schedulers.kind_of(name)
+    from weigh.flow.submit.submit import SubmitOptions, followed, limits_of  # noqa: PLC0415 - imports this one
+
+    limits = SubmitOptions(
+        heal=options.heal,
+        max_memory=options.max_memory,
+        max_time=options.max_time,
+        max_rounds=options.max_rounds,
+        max_hours=options.max_hours,
+    )
+    heal = limits_of(limits, kind, cwd=cwd, env=env)
+    if heal is not None:
+        check_limits(heal, draft.described.request)
     if options.checks and draft.described.misread:
         raise UsageError(
             f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
@@ -109,7 +123,6 @@ def submit_own(
     number = sendings.next_number(notify)
     if not options.again:
         _refuse_twice(draft, root, env)
-    kind = schedulers.kind_of(name)
     answer = SubmitAnswer(
         scheduler=kind,
         script=draft.script,
@@ -121,16 +134,6 @@ def submit_own(
         answer = _checked(draft, answer, env=reached)
     if options.dry_run:
         return answer
-    from weigh.flow.submit.submit import SubmitOptions, followed, limits_of  # noqa: PLC0415 - imports this one
-
-    limits = SubmitOptions(
-        heal=options.heal,
-        max_memory=options.max_memory,
-        max_time=options.max_time,
-        max_rounds=options.max_rounds,
-        max_hours=options.max_hours,
-    )
-    heal = limits_of(limits, kind, cwd=cwd, env=env)
     sending = sendings.begin(number, heal=heal)
     try:
         scheduler = schedulers.reach(name, root=root, env=env)
