@@ -173,6 +173,19 @@ PARTITION = "PartitionName={} AllocNodes={} Default={} Nodes=cn[1-3] State=UP\n"
             ],
             None,
         ),
+        (
+            slurm,
+            [PARTITION.format("a", "login1", "YES"), PARTITION.format("b", "x", "NO")],
+            "takes jobs from x",
+        ),
+        (
+            slurm,
+            [
+                PARTITION.format("a", "login1", "YES"),
+                PARTITION.format("b", "ALL", "NO"),
+            ],
+            None,
+        ),
         (slurm, [""], None),
         (gridengine, ["login1\nnode1\n", "node1\nnode2\n"], None),
         (gridengine, ["login1\n", "node1\nnode2\n"], "login1"),
@@ -185,6 +198,13 @@ def test_a_site_whose_nodes_may_not_submit_is_recognised(
     why = backend.parse_from_nodes(outs)
 
     assert why is None if only is None else only in (why or "")
+
+
+def test_each_partition_of_a_job_is_looked_up_by_itself() -> None:
+    shown = [argv[-1] for argv in slurm.from_nodes_argvs("a,b")]
+
+    assert shown == ["a", "b"]
+    assert slurm.from_nodes_argvs(None) == (("scontrol", "-o", "show", "partition"),)
 
 
 @pytest.mark.alone

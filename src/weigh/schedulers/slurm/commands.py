@@ -446,21 +446,27 @@ def parse_gpu_types(out: str) -> tuple[str, ...]:
 
 
 def from_nodes_argvs(queue: str | None) -> tuple[Argv, ...]:
-    """Return the command that shows a partition; without *queue* all of them."""
-    return (("scontrol", "-o", "show", "partition", *([queue] if queue else [])),)
+    """Return commands that show each partition of *queue*; without one, all of them."""
+    show = ("scontrol", "-o", "show", "partition")
+    return tuple((*show, name) for name in queue.split(",")) if queue else (show,)
 
 
 def parse_from_nodes(outs: Sequence[str]) -> str | None:
-    """Read AllocNodes: the nodes from which jobs may be submitted to the partition."""
+    """Read AllocNodes: the nodes from which jobs may be submitted to the partition.
+
+    Of several partitions that a job names, one that takes its jobs is enough.
+    """
     lines = [dict(_PAIR.findall(line)) for line in "".join(outs).splitlines()]
-    if len(lines) > 1:
+    if len(outs) == 1 and len(lines) > 1:
         lines = [one for one in lines if one.get("Default") == "YES"]
+    why = None
     for one in lines:
         allowed, nodes = one.get("AllocNodes", "ALL"), one.get("Nodes")
-        if allowed not in {"ALL", "(null)"} and not (nodes and nodes in allowed):
-            name = one.get("PartitionName", "?")
-            return f"partition {name} takes jobs from {allowed} only (AllocNodes)"
-    return None
+        if allowed in {"ALL", "(null)"} or (nodes and nodes in allowed):
+            return None
+        name = one.get("PartitionName", "?")
+        why = f"partition {name} takes jobs from {allowed} only (AllocNodes)"
+    return why
 
 
 def array_limit_argv(elements: int) -> Argv | None:
