@@ -5,7 +5,10 @@ Each needs ``ci/NAME-up.sh`` and ``ci/NAME-down.sh``, and a mark that has its na
 
 import os
 import pwd
-from collections.abc import Iterator
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,6 +40,37 @@ def mainly(*names: str) -> pytest.MarkDecorator:
         ],
         indirect=True,
     )
+
+
+def sbatch_and_wait(
+    *argv: str | Path, cwd: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Submit to Slurm and wait for the end, as `sbatch --wait` would.
+
+    That looks only every ten seconds. The exit code is sbatch's if it fails, else the
+    largest of the elements'.
+    """
+
+    def called(*argv: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            argv, cwd=cwd, env=env, capture_output=True, text=True, check=False
+        )
+
+    sent = called("sbatch", "--parsable", *argv)
+    if sent.returncode != 0:
+        return sent
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        shown = called("scontrol", "--oneliner", "show", "job", sent.stdout.strip())
+        states = set(re.findall(r" JobState=(\w+)", shown.stdout))
+        if states and not states & {"PENDING", "RUNNING", "COMPLETING"}:
+            ends = re.findall(r" ExitCode=(\d+):(\d+)", shown.stdout)
+            code = max(int(code) or 128 * bool(int(signal)) for code, signal in ends)
+            return subprocess.CompletedProcess(
+                sent.args, code, sent.stdout, sent.stderr
+            )
+        time.sleep(0.2)
+    raise subprocess.TimeoutExpired(sent.args, 120, sent.stdout, sent.stderr)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from weigh.probe.proc import ProcTree, _Known
 from weigh.units import Seconds
 
 _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
+# seconds; between its fork and its program, a process has no environment or another's
+_SETTLED_AFTER = 1.0
 _LONGEST_LIST = 1 << 20
 _LONGEST_COMMAND = 1 << 12
 _HIERARCHIES = ("freezer", "memory", "pids", "cpuset", "devices", "cpuacct")
@@ -91,23 +93,25 @@ class JobMembers(ProcTree):
         self._user = os.getuid()
         self._clock = clock
         self._walked = float("-inf")
-        self._judged: dict[tuple[int, int], bool] = {}
+        # whether a process belongs to the job, and when that was judged first
+        self._judged: dict[tuple[int, int], tuple[bool, Seconds]] = {}
 
     def members(self) -> list[int]:
         """Return the processes of the job that are alive."""
         found = self._in_group() if self.group else self._by_scan()
         judged = {}
         kept = []
+        now = self._clock()
         for pid in found:
             key = self._identity(pid)
             if key is None or pid == self.top or pid in self.excluded:
                 continue
-            belongs = self._judged.get(key)
-            if belongs is None:
+            belongs, first = self._judged.get(key, (False, now))
+            if now - first <= _SETTLED_AFTER:
                 if self._is_copy(pid):  # it executes its program later
                     continue
                 belongs = self._belongs(pid)
-            judged[key] = belongs
+            judged[key] = belongs, first
             if belongs:
                 kept.append(pid)
         self._judged = judged

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from nvml_script import GIB, Script
+from rigs import sbatch_and_wait
 
 # each rank plays that it takes memory of one GPU, the first one GiB, the second two
 USES_A_GPU = """
@@ -49,13 +50,9 @@ def test_each_rank_has_its_own_memory_on_the_gpus_of_its_node(
     (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{body}\n")
     env = {k: v for k, v in script.environment().items() if not k.startswith("SLURM_")}
     own = {"WEIGH_DIR": str(tmp_path / "store"), "PYTHON": sys.executable}
-    done = subprocess.run(
-        ["sbatch", "--wait", "--output=out", "--error=err", *RANKS, "job.sh"],
-        cwd=tmp_path,
-        env=env | dict(slurm) | own,
-        timeout=120,
-        check=False,
-    )
+    files = ("--output=out", "--error=err")
+    own_env = env | dict(slurm) | own
+    done = sbatch_and_wait(*files, *RANKS, "job.sh", cwd=tmp_path, env=own_env)
     assert done.returncode == 0, (tmp_path / "err").read_text()
     export = (sys.executable, "-m", "weigh", "records", "export")
     out = subprocess.run(

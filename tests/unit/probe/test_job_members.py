@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,8 +82,10 @@ def members(mark: str = "NO_MARK", **env: str) -> JobMembers:
 def test_without_a_group_the_environment_names_the_job(sleeper: int) -> None:
     tree = members(JOB=OURS, NODE="cn1")
     found: list[str] = []
-    while len(found) < 2:  # Python and its child
+    deadline = time.monotonic() + 30
+    while len(found) < 2 and time.monotonic() < deadline:  # Python and its child
         found = [str(one.pid) for one in tree.read()]
+    assert len(found) == 2
     assert str(sleeper) in found
     assert str(os.getpid()) not in found
 
@@ -90,6 +93,35 @@ def test_without_a_group_the_environment_names_the_job(sleeper: int) -> None:
 @pytest.mark.parametrize("env", [{"JOB": "18", "NODE": "cn1"}, {"NODE": "cn1"}])
 def test_another_job_of_the_user_is_left_out(env: dict[str, str], sleeper: int) -> None:
     assert sleeper not in [one.pid for one in members(**env).read()]
+
+
+@pytest.mark.parametrize("before", [b"", b"PATH=/bin\0"])
+def test_a_process_is_judged_by_the_environment_of_its_program(
+    before: bytes, tmp_path: Path
+) -> None:
+    ours = tmp_path / "7"
+    ours.mkdir()
+    (tmp_path / str(os.getpid())).mkdir()
+    (tmp_path / "self").symlink_to(str(os.getpid()))
+    (ours / "environ").write_bytes(before)  # as between a fork and an exec
+    now = 0.0
+    tree = JobMembers(
+        os.getpid(),
+        {"JOB": "17"},
+        same=("JOB",),
+        prefix="job_",
+        mark="MARK",
+        root=str(tmp_path),
+        groups="/none",
+        clock=lambda: now,
+    )
+    assert tree.members() == []
+    now = 0.2
+    (ours / "environ").write_bytes(b"JOB=17\0")
+    assert tree.members() == [7]
+    now = 0.4
+    (ours / "environ").write_bytes(b"JOB=17\0MARK=1\0")
+    assert tree.members() == []
 
 
 def test_a_marked_process_is_left_out(sleeper: int) -> None:
@@ -121,7 +153,8 @@ os.wait()
         process.stdin.write(b"\n")
         process.stdin.flush()
         found: list[int] = []
-        while not found:
+        deadline = time.monotonic() + 30
+        while not found and time.monotonic() < deadline:
             found = tree.members()
         assert Path(f"/proc/{found[0]}/cmdline").read_bytes() == b"sleep\x0060\0"
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rigs import sbatch_and_wait
 
 pytestmark = pytest.mark.slurm
 
@@ -53,16 +54,8 @@ def job(slurm: Mapping[str, str], tmp_path: Path) -> Job:
     def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
         path = tmp_path / "job.sh"
         path.write_text(f"#!/bin/bash\n{script}\n")
-        flags = ("--wait", "--output=out", "--error=err", *options)
-        return subprocess.run(
-            ["sbatch", *flags, path],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        flags = ("--output=out", "--error=err", *options)
+        return sbatch_and_wait(*flags, path, cwd=tmp_path, env=env)
 
     return run
 

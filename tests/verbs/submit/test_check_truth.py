@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from rigs import sbatch_and_wait
 
 from weigh.flow.check.script import check_script
 from weigh.model.lint import Finding
@@ -50,7 +51,8 @@ def test_a_step_that_check_calls_too_large_fails(
     text = f"{HEAD}#SBATCH {flags} --mem=200 --time=5\n{step}\n"
     (tmp_path / "job.sh").write_text(text)
 
-    ran = submitted("sbatch", "--wait", folder=tmp_path, env=slurm)
+    env = {**os.environ, **slurm}
+    ran = sbatch_and_wait("job.sh", cwd=tmp_path, env=env)
 
     assert ("step-beyond-job" in found(tmp_path, "slurm", slurm)) == fails
     assert (ran.returncode != 0) == fails, ran.stderr
@@ -88,7 +90,7 @@ def test_each_element_has_its_log_where_check_finds_none_shared(
     text = f"{HEAD}#SBATCH --array=0-2 --mem=100 --time=5 -o x-%J.out\n"
     (tmp_path / "job.sh").write_text(f"{text}echo $SLURM_ARRAY_TASK_ID\n")
 
-    submitted("sbatch", "--wait", folder=tmp_path, env=slurm)
+    sbatch_and_wait("job.sh", cwd=tmp_path, env={**os.environ, **slurm})
 
     assert "log-shared" not in found(tmp_path, "slurm", slurm)
     logs = [path.read_text() for path in tmp_path.glob("x-*.out")]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
+from rigs import sbatch_and_wait
 
 ELSEWHERE = pytest.mark.integrations
 GUIDE = """\
@@ -79,13 +80,8 @@ def test_sacct_knows_a_job_that_has_ended(
     script = "#!/bin/bash\n#SBATCH --gres=gpu:v100:1\necho $CUDA_VISIBLE_DEVICES\n"
     (tmp_path / "job.sh").write_text(script)
 
-    ran = subprocess.run(
-        ["sbatch", "--wait", "--output=out", "job.sh"],
-        cwd=tmp_path,
-        env={**os.environ, **slurm},
-        timeout=60,
-        check=False,
-    )
+    env = {**os.environ, **slurm}
+    ran = sbatch_and_wait("--output=out", "job.sh", cwd=tmp_path, env=env)
 
     assert ran.returncode == 0
     assert (tmp_path / "out").read_text() == "0\n"
