@@ -168,7 +168,7 @@ def test_a_perf_clock_is_read_at_every_look() -> None:
         def read(self) -> int:
             return next(ticks)
 
-    sampler = Sampler(OneProcess(), PeakTracker(0), Clock(), INTERVAL)  # type: ignore[arg-type]
+    sampler = Sampler(OneProcess(), PeakTracker(0), Clock(), INTERVAL, is_alone=False)  # type: ignore[arg-type]
     for _ in range(3):
         sampler.look()
     assert [sample.cpu_time for sample in sampler.samples] == [0, 1, 2]
@@ -193,6 +193,7 @@ def idle() -> tuple[Run, StillClock]:
         clock,  # type: ignore[arg-type]
         INTERVAL,
         clock=lambda: run.now,
+        is_alone=False,
     )
     run.look()
     run.tree.size = 9 * HUNDRED
