@@ -1,5 +1,6 @@
 """Start weigh: fork the processes that launch jobs, then import everything else."""
 
+import atexit
 import gc
 import os
 import sys
@@ -27,10 +28,19 @@ def main() -> int:
 
         code = run_plain(sys.argv[1:], launchers)
         if code is not None:
-            return code
+            _leave(code)
     from weigh.cli.main import run_cli  # noqa: PLC0415
 
     return run_cli(sys.argv[1:], launchers)
+
+
+def _leave(code: int) -> None:
+    """End with *code*, all output being written, without taking the interpreter down.
+
+    That would be a tenth of the CPU time that weigh adds to a short command.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 - no public name runs them
+    os._exit(code)
 
 
 def _fill_closed_streams() -> None:

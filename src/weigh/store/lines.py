@@ -7,6 +7,7 @@ Of other files only the end is read, by :func:`read_tail`.
 """
 
 import os
+from functools import cache
 
 import msgspec
 
@@ -14,7 +15,6 @@ from weigh.errors import FormatError, SchemaError
 from weigh.model.record import SCHEMA, Record
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_RECORDS = msgspec.json.Decoder(Record)
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,15 @@ class _Heading(msgspec.Struct, frozen=True):
     id: str = "?"
 
 
-_HEADINGS = msgspec.json.Decoder(_Heading)
+@cache
+def _records() -> msgspec.json.Decoder[Record]:
+    """Return the decoder of records, made at its first use: a run only encodes."""
+    return msgspec.json.Decoder(Record)
+
+
+@cache
+def _headings() -> msgspec.json.Decoder[_Heading]:
+    return msgspec.json.Decoder(_Heading)
 
 
 def encode(record: msgspec.Struct) -> bytes:
@@ -53,9 +61,9 @@ def decode(line: bytes) -> Record:
         FormatError: it is not a record, or torn.
     """
     try:
-        heading = _HEADINGS.decode(line)
+        heading = _headings().decode(line)
         if heading.schema == SCHEMA:
-            return _RECORDS.decode(line)
+            return _records().decode(line)
     except UNREADABLE as error:
         raise FormatError(f"not a record: {error}") from error
     raise SchemaError(

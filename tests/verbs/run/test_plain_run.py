@@ -81,8 +81,9 @@ def test_the_usual_lines_are_plain(argv: list[str]) -> None:
 def run_it(folder: Path, *words: str, **env: str) -> tuple[int, str, set[str]]:
     """Run `weigh run`; give exit code, stderr without times and ids, and modules."""
     code = (
-        "import sys; from weigh.__main__ import main; sys.argv[0] = 'weigh'; c = main()"
-        "; open('modules', 'w').write(' '.join(sys.modules)); sys.exit(c)"
+        "import atexit, sys; from weigh.__main__ import main; sys.argv[0] = 'weigh';"
+        "tell = lambda: open('modules', 'w').write(' '.join(sys.modules));"
+        "atexit.register(tell); sys.exit(main())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "run", *words],
