@@ -58,6 +58,7 @@ class RunInProgress(Protocol):
 _FIRST_CHECKPOINT = 0.2
 _SECOND_CHECKPOINT = 1.0  # seconds after the first
 _CHECKPOINT_INTERVAL = 10.0
+_IDLE_CHECKPOINT = 60.0  # seconds between those of a tree that uses no CPU
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
@@ -181,6 +182,7 @@ class _Run:
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
         self._checkpoint_at = _FIRST_CHECKPOINT
+        self._checkpointed: tuple[Seconds, Seconds | None] = 0.0, None  # when, CPU used
         self._hurry: Seconds | None = None  # between checkpoints, after a signal to end
         self._observe_at = dict.fromkeys(self._watch.observers, 0.0)
         for number in self._wakeup.missed():
@@ -207,12 +209,13 @@ class _Run:
             if info is not None:
                 self._take(info)
                 continue
-            now = self._sampler.elapsed()
+            now = soon = self._sampler.elapsed()
             if now >= due:
-                due = now + self._look()
+                # observers that are due before the next look need no wake of their own
+                due = soon = now + self._look()
             if now >= self._checkpoint_at:
                 self._write_checkpoint(now)
-            self._observe(now)
+            self._observe(soon)
         self._finish()
 
     def _look(self) -> Seconds:
@@ -230,10 +233,10 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - as for a sample
             self._measuring_failed(error)
 
-    def _observe(self, now: Seconds) -> None:
-        """Call the observers of the run that are due."""
+    def _observe(self, soon: Seconds) -> None:
+        """Call the observers of the run that are due by *soon*."""
         for observe, at in self._observe_at.items():
-            if now < at:
+            if soon < at:
                 continue
             try:
                 self._observe_at[observe] = self.elapsed() + observe(self)
@@ -383,12 +386,26 @@ class _Run:
         if self._hurry is not None:
             pause, self._hurry = self._hurry, 2 * self._hurry
         self._checkpoint_at = now + min(pause, _CHECKPOINT_INTERVAL)
-        if self._watch.checkpoint is None:
+        if self._watch.checkpoint is None or self._is_unchanged(now):
             return
         try:
             self._watch.checkpoint(self.measurement(), self._leader)
         except Exception as error:  # noqa: BLE001 - as for a sample
             self._measuring_failed(error)
+
+    def _is_unchanged(self, now: Seconds) -> bool:
+        """Return whether a run that lasts has used no CPU since the last checkpoint."""
+        used = None if self._clock is None else self._clock.read()
+        written_at, then = self._checkpointed
+        if (
+            used is not None
+            and used == then
+            and self._hurry is None
+            and _CHECKPOINT_INTERVAL <= now < written_at + _IDLE_CHECKPOINT
+        ):
+            return True
+        self._checkpointed = now, used
+        return False
 
     def measurement(self) -> Measurement:
         """Return the measurement so far."""

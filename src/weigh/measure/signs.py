@@ -155,6 +155,9 @@ class SignWatch:
         self._rules: tuple[Rule, ...] | None = None
         self._next = self.next_look = _FIRST_LOOK
         self._largest: Bytes = 0
+        # process, resident bytes, bytes read: at the last looks at files, at a program
+        self._at_files: tuple[int, Bytes, Bytes | None] | None = None
+        self._at_program: tuple[int, Bytes, Bytes | None] | None = None
         self.sign: Sign | None = None
         self.cache: PageCache | None = None
 
@@ -164,10 +167,17 @@ class SignWatch:
             return
         self.next_look = _NEXT_FILES * now
         largest = max(readings, key=lambda reading: reading.resident)
-        self._look_at_files(largest.pid)
+        read = self._bytes_read(largest.pid)
+        state = largest.pid, largest.resident, read
+        # where it has neither read nor touched anything, it shows nothing new
+        if state != self._at_files:
+            self._at_files = state
+            self._look_at_files(largest.pid, read)
         if now >= self._next:
             self._next = 2 * now
-            self._look_at_program(largest)
+            if state != self._at_program:
+                self._at_program = state
+                self._look_at_program(largest)
 
     def _look_at_program(self, largest: ProcessReading) -> None:
         shown = self._read(largest.pid)
@@ -179,8 +189,7 @@ class SignWatch:
         if found is not None and largest.resident >= self._largest:
             self.sign, self._largest = found, largest.resident
 
-    def _look_at_files(self, pid: int) -> None:
-        read = self._bytes_read(pid)
+    def _look_at_files(self, pid: int, read: Bytes | None) -> None:
         files = self._open_files(pid)
         if read is not None and files >= _LEAST_CACHE and read > _REREAD * files:
             self.cache = PageCache(read=read, files=files)

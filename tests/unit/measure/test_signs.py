@@ -160,6 +160,24 @@ def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> 
     assert "800 MiB of files of 100 MiB" in next(cache_words(usage))
 
 
+def test_a_program_is_read_again_once_it_has_touched_or_read_something(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "exe").symlink_to("/opt/tool")
+    for name in ("cmdline", "environ", "maps", "io"):
+        (folder / name).touch()
+    watch = SignWatch({}, proc=str(tmp_path))
+    watch.look(1.0, [reading(7, MIB)])
+    (folder / "cmdline").write_text("samtools\0sort\0")
+    signs = []
+    for now, size in ((3.0, MIB), (9.0, 2 * MIB)):
+        watch.look(now, [reading(7, size)])
+        signs.append(watch.sign and watch.sign.name)
+    assert signs == [None, "samtools sort"]
+
+
 def test_a_process_that_is_gone_shows_nothing(tmp_path: Path) -> None:
     watch = SignWatch({}, proc=str(tmp_path))
     watch.look(1.0, [reading(7, MIB)])
