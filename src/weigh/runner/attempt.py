@@ -65,7 +65,7 @@ class LoopState(msgspec.Struct):
     monotonic clock. ``orphans`` are processes it left behind. ``stop`` is why weigh
     stops it, ``evidence`` what it saw, and ``kill_at`` when it is sent KILL.
     ``channel`` is the file with its regions. ``again``: its task is retried in this
-    run.
+    run. ``shared``: another task ran at the same time.
     """
 
     status: int | None = None
@@ -76,6 +76,7 @@ class LoopState(msgspec.Struct):
     kill_at: Seconds | None = None
     channel: str | None = None
     again: bool = False
+    shared: bool = False
 
 
 class MemoryLevel(msgspec.Struct, gc=False):

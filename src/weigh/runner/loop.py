@@ -288,6 +288,9 @@ class Loop:
             return False
         self._attempts[turn.seq] = number
         self._is_alone = turn.alone
+        attempt.state.shared = bool(self._running)
+        if len(self._running) == 1:  # with more, all are marked already
+            next(iter(self._running.values())).state.shared = True
         self._running[attempt.record] = attempt
         self._leaders[attempt.launch.pid] = self._groups[attempt.launch.pid] = attempt
         self._tally.running += 1
@@ -374,6 +377,9 @@ class Loop:
         """Retry a task, or leave it for a later run; return False if it is settled."""
         verdict, queue = self._retry_policy.next(attempt, ending), self._parts.queue
         if verdict == "settled":
+            return False
+        is_short = ending.is_oom and verdict in {"with more", "alone"}
+        if is_short and self._memory.had_everything(attempt, ending):
             return False
         if attempt.state.stop in {"memory", "gpu_memory"}:
             self._memory.learn(attempt)

@@ -172,10 +172,13 @@ class Guard:
             return
         self.need = max(self.need, 1, round(self._held(attempt).most * _MORE))
 
-    def more(self, attempt: Attempt) -> Bytes:
+    def more(self, attempt: Attempt, room: Room | None) -> Bytes:
         """Return what to reserve for a planned task that was stopped, or 0."""
         held = self._held(attempt)
-        return max(held.allowed, round(held.most * _MORE)) if held.allowed else 0
+        if not held.allowed:
+            return 0
+        reserved = max(held.allowed, round(held.most * _MORE))
+        return reserved if room is None else min(reserved, room.limit)
 
     def larger(self, attempt: Attempt, held: Bytes, room: Room) -> Bytes:
         """Return what to reserve for a task that ran out of memory holding *held*.
@@ -266,8 +269,12 @@ class GpuGuards:
 
     def more(self, attempt: Attempt) -> Bytes:
         """Return what to keep free for a planned task that was stopped; 0 without."""
-        guard = self._guards.get(attempt.slot.gpu)
-        return 0 if guard is None else guard.more(attempt)
+        guard, gpu = (
+            self._guards.get(attempt.slot.gpu),
+            self._room_of(attempt.slot.gpu),
+        )
+        room = None if gpu is None else gpu.room
+        return 0 if guard is None else guard.more(attempt, room)
 
     def ended(self, attempt: Attempt) -> None:
         """Note that an attempt ended: earlier readings still include its memory."""
@@ -366,8 +373,21 @@ class MemoryGuard:
         if attempt.state.stop == "gpu_memory":
             reserved = Reservation(gpu_memory=self._gpus.more(attempt))
         else:
-            reserved = Reservation(self._guard.more(attempt))
+            room = self._gauge.tightest(attempt.host.now)
+            reserved = Reservation(self._guard.more(attempt, room))
         return None if reserved == NO_RESERVATION else reserved
+
+    def had_everything(self, attempt: Attempt, ending: Ending) -> bool:
+        """Return whether a task ran out of memory that no other task took any of.
+
+        Where the limit is the machine's, other users may have had the rest; where its
+        command states what it was granted, a larger grant may help.
+        """
+        if ending.on_gpu or attempt.state.shared or uses_grant(attempt.text):
+            return False
+        room = self._gauge.tightest(0) if self._gauge.is_limited else None
+        more = self.larger_reservation(attempt, ending)
+        return room is not None and more is not None and more.memory >= room.limit
 
     def larger_reservation(
         self, attempt: Attempt, ending: Ending

@@ -48,6 +48,7 @@ class MemoryGauge:
         self._proc = proc
         self._groups, self._version = limited_groups(proc, root)
         self.is_grouped = bool(self._groups)
+        self.is_limited = self.is_grouped or limit is not None  # to less than all
 
     def tightest(self, tasks: Bytes) -> Room | None:
         """Return the limit with least left; the tasks together hold *tasks* bytes."""

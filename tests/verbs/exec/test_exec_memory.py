@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 from batches import Batch
 
 HOLD = """
@@ -103,6 +104,19 @@ def test_the_larger_share_is_twice_what_was_held_and_kept_free_for_it(
     assert "memory" not in first or first["memory"] is None
     assert 1.5 * peaks[0] < second["memory"] <= 2 * peaks[0]
     assert sorted(batch.ran()) == ["a", "a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("tens", "ran"), [(3, ["a", "a", "a"]), (14, ["a"])], ids=["some", "most"]
+)
+def test_a_task_that_had_all_memory_to_itself_does_not_get_it_again(
+    batch: Batch, tens: int, ran: list[str]
+) -> None:
+    """With half of it unused, something else may have been short."""
+    (batch.folder / "hold.py").write_text(HOLD)
+    batch.write(f"{sys.executable} hold.py {tens} a; echo MemoryError; exit 1")
+    assert batch.run("-j", "3", "--memory", "200MiB").returncode == 1
+    assert batch.ran() == ran
 
 
 def test_a_retry_with_more_memory_raises_the_programs_own_limit(batch: Batch) -> None:
