@@ -377,13 +377,26 @@ def too_small(folder: Path) -> Iterator[str]:
 def held_and_used(
     folder: Path, attempts: Sequence[dict]
 ) -> dict[str, tuple[float, float]]:
-    """Return the CPU seconds that each job held, by accounting, and that tasks ran."""
-    argv = ("sacct", "-a", "-X", "-n", "-P", "-o", "JobID,AllocCPUS,ElapsedRaw")
-    ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+    """Return the CPU seconds that each job held, by accounting, and its attempts' time.
+
+    An attempt without an end ran until its element was killed.
+    """
+    argv = ("sacct", "-a", "-X", "-n", "-P", "-o", "JobID,AllocCPUS,ElapsedRaw,End")
+    seconds = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+    ran = subprocess.run(argv, env=seconds, capture_output=True, text=True, check=False)
     held: Counter[str] = Counter()
+    ends: dict[str, float] = {}
     for row in ran.stdout.splitlines():
-        job, cpus, seconds = row.split("|")
-        held[job.partition("_")[0]] += int(cpus or 0) * int(seconds or 0)
+        element, cpus, elapsed, ended = row.split("|")
+        held[element.partition("_")[0]] += int(cpus or 0) * int(elapsed or 0)
+        ends[element] = float(ended) if ended.isdigit() else 0.0
+    ended_ones = {(one["path"], one["seq"], one["attempt"]) for one in attempts}
+    cut = [
+        one
+        for one in read_events(folder)
+        if one["event"] == "started"
+        and (one["path"], one["seq"], one["attempt"]) not in ended_ones
+    ]
     (store,) = folder.rglob("jobs.jsonl")
     found: dict[str, tuple[float, float]] = {}
     for line in store.read_text().splitlines():
@@ -396,6 +409,10 @@ def held_and_used(
             for one in attempts
             if os.path.dirname(one["path"]) == logs
         )
+        for one in cut:
+            if os.path.dirname(one["path"]) == logs:
+                number = os.path.basename(one["path"]).split(".")[0].rpartition("_")[2]
+                used += max(0.0, ends.get(f"{job['id']}_{number}", 0.0) - one["time"])
         found[job["id"]] = held[job["id"]], used
     return found
 

@@ -58,6 +58,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
 
     ``record`` is the id of the record with everything that was measured. ``needs`` is
     how long the attempt would have taken in all, by its progress, if it was stopped.
+    ``alone``: it ran out of memory, and no other task ran at any time of it.
     """
 
     seq: int
@@ -74,6 +75,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     peak_memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     needs: Seconds | None = None
+    alone: bool = False
 
 
 class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
@@ -212,7 +214,7 @@ def read_left(lines: Iterable[bytes]) -> dict[int, Left]:
                 found[end.seq] = Left(
                     was.time if ran_out else max(was.time, end.wall_time or 0.0),
                     was.short or ran_out,
-                    was.alone or (ran_out and alone.get(end.seq, False)),
+                    was.alone or end.alone or (ran_out and alone.get(end.seq, False)),
                 )
     return found
 

@@ -466,6 +466,7 @@ def _ended(
         peak_memory=None if peak is None else peak.value,
         gpu_memory=max((gpu.job_peak or 0 for gpu in usage.gpus), default=None),
         needs=needs,
+        alone=ending.is_oom and not ending.on_gpu and not attempt.state.shared,
     )
 
 

@@ -117,6 +117,7 @@ def test_a_task_that_had_all_memory_to_itself_does_not_get_it_again(
     batch.write(f"{sys.executable} hold.py {tens} a; echo MemoryError; exit 1")
     assert batch.run("-j", "3", "--memory", "200MiB").returncode == 1
     assert batch.ran() == ran
+    assert all(one["alone"] for one in batch.events_of("ended"))
 
 
 def test_a_retry_with_more_memory_raises_the_programs_own_limit(batch: Batch) -> None:

@@ -13,7 +13,7 @@ from weigh.planning.resume_policy import Choice, ResumeOptions
 from weigh.schedulers.local.jobs import Local
 from weigh.schedulers.protocol import Snapshot
 from weigh.store.identity import this_machine
-from weigh.units import GIB, HOUR
+from weigh.units import GIB, HOUR, MIB
 
 LOCAL = Local(env={}, root="", machine=this_machine())
 
@@ -47,9 +47,8 @@ def chosen(
 
 
 def groups(*views: View) -> list[list[int]]:
-    return [
-        [task.task for task, _ in group] for group in flow._alike(chosen(views), views)
-    ]
+    alike = flow._alike(chosen(views), views, ResumeOptions())
+    return [[task.task for task, _ in group] for group in alike]
 
 
 def test_tasks_of_jobs_that_requested_different_things_are_kept_apart() -> None:
@@ -58,6 +57,21 @@ def test_tasks_of_jobs_that_requested_different_things_are_kept_apart() -> None:
     assert groups(view("1", small, "FAILED"), view("2", large, "FAILED", first=2)) == [
         [1],
         [2],
+    ]
+
+
+def test_tasks_whose_needs_round_to_one_request_go_into_one_array() -> None:
+    ends: list[State] = ["OUT_OF_MEMORY"] * 3
+    before = view("1", JobRequest(memory=200 * MIB), *ends)
+    needs = (244 * MIB, 310 * MIB, 250 * MIB)
+    choices = [
+        (task, Choice(run=True, reason="", memory=2, need=need))
+        for task, need in zip(before.tasks, needs, strict=True)
+    ]
+    alike = flow._alike(choices, [before], ResumeOptions())
+    assert [[(task.task, one.need) for task, one in group] for group in alike] == [
+        [(1, 250 * MIB), (3, 250 * MIB)],
+        [(2, 310 * MIB)],
     ]
 
 

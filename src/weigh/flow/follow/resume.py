@@ -77,8 +77,8 @@ _PAUSE = 1.0
 _MOST_HEALERS = 3  # per round that is allowed
 _TO_HEAL = 480.0  # seconds: a healer's time limit is longer
 _TO_ACCOUNT = 300.0  # seconds within which accounting shows an end
-# factors for memory and time, memory of a task, tasks at once, and the request
-_Alike = tuple[int, int, int | None, int, JobRequest]
+# factors for memory and time, memory and tasks of an element, tasks before, the request
+_Alike = tuple[int, int, int | None, int, int, JobRequest]
 Chosen = Sequence[tuple[TaskState, Choice]]
 Notify = Callable[[str], None]
 
@@ -269,7 +269,7 @@ def _send(
 def _groups(
     choices: Chosen, views: Sequence[View], options: ResumeOptions, strict: Heal | None
 ) -> list["_Group"]:
-    alike = _alike(choices, views)
+    alike = _alike(choices, views, options, strict)
     return [_Group.of(chosen, views, options, strict) for chosen in alike]
 
 
@@ -407,22 +407,36 @@ def _chain(name: str, root: str, env: Mapping[str, str]) -> list[Submitted]:
 
 
 def _alike(
-    choices: Sequence[tuple[TaskState, Choice]], views: Sequence[View]
+    choices: Sequence[tuple[TaskState, Choice]],
+    views: Sequence[View],
+    options: ResumeOptions,
+    heal: Heal | None = None,
 ) -> list[Chosen]:
-    """Group the tasks to run by their request and what they need beyond it."""
+    """Group the tasks to run by what is requested for them."""
     requests = {view.job.id: _plain(view.job.request) for view in views}
     groups: dict[_Alike, list[tuple[TaskState, Choice]]] = {}
     for task, choice in choices:
         if choice.run:
+            had = requests[task.job]
+            more = enlarged(had, [choice], options, heal)
             kind = (
                 choice.memory,
                 choice.time,
-                choice.need,
+                None if choice.need is None else more.memory,
+                at_once(choice, had.memory),
                 choice.together,
-                requests[task.job],
+                had,
             )
             groups.setdefault(kind, []).append((task, choice))
-    return list(groups.values())
+    return [_with_largest_need(chosen) for chosen in groups.values()]
+
+
+def _with_largest_need(chosen: Chosen) -> Chosen:
+    """Return the tasks of a group, each with the largest need among them."""
+    most = max((choice.need or 0 for _, choice in chosen), default=0)
+    if not most:
+        return chosen
+    return [(task, replace(choice, need=most)) for task, choice in chosen]
 
 
 def _plain(request: JobRequest) -> JobRequest:

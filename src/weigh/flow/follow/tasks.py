@@ -240,7 +240,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
             attempt=event.attempt,
             peak=event.peak_memory,
             reserved=None if start is None else start.memory,
-            alone=start is not None and start.alone,
+            alone=event.alone or (start is not None and start.alone),
             needs=event.needs,
         )
 
@@ -349,7 +349,7 @@ def _with_last(task: TaskState, last: _Last) -> TaskState:
         short=True,
         peak=end.peak_memory,
         reserved=None if start is None else start.memory,
-        alone=start is not None and start.alone,
+        alone=end.alone or (start is not None and start.alone),
     )
 
 
