@@ -23,7 +23,7 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_request
-from weigh.flow.submit.healer import BY_HAND, send_healer
+from weigh.flow.submit.healer import send_healer, without_healer
 from weigh.flow.submit.job_parts import Origin, parts_of
 from weigh.flow.submit.job_request import parse_gpus, refuse_absent
 from weigh.flow.submit.rounds import (
@@ -261,7 +261,7 @@ def _send(
     try:
         healer = send_healer(views[-1].scheduler, [*case.live, *sent], sending, env=env)
     except SchedulerError as error:
-        notify(f"no healer follows: {error}. {BY_HAND.format(views[0].job.name)}")
+        notify(without_healer(str(error), views[0].job.name, held=0))
         return answer
     return replace(answer, healer=healer)
 

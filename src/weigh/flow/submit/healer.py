@@ -30,7 +30,7 @@ from weigh.units import GIB, MIB, MINUTE
 
 NAME = "-heal"
 _NOTIFIER = "-notify"
-BY_HAND = "When weigh status shows that all have ended: weigh resume --heal {}"
+_BY_HAND = "When weigh status shows that all have ended: weigh resume --heal {}"
 _MEMORY = 200 * MIB
 _ADDRESS_SPACE = 2 * GIB
 _TIME = 10 * MINUTE
@@ -56,6 +56,27 @@ def send_healer(
         raise SchedulerError(why_not)
     command = ("resume", "--heal", last.token)
     return _send(scheduler, jobs, sending, NAME, command, env)
+
+
+def why_none(
+    scheduler: Scheduler, queue: str | None, name: str, *, held: int
+) -> tuple[str, ...]:
+    """Return the note that no healer can follow job *name*; none where one can.
+
+    *held* tasks wait for the healer to send them. A scheduler that does not answer is
+    believed to let nodes submit.
+    """
+    try:
+        why = scheduler.why_not_from_nodes(queue)
+    except SchedulerError:
+        return ()
+    return () if why is None else (without_healer(why, name, held=held),)
+
+
+def without_healer(why: str, name: str, *, held: int) -> str:
+    """Write that no healer follows job *name*, why, and who has to go on."""
+    what = "no job sends the others" if held else "no healer follows"
+    return f"{what}: {why}. {_BY_HAND.format(name)}"
 
 
 def send_notifier(

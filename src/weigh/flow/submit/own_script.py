@@ -22,6 +22,7 @@ from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_user_script
+from weigh.flow.submit.healer import why_none
 from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.job_request import check_limits
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
@@ -111,8 +112,12 @@ def submit_own(
         max_hours=options.max_hours,
     )
     heal = limits_of(limits, kind, cwd=cwd, env=env)
+    notes = tuple(_notes(draft, kind))
+    scheduler = schedulers.reach(name, root=root, env=env)
     if heal is not None:
-        check_limits(heal, draft.described.request)
+        request = draft.described.request
+        check_limits(heal, request)
+        notes += why_none(scheduler, request.queue, draft.name, held=0)
     if options.checks and draft.described.misread:
         raise UsageError(
             f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
@@ -127,7 +132,7 @@ def submit_own(
         scheduler=kind,
         script=draft.script,
         text=_wrapped(draft, kind, root, "TOKEN") if draft.own.measured else draft.text,
-        notes=tuple(_notes(draft, kind)),
+        notes=notes,
         commands=(_argv(draft, kind, "TOKEN"),) if options.dry_run else (),
     )
     if options.checks:
@@ -136,7 +141,6 @@ def submit_own(
         return answer
     sending = sendings.begin(number, heal=heal)
     try:
-        scheduler = schedulers.reach(name, root=root, env=env)
         job = send(draft, scheduler, sending, verify=options.checks)
         answer = msgspec.structs.replace(answer, job=job, now=time.time())
         return followed(answer, scheduler, sending, env)

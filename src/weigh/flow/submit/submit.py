@@ -16,7 +16,12 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit import job_parts
-from weigh.flow.submit.healer import BY_HAND, notified, send_healer
+from weigh.flow.submit.healer import (
+    notified,
+    send_healer,
+    why_none,
+    without_healer,
+)
 from weigh.flow.submit.job_request import (
     UNKNOWN,
     can_heal,
@@ -237,10 +242,9 @@ def followed(
     try:
         healer = send_healer(scheduler, jobs_sent, sending, env=env)
     except SchedulerError as error:
-        name = jobs_sent[0].name
-        what = "no job sends the others" if answer.held else "no healer follows"
-        note = f"{what}: {error}. {BY_HAND.format(name)}"
-        return msgspec.structs.replace(answer, notes=(*answer.notes, note))
+        note = without_healer(str(error), jobs_sent[0].name, held=answer.held)
+        notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
+        return msgspec.structs.replace(answer, notes=tuple(notes))
     return msgspec.structs.replace(answer, healer=healer)
 
 
@@ -324,6 +328,9 @@ def _prepared(
     request, notes = complete_request(plan, request, scheduler)
     if heal is not None:
         check_limits(heal, request)
+        label = options.name or plan.name
+        no_healer = why_none(scheduler, request.queue, label, held=plan.held)
+        staging_notes = (*staging_notes, *no_healer)
     if staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     script = _script(
