@@ -343,6 +343,30 @@ def cost(bench: Bench) -> Iterator[str]:
     )
 
 
+def stall(bench: Bench) -> Iterator[str]:
+    """Print the longest wait that each tool's looks add to a job's calls of mmap."""
+    yield from heading("Stall", ["", *(tool.name for tool in bench.tools)])
+    say("stall")
+    bare = Tool("bare", lambda argv, _: argv, lambda _: Reading())
+    seconds = "3" if bench.quick else "12"
+    longest: list[list[float]] = [[] for _ in range(1 + len(bench.tools))]
+    for _ in range(bench.runs):
+        for tool, waits in zip((bare, *bench.tools), longest, strict=True):
+            _, truth = bench.measure(tool, "mapper", "--seconds", seconds)
+            waits.append(truth["stall"])
+    pairs = [
+        [under - alone for under, alone in zip(waits, longest[0], strict=True)]
+        for waits in longest[1:]
+    ]
+    name = f"longest mmap of a family of 2 GiB, ms above bare ({middle(longest[0])})"
+    yield row([name, *map(middle, pairs)])
+
+
+def middle(values: Sequence[float]) -> str:
+    """Write the median, and the least and the most."""
+    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
 def startup(bench: Bench) -> list[float]:
     """Return CPU milliseconds of each tool around `true`, less those of `true`."""
     say("start-up")
@@ -448,6 +472,7 @@ TABLES: dict[str, Callable[[Bench], Iterator[str]]] = {
     "other": other,
     "crowd": crowd,
     "cost": cost,
+    "stall": stall,
     "floor": floor,
 }
 

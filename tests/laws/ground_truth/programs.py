@@ -287,11 +287,39 @@ def work(options: argparse.Namespace) -> Truth:
     return {"processes": count}
 
 
+def mapper(options: argparse.Namespace) -> Truth:
+    """Map and unmap 1 MiB every half millisecond, with 2 GiB that a fork copies.
+
+    Who reads this process's page table keeps it waiting: the longest wait is in ms.
+    """
+    size = _scaled(2048, options)
+    memory = reserve(size)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)  # as many entries as can be
+    touch(memory, 0, size)
+    until = time.monotonic() + options.seconds
+
+    def copier() -> None:
+        at = 0
+        while time.monotonic() < until and at < size:
+            touch(memory, at, at + MIB)
+            at += MIB
+            time.sleep(0.005)
+
+    copying, longest = fork(copier), 0.0
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        mmap.mmap(-1, MIB).close()
+        longest = max(longest, time.perf_counter() - began)
+        time.sleep(0.0005)
+    wait(copying)
+    return {"stall": 1000 * longest}
+
+
 KINDS: dict[str, Callable[[argparse.Namespace], Truth]] = {
     kind.__name__: kind
     for kind in (
         *(a, b, c, c2, d, e, e2, f, f2, k, m),
-        *(cpu, nowait, writes, spawn1500, tree10, work),
+        *(cpu, nowait, writes, spawn1500, tree10, work, mapper),
     )
 }
 
