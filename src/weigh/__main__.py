@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import sys
+from typing import NoReturn
 
 from weigh.errors import WeighError
 from weigh.measure.launcher import interrupt_quietly, prepare
@@ -11,15 +12,15 @@ from weigh.measure.launcher import interrupt_quietly, prepare
 _RARELY = 100_000  # new objects between collections: imports leave no garbage
 
 
-def main() -> int:
-    """Run the command line, and return the exit code."""
+def main() -> NoReturn:
+    """Run the command line, and end with its exit code."""
     interrupt_quietly()
     try:
         launchers = prepare(sys.argv[1:])
     except OSError as error:
         if sys.stderr is not None:
             sys.stderr.write(f"weigh: cannot start a process: {error.strerror}\n")
-        return WeighError.exit_code
+        sys.exit(WeighError.exit_code)
     _fill_closed_streams()
     gc.set_threshold(_RARELY)
     # imported only now, after the launchers' fork
@@ -31,14 +32,19 @@ def main() -> int:
             _leave(code)
     from weigh.cli.main import run_cli  # noqa: PLC0415
 
-    return run_cli(sys.argv[1:], launchers)
+    _leave(run_cli(sys.argv[1:], launchers))
 
 
-def _leave(code: int) -> None:
+def _leave(code: int) -> NoReturn:
     """End with *code*, all output being written, without taking the interpreter down.
 
-    That would be a tenth of the CPU time that weigh adds to a short command.
+    That would be a tenth of the CPU time of a short command.
     """
+    import threading  # noqa: PLC0415 - by now it is there
+
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()
     atexit._run_exitfuncs()  # noqa: SLF001 - no public name runs them
     os._exit(code)
 
@@ -58,4 +64,4 @@ def _fill_closed_streams() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

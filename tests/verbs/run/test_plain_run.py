@@ -83,7 +83,7 @@ def run_it(folder: Path, *words: str, **env: str) -> tuple[int, str, set[str]]:
     code = (
         "import atexit, sys; from weigh.__main__ import main; sys.argv[0] = 'weigh';"
         "tell = lambda: open('modules', 'w').write(' '.join(sys.modules));"
-        "atexit.register(tell); sys.exit(main())"
+        "atexit.register(tell); main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "run", *words],

@@ -29,7 +29,7 @@ said, sys.argv = sys.argv[1], ["weigh", *sys.argv[2:]]
 atexit.register(tell)
 sys.addaudithook(hear)
 from weigh.__main__ import main
-sys.exit(main())
+main()
 """
 _OURS = """
     weigh weigh._version weigh.__main__ weigh.errors weigh.units weigh.model
