@@ -31,6 +31,8 @@ The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1). Only wha
 without weigh writes them out: bash, flow/sweep/steps.py, flow/run/profiled.py.
 """
 
+import os
+
 SUCCESS, FAILED, USAGE = 0, 1, 2
 TOO_LARGE, WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = (
     123,
@@ -99,3 +101,23 @@ class FormatError(WeighError):
     """A file or value cannot be parsed."""
 
     exit_code = USAGE
+
+
+def cannot_read(path: str, error: OSError, hint: str = "") -> str:
+    """Return the message that a file named by the user cannot be read.
+
+    Where it does not exist, with a file of a similar name next to it, else *hint*.
+    """
+    message = f"cannot read {path}: {error.strerror}"
+    if not isinstance(error, FileNotFoundError):
+        return message
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a missing file
+
+    folder, name = os.path.split(path)
+    try:
+        near = get_close_matches(name, sorted(os.listdir(folder or os.curdir)), n=1)
+    except OSError:
+        return f"{message} (there is no folder {folder})"
+    if near:
+        hint = f"did you mean {os.path.join(folder, near[0])}?"
+    return f"{message} ({hint})" if hint else message

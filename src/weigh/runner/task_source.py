@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.model.mask import SIGNS
 from weigh.runner.shell import accepts, plain_words
 from weigh.sweep.task_file import (
@@ -63,6 +63,7 @@ def _text(line: bytes) -> str:
 
 
 _PIECE = 512
+_HOW = "one command a line; weigh sweep writes such a file"
 _LONGEST = 1 << 20
 _OVERLAP = 16  # longer than any sign of a secret
 _WORD = 32 * os.sysconf("SC_PAGE_SIZE")  # Linux: MAX_ARG_STRLEN, its NUL included
@@ -206,5 +207,5 @@ def _open(path: str) -> BinaryIO:
     except IsADirectoryError as error:
         raise UsageError(f"{path} is a folder, not a task file") from error
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(cannot_read(path, error, _HOW)) from error
     return copy

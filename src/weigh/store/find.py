@@ -3,7 +3,12 @@
 import os
 from collections.abc import Sequence
 
-from weigh.errors import FormatError, RecordNotFoundError, UsageError
+from weigh.errors import (
+    FormatError,
+    RecordNotFoundError,
+    UsageError,
+    cannot_read,
+)
 from weigh.model.record import Record
 from weigh.store.identity import is_prefix
 from weigh.store.index import Entry, Index, read_index, read_record
@@ -116,9 +121,7 @@ def read_file(path: str) -> Record:
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
-        raise RecordNotFoundError(
-            f"cannot read the record {path}: {error.strerror}"
-        ) from error
+        raise RecordNotFoundError(cannot_read(path, error)) from error
     try:
         return decode(content)
     except FormatError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.flow.check.script import check_here
 from weigh.flow.check.trials import (
     Rules,
@@ -142,7 +142,9 @@ def is_job_script(path: str) -> bool:
     except IsADirectoryError:
         return False  # a plan; other directories are refused later
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(
+            cannot_read(path, error, "a task file, plan or script")
+        ) from error
 
 
 def _is_description(line: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh import joblog
-from weigh.errors import SIGNAL_BASE, FormatError, UsageError
+from weigh.errors import SIGNAL_BASE, FormatError, UsageError, cannot_read
 from weigh.flow.records.records import Store
 from weigh.model.mask import MASK
 from weigh.model.record import (
@@ -439,7 +439,7 @@ def _read(path: str, now: float, form: str | None) -> Source:
         end()
         return Source(name, text, changed, found or _recognised(name, text))
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(cannot_read(path, error)) from error
 
 
 def _all_lines(

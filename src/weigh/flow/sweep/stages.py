@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import FormatError, UsageError
+from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.flow.run.channel import STEP, VARIABLE
 from weigh.flow.run.run_measured import weigh_run
 from weigh.runner.shell import Shell
@@ -49,7 +49,7 @@ def read_stages(path: str, start: str | None = None) -> tuple[Stage, ...]:
     except UnicodeDecodeError as error:
         raise FormatError(f"{path} is not UTF-8: save it as UTF-8") from error
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(cannot_read(path, error)) from error
     try:
         return since(parse_stages(text), start)
     except FormatError as error:

@@ -1,0 +1,34 @@
+"""What weigh says of a file that it was named and that does not exist."""
+
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import cannot_read
+
+MISSING = FileNotFoundError(2, "No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("task.txt", "did you mean {}/tasks.txt?"),
+        ("x9", "one command a line"),
+        ("runs/tasks.txt", "there is no folder {}/runs"),
+    ],
+)
+def test_the_way_out_is_named(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "tasks.txt").touch()
+    message = cannot_read(f"{tmp_path}/{name}", MISSING, "one command a line")
+    assert message == (
+        f"cannot read {tmp_path}/{name}: No such file or directory"
+        f" ({said.format(tmp_path)})"
+    )
+
+
+def test_a_file_that_may_not_be_read_is_not_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").touch()
+    error = PermissionError(13, "Permission denied")
+    assert cannot_read(f"{tmp_path}/task.txt", error, "hint").endswith(
+        "task.txt: Permission denied"
+    )
