@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ def batch(tmp_path: Path) -> Iterator[Batch]:
     batch = Batch(tmp_path)
     yield batch
     for pid in batch.marked():
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may be ending
+            os.kill(pid, signal.SIGKILL)
     for started in batch.started:
         started.kill()
         started.communicate()
