@@ -283,6 +283,8 @@ def _without_prefix(error: click.ClickException) -> str:
 def _unknown_verb(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
 
-    near = get_close_matches(name, VERBS, n=1)
+    near = get_close_matches(name, (*VERBS, *PAGES), n=1)
     offer = f"did you mean {near[0]}?" if near else "weigh --help lists them"
+    if near and near[0] in PAGES:
+        offer = f"did you mean weigh help {near[0]}?"
     return f"no such command: {name} ({offer})"

@@ -192,6 +192,9 @@ class Client:
         killed = ran.code < 0 or ran.code > SIGNAL_BASE
         if killed or self._backend.is_unanswered(ran.err + ran.out):
             raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
+        if self._backend.NO_CLUSTER.search(ran.err):
+            why = f"{argv[0]} finds no cluster from this machine"
+            raise SchedulerError(f"{why} ({self._backend.LOGIN_HINT})")
         raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")
 
     def find(self, token: str, *, name: str) -> str | None:

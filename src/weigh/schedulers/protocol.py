@@ -158,6 +158,7 @@ class Backend(Protocol):
 
     NAME: str
     LOGIN_HINT: str
+    NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
     OWN: Mapping[str, str]
 
     def render(self, script: JobScript) -> str:

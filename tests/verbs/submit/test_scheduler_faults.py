@@ -76,6 +76,25 @@ def test_a_refusal_is_passed_on_on_one_line(here: Weigh, fake: Fake) -> None:
     )
 
 
+def test_an_sbatch_without_a_cluster_is_reported_with_the_way_out(
+    here: Weigh, fake: Fake
+) -> None:
+    """Slurm's own message on a machine that has its commands and no slurm.conf."""
+    said = (
+        "sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host",
+        "sbatch: error: fetch_config: DNS SRV lookup failed",
+        "sbatch: error: _establish_config_source: failed to fetch config",
+        "sbatch: fatal: Could not establish a configuration source",
+    )
+    fake("sbatch", "; ".join(f"echo '{line}' >&2" for line in said) + "; exit 1")
+
+    code, err = submit(here)
+
+    assert code == 125
+    assert "sbatch finds no cluster from this machine (submit from a login" in err
+    assert "--on local" in err
+
+
 def test_a_command_that_was_refused_keeps_its_name(here: Weigh, fake: Fake) -> None:
     words = ("submit", "--on", "slurm", "--", "python3", "train.py")
     fake("sbatch", "echo 'invalid partition' >&2; exit 1")

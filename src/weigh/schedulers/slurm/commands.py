@@ -176,6 +176,7 @@ OWN: Mapping[str, str] = {
     "open-mode": "each element has a log of its own",
 }
 LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
+NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _QUEUE_FORMAT = "%F|%K|%T|%S|%N|%r"
 _QUEUE_FIELDS = 6
 _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
