@@ -20,7 +20,7 @@ import msgspec
 from weigh.estimate.curve import fit_line, fit_power
 from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.fit import Fit, coefficient, fit, from_scores, holding, margin_unit
-from weigh.estimate.samples import Point, gather
+from weigh.estimate.samples import Failure, Point, gather
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.units import GIB, MIB
 
@@ -178,15 +178,22 @@ def largest(found: Sequence[Case]) -> None:
 
 
 def _confirmed(found: Sequence[Case], case: Case) -> int:
-    """Run the recommended size once, as if between 32 and 64 memory were a line."""
+    """Run the recommended size once, as if between 32 and 64 memory were a line.
+
+    If that runs out of memory, the scan knows, and what it recommends is smaller.
+    """
     first = _most(with_coefficient(found, case, 0.95), case.truth)
     last = case.known[-1]
-    if first >= case.size or first <= last.x:
+    if first > case.size:
+        failure = Failure(first, int(case.truth))
+        made = fit(case.known, "gpu_memory", failure=failure)
+        return holding(made, case.truth).size or 0
+    if first == case.size or first <= last.x:
         return first
     slope = (case.truth - last.y) / (case.size - last.x)
     seen = Point(first, *(last.y + slope * (first - last.x),) * 3)
-    made = Case(case.model, (*case.known, seen), case.size, case.truth)
-    return _most(with_coefficient(found, made, 0.95), case.truth)
+    confirmed = Case(case.model, (*case.known, seen), case.size, case.truth)
+    return _most(with_coefficient(found, confirmed, 0.95), case.truth)
 
 
 def _most(use: Callable[[float], float], memory: float) -> int:

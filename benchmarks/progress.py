@@ -1,8 +1,9 @@
 """How right the end is foretold, and what reading along costs: prints tables.
 
 ``python benchmarks/progress.py [RUNS]``: the recordings of real tools in
-tests/support/data/progress, then simulated runs, RUNS of each kind (200), the same
-every time.
+tests/support/data/progress and its folders, then simulated runs, RUNS of each kind
+(200), the same every time. ``python benchmarks/progress.py FOLDER``: only the
+recordings in a folder of your own (made by record.py there).
 """
 
 import gzip
@@ -29,36 +30,73 @@ Kind = Callable[[random.Random], Rows]
 
 def main() -> None:
     """Measure, and print Markdown tables."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
-    recordings()
-    simulations(runs)
+    argument = sys.argv[1] if len(sys.argv) > 1 else str(RUNS)
+    if not argument.isdecimal():
+        recordings(Path(argument))
+        return
+    for folder in (RECORDINGS, *sorted(RECORDINGS.iterdir())):
+        if folder.is_dir():
+            recordings(folder)
+    simulations(int(argument))
     cost()
 
 
-def recordings() -> None:
+def recordings(folder: Path) -> None:
     """Print how far off the remaining time is, in per cent of the true one."""
-    print("| recorded | " + " | ".join(f"at {100 * s:.0f} %" for s in SHARES) + " |")
+    print(f"\n| {folder.name} | " + " | ".join(f"at {100 * s:.0f} %" for s in SHARES))
     print("|---|" + "---|" * len(SHARES))
-    for path in sorted(RECORDINGS.glob("*.jsonl.gz")):
+    found = Found()
+    for path in sorted(folder.glob("*.jsonl.gz")):
         with gzip.open(path, "rt") as file:
             rows = [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
-        cells = " | ".join(cell(*seen) for seen in forecasts(rows))
+        seen = list(forecasts(rows))
+        found.add(seen)
+        cells = " | ".join(cell(*one) for one in seen)
         print(f"| {path.name.removesuffix('.jsonl.gz')} | {cells} |")
+    print(found)
 
 
-def forecasts(rows: Rows) -> Iterator[tuple[Forecast, float]]:
+class Found:
+    """What was found in the recordings of one folder."""
+
+    def __init__(self) -> None:
+        self.recordings = self.understood = 0
+        self.held: list[bool] = []
+        self.off: list[float] = []
+
+    def add(self, seen: "list[tuple[Forecast | None, float]]") -> None:
+        """Count a recording: understood, if half-way an end is known."""
+        self.recordings += 1
+        half = seen[SHARES.index(0.5)][0]
+        self.understood += half is not None and half.remaining is not None
+        for share, (forecast, true) in zip(SHARES, seen, strict=True):
+            if forecast and forecast.remaining is not None:
+                off, is_held, _ = figures(forecast, true)
+                self.held.append(is_held)
+                if share == 0.2:
+                    self.off.append(off)
+
+    def __str__(self) -> str:
+        """Write it in a line."""
+        return (
+            f"{self.understood} of {self.recordings} understood half-way; "
+            f"interval held {100 * statistics.mean(self.held):.0f} % of "
+            f"{len(self.held)}; median error at 20 % "
+            f"{100 * statistics.median(self.off):.1f} % of {len(self.off)}"
+        )
+
+
+def forecasts(rows: Rows) -> Iterator[tuple[Forecast | None, float]]:
     """Yield the forecast at each share of the way from the first count to the end."""
     reader, waiting = Reader(), iter(rows)
-    begin, end = next(beginnings(rows)), rows[-1][0]
-    row = next(waiting)
+    begin, end = next(beginnings(rows), rows[0][0]), rows[-1][0]
+    row: tuple[float, bytes] | None = next(waiting)
     for share in SHARES:
         moment = begin + share * (end - begin)
-        while row[0] <= moment:
+        while row and row[0] <= moment:
             reader.feed(row[1], row[0])
-            row = next(waiting)
-        forecast = reader.forecast(moment)
-        assert forecast
-        yield forecast, end - moment
+            row = next(waiting, None)
+        yield reader.forecast(moment), end - moment
 
 
 def beginnings(rows: Rows) -> Iterator[float]:
@@ -70,8 +108,10 @@ def beginnings(rows: Rows) -> Iterator[float]:
             yield at
 
 
-def cell(forecast: Forecast, true: float) -> str:
+def cell(forecast: Forecast | None, true: float) -> str:
     """Write the error and half the interval, both in per cent of the true time."""
+    if forecast is None:
+        return "nothing yet"
     remaining, low, high = forecast.remaining, forecast.low, forecast.high
     if remaining is None or low is None or high is None:
         return "not yet" if forecast.total else "no total"

@@ -188,7 +188,8 @@ FEWEST_SIZES = 3
 _BENDS = 0.3  # share of a square's bend, above which a bound follows the parabola
 _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
 # of times, from workflow tasks of three public traces: see docs/estimate.md
-_TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH, _TIME = 0.65, 0.33, 0.2, 0.4
+_TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH = 0.65, 0.33, 0.2
+_TIME, _TIME_FAR = 0.3, 0.2  # at the sizes, and what it adds beyond them
 _LEAN = 0.3  # share of the bend, towards proportionality: allocators step
 _MOST_LEAN = 0.1
 _HALF = 1.9  # sizes are rounded: 190 counts as twice 100
@@ -322,7 +323,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(self.curve, Constant):
             gap = _TIME_GAP_OF_CONSTANT * curve * (x / last.x - 1)
         growth = _TIME_GROWTH * (curve - last.y)
-        return max(0.0, gap) + max(0.0, growth) + _TIME * curve
+        beyond = max(0.0, x - last.x) / ((_NEAR - 1) * last.x)
+        share = _TIME + _TIME_FAR * min(1.0, beyond)
+        return max(0.0, gap) + max(0.0, growth) + share * curve
 
     @property
     def _share(self) -> float:
@@ -450,6 +453,7 @@ def _rounded(size: float) -> int:
     return max(1, int(round(size, min(0, digits))))
 
 
+_AFTER_FAILURE = 0.9  # of a size that ran out of memory, by an unknown amount
 _FARTHEST = 1 << 40  # no size is so large: beyond it memory does not depend on size
 
 
@@ -481,7 +485,8 @@ def holding(fit: Fit, memory: float, level: float = 0.95) -> Holding:
     failed = _failed_within(fit, memory)
     if failed is not None and most is not None:
         most = min(most, math.ceil(failed) - 1)
-        size = most if size is None else min(size, most)
+        below = min(most, max(int(fit.largest_size), int(_AFTER_FAILURE * failed)))
+        size = below if size is None else min(size, below)
     return Holding(
         memory=round(memory),
         level=level,

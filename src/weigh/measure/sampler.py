@@ -189,7 +189,7 @@ class Sampler:
         cost = time.thread_time() - before - (self._gauge.spent - spent)
         if len(sys.modules) > modules:
             # loading them costs most of a second where they are not compiled yet, once
-            cost = min(cost, _LOOK_CREDIT / 2)
+            cost = min(cost, _LOOK_CREDIT / 16)
         self._cost += max(0.0, cost)
         self._usual_cost = min(cost, 2 * self._usual_cost)
         if is_idle and _has_changed(self.samples[-2:]):

@@ -317,14 +317,26 @@ def test_a_size_that_ran_out_is_never_held() -> None:
     made = memory_fit([*on_a_line(8, 16, 32), burst(64)])
 
     assert made.failed == 64
-    assert made.largest("100GiB") == 63
+    assert made.holding("100GiB").at_most == 63
+
+
+def test_a_size_close_to_one_that_ran_out_is_not_said_to_fit() -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), burst(64)])
+
+    assert made.largest("100GiB") == 57
+
+
+def test_a_size_that_ran_is_said_to_fit_however_close() -> None:
+    made = memory_fit([*on_a_line(8, 16, 62), burst(64)])
+
+    assert made.largest("100GiB") == 62
 
 
 def test_a_size_that_ran_out_of_little_may_fit_in_more() -> None:
     small = Allocation("slurm", memory=4 * GIB)
     made = memory_fit([*on_a_line(8, 16, 32), burst(64, allocation=small)])
 
-    assert made.largest("4GiB") == 63
+    assert made.largest("4GiB") == 57
     assert made.largest("100GiB") > 64
 
 

@@ -12,6 +12,8 @@ a step takes a second. ``cmake`` is written in the format of the tool, the rest 
 machine: downloads from a server on loopback whose rate varies (wget, curl, axel,
 aria2c), ``rsync --bwlimit``, and real work of 10 to 90 s (xz -9, 7z -mx=9, ffmpeg, sox,
 lame, oggenc, povray, mksquashfs, vsearch, stockfish bench, qemu-img convert, fio ...).
+``kept_back/`` was recorded the same way after the reader was written, and nothing was
+chosen on it. Folder and host names are replaced.
 """
 
 import fcntl
