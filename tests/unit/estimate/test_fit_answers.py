@@ -320,13 +320,13 @@ def test_a_size_that_ran_out_is_never_held() -> None:
     assert made.holding("100GiB").at_most == 63
 
 
-def test_a_size_close_to_one_that_ran_out_is_not_said_to_fit() -> None:
+def test_a_size_just_below_one_that_ran_out_does_not_fit() -> None:
     made = memory_fit([*on_a_line(8, 16, 32), burst(64)])
 
     assert made.largest("100GiB") == 57
 
 
-def test_a_size_that_ran_is_said_to_fit_however_close() -> None:
+def test_a_measured_size_fits_also_near_one_that_ran_out() -> None:
     made = memory_fit([*on_a_line(8, 16, 62), burst(64)])
 
     assert made.largest("100GiB") == 62
