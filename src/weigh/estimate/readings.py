@@ -174,6 +174,7 @@ def read(records: Sequence[Record], by: Sequence[str]) -> Readings:
             *_left_out(ended, "it did not complete"),
             *_left_out(len(found) - len(rows), "its memory or time is impossible"),
             *_others_vary(done, by),
+            *_lengths_vary(done),
         ),
     )
 
@@ -368,3 +369,30 @@ def _others_vary(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
     others = [name for name in varying(records) if name not in by]
     if others:
         yield f"{', '.join(others)} varied too: the largest run of each size counts"
+
+
+_LONGER = 1.5  # times the shortest: from this on, lengths are said to vary
+_ROSE = 1.05  # times the memory of the first batch
+
+
+def _lengths_vary(records: Sequence[Record]) -> Iterator[str]:
+    """Yield a note where lengths vary at one size, and memory rose with the longest."""
+    loops = [record.batches for record in records if record.batches is not None]
+    varied = [loop for loop in loops if _rose_with_length(loop)]
+    if varied:
+        shortest = min(loop.shortest or 0 for loop in varied)
+        longest = max(loop.lengths[-1].length for loop in varied)
+        yield (
+            f"the longest sample of a batch measured {shortest} to {longest} at one "
+            "size, and memory rose with it: a longer one may exceed the bound"
+        )
+
+
+def _rose_with_length(loop: Batches) -> bool:
+    if not loop.lengths or loop.lengths[-1].length < _LONGER * max(
+        1, loop.shortest or 1
+    ):
+        return False
+    first, last = loop.lengths[0], loop.lengths[-1]
+    pairs = ((first.memory, last.memory), (first.gpu_memory, last.gpu_memory))
+    return any(a is not None and b is not None and b > _ROSE * a for a, b in pairs)

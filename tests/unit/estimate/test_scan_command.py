@@ -478,3 +478,27 @@ def test_a_target_too_far_away_has_no_request_anywhere(
     for shown in (text, report, (folder / "report.html").read_text()):
         assert "--mem=" not in shown
         assert "none yet" in shown
+
+
+LENGTHS = """
+import random, sys, weigh
+size = int(sys.argv[1])
+dice = random.Random(1)
+texts = ["x" * {length} for _ in range(120)]
+cut = [texts[at : at + size] for at in range(0, len(texts), size)]
+for batch in weigh.batches(cut, size=size):
+    held = bytearray(b"1") * (size * max(map(len, batch)) << 13)
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "named"), [("dice.randint(1, 200)", True), ("150", False)]
+)
+def test_lengths_that_vary_at_one_batch_size_are_named(
+    weigh: Weigh, folder: Path, length: str, *, named: bool
+) -> None:
+    (folder / "tag.py").write_text(LENGTHS.replace("{length}", length))
+    sizes = "batch_size=4,8,16"
+    code, _, err = weigh("scan", sizes, "--", sys.executable, "tag.py", "{batch_size}")
+    assert code == 0
+    assert ("memory rose with it: a longer one may exceed the bound" in err) is named
