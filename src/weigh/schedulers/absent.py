@@ -37,6 +37,11 @@ def parse_patience(out: str) -> Seconds:  # noqa: ARG001
     return _PATIENCE
 
 
+def with_other_token(out: str, tokens: Mapping[str, str]) -> frozenset[str]:  # noqa: ARG001
+    """Return nothing: the queue does not show tokens."""
+    return frozenset()
+
+
 def slots_argv() -> Argv | None:
     """Return None: GPUs are counted per node or per job, not per slot."""
     return None

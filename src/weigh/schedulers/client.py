@@ -388,8 +388,10 @@ class Client:
         """Cancel a job, or these elements of it.
 
         Raises:
-            SchedulerError: the scheduler does not answer, or rejects it.
+            SchedulerError: the scheduler does not answer, or rejects it, or the id
+                is another job's now.
         """
+        self._check_is_same(job)
         numbers = numbers_of(job)
         chosen = range(len(numbers)) if elements is None else elements
         targets = tuple(numbers[place] for place in chosen)
@@ -400,6 +402,22 @@ class Client:
         forget(self._way.root, self.name, cancelled=(job.id, targets, now))
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+
+    def _check_is_same(self, job: Submitted) -> None:
+        """Raise if another job has the id of *job*; nothing is known without an answer.
+
+        Raises:
+            SchedulerError: the queue shows another token under that id.
+        """
+        try:
+            ran = self._run(self._backend.queue_argv(self._way.user), timeout=_TO_ASK)
+        except SchedulerError:
+            return
+        if self._backend.with_other_token(ran.out, {job.id: job.token}):
+            raise SchedulerError(
+                f"{job.id} is another job now (the scheduler gave the id out again): "
+                "it is not touched"
+            )
 
     def _ask(
         self, last: Poll, jobs: Sequence[Submitted], is_open: Sequence[Submitted]
@@ -412,6 +430,9 @@ class Client:
             if ran.code != 0:
                 raise SchedulerError(f"{argv[0]}: {ran.complaint()}")  # noqa: TRY301 - one way out
             listed = self._backend.parse_queue(ran.out)
+            tokens = {job.id: job.token for job in jobs if job.token}
+            for other in self._backend.with_other_token(ran.out, tokens):
+                listed.pop(other, None)
         except (SchedulerError, FormatError) as error:
             return msgspec.structs.replace(
                 last, tried=now, failures=last.failures + 1, trouble=str(error)

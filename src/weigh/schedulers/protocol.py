@@ -230,6 +230,12 @@ class Backend(Protocol):
             FormatError: the output is truncated or has an unknown format.
         """
 
+    def with_other_token(self, out: str, tokens: Mapping[str, str]) -> frozenset[str]:
+        """Return the listed jobs that are not the ones submitted with *tokens*.
+
+        *tokens* are by id. An id is given out again where a scheduler lost its state.
+        """
+
     def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
         """Return the accounting commands that show how these jobs ended."""
 

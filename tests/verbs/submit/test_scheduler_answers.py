@@ -100,6 +100,28 @@ def test_a_reason_is_kept_where_there_is_one() -> None:
     assert states["5"][0].reason is states["5"][1].reason is None
 
 
+@pytest.mark.parametrize(
+    ("marks", "is_other"),
+    [
+        ("/home/u/.weigh/ab12/job.sh|weigh:ab12", False),
+        ("/spool/script|weigh:ab12", False),
+        ("/home/u/ab12.sh|a | b", False),
+        ("/home/u/other.sh|my own | comment", False),
+        ("/home/u/other.sh|", True),
+        ("(null)|(null)", True),
+        ("/spool/script|weigh:cd34", True),
+        ("/spool/script|of a user weigh:cd34", True),
+    ],
+)
+def test_a_job_under_a_known_id_with_another_token_is_not_ours(
+    marks: str, *, is_other: bool
+) -> None:
+    line = f"5|0|RUNNING|1795248320|cn1|None|{marks}\n"
+    found = slurm_commands.with_other_token(line, {"5": "ab12", "6": "ef"})
+    assert found == (frozenset({"5"}) if is_other else frozenset())
+    assert slurm_commands.parse_queue(line)["5"][0].state == "RUNNING"
+
+
 def test_sacct_s_lines_are_states_by_element() -> None:
     states = slurm_commands.parse_ended(SACCT)
 

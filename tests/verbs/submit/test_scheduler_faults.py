@@ -445,6 +445,21 @@ def test_a_job_that_was_cancelled_is_shown_as_such_at_once(
     assert (ended["tasks"], ended["cancelling"]) == ({"CANCELLED": 3}, 0)
 
 
+def test_a_job_that_got_an_id_of_ours_is_neither_shown_nor_cancelled(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "0s")
+    fake("squeue", "echo '7|N/A|RUNNING|1|node1|None|/home/u/other.sh|(null)'")
+
+    shown = here.status(job)
+    code, _, err = here("cancel", job)
+
+    assert "RUNNING" not in shown["elements"]
+    assert code == 125
+    assert "7 is another job now" in err
+    assert calls(tmp_path, "scancel") == 0
+
+
 def test_resume_waits_for_what_was_just_cancelled_to_end(
     here: Weigh,
     fake: Fake,

@@ -96,6 +96,7 @@ def _time(text: str | None) -> int | None:
 NAME = "gridengine"
 parse_start = absent.parse_start
 patience_argv, parse_patience = absent.patience_argv, absent.parse_patience
+with_other_token = absent.with_other_token
 OWN: Mapping[str, str] = {
     **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
     **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),

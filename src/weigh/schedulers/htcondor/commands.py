@@ -36,6 +36,7 @@ render, log_name = htcondor_script.render_script, htcondor_script.log_name
 parse_start, accounting_answer = absent.parse_start, absent.accounting_answer
 session_argv = absent.session_argv
 patience_argv, parse_patience = absent.patience_argv, absent.parse_patience
+with_other_token = absent.with_other_token
 from_nodes_argvs = absent.from_nodes_argvs
 parse_from_nodes = absent.parse_from_nodes
 slots_argv, parse_slots = absent.slots_argv, absent.parse_slots

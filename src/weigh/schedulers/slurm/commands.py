@@ -177,8 +177,11 @@ OWN: Mapping[str, str] = {
 }
 LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
 NO_CLUSTER = re.compile(r"Could not establish a configuration source")
-_QUEUE_FORMAT = "%F|%K|%T|%S|%N|%r"
+# the script's path and the comment, which may contain anything, at the end
+_QUEUE_FORMAT = "%F|%K|%T|%S|%N|%r|%o|%k"
 _QUEUE_FIELDS = 6
+_OUR_MARK = re.compile(r"\bweigh:\w")
+_NO_COMMENT = frozenset({"", "(null)"})
 _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
 _ENDED_COUNT = 8
 _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
@@ -357,10 +360,10 @@ def parse_queue(out: str) -> States:
         raise FormatError("squeue's answer is cut off")
     states: States = {}
     for line in out.splitlines():
-        fields = line.split("|", _QUEUE_FIELDS - 1)
+        fields = line.split("|", _QUEUE_FIELDS)
         if len(fields) < _QUEUE_FIELDS or whole_number(fields[0]) is None:
             raise FormatError(f"squeue answered {line[:60]!r}")
-        job, index, word, start, node, reason = fields
+        job, index, word, start, node, reason = fields[:_QUEUE_FIELDS]
         state = STATES.get(word, "UNKNOWN")
         element = ElementState(
             state=state,
@@ -374,6 +377,25 @@ def parse_queue(out: str) -> States:
         )
         _put(states.setdefault(job, {}), index, element)
     return states
+
+
+def with_other_token(out: str, tokens: Mapping[str, str]) -> frozenset[str]:
+    """Return the jobs in squeue's lines that another submission's mark or none is on.
+
+    A controller that lost its state gives ids out again. A comment of the user's own
+    says nothing: it may have taken the place of the mark.
+    """
+    found: set[str] = set()
+    for line in out.splitlines():
+        job, _, rest = line.partition("|")
+        token = tokens.get(job)
+        marks = rest.split("|", _QUEUE_FIELDS - 1)[-1]
+        if not token or token in marks or "|" not in marks:
+            continue
+        comment = marks.rpartition("|")[2].strip()
+        if comment in _NO_COMMENT or _OUR_MARK.search(comment):
+            found.add(job)
+    return frozenset(found)
 
 
 def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
