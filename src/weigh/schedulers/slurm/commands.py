@@ -383,7 +383,7 @@ def with_other_token(out: str, tokens: Mapping[str, str]) -> frozenset[str]:
     """Return the jobs in squeue's lines that another submission's mark or none is on.
 
     A controller that lost its state gives ids out again. A comment of the user's own
-    says nothing: it may have taken the place of the mark.
+    proves nothing: it may have taken the place of the mark.
     """
     found: set[str] = set()
     for line in out.splitlines():
