@@ -43,7 +43,8 @@ def main() -> None:
 
 def recordings(folder: Path) -> None:
     """Print how far off the remaining time is, in per cent of the true one."""
-    print(f"\n| {folder.name} | " + " | ".join(f"at {100 * s:.0f} %" for s in SHARES))
+    cells = " | ".join(f"at {100 * s:.0f} %" for s in SHARES)
+    print(f"\n| {folder.name} | {cells} |")
     print("|---|" + "---|" * len(SHARES))
     found = Found()
     for path in sorted(folder.glob("*.jsonl.gz")):

@@ -187,7 +187,8 @@ STEADY_BEND = 0.25  # a slope that changes by a larger share is not a line
 FEWEST_SIZES = 3
 _BENDS = 0.3  # share of a square's bend, above which a bound follows the parabola
 _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
-# of times, from workflow tasks of three public traces: see docs/estimate.md
+# of times, from workflow tasks of public traces, the last two with all six in view: see
+# docs/estimate.md
 _TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH = 0.65, 0.33, 0.2
 _TIME, _TIME_FAR = 0.3, 0.2  # at the sizes, and what it adds beyond them
 _LEAN = 0.3  # share of the bend, towards proportionality: allocators step

@@ -371,7 +371,6 @@ def _others_vary(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
         yield f"{', '.join(others)} varied too: the largest run of each size counts"
 
 
-_LONGER = 1.5  # times the shortest: from this on, lengths are said to vary
 _ROSE = 1.05  # times the memory of the first batch
 
 
@@ -389,9 +388,7 @@ def _lengths_vary(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _rose_with_length(loop: Batches) -> bool:
-    if not loop.lengths or loop.lengths[-1].length < _LONGER * max(
-        1, loop.shortest or 1
-    ):
+    if not loop.lengths_vary:
         return False
     first, last = loop.lengths[0], loop.lengths[-1]
     pairs = ((first.memory, last.memory), (first.gpu_memory, last.gpu_memory))

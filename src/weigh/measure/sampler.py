@@ -75,6 +75,7 @@ class ForkFilter:
 
 _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
 _LOOK_CREDIT = 0.04  # CPU seconds: for imports, and for meeting the processes
+_LOADING_COST = 0.0025  # CPU seconds that count of a look that loads modules
 _FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
@@ -189,7 +190,7 @@ class Sampler:
         cost = time.thread_time() - before - (self._gauge.spent - spent)
         if len(sys.modules) > modules:
             # loading them costs most of a second where they are not compiled yet, once
-            cost = min(cost, _LOOK_CREDIT / 16)
+            cost = min(cost, _LOADING_COST)
         self._cost += max(0.0, cost)
         self._usual_cost = min(cost, 2 * self._usual_cost)
         if is_idle and _has_changed(self.samples[-2:]):

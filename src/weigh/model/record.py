@@ -99,6 +99,9 @@ class LengthPeak(msgspec.Struct, frozen=True):
     gpu_memory: Bytes | None = None
 
 
+_LONGER = 1.5
+
+
 class Batches(msgspec.Struct, frozen=True):
     """A timed loop over batches. ``size`` is nominal, ``samples`` were counted.
 
@@ -122,6 +125,12 @@ class Batches(msgspec.Struct, frozen=True):
     end: Seconds | None = None
     shortest: int | None = None
     lengths: tuple[LengthPeak, ...] = ()
+
+    @property
+    def lengths_vary(self) -> bool:
+        """Whether the longest sample is at least 1.5 times as long as the shortest."""
+        longest = self.lengths[-1].length if self.lengths else 0
+        return longest >= _LONGER * max(1, self.shortest or 1)
 
 
 class Event(msgspec.Struct, frozen=True):

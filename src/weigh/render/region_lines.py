@@ -150,7 +150,6 @@ def _loop(loop: Batches) -> Iterator[str]:
         yield _row("", why)
 
 
-_LONGER = 1.5  # from this on, lengths are said to vary
 _FEWEST = 3
 _STRAIGHT = 0.9  # correlation of memory and length
 _ROSE = 0.05  # share of the peak by which memory rose with the length
@@ -163,8 +162,7 @@ def memory_by_length(loop: Batches) -> str:
     It did not if it rose on after the longest batch, as with a leak.
     """
     rows = loop.lengths
-    longest = rows[-1].length if rows else 0
-    if len(rows) < _FEWEST or longest < _LONGER * max(1, loop.shortest or 1):
+    if len(rows) < _FEWEST or not loop.lengths_vary:
         return ""
     on_gpu = max((gpu.of_program for gpu in loop.gpus), default=None)
     words = [
@@ -177,7 +175,7 @@ def memory_by_length(loop: Batches) -> str:
     ]
     if not words:
         return ""
-    span = f"length {count(loop.shortest or 0)} to {count(longest)}"
+    span = f"length {count(loop.shortest or 0)} to {count(rows[-1].length)}"
     return f"{span}: {', '.join(words)} with the longest batch"
 
 

@@ -159,6 +159,7 @@ class Backend(Protocol):
     NAME: str
     LOGIN_HINT: str
     NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
+    SHOWS_TOKENS: bool  # in its queue
     OWN: Mapping[str, str]
 
     def render(self, script: JobScript) -> str:

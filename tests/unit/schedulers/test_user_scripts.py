@@ -9,6 +9,8 @@ from weigh.model.lint import Facts
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import Ran
 from weigh.schedulers.protocol import Change
+from weigh.schedulers.slurm.commands import parse_job
+from weigh.units import GIB
 
 FACTS = Facts(cwd="/w", home="/home/me", user="me")
 SLURM = KINDS["slurm"].user_scripts
@@ -214,3 +216,27 @@ def test_htcondor_describes_jobs_and_takes_no_scripts() -> None:
     assert (found.id, found.part, found.logs) == ("42", "1", {"1": "/w/o.1"})
     assert not KINDS["htcondor"].traits.takes_scripts
     assert not KINDS["htcondor"].traits.changes
+
+
+def test_a_job_s_name_of_two_lines_does_not_hide_its_request() -> None:
+    shown = (
+        "JobId=7 JobName=a\nb UserId=u(1) Mem=9G TimeLimit=00:10:00 NumNodes=1 "
+        "NumCPUs=2 TRES=cpu=2,mem=1G,node=1 WorkDir=/p Command=(null)\n"
+    )
+    request = parse_job(shown)
+    known = SLURM.parse_known("7", (shown, ""))
+
+    assert request is not None
+    assert (request.cpus, request.memory, request.time_limit) == (2, GIB, 600)
+    assert known is not None
+    assert (known.name, known.user, known.cwd) == ("a\nb", "u", "/p")
+
+
+def test_accounting_s_rows_of_several_lines_are_those_of_one_job() -> None:
+    row = ("7_1", "8", "u", "1795248320", "a\nb", "/p", "sbatch --wrap=x\ny job.sh")
+    known = SLURM.parse_known("7", ("", "\x1f".join(row) + "\n"))
+    sent = "6|sbatch --wrap=a\nb\n7|sbatch --export=A=x\ny --comment=weigh:w0a j.sh\n"
+
+    assert known is not None
+    assert (known.name, known.line[-1]) == ("a\nb", "job.sh")
+    assert SLURM.parse_sent(sent, job("slurm"), "u") == "7"

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from weigh.errors import FormatError
 from weigh.model.job import JobRequest, Submitted
+from weigh.schedulers.command import Ran
 from weigh.schedulers.elements import format_ranges, parse_ranges
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.slurm import commands as slurm_commands
@@ -107,6 +108,9 @@ def test_a_reason_is_kept_where_there_is_one() -> None:
         ("/spool/script|weigh:ab12", False),
         ("/home/u/ab12.sh|a | b", False),
         ("/home/u/other.sh|my own | comment", False),
+        ("/home/u/other.sh|mine |", False),
+        ("/home/u/other.sh|two\nlines", False),
+        ("/home/u/other\n.sh|one\n7|0|RUNNING", False),
         ("/home/u/other.sh|", True),
         ("(null)|(null)", True),
         ("/spool/script|weigh:cd34", True),
@@ -116,10 +120,33 @@ def test_a_reason_is_kept_where_there_is_one() -> None:
 def test_a_job_under_a_known_id_with_another_token_is_not_ours(
     marks: str, *, is_other: bool
 ) -> None:
-    line = f"5|0|RUNNING|1795248320|cn1|None|{marks}\n"
+    line = f"5|0|RUNNING|1795248320|cn1|None|{marks}|.\n"
     found = slurm_commands.with_other_token(line, {"5": "ab12", "6": "ef"})
     assert found == (frozenset({"5"}) if is_other else frozenset())
+    assert list(slurm_commands.parse_queue(line)) == ["5"]
     assert slurm_commands.parse_queue(line)["5"][0].state == "RUNNING"
+
+
+# squeue 25.11 -h -r -t all -o '%F|%K|%T|%S|%N|%r|%o|%k|.'
+TWO_LINES = """\
+1|N/A|RUNNING|1795248320|cn1|None|(null)|two
+lines|.
+2|0|PENDING|N/A||Priority|/p/sent/wabc/job.sh|weigh:wabc|.
+"""
+
+
+def test_a_comment_of_two_lines_is_that_of_one_job() -> None:
+    states = slurm_commands.parse_queue(TWO_LINES)
+    found = "1|(null)|two\nlines|.\n2|/p/sent/wabc/job.sh|a\nweigh:wabc|.\n"
+
+    assert (states["1"][0].state, states["2"][0].state) == ("RUNNING", "PENDING")
+    assert slurm_commands.parse_found(Ran(0, found, ""), "wabc") == "2"
+
+
+@pytest.mark.parametrize("length", [60, len(TWO_LINES) - 1, len(TWO_LINES) - 4])
+def test_a_list_whose_last_comment_is_cut_off_is_no_answer(length: int) -> None:
+    with pytest.raises(FormatError, match="cut off"):
+        slurm_commands.parse_queue(TWO_LINES[:length])
 
 
 def test_sacct_s_lines_are_states_by_element() -> None:

@@ -107,6 +107,7 @@ LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
 NO_CLUSTER = re.compile(
     r"Please set the environment variable SGE_ROOT|cell directory .* doesn.t exist"
 )
+SHOWS_TOKENS = False
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
 _MAX_ARRAY = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)

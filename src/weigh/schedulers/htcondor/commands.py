@@ -22,6 +22,7 @@ from weigh.schedulers.protocol import Argv
 NAME = text.NAME
 LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
 NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
+SHOWS_TOKENS = False
 OWN: Mapping[str, str] = {
     **dict.fromkeys(("executable", "arguments", "universe"), "the script is weigh's"),
     **dict.fromkeys(("output", "error"), "weigh logs shows the output"),

@@ -36,9 +36,9 @@ from weigh.schedulers.slurm.script import slurm_script
 from weigh.units import Bytes, Seconds
 
 _NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
-_NAME = re.compile(
-    r" JobName=.* UserId="
-)  # a name is free text and may look like a key
+# a name is free text: it may look like a key, and have line ends
+_NAME = re.compile(r" JobName=.*? UserId=", re.DOTALL)
+_NEXT_JOB = re.compile(r"\n(?=JobId=)")
 _TRES_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
 # gres:gpu:v100:2 (22.05), gres/gpu:v100:2 (23.11), gres/gpu=2; gpu:2 before 19.05
 _GPU = re.compile(
@@ -50,11 +50,7 @@ _MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
 
 def parse_job(text: str) -> RecordedRequest | None:
     """Read the first job of *text*, for an array all its lines; None without a job."""
-    rows = [
-        pairs_of(_NAME.sub(" UserId=", line))
-        for line in text.splitlines()
-        if line.startswith("JobId=")
-    ]
+    rows = [pairs_of(_NAME.sub(" UserId=", line, count=1)) for line in job_lines(text)]
     if not rows:
         return None
     row = rows[0]
@@ -77,6 +73,11 @@ def parse_job(text: str) -> RecordedRequest | None:
         throttle=next(filter(None, throttles), None),
         reason=_word(row.get("Reason")),
     )
+
+
+def job_lines(text: str) -> list[str]:
+    """Return the text of each job that ``scontrol -o show job`` printed."""
+    return [one for one in _NEXT_JOB.split(text) if one.startswith("JobId=")]
 
 
 def _elements(rows: Sequence[Mapping[str, str]]) -> int | None:
@@ -177,8 +178,12 @@ OWN: Mapping[str, str] = {
 }
 LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
 NO_CLUSTER = re.compile(r"Could not establish a configuration source")
-# the script's path and the comment, which may contain anything, at the end
-_QUEUE_FORMAT = "%F|%K|%T|%S|%N|%r|%o|%k"
+SHOWS_TOKENS = True
+# the path of a script and a comment may contain anything, line ends too: they are last,
+# and a mark follows them
+_END = "|."
+_QUEUE_FORMAT = f"%F|%K|%T|%S|%N|%r|%o|%k{_END}"
+_FIND_FORMAT = f"%F|%o|%k{_END}"
 _QUEUE_FIELDS = 6
 _OUR_MARK = re.compile(r"\bweigh:\w")
 _NO_COMMENT = frozenset({"", "(null)"})
@@ -316,18 +321,18 @@ def is_unanswered(words: str) -> bool:
 
 def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - a site may change job names
     """Return the command that lists the script and comment of each job."""
-    return ("squeue", "-h", "-t", "all", "-u", user, "-o", "%F|%o|%k")
+    return ("squeue", "-h", "-t", "all", "-u", user, "-o", _FIND_FORMAT)
 
 
 def parse_found(ran: Ran, token: str) -> str | None:
     """Read the id of the job whose script path or comment holds the token.
 
     Raises:
-        FormatError: squeue failed, or its output is truncated.
+        FormatError: squeue failed, or its output is cut off.
     """
-    if ran.code != 0 or (ran.out and not ran.out.endswith("\n")):
+    if ran.code != 0:
         raise FormatError(f"squeue: {ran.complaint()}")
-    for line in ran.out.splitlines():
+    for line in _rows(ran.out):
         job, _, marks = line.partition("|")
         if token in marks and whole_number(job) is not None:
             return job
@@ -354,12 +359,10 @@ def parse_queue(out: str) -> States:
     """Read squeue's lines, one per element.
 
     Raises:
-        FormatError: the last line is truncated, or a line has an unknown format.
+        FormatError: the last line is cut off, or a line has an unknown format.
     """
-    if out and not out.endswith("\n"):
-        raise FormatError("squeue's answer is cut off")
     states: States = {}
-    for line in out.splitlines():
+    for line in _rows(out):
         fields = line.split("|", _QUEUE_FIELDS)
         if len(fields) < _QUEUE_FIELDS or whole_number(fields[0]) is None:
             raise FormatError(f"squeue answered {line[:60]!r}")
@@ -379,20 +382,35 @@ def parse_queue(out: str) -> States:
     return states
 
 
+def _rows(out: str) -> list[str]:
+    """Split what squeue printed into one text per job.
+
+    Raises:
+        FormatError: the last one is cut off.
+    """
+    end = f"{_END}\n" if f"{_END}\n" in out else "\n"
+    if out and not out.endswith(end):
+        raise FormatError("squeue's answer is cut off")
+    return out.split(end)[:-1]
+
+
 def with_other_token(out: str, tokens: Mapping[str, str]) -> frozenset[str]:
-    """Return the jobs in squeue's lines that another submission's mark or none is on.
+    """Return the listed jobs with the mark of another submission, or with no mark.
 
     A controller that lost its state gives ids out again. A comment of the user's own
     proves nothing: it may have taken the place of the mark.
+
+    Raises:
+        FormatError: the last line is cut off.
     """
     found: set[str] = set()
-    for line in out.splitlines():
+    for line in _rows(out):
         job, _, rest = line.partition("|")
         token = tokens.get(job)
         marks = rest.split("|", _QUEUE_FIELDS - 1)[-1]
         if not token or token in marks or "|" not in marks:
             continue
-        comment = marks.rpartition("|")[2].strip()
+        comment = marks.partition("|")[2].strip()
         if comment in _NO_COMMENT or _OUR_MARK.search(comment):
             found.add(job)
     return frozenset(found)

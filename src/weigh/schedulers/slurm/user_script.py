@@ -17,7 +17,7 @@ from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
-from weigh.schedulers.slurm.commands import parse_job
+from weigh.schedulers.slurm.commands import job_lines, parse_job
 from weigh.schedulers.slurm.lint import case_of, elements_of, requested_by
 from weigh.schedulers.slurm.lint_options import (
     PREFIX,
@@ -29,10 +29,12 @@ from weigh.units import MIB
 OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
 _NAME = re.compile(r"(\d{1,10})(?:_\[?([\d,:-]+)(?:%\d+)?\]?)?")
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
-_JOB_NAME = re.compile(r" JobName=(.*?) UserId=(\S+?)\(")
+_JOB_NAME = re.compile(r" JobName=(.*?) UserId=(\S+?)\(", re.DOTALL)
 _FIELDS = "JobID,JobIDRaw,User,Submit,JobName,WorkDir,SubmitLine"
 _COUNT = 7
 _SEPARATOR = "\x1f"
+# names and command lines may have line ends
+_NEXT_ROW = re.compile(rf"\n(?=\d[^\n{_SEPARATOR}]*{_SEPARATOR}|$)")
 _WAITING_INDEX = "4294967294"  # in the name of a log: the element has no index yet
 _GONE = re.compile(r"already finished|no longer pending")
 _CANNOT = {
@@ -235,8 +237,8 @@ def parse_known(name: str, outs: Sequence[str]) -> KnownJob | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    live = [line for line in outs[0].splitlines() if line.startswith("JobId=")]
-    past = [line.split(_SEPARATOR, _COUNT - 1) for line in outs[1].splitlines()]
+    live = job_lines(outs[0])
+    past = [row.split(_SEPARATOR, _COUNT - 1) for row in _NEXT_ROW.split(outs[1])]
     past = [row for row in past if len(row) == _COUNT]
     if live:
         known = _of_controller(live)
@@ -332,12 +334,15 @@ def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001 - by to
 
 
 def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG001
-    """Read the id of the job whose command line holds the token."""
+    """Read the id of the job whose command line, of a line or more, holds the token."""
+    found = None
     for line in out.splitlines():
-        place, _, words = line.partition("|")
+        place, has_more, _ = line.partition("|")
         number = place.partition("_")[0]
-        if job.token in words and whole_number(number) is not None:
-            return number
+        if has_more and whole_number(number) is not None:
+            found = number
+        if found is not None and job.token in line:
+            return found
     return None
 
 
