@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -483,7 +484,7 @@ def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> Non
         "run(('sh', '-c', 'echo $$ >pid; exec sleep 60'), cwd=None, env=os.environ,"
         " timeout=60, with_parent=True)\n"
     )
-    parent = subprocess.Popen(["python", "-c", code], cwd=tmp_path)
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert parent.poll() is None
     child = process(int((tmp_path / "pid").read_text()))

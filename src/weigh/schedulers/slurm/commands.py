@@ -37,7 +37,7 @@ from weigh.units import Bytes, Seconds
 
 _NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
 # a name is free text: it may look like a key, and have line ends
-_NAME = re.compile(r" JobName=.*? UserId=", re.DOTALL)
+_NAME = re.compile(r" JobName=.*?(?= UserId=\S+\(\d+\) )", re.DOTALL)
 _NEXT_JOB = re.compile(r"\n(?=JobId=)")
 _TRES_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
 # gres:gpu:v100:2 (22.05), gres/gpu:v100:2 (23.11), gres/gpu=2; gpu:2 before 19.05
@@ -50,7 +50,7 @@ _MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
 
 def parse_job(text: str) -> RecordedRequest | None:
     """Read the first job of *text*, for an array all its lines; None without a job."""
-    rows = [pairs_of(_NAME.sub(" UserId=", line, count=1)) for line in job_lines(text)]
+    rows = [pairs_of(_NAME.sub("", line, count=1)) for line in job_lines(text)]
     if not rows:
         return None
     row = rows[0]

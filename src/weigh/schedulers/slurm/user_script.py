@@ -29,7 +29,7 @@ from weigh.units import MIB
 OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
 _NAME = re.compile(r"(\d{1,10})(?:_\[?([\d,:-]+)(?:%\d+)?\]?)?")
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
-_JOB_NAME = re.compile(r" JobName=(.*?) UserId=(\S+?)\(", re.DOTALL)
+_JOB_NAME = re.compile(r" JobName=(.*?) UserId=(\S+?)\(\d+\) ", re.DOTALL)
 _FIELDS = "JobID,JobIDRaw,User,Submit,JobName,WorkDir,SubmitLine"
 _COUNT = 7
 _SEPARATOR = "\x1f"
