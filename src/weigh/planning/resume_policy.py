@@ -6,7 +6,7 @@ nothing, so that each chain of rounds ends.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -301,6 +301,92 @@ def at_once(choice: Choice, memory: Bytes | None) -> int:
     if choice.need is None or memory is None:
         return choice.together
     return max(1, min(choice.together, memory // choice.need))
+
+
+def larger(
+    first: JobRequest, before: JobRequest, heal: Heal, number: int
+) -> Iterator[JobRequest]:
+    """Yield requests for the round *number* that is sent ahead, the largest first.
+
+    The memory is 2, 8, 32 times that of the *first* round, as where a healer sends it;
+    the time 2, 4, 8 times. All are larger than that of the round *before*.
+    """
+    memory, limit = first.memory, first.time_limit
+    most = fewer = memory
+    if memory is not None:
+        factor = FACTOR * (FACTOR * FACTOR) ** (number - 1)
+        most = min(round_memory(memory * factor), heal.max_memory or memory * factor)
+        fewer = min(round_memory(memory * factor // 2), most)
+    longest = limit
+    if limit is not None:
+        longer = round_time(limit * FACTOR**number)
+        longest = min(longer, heal.max_time or longer)
+    seen = {(before.memory, before.time_limit)}
+    for size in (most, fewer, before.memory):
+        for time in (longest, before.time_limit):
+            is_less = (size or 0) < (before.memory or 0)
+            if (
+                (size, time) in seen
+                or is_less
+                or (time or 0) < (before.time_limit or 0)
+            ):
+                continue
+            seen.add((size, time))
+            virtual = first.virtual_memory
+            if virtual is not None and size and memory:
+                virtual = round_memory(virtual * size / memory)
+            yield msgspec.structs.replace(
+                before, memory=size, virtual_memory=virtual, time_limit=time
+            )
+
+
+def in_granted(
+    choices: Sequence[Chosen], hads: Mapping[str, JobRequest], granted: JobRequest
+) -> list[Chosen]:
+    """Return the tasks to run that fit what was *granted* already, with one need.
+
+    *hads* are the requests by job. A task that was too large for what it had runs only
+    where more was granted.
+    """
+    fitting = [
+        (task, choice)
+        for task, choice in choices
+        if choice.run and _fits(task, choice, hads[task.job], granted)
+    ]
+    needs = [_needed(task, choice, hads[task.job]) for task, choice in fitting]
+    known = [one for one in needs if one is not None]
+    need = None
+    if granted.memory is not None and known:
+        need = min(granted.memory, max(known))
+    memory = max((choice.memory for _, choice in fitting), default=1)
+    return [
+        (task, msgspec.structs.replace(choice, need=need, memory=memory, time=1))
+        for task, choice in fitting
+    ]
+
+
+def _fits(
+    task: TaskState, choice: Choice, had: JobRequest, granted: JobRequest
+) -> bool:
+    """Return whether *granted* is more than what is known to be too small."""
+    memory, limit = granted.memory, granted.time_limit
+    if had.memory is not None and memory is not None:
+        held = held_by(task, had.memory, choice.together)
+        if memory < held or (choice.memory > 1 and memory == held):
+            return False
+        if choice.memory > 1 and memory < _MARGIN * (task.peak or 0):
+            return False
+    if had.time_limit is None or limit is None:
+        return choice.time == 1
+    if choice.time == 1:
+        return limit >= had.time_limit
+    return limit > had.time_limit and limit >= _MARGIN * (task.needs or 0.0)
+
+
+def _needed(task: TaskState, choice: Choice, had: JobRequest) -> Bytes | None:
+    if choice.need is not None or had.memory is None:
+        return choice.need
+    return held_by(task, had.memory, choice.together)
 
 
 def enlarged(

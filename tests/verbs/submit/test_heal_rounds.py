@@ -20,6 +20,8 @@ from weigh.planning.resume_policy import (
     cpu_hours,
     enlarged,
     fitted,
+    in_granted,
+    larger,
     why_stop,
 )
 from weigh.runner import events
@@ -173,6 +175,41 @@ def test_a_chain_ends_within_its_limits_and_learns_from_each_round(
         ends = [a.task.state for r in chain for a in r if a.task.task == number]
         assert "COMPLETED" not in ends[:-1]  # what is done does not run again
         assert ends.count("FAILED") <= 2 + (not program.bug)
+
+
+@settings(max_examples=settings().max_examples // 2)  # each is many rounds
+@given(st.lists(programs, min_size=1, max_size=8), requests, st.integers(1, 6), limits)
+def test_a_round_sent_ahead_runs_what_fits_and_no_more_than_its_limits(
+    tasks: list[Program], first: JobRequest, together: int, limit: Heal
+) -> None:
+    chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
+    granted = first
+    for number in range(1, limit.max_rounds):
+        requests = list(larger(first, granted, limit, number))
+        assert all(bigger(one, granted) for one in requests)
+        granted = requests[0] if requests else granted
+        chain.append([])
+        wanted, _ = heal(chain[:-1], limit)
+        hads = {one.task.job: one.request for r in chain for one in r}
+        last = {one.task.task: one.task for r in chain for one in r}
+        choices = [(last[n], choice) for n, (choice, _) in wanted.items()]
+        chosen = in_granted(choices, hads, granted)
+        for task, choice in chosen:
+            count = at_once(choice, granted.memory)
+            new = run(task.task, tasks[task.task], granted, count, number + 1)
+            before = [a for r in chain for a in r if a.task.task == task.task]
+            never_known_to_be_too_small(before, replace(new, together=count))
+            chain[-1].append(new)
+        left = {task.task for task, _ in choices} - {task.task for task, _ in chosen}
+        assert all(last[n].state in {"OUT_OF_MEMORY", "TIMEOUT"} for n in left)
+
+    within(chain, replace(limit, max_hours=None))
+
+
+def bigger(one: JobRequest, other: JobRequest) -> bool:
+    memory = (one.memory or 0) - (other.memory or 0)
+    limit = (one.time_limit or 0) - (other.time_limit or 0)
+    return min(memory, limit) >= 0 and max(memory, limit) > 0
 
 
 def never_known_to_be_too_small(before: list[Attempt], new: Attempt) -> None:

@@ -104,14 +104,14 @@ def _healers(
     root: str,
     env: Mapping[str, str],
 ) -> list[Submitted]:
-    """Return the last healer of each plan that has one of the *chosen* jobs."""
+    """Return the last healers of each plan that has one of the *chosen* jobs."""
     reach = reaching(root, env)
     healed = [job for job in chosen if job.heal is not None]
     folders = {jobs_file.chain_of(known, job)[0].folder for job in healed}
     return [
         healer
         for folder in sorted(folders)
-        for healer in Sendings(folder, root=root, reach=reach).healers()[-1:]
+        for healer in Sendings(folder, root=root, reach=reach).last_healers()
         if healer.scheduler == scheduler
     ]
 

@@ -18,12 +18,15 @@ from weigh.schedulers.protocol import Scheduler
 
 def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
     """Return the rounds so far, and who sends the next one, if anybody does."""
-    healers = sendings.healers()
-    healer = healers[-1] if healers else None
+    ids = {view.job.id for view in views}
+    healers = [one for one in sendings.last_healers() if one.id not in ids]
+    snapshot = views[-1].snapshot
+    waits = (one for one in healers if not snapshot.of(one, 0).is_final)
+    healer = next(waits, healers[-1] if healers else None)
     number = max(view.job.round for view in views)
     stopped = sendings.stopped()
     over = stopped is not None and stopped.round == number
-    state = None if healer is None else views[-1].snapshot.of(healer, 0).state
+    state = None if healer is None else snapshot.of(healer, 0).state
     return Healing(
         rounds=tuple(rounds_of(views)),
         healer=None if healer is None else healer.id,

@@ -23,7 +23,7 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_request
-from weigh.flow.submit.healer import send_healer, without_healer
+from weigh.flow.submit.healer import send_following, without_healer
 from weigh.flow.submit.job_parts import Origin, parts_of
 from weigh.flow.submit.job_request import parse_gpus, refuse_absent
 from weigh.flow.submit.rounds import (
@@ -60,6 +60,7 @@ from weigh.planning.resume_policy import (
     cpu_hours,
     enlarged,
     fitted,
+    in_granted,
     is_bug,
     is_held,
     keep_together,
@@ -83,18 +84,21 @@ Chosen = Sequence[tuple[TaskState, Choice]]
 Notify = Callable[[str], None]
 
 
-def resume(
+def resume(  # noqa: PLR0913 - keyword-only past the second
     name: str,
     options: ResumeOptions,
     *,
     cwd: str,
     env: Mapping[str, str],
     notify: Notify = lambda _: None,
+    own: Submitted | None = None,
 ) -> Resumed:
     """Submit the unfinished tasks of a plan, with one job per request.
 
-    *notify* receives the outcome of an earlier submission that had no answer, and what
-    resume waits for. To heal, it waits for another sender, whose round then counts.
+    Nothing is submitted where *own*, a job that was sent ahead and runs, takes what
+    fits in it: that is then the next round, under its id. *notify* receives the outcome
+    of an earlier submission that had no answer, and what resume waits for. To heal, it
+    waits for another sender, whose round then counts.
 
     Raises:
         UsageError: there is no such job, or another process is resuming it, or its
@@ -105,7 +109,7 @@ def resume(
     waited = ""
     while True:
         try:
-            return _resume(name, options, cwd=cwd, env=env, notify=notify)
+            return _resume(name, options, cwd=cwd, env=env, notify=notify, own=own)
         except (TakenError, SubmissionUnknownError) as error:
             if not options.heal or time.monotonic() > until:
                 raise
@@ -115,13 +119,14 @@ def resume(
             time.sleep(_PAUSE)
 
 
-def _resume(
+def _resume(  # noqa: PLR0913 - as resume
     name: str,
     options: ResumeOptions,
     *,
     cwd: str,
     env: Mapping[str, str],
     notify: Notify,
+    own: Submitted | None,
 ) -> Resumed:
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
@@ -132,7 +137,7 @@ def _resume(
         name, root, env
     )  # again: jobs were settled or sent by others meanwhile
     healers = sendings.healers()
-    healer = healers[-1] if healers else None
+    healer = own or (healers[-1] if healers else None)
     known = with_foreign(jobs_file.read_jobs(root), chain)
     known += [] if healer is None else [healer]
     views = _ended_views(
@@ -148,17 +153,17 @@ def _resume(
         _notify_of(views, notify)
     if options.queue is not None:
         refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
-    case = _Case.of(views, options, root=root, env=env)
+    case = _Case.of(views, options, root=root, env=env, own=own)
     if case.groups and chain[-1].own is not None:
         for line in resume_script.changes(chain[-1], views, root, env):
             notify(line)
-    for one in () if options.dry_run else case.groups:
+    for one in () if options.dry_run or own is not None else case.groups:
         one.check(views, root=root, env=env)
     if options.dry_run:
         return case.answer
     if case.stopped is not None and not case.live:
         _end(case, case.stopped, sendings, notify)
-    follow = case.needs_healer(healers)
+    follow = own is None and case.needs_healer(healers)
     if not (case.groups or follow):
         return case.answer
     sending = sendings.begin(number, heal=case.limits)
@@ -172,7 +177,8 @@ class _Case(msgspec.Struct, frozen=True):
     """The decisions on the unfinished tasks of a plan.
 
     ``limits`` are those of healing, if a healer follows; ``strict`` are the same where
-    they apply to this round. ``stopped`` is why there is no further round.
+    they apply to this round. ``stopped`` is why there is no further round, ``own`` the
+    job that runs the round itself.
     """
 
     views: Sequence[View]
@@ -182,6 +188,7 @@ class _Case(msgspec.Struct, frozen=True):
     choices: Chosen
     groups: "Sequence[_Group | resume_script.ScriptGroup]"
     stopped: str | None
+    own: Submitted | None = None
 
     @classmethod
     def of(
@@ -191,6 +198,7 @@ class _Case(msgspec.Struct, frozen=True):
         *,
         root: str,
         env: Mapping[str, str],
+        own: Submitted | None = None,
     ) -> "_Case":
         """Decide on each task, and whether there is a further round."""
         limits = views[-1].job.heal or (Heal() if options.heal else None)
@@ -203,7 +211,7 @@ class _Case(msgspec.Struct, frozen=True):
             choices = list(keep_together(choices))
         groups: Sequence[_Group | resume_script.ScriptGroup]
         if views[0].job.own is None:
-            groups = _groups(choices, views, options, strict)
+            groups = _groups(choices, views, options, strict, own)
         else:
             groups = resume_script.script_groups(
                 choices, views, options, strict, root=root, env=env
@@ -213,7 +221,7 @@ class _Case(msgspec.Struct, frozen=True):
         if strict is not None and (groups or not goes):
             stopped = _why_stop(choices, groups, views, strict)
         groups = groups if stopped is None else []
-        return cls(views, options, limits, strict, choices, groups, stopped)
+        return cls(views, options, limits, strict, choices, groups, stopped, own)
 
     def needs_healer(self, healers: Sequence[Submitted]) -> bool:
         """Return whether elements go on that no healer waits for."""
@@ -252,23 +260,37 @@ def _send(
     if groups and views[0].job.own is None:
         kept = _claimed(case.choices, views, sending.number)
     if len(kept) < len(case.choices):
-        groups = _groups(kept, views, case.options, case.strict)
+        groups = _groups(kept, views, case.options, case.strict, case.own)
     again = tuple(one.submit(views, sending) for one in groups)
     answer = replace(case.answer, again=again)
-    if case.limits is None:
+    if case.limits is None or case.own is not None:
         return answer
     sent = [job for one in again for job in (one.job, *one.more) if job is not None]
     try:
-        healer = send_healer(views[-1].scheduler, [*case.live, *sent], sending, env=env)
+        healer, ahead = send_following(
+            views[-1].scheduler,
+            [*case.live, *sent],
+            None if views[0].job.own else plan_of(views[0].job),
+            sending,
+            env=env,
+        )
     except SchedulerError as error:
         notify(without_healer(str(error), views[0].job.name, held=0))
         return answer
-    return replace(answer, healer=healer)
+    return replace(answer, healer=healer, ahead=ahead)
 
 
 def _groups(
-    choices: Chosen, views: Sequence[View], options: ResumeOptions, strict: Heal | None
+    choices: Chosen,
+    views: Sequence[View],
+    options: ResumeOptions,
+    strict: Heal | None,
+    own: Submitted | None = None,
 ) -> list["_Group"]:
+    if own is not None:
+        hads = {view.job.id: view.job.request for view in views}
+        chosen = in_granted(choices, hads, own.request)
+        return [_Group.of(chosen, views, options, strict, own)] if chosen else []
     alike = _alike(choices, views, options, strict)
     return [_Group.of(chosen, views, options, strict) for chosen in alike]
 
@@ -523,6 +545,7 @@ class _Group(msgspec.Struct, frozen=True):
     tasks: tuple[TaskState, ...]
     again: Again
     sized: bool = False
+    own: Submitted | None = None
 
     @classmethod
     def of(
@@ -531,12 +554,18 @@ class _Group(msgspec.Struct, frozen=True):
         views: Sequence[View],
         options: ResumeOptions,
         heal: Heal | None = None,
+        own: Submitted | None = None,
     ) -> "_Group":
-        """Return the group of these tasks, with its plan and request."""
+        """Return the group of these tasks, with its plan and request.
+
+        They are in as many elements at most as *own* has, whose request is granted.
+        """
         tasks = tuple(task for task, _ in chosen)
         before = next(
             view.job for view in reversed(views) if view.job.id == tasks[0].job
         )
+        if own is not None:
+            return cls._ahead(tasks, chosen, views, before, own)
         choices = [choice for _, choice in chosen]
         request = _request(before, choices, options, heal)
         had = before.request.memory
@@ -561,6 +590,35 @@ class _Group(msgspec.Struct, frozen=True):
         return cls(
             before, made, tasks, _again(tasks, chosen, request, made), more.sized
         )
+
+    @classmethod
+    def _ahead(
+        cls,
+        tasks: Sequence[TaskState],
+        chosen: Chosen,
+        views: Sequence[View],
+        before: Submitted,
+        own: Submitted,
+    ) -> "_Group":
+        """Return the group that runs in the elements of *own*; the rest waits."""
+        more, plan = chosen[0][1], plan_of(views[0].job)
+        asked = before.request
+        request = replace(
+            own.request, after_end=(), notify=asked.notify, mail=asked.mail
+        )
+        if plan.queue is not None:
+            granted = replace(before, request=request)
+            made = _pulled(tasks, chosen, plan, views, granted)
+            made = replace(made, elements=made.elements[: own.elements])
+        else:
+            most = at_once(more, request.memory)
+            elements = tuple(_elements(tasks, plan, views, most))[: own.elements]
+            elements = tuple(replace(element, kinds=()) for element in elements)
+            there = {task for element in elements for task in element.tasks}
+            tasks = tuple(task for task in tasks if task.task in there)
+            made = replace(plan, elements=elements, left_out=(), held=0, rest=None)
+        again = _again(tasks, chosen, request, made)
+        return cls(before, made, tuple(tasks), again, own=own)
 
     def check(
         self, views: Sequence[View], *, root: str, env: Mapping[str, str]
@@ -594,9 +652,10 @@ class _Group(msgspec.Struct, frozen=True):
             f"{reasons}: {words}" if words else reasons,
             round=1 + max(view.job.round for view in views),
         )
+        limit = None if self.own else scheduler.array_limit(script.elements)
         jobs = [
-            ship(scheduler, part, self.plan, sending, origin=origin)
-            for part in parts_of(script, scheduler.array_limit(script.elements))
+            ship(scheduler, part, self.plan, sending, origin=origin, own=self.own)
+            for part in parts_of(script, limit)
         ]
         return replace(self.again, job=jobs[0], more=tuple(jobs[1:]))
 

@@ -1,28 +1,35 @@
-"""Small jobs that start when others have ended: the healer, and the notifier.
+"""Jobs that start when others have ended: healers, rounds sent ahead, the notifier.
 
 The healer runs ``weigh resume --heal`` on a node, so no process has to wait on a login
-node. The notifier runs ``weigh status --notify``, for jobs that cannot notify by
-themselves: a script of the user's own, or one that was killed without a warning.
+node. Where nodes may not submit, later rounds are sent ahead: arrays with more memory
+and time that run what the round before them left. The notifier runs ``weigh status
+--notify``, for jobs that cannot notify by themselves: a script of the user's own, or
+one that was killed without a warning.
 """
 
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 
 import msgspec
 
 from weigh._version import __version__
-from weigh.errors import SchedulerError
+from weigh.errors import SchedulerError, UsageError
+from weigh.flow.site.schedulers import kind_of
+from weigh.flow.site.schedulers import reaching as reaching_cluster
+from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.rounds import Round
 from weigh.flow.submit.submit_script import (
     SCRIPT,
     make_log_folder,
     write_script,
 )
-from weigh.model.job import JobRequest, JobScript, Setup, Submitted
+from weigh.model.job import Heal, JobRequest, JobScript, Setup, Submitted
+from weigh.model.plan import Plan
 from weigh.model.record import SiteFlags
+from weigh.planning.resume_policy import larger
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import find_kind
 from weigh.schedulers.protocol import Scheduler
@@ -54,23 +61,153 @@ def send_healer(
     why_not = scheduler.why_not_from_nodes(last.request.queue)
     if why_not is not None:
         raise SchedulerError(why_not)
-    command = ("resume", "--heal", last.token)
-    return _send(scheduler, jobs, sending, NAME, command, env)
+    return _send_healer(scheduler, last, [job.id for job in jobs], sending, env)
+
+
+def _send_healer(
+    scheduler: Scheduler,
+    last: Submitted,
+    ids: Sequence[str],
+    sending: Round,
+    env: Mapping[str, str],
+) -> Submitted:
+    script = _script(last, ids, sending, NAME, env)
+    script = _with_command(script, ("resume", "--heal", last.token))
+    return _send(scheduler, script, last, sending)
+
+
+def send_following(
+    scheduler: Scheduler,
+    jobs: Sequence[Submitted],
+    plan: Plan | None,
+    sending: Round,
+    *,
+    env: Mapping[str, str],
+) -> tuple[Submitted | None, tuple[Submitted, ...]]:
+    """Submit the healer of *jobs*; where nodes may not submit, with the rounds ahead.
+
+    Raises:
+        StoreError: a file cannot be written.
+        SchedulerError: the scheduler refused it, or nobody can send the next round.
+        SubmissionUnknownError: whether it was accepted is not known.
+    """
+    queue = jobs[-1].request.queue
+    if not can_send_ahead(scheduler.name, plan) or not scheduler.why_not_from_nodes(
+        queue
+    ):
+        return send_healer(scheduler, jobs, sending, env=env), ()
+    ahead, healer = send_ahead(scheduler, jobs, sending, env=env)
+    return healer, tuple(ahead)
+
+
+def can_send_ahead(scheduler: str, plan: Plan | None) -> bool:
+    """Return whether rounds of *plan* can be sent ahead where nodes may not submit.
+
+    A script of the user's own has no plan; held tasks have no size yet.
+    """
+    kind = find_kind(scheduler)
+    asks = kind is not None and kind.traits.nodes_ask
+    return asks and plan is not None and not plan.held
+
+
+def send_ahead(
+    scheduler: Scheduler,
+    jobs: Sequence[Submitted],
+    sending: Round,
+    *,
+    env: Mapping[str, str],
+) -> tuple[list[Submitted], Submitted | None]:
+    """Submit the later rounds of *jobs*, and a healer that sums up after the last.
+
+    Each is an array that waits for the one before, with more memory and time, as far as
+    the limits of healing and the cluster allow. It runs what is left and fits in it.
+
+    Raises:
+        StoreError: a file cannot be written.
+        SchedulerError: the scheduler refused all of them.
+        SubmissionUnknownError: whether one was accepted is not known.
+    """
+    last, heal = jobs[-1], sending.heal or Heal()
+    elements = sum(job.elements for job in jobs)
+    elements = min(elements, scheduler.array_limit(elements) or elements)
+    ids = tuple(job.id for job in jobs)
+    sent: list[Submitted] = []
+    request = last.request
+    for number in range(1, heal.max_rounds - last.round + 1):
+        script = _script(last, ids, sending, f"-round{last.round + number}", env)
+        words = ("resume", "--heal", "--ahead", script.token, last.token)
+        script = msgspec.structs.replace(
+            _with_command(script, words, '--element "$element"'),
+            elements=-(-elements // 2 ** (number - 1)),
+        )
+        options = larger(last.request, request, heal, number)
+        one = _send_first(scheduler, script, options, last, sending, env)
+        if one is None:
+            break
+        sent.append(one)
+        request, ids = one.request, (one.id,)
+    try:
+        return sent, _send_healer(scheduler, last, ids, sending, env)
+    except SchedulerError:
+        if not sent:
+            raise
+        return sent, None
+
+
+def _send_first(  # noqa: PLR0913, PLR0917 - a loop of the function above
+    scheduler: Scheduler,
+    script: JobScript,
+    requests: Iterable[JobRequest],
+    last: Submitted,
+    sending: Round,
+    env: Mapping[str, str],
+) -> Submitted | None:
+    """Submit a round ahead with the first request that is accepted; None if none is."""
+    after = script.request.after_end
+    for request in requests:
+        script = msgspec.structs.replace(
+            script,
+            request=msgspec.structs.replace(
+                request, after_end=after, after=(), notify=None, mail=None
+            ),
+        )
+        try:
+            if last.setup.checks:
+                check_request(
+                    script,
+                    scheduler.render(script),
+                    scheduler=kind_of(scheduler.name),
+                    env=reaching_cluster(scheduler.name, env),
+                    elements=script.elements,
+                )
+            return _send(scheduler, script, last, sending)
+        except (UsageError, SchedulerError):
+            continue
+    return None
 
 
 def why_none(
-    scheduler: Scheduler, queue: str | None, name: str, *, held: int
+    scheduler: Scheduler,
+    queue: str | None,
+    name: str,
+    *,
+    held: int,
+    plan: Plan | None = None,
 ) -> tuple[str, ...]:
     """Return the note that no healer can follow job *name*; none where one can.
 
-    *held* tasks wait for the healer to send them. A scheduler that does not answer is
-    believed to let nodes submit.
+    *held* tasks wait for the healer to send them. Rounds of a *plan* may be sent ahead.
+    A scheduler that does not answer is believed to let nodes submit.
     """
     try:
         why = scheduler.why_not_from_nodes(queue)
     except SchedulerError:
         return ()
-    return () if why is None else (without_healer(why, name, held=held),)
+    if why is None:
+        return ()
+    if can_send_ahead(scheduler.name, plan):
+        return (f"{why}: the later rounds are sent ahead",)
+    return (without_healer(why, name, held=held),)
 
 
 def without_healer(why: str, name: str, *, held: int) -> str:
@@ -94,8 +231,9 @@ def send_notifier(
         SchedulerError: the scheduler refused it.
         SubmissionUnknownError: whether it was accepted is not known.
     """
-    command = ("status", "--notify", target, *(job.token for job in jobs))
-    return _send(scheduler, jobs, sending, _NOTIFIER, command, env)
+    words = ("status", "--notify", target, *(job.token for job in jobs))
+    script = _script(jobs[-1], [job.id for job in jobs], sending, _NOTIFIER, env)
+    return _send(scheduler, _with_command(script, words), jobs[-1], sending)
 
 
 def notified(
@@ -115,19 +253,19 @@ def notified(
     return msgspec.structs.replace(answer, notifier=notifier)
 
 
-def _send(  # noqa: PLR0913, PLR0917 - what both have in common
-    scheduler: Scheduler,
-    jobs: Sequence[Submitted],
+def _script(
+    last: Submitted,
+    ids: Sequence[str],
     sending: Round,
     name: str,
-    command: Sequence[str],
     env: Mapping[str, str],
-) -> Submitted:
-    """Submit a small job that runs a command of weigh once *jobs* have ended."""
-    last = jobs[-1]
+) -> JobScript:
+    """Return the script of a small job that starts once the jobs *ids* have ended.
+
+    It runs where and as *last* did.
+    """
     token, sent = sending.new_token()
-    words = (sys.executable, "-P", "-m", "weigh", *command)
-    script = JobScript(
+    return JobScript(
         name=last.name + name,
         folder=sent,
         cwd=last.cwd,
@@ -135,14 +273,25 @@ def _send(  # noqa: PLR0913, PLR0917 - what both have in common
         python=sys.executable,
         elements=1,
         together=1,
-        request=_request(last, [job.id for job in jobs]),
+        request=_request(last, ids),
         setup=_setup(last, env),
         version=__version__,
         token=token,
         sent=sent,
-        command=" ".join(map(quote, words)),
     )
-    path = os.path.join(sent, SCRIPT)
+
+
+def _with_command(script: JobScript, words: Sequence[str], more: str = "") -> JobScript:
+    """Return the script with a command of weigh; *more* is bash."""
+    command = " ".join(map(quote, (script.python, "-P", "-m", "weigh", *words)))
+    return msgspec.structs.replace(script, command=f"{command} {more}".rstrip())
+
+
+def _send(
+    scheduler: Scheduler, script: JobScript, last: Submitted, sending: Round
+) -> Submitted:
+    """Submit a job that follows *last*."""
+    path = os.path.join(script.sent, SCRIPT)
     make_log_folder(script)
     write_script(path, scheduler.render(script))
     draft = Submitted(
@@ -152,15 +301,15 @@ def _send(  # noqa: PLR0913, PLR0917 - what both have in common
         folder=script.folder,
         cwd=script.cwd,
         script=path,
-        elements=1,
+        elements=script.elements,
         tasks=0,
         submitted=round(time.time(), 3),
         request=script.request,
         setup=script.setup,
-        token=token,
+        token=script.token,
         round=last.round,
-        is_healer=name == NAME,
-        is_notifier=name == _NOTIFIER,
+        is_healer=not script.name.endswith(_NOTIFIER),
+        is_notifier=script.name.endswith(_NOTIFIER),
     )
     return sending.send(scheduler, draft, path)
 

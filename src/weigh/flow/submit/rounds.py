@@ -197,10 +197,12 @@ class Round:
         job: Submitted,
         script: str,
         argv: Argv | None = None,
+        own_id: str | None = None,
     ) -> Submitted:
         """Send *script* as *job*, which has no id yet; record the job with its id.
 
-        *argv* is the command that submits it, if not the usual one.
+        *argv* is the command that submits it, if not the usual one. With *own_id*
+        nothing is sent: the job of this id runs the script itself.
 
         Raises:
             SchedulerError: the job was refused.
@@ -215,9 +217,9 @@ class Round:
         number = 1 + sum(1 for _ in self.parts())
         if number == 1:
             _mark_open(self.sender.store, self.folder)
-        _link_new(self.path(f"{number}.part"), msgspec.json.encode(Part(job)))
+        link_new(self.path(f"{number}.part"), msgspec.json.encode(Part(job)))
         try:
-            job_id = scheduler.submit(script, cwd=job.cwd, argv=argv)
+            job_id = own_id or scheduler.submit(script, cwd=job.cwd, argv=argv)
         except SubmissionUnknownError as error:
             self._note_over(number)
             answer = self._settle_part(number, job)
@@ -244,7 +246,7 @@ class Round:
     def close(self) -> None:
         """End the round, or mark it as left if a part is open or not recorded."""
         with suppress(StoreError):
-            _link_new(self.path("end" if self._is_done() else "left"), b"")
+            link_new(self.path("end" if self._is_done() else "left"), b"")
 
     def _is_done(self) -> bool:
         """Return whether each part has an answer, and each job is recorded."""
@@ -346,7 +348,7 @@ class Round:
             facts = self._looked(facts, job)
             if facts.found is None and facts.silent is None:
                 unlisted = self.path(f"{number}.unlisted")
-                _link_new(unlisted, b"")
+                link_new(unlisted, b"")
                 since = _since(now, _changed(unlisted)) or 0.0
                 facts = msgspec.structs.replace(facts, unlisted=since)
         verdict = decide(facts)
@@ -374,7 +376,7 @@ class Round:
     def _answer(self, number: int, job: Submitted, answer: Answer) -> Answer:
         """Store the outcome of a part; return the stored one if another was first."""
         path = self.path(f"{number}.answer")
-        if not _link_new(path, msgspec.json.encode(answer)):
+        if not link_new(path, msgspec.json.encode(answer)):
             answer = self.answer(number) or answer
         if answer.id is not None:
             self._record(job, answer.id)
@@ -391,7 +393,7 @@ class Round:
 
     def _note_over(self, number: int) -> None:
         with suppress(StoreError):
-            _link_new(self.path(f"{number}.over"), b"")
+            link_new(self.path(f"{number}.over"), b"")
 
 
 class Sendings:
@@ -448,7 +450,7 @@ class Sendings:
             store=self._root,
         )
         ours = Round(self.folder, number, sender, reach=self._reach, heal=heal)
-        if not _link_new(ours.path("round"), msgspec.json.encode(sender)):
+        if not link_new(ours.path("round"), msgspec.json.encode(sender)):
             other = next(one for one in self.rounds() if one.number == number)
             self._has_ended(other)
             raise TakenError(self._taken(other))
@@ -466,6 +468,20 @@ class Sendings:
     def healers(self) -> list[Submitted]:
         """Return the healers that were accepted, in the order of their rounds."""
         return [job for one in self.rounds() for job in one.healers()]
+
+    def last_healers(self) -> list[Submitted]:
+        """Return the healers of the last round with any: several if sent ahead."""
+        found = [list(one.healers()) for one in self.rounds()]
+        return next((some for some in reversed(found) if some), [])
+
+    def healer_of(self, token: str) -> Submitted | None:
+        """Return the healer with this token, by the id that it wrote; None if none."""
+        for one in self.rounds():
+            for _, part in one.parts():
+                if part.job.is_healer and part.job.token == token:
+                    own = _announced(os.path.join(self.folder, FOLDER, token))
+                    return msgspec.structs.replace(part.job, id=own) if own else None
+        return None
 
     def stopped(self) -> Stopped | None:
         """Return why the last healer sent no further round; None if none has ended."""
@@ -595,7 +611,7 @@ def _announced(folder: str) -> str | None:
         return None
 
 
-def _link_new(path: str, contents: bytes) -> bool:
+def link_new(path: str, contents: bytes) -> bool:
     """Create a file with *contents*, synced to disk; return False where it exists.
 
     Raises:
@@ -697,7 +713,7 @@ def _now(folder: str) -> Seconds:
 def _mark_open(root: str, folder: str) -> None:
     """Note in the store that the plan has an open round, for calls without a plan."""
     top = make_folder(root, _OPEN)
-    _link_new(os.path.join(top, secrets.token_hex(8)), os.fsencode(folder))
+    link_new(os.path.join(top, secrets.token_hex(8)), os.fsencode(folder))
 
 
 def _open_folders(root: str) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit import job_parts
 from weigh.flow.submit.healer import (
     notified,
-    send_healer,
+    send_following,
     why_none,
     without_healer,
 )
@@ -183,7 +183,7 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
             await_prefetch(fetch, root=root, env=env, notify=notify)
     scheduler = schedulers.reach(name, root=root, env=env)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
-    return followed(answer, scheduler, sending, env)
+    return followed(answer, scheduler, sending, env, plan)
 
 
 def limits_of(
@@ -233,19 +233,23 @@ def limits_of(
 
 
 def followed(
-    answer: SubmitAnswer, scheduler: Scheduler, sending: Round, env: Mapping[str, str]
+    answer: SubmitAnswer,
+    scheduler: Scheduler,
+    sending: Round,
+    env: Mapping[str, str],
+    plan: Plan | None = None,
 ) -> SubmitAnswer:
     """Submit the healer or notifier of the jobs; a refusal leaves them as they are."""
     if sending.heal is None:
         return notified(answer, scheduler, sending, env)
     jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
     try:
-        healer = send_healer(scheduler, jobs_sent, sending, env=env)
+        healer, ahead = send_following(scheduler, jobs_sent, plan, sending, env=env)
     except SchedulerError as error:
         note = without_healer(str(error), jobs_sent[0].name, held=answer.held)
         notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
         return msgspec.structs.replace(answer, notes=tuple(notes))
-    return msgspec.structs.replace(answer, healer=healer)
+    return msgspec.structs.replace(answer, healer=healer, ahead=ahead)
 
 
 def _was_used(sending: Round) -> bool:
@@ -329,7 +333,7 @@ def _prepared(
     if heal is not None:
         check_limits(heal, request)
         label = options.name or plan.name
-        no_healer = why_none(scheduler, request.queue, label, held=plan.held)
+        no_healer = why_none(scheduler, request.queue, label, held=plan.held, plan=plan)
         staging_notes = (*staging_notes, *no_healer)
     if staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")

@@ -19,6 +19,7 @@ from weigh.store import location
 from weigh.store.location import private
 
 SCRIPT = "job.sh"
+AHEAD_SCRIPT = "tasks.sh"  # the tasks that a round runs which was sent ahead
 LOGS = "log"
 _MOST_PROGRAMS = 5
 _PLAIN = frozenset(
@@ -55,15 +56,18 @@ def _program(line: str) -> Iterator[str]:
         return
 
 
-def ship(
+def ship(  # noqa: PLR0913 - keyword-only past the fourth
     scheduler: Scheduler,
     script: JobScript,
     plan: Plan,
     sending: Round,
     *,
     origin: Origin | None = None,
+    own: Submitted | None = None,
 ) -> Submitted:
     """Write a script, make its log directory, submit the script and record the job.
+
+    With *own* nothing is submitted: that job, which was sent ahead, runs the script.
 
     Raises:
         StoreError: a file cannot be written.
@@ -73,7 +77,7 @@ def ship(
     """
     path = script_path(script)
     ours = plan.elements[script.first : script.first + script.elements]
-    token, sent = sending.new_token()
+    token, sent = (own.token, own.folder) if own else sending.new_token()
     script = msgspec.structs.replace(script, token=token, sent=sent)
     if (
         script.folder == sending.folder and not script.tasks
@@ -89,9 +93,9 @@ def ship(
         text = scheduler.render(script)
     make_log_folder(script)
     write_script(path, text)
-    as_sent = os.path.join(sent, SCRIPT)
+    as_sent = os.path.join(sent, AHEAD_SCRIPT if own else SCRIPT)
     write_script(as_sent, text)
-    checked = script.setup.checks
+    checked = script.setup.checks and own is None
     expected = scheduler.predict_start(path, cwd=script.cwd) if checked else None
     location.make_folder(sending.sender.store)
     draft = Submitted(
@@ -118,7 +122,7 @@ def ship(
         round=1 if origin is None else origin.round,
         heal=sending.heal,
     )
-    return sending.send(scheduler, draft, as_sent)
+    return sending.send(scheduler, draft, as_sent, own_id=own.id if own else None)
 
 
 def make_numbered(above: str, stem: str) -> str:

@@ -56,6 +56,7 @@ class Slurm(Folder):
         constraint="word",
         exclusive=True,
         disk=True,
+        nodes_ask=True,
     )
     text: "Dialect" = text
 
