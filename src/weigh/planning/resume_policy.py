@@ -353,6 +353,8 @@ def in_granted(
         for task, choice in choices
         if choice.run and _fits(task, choice, hads[task.job], granted)
     ]
+    # what takes long together: else each element is held until its one long task ends
+    fitting.sort(key=lambda one: one[1].time == 1)
     needs = [_needed(task, choice, hads[task.job]) for task, choice in fitting]
     known = [one for one in needs if one is not None]
     need = None
