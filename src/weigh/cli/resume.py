@@ -7,7 +7,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import notify
-from weigh.flow.follow.ahead import run_ahead
+from weigh.flow.follow.ahead import decide_ahead
 from weigh.flow.follow.resume import resume as resume_flow
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.resume_lines import render_json, resumed_lines
@@ -37,14 +37,12 @@ from weigh.render.resume_lines import render_json, resumed_lines
     help="Decide as a healer does, within its limits, and let one follow.",
 )
 @options.dry_run("Submit nothing.")
-@click.option("--ahead", hidden=True, help="Run as the round sent with this token.")
-@click.option("--element", type=int, default=0, hidden=True)
+@click.option("--ahead", hidden=True, help="For the array sent with this token.")
 @options.as_json()
 def resume(
     name: str,
     *,
     ahead: str | None,
-    element: int,
     as_json: bool,
     **words: str | bool | None,
 ) -> int:
@@ -61,19 +59,12 @@ def resume(
     weigh resume ppo-sweep --dry-run
     weigh resume last --bugs --time 12h
     """  # noqa: D301 - click reads \b as: keep these lines
+    cwd, env = os.getcwd(), os.environ
     if ahead is not None:
-        run_ahead(
-            name,
-            ahead,
-            element,
-            cwd=os.getcwd(),
-            env=os.environ,
-            notify=notify,
-            show=lambda answer: click.echo("\n".join(resumed_lines(answer))),
-        )
-        return 0
-    chosen = ResumeOptions(**words)  # type: ignore[arg-type]
-    answer = resume_flow(name, chosen, cwd=os.getcwd(), env=os.environ, notify=notify)
+        answer = decide_ahead(name, ahead, cwd=cwd, env=env, notify=notify)
+    else:
+        chosen = ResumeOptions(**words)  # type: ignore[arg-type]
+        answer = resume_flow(name, chosen, cwd=cwd, env=env, notify=notify)
     if as_json:
         click.echo(render_json(answer))
     else:

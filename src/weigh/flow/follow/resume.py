@@ -95,8 +95,8 @@ def resume(  # noqa: PLR0913 - keyword-only past the second
 ) -> Resumed:
     """Submit the unfinished tasks of a plan, with one job per request.
 
-    Nothing is submitted where *own*, a job that was sent ahead and runs, takes what
-    fits in it: that is then the next round, under its id. *notify* receives the outcome
+    Nothing is submitted where *own*, an array that was sent ahead, takes what fits in
+    it: that is then the next round, under its id. *notify* receives the outcome
     of an earlier submission that had no answer, and what resume waits for. To heal, it
     waits for another sender, whose round then counts.
 
@@ -144,6 +144,7 @@ def _resume(  # noqa: PLR0913 - as resume
         chain,
         known,
         healer,
+        heals=own is not None,
         to_heal=options.heal,
         root=root,
         env=env,
@@ -377,6 +378,7 @@ def _ended_views(  # noqa: PLR0913 - keyword-only past the second
     known: Sequence[Submitted],
     healer: Submitted | None,
     *,
+    heals: bool,
     to_heal: bool,
     root: str,
     env: Mapping[str, str],
@@ -384,16 +386,16 @@ def _ended_views(  # noqa: PLR0913 - keyword-only past the second
 ) -> list[View]:
     """Return the current views; wait briefly for jobs that are being cancelled.
 
-    A healer that runs was started because all jobs have ended: it waits until the
-    scheduler shows that too. Who decides *to_heal* waits until accounting has shown how
-    elements ended that left the queue.
+    A healer that runs, or *heals* here, was started because all jobs have ended: it
+    waits until the scheduler shows that too. Who decides *to_heal* waits until
+    accounting has shown how elements ended that left the queue.
     """
     begun = time.monotonic()
     waited = False
     while True:
         views = list(look(chain, known, root=root, env=env, fresh=True))
-        heals = healer is not None and views[-1].snapshot.of(healer, 0).state == (
-            "RUNNING"
+        heals = heals or (
+            healer is not None and views[-1].snapshot.of(healer, 0).state == "RUNNING"
         )
         ending = [
             view.job.id

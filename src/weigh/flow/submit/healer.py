@@ -38,6 +38,13 @@ from weigh.units import GIB, MIB, MINUTE
 NAME = "-heal"
 _NOTIFIER = "-notify"
 _BY_HAND = "When weigh status shows that all have ended: weigh resume --heal {}"
+# an element without tasks ends at once; one whose tasks were not recorded fails
+_AHEAD = (
+    "{{ if cd {0} && [ -e elements ]; then "
+    '[ "$element" -ge "$(cat elements)" ] || '
+    'exec env SECONDS="$SECONDS" bash tasks.sh; '
+    "else [ ! -e tasks.sh ]; fi; }}"
+)
 _MEMORY = 200 * MIB
 _ADDRESS_SPACE = 2 * GIB
 _TIME = 10 * MINUTE
@@ -119,8 +126,9 @@ def send_ahead(
 ) -> tuple[list[Submitted], Submitted | None]:
     """Submit the later rounds of *jobs*, and a healer that sums up after the last.
 
-    Each is an array that waits for the one before, with more memory and time, as far as
-    the limits of healing and the cluster allow. It runs what is left and fits in it.
+    Each is an array with more memory and time, as far as the limits of healing and the
+    cluster allow, after a small job that decides what is left and fits in it, and
+    cancels the elements without tasks.
 
     Raises:
         StoreError: a file cannot be written.
@@ -133,20 +141,28 @@ def send_ahead(
     ids = tuple(job.id for job in jobs)
     sent: list[Submitted] = []
     request = last.request
-    for number in range(1, heal.max_rounds - last.round + 1):
-        script = _script(last, ids, sending, f"-round{last.round + number}", env)
-        words = ("resume", "--heal", "--ahead", script.token, last.token)
-        script = msgspec.structs.replace(
-            _with_command(script, words, '--element "$element"'),
-            elements=-(-elements // 2 ** (number - 1)),
-        )
-        options = larger(last.request, request, heal, number)
-        one = _send_first(scheduler, script, options, last, sending, env)
-        if one is None:
-            break
-        sent.append(one)
-        request, ids = one.request, (one.id,)
     try:
+        for number in range(1, heal.max_rounds - last.round + 1):
+            requests = list(larger(last.request, request, heal, number))
+            if not requests:
+                break
+            name = f"-round{last.round + number}"
+            tasks = _script(last, (), sending, name, env)
+            words = ("resume", "--heal", "--ahead", tasks.token, last.token)
+            decides = _script(last, ids, sending, f"{name}{NAME}", env)
+            before = _send(scheduler, _with_command(decides, words), last, sending)
+            ids = (before.id,)
+            tasks = msgspec.structs.replace(
+                tasks,
+                command=_AHEAD.format(quote(tasks.sent)),
+                elements=-(-elements // 2 ** (number - 1)),
+                request=_request(last, ids),
+            )
+            one = _send_first(scheduler, tasks, requests, last, sending, env)
+            if one is None:
+                break
+            sent.append(one)
+            request, ids = one.request, (one.id,)
         return sent, _send_healer(scheduler, last, ids, sending, env)
     except SchedulerError:
         if not sent:
@@ -281,10 +297,10 @@ def _script(
     )
 
 
-def _with_command(script: JobScript, words: Sequence[str], more: str = "") -> JobScript:
-    """Return the script with a command of weigh; *more* is bash."""
+def _with_command(script: JobScript, words: Sequence[str]) -> JobScript:
+    """Return the script with a command of weigh."""
     command = " ".join(map(quote, (script.python, "-P", "-m", "weigh", *words)))
-    return msgspec.structs.replace(script, command=f"{command} {more}".rstrip())
+    return msgspec.structs.replace(script, command=command)
 
 
 def _send(

@@ -474,15 +474,6 @@ class Sendings:
         found = [list(one.healers()) for one in self.rounds()]
         return next((some for some in reversed(found) if some), [])
 
-    def healer_of(self, token: str) -> Submitted | None:
-        """Return the healer with this token, by the id that it wrote; None if none."""
-        for one in self.rounds():
-            for _, part in one.parts():
-                if part.job.is_healer and part.job.token == token:
-                    own = _announced(os.path.join(self.folder, FOLDER, token))
-                    return msgspec.structs.replace(part.job, id=own) if own else None
-        return None
-
     def stopped(self) -> Stopped | None:
         """Return why the last healer sent no further round; None if none has ended."""
         return _read(os.path.join(self.folder, FOLDER, _HEALED), Stopped)
