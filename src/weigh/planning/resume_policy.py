@@ -342,28 +342,36 @@ def larger(
 
 def in_granted(
     choices: Sequence[Chosen], hads: Mapping[str, JobRequest], granted: JobRequest
-) -> list[Chosen]:
-    """Return the tasks to run that fit what was *granted* already, with one need.
+) -> list[list[Chosen]]:
+    """Return the tasks to run that fit what was *granted* already, in groups.
 
-    *hads* are the requests by job. A task that was too large for what it had runs only
-    where more was granted.
+    The tasks of a group have one need, so that they share an element. Those that ran
+    out of time are one: else each element is held until its one long task ends. *hads*
+    are the requests by job. A task that was too large for what it had runs only where
+    more was granted.
     """
-    fitting = [
-        (task, choice)
-        for task, choice in choices
-        if choice.run and _fits(task, choice, hads[task.job], granted)
+    groups: dict[bool, list[Chosen]] = {}
+    for task, choice in choices:
+        if choice.run and _fits(task, choice, hads[task.job], granted):
+            groups.setdefault(choice.time > 1, []).append((task, choice))
+    return [
+        _with_one_need(groups[is_long], hads, granted)
+        for is_long in (True, False)
+        if is_long in groups
     ]
-    # what takes long together: else each element is held until its one long task ends
-    fitting.sort(key=lambda one: one[1].time == 1)
-    needs = [_needed(task, choice, hads[task.job]) for task, choice in fitting]
+
+
+def _with_one_need(
+    chosen: Sequence[Chosen], hads: Mapping[str, JobRequest], granted: JobRequest
+) -> list[Chosen]:
+    needs = [_needed(task, choice, hads[task.job]) for task, choice in chosen]
     known = [one for one in needs if one is not None]
     need = None
     if granted.memory is not None and known:
         need = min(granted.memory, max(known))
-    memory = max((choice.memory for _, choice in fitting), default=1)
     return [
-        (task, msgspec.structs.replace(choice, need=need, memory=memory, time=1))
-        for task, choice in fitting
+        (task, msgspec.structs.replace(choice, need=need, time=1))
+        for task, choice in chosen
     ]
 
 

@@ -193,7 +193,8 @@ def test_a_round_sent_ahead_runs_what_fits_and_no_more_than_its_limits(
         hads = {one.task.job: one.request for r in chain for one in r}
         last = {one.task.task: one.task for r in chain for one in r}
         choices = [(last[n], choice) for n, (choice, _) in wanted.items()]
-        chosen = in_granted(choices, hads, granted)
+        groups = in_granted(choices, hads, granted)
+        chosen = [one for group in groups for one in group]
         for task, choice in chosen:
             count = at_once(choice, granted.memory)
             new = run(task.task, tasks[task.task], granted, count, number + 1)

@@ -290,8 +290,8 @@ def _groups(
 ) -> list["_Group"]:
     if own is not None:
         hads = {view.job.id: view.job.request for view in views}
-        chosen = in_granted(choices, hads, own.request)
-        return [_Group.of(chosen, views, options, strict, own)] if chosen else []
+        fitting = in_granted(choices, hads, own.request)
+        return [_Group.ahead(fitting, views, own)] if fitting else []
     alike = _alike(choices, views, options, strict)
     return [_Group.of(chosen, views, options, strict) for chosen in alike]
 
@@ -556,18 +556,12 @@ class _Group(msgspec.Struct, frozen=True):
         views: Sequence[View],
         options: ResumeOptions,
         heal: Heal | None = None,
-        own: Submitted | None = None,
     ) -> "_Group":
-        """Return the group of these tasks, with its plan and request.
-
-        They are in as many elements at most as *own* has, whose request is granted.
-        """
+        """Return the group of these tasks, with its plan and request."""
         tasks = tuple(task for task, _ in chosen)
         before = next(
             view.job for view in reversed(views) if view.job.id == tasks[0].job
         )
-        if own is not None:
-            return cls._ahead(tasks, chosen, views, before, own)
         choices = [choice for _, choice in chosen]
         request = _request(before, choices, options, heal)
         had = before.request.memory
@@ -594,31 +588,47 @@ class _Group(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def _ahead(
-        cls,
-        tasks: Sequence[TaskState],
-        chosen: Chosen,
-        views: Sequence[View],
-        before: Submitted,
-        own: Submitted,
+    def ahead(
+        cls, alike: Sequence[Chosen], views: Sequence[View], own: Submitted
     ) -> "_Group":
-        """Return the group that runs in the elements of *own*; the rest waits."""
-        more, plan = chosen[0][1], plan_of(views[0].job)
-        asked = before.request
+        """Return the group of the tasks that run in *own*, whose request is granted.
+
+        Tasks that are not *alike* are in different elements; where these are too few,
+        all pull from one queue if they did before, else some wait for the next round.
+        """
+        chosen = [one for some in alike for one in some]
+        tasks = [task for task, _ in chosen]
+        before = next(
+            view.job for view in reversed(views) if view.job.id == tasks[0].job
+        )
+        asked, plan = before.request, plan_of(views[0].job)
         request = replace(
             own.request, after_end=(), notify=asked.notify, mail=asked.mail
         )
-        if plan.queue is not None:
+        found = [
+            element
+            for some in alike
+            for element in _elements(
+                [task for task, _ in some],
+                plan,
+                views,
+                at_once(some[0][1], request.memory),
+            )
+        ]
+        if plan.queue is not None and len(found) > own.elements:
             granted = replace(before, request=request)
-            made = _pulled(tasks, chosen, plan, views, granted)
+            made = _pulled(tasks, _with_largest_need(chosen), plan, views, granted)
             made = replace(made, elements=made.elements[: own.elements])
         else:
-            most = at_once(more, request.memory)
-            elements = tuple(_elements(tasks, plan, views, most))[: own.elements]
-            elements = tuple(replace(element, kinds=()) for element in elements)
+            elements = tuple(
+                replace(element, file=f"tasks_{number}.txt", kinds=())
+                for number, element in enumerate(found[: own.elements])
+            )
             there = {task for element in elements for task in element.tasks}
-            tasks = tuple(task for task in tasks if task.task in there)
-            made = replace(plan, elements=elements, left_out=(), held=0, rest=None)
+            tasks = [task for task in tasks if task.task in there]
+            made = replace(
+                plan, elements=elements, left_out=(), held=0, rest=None, queue=None
+            )
         again = _again(tasks, chosen, request, made)
         return cls(before, made, tuple(tasks), again, own=own)
 
