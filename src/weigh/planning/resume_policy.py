@@ -345,33 +345,31 @@ def in_granted(
 ) -> list[list[Chosen]]:
     """Return the tasks to run that fit what was *granted* already, in groups.
 
-    The tasks of a group have one need, so that they share an element. Those that ran
-    out of time are one: else each element is held until its one long task ends. *hads*
-    are the requests by job. A task that was too large for what it had runs only where
-    more was granted.
+    As many tasks of a group as fit share an element, each with the same need. Those
+    that ran out of time are apart: else each element is held until its one long task
+    ends. *hads* are the requests by job. A task that was too large for what it had
+    runs only where more was granted.
     """
-    groups: dict[bool, list[Chosen]] = {}
+    groups: dict[tuple[bool, int], list[Chosen]] = {}
     for task, choice in choices:
-        if choice.run and _fits(task, choice, hads[task.job], granted):
-            groups.setdefault(choice.time > 1, []).append((task, choice))
-    return [
-        _with_one_need(groups[is_long], hads, granted)
-        for is_long in (True, False)
-        if is_long in groups
-    ]
+        had = hads[task.job]
+        if choice.run and _fits(task, choice, had, granted):
+            need = _needed(task, choice, had)
+            if granted.memory is not None and need is not None:
+                need = min(granted.memory, need)
+            given = msgspec.structs.replace(choice, need=need, time=1)
+            kind = choice.time == 1, -at_once(given, granted.memory)
+            groups.setdefault(kind, []).append((task, given))
+    return [with_largest_need(groups[kind]) for kind in sorted(groups)]
 
 
-def _with_one_need(
-    chosen: Sequence[Chosen], hads: Mapping[str, JobRequest], granted: JobRequest
-) -> list[Chosen]:
-    needs = [_needed(task, choice, hads[task.job]) for task, choice in chosen]
-    known = [one for one in needs if one is not None]
-    need = None
-    if granted.memory is not None and known:
-        need = min(granted.memory, max(known))
+def with_largest_need(chosen: Sequence[Chosen]) -> list[Chosen]:
+    """Return the tasks of a group, each with the largest need among them."""
+    most = max((choice.need or 0 for _, choice in chosen), default=0)
+    if not most:
+        return list(chosen)
     return [
-        (task, msgspec.structs.replace(choice, need=need, time=1))
-        for task, choice in chosen
+        (task, msgspec.structs.replace(choice, need=most)) for task, choice in chosen
     ]
 
 
@@ -396,7 +394,10 @@ def _fits(
 def _needed(task: TaskState, choice: Choice, had: JobRequest) -> Bytes | None:
     if choice.need is not None or had.memory is None:
         return choice.need
-    return held_by(task, had.memory, choice.together)
+    share = had.memory // choice.together
+    if task.peak is not None:  # it may have held the whole element, and not used it
+        return max(share, int(_MARGIN * task.peak))
+    return task.reserved or share
 
 
 def enlarged(

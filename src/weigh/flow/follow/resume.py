@@ -65,6 +65,7 @@ from weigh.planning.resume_policy import (
     is_held,
     keep_together,
     why_stop,
+    with_largest_need,
 )
 from weigh.render.resume_lines import Again, Left, Resumed
 from weigh.runner.shared_queue import OwnClaims, Owner
@@ -452,15 +453,7 @@ def _alike(
                 had,
             )
             groups.setdefault(kind, []).append((task, choice))
-    return [_with_largest_need(chosen) for chosen in groups.values()]
-
-
-def _with_largest_need(chosen: Chosen) -> Chosen:
-    """Return the tasks of a group, each with the largest need among them."""
-    most = max((choice.need or 0 for _, choice in chosen), default=0)
-    if not most:
-        return chosen
-    return [(task, replace(choice, need=most)) for task, choice in chosen]
+    return [with_largest_need(chosen) for chosen in groups.values()]
 
 
 def _plain(request: JobRequest) -> JobRequest:
@@ -617,7 +610,7 @@ class _Group(msgspec.Struct, frozen=True):
         ]
         if plan.queue is not None and len(found) > own.elements:
             granted = replace(before, request=request)
-            made = _pulled(tasks, _with_largest_need(chosen), plan, views, granted)
+            made = _pulled(tasks, with_largest_need(chosen), plan, views, granted)
             made = replace(made, elements=made.elements[: own.elements])
         else:
             elements = tuple(

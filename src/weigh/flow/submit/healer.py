@@ -136,7 +136,8 @@ def send_ahead(
         SubmissionUnknownError: whether one was accepted is not known.
     """
     last, heal = jobs[-1], sending.heal or Heal()
-    elements = sum(job.elements for job in jobs)
+    # tasks may need an element each that shared one; those without tasks are cancelled
+    elements = 2 * sum(job.elements for job in jobs)
     elements = min(elements, scheduler.array_limit(elements) or elements)
     ids = tuple(job.id for job in jobs)
     sent: list[Submitted] = []
