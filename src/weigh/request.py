@@ -283,10 +283,15 @@ def why_no_request(record: Record) -> str | None:
         return "nothing was measured"
     if record.state == "RUNNING" and record.ranks:
         return "not all of its ranks have ended"
-    at_once = record.state == "FAILED" and usage.wall_time < _AT_ONCE
+    at_once = failed_at_once(record.state, usage.wall_time)
     if at_once and not any(run.completed for run in _runs(record)):
         return "it failed within its first second"
     return None
+
+
+def failed_at_once(state: str, wall_time: Seconds | None) -> bool:
+    """Return whether a run failed before it can have done any of the job's work."""
+    return state == "FAILED" and wall_time is not None and wall_time < _AT_ONCE
 
 
 def parse_headroom(text: str) -> float:

@@ -19,6 +19,10 @@ class AxesThenCommand(click.Command):
                 raise
             message = f"no such option: {error.option_name} (the command goes after --)"
             raise click.UsageError(message, ctx) from error
+        except click.BadParameter:
+            if at == len(args) and not self.takes_names(ctx):
+                _refuse_command_without_dashes(ctx, args)
+            raise
         if not self.takes_names(ctx):
             _refuse_other_words(ctx, args[:at], has_command=at < len(args))
         return rest
@@ -42,9 +46,19 @@ def _refuse_other_words(
         if "=" not in word and (has_command or "," in word or ".." in word):
             raise click.UsageError(_without_name(word), ctx)
         if "=" not in word:
-            at = args.index(word)
-            line = " ".join([ctx.command_path, *args[:at], "--", *args[at:]])
-            raise click.UsageError(f"put -- before the command: {line}", ctx)
+            raise click.UsageError(_with_dashes(ctx, args, args.index(word)), ctx)
+
+
+def _refuse_command_without_dashes(ctx: click.Context, args: list[str]) -> None:
+    """Show where ``--`` goes, if a word directly follows the NAME=VALUES."""
+    at = next((i for i, word in enumerate(args) if "=" not in word), len(args))
+    if 0 < at < len(args) and args[at][:1] != "-":
+        raise click.UsageError(_with_dashes(ctx, args, at), ctx)
+
+
+def _with_dashes(ctx: click.Context, args: list[str], at: int) -> str:
+    line = " ".join([ctx.command_path, *args[:at], "--", *args[at:]])
+    return f"put -- before the command: {line}"
 
 
 def _without_name(word: str) -> str:

@@ -1,14 +1,13 @@
 """``weigh cluster``: its options, and printing the cluster on a page or a line."""
 
 import os
-from contextlib import suppress
 
 import click
 
 from weigh.cli import options
 from weigh.cli.options import LIMIT
 from weigh.config import SITE_FILE
-from weigh.errors import UsageError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.site.cluster import Shape
 from weigh.flow.site.cluster import cluster as cluster_flow
 from weigh.render.cluster_lines import render_free, render_json, render_text
@@ -104,8 +103,16 @@ def _site_path(config: str | None) -> str:
     """Return the path of the site's file, whose folder now exists."""
     if config not in {None, _STDOUT}:
         raise UsageError(f"--site writes {SITE_FILE}: omit {config}")
-    with suppress(OSError):  # it exists, or writing the file reports why not
-        os.mkdir(os.path.dirname(SITE_FILE), 0o755)
+    folder = os.path.dirname(SITE_FILE)
+    try:
+        os.mkdir(folder, 0o755)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise StoreError(
+            f"cannot make {folder}: {error.strerror} (as root, or without --site: "
+            "weigh cluster --write-config config.toml)"
+        ) from error
     return SITE_FILE
 
 

@@ -78,7 +78,15 @@ class Verbs(PlainHelp, click.Group):
             args = [*args[1:], "--help"]
         elif args == ["version"]:
             args = ["--version"]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            verb = next((word for word in args if word in VERBS), None)
+            if verb is None:
+                raise
+            option = error.option_name
+            message = f"options go after the command: weigh {verb} {option}"
+            raise click.UsageError(message, ctx) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the verbs in the order of the help text."""
@@ -198,7 +206,7 @@ def exit_code_of(error: Exception | KeyboardInterrupt, argv: Sequence[str]) -> i
         is_usage = error.exit_code == USAGE
         return _usage_code(argv) if is_usage else error.exit_code
     if isinstance(error, click.ClickException):
-        _complain_of_usage(error)
+        _complain_of_usage(error, argv)
         return _usage_code(argv)
     if isinstance(error, click.Abort | KeyboardInterrupt):
         return SIGNAL_BASE + signal.SIGINT
@@ -259,15 +267,16 @@ def _complain(line: str) -> None:
             print(f"weigh: {shown(line)}", file=sys.stderr)
 
 
-def _complain_of_usage(error: click.ClickException) -> None:
+def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None:
     """Report in one line what is wrong; without any argument, print the help."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.ctx.get_help(), err=True)
         return
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "weigh"
+    path = " ".join(["weigh", *(word for word in argv[:1] if word in VERBS)])
+    path = context.command_path if context else path
     message = " ".join(_without_prefix(error).split()).rstrip(".")
-    hint = f"   (see {path} --help)"
+    hint = "" if f"{path} --help" in message else f"   (see {path} --help)"
     is_short = len(f"weigh: {message}{hint}") <= _WIDTH
     _complain(f"{message}{hint}" if is_short else message)
 

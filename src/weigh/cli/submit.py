@@ -49,6 +49,11 @@ class SubmitCommand(click.Command):
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
             args = args[:at]
         place = self._script_at(args)
+        if place and args[0][:1] != "-":
+            line = " ".join(args)
+            raise click.UsageError(
+                f"put -- before the command: weigh submit -- {line}", ctx
+            )
         if place is not None:
             own, flags = _cut([*args[:place], *args[place + 1 :]])
             ctx.meta[_SCRIPT] = args[place], flags

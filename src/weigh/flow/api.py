@@ -52,7 +52,9 @@ class Run(Record, frozen=True, kw_only=True):
 
         reason = why_no_request(self)
         if reason is not None:
-            raise UsageError(f"no request from {self.id[:6]}: {reason} (run it again)")
+            raise UsageError(
+                f"no request from {self.id[:6]}: {reason} (fix it, run it again)"
+            )
         length = Steps(total=steps, done=done)
         check_steps(length)
         return carry_on(from_usages([self], headroom=headroom), [self], length)

@@ -363,14 +363,15 @@ def start_gpu_sampler(
 
 
 _COLUMNS = 500  # columns of a series
+_SHORTEST_RATE = 0.02  # seconds between two readings of CPU time
 _WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
 
 
 def thin_series(samples: Sequence[Sample], limit: int = _COLUMNS) -> Series:
     """Return samples as columns of at most *limit* (3 or more) values, peaks included.
 
-    The busy CPUs are counted since the previous kept sample; None where unknown, or
-    where an ended process took its CPU time away.
+    The busy CPUs are the mean between the two readings around a sample; None where
+    unknown, or where an ended process took its CPU time away.
     """
     kept = thin_samples(samples, limit)
     return Series(
@@ -402,17 +403,38 @@ def thin_samples(samples: Sequence[Sample], limit: int) -> list[Sample]:
 def _cpus_busy(
     samples: Sequence[Sample], kept: Sequence[Sample]
 ) -> tuple[float | None, ...]:
-    known = [(s.time, s.cpu_time) for s in samples if s.cpu_time is not None]
+    known = _cpu_readings(samples)
     times = [time for time, _ in known]
     busy: list[float | None] = []
     before: tuple[Seconds, Seconds] | None = None
+    waiting = 0
     for sample in kept:
         # CPU time may be read less often than memory: use the last reading before
         at = bisect_right(times, sample.time) - 1
         now = known[at] if at >= 0 else None
-        busy.append(_rate(before, now))
-        before = now
+        rate = _rate(before, now)
+        busy.append(rate)
+        if now is not None and now == before:
+            waiting += 1  # for the next reading, whose rate is that of this time too
+            continue
+        busy[len(busy) - 1 - waiting :] = [rate] * (waiting + 1)
+        before, waiting = now, 0
     return tuple(busy)
+
+
+def _cpu_readings(samples: Sequence[Sample]) -> list[tuple[Seconds, Seconds]]:
+    """Return (time, CPU time), without readings that closely follow another.
+
+    A reading takes some milliseconds itself, so that over a shorter time one process
+    would seem to keep several CPUs busy.
+    """
+    known: list[tuple[Seconds, Seconds]] = []
+    for sample in samples:
+        if sample.cpu_time is None:
+            continue
+        if not known or sample.time - known[-1][0] >= _SHORTEST_RATE:
+            known.append((sample.time, sample.cpu_time))
+    return known
 
 
 def _rate(

@@ -12,7 +12,9 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.model.record import Record
 from weigh.planning.launchers import without_launcher
+from weigh.request import failed_at_once
 from weigh.sweep.spec import is_seed
+from weigh.units import Seconds
 
 Sizes = dict[str, float]
 
@@ -136,6 +138,13 @@ class Library(msgspec.Struct, frozen=True):
     named: bool = False
 
 
+class Timed(Protocol):
+    """The figure of a record's usage that the search needs."""
+
+    @property
+    def wall_time(self) -> Seconds | None: ...  # noqa: D102 - the usage's own field
+
+
 class RunHead(Protocol):
     """The summary of a record that the search for similar commands needs."""
 
@@ -150,19 +159,20 @@ class RunHead(Protocol):
     @property
     def state(self) -> str: ...  # noqa: D102 - the record's own field
     @property
-    def usage(self) -> object | None: ...  # noqa: D102 - the record's own field
+    def usage(self) -> Timed | None: ...  # noqa: D102 - the record's own field
 
 
 def candidates(heads: Iterable[RunHead]) -> tuple[Candidate, ...]:
     """Return the newest records of each command, grouped by command.
 
-    Runs that completed or reached a limit are preferred to those that failed.
+    Runs that completed or reached a limit are preferred to those that failed; of what
+    failed at once, nothing can be learnt.
     """
     runs: dict[tuple[str, ...], list[RunHead]] = {}
     for head in heads:
-        if head.usage is not None and (
-            head.command in runs or len(runs) < _MOST_COMMANDS
-        ):
+        if head.usage is None or failed_at_once(head.state, head.usage.wall_time):
+            continue
+        if head.command in runs or len(runs) < _MOST_COMMANDS:
             runs.setdefault(head.command, []).append(head)
     return tuple(_candidate(command, same) for command, same in runs.items())
 

@@ -117,7 +117,9 @@ def _queues(queues: Sequence[Queue]) -> Iterator[str]:
         Column("run", tuple(count(one.running) for one in queues)),
         Column("wait", tuple(count(one.waiting) for one in queues)),
     ]
-    if not any(one.limits.default_time for one in queues):
+    if any(one.limits.default_time for one in queues):
+        columns[1] = msgspec.structs.replace(columns[1], title="limit")  # room for GPUs
+    else:
         del columns[2]
     yield from table(columns, WIDTH)
     yield from _queue_notes(queues)

@@ -152,10 +152,11 @@ def _used(usage: Usage) -> Iterator[str]:
 
 
 def _peak(peak: PeakMemory, *, growing: bool | None) -> Iterator[str]:
-    between = f"between {format_size(peak.low)} and {format_size(peak.high)}"
+    low, high = format_size(peak.low), format_size(peak.high)
+    between = "" if low == high else f"  between {low} and {high}"
     when = "" if peak.time is None else f", at {format_duration(peak.time)}"
     still = ", still growing at the end" if growing else ""
-    yield from _entry("memory", f"{format_size(peak.value)}  {between}{when}{still}")
+    yield from _entry("memory", f"{format_size(peak.value)}{between}{when}{still}")
     parts = (
         ("anonymous", peak.anonymous),
         ("shared", peak.shared),

@@ -51,8 +51,9 @@ def usage_words(usage: Usage) -> Iterator[tuple[str, str]]:
 
 def _peak(peak: PeakMemory) -> str:
     words = [format_size(peak.value)]
-    if peak.high > peak.low:
-        words.append(f"between {format_size(peak.low)} and {format_size(peak.high)}")
+    low, high = format_size(peak.low), format_size(peak.high)
+    if low != high:
+        words.append(f"between {low} and {high}")
     if peak.time is not None:
         words.append(f"at {format_duration(peak.time)}")
     return f"{', '.join(words)} ({peak.source})"

@@ -117,7 +117,7 @@ def _word_on_memory(
     ours: float | None, theirs: float, words: AccountingWords, *, killed: bool
 ) -> str:
     if ours is None:
-        return words.unmeasured
+        return words.unmeasured if theirs else words.zero or words.unmeasured
     if theirs < ours:
         if killed:
             return words.below_killed

@@ -205,7 +205,10 @@ def _open(path: str) -> BinaryIO:
                 copy.write(piece)
         copy.seek(0)
     except IsADirectoryError as error:
-        raise UsageError(f"{path} is a folder, not a task file") from error
+        what = f"{path} is a folder, not a task file"
+        if os.path.isfile(os.path.join(path, "plan.json")):
+            what = f"{path} is a plan, not a task file (weigh submit {path})"
+        raise UsageError(what) from error
     except OSError as error:
         raise UsageError(cannot_read(path, error, _HOW)) from error
     return copy

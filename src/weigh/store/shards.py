@@ -74,7 +74,9 @@ def shards(root: str) -> Iterator[str]:
     """
     for path in (root, os.path.join(root, RECORDS)):
         if os.path.exists(path) and not os.path.isdir(path):
-            raise StoreError(f"{path} is a file where records should be ({_WAY_OUT})")
+            raise StoreError(
+                f"{path} is a file where records should be (set WEIGH_DIR to a folder)"
+            )
     for name in listing(os.path.join(root, RECORDS)):
         folder = os.path.join(root, RECORDS, name)
         for shard in listing(folder):

@@ -16,8 +16,10 @@ def at(time: float, memory: int, cpu_time: float | None = None) -> Sample:
 
 
 @st.composite
-def runs(draw: st.DrawFn, largest: int = 400) -> list[Sample]:
-    gaps = st.floats(min_value=1e-3, max_value=1e3)
+def runs(
+    draw: st.DrawFn, largest: int = 400, shortest_gap: float = 1e-3
+) -> list[Sample]:
+    gaps = st.floats(min_value=shortest_gap, max_value=1e3)
     memory = st.integers(0, 1 << 50)
     time, samples = 0.0, []
     for gap, size in draw(st.lists(st.tuples(gaps, memory), max_size=largest)):
@@ -65,7 +67,7 @@ def test_each_local_peak_survives_thinning() -> None:
     assert thin_series(samples, 500).memory.count(9) == 100
 
 
-@given(runs().filter(lambda samples: len(samples) > 1), limits)
+@given(runs(shortest_gap=0.03).filter(lambda samples: len(samples) > 1), limits)
 def test_cpus_busy_is_the_steady_rate_however_thinned(
     samples: list[Sample], limit: int
 ) -> None:
@@ -80,8 +82,13 @@ def test_cpus_busy_is_unknown_at_first_and_when_a_process_took_its_time_away() -
 
 
 def test_cpus_busy_spans_samples_that_did_not_read_it() -> None:
-    samples = [at(0, 1, 0.0), at(1, 1), at(2, 1, 1.0)]
-    assert thin_series(samples).cpu == (None, None, 0.5)
+    samples = [at(0, 1), at(1, 1, 0.0), at(2, 1), at(3, 1), at(4, 1, 1.5), at(5, 1)]
+    assert thin_series(samples).cpu == (None, None, 0.5, 0.5, 0.5, None)
+
+
+def test_cpus_busy_of_two_readings_in_a_row_is_not_their_difference() -> None:
+    samples = [at(0, 1, 0.0), at(0.001, 1, 0.004), at(0.1, 1, 0.1)]
+    assert thin_series(samples).cpu == (None, 1.0, 1.0)
 
 
 def test_no_samples_make_an_empty_series() -> None:

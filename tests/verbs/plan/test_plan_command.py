@@ -369,3 +369,61 @@ def test_a_folder_with_files_of_others_is_left_alone(
     code, _, err = weigh("plan", "tasks.txt", "--memory", "1GiB", "--time", "1h")
     assert code == 2
     assert "exists and is not a plan" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("--json records", "options go after the command: weigh records --json"),
+        ("-q run -- true", "options go after the command: weigh run -q"),
+        ("plan tasks.txt --memory", "weigh plan --help"),
+        (
+            "sweep seed=1..3 python run.py --seed {seed}",
+            "weigh sweep seed=1..3 -- python run.py --seed {seed}",
+        ),
+        (
+            "scan n=1..3 python run.py --repeat {n}",
+            "weigh scan n=1..3 -- python run.py --repeat {n}",
+        ),
+        ("scan --target n=9 -- python run.py {n}", "no sizes"),
+        ("submit python tasks.txt", "weigh submit -- python tasks.txt"),
+        ("plan made", "made is a plan, not a task file (weigh submit made)"),
+        ("exec made", "made is a plan, not a task file (weigh submit made)"),
+    ],
+)
+def test_a_wrong_line_is_answered_with_the_right_one(
+    weigh: Weigh, tmp_path: Path, line: str, shown: str
+) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "plan.json").write_text("{}")
+    code, out, err = weigh(*line.split())
+    assert code in {2, 125}
+    assert not out
+    assert shown in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_command_names_the_help_once(weigh: Weigh) -> None:
+    assert weigh("help", "nothing")[2].count("--help") == 1
+
+
+def test_a_run_that_failed_at_once_is_nothing_to_plan_with(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    """A program with a typing mistake ended after 0.01 s, at 10 MiB."""
+    peak = PeakMemory(10 * MIB, 10 * MIB, 10 * MIB, None, None, None, "test")
+    record = Record(
+        id="aaaaaaaaaaaa",
+        label="typo",
+        command=("srun", "./solve"),
+        started="2026-11-21T10:00:00Z",
+        state="FAILED",
+        exit_code=2,
+        usage=Usage(wall_time=0.01, peak_memory=peak),
+    )
+    shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+    (tmp_path / "solve.txt").write_text("srun ./solve\n")
+    code, out, err = weigh("plan", "solve.txt")
+    assert (code, "memory is not known" in out + err) == (0, True)
+    code, _, err = weigh("plan", "solve.txt", "--records", "typo")
+    assert (code, "each failed at once" in err) == (2, True)

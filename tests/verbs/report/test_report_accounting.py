@@ -128,6 +128,15 @@ def test_a_zero_of_a_killed_job_is_shown_and_not_believed() -> None:
     assert "trust weigh's" in figure.word
 
 
+def test_a_zero_alone_is_no_sample() -> None:
+    """A script that sacct never sampled, and that weigh did not measure."""
+    unknown = Measure(name="memory", unit="bytes", requested=GIB)
+    told = Accounted(element=0, state="COMPLETED", max_rss=0, sampled=1.0)
+    (measure,) = with_other_figures([unknown], (told,), (), scheduler="slurm")
+    (figure,) = measure.others
+    assert figure.word == "not zero: no sample was taken (sampled every 1 s)"
+
+
 def test_what_sacct_saw_after_weigh_of_a_killed_task_is_believed() -> None:
     told = Accounted(element=0, state="FAILED", max_rss=5 * GIB)
     (figure,) = _of(GIB, told, killed=True).others

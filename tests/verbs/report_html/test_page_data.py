@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports_to_draw import array, hostile, one_run, scanned, trained
 
+from weigh.model.record import Outcome
 from weigh.model.report import Measure, Note, Report, Row
 from weigh.render.html.curves import Scan, clock_ticks, edges, ticks
 from weigh.render.html.page import embedded_json, render_page, task_columns
@@ -58,6 +59,25 @@ def cells(column: Any) -> list[Any]:
         before = before[:shared] + rest
         texts.append(before)
     return texts
+
+
+def test_runs_without_a_request_have_no_column_for_it() -> None:
+    report = one_run()
+    used = [msgspec.structs.replace(one, requested=None) for one in report.measures]
+    rows = report.rows * 2
+    html = render_page(msgspec.structs.replace(report, measures=used, rows=rows))
+    assert "Requested vs. used" in render_page(report)
+    assert "Requested vs. used" not in html
+    assert ">requested<" not in html
+
+
+def test_why_a_run_ended_is_written_once() -> None:
+    outcome = Outcome(reason="exit code 2")
+    failed = msgspec.structs.replace(
+        trained(), state="FAILED", exit_code=2, outcome=outcome
+    )
+    html = render_page(msgspec.structs.replace(one_run(), records=(failed,)))
+    assert "<dd>failed; exit code 2</dd>" in html
 
 
 def test_an_ordinary_job_is_at_most_250_kb() -> None:

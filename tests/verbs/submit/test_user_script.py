@@ -292,3 +292,27 @@ def test_an_element_killed_for_memory_gets_more_each_time(weigh: Weigh) -> None:
     sizes = [round((one.request.memory or 0) / (1 << 20)) for one in known]
     assert sorted(set(sizes)) == [60, 150, 600]  # rounded up
     assert {one.round for one in known} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "flags", "shown"),
+    [
+        ("run.py", "print(1)", (), "weigh submit -- python3 run.py"),
+        ("tasks.txt", "true", ("--memory", "1G"), "weigh plan tasks.txt"),
+        ("run.sh", "", (), "it is empty"),
+    ],
+)
+def test_a_file_that_is_no_job_script_names_the_way_out(
+    weigh: Weigh, name: str, text: str, flags: tuple[str, ...], shown: str
+) -> None:
+    (weigh.folder / name).write_text(text)
+    code, _, err = weigh("submit", name, *flags)
+    assert (code, shown in err) == (2, True)
+
+
+def test_the_script_of_a_plan_is_submitted_with_its_plan(weigh: Weigh) -> None:
+    plan = weigh.plan("true")
+    script = weigh("submit", plan, "--dry-run")[1]
+    (weigh.folder / plan / "job.sh").write_text(script)
+    code, _, err = weigh("submit", f"{plan}/job.sh")
+    assert (code, f"(weigh submit {plan})" in err) == (2, True)

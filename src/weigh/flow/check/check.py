@@ -285,8 +285,9 @@ def _layout(options: CheckOptions, env: Mapping[str, str], tasks: int) -> Layout
 def _announced(chosen: Chosen, options: CheckOptions, layout: Layout) -> str:
     tries, jobs = len(chosen.tasks), len(layout.slots)
     rounds = -(-tries // jobs)
+    up_to = "up to " if jobs > 1 else ""
     return (
-        f"trying {tries} of {chosen.of:,} tasks, {jobs} at once, "
+        f"trying {tries} of {chosen.of:,} tasks, {up_to}{jobs} at once, "
         f"{format_duration(options.seconds)} each: about "
         f"{format_duration(rounds * options.seconds)} at most"
     )

@@ -83,6 +83,7 @@ def library(names: str, root: str, env: Mapping[str, str]) -> Library:
 
     Raises:
         RecordNotFoundError: no record has a name; suggests the nearest name.
+        UsageError: the named runs failed at once.
         StoreError: the records cannot be read.
     """
     index = read_index(root)
@@ -106,7 +107,10 @@ def library(names: str, root: str, env: Mapping[str, str]) -> Library:
         record = files[name] if name in files else read_record(entries[name])
         return as_job_ended(record)
 
-    return Library(candidates(heads), read, named=names != ALL)
+    known = candidates(heads)
+    if names != ALL and heads and not known:
+        raise UsageError(f"{names}: no run to plan with (each failed at once)")
+    return Library(known, read, named=names != ALL)
 
 
 def _called(index: Index, name: str, root: str) -> list[Entry]:

@@ -186,6 +186,10 @@ def scan(
     root = open_store(cwd, env).root
     target = typed_options.target
     axes = tuple(parse_axis(spaced(text, target)) for text in options.axes)
+    if not axes:
+        raise UsageError(
+            "no sizes: weigh scan batch_size=50,100,300 -- python tag.py {batch_size}"
+        )
     by = _sized(axes)
     settings = config.load(cwd, env)
     parsed = parse_options(
@@ -315,10 +319,6 @@ def _no_number(axes: Sequence[Axis]) -> str:
 
 def _plan(options: ScanOptions, axes: tuple[Axis, ...], root: str, cwd: str) -> Scan:
     """Return what to run: a new scan, or the last one to resume."""
-    if not axes:
-        raise UsageError(
-            "no sizes: weigh scan batch_size=50,100,300 -- python tag.py {batch_size}"
-        )
     names = tuple(axis.name for axis in axes)
     if not options.command:
         return _resumed(options, root, names)

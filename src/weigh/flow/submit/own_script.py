@@ -169,7 +169,13 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
     text = read_script_file(path, options.script)
     facts = facts_of(cwd, env, default_files=kind.lint.default_files(cwd, env))
     described = kind.user_scripts.describe(text, options.flags, path, facts)
-    _refuse_no_job(text, options, kind.lint.directives(text))
+    is_misread = options.checks and bool(described.misread)
+    _refuse_no_job(text, options, kind.lint.directives(text), is_misread=is_misread)
+    if _is_of_plan(path, text):
+        plan = os.path.dirname(options.script) or os.curdir
+        raise UsageError(
+            f"{options.script} is written for a plan (weigh submit {plan})"
+        )
     if described.refusals:
         raise UsageError(f"{options.script}: {described.refusals[0]}")
     described = msgspec.structs.replace(
@@ -360,20 +366,33 @@ def _argv(draft: Draft, kind: str, token: str, file: str | None = None) -> Argv:
     )
 
 
-def _refuse_no_job(text: str, options: ScriptOptions, directives: int) -> None:
+def _is_of_plan(path: str, text: str) -> bool:
+    """Return whether weigh wrote a script for the plan in its folder."""
+    plan = os.path.join(os.path.dirname(path), "plan.json")
+    return os.path.isfile(plan) and "; written by weigh " in text[:4096]
+
+
+_INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
+
+
+def _refuse_no_job(
+    text: str, options: ScriptOptions, directives: int, *, is_misread: bool
+) -> None:
     """Refuse a file that is no job script: a task file, or one that submits jobs.
 
     Raises:
         UsageError: it is.
     """
-    if directives or options.flags:
+    if directives or (options.flags and not is_misread):
         return
     name = options.script
     if not text.startswith("#!"):
-        raise UsageError(
-            f"{name} is no job script: no #! line, no directives (of a task file: "
-            f"weigh plan {name})"
-        )
+        way_out = f"of a task file: weigh plan {name}"
+        program = _INTERPRETERS.get(os.path.splitext(name)[1].lower())
+        if program is not None:
+            way_out = f"to run it: weigh submit -- {program} {name}"
+        what = "no #! line, no directives" if text.strip() else "it is empty"
+        raise UsageError(f"{name} is no job script: {what} ({way_out})")
     submits = {one.runner for one in launched_by_line(text)} & SUBMITS
     if submits:
         raise UsageError(

@@ -569,9 +569,10 @@ def _plan(
         )
     folder = os.path.abspath(os.path.join(cwd, options.plan))
     if not os.path.exists(folder) and "." in os.path.basename(options.plan):
-        raise UsageError(
-            f"no such script or plan: {options.plan} (weigh plan makes a plan)"
-        )
+        way_out = "weigh plan makes a plan"
+        if " " in options.plan:
+            way_out = f"a command: weigh submit -- {options.plan}"
+        raise UsageError(f"no such script or plan: {options.plan} ({way_out})")
     plan = plan_directory.current_plan(folder)
     if not plan.elements:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")

@@ -70,7 +70,7 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
         ended.append(f"exit code {record.exit_code}")
     if record.outcome is not None:
         ended += (record.outcome.reason, *record.outcome.evidence)
-    yield "ended", "; ".join(ended)
+    yield "ended", "; ".join(dict.fromkeys(ended))
     if record.usage is not None:
         yield "time", format_duration(record.usage.wall_time)
         yield from usage_words(record.usage)
