@@ -70,17 +70,18 @@ def decide_ahead(
 
 
 def _sent(sendings: Sendings, token: str) -> Submitted:
-    """Return the job with this token, which may be sent at this moment.
+    """Return the job with this token; wait while it is being sent.
 
     Raises:
         SchedulerError: it was not sent.
     """
     end = time.monotonic() + _TO_SEND
     while True:
+        is_over = all(one.is_over() for one in sendings.rounds())
         for one in sendings.healers():
             if one.token == token:
                 return one
-        if time.monotonic() > end:
+        if is_over or time.monotonic() > end:
             raise SchedulerError("the array of this round was not sent")
         time.sleep(_PAUSE)
 

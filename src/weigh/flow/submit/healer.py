@@ -98,22 +98,22 @@ def send_following(
         SchedulerError: the scheduler refused it, or nobody can send the next round.
         SubmissionUnknownError: whether it was accepted is not known.
     """
-    queue = jobs[-1].request.queue
-    if not can_send_ahead(scheduler.name, plan) or not scheduler.why_not_from_nodes(
-        queue
-    ):
+    last = jobs[-1]
+    can = can_send_ahead(scheduler.name, plan, is_staged=last.staging is not None)
+    if not can or scheduler.why_not_from_nodes(last.request.queue) is None:
         return send_healer(scheduler, jobs, sending, env=env), ()
     ahead, healer = send_ahead(scheduler, jobs, sending, env=env)
     return healer, tuple(ahead)
 
 
-def can_send_ahead(scheduler: str, plan: Plan | None) -> bool:
+def can_send_ahead(scheduler: str, plan: Plan | None, *, is_staged: bool) -> bool:
     """Return whether rounds of *plan* can be sent ahead where nodes may not submit.
 
-    A script of the user's own has no plan; held tasks have no size yet.
+    A script of the user's own has no plan; held tasks have no size yet; elements whose
+    results are copied back continue those before, task by task.
     """
     kind = find_kind(scheduler)
-    asks = kind is not None and kind.traits.nodes_ask
+    asks = kind is not None and kind.traits.nodes_ask and not is_staged
     return asks and plan is not None and not plan.held
 
 
@@ -203,13 +203,14 @@ def _send_first(  # noqa: PLR0913, PLR0917 - a loop of the function above
     return None
 
 
-def why_none(
+def why_none(  # noqa: PLR0913 - keyword-only past the third
     scheduler: Scheduler,
     queue: str | None,
     name: str,
     *,
     held: int,
     plan: Plan | None = None,
+    is_staged: bool = False,
 ) -> tuple[str, ...]:
     """Return the note that no healer can follow job *name*; none where one can.
 
@@ -222,7 +223,7 @@ def why_none(
         return ()
     if why is None:
         return ()
-    if can_send_ahead(scheduler.name, plan):
+    if can_send_ahead(scheduler.name, plan, is_staged=is_staged):
         return (f"{why}: the later rounds are sent ahead",)
     return (without_healer(why, name, held=held),)
 

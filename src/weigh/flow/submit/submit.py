@@ -333,7 +333,14 @@ def _prepared(
     if heal is not None:
         check_limits(heal, request)
         label = options.name or plan.name
-        no_healer = why_none(scheduler, request.queue, label, held=plan.held, plan=plan)
+        no_healer = why_none(
+            scheduler,
+            request.queue,
+            label,
+            held=plan.held,
+            plan=plan,
+            is_staged=staging is not None,
+        )
         staging_notes = (*staging_notes, *no_healer)
     if staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
