@@ -425,5 +425,5 @@ def test_a_run_that_failed_at_once_is_nothing_to_plan_with(
     (tmp_path / "solve.txt").write_text("srun ./solve\n")
     code, out, err = weigh("plan", "solve.txt")
     assert (code, "memory is not known" in out + err) == (0, True)
-    code, _, err = weigh("plan", "solve.txt", "--records", "typo")
+    code, _, err = weigh("plan", "solve.txt", "--from", "typo", "--name", "b")
     assert (code, "each failed at once" in err) == (2, True)
