@@ -1,6 +1,8 @@
 """The texts of ``weigh exec``: dry run, progress, and summary."""
 
-from collections.abc import Sequence
+import os
+import shlex
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -12,6 +14,7 @@ from weigh.units import Seconds, format_duration
 WIDTH = 80
 SCHEMA = "weigh.exec/1"
 _MOST_FAILURES = 10
+_SENT = "sent"  # in a plan's folder: what was submitted, each as N.plan
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -108,6 +111,20 @@ def _left(standing: Standing) -> Seconds | None:
     return standing.time_left if standing.left is None else standing.left.value
 
 
+def _how_to_resume(report: Report) -> Iterator[str]:
+    """Yield how to run what is left; in a job's log, as its user can."""
+    folder = os.path.dirname(os.path.dirname(report.task_file))
+    if not report.left and (not report.failed or report.queue is not None):
+        return
+    if os.path.basename(folder) == _SENT:  # of a plan that was submitted
+        name = os.path.basename(os.path.dirname(folder))
+        yield f"  resume    weigh resume {printable(shlex.quote(name))}"
+    elif report.left:
+        yield "  resume    run the same command again"
+    else:
+        yield "  resume    add --resume-failed to run failed tasks again"
+
+
 def summary_lines(report: Report) -> list[str]:
     """Return the summary after the last task."""
     lines = [_headline(report)]
@@ -119,10 +136,7 @@ def summary_lines(report: Report) -> list[str]:
         lines.append(f"  stopped   {report.trouble}")
     if report.halted is not None:
         lines.append(f"  stopped   {report.halted}")
-    if report.left:
-        lines.append("  resume    run the same command again")
-    elif report.failed and report.queue is None:
-        lines.append("  resume    add --resume-failed to run failed tasks again")
+    lines += _how_to_resume(report)
     for host in report.unsure:
         lines.append(
             f"  left      tasks of {printable(host)}, which may still run them "

@@ -2,6 +2,7 @@
 
 import pytest
 from batches import Batch
+from msgspec.structs import replace
 from terminal_columns import columns_of
 
 from weigh.render.exec_lines import WIDTH, Failure, Report, summary_lines
@@ -30,6 +31,16 @@ def _report(*failures: Failure) -> Report:
 def test_a_failure_names_its_file() -> None:
     lines = summary_lines(_report(Failure(2, "exit code 1", "t.out/2.out")))
     assert "  failed    task 2: exit code 1   t.out/2.out" in lines
+
+
+def test_a_job_s_log_names_the_plan_to_resume() -> None:
+    """The user of a job has typed no `weigh exec` to which an option could be added."""
+    by_hand = _report(Failure(2, "exit code 1", "t.out/2.out"))
+    sent = replace(by_hand, task_file="/w/plan/my tasks/sent/1.plan/tasks_0.txt")
+    ran_out = replace(sent, left=1)
+    assert "  resume    add --resume-failed" in "\n".join(summary_lines(by_hand))
+    assert "  resume    weigh resume 'my tasks'" in summary_lines(sent)
+    assert "  resume    weigh resume 'my tasks'" in summary_lines(ran_out)
 
 
 @pytest.mark.parametrize("reason", ["exit code 1", "a long story " * 9])
