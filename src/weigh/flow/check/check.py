@@ -288,8 +288,8 @@ def _announced(chosen: Chosen, options: CheckOptions, layout: Layout) -> str:
     up_to = "up to " if jobs > 1 else ""
     return (
         f"trying {tries} of {chosen.of:,} tasks, {up_to}{jobs} at once, "
-        f"{format_duration(options.seconds)} each: about "
-        f"{format_duration(rounds * options.seconds)} at most"
+        f"{format_duration(options.seconds)} each: up to "
+        f"{format_duration(rounds * options.seconds)}"
     )
 
 
