@@ -52,9 +52,7 @@ class Run(Record, frozen=True, kw_only=True):
 
         reason = why_no_request(self)
         if reason is not None:
-            raise UsageError(
-                f"no request from {self.id[:6]}: {reason} (fix it, run it again)"
-            )
+            raise UsageError(f"no request from {self.id[:6]}: {reason} (fix it first)")
         length = Steps(total=steps, done=done)
         check_steps(length)
         return carry_on(from_usages([self], headroom=headroom), [self], length)

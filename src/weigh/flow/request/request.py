@@ -64,7 +64,7 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
     reasons = [why_no_request(record) for record in records]
     if records and all(reasons):
         raise UsageError(
-            f"no request from {records[0].id[:6]}: {reasons[0]} (fix it, run it again)"
+            f"no request from {records[0].id[:6]}: {reasons[0]} (fix it first)"
         )
     request = carry_on(from_usages(records, headroom=share), records, steps)
     return answer(request, records, form=form, env=env, settings=settings)
