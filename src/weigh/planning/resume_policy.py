@@ -321,23 +321,22 @@ def larger(
     if limit is not None:
         longer = round_time(limit * FACTOR**number)
         longest = min(longer, heal.max_time or longer)
-    seen = {(before.memory, before.time_limit)}
-    for size in (most, fewer, before.memory):
-        for time in (longest, before.time_limit):
-            is_less = (size or 0) < (before.memory or 0)
-            if (
-                (size, time) in seen
-                or is_less
-                or (time or 0) < (before.time_limit or 0)
-            ):
-                continue
-            seen.add((size, time))
-            virtual = first.virtual_memory
-            if virtual is not None and size and memory:
-                virtual = round_memory(virtual * size / memory)
-            yield msgspec.structs.replace(
-                before, memory=size, virtual_memory=virtual, time_limit=time
-            )
+    had = before.memory or 0, before.time_limit or 0
+    both = [
+        (size, time)
+        for size in (most, fewer, before.memory)
+        for time in (longest, before.time_limit)
+        if (size or 0) >= had[0] and (time or 0) >= had[1]
+    ]
+    for size, time in dict.fromkeys(both):
+        if (size, time) == (before.memory, before.time_limit):
+            continue
+        virtual = first.virtual_memory
+        if virtual is not None and size and memory:
+            virtual = round_memory(virtual * size / memory)
+        yield msgspec.structs.replace(
+            before, memory=size, virtual_memory=virtual, time_limit=time
+        )
 
 
 def in_granted(

@@ -10,19 +10,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from weigh.errors import SchedulerError
-from weigh.flow.follow.named import named_jobs
-from weigh.flow.follow.resume import resume
+from weigh.flow.follow.resume import chain_of_plan, resume
 from weigh.flow.submit.rounds import Sendings, link_new, reaching
-from weigh.flow.submit.submit_script import LOGS
+from weigh.flow.submit.submit_script import AHEAD_SIZE, LOGS
 from weigh.model.job import Submitted
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.resume_lines import Resumed
 from weigh.schedulers.protocol import Scheduler
-from weigh.store import jobs as jobs_file
 from weigh.store import location
 from weigh.units import Seconds
 
-_SIZE = "elements"
 _TO_SEND: Seconds = 120.0
 _PAUSE: Seconds = 1.0
 
@@ -43,11 +40,9 @@ def decide_ahead(
         StoreError: the plan's directory cannot be written.
     """
     root = location.locate(cwd, env)
-    known = jobs_file.read_jobs(root)
-    job = named_jobs(known, name, root=root, env=env)[-1]
-    folder = jobs_file.chain_of(known, job)[0].folder
     reach = reaching(root, env)
-    sendings = Sendings(folder, root=root, reach=reach)
+    first = chain_of_plan(name, root, env)[0]
+    sendings = Sendings(first.folder, root=root, reach=reach)
     own = _sent(sendings, token)
     options = ResumeOptions(heal=True)
     answer = resume(name, options, cwd=cwd, env=env, notify=notify, own=own)
@@ -57,7 +52,7 @@ def decide_ahead(
         _link_logs(one, own, scheduler)
     size = sum(one.elements for one in jobs)
     if size:
-        link_new(os.path.join(own.folder, _SIZE), b"%d" % size)
+        link_new(os.path.join(own.folder, AHEAD_SIZE), b"%d" % size)
     with suppress(SchedulerError):
         if size < own.elements:
             scheduler.cancel(own, range(size, own.elements))

@@ -131,10 +131,10 @@ def _resume(  # noqa: PLR0913 - as resume
 ) -> Resumed:
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
-    chain = _chain(name, root, env)
+    chain = chain_of_plan(name, root, env)
     sendings = Sendings(chain[0].folder, root=root, reach=reaching(root, env))
     number = sendings.next_number(notify)
-    chain = _chain(
+    chain = chain_of_plan(
         name, root, env
     )  # again: jobs were settled or sent by others meanwhile
     healers = sendings.healers()
@@ -425,7 +425,12 @@ def _ended_views(  # noqa: PLR0913 - keyword-only past the second
         time.sleep(_PAUSE)
 
 
-def _chain(name: str, root: str, env: Mapping[str, str]) -> list[Submitted]:
+def chain_of_plan(name: str, root: str, env: Mapping[str, str]) -> list[Submitted]:
+    """Return the jobs of the plan of *name*, in the order in which they were sent.
+
+    Raises:
+        UsageError: there is no such job.
+    """
     known = jobs_file.read_jobs(root)
     job = named_jobs(known, name, root=root, env=env)[-1]
     return jobs_file.chain_of(with_foreign(known, [job]), job)
@@ -552,9 +557,7 @@ class _Group(msgspec.Struct, frozen=True):
     ) -> "_Group":
         """Return the group of these tasks, with its plan and request."""
         tasks = tuple(task for task, _ in chosen)
-        before = next(
-            view.job for view in reversed(views) if view.job.id == tasks[0].job
-        )
+        before = _job_of(tasks[0], views)
         choices = [choice for _, choice in chosen]
         request = _request(before, choices, options, heal)
         had = before.request.memory
@@ -591,9 +594,7 @@ class _Group(msgspec.Struct, frozen=True):
         """
         chosen = [one for some in alike for one in some]
         tasks = [task for task, _ in chosen]
-        before = next(
-            view.job for view in reversed(views) if view.job.id == tasks[0].job
-        )
+        before = _job_of(tasks[0], views)
         asked, plan = before.request, plan_of(views[0].job)
         request = replace(
             own.request, after_end=(), notify=asked.notify, mail=asked.mail
@@ -685,6 +686,10 @@ class _Group(msgspec.Struct, frozen=True):
             version=__version__,
         )
         return staged(script, schedulers.kind_of(views[-1].job.scheduler))
+
+
+def _job_of(task: TaskState, views: Sequence[View]) -> Submitted:
+    return next(view.job for view in reversed(views) if view.job.id == task.job)
 
 
 def _again(

@@ -22,6 +22,8 @@ from weigh.flow.site.schedulers import reaching as reaching_cluster
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.rounds import Round
 from weigh.flow.submit.submit_script import (
+    AHEAD_SCRIPT,
+    AHEAD_SIZE,
     SCRIPT,
     make_log_folder,
     write_script,
@@ -40,35 +42,14 @@ _NOTIFIER = "-notify"
 _BY_HAND = "When weigh status shows that all have ended: weigh resume --heal {}"
 # an element without tasks ends at once; one whose tasks were not recorded fails
 _AHEAD = (
-    "{{ if cd {0} && [ -e elements ]; then "
-    '[ "$element" -ge "$(cat elements)" ] || '
-    'exec env SECONDS="$SECONDS" bash tasks.sh; '
-    "else [ ! -e tasks.sh ]; fi; }}"
+    f"{{{{ if cd {{0}} && [ -e {AHEAD_SIZE} ]; then "
+    f'[ "$element" -ge "$(cat {AHEAD_SIZE})" ] || '
+    f'exec env SECONDS="$SECONDS" bash {AHEAD_SCRIPT}; '
+    f"else [ ! -e {AHEAD_SCRIPT} ]; fi; }}}}"
 )
 _MEMORY = 200 * MIB
 _ADDRESS_SPACE = 2 * GIB
 _TIME = 10 * MINUTE
-
-
-def send_healer(
-    scheduler: Scheduler,
-    jobs: Sequence[Submitted],
-    sending: Round,
-    *,
-    env: Mapping[str, str],
-) -> Submitted:
-    """Submit the job that resumes *jobs*, of one plan, once all of them have ended.
-
-    Raises:
-        StoreError: a file cannot be written.
-        SchedulerError: the scheduler refused it, or lets no node submit.
-        SubmissionUnknownError: whether it was accepted is not known.
-    """
-    last = jobs[-1]
-    why_not = scheduler.why_not_from_nodes(last.request.queue)
-    if why_not is not None:
-        raise SchedulerError(why_not)
-    return _send_healer(scheduler, last, [job.id for job in jobs], sending, env)
 
 
 def _send_healer(
@@ -91,7 +72,9 @@ def send_following(
     *,
     env: Mapping[str, str],
 ) -> tuple[Submitted | None, tuple[Submitted, ...]]:
-    """Submit the healer of *jobs*; where nodes may not submit, with the rounds ahead.
+    """Submit the job that resumes *jobs*, of one plan, once all of them have ended.
+
+    Where nodes may not submit, the later rounds are sent with it.
 
     Raises:
         StoreError: a file cannot be written.
@@ -99,9 +82,12 @@ def send_following(
         SubmissionUnknownError: whether it was accepted is not known.
     """
     last = jobs[-1]
-    can = can_send_ahead(scheduler.name, plan, is_staged=last.staging is not None)
-    if not can or scheduler.why_not_from_nodes(last.request.queue) is None:
-        return send_healer(scheduler, jobs, sending, env=env), ()
+    why_not = scheduler.why_not_from_nodes(last.request.queue)
+    if why_not is None:
+        ids = [job.id for job in jobs]
+        return _send_healer(scheduler, last, ids, sending, env), ()
+    if not can_send_ahead(scheduler.name, plan, is_staged=last.staging is not None):
+        raise SchedulerError(why_not)
     ahead, healer = send_ahead(scheduler, jobs, sending, env=env)
     return healer, tuple(ahead)
 

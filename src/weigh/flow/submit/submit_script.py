@@ -20,6 +20,7 @@ from weigh.store.location import private
 
 SCRIPT = "job.sh"
 AHEAD_SCRIPT = "tasks.sh"  # the tasks that a round runs which was sent ahead
+AHEAD_SIZE = "elements"  # how many of its elements have tasks
 LOGS = "log"
 _MOST_PROGRAMS = 5
 _PLAIN = frozenset(
