@@ -5,14 +5,19 @@
 SchedTune's measurements (tests/support/data/gpu_memory): 12 networks on 5 GPUs, peak
 memory at batches of 8, 16, 32 and 64. The three smallest are known, 64 is held out.
 Every coefficient is found from the other eleven networks, never from the one it judges.
-Our own (tests/support/data/memory): six families of networks on a CPU, three known
-sizes and larger ones up to four times as large. Nothing was chosen on the last three.
+milabench's (the same folder): its training jobs on three GPUs, many batch sizes each;
+three known sizes and larger ones up to four times as large. Nothing was chosen on the
+jobs of HELD_BACK, nor on any of the MI325.
+Our own (tests/support/data/memory): six families of networks on a CPU, likewise.
+Nothing was chosen on the last three.
 """
 
 import csv
 import os
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from statistics import fmean, median
 
 import msgspec
@@ -26,7 +31,21 @@ from weigh.units import GIB, MIB
 
 FOLDER = os.path.join(os.path.dirname(__file__), "..", "tests", "support", "data")
 DATA = os.path.join(FOLDER, "gpu_memory", "schedtune.csv")
+MILABENCH = os.path.join(FOLDER, "gpu_memory", "milabench.csv")
 OWN = os.path.join(FOLDER, "memory", "torch.csv")
+MIB_OF = {"H100": 81_559, "L40S": 46_068, "MI325": 262_144}  # what each GPU has
+FULL = 0.98  # from here on the allocator gives back what it cached, so it is not a peak
+HELD_BACK: tuple[str, ...] = (
+    "brax",
+    "diffusion",
+    "dinov2",
+    "lightning",
+    "recursiongfn",
+    "regnet",
+)
+HELD_BACK += ("resnet", "t5", "vjepa", "whisper")
+NO_SIZE = ("torchatari",)  # its memory falls from batch to batch
+APART = 1.25  # sizes of a good scan
 SEEN, HELD_OUT = ("mlp", "gnn", "lstm"), ("unet", "gpt", "cnn")
 KNOWN = [(4, 8, 12), (4, 8, 16), (4, 16, 32), (8, 16, 32)]
 KNOWN += [(12, 16, 24), (16, 24, 32), (24, 32, 48)]
@@ -151,6 +170,119 @@ def own_bounds() -> None:
             )
 
 
+def milabench(gpus: Sequence[str], *, held_back: bool) -> list[dict[int, int]]:
+    """Read the curves of *gpus*: bytes by batch size, where the GPU was not full."""
+    curves: dict[tuple[str, str], dict[int, int]] = {}
+    with open(MILABENCH, newline="") as file:
+        for row in csv.DictReader(file):
+            gpu, model, memory = row["gpu"], row["model"], int(row["memory_mib"])
+            back = model.startswith(HELD_BACK)
+            if gpu not in gpus or model.startswith(NO_SIZE) or back is not held_back:
+                continue
+            if memory < FULL * MIB_OF[gpu]:
+                curve = curves.setdefault((gpu, model), {})
+                curve[int(row["batch"])] = memory * MIB
+    return [dict(sorted(curve.items())) for curve in curves.values() if len(curve) > 3]
+
+
+def smallest_three(sizes: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    """Yield the three smallest sizes."""
+    yield tuple(sizes[:3])
+
+
+def well_apart(sizes: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    """Yield all threes of which each is a quarter larger than the one before."""
+    for low, middle, high in combinations(sizes, 3):
+        if APART * low <= middle and APART * middle <= high and 1.6 * low <= high:
+            yield low, middle, high
+
+
+def of_curve(
+    curve: dict[int, int], threes: Callable[[Sequence[int]], Iterable[tuple[int, ...]]]
+) -> list[tuple[tuple[Point, ...], int]]:
+    """Return the known points and a larger size, for each three and each such size."""
+    return [
+        (gather([(x, curve[x]) for x in known], keep="most"), size)
+        for known in threes(list(curve))
+        for size in curve
+        if known[-1] < size <= 4 * known[-1]
+    ]
+
+
+def real_jobs() -> None:
+    """Print how bounds, and the largest batches that follow, do on milabench's jobs.
+
+    Each curve counts the same, however many sizes it has.
+    """
+    nvidia = ("H100", "L40S")
+    sets = {
+        "seen": milabench(nvidia, held_back=False),
+        "held back": milabench(nvidia, held_back=True),
+        "MI325": milabench(("MI325",), held_back=False)
+        + milabench(("MI325",), held_back=True),
+    }
+    print("\n| jobs | sizes | error | 95% held, slack | 99% held, slack |", end="")
+    print(" batch: no OOM, of the true maximum | after a confirming run |")
+    print("|---|---|---|---|---|---|---|")
+    for name, curves in sets.items():
+        for threes in (smallest_three, well_apart):
+            print(f"| {name} | {threes.__name__} | {_real_row(curves, threes)} |")
+
+
+def _real_row(
+    curves: Sequence[dict[int, int]],
+    threes: Callable[[Sequence[int]], Iterable[tuple[int, ...]]],
+) -> str:
+    columns: dict[str, list[float]] = {}
+    for curve in curves:
+        found: dict[str, list[float]] = {}
+        for known, size in of_curve(curve, threes):
+            made, truth = fit(known, "gpu_memory"), curve[size]
+            found.setdefault("error", []).append(abs(made.predict(size) / truth - 1))
+            for level in LEVELS[1:]:
+                upper = made.upper(size, level)
+                found.setdefault(f"held {level}", []).append(upper >= truth)
+                found.setdefault(f"slack {level}", []).append(upper / truth - 1)
+            if max(curve[x] for x in curve if x <= size) > truth:
+                continue  # a smaller size takes more: this is no maximum
+            most = _most(made.upper, truth)
+            again = _confirmed_in(curve, known, most, truth)
+            for kind, batch in (("", most), (" again", again)):
+                found.setdefault("ran" + kind, []).append(batch <= size)
+                found.setdefault("of" + kind, []).append(min(batch, size) / size)
+        for key, values in found.items():
+            columns.setdefault(key, []).append(fmean(values))
+    share = {key: f"{fmean(values):.1%}" for key, values in columns.items()}
+    return (
+        f"{share['error']} | {share['held 0.95']}, {share['slack 0.95']} "
+        f"| {share['held 0.99']}, {share['slack 0.99']} "
+        f"| {share['ran']}, {share['of']} | {share['ran again']}, {share['of again']}"
+    )
+
+
+def _confirmed_in(
+    curve: dict[int, int], known: tuple[Point, ...], size: int, memory: float
+) -> int:
+    """Return what is recommended after *size* was run, if there is *memory*.
+
+    Between measured sizes memory is taken to rise evenly.
+    """
+    if size <= known[-1].x:
+        return size
+    sizes = sorted(curve)
+    place = bisect_left(sizes, size)
+    used = float("inf")
+    if place < len(sizes):
+        low, high = sizes[place - 1], sizes[place]
+        rise = (curve[high] - curve[low]) / (high - low)
+        used = curve[low] + rise * (size - low)
+    if used > memory:
+        failed = fit(known, "gpu_memory", failure=Failure(size, int(memory)))
+        return holding(failed, memory).size or 0
+    pairs = [(point.x, point.y) for point in known] + [(size, used)]
+    return _most(fit(gather(pairs, keep="most"), "gpu_memory").upper, memory)
+
+
 def others(found: Sequence[Case], case: Case, level: float) -> float:
     """Find the coefficient from the other networks."""
     return from_scores([score(c) for c in found if c.model != case.model], level)
@@ -258,6 +390,7 @@ def main() -> None:
     bounds(found)
     own_bounds()
     largest(found)
+    real_jobs()
     guide()
     speed()
 

@@ -7,6 +7,7 @@ in a given memory. `caveats` lists the reasons not to trust a single number.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Literal, TypeAlias
 
@@ -118,6 +119,8 @@ _SAME = 0.02
 _SAME_TIME = 0.1  # with one run per size: the first also reads files from disk
 _BETTER = 0.9  # one more coefficient must lower the error by a tenth
 _SIZES_TO_LEAVE_OUT = 3
+_RISE = 1.1  # from the smallest to the largest size: more than runs differ
+_DIPS = 0.1  # of the rise: what may fall in between
 _FOLDS = 10
 _SIZES_TO_BEND = 6  # a quadratic needs five when one is left out
 
@@ -140,12 +143,21 @@ def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
     if len(points) < _SIZES_TO_LEAVE_OUT:
         return fit_line(points)
     best: Curve = fit_constant(points)
-    error = _left_out(points, fit_constant)
+    error = math.inf if _rises(ys) else _left_out(points, fit_constant)
     for fitter in _candidates(points):
         curve, own = fitter(points), _left_out(points, fitter)
         if curve is not None and own < _BETTER * error:
             best, error = curve, own
     return best
+
+
+def _rises(ys: Sequence[float]) -> bool:
+    """Return whether the values rise by far more than they fall in between.
+
+    Then a line is taken even if it predicts none of the sizes well.
+    """
+    falls = sum(max(0.0, low - high) for low, high in pairwise(ys))
+    return ys[-1] >= _RISE * ys[0] and falls <= _DIPS * (ys[-1] - ys[0])
 
 
 def _candidates(points: Sequence[Point]) -> list[Fitter]:
@@ -185,6 +197,7 @@ _TIMES: frozenset[Quantity] = frozenset({"time", "time_per_sample"})
 TRUSTED_RATIO = 4  # beyond so many times the largest size, no number is trusted
 STEADY_BEND = 0.25  # a slope that changes by a larger share is not a line
 FEWEST_SIZES = 3
+_STEEPER = 1.75  # that a slope grows by, times the coefficient: from real GPUs
 _BENDS = 0.3  # share of a square's bend, above which a bound follows the parabola
 _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
 # of times, from workflow tasks of public traces, the last two with all six in view: see
@@ -251,7 +264,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     def bound(self, x: float, factor: float) -> float:
         """Return the bound at *x*, *factor* units of the margin above the curve."""
         curve = self.curve.at(x)
-        bounds = [self.predict(x), curve + factor * self._margin_unit(x, curve)]
+        margin = factor * self._margin_unit(x, curve)
+        bounds = [self.predict(x), min(curve + margin, self._steepest(x, factor))]
         bounds.append(self._as_far_off(x, curve, factor))
         bounds += [point.high for point in self.points if self._is_less(point, x)]
         if x > self.largest_size:
@@ -260,6 +274,18 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         if self.quantity == "gpu_memory":
             return float(math.ceil(highest / _SEGMENT) * _SEGMENT)
         return highest
+
+    def _steepest(self, x: float, factor: float) -> float:
+        """Return the use at *x* if from the largest size on it grows much faster.
+
+        Close to the largest size that is less than the margin. Infinite within the
+        sizes, of fewer than three and of what is not a line.
+        """
+        last, few = self.points[-1], len(self.points) < FEWEST_SIZES
+        if few or self._is_time or x <= last.x or not isinstance(self.curve, Line):
+            return math.inf
+        steepest = max((last.y - p.y) / (last.x - p.x) for p in self.points[:-1])
+        return last.high + (1 + _STEEPER * factor) * steepest * (x - last.x)
 
     def _as_far_off(self, x: float, curve: float, factor: float) -> float:
         """Return the bound of a size that is as far off the curve as the worst one.
@@ -386,6 +412,7 @@ def _score(made: Fit, held: Point) -> list[float]:
 
 
 _CLOSE = 1.5  # the largest size over the smallest: below it a bend is not seen
+_MOST_SWING = 0.15  # of what is called constant; memory of repeats differs by 12 %
 _STEP = 2  # a size predicts its double well enough
 _DIGITS = 2
 _WHOLE = 10
@@ -434,6 +461,9 @@ def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
     elif abs(fit.bend) > STEADY_BEND and not isinstance(fit.curve, Constant):
         way = "grows" if fit.bend > 0 else "falls"
         yield f"the slope {way} by {abs(fit.bend) * 100:.0f} % along the sizes measured"
+    elif isinstance(fit.curve, Constant) and _swing(fit.points) > _MOST_SWING:
+        share = 100 * _swing(fit.points)
+        yield f"the values differ by {share:.0f} %, but do not follow the size"
     smallest, largest = fit.points[0].x, fit.largest_size
     if sizes > 1 and largest < _CLOSE * smallest and (x or largest) > _NEAR * largest:
         yield (
@@ -444,6 +474,12 @@ def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
         ratio = x / fit.largest_size
         times = f"{ratio:.1f}" if ratio < _WHOLE else f"{ratio:.0f}"
         yield f"{size_text(x)} is {times} times the largest size measured"
+
+
+def _swing(points: Sequence[Point]) -> float:
+    """Return by which share of the largest value those of the sizes differ."""
+    ys = [point.y for point in points]
+    return 1 - min(ys) / max(ys) if max(ys) > 0 else 0.0
 
 
 def _rounded(size: float) -> int:

@@ -11,6 +11,8 @@ from weigh.errors import UsageError
 from weigh.estimate.advice import FitOptions, Limit, advise
 from weigh.estimate.curve import Constant, Inverse, Line, Quadratic
 from weigh.estimate.estimate import Estimate
+from weigh.estimate.fit import caveats, fit
+from weigh.estimate.samples import gather
 from weigh.model.record import Allocation, Host, Outcome, Record, Repeat, Usage
 from weigh.units import GIB, MIB
 
@@ -224,6 +226,32 @@ def test_memory_that_comes_down_is_held_at_the_most_seen() -> None:
 
     assert isinstance(made.fit_of("memory").curve, Constant)
     assert made.upper(64) >= 3 * GIB
+
+
+def test_just_beyond_the_largest_size_the_bound_adds_a_steeper_slope_at_most() -> None:
+    points = [(size, float(size * GIB)) for size in (10, 20, 40)]
+    made = fit(gather(points, keep="most"), "memory")
+
+    assert 41 * GIB < made.upper(41) < 43 * GIB
+
+
+@pytest.mark.parametrize("most", [(5111, 6589, 8743), (100, 180, 175), (8, 20, 21)])
+def test_memory_that_rises_unevenly_is_not_taken_to_stay(most: tuple[int, ...]) -> None:
+    pairs = [(x, float(y)) for x, y in zip((64, 120, 136), most, strict=True)]
+    made = fit(gather(pairs, keep="most"), "memory")
+
+    assert made.predict(272) > 1.2 * max(most)
+    assert caveats(made)
+
+
+@pytest.mark.parametrize("most", [(40, 120, 86), (120, 60, 80), (80, 60, 85)])
+def test_memory_that_does_not_follow_the_size_is_a_reason_not_to_trust_it(
+    most: tuple[int, ...],
+) -> None:
+    pairs = [(x, float(y)) for x, y in zip((40, 96, 112), most, strict=True)]
+    made = fit(gather(pairs, keep="most"), "memory")
+
+    assert any("do not follow the size" in why for why in caveats(made))
 
 
 def test_six_sizes_of_a_parabola_are_one() -> None:
