@@ -3,9 +3,10 @@
     python benchmarks/estimate_times.py TRACE.csv ...
 
 Each trace is Nextflow's (trace.txt in raw form, by commas or tabs) with the columns
-process, status, realtime (ms), %cpu and rchar. Of each process, tasks of a minute or
-more that read something: five at a time are known (drawn, the same every time), and
-the others are foretold from the bytes that they read, up to four times the most known.
+process, status, realtime (ms), %cpu and rchar; or Lotaru's, with Task, Realtime, %cpu
+and TaskInputSize. Of each process, tasks of a minute or more that read something: five
+at a time are known (drawn, the same every time), and the others are predicted from the
+bytes that they read, up to four times the most known.
 """
 
 import csv
@@ -57,7 +58,7 @@ def kinds(tasks: dict[str, Pairs]) -> tuple[list[Kind], list[Kind]]:
     found: tuple[list[Kind], list[Kind]] = ([], [])
     for pairs in tasks.values():
         shares: tuple[list[float], list[float]] = ([], [])
-        for is_beyond, share in foretold(pairs):
+        for is_beyond, share in predicted(pairs):
             shares[is_beyond].append(share)
         for cell, seen in zip(found, shares, strict=True):
             if seen:
@@ -82,18 +83,21 @@ def read(path: str, quantity: str) -> dict[str, Pairs]:
         tabs = "\t" in file.readline()
         file.seek(0)
         for row in csv.DictReader(file, delimiter="\t" if tabs else ","):
+            wall_time = row.get("realtime") or row["Realtime"]
+            read_bytes = row.get("TaskInputSize") or row["rchar"]
             try:
-                wall, size = float(row["realtime"]) / 1000, float(row["rchar"])
+                wall, size = float(wall_time) / 1000, float(read_bytes)
                 share = float(row["%cpu"]) / 100
             except ValueError:
                 continue
             seconds = wall if quantity == "wall" else wall * share
-            if row["status"] == "COMPLETED" and wall >= SHORTEST and size > 0:
-                found[row["process"]].append((size, seconds))
+            completed = row.get("status", "COMPLETED") == "COMPLETED"
+            if completed and wall >= SHORTEST and size > 0:
+                found[row.get("process") or row["Task"]].append((size, seconds))
     return found
 
 
-def foretold(pairs: Pairs) -> Iterator[tuple[bool, float]]:
+def predicted(pairs: Pairs) -> Iterator[tuple[bool, float]]:
     """Yield the bound over the truth, and whether it is beyond what was known."""
     if len(pairs) <= KNOWN:
         return

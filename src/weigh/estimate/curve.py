@@ -142,8 +142,24 @@ def slopes(points: Sequence[Point]) -> list[float]:
     ]
 
 
+def apart(points: Sequence[Point]) -> list[Point]:
+    """Return the points without those that are almost of the next larger one's size.
+
+    Between two sizes 4 % apart, runs that differ by 2 % make any slope.
+    """
+    kept = [points[-1]]
+    for point in reversed(points[:-1]):
+        if point.x * _APART <= kept[-1].x:
+            kept.append(point)
+    return kept[::-1]
+
+
 def half_slopes(points: Sequence[Point]) -> tuple[float, float]:
-    """Return the slopes of the lower and of the upper half; 0 of one point."""
+    """Return the slopes of the lower and of the upper half; 0 of one point.
+
+    Sizes that are almost the same count as one.
+    """
+    points = apart(points)
     if len(points) <= 2:  # noqa: PLR2004 - one slope only
         slope = fit_line(points).slope if len(points) > 1 else 0.0
         return slope, slope
@@ -165,12 +181,13 @@ def bend(points: Sequence[Point]) -> float:
 
 
 def ends(points: Sequence[Point]) -> tuple[Point, Point, Point]:
-    """Return the smallest, the middle and the largest of three or more points."""
+    """Return the smallest, the middle and the largest of the points that are apart."""
+    points = apart(points)
     return points[0], points[(len(points) - 1) // 2], points[-1]
 
 
 def parabola(points: Sequence[Point], x: float) -> float:
-    """Return the value at *x* of the parabola through the ends of three or more points.
+    """Return the value at *x* of the parabola through the ends of the points.
 
     Through three points it is exact; of more, the slopes of both halves bend it.
     """
@@ -181,6 +198,7 @@ def parabola(points: Sequence[Point], x: float) -> float:
 
 
 _SIZES_FOR_SQUARES = 5
+_APART = 1.05
 _STEEPEST = 3.0
 _MOST_EXPONENT = 700.0  # of e, in a double
 

@@ -20,6 +20,7 @@ from weigh.estimate.curve import (
     Line,
     Power,
     Quadratic,
+    apart,
     bend,
     ends,
     fit_constant,
@@ -203,7 +204,7 @@ _STEADY, _VARYING = 0.01, 0.08  # shares of a line, of a constant
 # of times, from workflow tasks of public traces, the last two with all six in view: see
 # docs/estimate.md
 _TIME_GAP, _TIME_GAP_OF_CONSTANT, _TIME_GROWTH = 0.65, 0.33, 0.2
-_TIME, _TIME_FAR = 0.3, 0.2  # at the sizes, and what it adds beyond them
+_TIME, _TIME_FAR = 0.3, 0.45  # at the sizes, and what it adds beyond them
 _LEAN = 0.3  # share of the bend, towards proportionality: allocators step
 _MOST_LEAN = 0.1
 _HALF = 1.9  # sizes are rounded: 190 counts as twice 100
@@ -284,7 +285,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         last, few = self.points[-1], len(self.points) < FEWEST_SIZES
         if few or self._is_time or x <= last.x or not isinstance(self.curve, Line):
             return math.inf
-        steepest = max((last.y - p.y) / (last.x - p.x) for p in self.points[:-1])
+        earlier = apart(self.points)[:-1] or self.points[:1]
+        steepest = max((last.y - p.y) / (last.x - p.x) for p in earlier)
         return last.high + (1 + _STEEPER * factor) * steepest * (x - last.x)
 
     def _as_far_off(self, x: float, curve: float, factor: float) -> float:
@@ -311,7 +313,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         if self.power is not None:
             yield self.power.at(x)
         if isinstance(self.curve, Line):
-            before, last = self.points[-2:]
+            last, earlier = self.points[-1], apart(self.points)[:-1]
+            before = earlier[-1] if earlier else self.points[0]
             slope = (last.y - before.y) / (last.x - before.x)
             yield last.y + slope * (min(x, _NEAR * last.x) - last.x)
         if isinstance(self.curve, Line) and not self._is_time and self._may_be_square():
@@ -319,7 +322,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     def _may_be_square(self) -> bool:
         """Return whether the line bends by a good part of what a square does."""
-        if len(self.points) < FEWEST_SIZES:
+        if len(apart(self.points)) < FEWEST_SIZES:
             return False
         first, middle, last = ends(self.points)
         return self.bend > _BENDS * (last.x - first.x) / (middle.x + last.x)
@@ -450,12 +453,14 @@ def next_size(
 
 def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
     sizes = len(fit.points)
-    if sizes < FEWEST_SIZES:
-        plural = "" if sizes == 1 else "s"
-        yield f"only {sizes} size{plural} measured: it takes three to see a bend"
+    far = len(apart(fit.points))
+    if far < FEWEST_SIZES:
+        plural, near = "" if far == 1 else "s", " apart" if far < sizes else ""
+        yield f"only {far} size{plural}{near} measured: it takes three to see a bend"
     if fit.power is not None:
+        what = "time" if fit.quantity in _TIMES else "memory"
         yield (
-            "memory grows faster than the size: a line would start below "
+            f"{what} grows faster than the size: a line would start below "
             f"{'what the model alone holds' if fit.base else 'zero'}"
         )
     elif abs(fit.bend) > STEADY_BEND and not isinstance(fit.curve, Constant):

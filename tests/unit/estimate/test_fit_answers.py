@@ -11,7 +11,7 @@ from weigh.errors import UsageError
 from weigh.estimate.advice import FitOptions, Limit, advise
 from weigh.estimate.curve import Constant, Inverse, Line, Quadratic
 from weigh.estimate.estimate import Estimate
-from weigh.estimate.fit import caveats, fit
+from weigh.estimate.fit import Quantity, caveats, fit
 from weigh.estimate.samples import gather
 from weigh.model.record import Allocation, Host, Outcome, Record, Repeat, Usage
 from weigh.units import GIB, MIB
@@ -233,6 +233,32 @@ def test_just_beyond_the_largest_size_the_bound_adds_a_steeper_slope_at_most() -
     made = fit(gather(points, keep="most"), "memory")
 
     assert 41 * GIB < made.upper(41) < 43 * GIB
+
+
+@pytest.mark.parametrize("quantity", ["memory", "time"])
+@pytest.mark.parametrize(
+    ("sizes", "used"),
+    [
+        ((2048, 3608, 3768), (15149, 24885, 36735)),
+        ((586, 666, 736, 737), (70, 86, 92, 95)),
+        ((849, 868, 886, 886.1), (60, 69, 75, 78)),
+    ],
+)
+def test_two_sizes_that_are_almost_the_same_make_no_slope(
+    quantity: Quantity, sizes: tuple[float, ...], used: tuple[float, ...]
+) -> None:
+    pairs = zip(sizes, map(float, used), strict=True)
+    made = fit(gather(pairs, keep="most"), quantity)
+    twice = 2 * sizes[-1]
+
+    assert made.upper(twice) < 3 * made.predict(twice)
+
+
+def test_sizes_that_are_almost_the_same_do_not_count_as_three() -> None:
+    pairs = [(10, 100.0), (20, 200.0), (20.5, 204.0)]
+    made = fit(gather(pairs, keep="most"), "memory")
+
+    assert "only 2 sizes apart" in caveats(made)[0]
 
 
 @pytest.mark.parametrize("most", [(5111, 6589, 8743), (100, 180, 175), (8, 20, 21)])
