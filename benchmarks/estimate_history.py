@@ -13,7 +13,9 @@ first are chosen is the trace's first one.
 
 Without arguments: the traces under tests/support/data/workflows. A trace of your own
 has the columns task, peak_memory, wall_time (s), asked (optional); any others are sizes
-that are known before a task starts, or words if their names end in _word. A first run
+that are known before a task starts, or words if their names end in _word. Where a size
+is often unknown, the tasks that have it are also played alone; where there are words,
+all is played without and with them, then after 5 runs of the same words. A first run
 gets what was requested; where that is not known, what a user would request who knows
 the trace's largest peak: that, rounded up to a power of two.
 """
@@ -23,7 +25,7 @@ import math
 import os
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -39,6 +41,7 @@ SETS = ("fairymags.csv", "galaxy_metaspades.csv", "galaxy_metaspades_size.csv")
 WORD = "_word"  # ends the name of a column of words
 KNOWN = ("task", "peak_memory", "wall_time", "asked")
 LEARNT = 5
+OFTEN = 0.9
 MANY = 10_000
 
 
@@ -124,6 +127,15 @@ def of_values(rule: Callable[[np.ndarray], float]) -> Method:
     return asked
 
 
+def most_of_same(tasks: Sequence[Task], _sizes: int) -> Iterator[float | None]:
+    """Request the most seen of the same words and a tenth more."""
+    most: dict[tuple[str | None, ...], float] = {}
+    for task in tasks:
+        words, value = task.run.words, task.run.value
+        yield 1.1 * most[words] if words in most else None
+        most[words] = max(value, most.get(words, 0.0))
+
+
 def of_line(lift: Callable[[np.ndarray], float]) -> Method:
     """Give a least-squares line in the first size, lifted by its own past errors."""
 
@@ -161,7 +173,7 @@ def users_own(tasks: Sequence[Task], _sizes: int) -> Iterator[float | None]:
 
 METHODS: dict[str, Method] = {
     "the user's request": users_own,
-    "most seen + 10 %": of_values(lambda values: 1.1 * values.max()),
+    "most seen + 10 %": most_of_same,
     "Witt, 95th percentile": of_values(lambda values: float(np.quantile(values, 0.95))),
     "Witt, line + deviation": of_line(np.std),
     "line + largest error": of_line(lambda errors: max(errors.max(), 0)),
@@ -183,15 +195,39 @@ def play(tasks: Sequence[Task], sizes: int, method: Method) -> Iterator[Score]:
         most = max(most, value)
 
 
-def score(path: str, method: Method) -> tuple[Score, Score]:
-    """Score *method* on a trace: after 5 runs of each type, and from the first."""
-    learnt, whole = Score(), Score()
+Types = dict[str, list[Task]]
+
+
+def variants(path: str) -> Iterator[tuple[str, Types, int]]:
+    """Yield a trace as it is, without tasks of unknown size, and with its words."""
+    name = os.path.basename(path)
     types, sizes = read(path)
+    plain = {
+        key: [Task(msgspec.structs.replace(one.run, words=()), one.asked) for one in of]
+        for key, of in types.items()
+    }
+    yield name, plain, sizes
+    sized = {
+        key: [one for one in of if all(map(math.isfinite, one.run.sizes))]
+        for key, of in plain.items()
+    }
+    if sum(map(len, sized.values())) < OFTEN * sum(map(len, plain.values())):
+        yield f"{name}, of known size", sized, sizes
+    if any(one.run.words for of in types.values() for one in of):
+        yield f"{name}, by word", types, sizes
+
+
+def score(types: Types, sizes: int, method: Method) -> tuple[Score, Score]:
+    """Score *method*: after 5 runs of each type and words, and from the first."""
+    learnt, whole = Score(), Score()
     for tasks in types.values():
-        for place, one in enumerate(play(tasks, sizes, method)):
+        before: Counter[tuple[str | None, ...]] = Counter()
+        played = play(tasks, sizes, method)
+        for task, one in zip(tasks, played, strict=True):
             whole.add(one)
-            if place >= LEARNT:
+            if before[task.run.words] >= LEARNT:
                 learnt.add(one)
+            before[task.run.words] += 1
     return learnt, whole
 
 
@@ -257,19 +293,13 @@ def speed() -> str:
 
 
 def main(paths: Sequence[str]) -> None:
-    """Print a table a trace, and one of all."""
-    in_all: dict[str, tuple[Score, Score]] = {m: (Score(), Score()) for m in METHODS}
-    for path in paths:
-        print(f"\n{os.path.basename(path)}")
+    """Print a table for each trace and each way to play it."""
+    for title, types, sizes in (one for path in paths for one in variants(path)):
+        print(f"\n{title}")
         print(f"{'':26}{'after 5: waste, killed':>24}{'from the first':>24}")
         for name, method in METHODS.items():
-            learnt, whole = score(path, method)
-            in_all[name][0].add(learnt)
-            in_all[name][1].add(whole)
+            learnt, whole = score(types, sizes, method)
             print(f"{name:26}{learnt!s:>24}{whole!s:>24}", flush=True)
-    print("\nin all")
-    for name, (learnt, whole) in in_all.items():
-        print(f"{name:26}{learnt!s:>24}{whole!s:>24}")
     print(f"\n{speed()}")
 
 
