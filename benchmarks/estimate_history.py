@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 
 from weigh.estimate.history import ENOUGH, RISKS, History, Past, Risk, escalate
-from weigh.planning.first_tasks import MARGIN, Line, choose_first
+from weigh.planning.first_tasks import Line, choose_first, margin
 from weigh.units import parse_size
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -238,7 +238,7 @@ def from_first(tasks: Sequence[Task], places: frozenset[int]) -> Score:
     for place, task in enumerate(tasks):
         if place in places:
             continue
-        asked, total, killed = (1 + MARGIN) * most, 0.0, 0
+        asked, total, killed = (1 + margin(len(places))) * most, 0.0, 0
         value, weight = task.run.value, task.run.weight
         while asked < value:
             total, asked, killed = total + asked, escalate(asked, most), 1

@@ -27,7 +27,7 @@ from measure import heading, machine, printed, row, say
 from process import PLAIN_PATH, User, ordinary_user
 
 MIB = 1 << 20
-STEPS = ((100, 10), (1000, 50), (10240, 100))  # MiB: how weigh rounds what it advises
+STEPS = ((1000, 10), (2000, 20), (5000, 50), (10240, 100))  # MiB: how weigh rounds
 LEAST = 50 * MIB  # the smallest that it advises
 MOST = 1.25  # of weigh's own rule: advised / held, before rounding
 SHORT = 0.7  # of the peak: too little for what is not elastic

@@ -48,7 +48,15 @@ STILL_RISING = (
 )
 
 # up to the first number round to multiples of the second; then to whole GiB and hours
-_MEMORY_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 * MIB))
+_MEMORY_STEPS = (
+    (1000 * MIB, 10 * MIB),
+    (2000 * MIB, 20 * MIB),
+    (5000 * MIB, 50 * MIB),
+    (10 * GIB, 100 * MIB),
+    (20 * GIB, 200 * MIB),
+    (64 * GIB, 512 * MIB),
+)
+_SHARED_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 * MIB))
 _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
 _WIDEST_BOUND = 1.5  # a wider bound reflects missing knowledge, not the need
@@ -331,12 +339,24 @@ def check_headroom(headroom: float) -> None:
 
 
 def round_memory(size: float) -> Bytes:
-    """Round up to 10 MiB below 100, 50 below 1000, 100 below 10 GiB; or whole GiB.
+    """Round up by about a hundredth: to 10 MiB below 1000, and so on to whole GiB.
 
     A whole GiB in between takes precedence: 8 GiB stays 8 GiB, not 8200 MiB.
     """
+    return _round_memory(size, _MEMORY_STEPS)
+
+
+def round_shared(size: float) -> Bytes:
+    """Round up coarsely, so that tasks of almost the same need share one request.
+
+    To 10 MiB below 100, 50 below 1000, 100 below 10 GiB; or whole GiB.
+    """
+    return _round_memory(size, _SHARED_STEPS)
+
+
+def _round_memory(size: float, steps: Sequence[tuple[int, int]]) -> Bytes:
     whole = math.ceil(size / GIB) * GIB
-    return min(whole, _round_up(size, _MEMORY_STEPS, GIB))
+    return min(whole, _round_up(size, steps, GIB))
 
 
 def round_time(seconds: Seconds) -> int:

@@ -19,7 +19,7 @@ from weigh.model.plan import SCHEMA, Kind, Plan
 from weigh.planning.resume_policy import HELD, Choice
 from weigh.units import MIB, Bytes
 
-MARGIN = 0.1  # above the most that a first task of the kind used
+_LEAST_MARGIN, _FALLING = 0.03, 0.21  # the latter over the number of first tasks
 _OF_WEIGH = 24 * MIB  # what a task holds at most whose peak was below that of weigh
 _SIZED, _NOT_SENT = "sized from", "was not submitted"
 _SHARED = 2  # times the number of first tasks: commands that share the word of a kind
@@ -206,6 +206,14 @@ class Used(msgspec.Struct, frozen=True):
     has_ended: bool = True
 
 
+def margin(first: int) -> float:
+    """Return what is added to the most that *first* tasks of a kind used, as a share.
+
+    A tenth for three; public traces of Nextflow: see benchmarks/estimate_history.py.
+    """
+    return _LEAST_MARGIN + _FALLING / max(1, first)
+
+
 def rest_choices(
     first: Sequence[Used], kinds: Sequence[int], together: int, *, strict: bool
 ) -> list[Choice]:
@@ -217,25 +225,30 @@ def rest_choices(
     trouble = next((one.trouble for one in first if one.trouble is not None), None)
     if trouble is not None and (strict or not all(one.has_ended for one in first)):
         return [Choice(run=False, reason=HELD + trouble)] * len(kinds)
-    peaks: dict[int, Bytes] = {}
+    peaks: dict[int, list[Bytes]] = {}
     for one in first:
         if one.trouble is None:
-            peaks[one.kind] = max(one.peak or _OF_WEIGH, peaks.get(one.kind, 0))
+            peaks.setdefault(one.kind, []).append(one.peak or _OF_WEIGH)
     if not peaks:
         return [Choice(run=True, reason=_NOT_SENT)] * len(kinds)
     measured = sum(one.trouble is None for one in first)
     reason = f"{_SIZED} {measured} first task{'' if measured == 1 else 's'}"
-    most = max(peaks.values())
+    needs = {kind: _need(of) for kind, of in peaks.items()}
+    most = max(needs.values())
     return [
         Choice(
             run=True,
             reason=reason,
-            need=math.ceil((1 + MARGIN) * peaks.get(kind, most)),
+            need=needs.get(kind, most),
             together=together,
             sized=True,
         )
         for kind in kinds
     ]
+
+
+def _need(peaks: Sequence[Bytes]) -> Bytes:
+    return math.ceil((1 + margin(len(peaks))) * max(peaks))
 
 
 def is_rest(job: Submitted) -> bool:

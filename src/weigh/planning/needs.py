@@ -31,7 +31,7 @@ from weigh.planning.record_match import (
     words_of,
     words_run,
 )
-from weigh.request import COMPLETED, LEAST_MEMORY, from_usages, round_memory, round_time
+from weigh.request import COMPLETED, LEAST_MEMORY, from_usages, round_shared, round_time
 from weigh.units import Bytes, Seconds
 
 _QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -371,7 +371,7 @@ def _as_predicted(
             item = msgspec.structs.replace(item, gpu_memory=math.ceil(need))
             used = msgspec.structs.replace(used, gpu_memory=math.ceil(one.expected))
         elif one.quantity == "memory":
-            memory = max(LEAST_MEMORY, round_memory(need))
+            memory = max(LEAST_MEMORY, round_shared(need))
             virtual = _carried(virtual, memory - item.memory)
             item = msgspec.structs.replace(item, memory=memory)
             used = msgspec.structs.replace(used, memory=math.ceil(one.expected))
@@ -535,7 +535,7 @@ def _with_layout(kind: Kind, nodes: int, ntasks: int) -> Kind:
 
 
 def _with_memory(kind: Kind, factor: float, note: str | None) -> Kind:
-    memory = round_memory(kind.item.memory * factor)
+    memory = round_shared(kind.item.memory * factor)
     item = msgspec.structs.replace(kind.item, memory=memory)
     kind = msgspec.structs.replace(kind, item=item)
     return kind if note is None else _with_note(kind, note)

@@ -22,7 +22,7 @@ from weigh.model.job import (
 from weigh.model.record import State
 from weigh.model.staging import Earlier, Staging
 from weigh.outcome import fixed_heap, out_of_memory
-from weigh.request import LEAST_MEMORY, round_memory, round_time
+from weigh.request import LEAST_MEMORY, round_shared, round_time
 from weigh.units import (
     HOUR,
     MIB,
@@ -315,8 +315,8 @@ def larger(
     most = fewer = memory
     if memory is not None:
         factor = FACTOR * (FACTOR * FACTOR) ** (number - 1)
-        most = min(round_memory(memory * factor), heal.max_memory or memory * factor)
-        fewer = min(round_memory(memory * factor // 2), most)
+        most = min(round_shared(memory * factor), heal.max_memory or memory * factor)
+        fewer = min(round_shared(memory * factor // 2), most)
     longest = limit
     if limit is not None:
         longer = round_time(limit * FACTOR**number)
@@ -333,7 +333,7 @@ def larger(
             continue
         virtual = first.virtual_memory
         if virtual is not None and size and memory:
-            virtual = round_memory(virtual * size / memory)
+            virtual = round_shared(virtual * size / memory)
         yield msgspec.structs.replace(
             before, memory=size, virtual_memory=virtual, time_limit=time
         )
@@ -424,15 +424,15 @@ def enlarged(
     elif more.need is not None and memory is not None:
         least = more.need * at_once(more, memory)
         most = None if heal is None else heal.max_memory
-        rounded = round_memory(least)
+        rounded = round_shared(least)
         memory = max(memory, rounded if most is None else min(rounded, most))
         cpus = -(-cpus * at_once(more, request.memory) // more.together)
         if virtual is not None:
             ratio = memory / (request.memory or memory)
-            virtual = max(virtual, round_memory(virtual * ratio))
+            virtual = max(virtual, round_shared(virtual * ratio))
     elif more.memory > 1:
-        memory = None if memory is None else round_memory(memory * more.memory)
-        virtual = None if virtual is None else round_memory(virtual * more.memory)
+        memory = None if memory is None else round_shared(memory * more.memory)
+        virtual = None if virtual is None else round_shared(virtual * more.memory)
     if options.time is not None:
         limit = parse_limit(options.time)
     elif more.time > 1 and limit is not None:
@@ -453,7 +453,7 @@ def enlarged(
 
 def memory_for(need: Bytes, together: int) -> Bytes:
     """Return what to request for an element of *together* tasks with that *need*."""
-    return max(LEAST_MEMORY, round_memory(need * together + _OWN))
+    return max(LEAST_MEMORY, round_shared(need * together + _OWN))
 
 
 def is_held(reason: str) -> bool:

@@ -91,7 +91,7 @@ def test_low_risk_is_the_default_and_requests_the_most_seen(
 
     code, out, err = weigh()
 
-    assert (code, out.splitlines()[0]) == (0, "#SBATCH --mem=3G")
+    assert (code, out.splitlines()[0]) == (0, "#SBATCH --mem=3050M")
     assert "memory 2.98 GiB for batch_size=100: the most seen + 27 %" in err
 
 
@@ -195,9 +195,9 @@ def test_another_command_under_the_label_is_reported_and_kept_apart(
     _, out, err = weigh("tag")
     everything = weigh("tag", "--group", "label")[1]
 
-    assert out.startswith("#SBATCH --mem=1300M\n")
+    assert out.startswith("#SBATCH --mem=1240M\n")
     assert "1 more of the same label and another command not counted" in err
-    assert everything.startswith("#SBATCH --mem=3G\n")
+    assert everything.startswith("#SBATCH --mem=3050M\n")
 
 
 def test_hosts_that_are_mixed_are_reported_and_can_be_distinguished(
@@ -246,7 +246,7 @@ def test_runs_that_failed_do_not_count_and_are_reported(
 
     _, out, err = weigh()
 
-    assert out.startswith("#SBATCH --mem=1300M\n")
+    assert out.startswith("#SBATCH --mem=1240M\n")
     assert "not counted: 1 FAILED" in err
 
 

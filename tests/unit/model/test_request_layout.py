@@ -101,7 +101,7 @@ def test_the_layout_is_written_for_slurm_and_grid_engine() -> None:
     assert slurm.directives(request)[:4] == (
         "--nodes=2",
         "--ntasks-per-node=2",
-        "--mem=550M",
+        "--mem=540M",
         "--cpus-per-task=2",
     )
     assert slurm.any_layout(request)[:2] == ("--ntasks=4", "--mem-per-cpu=150M")
