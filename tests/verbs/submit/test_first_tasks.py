@@ -62,7 +62,14 @@ def test_a_kind_is_sized_from_its_own_and_another_from_all() -> None:
 
     needs = [one.need for one in rest_choices(first, [0, 1, 2], 1, strict=True)]
 
-    assert needs == pytest.approx([220 * MIB, 550 * MIB, 550 * MIB], abs=1)
+    assert needs == pytest.approx([227 * MIB, 620 * MIB, 620 * MIB], abs=1)
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, 0.24), (3, 0.10), (10, 0.05)])
+def test_the_more_first_tasks_the_less_is_added(count: int, share: float) -> None:
+    (rest,) = rest_choices([Used(0, 1000 * MIB)] * count, [0], 1, strict=True)
+
+    assert rest.need == pytest.approx((1 + share) * 1000 * MIB, rel=0.002)
 
 
 def test_a_healer_sends_nothing_after_trouble_a_person_does() -> None:
@@ -74,7 +81,7 @@ def test_a_healer_sends_nothing_after_trouble_a_person_does() -> None:
     assert not held.run
     assert "task 2 failed" in held.reason
     assert sent.run
-    assert sent.need == pytest.approx(110 * MIB, abs=1)
+    assert sent.need == pytest.approx(124 * MIB, abs=1)
 
 
 def test_nothing_is_sent_while_a_first_one_runs() -> None:
