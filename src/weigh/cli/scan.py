@@ -64,7 +64,7 @@ class ScanCommand(AxesThenCommand):
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Also run the recommended size, and report whether it fits.",
+    help="Also run the recommended size, or the largest that fits; fit it too.",
 )
 @options.dry_run("Print the commands; run nothing.")
 @click.option(

@@ -151,6 +151,18 @@ def advise(estimate: Estimate, options: FitOptions) -> Advice:
     )
 
 
+def largest_fitting(advice: Advice) -> Need | None:
+    """Return what the largest size needs that fits the limits; None if there is none.
+
+    It must fit one of several GPUs, but all limits of host memory.
+    """
+    sizes = [size for size, _ in _held_back(advice.estimate, advice.capacities)]
+    size = min(sizes, default=0.0)
+    if not advice.capacities or not 1 <= size < math.inf:
+        return None
+    return need(advice.estimate, math.floor(size), advice.options.level)
+
+
 def rows(estimate: Estimate) -> tuple[Row, ...]:
     """Return the measurements of each size."""
     at = {

@@ -454,9 +454,11 @@ def next_size(
 def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
     sizes = len(fit.points)
     far = len(apart(fit.points))
-    if far < FEWEST_SIZES:
-        plural, near = "" if far == 1 else "s", " apart" if far < sizes else ""
-        yield f"only {far} size{plural}{near} measured: it takes three to see a bend"
+    if far < min(sizes, FEWEST_SIZES):
+        yield f"only {far} of the {sizes} sizes differ by 5 %: a bend takes three"
+    elif sizes < FEWEST_SIZES:
+        plural = "" if sizes == 1 else "s"
+        yield f"only {sizes} size{plural} measured: it takes three to see a bend"
     if fit.power is not None:
         what = "time" if fit.quantity in _TIMES else "memory"
         yield (

@@ -226,6 +226,15 @@ def test_confirm_runs_one_size_more_and_states_whether_it_held(scan: Weigh) -> N
     assert f"mib={size} {held}" in err
 
 
+def test_confirm_runs_the_largest_that_fits_a_limit(scan: Weigh) -> None:
+    _, out, _ = scan("mib=20,40,80", "--memory", "250MiB", "--confirm", "--json")
+
+    found = json.loads(out)
+    ((size,),) = ran()[3:]
+    assert found["confirmed"].startswith(f"mib={size} held: ")
+    assert 150 < int(size) < 250
+
+
 def test_confirm_states_that_a_size_did_not_hold(scan: Weigh) -> None:
     _, out, _ = scan("mib=50,100,200", "--target", "320", "--confirm", "--json")
 

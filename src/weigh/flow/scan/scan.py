@@ -8,7 +8,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
-from weigh.estimate.advice import Need
+from weigh.estimate.advice import Advice, Need, largest_fitting
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import Interrupted, last_line, run_measured
@@ -249,7 +249,7 @@ def _concluded(
     if options.confirm and not measured.exit_code:
         confirmed = _confirm(measured, found)
         before, found = found, _fitted(measured, by, parsed) or found
-        confirmed += _changed(before.advice.recommended, found.advice.recommended, by)
+        confirmed += _changed(_chosen(before.advice), _chosen(found.advice), by)
     return ScanAnswer(
         fit=found, exit_code=measured.exit_code, label=label, confirmed=confirmed
     )
@@ -268,19 +268,24 @@ def _fitted(measured: ScanRuns, by: str, parsed: ParsedOptions) -> Answer | None
     return found
 
 
+def _chosen(advice: Advice) -> Need | None:
+    """Return the size that was recommended, or else the largest that fits a limit."""
+    return advice.recommended or (None if advice.target else largest_fitting(advice))
+
+
 def _changed(before: Need | None, now: Need | None, by: str) -> str:
-    """Return what the run changed in the recommended size; empty if nothing."""
+    """Return what the run changed in the size that was chosen; empty if nothing."""
     if before is None or now is None or before.size == now.size:
         return ""
     return f"; recommended now: {by}={now.size:.0f}"
 
 
 def _confirm(measured: ScanRuns, found: Answer) -> str:
-    """Run the recommended size once, and say whether its bound held."""
-    need = found.advice.recommended or found.advice.target
+    """Run the chosen size or the target once, and return whether its bound held."""
+    need = _chosen(found.advice) or found.advice.target
     name = found.advice.estimate.by
     if need is None or fields(measured.plan.command) != (name,):
-        return "nothing to confirm: no one size is recommended"
+        return "nothing to confirm: name a --target, or what must fit (--memory)"
     size = f"{need.size:.0f}" if need.size >= 1 else str(need.size)
     done = measured.one({name: size})
     record = measured.records[-1]
