@@ -32,7 +32,7 @@ from weigh.planning.needs import Needs, Ranks
 from weigh.planning.options import PlanOptions, parse_hours, size
 from weigh.planning.queue_order import Sized, gains, sized, slots_of, work_of
 from weigh.planning.targets import Target
-from weigh.request import round_shared, round_time
+from weigh.request import round_memory, round_time
 from weigh.units import format_size
 
 _NOISE = 1.05  # slow-down that equal runs show by chance
@@ -264,7 +264,7 @@ def _request(
     ranks: Ranks,
 ) -> PlanRequest:
     memory = max((element.memory for element in elements), default=0)
-    rounded = round_shared(memory)
+    rounded = round_memory(memory)
     if capacity.memory is not None:
         rounded = max(memory, min(rounded, capacity.memory))
     times = [element.time for element in elements]
