@@ -289,3 +289,81 @@ def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
     if oom_kills is None:
         return ("not known whether for memory: the cgroup cannot be read",)
     return ("the kernel counted no out-of-memory kill here",)
+
+
+# what follows the error in a failed program's output: frames of Java and node, R's
+# and Fortran's last words, what a launcher or make adds
+_AFTERWORDS = (
+    r"\s+at \S.*|\s*\.\.\. \d+ (?:more|common frames omitted)|Node\.js v\d\S*"
+    r"|Execution halted|Calls: .*|Error termination\. Backtrace:|#\d+ +0x.*"
+    r"|srun: (?:error: .* Exited with exit code \d+|Terminating .*)"
+    r"|make(?:\[\d+\])?: Leaving directory .*"
+)
+_NAMED = (
+    r"^\s*what\(\): +(.*)"  # C++
+    r"|\bpanicked at .*:\n(.*)"  # Rust
+    r"|^(panic: .*)"  # Go
+    r"|^(ERROR: .*)\nStacktrace:"  # Julia
+    r"|^(Fortran runtime error: .*)"
+    r'|^(Exception in thread ".*)'  # Java
+    r"|^(.* at \S+ line \d+\.)$"  # Perl
+)
+_ERROR_WORDS = (
+    r"error(?![=: ]*[\d.])|exception|\bfail|fatal|cannot|can't|could not|unable"
+    r"|denied|no such|not found|not recognized|invalid|illegal|undefined|missing"
+    r"|\bkilled\b|exceed|fault|out of memory|no space|quota"
+)
+_RULE = "-" * 20
+_OF_LAUNCHER = ("mpirun", "prterun", "MPI_ABORT", "Primary job")
+
+
+def failure_line(text: str) -> str:
+    """Return the line of a failed program's output that states why; empty if none.
+
+    That is the last line, unless stack frames follow the error, or output that was
+    buffered until the end (Python and Perl write theirs after a traceback).
+    """
+    import re  # noqa: PLC0415 - start-up time
+
+    every = [line.rstrip() for line in text.splitlines() if line.strip()]
+    lines = _without_launcher(every)
+    while lines and re.fullmatch(_AFTERWORDS, lines[-1]):
+        lines.pop()
+    if not lines:
+        return every[-1].strip() if every else ""
+    last = lines[-1].strip()
+    if len(lines) > 1 and lines[-1][0].isspace() and lines[-2].startswith("Error in "):
+        return f"{lines[-2]} {last}"  # R breaks a long line
+    if re.search(_ERROR_WORDS, last, re.IGNORECASE):
+        return last
+    named = list(re.finditer(_NAMED, "\n".join(lines), re.MULTILINE))
+    by_program = named[-1][named[-1].lastindex or 0].strip() if named else ""
+    return _of_traceback(lines) or by_program or last
+
+
+def _without_launcher(lines: list[str]) -> list[str]:
+    """Return *lines* without the boxes that mpirun prints at the end."""
+    kept = list(lines)
+    while kept and kept[-1].startswith(_RULE):
+        begin = len(kept) - 2
+        while begin >= 0 and not kept[begin].startswith(_RULE):
+            begin -= 1
+        box = "\n".join(kept[max(begin, 0) : -1])
+        if begin < 0 or not any(name in box for name in _OF_LAUNCHER):
+            break
+        del kept[begin:]
+    return kept
+
+
+def _of_traceback(lines: list[str]) -> str | None:
+    """Return the exception below Python's last traceback, without a rank's name."""
+    heads = [at for at, line in enumerate(lines) if line.endswith(f"{_TRACEBACK}:")]
+    if not heads:
+        return None
+    prefix = lines[heads[-1]].removesuffix(f"{_TRACEBACK}:")
+    below = (
+        line.removeprefix(prefix)
+        for line in lines[heads[-1] + 1 :]
+        if line.startswith(prefix)
+    )
+    return next((line for line in below if line and not line[0].isspace()), None)

@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     ``gpu_utilization`` is a share, ``energy`` joules of the GPUs; ``attempts`` counts
     starts of the task, in ``job`` and the jobs it resumed, and the figures are of the
-    last. ``error`` is the last line of output of a failed task.
+    last. ``error`` is the line of a failed task's output that states why.
     """
 
     job: str | None = None

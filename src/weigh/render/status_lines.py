@@ -23,7 +23,7 @@ _WORDS = {**STATE_WORDS, "COMPLETED": "done"}
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that did not succeed; ``words`` is its last line of output."""
+    """A task that did not succeed; ``words`` is the line that states why."""
 
     task: int
     state: State

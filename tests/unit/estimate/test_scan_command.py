@@ -166,7 +166,7 @@ def test_a_size_that_fails_ends_the_scan_with_its_code_and_last_words(
     assert code == 1
     assert [row["size"] for row in json.loads(out)["rows"]] == [10, 20]
     assert states() == {10: "COMPLETED", 20: "COMPLETED", 40: "FAILED"}
-    assert "last line of its output: no file 40" in err
+    assert "it printed: no file 40" in err
 
 
 def test_resume_runs_only_what_is_new_and_where_the_scan_did(

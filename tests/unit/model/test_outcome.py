@@ -13,7 +13,13 @@ from weigh.model.record import (
     Series,
     Usage,
 )
-from weigh.outcome import judge, out_of_memory, ran_out_on_gpu, signal_name
+from weigh.outcome import (
+    failure_line,
+    judge,
+    out_of_memory,
+    ran_out_on_gpu,
+    signal_name,
+)
 
 
 def measured(
@@ -300,3 +306,152 @@ def test_a_real_memory_error_is_known() -> None:
     found = out_of_memory(done.stderr)
     assert found is not None
     assert found.words == "MemoryError"
+
+
+# what programs printed (Python 3.11, R 4.2, OpenJDK 17, node 20, g++ 12, rustc 1.91,
+# Perl 5.36, Open MPI 4.1, GNU make 4.3), and Go, Julia, gfortran by their documentation
+FAILED = {
+    "Python": """\
+Traceback (most recent call last):
+  File "e.py", line 2, in <module>
+    raise ValueError("negative weight in row 98")
+ValueError: negative weight in row 98
+""",
+    "Python, output after the traceback": """\
+Traceback (most recent call last):
+  File "<string>", line 1, in <module>
+ZeroDivisionError: division by zero
+97
+""",
+    "Python, a message of three lines": """\
+Traceback (most recent call last):
+  File "ml.py", line 2, in <module>
+    raise ValueError("line one...")
+ValueError: line one
+line two of it
+  indented three
+""",
+    "Python, a cause": """\
+Traceback (most recent call last):
+  File "c.py", line 2, in <module>
+    try: int("x")
+         ^^^^^^^^
+ValueError: invalid literal for int() with base 10: 'x'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "c.py", line 3, in <module>
+    except ValueError as e: raise NoRow("bad row") from e
+                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+__main__.NoRow: bad row
+row 97 done
+--------------------------------------------------------------------------
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[10716,1],0]
+  Exit code:    1
+--------------------------------------------------------------------------
+""",
+    "Python, of a rank": """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "t.py", line 1, in <module>
+epoch 1
+[rank1]: torch.distributed.DistStore: rank 0 left
+srun: error: n1: task 1: Exited with exit code 1
+""",
+    "R": """\
+Warning message:
+w
+Error in g(1) :
+  the matrix that was read from the file is computationally singular
+Calls: f -> g
+Execution halted
+""",
+    "Java": """\
+s
+Exception in thread "main" java.lang.IllegalStateException: bad grid
+	at E.f(E.java:1)
+	at E.main(E.java:1)
+""",
+    "Java, a cause": """\
+Exception in thread "main" java.lang.RuntimeException: row 3
+	at J.main(J.java:1)
+Caused by: java.lang.NumberFormatException: For input: "x"
+	at java.base/java.lang.Integer.parseInt(Integer.java:668)
+	... 1 more
+""",
+    "node": """\
+RangeError: grid of -1 cells
+    at f (/x/n.js:1:44)
+    at node:internal/main/run_main_module:28:49
+
+Node.js v20.20.2
+""",
+    "C++": """\
+terminate called after throwing an instance of 'std::runtime_error'
+  what():  mesh has no cells
+bash: line 1: 17533 Aborted                 ./tcpp
+""",
+    "Rust": """\
+thread 'main' (17547) panicked at r.rs:1:97:
+index out of bounds: the len is 0 but the index is 3
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+             at /rustc/59807616/library/std/src/panicking.rs:689:5
+   1: r::main
+note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
+""",
+    "Perl": "no input at e.pl line 1.\nstart\n",
+    "Go": "panic: no cells\n\ngoroutine 1 [running]:\nmain.main()\nexit status 2\n",
+    "Julia": "ERROR: LoadError: no cells\nStacktrace:\n [1] f() at x.jl:1\n",
+    "Fortran": "Fortran runtime error: End of file\n\nError termination. Backtrace:\n"
+    "#0  0x7f3a in ???\n",
+    "make": "make: *** No rule to make target 'x'.  Stop.\n"
+    "make: Leaving directory '/'\n",
+    "a shell": "step 5\njob.sh: line 3: 17869 Segmentation fault      ./solve\n",
+    "a handled exception before": """\
+Traceback (most recent call last):
+  File "e.py", line 2, in <module>
+ValueError: retrying without a cache
+solve: cannot open mesh.dat
+""",
+    "words only": "step 1\nstep 2\n\n",
+    "nothing": " \n",
+}
+STATED = {
+    "Python": "ValueError: negative weight in row 98",
+    "Python, output after the traceback": "ZeroDivisionError: division by zero",
+    "Python, a message of three lines": "ValueError: line one",
+    "Python, a cause": "__main__.NoRow: bad row",
+    "Python, of a rank": "torch.distributed.DistStore: rank 0 left",
+    "R": "Error in g(1) : the matrix that was read from the file is computationally "
+    "singular",
+    "Java": 'Exception in thread "main" java.lang.IllegalStateException: bad grid',
+    "Java, a cause": 'Caused by: java.lang.NumberFormatException: For input: "x"',
+    "node": "RangeError: grid of -1 cells",
+    "C++": "mesh has no cells",
+    "Rust": "index out of bounds: the len is 0 but the index is 3",
+    "Perl": "no input at e.pl line 1.",
+    "Go": "panic: no cells",
+    "Julia": "ERROR: LoadError: no cells",
+    "Fortran": "Fortran runtime error: End of file",
+    "make": "make: *** No rule to make target 'x'.  Stop.",
+    "a shell": "job.sh: line 3: 17869 Segmentation fault      ./solve",
+    "a handled exception before": "solve: cannot open mesh.dat",
+    "words only": "step 2",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("program", FAILED)
+def test_the_line_that_states_why_a_program_failed_is_found(program: str) -> None:
+    assert failure_line(FAILED[program]) == STATED[program]
+
+
+@given(st.text(max_size=400))
+def test_any_output_has_one_line_that_was_printed_or_none(text: str) -> None:
+    line = failure_line(text)
+    assert bool(line) == bool(text.strip())
+    assert len(line.splitlines()) <= 1

@@ -17,7 +17,7 @@ import msgspec
 
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
-from weigh.flow.run.run_measured import MeasuredRun, last_line
+from weigh.flow.run.run_measured import MeasuredRun, error_in, last_line
 from weigh.model.check import Trial
 from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Monitor, Record, Series
@@ -400,7 +400,8 @@ def judge_trial(
         return trial
     lost = None if allow_nan else _divergence(ended.log)
     verdict = _verdict(ended, lost)
-    evidence = lost.text if lost is not None else last_line(ended.log)
+    line = error_in if verdict.is_wrong else last_line
+    evidence = lost.text if lost is not None else line(ended.log)
     return msgspec.structs.replace(
         trial if ended.record is None else _measured(trial, ended.record, ended),
         state=verdict.state,

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from weigh.errors import UsageError, WeighError
-from weigh.flow.run.run_measured import last_line
+from weigh.flow.run.run_measured import error_in
 from weigh.model.plan import Task
 from weigh.store.location import locate
 from weigh.sweep.table import header, row, table_path
@@ -209,7 +209,7 @@ def _results(folder: str, calls: Sequence[tuple[str, str]]) -> list[Any]:
                 results.append(pickle.load(file))  # noqa: S301 - written by our own task
         except FileNotFoundError:
             failed.append(what)
-            reasons.append(last_line(os.path.join(out, f"{number}.out")))
+            reasons.append(error_in(os.path.join(out, f"{number}.out")))
     if failed:
         named = ", ".join(failed[:_MOST_NAMED])
         more = ", ..." if len(failed) > _MOST_NAMED else ""

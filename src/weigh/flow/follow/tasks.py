@@ -18,6 +18,7 @@ from weigh.model.job import (
 )
 from weigh.model.plan import Plan
 from weigh.model.record import State
+from weigh.outcome import failure_line
 from weigh.runner import events
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import AGAIN, ENDED, GRACE, HOME, NEAR
@@ -113,7 +114,7 @@ def _ended(state: ElementState, code: int, before: str) -> ElementState:
         return _as(state, "INTERRUPTED", "stopped by a signal", code)
     lines = [line for line in before.splitlines() if line.strip()]
     lines = [line for line in lines if not _SUMMARY.match(line)]
-    last = lines[-1].strip() if lines else ""
+    last = failure_line("\n".join(lines))
     for title in ("weigh: ", "stopped "):
         last = last.removeprefix(title).strip()
     return _as(state, "FAILED", last or state.reason, code)
@@ -125,14 +126,14 @@ def tail_of(path: str) -> str:
 
 
 def last_words(path: str) -> str | None:
-    """Return the last informative line of a file.
+    """Return the line of a failed task's output that states why it failed.
 
     The output of a step explains a failure. The lines that weigh adds on steps do not:
     they count only if there is no other line.
     """
-    lines = [line.strip() for line in tail_of(path).splitlines() if line.strip()]
-    others = (line for line in reversed(lines) if not line.startswith(_OF_STAGES))
-    return next(others, lines[-1] if lines else None)
+    lines = tail_of(path).splitlines()
+    others = [line for line in lines if not line.lstrip().startswith(_OF_STAGES)]
+    return failure_line("\n".join(others)) or failure_line("\n".join(lines)) or None
 
 
 class _Last(msgspec.Struct):

@@ -22,7 +22,7 @@ from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
-from weigh.flow.run.run_measured import MeasuredRun, last_line, wait_for_all
+from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
 from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
@@ -557,7 +557,7 @@ def _completed(run: MeasuredRun) -> Record:
     """
     record = run.record()
     if record is None or record.state != "COMPLETED":
-        line = last_line(run.log or "")
+        line = error_in(run.log or "")
         state = record.state if record else f"exit code {run.process.returncode}"
         raise UsageError(f"a task ended as {state}: {line or 'it printed nothing'}")
     return record

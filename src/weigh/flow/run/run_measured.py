@@ -22,6 +22,7 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.model.record import Measurement, Monitor, Record, Series
+from weigh.outcome import failure_line
 from weigh.store import identity, shards
 from weigh.store.lines import UNREADABLE, read_tail
 
@@ -179,6 +180,11 @@ def last_line(log: str) -> str:
     """Return the last line of a file that is not blank, at most 200 letters."""
     lines = read_tail(log, _TAIL).decode(errors="replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def error_in(log: str) -> str:
+    """Return the line of a failed command's log that states why, cut to 200 letters."""
+    return failure_line(read_tail(log, _TAIL).decode(errors="replace"))[:200]
 
 
 def wait_for_all(runs: Sequence[MeasuredRun]) -> list[int]:

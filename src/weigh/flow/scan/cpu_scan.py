@@ -10,7 +10,7 @@ import msgspec
 from weigh.errors import FAILED, FormatError, UsageError
 from weigh.estimate.scaling import CpuScan, Row, cpus_that_pay
 from weigh.flow.records.records import open_store
-from weigh.flow.run.run_measured import last_line, run_measured
+from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.flow.scan.estimate_options import parse_share
 from weigh.model.record import Record, Usage
 from weigh.request import from_usages
@@ -107,7 +107,7 @@ def scan_cpus(  # noqa: PLR0913 - keyword-only past the second
                 env={**env, **dict.fromkeys(_THREADS, str(number)), "WEIGH_DIR": root},
             )
         if record.state != "COMPLETED" or record.usage is None:
-            say(f"{NAME}={number}  {record.state}: {last_line(log) or 'no output'}")
+            say(f"{NAME}={number}  {record.state}: {error_in(log) or 'no output'}")
             code = record.exit_code or FAILED
             break
         say(f"{NAME}={number}  {format_duration(record.usage.wall_time)}")

@@ -20,7 +20,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
-from weigh.flow.run.run_measured import last_line, run_measured
+from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.model.record import Record, Request, Usage
 from weigh.probe.cgroup import memory_folder
 from weigh.probe.host import read_host
@@ -129,7 +129,7 @@ class Scan:
         usage = plain.usage
         if plain.state != "COMPLETED" or usage is None or usage.peak_memory is None:
             why = plain.outcome.reason if plain.outcome else plain.state
-            printed = last_line(os.path.join(self._store, "log"))
+            printed = error_in(os.path.join(self._store, "log"))
             why = f"{why}: {printed}" if printed else why
             raise UsageError(f"its plain run did not complete: {why}")
         with self._way(usage) as way:

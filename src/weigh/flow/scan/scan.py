@@ -11,7 +11,7 @@ from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
 from weigh.estimate.advice import Advice, Need, largest_fitting
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.records.records import open_store
-from weigh.flow.run.run_measured import Interrupted, last_line, run_measured
+from weigh.flow.run.run_measured import Interrupted, error_in, run_measured
 from weigh.flow.scan.estimate_options import ParsedOptions, TypedOptions, parse_options
 from weigh.flow.scan.from_records import Answer
 from weigh.flow.scan.from_records import answer as fit_answer
@@ -87,7 +87,7 @@ class ScanRuns:
             self.say("larger sizes would not fit either: the scan stops")
         elif record.state != "COMPLETED":
             self.exit_code = _exit_code(record)
-            self.say(f"last line of its output: {last_line(log) or 'none'}")
+            self.say(f"it printed: {error_in(log) or 'nothing'}")
             self.say(f"its output: {os.path.relpath(log)}")
         return record.state == "COMPLETED"
 

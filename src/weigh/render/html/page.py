@@ -174,7 +174,7 @@ _COLUMNS: tuple[tuple[str, str, CellKind], ...] = (
     ("exit_code", "exit", "int"),
     ("signal", "signal", "int"),
     ("reason", "why", "text"),
-    ("error", "last line", "text"),
+    ("error", "error", "text"),
     ("element", "element", "int"),
     ("attempts", "attempts", "int"),
     ("node", "node", "text"),
