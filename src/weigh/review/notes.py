@@ -326,4 +326,8 @@ def _rule(subject: Subject, request: Request) -> str:
         return usual
     if tasks_out_of_memory(subject):
         return f"twice the memory that was exceeded, else {usual}"
+    if request.knob is not None:
+        return f"{usual}; memory together with {request.knob}: set both or neither"
+    if subject.completed == len(subject.elements):
+        return f"{usual}; memory from the upper bound of its peak"
     return f"the memory granted, because a run failed; else {usual}"

@@ -12,7 +12,7 @@ import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.model.job import ElementState
-from weigh.model.record import Allocation, Request
+from weigh.model.record import Allocation, Jvm, Request
 from weigh.model.report import Report
 from weigh.runner import events
 from weigh.schedulers import client
@@ -113,6 +113,22 @@ def test_one_run_is_judged_by_what_was_granted(root: str, say: Say) -> None:
     told = msgspec.json.decode(out, type=Report)
     memory = next(one for one in told.measures if one.name == "memory")
     assert (memory.requested, memory.most) == (64 * GIB, GIB)
+
+
+def test_the_memory_of_a_run_of_java_is_advised_with_its_xmx(
+    root: str, say: Say
+) -> None:
+    usage = record_of(Task(memory=321 * MIB)).usage
+    assert usage is not None
+    heap = Jvm(6 * GIB, 484 * MIB, 9, 0.3)
+    usage = msgspec.structs.replace(
+        usage, max_process_memory=321 * MIB, virtual_memory=9 * GIB, jvm=heap
+    )
+    measured(root, 7, label="hog", usage=usage)
+    _, out, _ = say("report", "hog")
+    words = " ".join(out.split())
+    assert "memory together with -Xmx" in words
+    assert "failed" not in words
 
 
 def test_last_is_the_run_after_the_job(root: str, say: Say) -> None:
