@@ -1,6 +1,6 @@
 """A report as text in 80 columns: requested, used, what to change."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
 from weigh.model.report import Figure, Measure, Note, Report
@@ -22,15 +22,19 @@ _HALF = 39
 _BAR = 14
 
 
-def bins(values: Sequence[float]) -> list[tuple[float, int]]:
+def bins(
+    values: Sequence[float], written: Callable[[float], object] = float
+) -> list[tuple[float, int]]:
     """Count values in a few equal spans: the upper end of each, and how many.
 
-    Every value is in exactly one span; the last span ends at the largest.
+    Every value is in exactly one span; the last span ends at the largest. Ends that
+    are *written* the same are one.
     """
     low, high = min(values), max(values)
     width = (high - low) / _BINS
     ends = [low + width * number for number in range(1, _BINS)]
     ends = [end for end in dict.fromkeys(ends) if low < end < high] + [high]
+    ends = list({written(end): end for end in ends}.values())
     counts = [0] * len(ends)
     for value in values:
         counts[next(n for n, end in enumerate(ends) if value <= end)] += 1
@@ -52,7 +56,7 @@ def histograms(
 
 
 def _column(measure: Measure, noun: str, *, is_ascii: bool) -> Iterator[str]:
-    found = bins(measure.values)
+    found = bins(measure.values, lambda end: amount(measure, end))
     most = max(number for _, number in found)
     yield f"  {noun} by {measure.name}"
     mark = "|" if is_ascii else "▪"

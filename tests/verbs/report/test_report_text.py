@@ -11,9 +11,9 @@ from some_reports import reports
 
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
-from weigh.model.report import Report
+from weigh.model.report import Measure, Report
 from weigh.render.columns import columns_of
-from weigh.render.report_lines import bar, bins, render_text
+from weigh.render.report_lines import bar, bins, histograms, render_text
 from weigh.store import shards
 from weigh.store.identity import Machine
 from weigh.units import GIB, HOUR, MIB
@@ -93,6 +93,17 @@ def test_a_histogram_counts_every_element_once_up_to_the_most(
     for end, number in found:
         below += number
         assert below == sum(value <= end for value in values)
+
+
+@given(st.floats(1, 1e12), st.lists(st.floats(0, 1e-3), min_size=8))
+def test_no_two_bars_of_a_histogram_have_the_same_label(
+    least: float, above: list[float]
+) -> None:
+    near = tuple(least * (1 + part) for part in above)
+    one = Measure(name="memory", unit="bytes", values=near)
+    lines = list(histograms([one], noun="runs", is_ascii=True))[1:]
+    labels = [line.split("|")[0].strip().removesuffix(" 0").strip() for line in lines]
+    assert len(set(labels)) == len(labels)
 
 
 def test_runs_outside_of_jobs_are_not_called_elements(root: str, say: Say) -> None:

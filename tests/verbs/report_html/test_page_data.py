@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from reports_to_draw import array, hostile, one_run, scanned, trained
 
 from weigh.model.record import Outcome
-from weigh.model.report import Measure, Note, Report, Row
+from weigh.model.report import Measure, Note, Report, Row, Unit
 from weigh.render.html.curves import Scan, clock_ticks, edges, ticks
+from weigh.render.html.histogram import histograms
 from weigh.render.html.page import embedded_json, render_page, task_columns
 from weigh.render.html.series_data import run_series
-from weigh.units import GIB
+from weigh.units import GIB, MIB
 
 KB, MB = 1000, 1000**2
 _text = st.text(max_size=30)
@@ -276,3 +277,28 @@ def test_a_wheel_carries_what_a_page_is_made_of(tmp_path: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {str(path.relative_to(root / "src")) for path in here} <= packed
     assert len(here) > 10
+
+
+@pytest.mark.parametrize("unit", ["bytes", "seconds", "cpus"])
+@given(
+    least=st.floats(0, 1e10),
+    above=st.lists(st.floats(0, 1e-3) | st.floats(0, 3), min_size=5),
+)
+def test_bars_and_labels_of_a_histogram_differ_in_their_figures(
+    unit: Unit, least: float, above: list[float]
+) -> None:
+    values = tuple(least * (1 + part) for part in above)
+    (drawn,) = histograms([Measure(name="memory", unit=unit, values=values)])
+    figures = [bar.words.rsplit(":", 1)[0] for bar in drawn.bars if bar.count]
+    labels = [label.words for label in drawn.labels]
+    assert len(set(figures)) == len(figures)
+    assert len(set(labels)) == len(labels)
+    assert sum(bar.count for bar in drawn.bars) == len(values)
+
+
+def test_equal_values_are_one_bar_with_one_label() -> None:
+    values = (26.93 * MIB,) * 12 + (26.94 * MIB,)
+    one = Measure(name="memory", unit="bytes", values=values, requested=80.0 * MIB)
+    (drawn,) = histograms([one])
+    assert [label.words for label in drawn.labels] == ["26.9 MiB"]
+    assert [bar.words for bar in drawn.bars] == ["26.9 MiB: 13"]

@@ -61,9 +61,7 @@ def histograms(measures: Sequence[Measure]) -> tuple[Histogram, ...]:
 def _histogram(measure: Measure) -> Histogram:
     kind = KINDS[measure.unit]
     values = sorted(measure.values)
-    bounds = edges(
-        values[0], values[-1], binary=kind == "size", wanted=_bins(len(values))
-    )
+    bounds = _bounds(values, kind)
     counts = [0] * (len(bounds) - 1)
     for value in values:
         counts[min(len(counts), bisect_right(bounds, value)) - 1] += 1
@@ -93,8 +91,17 @@ def _histogram(measure: Measure) -> Histogram:
     )
 
 
-def _bins(values: int) -> int:
-    return min(_MOST_BINS, math.ceil(2 * math.sqrt(values)))
+def _bounds(values: Sequence[float], kind: Kind) -> tuple[float, ...]:
+    """Return the edges of the bins: as many as can be written as different figures."""
+    low, high = values[0], values[-1]
+    if figure(low, kind) == figure(high, kind):
+        return low, max(high, math.nextafter(low, math.inf))
+    wanted = min(_MOST_BINS, math.ceil(2 * math.sqrt(len(values))))
+    bounds = edges(low, high, binary=kind == "size", wanted=wanted)
+    while len({figure(edge, kind) for edge in bounds}) < len(bounds) and wanted > 1:
+        wanted -= 1
+        bounds = edges(low, high, binary=kind == "size", wanted=wanted)
+    return bounds
 
 
 def _bar(start: float, end: float, number: int, most: int, words: str) -> Bar:
@@ -110,15 +117,20 @@ def _bar(start: float, end: float, number: int, most: int, words: str) -> Bar:
 
 
 def _between(low: float, high: float, number: int, kind: Kind) -> str:
-    return f"{figure(low, kind)} to {figure(high, kind)}: {number:,}"
+    first, last = figure(low, kind), figure(high, kind)
+    return f"{first if first == last else f'{first} to {last}'}: {number:,}"
 
 
 def _labels(left: float, right: float, kind: Kind) -> tuple[Label, ...]:
-    return (
-        Label(_LEFT, figure(left, kind), "start"),
-        Label(WIDTH / 2, figure((left + right) / 2, kind), "middle"),
-        Label(WIDTH - _RIGHT, figure(right, kind), "end"),
-    )
+    """Return the labels of the axis, each figure once."""
+    first = Label(_LEFT, figure(left, kind), "start")
+    middle = Label(WIDTH / 2, figure((left + right) / 2, kind), "middle")
+    last = Label(WIDTH - _RIGHT, figure(right, kind), "end")
+    if first.words == last.words:
+        return (middle,)
+    if middle.words in {first.words, last.words}:
+        return first, last
+    return first, middle, last
 
 
 def _words(measure: Measure, kind: Kind) -> str:
