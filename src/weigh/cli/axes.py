@@ -1,4 +1,4 @@
-"""Command lines such as ``weigh sweep lr=0.1,0.01 -- python run.py {lr}``."""
+"""Command lines such as ``weigh sweep lr=0.1,0.01 -- python3 run.py {lr}``."""
 
 import click
 

@@ -21,7 +21,7 @@ _FIRST = {
     "run": (
         "weigh.cli.run",
         "measure one run of any command",
-        "weigh run -- python train.py --epochs 1",
+        "weigh run -- python3 train.py --epochs 1",
     ),
     "request": (
         "weigh.cli.request",

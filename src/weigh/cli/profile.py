@@ -16,7 +16,7 @@ class _AfterDashes(click.Command):
         """Refuse a command line without ``--``, as ``weigh run`` does."""
         if args and "--" not in args and not {"-h", "--help"} & set(args):
             raise click.UsageError(
-                "put -- before the command: weigh profile -- python train.py", ctx
+                "put -- before the command: weigh profile -- python3 train.py", ctx
             )
         return super().parse_args(ctx, args)
 
@@ -43,8 +43,8 @@ def profile(
     so profile a short run; inside a batch job this needs --force.
 
     \b
-    weigh profile -- python train.py --epochs 1
-    weigh profile -- python -m mypackage.train
+    weigh profile -- python3 train.py --epochs 1
+    weigh profile -- python3 -m mypackage.train
     """  # noqa: D301 - click reads \b
     done = profile_flow(
         command, environ=os.environ, output=output, page=html, force=force

@@ -235,8 +235,8 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     than --fail-above, 125 weigh failed, 126 not executable, 127 not found.
 
     \b
-    weigh run -- python train.py --epochs 1
-    weigh run --label tag --param batch_size=50 -o tag.json -- python tag.py 50
+    weigh run -- python3 train.py --epochs 1
+    weigh run --label tag --param batch_size=50 -o tag.json -- python3 tag.py 50
     weigh run --stages experiment.toml lr=0.1 --from train
     """  # noqa: D301 - click reads \b
     if words["stages"] is not None or words["start"] or words["dry_run"]:

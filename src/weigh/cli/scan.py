@@ -145,7 +145,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     weigh scan cpus=1,2,4,8 -- ./simulate
     weigh scan memory=auto -- java -jar tool.jar
     weigh scan batch_size=25,50,100 --target batch_size=300 -- \\
-        python tag.py alice.txt out.tsv {batch_size}
+        python3 tag.py alice.txt out.tsv {batch_size}
     weigh scan --resume batch_size=200
     weigh scan batch_size --from tag --target 1000 --gpu V100-32GB
     """  # noqa: D301 - click reads \b

@@ -316,7 +316,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     \b
     weigh submit plan/ppo-sweep
     weigh submit plan/ppo-sweep --queue gpu --time 6h --mail me@uni.edu
-    weigh submit --memory 8G --gpus v100 -- python train.py --seed 1
+    weigh submit --memory 8G --gpus v100 -- python3 train.py --seed 1
     weigh submit plan/ppo-sweep --dry-run
     weigh submit job.sh --array=1-20 --measure
     """  # noqa: D301 - click reads \b as: keep these lines

@@ -76,7 +76,7 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
              1e-5..1:log6  six values, evenly spaced on a logarithmic scale
 
     \b
-    weigh sweep lr=1e-2,1e-3 seed=1..5 -- python run.py --lr {lr} --seed {seed}
+    weigh sweep lr=1e-2,1e-3 seed=1..5 -- python3 run.py --lr {lr} --seed {seed}
     """  # noqa: D301 - click reads \b
     as_json, yes = words.pop("as_json"), words.pop("yes")
     sweep_options = SweepOptions(command=command_of(context), **words)

@@ -118,7 +118,7 @@ def _words(command: object) -> list[str]:
         command, Iterable
     ):
         raise UsageError(
-            'run: the command is a list of words, such as ["python", "train.py"], '
+            'run: the command is a list of words, such as ["python3", "train.py"], '
             f"not {type(command).__name__}"
         )
     return [_word(word) for word in command]

@@ -2,7 +2,7 @@
 
 [[stage]]
 name = "prepare"
-run = "python prepare.py --lr $lr"    # a line for bash, or a list of words
+run = "python3 prepare.py --lr $lr"    # a line for bash, or a list of words
 
 [[stage]]
 name = "train"
@@ -85,7 +85,7 @@ def _line(run: Any, name: str) -> str:  # noqa: ANN401 - what TOML is made of
     if isinstance(run, list) and run and all(isinstance(word, str) for word in run):
         run = shlex.join(run)
     if not isinstance(run, str) or not run.strip():
-        raise FormatError(f'step {name!r} has nothing to run: run = "python train.py"')
+        raise FormatError(f'step {name!r} has nothing to run: run = "python3 train.py"')
     if "\0" in run:
         raise FormatError(f"step {name!r}: a NUL byte, which no command can hold")
     return run

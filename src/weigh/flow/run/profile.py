@@ -165,7 +165,7 @@ _ASK = (
     "import importlib.metadata as m, importlib.util as u;"
     "print(m.version('scalene') if u.find_spec('scalene') else '')"
 )
-_EXAMPLE = "weigh profile -- python train.py"
+_EXAMPLE = "weigh profile -- python3 train.py"
 # Scalene restarts Python without its options; these have an environment variable
 _VARIABLES = {
     "-u": {"PYTHONUNBUFFERED": "1"},
@@ -300,7 +300,7 @@ def _is_python(word: str) -> bool:
 def _not_python(command: Sequence[str]) -> str:
     word = command[0]
     if word.endswith(".py"):
-        return f"put python before it: weigh profile -- python {quoted(word)}"
+        return f"put python3 before it: weigh profile -- python3 {quoted(word)}"
     return f"not a Python command: {word}   (weigh run measures any command)"
 
 

@@ -188,7 +188,7 @@ def scan(
     axes = tuple(parse_axis(spaced(text, target)) for text in options.axes)
     if not axes:
         raise UsageError(
-            "no sizes: weigh scan batch_size=50,100,300 -- python tag.py {batch_size}"
+            "no sizes: weigh scan batch=50,100,300 -- python3 tag.py {batch}"
         )
     by = _sized(axes)
     settings = config.load(cwd, env)

@@ -137,7 +137,7 @@ def _spec(options: SweepOptions) -> Spec:
     axes = _joined(spec.axes, typed)
     if not axes:
         raise UsageError(
-            "no parameters: weigh sweep lr=0.1,0.01 -- python run.py --lr {lr}"
+            "no parameters: weigh sweep lr=0.1,0.01 -- python3 run.py --lr {lr}"
         )
     zips = (tuple(part.strip() for part in words.split(",")) for words in options.zips)
     return Spec(
