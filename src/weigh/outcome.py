@@ -296,7 +296,7 @@ def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
 _AFTERWORDS = (
     r"\s+at \S.*|\s*\.\.\. \d+ (?:more|common frames omitted)|Node\.js v\d\S*"
     r"|Execution halted|Calls: .*|Error termination\. Backtrace:|#\d+ +0x.*"
-    r"|srun: (?:error: .* Exited with exit code \d+|Terminating .*)"
+    r"|\w+: (?:error: .* Exited with exit code \d+|Terminating StepId.*)"
     r"|make(?:\[\d+\])?: Leaving directory .*"
 )
 _NAMED = (

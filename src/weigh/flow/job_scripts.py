@@ -43,8 +43,7 @@ def lost_in(command: Sequence[str], *, cwd: str) -> str | None:
             if options:
                 number = f"{len(options)} directive{'s' * (len(options) != 1)}"
                 return (
-                    f"{number} of {file} not in force here "
-                    f"(try weigh submit {file} --measure)"
+                    f"{number} of {file} not in force (weigh submit {file} --measure)"
                 )
     return None
 

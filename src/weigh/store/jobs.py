@@ -1,6 +1,7 @@
 """The submitted jobs: ``jobs.jsonl`` in the store, one line per job."""
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -52,6 +53,7 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
         UsageError: there is none; lists the latest jobs.
     """
     if not jobs:
+        _refuse_unsent(name)
         raise UsageError("no job was submitted from here: weigh submit PLAN")
     if name == LAST:
         return [jobs[-1]]
@@ -61,9 +63,22 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
     folder = os.path.abspath(name)
     called = [job for job in jobs if job.name == name or job.is_of(folder)]
     if not called:
+        _refuse_unsent(name)
         recent = ", ".join(f"{job.id} ({job.name})" for job in jobs[:-4:-1])
         raise UsageError(f"no such job: {name} (the latest: {recent})")
     return chain_of(jobs, called[-1])
+
+
+def _refuse_unsent(name: str) -> None:
+    """Refuse the name of a plan that was not submitted.
+
+    Raises:
+        UsageError: it is one.
+    """
+    for folder in (name, os.path.join("plan", name)):
+        if name != LAST and os.path.isfile(os.path.join(folder, "plan.json")):
+            way_out = f"weigh submit {shlex.quote(folder)}"
+            raise UsageError(f"{name} was not submitted from here: {way_out}")
 
 
 def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:

@@ -29,6 +29,7 @@ _DIRECTIVE = re.compile(
 )
 _INTERPRETER = re.compile(rb"#!\s*/")
 _WORD_ENDS = frozenset(" \t;&|()<>")
+INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
 
 
 class TaskLine(msgspec.Struct, frozen=True, gc=False):
@@ -49,9 +50,12 @@ def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
     """Yield the tasks of the file *name* with *lines*.
 
     Raises:
-        UsageError: it is a script, whose lines belong together.
+        UsageError: it is a script, whose lines belong together, or a table.
         FormatError: a line cannot be a command; names it, and the reason.
     """
+    other = _other_kind(name)
+    if other is not None:
+        raise UsageError(f"{name} is {other}")
     seq = offset = 0
     for number, raw in enumerate(lines, start=1):
         text = task_text(raw, is_first=number == 1)
@@ -133,6 +137,25 @@ def _scan(text: str) -> str | None:
         before = "" if character == before == "$" else character
         at += 1
     return quote[-1] if quote else None
+
+
+def _other_kind(name: str) -> str | None:
+    """Return what a file of this name is, and what to do; None for a task file."""
+    stem, _, ending = name.rpartition(".")
+    program = INTERPRETERS.get(f".{ending.lower()}")
+    if program is not None:
+        return f"a program, not a task file (weigh run -- {program} {name})"
+    match ending:
+        case "tsv":
+            return f"a table of tasks, not a task file (try {stem}.txt)"
+        case "joblog":
+            return f"a joblog, not a task file (try {stem})"
+        case "toml":
+            return f"a sweep, not a task file (weigh sweep --from {name})"
+        case "json":
+            return "JSON, not a task file (write one command per line)"
+        case _:
+            return None
 
 
 def _script(name: str, number: int, raw: bytes) -> str:

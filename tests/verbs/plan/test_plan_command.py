@@ -389,6 +389,14 @@ def test_a_folder_with_files_of_others_is_left_alone(
         ("submit python tasks.txt", "weigh submit -- python tasks.txt"),
         ("plan made", "made is a plan, not a task file (weigh submit made)"),
         ("exec made", "made is a plan, not a task file (weigh submit made)"),
+        ("exec run.py", "run.py is a program, not a task file (weigh run -- python3"),
+        ("check run.R", "run.R is a program, not a task file (weigh run -- Rscript"),
+        ("plan tasks.tsv", "tasks.tsv is a table of tasks, not a task file"),
+        ("plan tasks.txt.joblog", "not a task file (try tasks.txt)"),
+        ("plan sweep.toml", "weigh sweep --from sweep.toml"),
+        ("submit --on local -- run.py", "(did you mean python3 run.py?)"),
+        ("status made", "made was not submitted from here: weigh submit made"),
+        ("resume made", "made was not submitted from here: weigh submit made"),
     ],
 )
 def test_a_wrong_line_is_answered_with_the_right_one(
@@ -396,6 +404,8 @@ def test_a_wrong_line_is_answered_with_the_right_one(
 ) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "plan.json").write_text("{}")
+    for name in ("run.py", "run.R", "tasks.tsv", "tasks.txt.joblog", "sweep.toml"):
+        (tmp_path / name).write_text("true\n")
     code, out, err = weigh(*line.split())
     assert code in {2, 125}
     assert not out

@@ -1,6 +1,7 @@
 """``weigh submit -- COMMAND``: write a plan of one task for the command."""
 
 import os
+import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
@@ -13,7 +14,8 @@ from weigh.model.plan import Plan
 from weigh.planning.nodes import on_nodes
 from weigh.planning.options import PlanOptions
 from weigh.store.location import private
-from weigh.sweep.quoting import shell_line
+from weigh.sweep.quoting import quoted, shell_line
+from weigh.sweep.task_file import INTERPRETERS
 
 _ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
 
@@ -34,9 +36,10 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     A plan of the same command is replaced, unless it is among those *submitted*.
 
     Raises:
-        UsageError: the name is taken, or the command runs a job script.
+        UsageError: the name is taken, the command runs a job script, or is a file.
         StoreError: the plan cannot be written.
     """
+    _refuse_a_file(command[0], cwd, env.get("PATH"))
     top = os.path.join(cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
     written = on_nodes(line[:-1], nodes or 1, sys.executable) + b"\n"
@@ -75,6 +78,20 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         where = error.filename or path
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
     return folder, made
+
+
+def _refuse_a_file(word: str, cwd: str, path: str | None) -> None:
+    """Refuse a program that a shell would not find: a file of this folder.
+
+    Raises:
+        UsageError: it is one.
+    """
+    is_file = os.path.dirname(word) == "" and os.path.isfile(os.path.join(cwd, word))
+    if not is_file or shutil.which(word, path=path) is not None:
+        return
+    program = INTERPRETERS.get(os.path.splitext(word)[1].lower())
+    meant = f"{program} {quoted(word)}" if program else f"./{quoted(word)}"
+    raise UsageError(f"command not found: {word} (did you mean {meant}?)")
 
 
 def _refuse_taken(

@@ -37,6 +37,7 @@ from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Argv, Described, KnownJob, Scheduler
 from weigh.schedulers.script import read_script
 from weigh.store import jobs, location
+from weigh.sweep.task_file import INTERPRETERS
 
 FOLDER = "scripts"  # in the store: one directory per script with its flags
 _COPIES = "copies"
@@ -280,9 +281,11 @@ def _where(
         if chosen != LOCAL or shutil.which(KINDS[meant].submits, path=path):
             chosen = meant
     if schedulers.kind_of(chosen) == LOCAL:
+        if guess(text) is None:
+            _refuse_no_job(text, options, 0, is_misread=False)
         raise UsageError(
-            f"{options.script}: no scheduler here takes it; weigh run -- bash "
-            f"{options.script} runs it here, without its directives"
+            f"{options.script} needs a scheduler, and here is none "
+            f"(try weigh run -- bash {options.script})"
         )
     kind = KINDS[schedulers.kind_of(chosen)]
     if not kind.traits.takes_scripts:
@@ -372,9 +375,6 @@ def _is_of_plan(path: str, text: str) -> bool:
     return os.path.isfile(plan) and "; written by weigh " in text[:4096]
 
 
-_INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
-
-
 def _refuse_no_job(
     text: str, options: ScriptOptions, directives: int, *, is_misread: bool
 ) -> None:
@@ -388,7 +388,7 @@ def _refuse_no_job(
     name = options.script
     if not text.startswith("#!"):
         way_out = f"of a task file: weigh plan {name}"
-        program = _INTERPRETERS.get(os.path.splitext(name)[1].lower())
+        program = INTERPRETERS.get(os.path.splitext(name)[1].lower())
         if program is not None:
             way_out = f"to run it: weigh submit -- {program} {name}"
         what = "no #! line, no directives" if text.strip() else "it is empty"
