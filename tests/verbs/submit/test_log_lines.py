@@ -57,6 +57,26 @@ def test_a_pattern_that_is_none_is_named(job: Path) -> None:
     assert "--only: '(': missing )" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["last"], ["last_1"], ["--failed", "last"]])
+def test_a_job_that_ended_without_a_log_states_why(
+    tmp_path: Path, words: list[str]
+) -> None:
+    (tmp_path / ".hg").mkdir()
+    submitted = ("submit", "--on=local", "--", "no-such-program")
+    assert weigh(tmp_path, *submitted).returncode == 0
+    weigh(tmp_path, "status", "--wait", "last")
+    done = weigh(tmp_path, "logs", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has ended and left no log: not found on " in done.stderr
+
+
+def test_failed_logs_of_a_job_without_a_failed_task_are_refused(job: Path) -> None:
+    weigh(job, "status", "--wait", "last")
+    done = weigh(job, "logs", "--failed", "last")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no task of last has failed" in done.stderr
+
+
 def test_a_task_that_starts_later_is_followed_to_its_last_byte(tmp_path: Path) -> None:
     (tmp_path / ".hg").mkdir()
     (tmp_path / "two.txt").write_text("sleep 1\nsleep 0.5; seq 40000\n")

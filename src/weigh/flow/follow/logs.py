@@ -48,7 +48,7 @@ def logs(
     With *failed*, return the output of the failed tasks.
 
     Raises:
-        UsageError: there is no such job or task.
+        UsageError: there is no such job or task, no failed one, or it left no log.
     """
     root = location.locate(cwd, env)
     known = jobs_file.read_jobs(root)
@@ -68,16 +68,35 @@ def logs(
             tasks = merged(views)
         if task not in tasks:
             raise UsageError(f"no such task: {task} (tasks are 1 to {max(tasks)})")
-        return (_of_task(views, tasks[task]),)
-    if failed:
+        found = [_of_task(views, tasks[task])]
+    elif failed:
         bad = [task for task in tasks.values() if task.state in FAILED]
-        return tuple(_of_task(views, task) for task in bad)
-    return tuple(
-        LogFile(f"{view.job.id} element {number}", path, path)
-        for view in views
-        for number in range(view.job.elements)
-        if os.path.exists(path := _element_log(view, number))
-    )
+        if not bad:
+            raise UsageError(f"no task of {name} has failed (weigh status {name})")
+        found = [_of_task(views, task) for task in bad]
+    else:
+        found = [
+            LogFile(f"{view.job.id} element {number}", path, path)
+            for view in views
+            for number in range(view.job.elements)
+            if os.path.exists(path := _element_log(view, number))
+        ]
+    if not any(os.path.exists(one.to_show()) for one in found):
+        _refuse_if_ended(views)
+    return tuple(found)
+
+
+def _refuse_if_ended(views: Sequence[View]) -> None:
+    """Refuse to wait for the logs of jobs that have ended.
+
+    Raises:
+        UsageError: all have ended; names the reason.
+    """
+    states = [state for view in views for state in view.elements]
+    if states and all(state.state in FINAL for state in states):
+        reasons = (state.reason for state in states if state.reason)
+        why = next(reasons, "it was not started").removeprefix("weigh: ")
+        raise UsageError(f"job {views[-1].job.id} has ended and left no log: {why}")
 
 
 def _of_own(
