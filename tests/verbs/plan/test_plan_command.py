@@ -395,6 +395,7 @@ def test_a_folder_with_files_of_others_is_left_alone(
         ("plan tasks.txt.joblog", "not a task file (try tasks.txt)"),
         ("plan sweep.toml", "weigh sweep --from sweep.toml"),
         ("submit --on local -- run.py", "(did you mean python3 run.py?)"),
+        ("submit --on local --queue gpu -- true", "have no queue: omit --queue"),
         ("status made", "made was not submitted from here: weigh submit made"),
         ("resume made", "made was not submitted from here: weigh submit made"),
     ],

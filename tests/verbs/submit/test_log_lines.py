@@ -1,5 +1,6 @@
 """`weigh logs --only RE --without RE`: lines by pattern, also while they come."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,23 @@ def test_a_job_that_ended_without_a_log_states_why(
     done = weigh(tmp_path, "logs", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "has ended and left no log: not found on " in done.stderr
+
+
+def test_tasks_of_a_queue_whose_elements_cannot_start_have_failed_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    """They were interrupted, so that each resume sent them again without a reason."""
+    (tmp_path / ".hg").mkdir()
+    (tmp_path / "t.txt").write_text("no-such-program 1\n" * 40)
+    plan = ("plan", "t.txt", "--memory=50M", "--time=10s", "--node-cpus=2")
+    assert weigh(tmp_path, *plan).returncode == 0
+    sent = weigh(tmp_path, "submit", "plan/t", "--on=local", "--gpus=2")
+    assert sent.returncode == 0
+    assert os.path.exists("/dev/nvidiactl") or "no NVIDIA GPU" in sent.stderr
+    weigh(tmp_path, "status", "--wait", "last")
+    said = weigh(tmp_path, "status", "last").stdout
+    assert "40 failed" in said
+    assert "not found on " in said
 
 
 def test_failed_logs_of_a_job_without_a_failed_task_are_refused(job: Path) -> None:

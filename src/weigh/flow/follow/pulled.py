@@ -176,6 +176,12 @@ class _Reader:
                 return msgspec.structs.replace(
                     self._task(seq, state), reason=next(filter(None, reasons), None)
                 )
+        if states == {"FAILED"} and not self._owners:  # before the first task
+            judged = (self._judge(n) for n in range(self._job.elements))
+            reasons = [one.reason for one in judged]
+            return msgspec.structs.replace(
+                self._task(seq, "FAILED"), reason=next(filter(None, reasons), None)
+            )
         return msgspec.structs.replace(self._task(seq, "INTERRUPTED"), reason=_WHY)
 
     def _task(self, seq: int, state: State, element: int = 0) -> TaskState:

@@ -4,6 +4,7 @@ Options come first, the plan fills in the rest. After the submission the request
 compared with what the scheduler recorded.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -22,6 +23,8 @@ from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
 _NO_TIME = "time is not known: the queue's default applies (--time TIME)"
+_NO_GPU = "no NVIDIA GPU on this machine: its tasks run without one"
+_NVIDIA = "/dev/nvidiactl"  # job scripts look for it, too
 UNKNOWN = frozenset({_NO_MEMORY, _NO_TIME})
 # added to the memory for mapped libraries and locales, which were not measured
 _MAPPED: Bytes = GIB
@@ -67,6 +70,8 @@ def refuse_absent(request: JobRequest, scheduler: str, *, first: bool = False) -
     """
     kind = find_kind(scheduler)
     if kind is None:
+        if request.queue:
+            raise UsageError("jobs on this machine have no queue: omit --queue")
         return
     for option, value, is_there, what in (
         ("--queue", request.queue, kind.traits.queues, "has no queues"),
@@ -170,6 +175,8 @@ def complete_request(
         notes += note
     if kind is not None and traits.waits_for_any_end and request.after:
         notes.append(f"{kind.title} waits until a job has ended, even if it failed")
+    if scheduler.name == LOCAL and request.gpus and not os.path.exists(_NVIDIA):
+        notes.append(_NO_GPU)
     if scheduler.name != LOCAL:
         if request.memory is None:
             notes.append(_NO_MEMORY)
