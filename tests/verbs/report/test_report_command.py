@@ -131,6 +131,13 @@ def test_the_memory_of_a_run_of_java_is_advised_with_its_xmx(
     assert "failed" not in words
 
 
+def test_a_run_without_a_label_is_titled_by_its_command(root: str, say: Say) -> None:
+    made = measured(root, 7, command=("/opt/r/bin/Rscript", "fit.R", "--long" * 9))
+    _, out, _ = say("report", made[:6])
+    assert out.splitlines()[0].startswith("  Rscript fit.R --long")
+    assert f"... {made[:6]}   1 run" in out.splitlines()[0]
+
+
 def test_last_is_the_run_after_the_job(root: str, say: Say) -> None:
     write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
     _, before, _ = say("report")

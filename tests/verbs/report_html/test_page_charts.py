@@ -8,7 +8,7 @@ import pytest
 from reports_to_draw import SECONDS, one_run, trained
 
 from weigh.model.report import Report
-from weigh.units import format_duration, format_size
+from weigh.units import GIB, format_duration, format_size
 
 pytestmark = pytest.mark.browser
 
@@ -288,3 +288,16 @@ def test_a_run_that_prints_nothing_of_itself_makes_a_page(opened: Opened) -> Non
     page = opened(Report(title="bare", records=(bare,)))
     assert page.locator("h1").inner_text() == "bare"
     assert page.locator("canvas").count() == 0
+
+
+def test_a_peak_between_two_samples_is_the_peak_of_its_curve(opened: Opened) -> None:
+    record = trained()
+    usage = record.usage
+    assert usage is not None
+    assert usage.peak_memory is not None
+    peak = msgspec.structs.replace(usage.peak_memory, value=9 * GIB)
+    higher = msgspec.structs.replace(usage, peak_memory=peak)
+    shown = msgspec.structs.replace(record, usage=higher)
+    page = opened(Report(title="missed", records=(shown,)))
+    words = page.locator(".charts").inner_text()
+    assert "peak 9.00 GiB between two samples" in words

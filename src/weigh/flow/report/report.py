@@ -25,6 +25,7 @@ from weigh.model.plan import Plan
 from weigh.model.record import Record, Regions
 from weigh.model.report import Accounted, Note, Report
 from weigh.render.healing_lines import round_words
+from weigh.render.printable import short_command, shortened
 from weigh.review.elements import Element, elements_of, single
 from weigh.review.figures import with_accounting
 from weigh.review.requested import (
@@ -70,6 +71,7 @@ def report(name: str | None = None) -> Regions | Report:
 
 _DRAWN = 4  # records whose series a page draws
 _RECENT = 3
+_TITLE = 40  # columns of a command
 
 
 class Material(Findings, frozen=True, kw_only=True):
@@ -279,8 +281,8 @@ def _of_records(
         if name in jobs
         else [single(run, _requested_by(run, accounted)) for run in runs]
     )
-    label = records[0].label
-    one = f"{label or ''} {records[0].id[:6]}".strip()
+    called = records[0].label or shortened(short_command(records[0].command), _TITLE)
+    one = f"{called} {records[0].id[:6]}"
     return Material(
         title=one if len(records) == 1 else name,
         requested=requested,

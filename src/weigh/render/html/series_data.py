@@ -26,13 +26,17 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """One curve; ``values`` belong to the run's times ``t``."""
+    """One curve; ``values`` belong to the run's times ``t``.
+
+    ``peak`` is the measured one, which may lie between two samples.
+    """
 
     name: str
     kind: Kind
     tone: str
     values: tuple[float | None, ...]
     levels: tuple[Level, ...] = ()
+    peak: float | None = None
 
 
 class Stretch(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,12 +109,14 @@ class _Compared(NamedTuple):
 
 
 def _charts(record: Record, series: Series, compared: _Compared) -> Iterator[Chart]:
+    peak = None if record.usage is None else record.usage.peak_memory
     yield Chart(
         name="Memory",
         kind="size",
         tone="memory",
         values=series.memory,
         levels=tuple(_levels(record, compared, "memory")),
+        peak=None if peak is None else peak.value,
     )
     if len(series.cpu) == len(series.t) and any(x is not None for x in series.cpu):
         rounded = (None if x is None else round(x, _DIGITS) for x in series.cpu)

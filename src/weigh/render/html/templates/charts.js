@@ -308,10 +308,12 @@ function ceiling(chart) {
 }
 
 function summary(chart, times) {
-  const peak = peakOf(chart.values);
-  const at = times[chart.values.indexOf(peak)] ?? 0;
+  const drawn = peakOf(chart.values);
+  const peak = Math.max(drawn, chart.peak ?? 0);
+  const at = times[chart.values.indexOf(drawn)] ?? 0;
+  const when = write(peak, chart.kind) === write(drawn, chart.kind) ? `at ${timeWords(at)}` : "between two samples";
   const levels = chart.levels.map((level) => `, ${level.words} ${write(level.value, chart.kind)}`);
-  return `peak ${write(peak, chart.kind)} at ${timeWords(at)}${levels.join("")}`;
+  return `peak ${write(peak, chart.kind)} ${when}${levels.join("")}`;
 }
 
 function faint(tone) {
