@@ -28,7 +28,7 @@ def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
 
 @mainly("slurm")
 def test_a_prefetch_can_make_the_environment_of_the_tasks(weigh: Weigh) -> None:
-    make = "test -d env || python3 -m venv --without-pip env"
+    make = "test -d env || { sleep 1; python3 -m venv --without-pip env; }"
     task = "python -c 'import sys; print(sys.prefix)' >prefix"
     options = ("--venv", "env", "--imports", "json", "--prefetch", make)
     job = weigh.submit(weigh.plan(task), *options)

@@ -47,8 +47,8 @@ def _body(script: JobScript) -> Iterator[str]:
     yield f"plan={quoted(script.folder)}"
     yield f"job=${{{JOB}:-here}}"
     yield from announce(script, "$job")
+    yield from _after(script)  # the job that it waits for may make the environment
     yield from setup_lines(script)
-    yield from _after(script)
     yield ""
     yield from _notify(script)
     yield "element() {"
