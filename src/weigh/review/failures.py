@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from weigh.model.report import Note, Row
 
 _SLOWER = 1.25
+_CLEARLY = 10.0  # seconds: starts and a busy moment cost short tasks as much
 _ENOUGH = 3  # tasks on a node, so that it is compared
 _MOST_ROWS = 0.75  # of a node's tasks must be slower than the others' median
 FAILED = frozenset(
@@ -144,6 +145,8 @@ def _slow_nodes(times: dict[str, list[float]]) -> Iterator[tuple[str, float]]:
             continue
         middle = statistics.median(others)
         slower = sum(time > middle for time in own) / len(own)
-        factor = statistics.median(own) / middle if middle > 0 else 0.0
-        if factor >= _SLOWER and slower >= _MOST_ROWS:
+        own_middle = statistics.median(own)
+        factor = own_middle / middle if middle > 0 else 0.0
+        is_clear = factor >= _SLOWER and own_middle - middle >= _CLEARLY
+        if is_clear and slower >= _MOST_ROWS:
             yield node, factor

@@ -178,6 +178,12 @@ def test_a_slow_task_or_two_are_no_slow_node(root: str) -> None:
     assert "node07" not in {n.about for n in notes_of(root, slow, slow, *[quick] * 8)}
 
 
+def test_tasks_of_seconds_are_no_reason_to_exclude_a_node(root: str) -> None:
+    slow = Task(wall_time=3.0, memory=6 * GIB, cpus=3.7, node="node07")
+    quick = Task(wall_time=1.9, memory=6 * GIB, cpus=3.7)
+    assert "node07" not in {n.about for n in notes_of(root, *[slow] * 8, *[quick] * 8)}
+
+
 def test_a_task_that_needed_a_retry_is_counted(root: str) -> None:
     again = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, attempts=2)
     note = one(notes_of(root, again, FULL, FULL), "retried")

@@ -262,7 +262,9 @@ def _time(against: Against) -> Iterator[Finding]:
         for queue in against.limits.queues
         if queue.time_limit is None or queue.time_limit >= requested
     ]
-    fix = f"queue {', '.join(longer[:3])} allows it" if longer else ""
+    fix = f"queue {longer[0]} allows it" if longer else ""
+    if len(longer) > 1:
+        fix = f"queues {', '.join(longer[:3])} allow it"
     yield against.beyond_queue("time", f"{effect} {format_duration(allowed)}", fix)
 
 
