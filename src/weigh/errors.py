@@ -33,6 +33,8 @@ without weigh writes them out: bash, flow/sweep/steps.py, flow/run/profiled.py.
 
 import os
 
+_NEAR = 0.6  # of the letters without the ending
+
 SUCCESS, FAILED, USAGE = 0, 1, 2
 TOO_LARGE, WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = (
     123,
@@ -111,13 +113,22 @@ def cannot_read(path: str, error: OSError, hint: str = "") -> str:
     message = f"cannot read {path}: {error.strerror}"
     if not isinstance(error, FileNotFoundError):
         return message
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a missing file
-
     folder, name = os.path.split(path)
     try:
-        near = get_close_matches(name, sorted(os.listdir(folder or os.curdir)), n=1)
+        near = _near(name, sorted(os.listdir(folder or os.curdir)))
     except OSError:
         return f"{message} (there is no folder {folder})"
-    if near:
-        hint = f"did you mean {os.path.join(folder, near[0])}?"
+    if near is not None:
+        hint = f"did you mean {os.path.join(folder, near)}?"
     return f"{message} ({hint})" if hint else message
+
+
+def _near(name: str, names: list[str]) -> str | None:
+    """Return the name nearest to *name*; the same ending alone is not near."""
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415 - seldom needed
+
+    stem = os.path.splitext(name)[0]
+    for near in get_close_matches(name, names):
+        if SequenceMatcher(None, stem, os.path.splitext(near)[0]).ratio() >= _NEAR:
+            return near
+    return None

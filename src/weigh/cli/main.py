@@ -62,6 +62,21 @@ _MORE = {
     "doctor": ("weigh.cli.doctor", "find problems of this machine and their fixes"),
     "mcp": ("weigh.cli.mcp", "serve agents: run, request, plan, submit as tools"),
 }
+# what other tools call them
+_MEANT = {
+    "show": "records show",
+    "list": "records",
+    "ls": "records",
+    "history": "records",
+    "rm": "records rm",
+    "delete": "records rm",
+    "queue": "status",
+    "jobs": "status",
+    "kill": "cancel",
+    "stop": "cancel",
+    "measure": "run",
+    "benchmark": "run --repeat 3",
+}
 VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
 PAGES = ("cheatsheet", "skill")  # of `weigh help`: the files in pages/
 
@@ -293,6 +308,7 @@ def _unknown_verb(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
 
     near = get_close_matches(name, (*VERBS, *PAGES), n=1)
+    near = [_MEANT[name]] if name in _MEANT else near
     offer = f"did you mean {near[0]}?" if near else "weigh --help lists them"
     if near and near[0] in PAGES:
         offer = f"did you mean weigh help {near[0]}?"

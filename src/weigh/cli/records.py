@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import time
+from difflib import get_close_matches
 from functools import partial
 from typing import get_args
 
@@ -35,7 +36,30 @@ _SHOWN = 20
 _WIDTH = 80
 
 
-@click.group("records", invoke_without_command=True)
+_MEANT = {"list": "weigh records", "ls": "weigh records", "delete": "weigh records rm"}
+
+
+class _Verbs(click.Group):
+    """Answers a record's name in place of a command with the command that shows it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that *args* name.
+
+        Raises:
+            UsageError: there is none; shows what was probably meant.
+        """
+        name = args[0]
+        if name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        near = get_close_matches(name, self.list_commands(ctx), n=1)
+        meant = f"weigh records {near[0]}" if near else f"weigh records show {name}"
+        meant = _MEANT.get(name, meant)
+        return ctx.fail(f"no such command: {name} (did you mean {meant}?)")
+
+
+@click.group("records", invoke_without_command=True, cls=_Verbs)
 @click.option("--all", "everything", is_flag=True, help="List all records.")
 @click.option(
     "-n",

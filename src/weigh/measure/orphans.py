@@ -115,4 +115,4 @@ def send(pid: int, number: int) -> bool:
 
 def _waiting_for(pids: list[int]) -> str:
     left = f"process {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes"
-    return f"the command left {left} behind: waiting for the end (Ctrl-C stops it)"
+    return f"the command left {left} behind: waiting (Ctrl-C stops it)"

@@ -63,7 +63,7 @@ def _text(line: bytes) -> str:
 
 
 _PIECE = 512
-_HOW = "one command a line; weigh sweep writes such a file"
+_HOW = "weigh sweep writes a task file"
 _LONGEST = 1 << 20
 _OVERLAP = 16  # longer than any sign of a secret
 _WORD = 32 * os.sysconf("SC_PAGE_SIZE")  # Linux: MAX_ARG_STRLEN, its NUL included

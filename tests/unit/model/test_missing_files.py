@@ -14,6 +14,7 @@ MISSING = FileNotFoundError(2, "No such file or directory")
     [
         ("task.txt", "did you mean {}/tasks.txt?"),
         ("x9", "one command a line"),
+        ("nope.txt", "one command a line"),
         ("runs/tasks.txt", "there is no folder {}/runs"),
     ],
 )

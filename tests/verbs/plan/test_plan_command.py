@@ -396,17 +396,32 @@ def test_a_folder_with_files_of_others_is_left_alone(
         ("plan sweep.toml", "weigh sweep --from sweep.toml"),
         ("submit --on local -- run.py", "(did you mean python3 run.py?)"),
         ("submit --on local --queue gpu -- true", "have no queue: omit --queue"),
+        ("show last", "did you mean records show?"),
+        ("kill 17", "did you mean cancel?"),
+        ("records list", "did you mean weigh records?"),
+        ("records shwo last", "did you mean weigh records show?"),
+        ("records tag", "did you mean weigh records show tag?"),
+        ("submit solve", "weigh submit -- solve"),
+        ("submit .", "did you mean"),
+        ("plan nope.txt", "weigh sweep writes a task file"),
         ("status made", "made was not submitted from here: weigh submit made"),
         ("resume made", "made was not submitted from here: weigh submit made"),
     ],
 )
 def test_a_wrong_line_is_answered_with_the_right_one(
-    weigh: Weigh, tmp_path: Path, line: str, shown: str
+    weigh: Weigh,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    shown: str,
 ) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "plan.json").write_text("{}")
     for name in ("run.py", "run.R", "tasks.tsv", "tasks.txt.joblog", "sweep.toml"):
         (tmp_path / name).write_text("true\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "solve").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     code, out, err = weigh(*line.split())
     assert code in {2, 125}
     assert not out

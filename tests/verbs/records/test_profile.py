@@ -274,7 +274,7 @@ def test_outside_a_batch_job_nothing_is_refused() -> None:
     [
         (["bash", "run.sh"], "not a Python command: bash"),
         (["pythonista", "x.py"], "not a Python command: pythonista"),
-        (["./train.py"], r"weigh profile -- python \./train\.py"),
+        (["./train.py"], r"weigh profile -- python3 \./train\.py"),
         ([sys.executable], "needs a file or a module"),
         ([sys.executable, "-c", "pass"], "needs a file or a module"),
         ([sys.executable, "-m"], "needs a file or a module"),

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from glob import escape, glob
 
 import msgspec
 
@@ -275,10 +276,20 @@ def read_plan(folder: str) -> Plan:
                 f"{folder} is a file, not the directory of a plan: "
                 f"weigh plan {quoted(folder)}"
             ) from error
-        raise UsageError(
-            f"no plan in {folder} (weigh plan TASKS writes one)"
-        ) from error
+        raise UsageError(f"no plan in {folder} ({_way_to(folder)})") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
     except UNREADABLE as error:
         raise FormatError(f"{path} is not a plan: {error}") from error
+
+
+def _way_to(folder: str) -> str:
+    """Return what was probably meant by a folder without a plan."""
+    name = os.path.basename(folder)
+    plans = glob(os.path.join(escape(folder), "*", FILE))
+    if plans:
+        newest = os.path.dirname(max(plans, key=os.path.getmtime))
+        return f"did you mean {os.path.join(name, os.path.basename(newest))}?"
+    if not os.path.exists(folder) and shutil.which(name):
+        return f"to submit the command: weigh submit -- {quoted(name)}"
+    return "weigh plan TASKS writes one"

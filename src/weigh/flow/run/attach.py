@@ -18,8 +18,8 @@ def attach(
 ) -> Watched:
     """Measure the running process *pid* until it ends, or a signal ends weigh.
 
-    Its exit code is unknown, so the state is UNKNOWN. *notify* gets a message if the
-    process outlives weigh.
+    Its exit code is unknown, so the state is UNKNOWN. *notify* gets a message at the
+    start, and one if the process outlives weigh.
 
     Raises:
         UsageError: the process does not exist, or this is not Linux.
@@ -38,6 +38,8 @@ def attach(
         interval=options.interval,
         checkpoint=keeper.follow(blank),
     )
+    if notify is not None and os.path.exists(f"/proc/{pid}"):
+        notify(f"measuring process {pid} until it ends (Ctrl-C stops only weigh)")
     with signals_held():
         measured = watch_process(pid, watch)
         if measured.end_signal is not None and notify is not None:
