@@ -66,7 +66,7 @@ def _tasks(plan: Plan) -> Iterator[str]:
         yield from (f"  {line}" for line in folded(text, WIDTH - 2))
         return
     yield (
-        f"  {_count(plan.tasks, 'task')} of {len(plan.kinds)} kinds, "
+        f"  {_count(plan.tasks, 'task')} of {len(plan.kinds):,} kinds, "
         f"each figure with {_percent(plan.headroom)} headroom{_or_bound(plan)}"
     )
     if len(plan.kinds) <= _MOST_KINDS:
@@ -74,15 +74,16 @@ def _tasks(plan: Plan) -> Iterator[str]:
         return
     held = [kind.item.memory for kind in plan.kinds]
     yield from _kinds((*plan.kinds[:_FIRST_KINDS], *plan.kinds[-_LAST_KINDS:]))
+    sizes = dict.fromkeys((format_size(min(held)), format_size(max(held))))
     yield (
-        f"    and {len(plan.kinds) - _FIRST_KINDS - _LAST_KINDS} kinds between them; "
-        f"of all, RAM {format_size(min(held))} to {format_size(max(held))}"
+        f"    and {len(plan.kinds) - _FIRST_KINDS - _LAST_KINDS:,} kinds between them; "
+        f"of all, RAM {' to '.join(sizes)}"
     )
 
 
 def _or_bound(plan: Plan) -> str:
     is_fitted = any(kind.predictions for kind in plan.kinds)
-    return ", or a fit's upper bound" if is_fitted else ""
+    return ", or a fit's bound" if is_fitted else ""
 
 
 def _needs(kind: Kind, headroom: float) -> Iterator[str]:

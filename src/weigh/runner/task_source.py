@@ -153,8 +153,7 @@ class TaskSource:
         self.suspects.extend(sorted(set(self._find_suspects()) - {0}))
         if not self.keys:
             raise UsageError(
-                f"no task in {self.name}: write one command per line "
-                "(weigh sweep writes them)"
+                f"no task in {self.name}: write one command per line (weigh sweep)"
             )
 
     def _find_suspects(self) -> Iterator[int]:
@@ -174,8 +173,8 @@ class TaskSource:
     def _check(self, task: TaskLine) -> None:
         if len(task.text) >= _WORD and _has_a_long_word(task.text):
             raise FormatError(
-                f"{self.name}:{task.line}: command too long: {len(task.text):,} bytes, "
-                f"at most {_WORD - 1:,} are possible (put it into a script)"
+                f"{self.name}:{task.line}: command too long: {len(task.text):,} of "
+                f"{_WORD - 1:,} bytes (put it into a script)"
             )
         missing = open_quote(task.text)
         if missing is None:

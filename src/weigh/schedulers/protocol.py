@@ -323,7 +323,7 @@ class Reply(msgspec.Struct, frozen=True):
             return
         if self.code is None:
             raise WeighError(
-                f"{name}: {self.complaint()} (weigh top --gpus shows this machine)"
+                f"{name}: {self.complaint()} (weigh top shows this machine)"
             )
         raise WeighError(f"{name} does not answer: {self.complaint()}")
 

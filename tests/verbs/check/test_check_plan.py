@@ -59,4 +59,4 @@ def test_a_folder_without_a_plan_is_refused(weigh: Weigh, plan: Path) -> None:
     assert plan.is_dir()
     code, _, err = weigh("check", "plan")
     assert code == 2
-    assert "no plan in it" in err
+    assert "plan is a folder without a plan (weigh check plan/tasks.txt)" in err

@@ -429,6 +429,16 @@ def test_a_wrong_line_is_answered_with_the_right_one(
     assert err.count("\n") == 1
 
 
+def test_a_plan_without_one_of_its_files_is_planned_again(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    assert weigh("plan", "tasks.txt", "--memory", "1G", "--time", "1h")[0] == 0
+    (tmp_path / "plan" / "tasks" / "tasks_1.txt").unlink()
+    code, out, err = weigh("submit", "--on", "local", "plan/tasks")
+    assert (code, out) == (2, "")
+    assert "tasks_1.txt is gone (weigh plan TASKS --replace)" in err
+
+
 def test_an_unknown_command_names_the_help_once(weigh: Weigh) -> None:
     assert weigh("help", "nothing")[2].count("--help") == 1
 

@@ -120,7 +120,7 @@ def test_a_size_that_nobody_measured_states_what_it_rests_on(
     code, out, err = weigh("plan", "t.txt", "--gpu", "V100-32GB")
 
     assert code == 0
-    assert "or a fit's upper bound" in out
+    assert "or a fit's bound" in out
     assert "fit of 3" in out
     assert "GPU memory of 2 tasks: predicted from 3 runs (--batch: 50, 100" in err
     assert "2.0 times the largest" in err

@@ -48,8 +48,8 @@ def tasks_of_plan(folder: str) -> tuple[dict[int, bytes], str]:
     """
     if not os.path.exists(os.path.join(folder, plan_directory.FILE)):
         raise UsageError(
-            f"{folder} is a folder with no plan in it (weigh plan makes one; or check "
-            f"a task file in it, such as {os.path.join(folder, 'tasks.txt')})"
+            f"{folder} is a folder without a plan "
+            f"(weigh check {os.path.join(folder, 'tasks.txt')})"
         )
     plan = current_plan(folder)
     tasks: dict[int, bytes] = {}

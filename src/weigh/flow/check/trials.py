@@ -402,6 +402,8 @@ def judge_trial(
     verdict = _verdict(ended, lost)
     line = error_in if verdict.is_wrong else last_line
     evidence = lost.text if lost is not None else line(ended.log)
+    if verdict.is_wrong and not evidence and _is_full(ended.log):
+        evidence = "no output: the disk of .weigh is full"
     return msgspec.structs.replace(
         trial if ended.record is None else _measured(trial, ended.record, ended),
         state=verdict.state,
@@ -411,6 +413,13 @@ def judge_trial(
         output_size=_size(ended.log),
         evidence=_text(evidence[:_LONGEST_EVIDENCE]),
     )
+
+
+def _is_full(path: str) -> bool:
+    """Return whether nothing more can be written next to *path*."""
+    with suppress(OSError, AttributeError):  # there is no statvfs on Windows
+        return os.statvfs(os.path.dirname(path)).f_bavail == 0
+    return False
 
 
 def _measured(trial: Trial, record: Record, ended: Ended) -> Trial:

@@ -42,7 +42,8 @@ def check_free(directory: str, *, replace: bool) -> None:
         )
     if not replace:
         raise UsageError(
-            f"{directory} exists already (--replace it, or choose another --name)"
+            f"{os.path.relpath(directory)} exists already "
+            "(--replace it, or choose another --name)"
         )
 
 

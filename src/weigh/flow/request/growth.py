@@ -163,10 +163,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
 def _uncounted(records: Sequence[Record]) -> str:
     if not any(record.series for record in records):
         return "no series of samples in the record: measure again with weigh run"
-    return (
-        "how many steps did the measured run do? add --done N (or report them: "
-        "weigh.batches, weigh.event('step', n))"
-    )
+    return "--steps: how many were measured? add --done N (or report them: weigh.event)"
 
 
 def _with_growth(size: Bytes | None, most: _Ahead | None) -> Bytes | None:

@@ -315,8 +315,8 @@ def _refuse_twice(draft: Draft, root: str, env: Mapping[str, str]) -> None:
         states = {state.state for state in view.elements}
         if states & _OPEN or (view.snapshot.trouble and "UNKNOWN" in states):
             raise UsageError(
-                f"{draft.typed} is submitted already, and job {view.job.id} has not "
-                f"ended (weigh status {view.job.id}; --again submits it once more)"
+                f"{draft.typed} is job {view.job.id}, which has not ended "
+                "(--again submits it once more)"
             )
 
 
@@ -387,11 +387,11 @@ def _refuse_no_job(
         return
     name = options.script
     if not text.startswith("#!"):
-        way_out = f"of a task file: weigh plan {name}"
+        way_out = f"tasks: weigh plan {name}"
         program = INTERPRETERS.get(os.path.splitext(name)[1].lower())
         if program is not None:
-            way_out = f"to run it: weigh submit -- {program} {name}"
-        what = "no #! line, no directives" if text.strip() else "it is empty"
+            way_out = f"weigh submit -- {program} {name}"
+        what = "it has no #! line" if text.strip() else "it is empty"
         raise UsageError(f"{name} is no job script: {what} ({way_out})")
     submits = {one.runner for one in launched_by_line(text)} & SUBMITS
     if submits:

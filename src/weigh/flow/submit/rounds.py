@@ -550,11 +550,14 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
     They are hard links, so a later replacement of the files does not change them.
 
     Raises:
+        UsageError: one of them does not exist.
         StoreError: they cannot be written.
     """
     _make(sent)
     for name in names:
         source, target = os.path.join(folder, name), os.path.join(sent, name)
+        if not os.path.exists(source):
+            raise UsageError(f"the plan's {name} is gone (weigh plan TASKS --replace)")
         _make(os.path.dirname(target))
         try:
             try:
