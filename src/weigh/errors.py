@@ -33,7 +33,7 @@ without weigh writes them out: bash, flow/sweep/steps.py, flow/run/profiled.py.
 
 import os
 
-_NEAR = 0.6  # of the letters without the ending
+_NEAR = 0.7  # of the letters without the ending
 
 SUCCESS, FAILED, USAGE = 0, 1, 2
 TOO_LARGE, WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = (

@@ -305,7 +305,7 @@ _NAMED = (
     r"|^(panic: .*)"  # Go
     r"|^(ERROR: .*)\nStacktrace:"  # Julia
     r"|^(Fortran runtime error: .*)"
-    r'|^(Exception in thread ".*)'  # Java
+    r'|^Exception in thread "[^"]*" (.*)'  # Java
     r"|^(.* at \S+ line \d+\.)$"  # Perl
 )
 _ERROR_WORDS = (
@@ -334,6 +334,9 @@ def failure_line(text: str) -> str:
     last = lines[-1].strip()
     if len(lines) > 1 and lines[-1][0].isspace() and lines[-2].startswith("Error in "):
         return f"{lines[-2]} {last}"  # R breaks a long line
+    in_thread = re.match(r'Exception in thread "[^"]*" (?=\S)', last)
+    if in_thread is not None:  # Java
+        return last[in_thread.end() :]
     if re.search(_ERROR_WORDS, last, re.IGNORECASE):
         return last
     named = list(re.finditer(_NAMED, "\n".join(lines), re.MULTILINE))

@@ -43,7 +43,7 @@ LEAST_MEMORY: Bytes = 50 * MIB  # the shell of the job script, and weigh itself
 LEAST_VIRTUAL: Bytes = 200 * MIB  # a shell maps its locale archive, 110 MiB of it
 LEAST_TIME = 5 * MINUTE
 STILL_RISING = (
-    "memory was still rising at the end of the run: the full job needs more; "
+    "memory was still rising at the end of the run: a longer job needs more; "
     "measure a longer run"
 )
 

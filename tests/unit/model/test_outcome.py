@@ -428,7 +428,7 @@ STATED = {
     "Python, of a rank": "torch.distributed.DistStore: rank 0 left",
     "R": "Error in g(1) : the matrix that was read from the file is computationally "
     "singular",
-    "Java": 'Exception in thread "main" java.lang.IllegalStateException: bad grid',
+    "Java": "java.lang.IllegalStateException: bad grid",
     "Java, a cause": 'Caused by: java.lang.NumberFormatException: For input: "x"',
     "node": "RangeError: grid of -1 cells",
     "C++": "mesh has no cells",

@@ -145,7 +145,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     record, growth = max(rising, key=lambda pair: pair[1].trend.rate)  # type: ignore[union-attr]
     rate = rate_words(growth.trend.rate)  # type: ignore[union-attr]
     note_text = (
-        f"memory was still rising at the end, by {rate}: the full job needs more; "
+        f"memory was still rising at the end, by {rate}: a longer job needs more; "
         "state its length: weigh request --steps TOTAL --done N"
     )
     memory = request.memory
