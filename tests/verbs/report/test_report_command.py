@@ -5,17 +5,27 @@ import os
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
-from weigh.model.job import ElementState
-from weigh.model.record import Allocation, Jvm, Request
+from weigh.flow.follow.view import View
+from weigh.flow.report.runs import runs_of_view
+from weigh.model.job import (
+    ElementState,
+    JobRequest,
+    OwnScript,
+    Submitted,
+    TaskState,
+)
+from weigh.model.record import Allocation, Job, Jvm, Request
 from weigh.model.report import Report
 from weigh.runner import events
 from weigh.schedulers import client
+from weigh.schedulers.protocol import Snapshot
 from weigh.store import shards
 from weigh.store.identity import Machine
 from weigh.units import GIB, MIB
@@ -308,3 +318,43 @@ def test_a_page_into_a_closed_pipe_is_no_error(root: str) -> None:
     line = f"{sys.executable} -m weigh report --html - | /usr/bin/head -c 9"
     ran = subprocess.run(["/bin/bash", "-c", line], capture_output=True, check=False)
     assert (ran.stdout, ran.stderr) == (b"<!DOCTYPE", b"")
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "started", "is_its"),
+    [
+        ("slurm", "2026-11-26T10:00:05Z", True),
+        ("gridengine", "2026-11-26T10:00:05Z", False),
+        ("slurm", "2026-09-01T10:00:05Z", False),
+    ],
+)
+def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
+    tmp_path: Path, scheduler: str, started: str, *, is_its: bool
+) -> None:
+    """Each scheduler counts from 1, again where it was installed again."""
+    record = msgspec.structs.replace(
+        record_of(Task(memory=GIB), 1),
+        allocation=Allocation(scheduler=scheduler, cpus=1),
+        job=Job(id="2"),
+        started=started,
+    )
+    shards.append(str(tmp_path), record, ME)
+    job = Submitted(
+        scheduler="slurm",
+        id="2",
+        name="fit",
+        folder="/p",
+        cwd="/",
+        script="/p/fit.sh",
+        elements=1,
+        tasks=1,
+        submitted=datetime.fromisoformat("2026-11-26T10:00:00Z").timestamp(),
+        request=JobRequest(),
+        own=OwnScript(),
+    )
+    task = TaskState(task=1, job="2", element=0, seq=1, state="COMPLETED")
+    states = (ElementState(state="COMPLETED"),)
+    snapshot = Snapshot(states={}, asked=0.0)
+    view = View(job, None, states, (task,), snapshot)  # type: ignore[arg-type]
+    (run,) = runs_of_view(view, str(tmp_path))
+    assert (run.row.memory == GIB) is is_its

@@ -11,20 +11,24 @@ from weigh.flow.follow.tasks import LOGS, last_words
 from weigh.flow.follow.view import View
 from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.report import joined_records as report_records
+from weigh.flow.site.schedulers import kind_of
 from weigh.joblog import Entry, parse_line
-from weigh.model.job import FINAL, TaskState
+from weigh.model.job import FINAL, Submitted, TaskState
 from weigh.model.mask import MASK
 from weigh.model.record import Record
 from weigh.model.report import Row
-from weigh.review.runs import STATES, Run, row_of, run_of
+from weigh.review.runs import STATES, Run, row_of, run_of, seconds_of
 from weigh.runner import events
+from weigh.schedulers import KINDS
 from weigh.schedulers.elements import numbers_of
+from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store.lines import UNREADABLE
 from weigh.sweep.table import read_table, table_path
 from weigh.sweep.task_file import read_task_lines
 from weigh.units import Seconds
 
 Parameters = dict[str, int | float | str]
+_CLOCKS: Seconds = 300.0  # how far those of two nodes may differ
 
 
 def parameters_of(view: View) -> Mapping[int, Parameters]:
@@ -116,6 +120,8 @@ def _runs_of_own(view: View, root: str) -> Iterator[Run]:
     places = {number: place for place, number in enumerate(numbers_of(view.job))}
     found: dict[int, list[Run]] = {}
     for record in report_records.of_jobs(root, {view.job.id}):
+        if not _is_of(record, view.job):
+            continue
         run = run_of(record)
         place = places.get(run.row.element or 0)
         if place is not None:
@@ -125,6 +131,18 @@ def _runs_of_own(view: View, root: str) -> Iterator[Run]:
         for run in _of_task(task, tried, {}):
             job = msgspec.structs.replace(run.row, job=view.job.id)
             yield msgspec.structs.replace(run, row=job)
+
+
+def _is_of(record: Record, job: Submitted) -> bool:
+    """Return whether a record with the job's id may be of that job.
+
+    Each scheduler counts from 1, again where it was installed again.
+    """
+    where = record.allocation and record.allocation.scheduler
+    if where in KINDS and where != kind_of(job.scheduler) != LOCAL:
+        return False
+    began = seconds_of(record.started)
+    return began is None or began >= job.submitted - _CLOCKS
 
 
 def _by_state(view: View, task: TaskState) -> Run:
@@ -211,7 +229,7 @@ def _records(
     jobs = {view.job.id, *(one.started.run for one in lost)} if lost else set()
     for record in report_records.of_jobs(root, jobs):
         row, job = row_of(record), record.job
-        for one in lost:
+        for one in lost if _is_of(record, view.job) else ():
             is_its = job is not None and job.id == one.started.run
             element = one.element if is_its else row.element or 0
             if (element, row.task, row.attempt) == (one.element, one.seq, one.attempt):
