@@ -152,6 +152,10 @@ def _used(usage: Usage) -> Iterator[str]:
 
 
 def _peak(peak: PeakMemory, *, growing: bool | None) -> Iterator[str]:
+    if peak.source == "launcher floor":
+        words = f"up to {format_size(peak.high)}: too short to measure more exactly"
+        yield from _entry("memory", words)
+        return
     low, high = format_size(peak.low), format_size(peak.high)
     between = "" if low == high else f"  between {low} and {high}"
     when = "" if peak.time is None else f", at {format_duration(peak.time)}"

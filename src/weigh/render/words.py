@@ -50,6 +50,8 @@ def usage_words(usage: Usage) -> Iterator[tuple[str, str]]:
 
 
 def _peak(peak: PeakMemory) -> str:
+    if peak.source == "launcher floor":
+        return f"up to {format_size(peak.high)} (too short to measure more exactly)"
     words = [format_size(peak.value)]
     low, high = format_size(peak.low), format_size(peak.high)
     if low != high:

@@ -38,9 +38,14 @@ class Ran(msgspec.Struct, frozen=True):
 
     def complaint(self) -> str:
         """Return the command's own error message, on one line."""
-        lines = [line.strip() for line in (self.err or self.out).splitlines()]
-        text = "; ".join(line for line in lines if line)
+        text = "; ".join(final_errors(self.err or self.out))
         return text[:_LONGEST_WORD] or f"exit code {self.code} and no word"
+
+
+def final_errors(printed: str) -> list[str]:
+    """Return the lines of an error message: only what was fatal, if anything was."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    return [line for line in lines if ": fatal: " in line] or lines
 
 
 Runner = Callable[..., Ran]
@@ -178,7 +183,8 @@ def lines_of(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
             if process.wait() != 0:
                 complaints.seek(0)
                 ran = Ran(process.returncode, "", _text(complaints.read(4096)))
-                raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+                why = ran.complaint().removeprefix(f"{argv[0]}: ")
+                raise SchedulerError(f"{argv[0]}: {why}")
     except FileNotFoundError as error:
         raise SchedulerError(f"{argv[0]} is not on this machine") from error
 

@@ -25,7 +25,7 @@ from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes, State
 from weigh.model.report import Accounted, PastJob, Whose
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import Ran, final_errors
 from weigh.schedulers.dialect import Dialect, Traits, Variables
 from weigh.schedulers.elements import numbers_of
 from weigh.schedulers.job_script import ScriptRules
@@ -329,8 +329,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     def complaint(self) -> str:
         """Return why the command failed, on one line, in its own words if possible."""
-        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
-        printed = next((line for line in lines if line), None)
+        printed = next(iter(final_errors(self.stderr or self.stdout)), None)
         return self.trouble or printed or f"exit code {self.code}"
 
 

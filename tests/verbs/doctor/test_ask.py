@@ -16,6 +16,12 @@ def test_what_a_command_states_comes_back() -> None:
     assert reply.complaint() == "err"
 
 
+def test_of_several_errors_the_fatal_one_is_the_complaint() -> None:
+    printed = "echo 'sinfo: error: resolve' >&2; echo 'sinfo: fatal: no source' >&2"
+    reply = ask(("sh", "-c", f"{printed}; exit 1"), env=os.environ)
+    assert reply.complaint() == "sinfo: fatal: no source"
+
+
 def test_a_command_that_is_not_there_is_a_trouble() -> None:
     reply = ask(("no-such-command-here",), env=os.environ)
     assert reply.code is None

@@ -331,7 +331,8 @@ def parse_found(ran: Ran, token: str) -> str | None:
         FormatError: squeue failed, or its output is cut off.
     """
     if ran.code != 0:
-        raise FormatError(f"squeue: {ran.complaint()}")
+        why = ran.complaint().removeprefix("squeue: ")
+        raise FormatError(f"squeue: {why}")
     for line in _rows(ran.out):
         job, _, marks = line.partition("|")
         if token in marks and whole_number(job) is not None:
