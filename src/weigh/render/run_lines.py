@@ -197,7 +197,7 @@ def _ending(record: Record) -> str:
 def _outcome(outcome: Outcome | None) -> Iterator[str]:
     if outcome is not None and not outcome.reason.startswith("exit code"):
         text = "; ".join((outcome.reason, *outcome.evidence))
-        yield from _row("ended", printable(text))
+        yield from _row("ended", printable(text).removeprefix("ended "))
 
 
 def _trend(record: Record) -> str:

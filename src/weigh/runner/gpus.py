@@ -58,7 +58,8 @@ class GpuClaims:
             source = probe()
             devices, readings = source.devices(), source.read()
         except GpuError as error:
-            raise UsageError(f"--per-gpu: {error}") from error
+            option = "--per-gpu" if count is None else f"--gpus {count}"
+            raise UsageError(f"{option}: {error}") from error
         if allocation is not None and count is None:
             raise UsageError(
                 f"--per-gpu: {allocation.scheduler} does not name this job's GPUs: "

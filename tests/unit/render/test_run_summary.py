@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.record import PeakMemory, Record, Series, Usage
+from weigh.model.record import Outcome, PeakMemory, Record, Series, Usage
 from weigh.render.printable import short_command
 from weigh.render.run_lines import render_summary
 from weigh.units import MIB
@@ -30,6 +30,20 @@ def test_the_line_of_memory_breaks_before_its_course(
     more = [line.strip() for line in lines[at + 1 :] if line.startswith(" " * 11)]
     assert all(line.startswith("peak at ") for line in more)
     assert " ".join([lines[at], *more]).count("peak at") == 1
+
+
+def test_how_a_run_ended_is_written_with_that_word_once() -> None:
+    record = Record(
+        id="a" * 12,
+        command=("x",),
+        started="",
+        state="FAILED",
+        signal=11,
+        outcome=Outcome("ended by SIGSEGV"),
+        usage=Usage(wall_time=1.0),
+    )
+    (line,) = [one for one in render_summary(record).splitlines() if "SIGSEGV" in one]
+    assert line.split() == ["ended", "by", "SIGSEGV"]
 
 
 @pytest.mark.parametrize(
