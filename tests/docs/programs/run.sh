@@ -3,4 +3,4 @@
 #SBATCH --time=00:10:00
 #SBATCH --cpus-per-task=1
 set -euo pipefail
-python train.py
+python3 train.py
