@@ -302,3 +302,10 @@ def test_equal_values_are_one_bar_with_one_label() -> None:
     (drawn,) = histograms([one])
     assert [label.words for label in drawn.labels] == ["26.9 MiB"]
     assert [bar.words for bar in drawn.bars] == ["26.9 MiB: 13"]
+
+
+def test_the_command_of_a_labelled_run_is_below_its_title() -> None:
+    row = Row(label="first", command="python3 train.py --lr 0.1", state="COMPLETED")
+    html = render_page(Report(title="first 36a26d", rows=(row,)))
+    head = html[html.index("<h1>") : html.index("</header>")]
+    assert "python3 train.py --lr 0.1" in head

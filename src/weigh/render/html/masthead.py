@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 import msgspec
 
 from weigh.model.report import Report
-from weigh.render.printable import count, printable
+from weigh.render.printable import count, printable, shortened
 from weigh.schedulers import find_kind
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.units import Seconds, format_duration
 
 _WH, _KWH = 3600.0, 3.6e6  # joules
+_COMMAND = 60  # columns of a command below the title, which is a label
 
 
 class StateCount(msgspec.Struct, frozen=True):
@@ -62,6 +63,8 @@ def moment(seconds: Seconds) -> str:
 def _facts(report: Report) -> Iterator[str]:
     if report.job is not None:
         yield printable(f"job {report.job}{_where(report.scheduler)}")
+    elif len(report.rows) == 1 and report.rows[0].label and report.rows[0].command:
+        yield shortened(printable(report.rows[0].command), _COMMAND)
     if report.elements is not None:
         yield f"{count(report.elements)} element{'s' * (report.elements != 1)}"
     if report.started is not None:
