@@ -9,11 +9,13 @@ compression ratios rise, too, but they do not begin at zero: a figure has to hav
 about zero when the run, or its part of it, began.
 """
 
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from weigh.progress.rate import History
+from weigh.progress.rate import MOST_POINTS, History, Pace, Point
 from weigh.units import Seconds
 
 _NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
@@ -107,11 +109,14 @@ def _shape(text: str) -> str:
 class Place:
     """One place of a figure, and what stood there."""
 
-    def __init__(self, figure: Figure, time: Seconds, begin: Seconds) -> None:
+    def __init__(
+        self, figure: Figure, time: Seconds, begin: Seconds, before: Seconds
+    ) -> None:
         self.total = figure.total
         self.begin = begin  # when the run, or its current part, began
+        self.before = before  # when an earlier figure came to its end
         self.first = figure.done
-        self.begun = self.seen = time
+        self.begun = self.seen = self._risen = time
         self.done = figure.done
         self.rises = 0
         self.is_dropped = False
@@ -128,9 +133,10 @@ class Place:
             self.is_dropped |= not is_over
             self.done = figure.done
             return
-        last = self.history.points[-1].time
         if figure.done > self.done and not self.has_restarted:
-            self.rises += time - last >= _AT_ONCE
+            if time - self._risen >= _AT_ONCE:
+                self.rises += 1
+                self._risen = time
             self.history.add(time, figure.done)
         self.done = figure.done
 
@@ -150,6 +156,7 @@ class Figures:
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
         self._part: Seconds = 0.0  # when the current part of the run began
+        self._ended: Seconds = 0.0  # when a figure last came to its end
         self._length: Seconds = 0.0  # of the longest film or sound that is read
 
     def read(self, text: str, time: Seconds) -> None:
@@ -169,11 +176,13 @@ class Figures:
         if place is None:
             if len(self._places) == _MOST_PLACES:
                 del self._places[min(self._places, key=lambda n: self._places[n].seen)]
-            self._places[name] = Place(figure, time, self._part)
+            self._places[name] = Place(figure, time, self._part, self._ended)
             return
         place.take(figure, time)
         if place.done >= place.total:
             self._part = time
+        if place.done >= _NEAR_END * place.total and place.rises:
+            self._ended = time
 
     def current(self) -> Place | None:
         """Return the place that moved last, of several the one that moved most."""
@@ -185,3 +194,70 @@ class Figures:
             (place for place in found if newest - place.seen <= _PATIENCE),
             key=lambda place: place.rises,
         )
+
+
+_SPAN = (
+    r"(?:(?:\d{1,5}(?:\.\d{1,4})?\s?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?"
+    r"|secs?|s)(?![a-zA-Z])[:,\s]{0,2}){1,4}|\d{1,4}(?::\d\d){1,2}(?![\d:]))"
+)
+_LEFT = re.compile(
+    rf"(?i:\b(?:eta|remaining|left|to go)\b(?:\s?time)?[\s:=(\[]{{0,4}}({_SPAN}))"
+)
+_LEFT_AFTER = re.compile(rf"(?i:({_SPAN})\s?(?:left|remaining|to go|eta)\b)")
+_TERM = re.compile(r"(\d+(?:\.\d+)?)\s?([dhmsDHMS])")
+_IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_FEWEST = 3
+_OWN_OFF = 0.35  # the logarithm of a factor
+_MOVED = 1.5  # times as far as the end has moved since half of the time so far
+_RECEDING = 0.6  # seconds per second
+_LEAST = 0.2  # of the time left that is printed
+
+
+class OwnEstimate:
+    """The remaining time that the program itself prints (``ETA 0:12``, ``9s left``).
+
+    It counts after three of them, unless the end that they state recedes about as fast
+    as time passes. How far that end has moved shows how far it may be off.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[Point] = []  # when each was printed, and the end that it stated
+
+    def read(self, text: str, time: Seconds) -> None:
+        """Read one line."""
+        if not (found := _LEFT.search(text) or _LEFT_AFTER.search(text)):
+            return
+        end = time + _span(found[1])
+        if self.ends and time <= self.ends[-1].time:
+            self.ends.pop()
+        self.ends.append(Point(time, end))
+        if len(self.ends) > MOST_POINTS:
+            del self.ends[1:-1:2]
+
+    def current(self) -> Pace | None:
+        """Return the pace per cent of the run; None while there is no good estimate."""
+        if len(self.ends) < _FEWEST:
+            return None
+        time, end = self.ends[-1]
+        index = bisect_left(self.ends, time / 2, key=lambda point: point.time)
+        index = min(index, len(self.ends) - 2)
+        since, before = self.ends[index]
+        if end - before > _RECEDING * (time - since):
+            return None
+        moved = _MOVED * (end - before)
+        left = end - time
+        low = max(_LEAST * left, left * math.exp(-_OWN_OFF) + min(0.0, moved))
+        high = left * math.exp(_OWN_OFF) + max(0.0, moved)
+        grain = (time - self.ends[0].time) / (len(self.ends) - 1)
+        return Pace(end / 100, left, max(0.0, low - grain), high + grain, grain)
+
+
+def _span(text: str) -> Seconds:
+    if ":" in text and not _TERM.search(text):
+        seconds = 0.0
+        for part in text.split(":"):
+            seconds = 60.0 * seconds + float(part)
+        return seconds
+    return sum(
+        float(term[1]) * _IN_SECONDS[term[2].lower()] for term in _TERM.finditer(text)
+    )

@@ -190,6 +190,15 @@ class Nest:
         own = [track for track in alive if track.count.rank == PATTERN]
         return own or alive
 
+    def before(self, track: Track) -> Seconds:
+        """Return how long other counters counted that were over when *track* began."""
+        times = (
+            other.seen - other.begun
+            for other in self.tracks
+            if other.seen <= track.begun and len(other.history.points) > 1
+        )
+        return min(sum(times), track.begun)
+
     def contains(self, track: Track) -> bool:
         """Return whether some counter starts over with each step of *track*."""
         return any(self.is_inside(child, track) for child in self._after(track))
@@ -250,7 +259,10 @@ class Nest:
         for other in self.tracks:
             if other.seen <= track.seen or other is track:
                 continue
-            if track.is_finished and not track.cycles and other.begun >= track.seen:
+            if other.begun >= track.seen and (
+                (track.is_finished and not track.cycles)
+                or (track.count.is_ordinal and track.is_same(other.count))
+            ):
                 return True
             is_deeper = other.order[:2] > track.order[:2]
             if not is_deeper and other.seen - track.seen > patience:

@@ -71,7 +71,13 @@ _PRIOR_OF_EPOCHS = 0.07  # the same for epochs of many steps each
 _PRIOR_WEIGHT = 2  # in blocks
 _ALIKE_MOST = 0.9
 _ALIKE_IN_LEVELS = 4.0  # another change of level looks like correlation, too
-_FLOOR = 0.01
+_FLOOR = 0.06  # no real tool kept its pace better from the beginning to the end
+_UNEVEN = 0.15  # equal shares of an unknown unit
+_LASTING = 2.5  # so much further than in the past (benchmarks/progress.py)
+_WARM_UP = 0.06  # of the run, in which all steps may have been slow ones
+_WARM_POINTS = 100  # or so many counts
+_MOST_OFF = 2.2  # a factor of 9
+_SHOWN = 0.25  # of the run: what recurs has come by then
 _UNSEEN = 0.15  # what the end of the first epoch may add
 _DEPTH = 3
 _SLACK = 1e-6
@@ -88,11 +94,12 @@ _Z = 1.645
 
 
 class Pace(NamedTuple):
-    """Seconds per step; seconds for the remaining steps, with their 90 % margin."""
+    """Seconds per step; seconds for the remaining steps, and their 90 % interval."""
 
     step_time: Seconds
     remaining: Seconds
-    margin: Seconds
+    low: Seconds
+    high: Seconds
     grain: Seconds  # between two counts
 
 
@@ -103,13 +110,16 @@ class Blocks(NamedTuple):
     times: list[Seconds]
 
 
-def pace(points: list[Point], *, ahead: float, has_cycles: bool) -> Pace | None:
+def pace(
+    points: list[Point], *, ahead: float, has_cycles: bool, is_even: bool = True
+) -> Pace | None:
     """Return the pace from *points*; None if there are too few.
 
     *ahead* steps are left. *has_cycles* means that each step is a round of others (an
-    epoch) and may contain a pause, so that only whole steps are a fair sample.
+    epoch) and may contain a pause, so that only whole steps are a fair sample. Without
+    *is_even* equal shares need not be equal work.
     """
-    seen = cut(points, has_cycles=False) if len(points) > 1 else Blocks(1.0, [])
+    seen, every = points, cut(points, has_cycles=False) if len(points) > 1 else None
     points = _on_one_level(points, _DEPTH, has_cycles=has_cycles)
     if len(points) < _FEWEST and not _is_far_enough(points, ahead):
         return None
@@ -123,17 +133,64 @@ def pace(points: list[Point], *, ahead: float, has_cycles: bool) -> Pace | None:
     alike = _alikeness([time - mean for time in times])
     future = max(ahead / width, _SMALL)
     deviation = spread * math.sqrt((1 / len(times) + 1 / future) * alike)
-    margin = ahead * (_student(len(times) + _PRIOR_WEIGHT - 1) * deviation)
+    drift = 0.0 if has_cycles or every is None else _drift(every, mean, ahead)
+    pause = _late_pause(points, mean, ahead) if has_cycles else 0.0
+    off = _student(len(times) + _PRIOR_WEIGHT - 1) * deviation / mean
+    sample = Blocks(width, times) if is_even or every is None else every
+    floor = _FLOOR if is_even else _UNEVEN
+    off = math.hypot(off, floor, _LASTING * _unsteadiness(sample, ahead))
+    off = min(off + abs(drift) / mean, _MOST_OFF)
+    remaining = ahead * (mean + drift) + pause
     grain = (points[-1].time - points[0].time) / (len(points) - 1)
-    is_unseen = has_cycles and _way(points) < 1 + _EDGE
-    floor = (_UNSEEN if is_unseen else _FLOOR) * ahead * mean + grain
-    remaining = ahead * mean
+    low, high = _not_seen(seen, ahead, has_cycles=has_cycles) if is_even else (1.0, 0.0)
+    return Pace(
+        mean,
+        remaining,
+        max(0.0, remaining * math.exp(-off) * low - grain),
+        remaining * math.exp(math.hypot(off, high)) + grain,
+        grain,
+    )
+
+
+def _unsteadiness(blocks: Blocks, ahead: float) -> float:
+    """Return how far the pace of the *ahead* steps may be from that of the *blocks*.
+
+    It is the logarithm of their ratio. Each cut of *blocks* in two shows how well the
+    first part would have predicted the second; half of what neighbours differ by is
+    mere scatter. Steps that lie further ahead than these are no better known, however
+    many they are.
+    """
+    times = blocks.times
+    count = len(times)
+    edge = max(1, count // 4)
+    cuts = range(edge, min(count - 1, count - edge) + 1)
+    if not cuts:
+        return 0.0
+    lasting = fmean(
+        math.log(fmean(times[at:]) / fmean(times[:at])) ** 2
+        / (1 / at + 1 / (count - at))
+        for at in cuts
+    )
+    scatter = fmean((b - a) ** 2 for a, b in pairwise(times)) / 2 / fmean(times) ** 2
+    parts = max(4 / count, 1 / count + blocks.width / max(ahead, _SLACK))
+    return math.sqrt(max(0.0, lasting - scatter / 2) * min(parts, 1.0))
+
+
+def _not_seen(
+    points: list[Point], ahead: float, *, has_cycles: bool
+) -> tuple[float, float]:
+    """Return what the beginning of a run does not show, for both ends of the interval.
+
+    A factor for the low end, because the first steps may have been a warm-up; the
+    logarithm of one for the high end, because an evaluation or a checkpoint may come.
+    """
+    way = _way(points)
+    share = way / (way + ahead) if way else 0.0
+    warm = max(share / _WARM_UP, len(points) / _WARM_POINTS)
+    low = min(1.0, warm) ** 2
     if has_cycles:
-        remaining += _late_pause(points, mean, ahead)
-        drift = 0.0
-    else:
-        drift = ahead * _drift(seen, mean, ahead)
-    return Pace(mean, remaining + drift, math.hypot(margin, floor) + abs(drift), grain)
+        return low, _UNSEEN if way < 1 + _EDGE else 0.0
+    return low, _UNSEEN * max(0.0, 1 - share / _SHOWN)
 
 
 def _drift(blocks: Blocks, mean: Seconds, ahead: float) -> Seconds:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from weigh.model.progress import Forecast
-from weigh.progress.figures import Figures
+from weigh.progress.figures import Figures, OwnEstimate
 from weigh.progress.nested import Nest, Track
 from weigh.progress.parser import STEP, Count, Parser, shown
 from weigh.progress.rate import Pace, pace
@@ -87,8 +87,12 @@ class Lines:
         return [piece for piece in pieces if piece.text]
 
 
-_UNEVEN = 0.15  # of the remaining time
-_AFTERWARDS = 0.03  # of the time so far
+_AFTERWARDS = 0.03  # of the time so far: a program does more after its last per cent
+_AT_END = 0.98
+_PATIENCE: Seconds = 2.0
+_OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
+_LATE_AT_END = 4.0  # times as long as it has waited there
+_STANDS = 0.1  # of the time so far
 
 
 class Chosen(NamedTuple):
@@ -144,14 +148,20 @@ def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
     if is_through:
         done = min(track.through, total)
     ahead = max(0.0, total - done)
-    found = _until(_pace(nest, track, ahead), ahead)
-    ending = Chosen(track.count.source, done, total, _time(track), found)
-    return _uneven(ending) if ending.source == "percentages" else ending
+    source = track.count.source
+    has_cycles, is_even = nest.contains(track), source != "percentages"
+    points = track.history.points
+    found = _until(
+        pace(points, ahead=ahead, has_cycles=has_cycles, is_even=is_even), ahead
+    )
+    ending = Chosen(source, done, total, _time(track), found)
+    return _widened(ending, nest.before(track), is_even=is_even)
 
 
 def _endless(nest: Nest, track: Track) -> Chosen:
     done = track.inside if not track.cycles else track.raw + track.share
-    found = _pace(nest, track, 1.0)
+    has_cycles = nest.contains(track)
+    found = pace(track.history.points, ahead=1.0, has_cycles=has_cycles)
     return Chosen(track.count.source, done, None, _time(track), found)
 
 
@@ -162,35 +172,42 @@ def risen(figures: Figures) -> Chosen | None:
         return None
     points = place.history.points
     ahead = max(0.0, place.total - place.done)
-    found = _until(pace(points, ahead=ahead, has_cycles=False), ahead)
-    return _uneven(Chosen("figures", place.done, place.total, points[-1].time, found))
+    found = _until(pace(points, ahead=ahead, has_cycles=False, is_even=False), ahead)
+    ending = Chosen("figures", place.done, place.total, points[-1].time, found)
+    return _widened(ending, place.before, is_even=False)
+
+
+def promised(own: OwnEstimate) -> Chosen | None:
+    """Return the share of the run that is done by the program's own estimate."""
+    found = own.current()
+    if found is None:
+        return None
+    time, end = own.ends[-1]
+    done = 100 * time / end if end else 100.0
+    return Chosen("its own estimate", done, 100.0, time, found)
 
 
 def _until(found: Pace | None, ahead: float) -> Pace | None:
     """Return the pace of what is *ahead*: of nothing, it is known without a history."""
     if ahead:
         return found
-    return Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
+    return Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _uneven(found: Chosen) -> Chosen:
-    """Widen the interval: equal shares of an unknown unit are not equal work.
+def _widened(found: Chosen, before: Seconds, *, is_even: bool) -> Chosen:
+    """Widen the interval of a counter that may be one of several parts of the run.
 
-    And a program often has more to do after its last per cent. Both measured on
-    recordings of 15 tools.
+    Other counters ended in the *before* seconds of the run: as much may follow, and
+    the shares of this one say less. A program also has more to do after its last per
+    cent.
     """
     known = found.pace
     if known is None:
         return found
-    margin = math.hypot(
-        known.margin, _UNEVEN * known.remaining, _AFTERWARDS * found.time
-    )
-    return found._replace(pace=known._replace(margin=margin))
-
-
-def _pace(nest: Nest, track: Track, ahead: float) -> Pace | None:
-    has_cycles = nest.contains(track)
-    return pace(track.history.points, ahead=ahead, has_cycles=has_cycles)
+    factor = math.exp(_OF_PARTS * min(1.0, before / found.time)) if before else 1.0
+    after = before if is_even else before + _AFTERWARDS * found.time
+    low, high = known.low / factor, known.high * factor + after
+    return found._replace(pace=known._replace(low=low, high=high))
 
 
 def _time(track: Track) -> Seconds:
@@ -206,6 +223,7 @@ _AT_ONCE: Seconds = 0.05
 _MAY_RISE = re.compile(
     rb"\d\s?%|\d[^\n]{0,12}(?:/| of )|Duration: |time=|\s[\d-]+:[\d-]+:[\d-]+\s"
 )
+_PROMISES = (b"eta", b"left", b"remain", b"to go")
 _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 
 
@@ -228,6 +246,7 @@ class Reader:
         self._lines = Lines()
         self._nest = Nest()
         self._figures = Figures()
+        self._own = OwnEstimate()
         self._held: Line | None = None
         self._shape = b""
         self._shape_since: Seconds = 0.0
@@ -263,7 +282,13 @@ class Reader:
         self._release()
         self._nest.settle()
         found = chosen(self._nest, is_through=is_through) or risen(self._figures)
-        return found and _forecast(found, now=self._last, waited=time - found.time)
+        if found is None or found.total is None:
+            found = promised(self._own) or found
+        if found is None:
+            return None
+        if not is_through and _stands_at_end(found, time):
+            found = found._replace(pace=None)
+        return _forecast(found, now=self._last, waited=time - found.time)
 
     def _read(self, lines: list[Line]) -> None:
         """Read *lines*; of several at once that differ only in figures, the last."""
@@ -281,9 +306,14 @@ class Reader:
             return
         for count in self._parser.counts(held.text):
             self._nest.take(count, held.time)
-        if not self._nest.tracks and _MAY_RISE.search(held.text):
+        if self._nest.tracks:
+            return
+        if _MAY_RISE.search(held.text):
             for piece in shown(held.text):
                 self._figures.read(piece.text, held.time)
+        lower = held.text.lower()
+        if any(word in lower for word in _PROMISES):
+            self._own.read(held.text.decode("utf-8", "replace"), held.time)
 
     def _passed(self, now: Seconds) -> Seconds:
         """Advance the inner clock to *now*; it stands still when *now* goes back."""
@@ -292,6 +322,15 @@ class Reader:
         self._clock += max(0.0, now - self._last)
         self._last = now
         return self._clock
+
+
+def _stands_at_end(found: Chosen, now: Seconds) -> bool:
+    """Return whether the run goes on although its counter has come to an end."""
+    return _is_at_end(found) and now - found.time > max(_PATIENCE, _STANDS * now)
+
+
+def _is_at_end(found: Chosen) -> bool:
+    return found.total is not None and found.done >= _AT_END * found.total
 
 
 def _forecast(found: Chosen, *, now: Seconds, waited: Seconds) -> Forecast:
@@ -305,15 +344,15 @@ def _forecast(found: Chosen, *, now: Seconds, waited: Seconds) -> Forecast:
     )
     if found.pace is None:
         return forecast
-    step_time, remaining, margin, grain = found.pace
+    step_time, remaining, low, high, grain = found.pace
     forecast = msgspec.structs.replace(forecast, step_time=step_time)
     if found.total is None:
         return forecast
     taken = min(waited, grain)
-    late = waited - taken
+    late = (waited - taken) * (_LATE_AT_END if _is_at_end(found) else 1.0)
     return msgspec.structs.replace(
         forecast,
         remaining=max(0.0, remaining - taken),
-        low=max(0.0, remaining - margin - taken),
-        high=max(0.0, remaining + margin - taken) + late,
+        low=max(0.0, low - taken),
+        high=max(0.0, high - taken) + late,
     )
