@@ -21,6 +21,7 @@ from weigh.units import Seconds
 _NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
 _UNIT = r"(?:\s?[kKMGTP]?i?(?:B|b|bytes)?(?![\w]))"
 _PERCENT = re.compile(r"(?<![\w.,/+-])(\d{1,3}(?:\.\d{1,6})?)\s?%")
+_GROWING = re.compile(r"(?<![\w.,/+-])0\s?%(?:[\s.,-]{1,4}(\d{1,3})\s?%)+")
 _PAIR = re.compile(
     rf"(?<![\w.,/+:-])({_NUMBER})({_UNIT})?\s{{0,4}}(?:/|of|out of)\s{{0,4}}"
     rf"({_NUMBER})({_UNIT})?(?![\w/:]|\.\d)"
@@ -63,27 +64,63 @@ class Figure(NamedTuple):
     done: float
     total: float
     places: tuple[str, str]
+    is_numbered: bool = False  # of one of several parts
 
 
 def figures_in(text: str) -> Iterator[Figure]:
     """Yield the figures in *text* that may be progress."""
+    growing = _GROWING.search(text)  # "0% 10% 20%": the last counts
     for found in _PERCENT.finditer(text):
+        if growing and growing.start() <= found.start() < growing.end():
+            continue
         done = float(found[1])
         if done <= 100 and not _is_else(text, found):  # noqa: PLR2004 - per cent
-            yield Figure(done, 100.0, _places("%", text, found))
+            yield Figure(
+                done, 100.0, _places("%", text, found), _is_numbered(text, found)
+            )
+    if growing:
+        places = _places("%", text, growing)
+        yield Figure(float(growing[1]), 100.0, places)
     for found in _PAIR.finditer(text):
         unit = found[2] or found[4]
         done, total = _size(found[1], unit), _size(found[3], found[4] or unit)
         if 0 <= done <= total and total > 1 and not _is_else(text, found):
-            yield Figure(done, total, _places(f"/{found[3]}", text, found))
+            places = _places(f"/{found[3]}", text, found)
+            yield Figure(done, total, places, _is_numbered(text, found))
 
     if columns := _CURL.match(text):
         yield Figure(float(columns[1]), 100.0, ("curl<", "curl>"))
 
 
+# "pass 2: 40%" is a part of a run, and it is not known of how many
+_NUMBERED = re.compile(
+    r"(?i:\b(?:iter(?:ation)?|pass|round|chain|bucket|block|part|chunk|phase|stage|volume|"
+    r"cycle|epoch)[\s:#]{1,4}\d{1,6}(?![\d.]|\s?(?:/|of\b))[^/%]{0,30})$"
+)
+_TICKS = re.compile(r"(?:^|[\s:])0(\.{1,5})(\d{1,3})((?:\.{1,5}\d{1,3})*)(\.{0,5})$")
+_RULER = re.compile(r"\s*[|\[](?:[-+]{2,9}[|+])*[-+]{2,9}[|\]]?$")
+_MARKS = re.compile(r"[|\[]?(([*#=.+])\2*)$")
+
+
+def ticks_in(text: str) -> float | None:
+    """Return the per cent of a line such as ``0...10...20..``."""
+    if not (found := _TICKS.search(text)):
+        return None
+    first, step, more, last = found.groups()
+    numbers = [int(word) for word in more.split(".") if word]
+    reached = numbers[-1] if numbers else int(step)
+    return reached + int(step) * len(last) / (len(first) + 1)
+
+
 def _is_else(text: str, found: re.Match[str]) -> bool:
     before = text[max(0, found.start() - 40) : found.start()]
     return bool(_NOT_PROGRESS.search(before) or _WHAT_FOLLOWS.match(text, found.end()))
+
+
+def _is_numbered(text: str, found: re.Match[str]) -> bool:
+    return (
+        _NUMBERED.search(text[max(0, found.start() - 60) : found.start()]) is not None
+    )
 
 
 def _seconds(found: re.Match[str]) -> Seconds:
@@ -113,6 +150,7 @@ class Place:
         self, figure: Figure, time: Seconds, begin: Seconds, before: Seconds
     ) -> None:
         self.total = figure.total
+        self.is_numbered = figure.is_numbered
         self.begin = begin  # when the run, or its current part, began
         self.before = before  # when an earlier figure came to its end
         self.first = figure.done
@@ -157,6 +195,7 @@ class Figures:
         self._places: dict[str, Place] = {}
         self._part: Seconds = 0.0  # when the current part of the run began
         self._ended: Seconds = 0.0  # when a figure last came to its end
+        self._ruler = 0  # how long a line of marks will be
         self._length: Seconds = 0.0  # of the longest film or sound that is read
 
     def read(self, text: str, time: Seconds) -> None:
@@ -166,6 +205,15 @@ class Figures:
         if self._length and (found := _PLAYED.search(text)):
             played = min(_seconds(found), self._length)
             self._take("time=", Figure(played, self._length, ("", "")), time)
+            return
+        if (done := ticks_in(text)) is not None:
+            self._take("ticks", Figure(min(done, 100.0), 100.0, ("", "")), time)
+            return
+        if _RULER.match(text):
+            self._ruler = len(text.strip())
+        elif self._ruler and (found := _MARKS.match(text.strip())):
+            marks = Figure(min(len(found[1]), self._ruler), self._ruler, ("", ""))
+            self._take("marks", marks, time)
             return
         for figure in figures_in(text):
             for name in figure.places:
@@ -204,10 +252,13 @@ _LEFT = re.compile(
     rf"(?i:\b(?:eta|remaining|left|to go)\b(?:\s?time)?[\s:=(\[]{{0,4}}({_SPAN}))"
 )
 _LEFT_AFTER = re.compile(rf"(?i:({_SPAN})\s?(?:left|remaining|to go|eta)\b)")
+_PROMISES = (b"eta", b"left", b"remain", b"to go")
+_COLUMN = re.compile(r"(?i:\b(?:remaining time|time remaining|time left|eta)\s*$)")
+_IN_COLUMN = re.compile(rf"\s(?i:({_SPAN}))\s*$")
 _TERM = re.compile(r"(\d+(?:\.\d+)?)\s?([dhmsDHMS])")
 _IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _FEWEST = 3
-_OWN_OFF = 0.35  # the logarithm of a factor
+_OWN_OFF = 0.6  # the logarithm of a factor
 _MOVED = 1.5  # times as far as the end has moved since half of the time so far
 _RECEDING = 0.6  # seconds per second
 _LEAST = 0.2  # of the time left that is printed
@@ -221,13 +272,27 @@ class OwnEstimate:
     """
 
     def __init__(self) -> None:
+        self._is_column = False  # the last of a table
         self.ends: list[Point] = []  # when each was printed, and the end that it stated
+
+    def may_be_in(self, text: bytes) -> bool:
+        """Return whether it is worth while to read *text*."""
+        lower = text.lower()
+        return self._is_column or any(word in lower for word in _PROMISES)
 
     def read(self, text: str, time: Seconds) -> None:
         """Read one line."""
+        if _COLUMN.search(text):
+            self._is_column = True
+            return
+        if self._is_column and (found := _IN_COLUMN.search(text)):
+            self._add(time, time + _span(found[1]))
+            return
         if not (found := _LEFT.search(text) or _LEFT_AFTER.search(text)):
             return
-        end = time + _span(found[1])
+        self._add(time, time + _span(found[1]))
+
+    def _add(self, time: Seconds, end: Seconds) -> None:
         if self.ends and time <= self.ends[-1].time:
             self.ends.pop()
         self.ends.append(Point(time, end))

@@ -150,6 +150,7 @@ class Track:
 
 MOST_COUNTERS = 16
 _PATIENCE: Seconds = 2.0
+_MOVES = 3
 _MANY = 6  # with more counters, all pairs are compared
 _SELDOM: Seconds = 0.1  # no more often than this
 
@@ -183,6 +184,10 @@ class Nest:
         self._refresh()
         for track in self.tracks:
             track.history.add(self._time, track.raw + track.share)
+
+    def is_moving(self) -> bool:
+        """Return whether a counter has moved often enough for a pace."""
+        return any(len(track.history.points) >= _MOVES for track in self.tracks)
 
     def alive(self) -> list[Track]:
         """Return the counters that still move; only the user's own if any."""

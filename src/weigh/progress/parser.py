@@ -154,6 +154,9 @@ _OUTER = re.compile(
 _OPEN_EPOCH = re.compile(
     r"(?i:\W{0,20}(?:train(?:ing)?\W{1,3})?epoch[\s:#]{0,4}\[?\s{0,4}(\d{1,9})(?![\w.]))"
 )
+_OPEN_PART = re.compile(
+    r"(?i:\W{0,20}(chain|pass|phase|stage|part|replicate|run)[\s:#]{1,4}(\d{1,9})(?![\w.]))"
+)
 _STEPS = (
     "(?:step|iter|iteration|batch|minibatch|update|sample|example|file|document|"
     "sentence|image|item|task|chunk|shard|record|row)(?:e?s)?"
@@ -175,7 +178,9 @@ def outer_in(text: str) -> Iterator[tuple[Count, int]]:
         word = found[1].lower()
         rank = EPOCH if word in ("epoch", "round", "generation") else FOLD
         yield _ordinal(word, rank, found[2], found[3]), found.end()
-    if found is None and (begun := _OPEN_EPOCH.match(text)):
+    if found is not None:
+        return
+    if begun := _OPEN_EPOCH.match(text):
         yield _ordinal("epoch", EPOCH, begun[1], None), begun.end()
 
 
@@ -259,6 +264,10 @@ class Parser:
         outer = list(outer_in(text if bar is None else text[: bar.start]))
         start = outer[-1][1] if outer else 0
         inner = bar.steps if bar else _step(text, start)
+        if inner is not None and not outer and (part := _OPEN_PART.match(text)):
+            # one of several, and it is not printed of how many
+            outer = [(_ordinal(part[1].lower(), FOLD, part[2], None), part.end())]
+            start = part.end()
         is_heading = inner is not None or not has_figures(text[start:])
         is_lightning = "•" in text and bar is not None and bar.steps.source == "rich"
         for count, _ in outer:
@@ -305,4 +314,5 @@ def _own_count(found: re.Match[str], label: str) -> Count | None:
 def _makes_sense(count: Count) -> bool:
     if count.total is None:
         return 0 <= count.done < float("inf")
-    return 0 <= count.done <= count.total < float("inf") and count.total > 0
+    least = 1 if count.rank == STEP else 0  # "file 1 of 1" is no counter
+    return 0 <= count.done <= count.total < float("inf") and count.total > least

@@ -171,6 +171,8 @@ def risen(figures: Figures) -> Chosen | None:
     if place is None:
         return None
     points = place.history.points
+    if place.is_numbered:
+        return Chosen("figures", place.done, None, points[-1].time, None)
     ahead = max(0.0, place.total - place.done)
     found = _until(pace(points, ahead=ahead, has_cycles=False, is_even=False), ahead)
     ending = Chosen("figures", place.done, place.total, points[-1].time, found)
@@ -204,6 +206,8 @@ def _widened(found: Chosen, before: Seconds, *, is_even: bool) -> Chosen:
     known = found.pace
     if known is None:
         return found
+    if before and found.total and found.done >= _AT_END * found.total:
+        before = found.time
     factor = math.exp(_OF_PARTS * min(1.0, before / found.time)) if before else 1.0
     after = before if is_even else before + _AFTERWARDS * found.time
     low, high = known.low / factor, known.high * factor + after
@@ -222,8 +226,10 @@ _FIGURES = b"0123456789.,"
 _AT_ONCE: Seconds = 0.05
 _MAY_RISE = re.compile(
     rb"\d\s?%|\d[^\n]{0,12}(?:/| of )|Duration: |time=|\s[\d-]+:[\d-]+:[\d-]+\s"
+    rb"|\.\d{1,3}\.|[-+]{4}|^[|\[]?([*#=.+])\1*$"
 )
-_PROMISES = (b"eta", b"left", b"remain", b"to go")
+_TICKS = re.compile(rb"(?:^|[\s:])0\.{1,5}\d\d?\d?[\d.]*$")
+_LAST_DIGITS = re.compile(rb"\d+$")
 _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 
 
@@ -247,6 +253,7 @@ class Reader:
         self._nest = Nest()
         self._figures = Figures()
         self._own = OwnEstimate()
+        self._peeked: Seconds = 0.0
         self._held: Line | None = None
         self._shape = b""
         self._shape_since: Seconds = 0.0
@@ -255,7 +262,10 @@ class Reader:
 
     def feed(self, chunk: bytes, now: Seconds) -> None:
         """Read *chunk*, which may be cut anywhere, *now* seconds into the run."""
-        self._read(self._lines.feed(chunk, self._passed(now)))
+        time = self._passed(now)
+        self._read(self._lines.feed(chunk, time))
+        if time - self._peeked >= TICK:
+            self._peek(time)
 
     def report(
         self, done: float, total: float | None, now: Seconds, source: str
@@ -281,7 +291,11 @@ class Reader:
         self._read([Line(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()
         self._nest.settle()
-        found = chosen(self._nest, is_through=is_through) or risen(self._figures)
+        found = chosen(self._nest, is_through=is_through)
+        if found is None or found.pace is None:
+            other = risen(self._figures)
+            if other and (found is None or other.time > found.time):
+                found = other
         if found is None or found.total is None:
             found = promised(self._own) or found
         if found is None:
@@ -306,14 +320,23 @@ class Reader:
             return
         for count in self._parser.counts(held.text):
             self._nest.take(count, held.time)
-        if self._nest.tracks:
-            return
-        if _MAY_RISE.search(held.text):
-            for piece in shown(held.text):
-                self._figures.read(piece.text, held.time)
-        lower = held.text.lower()
-        if any(word in lower for word in _PROMISES):
-            self._own.read(held.text.decode("utf-8", "replace"), held.time)
+        if not self._nest.is_moving():
+            self._look_for_figures(held)
+
+    def _look_for_figures(self, line: Line) -> None:
+        if _MAY_RISE.search(line.text):
+            for piece in shown(line.text):
+                self._figures.read(piece.text, line.time)
+        if self._own.may_be_in(line.text):
+            self._own.read(line.text.decode("utf-8", "replace"), line.time)
+
+    def _peek(self, now: Seconds) -> None:
+        """Read a line that grows without an end, such as ``0...10...20``."""
+        text, self._peeked = self._lines.unended().text, now
+        if text and not self._nest.is_moving():
+            self._release()
+            partial = _LAST_DIGITS if _TICKS.search(text) else _LAST_NUMBER
+            self._look_for_figures(Line(partial.sub(b"", text), now))
 
     def _passed(self, now: Seconds) -> Seconds:
         """Advance the inner clock to *now*; it stands still when *now* goes back."""

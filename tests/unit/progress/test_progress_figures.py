@@ -235,3 +235,75 @@ def test_no_time_left_is_made_up(line: str) -> None:
 
 def test_a_time_left_that_never_falls_is_not_believed() -> None:
     assert read(["still 6 s left", "and 6 s left"] * 10, every=1.0) is None
+
+
+def typed(pieces: Sequence[str], every: float = 0.5) -> Forecast | None:
+    """Read *pieces*, one *every* so many seconds: a line without an end grows."""
+    reader = Reader()
+    for number, piece in enumerate(pieces, 1):
+        reader.feed(piece.encode(), number * every)
+    return reader.forecast(len(pieces) * every)
+
+
+RULER = "|----|----|----|----|----|----|----|----|----|----|"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["a.tif: 0", *"...", *(x for n in "12345" for x in (f"{n}0", *"..."))][:-2],
+        ["0% ", "10% ", "20% ", "30% ", "40% ", "50% "],
+        [f"0%   10   20   30   40   50 ... 100%\n{RULER}\n", *"*" * 25],
+        [f"[{RULER[1:-1]}]\n", *"+" * 26],
+    ],
+)
+def test_a_line_that_grows_is_read_before_it_ends(pieces: list[str]) -> None:
+    forecast = typed(pieces)
+    assert forecast
+    assert forecast.total
+    assert forecast.done / forecast.total == pytest.approx(0.5, abs=0.03)
+    assert forecast.remaining == pytest.approx((len(pieces) - 1) / 2, rel=0.15)
+
+
+def test_dots_and_rules_are_no_progress_by_themselves() -> None:
+    assert typed(["waiting", *"." * 30]) is None
+    assert typed([f"{RULER}\n", *["name | value\n"] * 20]) is None
+    assert typed(["0.", "5", "\n0.", "6", "\n0.", "7", "\n0.", "8", "\n"]) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Iter  2  {n}.50%  Refine",
+        "chunk 3: {n} of 100",
+        "Pass 1 {n}%",
+        "bucket #4 {n}%",
+    ],
+)
+def test_a_numbered_part_has_no_end_of_the_run(line: str) -> None:
+    forecast = read([line.format(n=n) for n in range(1, 21)])
+    assert forecast
+    assert forecast.total is None
+    assert forecast.remaining is None
+
+
+def test_a_count_of_one_does_not_hide_a_figure() -> None:
+    forecast = read([f"Encoding: task 1 of 1, {n}.07 %" for n in range(1, 21)])
+    assert forecast
+    assert forecast.source == "figures"
+    assert forecast.remaining
+
+
+def test_a_figure_that_moves_is_preferred_to_a_counter_that_does_not() -> None:
+    lines = [f"Saving: {n}% ({1000 * n}/100000k, 1/402 files)" for n in range(1, 21)]
+    forecast = read(lines)
+    assert forecast
+    assert forecast.source == "figures"
+    assert forecast.remaining == pytest.approx(40, rel=0.1)
+
+
+def test_the_time_left_in_the_last_column_of_a_table_is_read() -> None:
+    rows = [f"  {n}   0.{n}16   {40 - n}.00s" for n in range(1, 21)]
+    forecast = read(["  Iter   Train Loss   Remaining Time ", *rows], every=1.0)
+    assert forecast
+    assert forecast.remaining == pytest.approx(20)

@@ -13,11 +13,12 @@ a step takes a second. ``cmake`` is written in the format of the tool, the rest 
 (wget, curl, axel, aria2c), ``rsync --bwlimit``, and real work of 10 to 90 s (xz -9, 7z
 -mx=9, ffmpeg, sox, lame, oggenc, povray, mksquashfs, vsearch, stockfish bench, qemu-img
 convert, fio ...). The reader was developed on it. ``kept_back/`` holds 27 other tools,
-recorded the same way before the reader was changed: nothing was chosen by how it reads
-them. Half of them count several parts (mmseqs, muscle, mafft, bowtie2-build, plink,
-gmsh, badblocks -w) or do uneven work on purpose (pv, mencoder, pbzip2, bup, ninja,
-snakemake). Left out for want of a figure of how far they are: joblib and scikit-learn's
-grid search. Folder, host and kernel names are replaced.
+recorded the same way while the reader was changed, but not read by it before that was
+committed: only what they print had been seen. Half of them count several parts (mmseqs,
+muscle, mafft, bowtie2-build, plink, gmsh, badblocks -w) or do uneven work on purpose
+(pv, mencoder, pbzip2, bup, ninja, snakemake). Left out for want of a figure of how far
+they are: joblib and scikit-learn's grid search. Folder, host and kernel names are
+replaced.
 """
 
 import fcntl
