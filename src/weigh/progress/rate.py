@@ -138,8 +138,10 @@ def pace(
     off = _student(len(times) + _PRIOR_WEIGHT - 1) * deviation / mean
     sample = Blocks(width, times) if is_even or every is None else every
     floor = _FLOOR if is_even else _UNEVEN
-    off = math.hypot(off, floor, _LASTING * _unsteadiness(sample, ahead))
-    off = min(off + abs(drift) / mean, _MOST_OFF)
+    lasting = _LASTING * _unsteadiness(sample, ahead)
+    if drift and is_even:
+        lasting = 0.0  # it is this trend
+    off = min(math.hypot(off, floor, lasting) + abs(drift) / mean, _MOST_OFF)
     remaining = ahead * (mean + drift) + pause
     grain = (points[-1].time - points[0].time) / (len(points) - 1)
     low, high = _not_seen(seen, ahead, has_cycles=has_cycles) if is_even else (1.0, 0.0)

@@ -204,7 +204,7 @@ def _waiting(view: View) -> Iterator[Waiting]:
         if state.state == "PENDING" and number in waits
     )
     for reason, elements in reasons.most_common():
-        words, is_hopeless = reason or "reason not known yet", False
+        words, is_hopeless = reason or "no reason reported yet", False
         kind = find_kind(view.job.scheduler)
         if reason is not None and kind is not None:
             words = kind.reasons.in_words(reason, view.job.request.throttle)
