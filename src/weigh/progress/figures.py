@@ -95,7 +95,7 @@ def figures_in(text: str) -> Iterator[Figure]:
 # "pass 2: 40%" is a part of a run, and it is not known of how many
 _NUMBERED = re.compile(
     r"(?i:\b(?:iter(?:ation)?|pass|round|chain|bucket|block|part|chunk|phase|stage|volume|"
-    r"cycle|epoch)[\s:#]{1,4}\d{1,6}(?![\d.]|\s?(?:/|of\b))[^/%]{0,30})$"
+    r"cycle|epoch|run|replicate)[\s:#]{1,4}\d{1,6}(?![\d.]|\s?(?:/|of\b))[^/%]{0,30})$"
 )
 _TICKS = re.compile(r"(?:^|[\s:])0(\.{1,5})(\d{1,3})((?:\.{1,5}\d{1,3})*)(\.{0,5})$")
 _RULER = re.compile(r"\s*[|\[](?:[-+]{2,9}[|+])*[-+]{2,9}[|\]]?$")

@@ -337,3 +337,13 @@ def test_lightning_s_epochs_count_from_zero_to_the_last(first: int, total: int) 
     forecast = seen(printed(), until=25)
     assert forecast.total == total
     assert forecast.done == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Chain 1: Iteration: {n} / 1500", "Pass 2: {n} of 400 files", "Run 3 [{n}/90]"],
+)
+def test_a_counter_of_a_numbered_part_does_not_end_the_run(line: str) -> None:
+    forecast = seen(((n, line.format(n=n) + "\n") for n in range(1, 30)), until=25)
+    assert forecast.total is None
+    assert forecast.remaining is None
