@@ -97,7 +97,7 @@ _NUMBERED = re.compile(
     r"(?i:\b(?:iter(?:ation)?|pass|round|chain|bucket|block|part|chunk|phase|stage|volume|"
     r"cycle|epoch|run|replicate)[\s:#]{1,4}\d{1,6}(?![\d.]|\s?(?:/|of\b))[^/%]{0,30})$"
 )
-_TICKS = re.compile(r"(?:^|[\s:])0(\.{1,5})(\d{1,3})((?:\.{1,5}\d{1,3})*)(\.{0,5})$")
+_TICKS = re.compile(r"(?:^|[\s:])0(\.{2,5})(\d{1,3})((?:\.{1,5}\d{1,3})*)(\.{0,5})$")
 _RULER = re.compile(r"\s*[|\[](?:[-+]{2,9}[|+])*[-+]{2,9}[|\]]?$")
 _MARKS = re.compile(r"[|\[]?(([*#=.+])\2*)$")
 
@@ -249,10 +249,10 @@ _SPAN = (
     r"|secs?|s)(?![a-zA-Z])[:,\s]{0,2}){1,4}|\d{1,4}(?::\d\d){1,2}(?![\d:]))"
 )
 _LEFT = re.compile(
-    rf"(?i:\b(?:eta|remaining|left|to go)\b(?:\s?time)?[\s:=(\[]{{0,4}}({_SPAN}))"
+    r"(?i:\b(?:eta|remaining|left|to go)\b(?:\s\w{1,12}){0,3}[\s:=(\[]{0,8}"
+    rf"({_SPAN}))"
 )
 _LEFT_AFTER = re.compile(rf"(?i:({_SPAN})\s?(?:left|remaining|to go|eta)\b)")
-_PROMISES = (b"eta", b"left", b"remain", b"to go")
 _COLUMN = re.compile(r"(?i:\b(?:remaining time|time remaining|time left|eta)\s*$)")
 _IN_COLUMN = re.compile(rf"\s(?i:({_SPAN}))\s*$")
 _TERM = re.compile(r"(\d+(?:\.\d+)?)\s?([dhmsDHMS])")
@@ -278,7 +278,13 @@ class OwnEstimate:
     def may_be_in(self, text: bytes) -> bool:
         """Return whether it is worth while to read *text*."""
         lower = text.lower()
-        return self._is_column or any(word in lower for word in _PROMISES)
+        return (
+            self._is_column
+            or b"eta" in lower
+            or b"left" in lower
+            or b"remain" in lower
+            or b"to go" in lower
+        )
 
     def read(self, text: str, time: Seconds) -> None:
         """Read one line."""

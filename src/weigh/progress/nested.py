@@ -225,7 +225,7 @@ class Nest:
             inner = next((c for c in children if _is_nested(track, c)), None)
             is_heading = track.count.is_heading
             if inner is not None:
-                is_heading = inner.birth > track.birth
+                is_heading = track.count.is_around or inner.birth > track.birth
             shares = (_share(track, child) for child in children)
             track.settle(share=_chosen(list(shares)), is_heading=is_heading)
 

@@ -35,6 +35,7 @@ class Count(NamedTuple):
     is_ordinal: bool = False
     is_heading: bool = False
     is_of_last: bool = False
+    is_around: bool = False  # its inner counter is in the same line
 
 
 _PAINT = re.compile(r"\x1b\[[\d;:]*m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
@@ -148,7 +149,7 @@ def _bar(
 _COUNT = rf"(?-i:{NUMBER})"
 _OF = r"\s{0,4}(?:/|of|out of)\s{0,4}"
 _OUTER = re.compile(
-    rf"(?i:\b(fold|seed|trial|epoch|round|generation)\b[\s:#=]{{0,4}}[\[(]?\s{{0,4}}"
+    rf"(?i:\b(fold|seed|trial|epoch|round|generation|pass|phase|stage|loop)\b[\s:#=]{{0,4}}[\[(]?\s{{0,4}}"
     rf"(\d{{1,9}})(?![\d.]){_OF}(\d{{1,9}})(?![\d/]|\.\d))"
 )
 _OPEN_EPOCH = re.compile(
@@ -157,6 +158,7 @@ _OPEN_EPOCH = re.compile(
 _OPEN_PART = re.compile(
     r"(?i:\W{0,20}(chain|pass|phase|stage|part|replicate|run)[\s:#]{1,4}(\d{1,9})(?![\w.]))"
 )
+_SHARE = re.compile(r"(?<![\w.=])(\d{1,3}(?:\.\d{1,6})?)\s?%\s*$")
 _STEPS = (
     "(?:step|iter|iteration|batch|minibatch|update|sample|example|file|document|"
     "sentence|image|item|task|chunk|shard|record|row)(?:e?s)?"
@@ -264,6 +266,8 @@ class Parser:
         outer = list(outer_in(text if bar is None else text[: bar.start]))
         start = outer[-1][1] if outer else 0
         inner = bar.steps if bar else _step(text, start)
+        if inner is None and outer and (share := _SHARE.search(text, start)):
+            inner = Count("percentages", "", STEP, number(share[1]), 100.0)
         if inner is not None and not outer and (part := _OPEN_PART.match(text)):
             # one of several, and it is not printed of how many
             outer = [(_ordinal(part[1].lower(), FOLD, part[2], None), part.end())]
@@ -275,7 +279,10 @@ class Parser:
             if total is None and count.rank == EPOCH:
                 total = self._epochs
             yield count._replace(
-                total=total, is_heading=is_heading, is_of_last=is_lightning
+                total=total,
+                is_heading=is_heading,
+                is_of_last=is_lightning,
+                is_around=inner is not None,
             )
         if inner is not None:
             yield inner._replace(position=below)
@@ -314,5 +321,5 @@ def _own_count(found: re.Match[str], label: str) -> Count | None:
 def _makes_sense(count: Count) -> bool:
     if count.total is None:
         return 0 <= count.done < float("inf")
-    least = 1 if count.rank == STEP else 0  # "file 1 of 1" is no counter
+    least = 1 if count.rank in (FOLD, STEP) else 0  # "file 1 of 1" is no counter
     return 0 <= count.done <= count.total < float("inf") and count.total > least

@@ -225,10 +225,10 @@ def _remaining(found: Chosen) -> Seconds:
 _FIGURES = b"0123456789.,"
 _AT_ONCE: Seconds = 0.05
 _MAY_RISE = re.compile(
-    rb"\d\s?%|\d[^\n]{0,12}(?:/| of )|Duration: |time=|\s[\d-]+:[\d-]+:[\d-]+\s"
-    rb"|\.\d{1,3}\.|[-+]{4}|^[|\[]?([*#=.+])\1*$"
+    rb"\d(?:\s?%|[^\n]{0,12}(?:/| of )|\.{2,5}\d)|Duration: |time="
+    rb"|\s[\d-]+:[\d-]+:[\d-]+\s|[-+]{4}|^[|\[]?([*#=.+])\1*$"
 )
-_TICKS = re.compile(rb"(?:^|[\s:])0\.{1,5}\d\d?\d?[\d.]*$")
+_TICKS = re.compile(rb"(?:^|[\s:])0\.{2,5}\d\d?\d?[\d.]*$")
 _LAST_DIGITS = re.compile(rb"\d+$")
 _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 

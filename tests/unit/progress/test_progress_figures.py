@@ -13,14 +13,24 @@ from weigh.model.progress import Forecast
 from weigh.progress.reader import Reader
 
 TOOLS = sorted(path.name.split(".")[0] for path in DIRECTORY.glob("tools/*.gz"))
-NO_PROGRESS = {
-    "zstd",  # it prints how well it compresses
+NEVER = {
+    "gensim",  # a percentage of an epoch, and not of how many
+    "gmsh",  # percentages of the first second
+    "muscle",  # numbered parts
+    "rstanarm",  # numbered chains
     "zpaq",  # all of it at once
+    "zstd",  # how well it compresses
 }
-NO_END = {
-    "fasttree",  # in its second counter of rounds
-    "iqtree",  # prints an end that recedes
-    "lrzip",  # stands at 99 % and then starts over
+NO_END = {  # by the middle of the run
+    "badblocks": "at the end of the first of eight parts",
+    "bowtie2_build": "at the end of a part",
+    "fasttree": "in its second counter of rounds",
+    "iqtree": "prints an end that recedes",
+    "lrzip": "stands at 99 % and then starts over",
+    "mafft": "starts over",
+    "mmseqs": "many parts",
+    "plink": "counts markers, and does not print of how many",
+    "umap": "at the beginning of its second part",
 }
 SHARES = (0.1, 0.2, 0.5, 0.8)
 
@@ -57,7 +67,7 @@ def read(lines: Sequence[str], every: float = 0.5) -> Forecast | None:
     return reader.forecast(len(lines) * every)
 
 
-@pytest.mark.parametrize("name", sorted(set(TOOLS) - NO_PROGRESS - NO_END))
+@pytest.mark.parametrize("name", sorted(set(TOOLS) - NEVER - set(NO_END)))
 def test_the_progress_of_a_tool_is_found_by_the_middle_of_its_run(name: str) -> None:
     by_middle = forecasts(name)[:3]
     assert by_middle
@@ -78,17 +88,17 @@ def test_the_interval_holds_the_end_of_nine_in_ten() -> None:
         for forecast, true in forecasts(name)
         if forecast and forecast.low is not None and forecast.high is not None
     ]
-    assert len(held) > 150
+    assert len(held) > 200
     assert statistics.mean(held) >= 0.88
 
 
-def test_after_a_fifth_half_of_the_ends_are_known_within_a_tenth() -> None:
+def test_after_a_fifth_half_of_the_ends_are_known_within_an_eighth() -> None:
     off = [
         abs(found[1][0].remaining / found[1][1] - 1)
         for found in map(forecasts, TOOLS)
         if len(found) > 1 and found[1][0] and found[1][0].remaining is not None
     ]
-    assert statistics.median(off) <= 0.1
+    assert statistics.median(off) <= 1 / 8
 
 
 @pytest.mark.parametrize(
@@ -123,8 +133,8 @@ def test_no_end_is_made_up_from_other_rising_figures(line: str) -> None:
     assert read([line.format(n=n) for n in range(1, 31)]) is None
 
 
-@pytest.mark.parametrize("name", sorted(NO_PROGRESS))
-def test_no_end_is_made_up_for_a_tool_that_prints_no_progress(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(NEVER))
+def test_no_end_is_made_up_for_a_tool_that_does_not_print_it(name: str) -> None:
     assert not forecasts(name)
 
 
@@ -210,6 +220,7 @@ def test_a_figure_that_stands_at_its_end_gives_no_end() -> None:
         "frame {n} [ETA  0:00:{left:02}]",
         "Iteration {n} / Time: 0h:0m:{n}s (0h:0m:{left}s left)",
         "{n}:\tlearn: 0.53\ttotal: {n}s\tremaining: {left}s",
+        "step {n}, remaining wall clock time:    {left} s          ",
         "wave {n}, about {left} seconds to go",
         "pass {n}: {n}.5 s, remaining time: 0 min {left} s",
     ],

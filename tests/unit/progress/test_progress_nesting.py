@@ -347,3 +347,32 @@ def test_a_counter_of_a_numbered_part_does_not_end_the_run(line: str) -> None:
     forecast = seen(((n, line.format(n=n) + "\n") for n in range(1, 30)), until=25)
     assert forecast.total is None
     assert forecast.remaining is None
+
+
+def test_a_bar_that_began_before_its_epoch_was_named_makes_no_epoch_of_it() -> None:
+    def printed() -> Printed:
+        yield 0.0, "\r[1/50]   2%|# [00:00<?]"
+        for n in range(200):
+            at = f"Epoch [{n // 50 + 1}/4]: [{n % 50 + 1}/50]"
+            yield n + 0.1, f"\r{at} {2 * (n % 50 + 1):3d}%|# [00:00<?]"
+
+    forecast = seen(printed(), until=100)
+    assert forecast.done == pytest.approx(2, abs=0.05)
+    assert forecast.total == 4
+    assert forecast.remaining == pytest.approx(100, rel=0.05)
+
+
+@pytest.mark.parametrize("word", ["pass", "Phase", "stage", "loop"])
+def test_a_percentage_is_a_share_of_the_counted_part_before_it(word: str) -> None:
+    def printed() -> Printed:
+        for n in range(60):
+            share = 5 * (n % 20)
+            yield (
+                n * 1.0,
+                f"disk: {word} {n // 20 + 1}/3 (random)...{share / 25}GiB {share}%\n",
+            )
+
+    forecast = seen(printed(), until=30)
+    assert forecast.done == pytest.approx(1.5, abs=0.05)
+    assert forecast.total == 3
+    assert forecast.remaining == pytest.approx(30, rel=0.1)

@@ -8,17 +8,14 @@ is one program. Needs tqdm, rich, keras, torch, transformers, accelerate and lig
 Step times are drawn, the same every time: a spread of 10 % around a mean, of 5 % where
 a step takes a second. ``cmake`` is written in the format of the tool, the rest is real.
 
-``tools/`` (47 tools) was recorded with ``record.py DIRECTORY --command NAME
+``tools/`` (74 tools) was recorded with ``record.py DIRECTORY --command NAME
 'COMMAND'``, on a busy machine: downloads from a server on loopback whose rate varies
-(wget, curl, axel, aria2c), ``rsync --bwlimit``, and real work of 10 to 90 s (xz -9, 7z
--mx=9, ffmpeg, sox, lame, oggenc, povray, mksquashfs, vsearch, stockfish bench, qemu-img
-convert, fio ...). The reader was developed on it. ``kept_back/`` holds 27 other tools,
-recorded the same way while the reader was changed, but not read by it before that was
-committed: only what they print had been seen. Half of them count several parts (mmseqs,
-muscle, mafft, bowtie2-build, plink, gmsh, badblocks -w) or do uneven work on purpose
-(pv, mencoder, pbzip2, bup, ninja, snakemake). Left out for want of a figure of how far
-they are: joblib and scikit-learn's grid search. Folder, host and kernel names are
-replaced.
+(wget, curl, axel, aria2c), ``rsync --bwlimit``, and real work of 4 to 160 s, of which
+some is uneven on purpose. The reader was developed on it. ``kept_back/`` holds 24 other
+tools, recorded the same way and read only once the reader was committed; what they
+print had been seen. It has been used for repairs since. Left out for want of a figure
+of how far they are: joblib, scikit-learn's grid search, rav1e and duplicity. Folder,
+host and kernel names are replaced.
 """
 
 import fcntl
