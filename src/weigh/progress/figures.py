@@ -64,7 +64,7 @@ class Figure(NamedTuple):
     done: float
     total: float
     places: tuple[str, str]
-    is_numbered: bool = False  # of one of several parts
+    part: str = ""  # the number of the part that it is a figure of
 
 
 def figures_in(text: str) -> Iterator[Figure]:
@@ -75,9 +75,7 @@ def figures_in(text: str) -> Iterator[Figure]:
             continue
         done = float(found[1])
         if done <= 100 and not _is_else(text, found):  # noqa: PLR2004 - per cent
-            yield Figure(
-                done, 100.0, _places("%", text, found), _is_numbered(text, found)
-            )
+            yield Figure(done, 100.0, _places("%", text, found), _part(text, found))
     if growing:
         places = _places("%", text, growing)
         yield Figure(float(growing[1]), 100.0, places)
@@ -86,7 +84,7 @@ def figures_in(text: str) -> Iterator[Figure]:
         done, total = _size(found[1], unit), _size(found[3], found[4] or unit)
         if 0 <= done <= total and total > 1 and not _is_else(text, found):
             places = _places(f"/{found[3]}", text, found)
-            yield Figure(done, total, places, _is_numbered(text, found))
+            yield Figure(done, total, places, _part(text, found))
 
     if columns := _CURL.match(text):
         yield Figure(float(columns[1]), 100.0, ("curl<", "curl>"))
@@ -95,9 +93,11 @@ def figures_in(text: str) -> Iterator[Figure]:
 # "pass 2: 40%" is a part of a run, and it is not known of how many
 _NUMBERED = re.compile(
     r"(?i:\b(?:iter(?:ation)?|pass|round|chain|bucket|block|part|chunk|phase|stage|volume|"
-    r"cycle|epoch|run|replicate)[\s:#]{1,4}\d{1,6}(?![\d.]|\s?(?:/|of\b))[^/%]{0,30})$"
+    r"cycle|epoch|run|replicate)[\s:#]{1,4}(\d{1,6})(?![\d.]|\s?(?:/|of\b))[^/%]{0,30})$"
 )
-_TICKS = re.compile(r"(?:^|[\s:])0(\.{2,5})(\d{1,3})((?:\.{1,5}\d{1,3})*)(\.{0,5})$")
+_TICKS = re.compile(
+    r"(?:^|[\s:])0(\.{2,5})(\d{1,3})((?:\.{1,5}\d{1,3})*)(\.{0,5})(?:\s.*)?$"
+)
 _RULER = re.compile(r"\s*[|\[](?:[-+]{2,9}[|+])*[-+]{2,9}[|\]]?$")
 _MARKS = re.compile(r"[|\[]?(([*#=.+])\2*)$")
 
@@ -117,10 +117,9 @@ def _is_else(text: str, found: re.Match[str]) -> bool:
     return bool(_NOT_PROGRESS.search(before) or _WHAT_FOLLOWS.match(text, found.end()))
 
 
-def _is_numbered(text: str, found: re.Match[str]) -> bool:
-    return (
-        _NUMBERED.search(text[max(0, found.start() - 60) : found.start()]) is not None
-    )
+def _part(text: str, found: re.Match[str]) -> str:
+    numbered = _NUMBERED.search(text[max(0, found.start() - 60) : found.start()])
+    return numbered[1] if numbered else ""
 
 
 def _seconds(found: re.Match[str]) -> Seconds:
@@ -150,7 +149,7 @@ class Place:
         self, figure: Figure, time: Seconds, begin: Seconds, before: Seconds
     ) -> None:
         self.total = figure.total
-        self.is_numbered = figure.is_numbered
+        self.part = figure.part  # as long as the figure rises within one
         self.begin = begin  # when the run, or its current part, began
         self.before = before  # when an earlier figure came to its end
         self.first = figure.done
@@ -171,6 +170,8 @@ class Place:
             self.is_dropped |= not is_over
             self.done = figure.done
             return
+        if figure.part != self.part:
+            self.part = ""
         if figure.done > self.done and not self.has_restarted:
             if time - self._risen >= _AT_ONCE:
                 self.rises += 1
@@ -180,7 +181,8 @@ class Place:
 
     def counts(self) -> bool:
         """Return whether this is progress: enough rises, from about zero."""
-        if self.is_dropped or self.has_restarted or self.rises < _RISES:
+        is_part = self.has_restarted or self.part
+        if self.is_dropped or is_part or self.rises < _RISES:
             return False
         last = self.history.points[-1]
         rate = (last.position - self.first) / (last.time - self.begun)

@@ -171,8 +171,6 @@ def risen(figures: Figures) -> Chosen | None:
     if place is None:
         return None
     points = place.history.points
-    if place.is_numbered:
-        return Chosen("figures", place.done, None, points[-1].time, None)
     ahead = max(0.0, place.total - place.done)
     found = _until(pace(points, ahead=ahead, has_cycles=False, is_even=False), ahead)
     ending = Chosen("figures", place.done, place.total, points[-1].time, found)

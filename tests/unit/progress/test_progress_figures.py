@@ -292,10 +292,20 @@ def test_dots_and_rules_are_no_progress_by_themselves() -> None:
     ],
 )
 def test_a_numbered_part_has_no_end_of_the_run(line: str) -> None:
-    forecast = read([line.format(n=n) for n in range(1, 21)])
+    assert read([line.format(n=n) for n in range(1, 21)]) is None
+
+
+def test_a_number_that_rises_with_the_figure_numbers_no_part() -> None:
+    forecast = read([f"block {n}: {n}% written" for n in range(1, 21)])
     assert forecast
-    assert forecast.total is None
-    assert forecast.remaining is None
+    assert forecast.remaining == pytest.approx(40, rel=0.1)
+
+
+def test_a_line_of_ticks_is_read_to_its_end() -> None:
+    ticks = ["0", *(x for n in range(1, 11) for x in (*"...", f"{n}0"))]
+    forecast = typed([*ticks, " - done.\n"])
+    assert forecast
+    assert forecast.done == 100
 
 
 def test_a_count_of_one_does_not_hide_a_figure() -> None:
