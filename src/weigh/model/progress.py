@@ -13,8 +13,9 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     These are None until enough steps were counted, and if the total is unknown: not
     printed, or that of a counter that starts over. ``step_time`` is the recent time per
     step in seconds; the current step counts as a fraction in ``done``. ``source`` is
-    what counted: tqdm, rich, Keras, Trainer, epoch lines, step lines, percentages, your
-    pattern, or what reported it (weigh.batches).
+    what counted: tqdm, rich, Keras, Trainer, epoch lines, step lines, percentages,
+    figures (of an unknown program), its own estimate (the remaining time that it
+    prints), your pattern, or what reported it (weigh.batches).
     """
 
     done: float

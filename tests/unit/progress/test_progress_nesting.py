@@ -376,3 +376,20 @@ def test_a_percentage_is_a_share_of_the_counted_part_before_it(word: str) -> Non
     assert forecast.done == pytest.approx(1.5, abs=0.05)
     assert forecast.total == 3
     assert forecast.remaining == pytest.approx(30, rel=0.1)
+
+
+def test_after_a_bar_has_ended_as_much_may_follow_the_next() -> None:
+    def second() -> Printed:
+        for n in range(40):
+            yield 51.0 + n, tqdm(n, 100, "tokenize")
+
+    def both() -> Printed:
+        for n in range(51):
+            yield n * 1.0, tqdm(n, 50, "download")
+        yield from second()
+
+    alone, after = seen(second(), until=90), seen(both(), until=90)
+    assert alone.high is not None
+    assert after.high is not None
+    assert after.remaining == pytest.approx(alone.remaining)
+    assert after.high > alone.high + 50
