@@ -158,7 +158,11 @@ _OPEN_EPOCH = re.compile(
 _OPEN_PART = re.compile(
     r"(?i:\W{0,20}(chain|pass|phase|stage|part|replicate|run)[\s:#]{1,4}(\d{1,9})(?![\w.]))"
 )
-_SHARE = re.compile(r"(?<![\w.=])(\d{1,3}(?:\.\d{1,6})?)\s?%\s*$")
+_SHARE = re.compile(
+    r"(?:[^a-zA-Z=]{3}|\dB?\s|[kKMGTP]i?B?\s)(?<![\w.])(\d{1,3}(?:\.\d{1,6})?)\s?%\s*$"
+)
+_PARTS = ("pass", "phase", "stage", "loop")
+_MEASURES = re.compile(r"(?i:acc|loss|err|score|rate|cpu|gpu|mem|used)")
 _STEPS = (
     "(?:step|iter|iteration|batch|minibatch|update|sample|example|file|document|"
     "sentence|image|item|task|chunk|shard|record|row)(?:e?s)?"
@@ -266,8 +270,8 @@ class Parser:
         outer = list(outer_in(text if bar is None else text[: bar.start]))
         start = outer[-1][1] if outer else 0
         inner = bar.steps if bar else _step(text, start)
-        if inner is None and outer and (share := _SHARE.search(text, start)):
-            inner = Count("percentages", "", STEP, number(share[1]), 100.0)
+        if inner is None and outer and outer[-1][0].label in _PARTS:
+            inner = _share(text, start)
         if inner is not None and not outer and (part := _OPEN_PART.match(text)):
             # one of several, and it is not printed of how many
             outer = [(_ordinal(part[1].lower(), FOLD, part[2], None), part.end())]
@@ -286,6 +290,14 @@ class Parser:
             )
         if inner is not None:
             yield inner._replace(position=below)
+
+
+def _share(text: str, start: int) -> Count | None:
+    """Find the share of a counted part at the end of its line: "pass 2/3 ... 45%"."""
+    found = _SHARE.search(text, start)
+    if found is None or _MEASURES.search(text, start):
+        return None
+    return Count("percentages", "", STEP, number(found[1]), 100.0)
 
 
 def _step(text: str, start: int) -> Count | None:

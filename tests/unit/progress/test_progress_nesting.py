@@ -393,3 +393,21 @@ def test_after_a_bar_has_ended_as_much_may_follow_the_next() -> None:
     assert after.high is not None
     assert after.remaining == pytest.approx(alone.remaining)
     assert after.high > alone.high + 50
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch {n}/40: accuracy {share}%",
+        "Phase {n}/40 accuracy: {share}%",
+        "pass {n}/40 {share}% CPU",
+    ],
+)
+def test_a_percentage_that_measures_something_is_no_share_of_a_part(line: str) -> None:
+    def printed() -> Printed:
+        for n in range(1, 31):
+            yield n * 1.0, line.format(n=n, share=50 + n) + "\n"
+
+    forecast = seen(printed(), until=20)
+    assert (forecast.done, forecast.total) == (20, 40)
+    assert forecast.remaining == pytest.approx(20, rel=0.05)
