@@ -12,7 +12,7 @@ from weigh.units import MIB
 
 Weigh = Callable[..., tuple[int, str, str]]
 
-LINES = "#SBATCH --mem=500M\n#SBATCH --cpus-per-task=1\n#SBATCH --time=00:05:00\n"
+LINES = "#SBATCH --mem=480M\n#SBATCH --cpus-per-task=1\n#SBATCH --time=00:05:00\n"
 PEAK = PeakMemory(
     value=392 * MIB,
     low=390 * MIB,
@@ -117,7 +117,7 @@ def test_of_several_records_the_biggest_counts(
 def test_grid_engine_is_written_where_requested(weigh: Weigh) -> None:
     assert weigh("request", "--for", "gridengine")[:2] == (
         0,
-        "#$ -l h_vmem=1200M\n#$ -l h_rt=00:05:00\n",
+        "#$ -l h_vmem=1180M\n#$ -l h_rt=00:05:00\n",
     )
 
 
@@ -135,7 +135,7 @@ def test_grid_engine_is_the_default_where_only_its_commands_are(
 def test_flags_are_one_line_to_hand_to_sbatch(weigh: Weigh) -> None:
     _, out, _ = weigh("request", "--for", "flags")
 
-    assert out == "--mem=500M --cpus-per-task=1 --time=00:05:00\n"
+    assert out == "--mem=480M --cpus-per-task=1 --time=00:05:00\n"
 
 
 def test_json_is_one_document_and_stderr_stays_empty(weigh: Weigh) -> None:
@@ -150,7 +150,7 @@ def test_json_is_one_document_and_stderr_stays_empty(weigh: Weigh) -> None:
 
 @pytest.mark.parametrize("text", ["100%", "1"])
 def test_headroom_is_added_to_the_biggest_use(weigh: Weigh, text: str) -> None:
-    assert "--mem=800M" in weigh("request", "--headroom", text)[1]
+    assert "--mem=790M" in weigh("request", "--headroom", text)[1]
 
 
 def test_headroom_comes_from_the_settings_where_no_flag_states_it(
@@ -158,8 +158,8 @@ def test_headroom_comes_from_the_settings_where_no_flag_states_it(
 ) -> None:
     (tmp_path / "weigh.toml").write_text("headroom = 1")
 
-    assert "--mem=800M" in weigh("request")[1]
-    assert "--mem=500M" in weigh("request", "--headroom", "20%")[1]
+    assert "--mem=790M" in weigh("request")[1]
+    assert "--mem=480M" in weigh("request", "--headroom", "20%")[1]
 
 
 def test_a_setting_that_is_off_names_its_file(weigh: Weigh, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_rising_memory_is_carried_on_to_all_steps(
 ) -> None:
     keep(rising("leak"))
     code, out, err = weigh("request", "leak", "--steps", "1000", "--done", "100")
-    assert (code, out.splitlines()[0]) == (0, "#SBATCH --mem=1400M")
+    assert (code, out.splitlines()[0]) == (0, "#SBATCH --mem=1320M")
     assert "memory rises by 1.00 MiB/s" in err.replace("\n#   ", " ")
 
 
