@@ -79,8 +79,10 @@ def with_mpi(launcher: str) -> Any:
     )
 
 
-# as root, and where only the loopback device can be used
+# as root, where only the loopback device can be used, and without the plugins that look
+# for GPUs (of OpenCL, 70 MiB) where these are installed
 OPEN_MPI = """
+export HWLOC_COMPONENTS=-opencl,-cuda,-nvml,-rsmi,-levelzero,-gl
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_rmaps_base_oversubscribe=1
 """
