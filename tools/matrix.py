@@ -63,8 +63,8 @@ VERSIONS = (
     Version("Slurm", "20.11", "bullseye", SLURM),
     Version("Slurm", "22.05", "bookworm", SLURM),
     Version("Slurm", "24.11", "trixie", SLURM),
-    # slurmdbd 26.05.5 ends at its first query with the libmariadb3 11.8.9 of sid
-    Version("Slurm", "26.05", "sid", (*SLURM, "src:mariadb/trixie")),
+    # slurmdbd 26.05.5 ends at its first query with libmariadb3 11.8.9 (sid, trixie)
+    Version("Slurm", "26.05", "sid", (*SLURM, "src:mariadb/bookworm")),
     Version("Grid Engine", "8.1", "bookworm", GRID_ENGINE),
     Version("HTCondor", "23.9", "trixie", ("minihtcondor",)),
 )
