@@ -320,7 +320,7 @@ class Sampler:
         )
         if len(self.samples) >= self._most_samples:
             pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
-            self.samples = [max(pair, key=lambda s: s.memory) for pair in pairs]
+            self.samples = [_merged(*pair) for pair in pairs]
 
     def _cpu_time(
         self, now: Seconds, readings: Sequence[ProcessReading]
@@ -333,6 +333,16 @@ class Sampler:
         total = sum(each.cpu_time for each in times if each is not None)
         self.most_cpu_time = max(self.most_cpu_time, total)
         return total
+
+
+def _merged(one: Sample, other: Sample) -> Sample:
+    """Return the larger of two samples, with the least memory of both."""
+    larger = one if one.memory >= other.memory else other
+    return msgspec.structs.replace(larger, memory_low=min(_low(one), _low(other)))
+
+
+def _low(sample: Sample) -> Bytes:
+    return sample.memory if sample.memory_low is None else sample.memory_low
 
 
 def _has_changed(samples: Sequence[Sample]) -> bool:
@@ -363,6 +373,7 @@ def start_gpu_sampler(
 
 
 _COLUMNS = 500  # columns of a series
+_STRETCHES = 60  # of a run: the least memory of each is kept
 _SHORTEST_RATE = 0.02  # seconds between two readings of CPU time
 _WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
 
@@ -378,7 +389,28 @@ def thin_series(samples: Sequence[Sample], limit: int = _COLUMNS) -> Series:
         t=tuple(sample.time for sample in kept),
         memory=tuple(sample.memory for sample in kept),
         cpu=_cpus_busy(samples, kept),
+        low=_lows(samples),
     )
+
+
+def _lows(samples: Sequence[Sample]) -> tuple[Bytes, ...]:
+    """Return the least memory in each stretch of the run; empty if it is short.
+
+    A stretch without a sample has what the sample before it left.
+    """
+    if len(samples) < _WORTH_ASKING or samples[-1].time <= samples[0].time:
+        return ()
+    start, duration = samples[0].time, samples[-1].time - samples[0].time
+    least: list[Bytes | None] = [None] * _STRETCHES
+    for sample in samples:
+        place = int((sample.time - start) / duration * _STRETCHES)
+        at, low = min(place, _STRETCHES - 1), _low(sample)
+        before = least[at]
+        least[at] = low if before is None else min(before, low)
+    lows: list[Bytes] = []
+    for one in least:
+        lows.append(lows[-1] if one is None else one)
+    return tuple(lows)
 
 
 def thin_samples(samples: Sequence[Sample], limit: int) -> list[Sample]:

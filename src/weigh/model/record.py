@@ -34,7 +34,8 @@ class Sample(msgspec.Struct, frozen=True):
 
     ``memory`` is what the tree would hold if it ran alone (shared pages count once);
     ``memory_high`` is an upper bound since the previous sample. ``cpu_time`` counts the
-    live processes only.
+    live processes only. ``memory_low`` is the least of the samples that this one stands
+    for, if it stands for several.
     """
 
     time: Seconds
@@ -42,6 +43,7 @@ class Sample(msgspec.Struct, frozen=True):
     memory_high: Bytes
     cpu_time: Seconds | None
     processes: int
+    memory_low: Bytes | None = None
 
 
 class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -320,13 +322,16 @@ class Series(msgspec.Struct, frozen=True):
     """Samples over time, thinned to a bounded length that keeps every peak.
 
     Columns have equal lengths; ``t`` is in seconds since the start, ``memory`` in
-    bytes, ``cpu`` in CPUs busy since the previous sample.
+    bytes, ``cpu`` in CPUs busy since the previous sample. ``low`` is no column: it has
+    the least memory in each of equal stretches from the first ``t`` to the last, which
+    thinning would lose; it is empty if not known.
     """
 
     t: tuple[float, ...] = ()
     memory: tuple[Bytes, ...] = ()
     cpu: tuple[float | None, ...] = ()
     gpu_memory: tuple[tuple[Bytes, ...], ...] = ()
+    low: tuple[Bytes, ...] = ()
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler
+from weigh.measure.sampler import Sampler, thin_series
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
 INTERVAL = 0.05
@@ -147,6 +147,15 @@ def test_samples_stay_few_and_keep_the_highest(run: Run) -> None:
     assert max(sample.memory for sample in run.sampler.samples) == 9 * HUNDRED
     times = [sample.time for sample in run.sampler.samples]
     assert times == sorted(times)
+
+
+def test_samples_that_are_left_out_leave_the_least_memory(run: Run) -> None:
+    for turn in range(20_000):
+        run.tree.size = HUNDRED if turn == 777 else 2 * HUNDRED
+        run.look()
+    low = thin_series(run.sampler.samples).low
+    assert min(low) == low[60 * 777 // 20_000] <= HUNDRED
+    assert sorted(low)[1] > HUNDRED
 
 
 def test_without_perf_cpu_time_is_read_now_and_then(run: Run) -> None:
