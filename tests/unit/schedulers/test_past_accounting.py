@@ -19,6 +19,8 @@ USED = captured("slurm-22.05-sacct.txt")
 PAST = captured("slurm-22.05-sacct-past.txt")
 POLLED = captured("slurm-22.05-sacct-polled.txt")
 ALL = captured("slurm-22.05-sacct-all.txt")
+# of jobs whose memory limit fell after a minute (--mem-update=30@1): in two parts each
+RESIZED = captured("slurm-26.05-sacct-resized.txt")
 COLUMNS = "JobID|State|ElapsedRaw|ReqMem|AllocCPUS|NNodes|NTasks|MaxRSS|AveRSS"
 COLUMNS += "|TRESUsageInTot|Start|End|JobName"
 
@@ -49,6 +51,62 @@ def job_of(text: str, job: str) -> Accounted:
         line for line in text.splitlines() if line.startswith((f"{job}|", f"{job}."))
     ]
     return slurm.parse("\n".join(lines))[0]
+
+
+def test_a_job_whose_limit_fell_is_one_job_from_its_start() -> None:
+    """Its second part starts as the limit falls, and requests what was left."""
+    level, step, script = jobs(RESIZED)
+
+    assert level.ended is not None
+    assert level.started == level.submitted == level.ended - 103
+    assert level.accounted.wall_time == 103  # 61 + 42
+    assert level.accounted.cpu_time == pytest.approx(17.16)
+    assert (level.accounted.state, level.exit_code) == ("COMPLETED", 0)
+    assert near(level.accounted.max_rss, 400)  # the peak before the limit fell
+    assert level.accounted.memory_asked == 600 * MIB
+
+    assert step.accounted.state == script.accounted.state == "OUT_OF_MEMORY"
+    assert [one.state for one in step.accounted.steps] == ["OUT_OF_MEMORY"]
+    # what ran out of memory did so with what was left
+    assert step.accounted.memory_asked == 141 * MIB
+    assert script.accounted.memory_asked == 135 * MIB
+
+
+def test_a_job_whose_limit_fell_twice_is_one_job() -> None:
+    job = of_rows(
+        "9|RESIZING|60|900M|1|1|||||||train",
+        "9.batch|COMPLETED|200||1|1|1|500M|||||batch",
+        "9|RESIZING|40|600M|1|1|||||||train",
+        "8|COMPLETED|5|100M|1|1|||||||other",
+        "9|COMPLETED|100|300M|1|1|||||||train",
+    )[-1].accounted
+
+    assert (job.state, job.wall_time) == ("COMPLETED", 200)
+    assert job.memory_asked == 900 * MIB
+    assert near(job.max_rss, 500)
+
+
+def test_a_job_that_still_runs_with_a_lower_limit_runs() -> None:
+    (job,) = of_rows(
+        "9|RESIZING|60|900M|1|1|||||||train",
+        "9.batch|RUNNING|70||1|1|1||||||batch",
+        "9|RUNNING|10|300M|1|1|||||||train",
+    )
+    assert (job.accounted.state, job.accounted.wall_time) == ("RUNNING", 70)
+
+
+def test_an_attempt_whose_limit_fell_is_not_joined_with_the_next() -> None:
+    first, second = of_rows(
+        "9|RESIZING|60|900M|1|1|||||||train",
+        "9.batch|NODE_FAIL|90||1|1|1|500M|||||batch",
+        "9|NODE_FAIL|30|300M|1|1|||||||train",
+        "9|RESIZING|60|900M|1|1|||||||train",
+        "9.batch|COMPLETED|80||1|1|1|400M|||||batch",
+        "9|COMPLETED|20|300M|1|1|||||||train",
+    )
+    assert (first.accounted.state, first.accounted.wall_time) == ("NODE_FAIL", 90)
+    assert (second.accounted.state, second.accounted.wall_time) == ("COMPLETED", 80)
+    assert near(second.accounted.max_rss, 400)
 
 
 def test_a_job_lists_its_own_steps_and_one_out_of_memory_is_the_jobs() -> None:

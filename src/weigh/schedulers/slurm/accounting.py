@@ -100,6 +100,7 @@ _MOST_DIGITS = 15
 _LONGEST_ROW = 1 << 16
 _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
 _NO_NODE = frozenset(("", "None assigned"))
+_RESIZED = "RESIZING"
 _ONE_NODE = frozenset(("batch", "interactive"))
 _NOT_THE_JOBS = "extern"
 _NO_ENERGY = frozenset(("", "0"))
@@ -346,8 +347,31 @@ def _fitted(fields: list[str], separator: str, at: _Columns) -> list[str] | None
 def _jobs(rows: Iterable[list[str]], at: _Columns) -> Iterator[PastJob]:
     """Join steps to their jobs, which sacct lists before them; other rows are skipped.
 
-    They are joined by order, not by id: a requeued job has its id twice.
+    They are joined by order, not by id: a requeued job has its id twice. A job whose
+    memory or nodes were reduced while it ran is listed in parts, and is one job here.
     """
+    resized: dict[str, list[_Part]] = {}
+    for part in _parts(rows, at):
+        name = part.row[at.job]
+        if part.row[at.state].startswith(_RESIZED):
+            resized.setdefault(name, []).append(part)
+        elif name in resized:
+            yield _whole([*resized.pop(name), part], at)
+        else:
+            yield _job(part.row, part.steps, at, part.element)
+    for parts in resized.values():
+        yield _whole(parts, at)
+
+
+class _Part(msgspec.Struct, frozen=True, gc=False):
+    """The row of a job, or of a part of it, and those of its steps."""
+
+    row: list[str]
+    steps: list[list[str]]
+    element: str | None
+
+
+def _parts(rows: Iterable[list[str]], at: _Columns) -> Iterator[_Part]:
     job: list[str] | None = None
     steps: list[list[str]] = []
     prefix, element = "", None
@@ -359,7 +383,7 @@ def _jobs(rows: Iterable[list[str]], at: _Columns) -> Iterator[PastJob]:
                 steps.append(row)
             continue
         if job is not None:
-            yield _job(job, steps, at, element)
+            yield _Part(job, steps, element)
         job, steps, prefix, element = row, [], f"{name}.", None
         if not name.isdecimal():
             place = _TASK.match(name)
@@ -368,7 +392,39 @@ def _jobs(rows: Iterable[list[str]], at: _Columns) -> Iterator[PastJob]:
             else:
                 element = place[2]
     if job is not None:
-        yield _job(job, steps, at, element)
+        yield _Part(job, steps, element)
+
+
+def _whole(parts: Sequence[_Part], at: _Columns) -> PastJob:
+    """Return the job of these parts: it began as the first, and ended as the last.
+
+    sacct lists its steps with the part in which they began.
+    """
+    first, last = parts[0], parts[-1]
+    row = [*first.row]
+    for place in (at.state, at.of("exitcode"), at.of("end")):
+        if place < at.width:
+            row[place] = last.row[place]
+    job = _job(row, [step for part in parts for step in part.steps], at, first.element)
+    each = [_job(part.row, [], at, part.element).accounted for part in parts]
+    own = job.accounted
+    # what ran out of memory did so with what was left to it
+    is_short = own.state == "OUT_OF_MEMORY"
+    return msgspec.structs.replace(
+        job,
+        accounted=msgspec.structs.replace(
+            own,
+            wall_time=_sum(one.wall_time for one in each),
+            cpu_time=_sum(one.cpu_time for one in each),
+            memory_asked=each[-1].memory_asked if is_short else own.memory_asked,
+        ),
+    )
+
+
+def _sum(spans: Iterable[Seconds | None]) -> Seconds | None:
+    found = [*spans]
+    known = [one for one in found if one is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 class _Request(msgspec.Struct, frozen=True, gc=False):

@@ -437,6 +437,7 @@ def parse_ended(out: str) -> States:
     """
     states: States = {}
     short: set[str] = set()
+    began: dict[str, Seconds | None] = {}  # of those that were reduced as they ran
     for line in out.splitlines():
         fields = line.split("|", _ENDED_COUNT - 1)
         if len(fields) < _ENDED_COUNT:
@@ -455,13 +456,17 @@ def parse_ended(out: str) -> States:
         state = STATES.get(word, "UNKNOWN")
         code, _, signal = fields[2].partition(":")
         node = None if fields[6] == "None assigned" else fields[6] or None
+        # a job without a node never started: 20.11 prints when it was cancelled
+        started = None if node is None else _epoch_time(fields[4])
+        started = began.pop(place, started)
+        if word == "RESIZING":
+            began[place] = started
         element = ElementState(
             state=state,
             reason=_reason(fields[7], word, state),
             exit_code=whole_number(code),
             signal=whole_number(signal) or None,
-            # a job without a node never started: 20.11 prints when it was cancelled
-            started=None if node is None else _epoch_time(fields[4]),
+            started=started,
             ended=_epoch_time(fields[5]),
             node=node,
         )
