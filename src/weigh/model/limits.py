@@ -70,6 +70,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     slot, ``parallel`` Grid Engine's parallel environments, ``projects`` those of
     ``-P``; ``queues_of_node`` are the queues of each node by its name, where known;
     ``budgets`` are those of the accounts that the job may use, where hours are limited.
+    ``memory_update`` is what it lacks to lower the memory of a running job, None if not
+    known.
     """
 
     queues: tuple[QueueLimits, ...] = ()
@@ -87,6 +89,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     projects: tuple[str, ...] | None = None
     queues_of_node: dict[str, tuple[str, ...]] = {}
     budgets: tuple[Budget, ...] = ()
+    memory_update: tuple[str, ...] | None = None
 
     @property
     def start_mode(self) -> str:

@@ -57,6 +57,9 @@ _LEFT: dict[State, str] = {
 }
 
 
+LOWERS_MEMORY = frozenset({"mem-update"})  # options that do while a job runs
+
+
 class Choice(msgspec.Struct, frozen=True):
     """The decision on a task: ``run`` it again or not, and why.
 
@@ -79,6 +82,11 @@ class Choice(msgspec.Struct, frozen=True):
     def grows(self) -> bool:
         """Return whether the task gets more than last time."""
         return self.memory > 1 or self.time > 1
+
+    @property
+    def ran_short(self) -> bool:
+        """Return whether the task ran out of memory."""
+        return self.memory > 1 or (self.need is not None and not self.sized)
 
 
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,7 +343,11 @@ def larger(
         if virtual is not None and size and memory:
             virtual = round_shared(virtual * size / memory)
         yield msgspec.structs.replace(
-            before, memory=size, virtual_memory=virtual, time_limit=time
+            before,
+            memory=size,
+            virtual_memory=virtual,
+            time_limit=time,
+            extra=_keeping_memory(before.extra),
         )
 
 
@@ -407,9 +419,11 @@ def enlarged(
 ) -> JobRequest:
     """Return the request with more of what was too small, or as *options* say.
 
-    It is never less than before, except for CPUs where fewer tasks run at once.
+    It is never less than before, except for CPUs where fewer tasks run at once. What
+    ran out of memory keeps what it is given: no option lets that fall again.
     """
     more = choices[0]
+    is_short = any(choice.ran_short for choice in choices)
     memory, limit = request.memory, request.time_limit
     virtual, cpus = request.virtual_memory, request.cpus
     if options.memory is not None:
@@ -448,7 +462,15 @@ def enlarged(
         time_limit=limit,
         queue=options.queue or request.queue,
         exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
+        extra=_keeping_memory(request.extra) if is_short else request.extra,
     )
+
+
+def _keeping_memory(
+    flags: Sequence[tuple[str, str]],
+) -> tuple[tuple[str, str], ...]:
+    """Return the flags without those that let the memory of a running job fall."""
+    return tuple((name, value) for name, value in flags if name not in LOWERS_MEMORY)
 
 
 def memory_for(need: Bytes, together: int) -> Bytes:
@@ -481,6 +503,9 @@ def change_words(before: JobRequest, after: JobRequest) -> str:
         words.append(f"{format_limit(before.time_limit or 0)} -> {longer}")
     if set(after.exclude) - set(before.exclude):
         words.append(f"not on {', '.join(after.exclude)}")
+    kept = {name for name, _ in after.extra}
+    left_out = [f"--{name}" for name, _ in before.extra if name not in kept]
+    words += [f"without {', '.join(left_out)}"] if left_out else []
     return ", ".join(words)
 
 

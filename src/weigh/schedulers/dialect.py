@@ -118,10 +118,11 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     file is the job and its directives, so that weigh submits a user's own as it is.
     ``changes`` is what weigh can change of a waiting job, and ``changed_by`` the
     command for what it cannot. ``constraint`` is how a job chooses nodes by their
-    features: by a word, an expression, or not at all. ``exclusive``: a job can have
-    whole nodes; ``disk``: it can request space on a node's own disk (both by a name
-    that the site chose, if it names resources). ``nodes_ask``: a node that may not
-    submit jobs may still list and cancel them.
+    features: by a word, an expression, or not at all. ``memory_update`` is the option
+    that lowers the memory of a running job, empty if there is none. ``exclusive``: a
+    job can have whole nodes; ``disk``: it can request space on a node's own disk (both
+    by a name that the site chose, if it names resources). ``nodes_ask``: a node that
+    may not submit jobs may still list and cancel them.
     """
 
     several_nodes: bool = False
@@ -142,6 +143,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: bool = False
     disk: bool = False
     nodes_ask: bool = False
+    memory_update: str = ""
 
 
 class Dialect(Protocol):

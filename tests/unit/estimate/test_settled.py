@@ -11,69 +11,19 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_runs import Curve, loads_then_level, run
 
-from weigh.estimate.growth import is_growing
 from weigh.estimate.settled import FEWEST, fall, longest, lowered, needed_margin
-from weigh.measure.sampler import thin_series
 from weigh.model.growth import Lowered
 from weigh.model.record import (
     Jvm,
     Node,
     PageCache,
-    PeakMemory,
     Record,
-    Sample,
     Series,
     Sign,
-    Usage,
 )
 from weigh.units import GIB, MIB, MINUTE, Bytes, Seconds
-
-Curve = Callable[[Seconds], float]
-
-
-def run(  # noqa: PLR0913 - keyword-only past the first
-    curve: Curve,
-    *,
-    minutes: float = 60.0,
-    name: str = "train",
-    files: Bytes = 0,
-    step: Seconds = 1.0,
-    state: str = "COMPLETED",
-) -> Record:
-    """Return the record of a run whose memory was *curve*, in GiB, at each step."""
-    times = [step * at for at in range(int(minutes * MINUTE / step) + 1)]
-    sizes = [int(curve(at) * GIB) for at in times]
-    samples = [
-        Sample(at, size, size, None, 1) for at, size in zip(times, sizes, strict=True)
-    ]
-    series, peak = thin_series(samples), max(sizes)
-    return Record(
-        id=name,
-        label=name,
-        command=("train",),
-        started="2026-11-26T09:00:00Z",
-        state=state,
-        usage=Usage(
-            wall_time=times[-1],
-            peak_memory=PeakMemory(
-                value=peak,
-                low=peak,
-                high=peak,
-                anonymous=peak - files,
-                shared=0,
-                file=files,
-                source="proc",
-            ),
-            growing=is_growing(series.t, series.memory),
-        ),
-        series=series,
-    )
-
-
-def loads_then_level(at: Seconds) -> float:
-    """Return a peak of 3 GiB while a model loads, in two minutes, and 1 GiB then."""
-    return 3.0 if 30 <= at < 120 else 1.0 if at >= 120 else at / 30
 
 
 def replay(

@@ -110,19 +110,6 @@ def test_an_account_is_no_problem_where_accounts_are_not_enforced() -> None:
     assert "unknown-account" not in sbatch("--account=any", limits=limits)
 
 
-def test_a_limit_that_falls_is_noted_for_later_peaks() -> None:
-    found = sbatch("--mem=4G --mem-update=20@10")
-
-    assert "unknown-option" not in found
-    assert found["mem-update"].accepted
-    assert "later peak" in found["mem-update"].effect
-
-
-@pytest.mark.parametrize("value", ["1G@60", "20", "20@", "@5", "20@1h", "-5@5"])
-def test_a_falling_limit_that_does_not_parse_is_refused(value: str) -> None:
-    assert not sbatch(f"--mem-update={value}")["mem-update"].accepted
-
-
 @pytest.mark.parametrize("time", ["abc", "1h", "1d", "24h"])
 def test_a_time_that_does_not_parse_is_refused(time: str) -> None:
     assert not sbatch(f"--time={time}")["time"].accepted

@@ -16,6 +16,7 @@ from weigh.planning.resume_policy import (
     Choice,
     ResumeOptions,
     at_once,
+    change_words,
     choose,
     cpu_hours,
     enlarged,
@@ -322,6 +323,23 @@ def test_a_task_that_had_a_share_gets_twice_that_share() -> None:
     assert enlarged(had, [alone], ResumeOptions()) == replace(
         had, cpus=1, memory=8 * GIB
     )
+
+
+def test_a_second_try_after_memory_ran_out_keeps_all_it_is_given() -> None:
+    had = JobRequest(memory=4 * GIB, extra=(("mem-update", "20@5"), ("nice", "5")))
+    short = Choice(run=True, reason="out of memory", memory=2, need=8 * GIB)
+
+    more = enlarged(had, [short], ResumeOptions())
+
+    assert (more.memory, more.extra) == (8 * GIB, (("nice", "5"),))
+    assert change_words(had, more) == "4.00 GiB -> 8.00 GiB, without --mem-update"
+    for other in (
+        Choice(run=True, reason="a bug"),
+        Choice(run=True, reason="sized", need=GIB, sized=True),
+    ):
+        assert enlarged(had, [other], ResumeOptions()).extra == had.extra
+    for ahead in larger(had, had, Heal(), 1):
+        assert ahead.extra == (("nice", "5"),)
 
 
 def test_what_ran_out_of_memory_before_its_node_failed_gets_more() -> None:

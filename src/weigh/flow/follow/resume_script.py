@@ -20,7 +20,13 @@ from weigh.flow.submit.own_script import (
 )
 from weigh.flow.submit.rounds import Round
 from weigh.model.job import Heal, JobRequest, OwnScript, Submitted, TaskState
-from weigh.planning.resume_policy import Choice, ResumeOptions, change_words, enlarged
+from weigh.planning.resume_policy import (
+    LOWERS_MEMORY,
+    Choice,
+    ResumeOptions,
+    change_words,
+    enlarged,
+)
 from weigh.render.resume_lines import Again
 from weigh.schedulers import KINDS
 from weigh.schedulers.elements import format_ranges
@@ -95,8 +101,25 @@ def script_groups(  # noqa: PLR0913 - keyword-only past the fourth
     for group in groups.values():
         before = by_job[group[0][0].job]
         again, flags = _planned(before, group, options, heal)
+        if any(choice.ran_short for _, choice in group):
+            before = _keeping_memory(before)
         found.append(ScriptGroup(before, again, flags, root, env))
     return found
+
+
+def _keeping_memory(job: Submitted) -> Submitted:
+    """Return the job without flags that let its memory limit fall."""
+    own = job.own or OwnScript()
+    kept: list[str] = []
+    is_value = False
+    for word in own.flags:
+        name, equals, _ = word.removeprefix("--").partition("=")
+        if is_value or name in LOWERS_MEMORY:
+            is_value = not is_value and not equals
+        else:
+            kept.append(word)
+    own = msgspec.structs.replace(own, flags=tuple(kept))
+    return msgspec.structs.replace(job, own=own)
 
 
 def _planned(

@@ -25,6 +25,13 @@ from weigh.flow.submit.checks import check_user_script
 from weigh.flow.submit.healer import why_none
 from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.job_request import check_limits
+from weigh.flow.submit.memory_update import (
+    AUTO,
+    digest_of,
+    resolved,
+    runs_of_script,
+    without_auto,
+)
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.submit_script import write_script
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
@@ -113,7 +120,8 @@ def submit_own(
         max_hours=options.max_hours,
     )
     heal = limits_of(limits, kind, cwd=cwd, env=env)
-    notes = tuple(_notes(draft, kind))
+    draft, decided = _decided(draft, kind, root, env=reached)
+    notes = (*_notes(draft, kind), *decided)
     scheduler = schedulers.reach(name, root=root, env=env)
     if heal is not None:
         request = draft.described.request
@@ -137,7 +145,7 @@ def submit_own(
         commands=(_argv(draft, kind, "TOKEN"),) if options.dry_run else (),
     )
     if options.checks:
-        answer = _checked(draft, answer, env=reached)
+        answer = _checked(draft, answer, root, env=reached)
     if options.dry_run:
         return answer
     sending = sendings.begin(number, heal=heal)
@@ -189,7 +197,7 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
         indices=described.indices,
         output=described.output,
         error=described.error,
-        digest=_digest(text),
+        digest=digest_of(text),
         measured=options.measure,
     )
     return Draft(
@@ -258,6 +266,32 @@ def send(
     return _as_understood(made, scheduler, store)
 
 
+def _decided(
+    draft: Draft, kind: str, root: str, *, env: Mapping[str, str]
+) -> tuple[Draft, tuple[str, ...]]:
+    """Return the draft with a value for --mem-update=auto, or without; and why."""
+    flags, name = without_auto(draft.own.flags)
+    if not name:
+        return draft, ()
+    runs = runs_of_script(draft.text, root, (f"--{name}",))
+    is_whole = bool(runs.kinds) and all(
+        digest_of(draft.text) in " ".join(run.command) for run in runs.all
+    )
+    doubt = "no run of the whole script was measured (--measure does)"
+    found, why = resolved(
+        ((name, AUTO),),
+        draft.described.request,
+        kind,
+        runs=runs,
+        doubts=() if is_whole else (doubt,),
+        cwd=draft.cwd,
+        env=env,
+    )
+    chosen = (f"--{option}={value}" for option, value in found)
+    own = msgspec.structs.replace(draft.own, flags=(*flags, *chosen))
+    return msgspec.structs.replace(draft, own=own), (why,)
+
+
 def _where(
     options: ScriptOptions, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
@@ -321,7 +355,7 @@ def _refuse_twice(draft: Draft, root: str, env: Mapping[str, str]) -> None:
 
 
 def _checked(
-    draft: Draft, answer: SubmitAnswer, *, env: Mapping[str, str]
+    draft: Draft, answer: SubmitAnswer, root: str, *, env: Mapping[str, str]
 ) -> SubmitAnswer:
     """Refuse a script that would fail; add the results of the checks."""
     scripts = KINDS[answer.scheduler].user_scripts
@@ -332,6 +366,7 @@ def _checked(
         cwd=draft.cwd,
         env=env,
         elements=draft.elements,
+        runs=runs_of_script(draft.text, root, draft.own.flags),
     )
     noted = len(checks.doubts)
     notes = answer.notes
@@ -399,10 +434,6 @@ def _refuse_no_job(
             f"{name} calls {submits.pop()} itself: run it with bash; weigh status "
             "takes the id of each of its jobs"
         )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def _copy(draft: Draft, store: str) -> str:
@@ -515,7 +546,7 @@ def changed_since(job: Submitted) -> bool:
         UsageError: it is gone.
     """
     text = read_script_file(job.script, job.script)
-    return job.own is not None and job.own.digest != _digest(text)
+    return job.own is not None and job.own.digest != digest_of(text)
 
 
 def reads_whole_array(draft: Draft, kind: str) -> str | None:

@@ -44,6 +44,7 @@ from weigh.flow.submit.submit_script import (
     ship,
 )
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Runner, Setup, Submitted
+from weigh.model.lint import TaskRuns
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
@@ -141,7 +142,7 @@ def submit(
     if options.dry_run:
         return answer
     if options.setup.checks:
-        answer = _checked(parts, answer, env)
+        answer = _checked(parts, answer, _runs(parts[0], plan, answer.text), env)
     sending = sendings.begin(number, heal=limits_of(options, name, cwd=cwd, env=here))
     try:
         prepared = parts, plan, answer
@@ -330,6 +331,10 @@ def _prepared(
             plan, folder, options.command, len(nodes), dry_run=options.dry_run
         )
     request, notes = complete_request(plan, request, scheduler)
+    late = tuple(_late_starts(options, staging))
+    request, decided = _decided(
+        request, plan, slots, kind, folder, late, root=root, cwd=cwd, env=env
+    )
     if heal is not None:
         check_limits(heal, request)
         label = options.name or plan.name
@@ -366,6 +371,7 @@ def _prepared(
         text=scheduler.render(parts[0]),
         notes=(
             *notes,
+            *decided,
             *down,
             *_reach_notes(kind),
             *staging_notes,
@@ -374,6 +380,58 @@ def _prepared(
         commands=tuple(_commands(parts, kind)) if options.dry_run else (),
     )
     return parts, plan, answer
+
+
+def _decided(  # noqa: PLR0913, PLR0917 - what the decision depends on
+    request: JobRequest,
+    plan: Plan,
+    slots: int,
+    kind: str,
+    folder: str,
+    doubts: tuple[str, ...],
+    *,
+    root: str,
+    cwd: str,
+    env: Mapping[str, str],
+) -> tuple[JobRequest, tuple[str, ...]]:
+    """Return the request with a value for --mem-update=auto, or without; and why."""
+    if not request.extra:
+        return request, ()
+    from weigh.flow.submit.memory_update import decide  # noqa: PLC0415 - rarely
+
+    return decide(
+        request,
+        plan,
+        slots,
+        kind,
+        folder=folder,
+        doubts=doubts,
+        root=root,
+        cwd=cwd,
+        env=env,
+    )
+
+
+def _runs(script: JobScript, plan: Plan, text: str) -> TaskRuns:
+    """Return what was measured of the tasks, if the script *text* depends on it."""
+    if not script.request.extra:
+        return TaskRuns()
+    from weigh.flow.submit.memory_update import (  # noqa: PLC0415 - rarely
+        mentions,
+        runs_of_plan,
+    )
+
+    if not mentions(text):
+        return TaskRuns()
+    return runs_of_plan(plan, script.together, script.store)
+
+
+def _late_starts(options: SubmitOptions, staging: Staging | None) -> Iterator[str]:
+    """Yield why the tasks may start much later than the job."""
+    if staging is not None:
+        yield "files are staged before the tasks start, for an unknown time"
+    if "://" in (options.setup.container or ""):
+        yield "the container image is fetched before the tasks start"
 
 
 def _in_shares(plan: Plan, queue: Queue, folder: str, *, dry_run: bool) -> Plan:
@@ -499,7 +557,10 @@ def _prefetch(
 
 
 def _checked(
-    parts: Sequence[JobScript], answer: SubmitAnswer, env: Mapping[str, str]
+    parts: Sequence[JobScript],
+    answer: SubmitAnswer,
+    runs: TaskRuns,
+    env: Mapping[str, str],
 ) -> SubmitAnswer:
     """Refuse a request that would fail; add the results of the checks."""
     from weigh.flow.submit.checks import (  # noqa: PLC0415 - not with --no-checks
@@ -515,6 +576,7 @@ def _checked(
         scheduler=answer.scheduler,
         env=env,
         elements=sum(part.elements for part in parts),
+        runs=runs,
     )
     if not checks.rows:
         return answer

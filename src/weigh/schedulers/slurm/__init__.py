@@ -57,6 +57,7 @@ class Slurm(Folder):
         exclusive=True,
         disk=True,
         nodes_ask=True,
+        memory_update="mem-update",
     )
     text: "Dialect" = text
 

@@ -522,28 +522,6 @@ def _mail(case: Case) -> Iterator[Finding]:
             yield problem(kinds, "mail-type", f"{effect}: ignored, or refused", fix)
 
 
-def _mem_update(case: Case) -> Iterator[Finding]:
-    """Yield what --mem-update of Slurm 26.05 does to a job whose memory peaks later."""
-    option = case.option("mem-update")
-    if option is None:
-        return
-    margin, at, delay = option.value.partition("@")
-    try:
-        is_valid = bool(margin.isdecimal() and at and slurm_text.parse_time(delay))
-    except FormatError:
-        is_valid = False
-    if not is_valid:
-        effect = f"{option.value!r} is not a percentage and a delay: refused"
-        yield refused(option, "mem-update", effect, "write it like 20@10 (minutes)")
-        return
-    effect = (
-        f"after {delay} the limit falls to the usage + {margin} %: a later peak above "
-        "it is killed. Slurm before 26.05 refuses the option"
-    )
-    fix = "use it only where memory is flat from then on (weigh run shows its curve)"
-    yield note(option, "mem-update", effect, fix)
-
-
 def _signals(case: Case) -> Iterator[Finding]:
     option = case.option("signal")
     found = _SIGNAL.fullmatch(option.value) if option else None
@@ -655,7 +633,6 @@ RULES: tuple[Rule, ...] = (
     _sizes,
     _gpus,
     _mail,
-    _mem_update,
     _signals,
     _counts,
     _nodes,
