@@ -6,6 +6,7 @@ least, no change upwards.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,6 +25,8 @@ from weigh.model.record import (
     Sign,
 )
 from weigh.units import GIB, MIB, MINUTE, Bytes, Seconds
+
+DATA = Path(__file__).parents[2] / "support/data"
 
 
 def replay(
@@ -144,6 +147,46 @@ def test_tasks_that_run_together_share_the_limit() -> None:
     assert isinstance(one, Lowered)
     assert isinstance(four, Lowered)
     assert four == msgspec.structs.replace(one, limit=4 * one.limit)
+
+
+def recorded(label: str) -> list[Record]:
+    """Return runs that weigh recorded: of a program that builds an index of a JSON
+    file and then looks words up, and of one that allocates more after 100 seconds.
+    """
+    lines = (DATA / "memory/falling_limit.jsonl").read_text().splitlines()
+    runs = [msgspec.json.decode(line, type=Record) for line in lines]
+    return [one for one in runs if one.label == label]
+
+
+def test_a_recorded_program_gives_back_what_its_start_needed() -> None:
+    runs = recorded("index")
+
+    found = choose(runs, request=400 * MIB)
+
+    assert isinstance(found, Lowered)
+    assert found.limit < 180 * MIB
+    for one in runs:
+        assert one.series is not None
+        after = [
+            size
+            for at, size in zip(one.series.t, one.series.memory, strict=True)
+            if at > found.delay * MINUTE / 2
+        ]
+        files = one.usage.peak_memory.file or 0  # type: ignore[union-attr]
+        assert max(after) * 1.2 <= (min(after[:-1]) - files) * (1 + found.margin / 100)
+        assert fall(one, found.margin, found.delay, 400 * MIB) is None
+
+
+def test_a_recorded_late_peak_would_be_killed() -> None:
+    (late,) = recorded("late")
+
+    found = fall(late, 20, 1, 400 * MIB)
+
+    assert found is not None
+    assert found.limit < 140 * MIB
+    assert found.peak > 300 * MIB
+    assert 100 <= found.peak_time <= 113
+    assert isinstance(choose([late] * FEWEST, request=400 * MIB), str)
 
 
 def test_few_runs_do_not_show_how_far_memory_varies() -> None:
