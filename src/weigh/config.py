@@ -168,6 +168,15 @@ EXEC_KEYS = (
     "wait_orphans",
     "quiet",
 )
+# of [cluster]; tables of it are queues, named clusters, and schedulers by their names
+CLUSTER_KEYS = (
+    *("scheduler", "name", "scratch", "scratch_resource", "memory", "exclusive"),
+    *("constraint", "account", "qos", "require", "budget", "queues", "named"),
+)
+QUEUE_KEYS = (
+    *("default", "open", "time_limit", "default_time", "memory", "default_memory"),
+    *("default_memory_per_cpu", "cpus", "nodes", "accounts", "gpus"),
+)
 SUBMIT_KEYS = {
     "heal": _YES_NO,
     "max_memory": _SIZE,
@@ -300,9 +309,13 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
     submit, foreign = _read_keys(path, tables["submit"], SUBMIT_KEYS, "submit.")
     mask, unmasked = _mask(path, tables["records"], config.mask)
     ignore, odd = _ignore(path, tables["check"])
+    unlisted = list(_unknown_of_cluster(path, tables["cluster"]))
     return Config(
         settings=config.settings | settings,
-        warnings=(*config.warnings, *unknown, *strange, *foreign, *unmasked, *odd),
+        warnings=(
+            *config.warnings,
+            *(*unknown, *strange, *foreign, *unmasked, *odd, *unlisted),
+        ),
         gpus=config.gpus
         | {
             name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
@@ -314,6 +327,29 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
         mask=mask,
         ignore=(*config.ignore, *ignore),
     )
+
+
+def _unknown_of_cluster(path: str, table: Mapping[str, object]) -> Iterator[str]:
+    """Yield a warning for each unknown key of ``[cluster]`` and of its queues.
+
+    A table of it may be that of a scheduler, whose names are not known here.
+    """
+    for key, value in table.items():
+        if key not in CLUSTER_KEYS and not isinstance(value, dict):
+            yield _unknown(path, f"cluster.{key}", key, CLUSTER_KEYS)
+    queues = table.get("queues")
+    for name, row in queues.items() if isinstance(queues, dict) else ():
+        for key in row if isinstance(row, dict) else ():
+            if key not in QUEUE_KEYS:
+                yield _unknown(path, f"cluster.queues.{name}.{key}", key, QUEUE_KEYS)
+
+
+def unknown_tables(config: Config, schedulers: Iterable[str]) -> Iterator[str]:
+    """Yield a warning for each table of ``[cluster]`` that no part of weigh reads."""
+    known = [*CLUSTER_KEYS, *schedulers]
+    for key, value in config.cluster.items():
+        if isinstance(value, dict) and key not in known:
+            yield _unknown("settings", f"cluster.{key}", key, known)
 
 
 def _ignore(path: str, table: Mapping[str, object]) -> tuple[list[str], list[str]]:

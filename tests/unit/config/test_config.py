@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.config import Config, Setting, load
+from weigh.config import Config, Setting, load, unknown_tables
 from weigh.errors import FormatError
 
 
@@ -248,3 +248,38 @@ def test_a_project_names_no_command_to_run(tmp_path: Path) -> None:
 
     with pytest.raises(FormatError, match=r"cluster\.budget is a command"):
         load(str(tmp_path), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ('[cluster]\nacount = "p"', "cluster.acount (did you mean account?)"),
+        ('[cluster]\nrequires = ["time"]', "cluster.requires (did you mean require?)"),
+        ("[cluster]\nzzz = 1", "cluster.zzz"),
+        (
+            '[cluster.queues.gpu]\ntime-limit = "1h"',
+            "cluster.queues.gpu.time-limit (did you mean time_limit?)",
+        ),
+        ("[cluster.queues.gpu]\nnode = 3", "cluster.queues.gpu.node (did you mean"),
+    ],
+)
+def test_an_unknown_key_of_the_cluster_is_named(
+    text: str, warning: str, layers: Layers, write: Write
+) -> None:
+    write(layers.project, text)
+    (found,) = layers.load().warnings
+    assert found.startswith(f"{layers.project}: unknown key {warning}")
+    assert found.endswith("; ignored")
+
+
+def test_a_table_that_no_scheduler_has_is_named(layers: Layers, write: Write) -> None:
+    write(
+        layers.project,
+        '[cluster.gridengin]\ngpus = "gpu"\n[cluster.gridengine]\ngpus = "gpu"\n'
+        '[cluster.named.a]\nscheduler = "slurm"\n[cluster.queues.a]\n',
+    )
+    found = layers.load()
+    assert found.warnings == ()
+    assert list(unknown_tables(found, ("slurm", "gridengine"))) == [
+        "settings: unknown key cluster.gridengin (did you mean gridengine?); ignored"
+    ]

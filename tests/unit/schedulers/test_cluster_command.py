@@ -171,6 +171,19 @@ def test_a_site_file_is_toml_with_queues_and_gpus(system: str) -> None:
     assert "00:30:00" in limits.values()
 
 
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_each_key_of_a_site_file_is_known(system: str, tmp_path: Path) -> None:
+    text, _ = site_file({}, scheduler=system, ask=answering(SYSTEMS[system]))
+    # also what is only suggested, in a comment
+    text = re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
+    (tmp_path / "config.toml").write_text(text)
+
+    found = config.load(str(tmp_path), {}, site_file=str(tmp_path / "config.toml"))
+
+    assert "account" in found.cluster
+    assert (*found.warnings, *config.unknown_tables(found, SYSTEMS)) == ()
+
+
 def test_weigh_takes_the_gpus_of_a_site_file(tmp_path: Path) -> None:
     text, _ = site_file({}, scheduler="slurm", ask=answering(SLURM))
     path = tmp_path / "config.toml"

@@ -102,3 +102,16 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
         found = str(error)
 
     assert {rule for rule in ("site-requires", "site-memory") if rule in found} == rules
+
+
+def test_a_key_of_the_settings_that_nobody_reads_is_named(here: Weigh) -> None:
+    (here.folder / "weigh.toml").write_text(
+        '[cluster]\nacount = "physics"\n[cluster.gridengin]\ngpus = "gpu"\n'
+    )
+
+    code, _, err = here("submit", "--on", "local", "--dry-run", "--", "true")
+
+    said = " ".join(err.split())
+    assert code == 0
+    assert "unknown key cluster.acount (did you mean account?); ignored" in said
+    assert "unknown key cluster.gridengin (did you mean gridengine?)" in said

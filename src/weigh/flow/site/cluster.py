@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from weigh import config
 from weigh.config import Kind
 from weigh.errors import FormatError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler, query
@@ -78,6 +79,16 @@ def site_flags(kind: str, site: Mapping[str, object]) -> SiteFlags:
         account=found.get("account"),
         qos=found.get("qos") if traits.queues else None,
     )
+
+
+def site_warnings(cwd: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning for each key of the settings that weigh does not know.
+
+    Raises:
+        FormatError: a settings file is invalid.
+    """
+    settings = config.load(cwd, env)
+    return (*settings.warnings, *config.unknown_tables(settings, KINDS))
 
 
 def site_requires(site: Mapping[str, object]) -> tuple[str, ...]:

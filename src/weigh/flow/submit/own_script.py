@@ -21,6 +21,7 @@ from weigh.errors import StoreError, UsageError
 from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.site import schedulers
+from weigh.flow.site.cluster import site_warnings
 from weigh.flow.submit.checks import check_user_script
 from weigh.flow.submit.healer import why_none
 from weigh.flow.submit.job_parts import Origin
@@ -121,7 +122,7 @@ def submit_own(
     )
     heal = limits_of(limits, kind, cwd=cwd, env=env)
     draft, decided = _decided(draft, kind, root, env=reached)
-    notes = (*_notes(draft, kind), *decided)
+    notes = (*_notes(draft, kind), *decided, *site_warnings(cwd, env))
     scheduler = schedulers.reach(name, root=root, env=env)
     if heal is not None:
         request = draft.described.request

@@ -14,7 +14,7 @@ from weigh._version import __version__
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
-from weigh.flow.site.cluster import in_site_words
+from weigh.flow.site.cluster import in_site_words, site_warnings
 from weigh.flow.submit import job_parts
 from weigh.flow.submit.healer import (
     notified,
@@ -372,6 +372,7 @@ def _prepared(
         notes=(
             *notes,
             *decided,
+            *site_warnings(cwd, env),
             *down,
             *_reach_notes(kind),
             *staging_notes,
