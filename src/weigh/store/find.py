@@ -131,7 +131,10 @@ def read_file(path: str) -> Record:
 def not_found(root: str, name: str, index: Index) -> RecordNotFoundError:
     """Return the error that there is no record *name*, with the nearest names."""
     if not index.entries and not index.newer:
-        return RecordNotFoundError(f"no records in {root} yet (weigh run makes one)")
+        what = "" if name == LAST else f"no record called {name!r}: "
+        return RecordNotFoundError(
+            f"{what}no records in {root} yet (weigh run makes one)"
+        )
     near = _nearest(name, index)
     hint = f"did you mean {' or '.join(near)}?" if near else "weigh records lists them"
     return RecordNotFoundError(f"no record called {name!r} ({hint})")

@@ -52,6 +52,10 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
     Raises:
         UsageError: there is none; lists the latest jobs.
     """
+    if not jobs and name != LAST:
+        raise UsageError(
+            f"no job {name}: none was submitted from here (weigh submit PLAN)"
+        )
     if not jobs:
         _refuse_unsent(name)
         raise UsageError("no job was submitted from here: weigh submit PLAN")

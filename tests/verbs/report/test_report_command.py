@@ -46,6 +46,31 @@ def test_an_empty_store_states_how_to_begin(say: Say) -> None:
     assert "weigh run -- COMMAND" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("report", "4711"), "no run or job '4711': no run in"),
+        (("report", "align"), "no run or job 'align': no run in"),
+        (("status", "align"), "no job align: none was submitted from here"),
+        (("logs", "align"), "no job align: none was submitted from here"),
+        (("cancel", "align"), "no job align: none was submitted from here"),
+        (("resume", "align"), "no job align: none was submitted from here"),
+        (("records", "show", "align"), "no record called 'align': no records in"),
+        (("request", "align"), "no record called 'align': no records in"),
+        (("compare", "align", "b"), "no record called 'align': no records in"),
+        (("report",), "nothing to report: no run in"),
+        (("status",), "no job was submitted from here"),
+        (("request",), "no records in"),
+    ],
+)
+def test_a_name_is_repeated_where_there_is_nothing_yet(
+    words: tuple[str, ...], said: str, say: Say
+) -> None:
+    code, _, err = say(*words)
+    assert code != 0
+    assert " ".join(err.split()).startswith(f"weigh: {said}")
+
+
 def test_an_unknown_name_offers_records_and_jobs(root: str, say: Say) -> None:
     write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
     code, out, err = say("report", "zzzz")

@@ -143,8 +143,9 @@ def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Mate
         views = look([foreign], every, root=store.root, env=env)
         return _of_jobs(tuple(views), store, env)
     if not index.entries and not known and not os.path.isfile(name):
+        what = "nothing to report" if name == LAST else f"no run or job {name!r}"
         raise UsageError(
-            f"nothing to report: no run in {store.root}, no job submitted from here "
+            f"{what}: no run in {store.root}, no job submitted from here "
             "(start with: weigh run -- COMMAND)"
         )
     return _of_records(name, _records(name, store, index, known), env)
