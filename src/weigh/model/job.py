@@ -145,7 +145,8 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     ``output`` and ``error`` are the patterns of its log files, absolute; ``logs`` are
     log files by index that the scheduler named; ``digest`` is that of the script's
     text. ``measured``: weigh measures it in the job. ``foreign``: weigh did not submit
-    it. ``part``: these indices are only a part of the array.
+    it, and it is ``user``'s, if not one's own. ``part``: these indices are only a part
+    of the array.
     """
 
     flags: tuple[str, ...] = ()
@@ -158,6 +159,7 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     measured: bool = False
     foreign: bool = False
     part: bool = False
+    user: str = ""
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):

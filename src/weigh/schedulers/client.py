@@ -420,20 +420,33 @@ class Client:
                 "it was not cancelled"
             )
 
+    def _listed(self, user: str, jobs: Sequence[Submitted]) -> States:
+        """Return the elements that the queue lists of a user.
+
+        Raises:
+            SchedulerError: the scheduler does not answer.
+            FormatError: the answer is cut off.
+        """
+        argv = self._backend.queue_argv(user)
+        ran = self._run(argv, timeout=_TO_ASK)
+        if ran.code != 0:
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+        listed = self._backend.parse_queue(ran.out)
+        tokens = {job.id: job.token for job in jobs if job.token}
+        for other in self._backend.with_other_token(ran.out, tokens):
+            listed.pop(other, None)
+        return listed
+
     def _ask(
         self, last: Poll, jobs: Sequence[Submitted], is_open: Sequence[Submitted]
     ) -> Poll:
         """Query the queue for all jobs, and accounting for those that have left it."""
         now = self._way.clock()
-        argv = self._backend.queue_argv(self._way.user)
+        others = {job.own.user for job in is_open if job.own is not None} - {""}
         try:
-            ran = self._run(argv, timeout=_TO_ASK)
-            if ran.code != 0:
-                raise SchedulerError(f"{argv[0]}: {ran.complaint()}")  # noqa: TRY301 - one way out
-            listed = self._backend.parse_queue(ran.out)
-            tokens = {job.id: job.token for job in jobs if job.token}
-            for other in self._backend.with_other_token(ran.out, tokens):
-                listed.pop(other, None)
+            listed: States = {}
+            for user in (self._way.user, *sorted(others)):
+                listed |= self._listed(user, jobs)
         except (SchedulerError, FormatError) as error:
             return msgspec.structs.replace(
                 last, tried=now, failures=last.failures + 1, trouble=str(error)

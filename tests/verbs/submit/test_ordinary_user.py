@@ -97,6 +97,8 @@ def test_an_ordinary_user_submits_a_script_and_sees_no_job_of_others(
     refused = weigh("cancel", by_root)
     assert refused.returncode == 2
     assert f"job {by_root} is root's, not yours" in refused.stderr
+    report = weigh("report", by_root)
+    assert "1 waiting" in report.stdout, report.stdout + report.stderr
     end = {"slurm": "scancel", "gridengine": "qdel"}[name]
     subprocess.run([end, by_root], env={**os.environ, **rig}, check=True)
 

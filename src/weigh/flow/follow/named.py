@@ -134,6 +134,7 @@ def _as_job(
         output=known.output,
         logs=known.logs,
         foreign=True,
+        user="" if known.user == user else known.user,
     )
     number = len(set(parse_ranges(known.indices))) or 1
     job = Submitted(
