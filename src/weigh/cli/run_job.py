@@ -71,22 +71,19 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
 
     def notify(line: str) -> None:
         if not quiet:
-            from weigh.render.printable import shown  # noqa: PLC0415 - -q needs none
+            _warn(line)
 
-            start = "\n" if line.startswith("\n") else ""  # after the job's open line
-            _print(f"{start}weigh: {shown(line.lstrip())}\n")
-
-    record, warnings, joined = watch(notify)
+    record, warnings, joined, losses = watch(notify)
     if command and record.exit_code == NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
     if record.part:  # the first rank reports for all
-        quiet = True
+        quiet, losses = True, ()
+    for line in losses if quiet else (*settings.warnings, *warnings):
+        _warn(line)
     if not quiet:
-        for line in (*settings.warnings, *warnings):
-            notify(line)
         _report(joined or record, headroom, notify, settings)
     if log_to and not record.part:
-        _log(log_to, joined or record, notify)
+        _log(log_to, joined or record, quiet=quiet)
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
     if not record.exit_code and fail_above is not None:
@@ -94,14 +91,24 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
     return record.exit_code or 0
 
 
-def _log(tools: Sequence[str], record: Record, notify: Notify) -> None:
+def _warn(line: str) -> None:
+    from weigh.render.printable import shown  # noqa: PLC0415 - -q needs none
+
+    start = "\n" if line.startswith("\n") else ""  # after the job's open line
+    _print(f"{start}weigh: {shown(line.lstrip())}\n")
+
+
+def _log(tools: Sequence[str], record: Record, *, quiet: bool) -> None:
+    """Send the record to *tools*; a failure is reported even if *quiet*."""
     try:
-        from weigh.flow.run.log_to import log_to  # noqa: PLC0415 - rarely
+        from weigh.flow.run.log_to import DONE, log_to  # noqa: PLC0415 - rarely
 
         for tool in tools:
-            notify(log_to(tool, record))
+            line = log_to(tool, record)
+            if not (quiet and line.startswith(DONE)):
+                _warn(line)
     except Exception as error:  # noqa: BLE001 - the job's exit code must pass
-        notify(f"internal error: {type(error).__name__}: {error}")
+        _warn(f"internal error: {type(error).__name__}: {error}")
 
 
 def _check_limit(record: Record, limit: int, notify: Notify) -> int:

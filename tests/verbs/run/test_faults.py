@@ -60,6 +60,28 @@ def test_a_full_record_file_costs_one_warning(weigh: Weigh) -> None:
     assert "/dev/full" in said
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "the record was not kept: cannot make"),
+        (("-o", "/dev/full"), "/dev/full: record not written"),
+    ],
+)
+def test_a_lost_record_is_one_line_even_with_quiet(
+    weigh: Weigh, options: tuple[str, ...], words: str
+) -> None:
+    if not options:
+        weigh.store.write_text("in the way")
+    done = weigh.run("-q", *options, "--", *JOB)
+    (said,) = _unharmed(done, warnings=1)
+    assert words in said
+    assert done.stderr.decode().count("\n") == 1
+
+
+def test_quiet_prints_nothing_where_nothing_is_lost(weigh: Weigh) -> None:
+    _unharmed(weigh.run("-q", "--", *JOB), warnings=0)
+
+
 def test_a_limit_on_file_size_costs_one_warning(weigh: Weigh) -> None:
     limit = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh")
     (said,) = _unharmed(weigh.run("--", *JOB, prefix=limit), warnings=1)

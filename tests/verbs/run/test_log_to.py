@@ -13,9 +13,9 @@ PROGRAM = "b = bytearray(b'x') * (60 << 20); import time; time.sleep(0.3); exit(
 
 
 def run(
-    folder: Path, tool: str, code: int = 0, **env: str
+    folder: Path, tool: str, code: int = 0, *more: str, **env: str
 ) -> "subprocess.CompletedProcess[str]":
-    options = ["--log-to", tool, "--label", "train", "--param", "lr=0.1"]
+    options = [*more, "--log-to", tool, "--label", "train", "--param", "lr=0.1"]
     command = [sys.executable, "-c", PROGRAM.format(code)]
     return subprocess.run(
         [*WEIGH, "run", *options, "-o", "record.json", "--", *command],
@@ -50,6 +50,8 @@ def test_a_tool_that_fails_is_one_line_and_no_failed_job(
     assert words in line
     assert done.returncode == 5
     assert (tmp_path / "record.json").exists()
+    quiet = run(tmp_path, "mlflow", 5, "-q", PYTHONPATH=str(tmp_path / "packages"))
+    assert quiet.stderr == f"{line}\n"
 
 
 @pytest.mark.integrations

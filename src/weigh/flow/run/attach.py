@@ -54,4 +54,4 @@ def attach(
             warner.warn(line)
         keeper.keep(record)
         output.write(record, warner)
-    return Watched(record, warner.lines)
+    return Watched(record, warner.lines, losses=warner.losses)

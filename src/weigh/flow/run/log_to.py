@@ -11,6 +11,7 @@ from weigh.model.record import Record
 from weigh.render.printable import last_line_of
 from weigh.store.lines import encode
 
+DONE = "logged to"  # begins a line on success
 _MISSING = 3  # exit code: the package is not there
 _LONGEST = 300  # characters of a message of the tool's
 _PATIENCE = 60.0  # seconds; the job has ended, and waits for this
@@ -37,7 +38,7 @@ def log_to(tool: str, record: Record) -> str:
         except OSError:
             continue
         if done.returncode == 0:
-            return f"logged to {tool}: {_last(done.stdout)}"
+            return f"{DONE} {tool}: {_last(done.stdout)}"
         if done.returncode != _MISSING:
             return f"--log-to {tool}: {_last(done.stderr) or 'it failed'}"
     return f"--log-to {tool}: no Python here has it (pip install {tool})"

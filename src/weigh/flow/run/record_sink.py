@@ -11,15 +11,24 @@ from weigh.store import identity, lines, location, shards
 
 
 class Warner:
-    """Collects warnings, each once, to be shown after the job."""
+    """Collects warnings, each once, to be shown after the job.
+
+    ``losses`` are those on results that could not be written: `-q` prints them too.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.losses: list[str] = []
 
     def warn(self, line: str) -> None:
         """Add a line, unless it is there already."""
         if line not in self.lines:
             self.lines.append(line)
+
+    def lose(self, line: str) -> None:
+        """Add a line on a result that could not be written."""
+        self.warn(line)
+        self.losses.append(line)
 
 
 class Output:
@@ -54,7 +63,7 @@ class Output:
                     file.truncate(0)
                 file.write(document)
         except OSError as error:
-            warner.warn(f"{self._path}: record not written: {error.strerror}")
+            warner.lose(f"{self._path}: record not written: {error.strerror}")
 
 
 class Keeper:
@@ -94,7 +103,7 @@ class Keeper:
         try:
             shards.append(self._root, record, self._machine)
         except StoreError as error:
-            self._warner.warn(f"the record was not kept: {error}")
+            self._warner.lose(f"the record was not kept: {error}")
             return
         for line in (self._note, self._trouble):
             if line is not None:

@@ -52,12 +52,14 @@ class Watched(NamedTuple):
     """A run that ended: its record, and warnings for the user.
 
     ``joined`` is the record of all ranks, where this run is the first of them: weigh
-    ends as its own rank did, whatever became of the others.
+    ends as its own rank did, whatever became of the others. ``losses`` are the warnings
+    on what could not be written.
     """
 
     record: Record
     warnings: list[str]
     joined: Record | None = None
+    losses: Sequence[str] = ()
 
 
 def run(
@@ -109,8 +111,8 @@ def run(
             _note_login_node(record.host, options, warner)
             _note_directives(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
-            warner.warn(f"internal error: {type(error).__name__}: {error}")
-    return Watched(record, warner.lines, joined)
+            warner.lose(f"internal error: {type(error).__name__}: {error}")
+    return Watched(record, warner.lines, joined, warner.losses)
 
 
 def signals_held() -> AbstractContextManager[None]:
