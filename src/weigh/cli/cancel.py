@@ -49,10 +49,13 @@ def cancel(
     )
     verb = "would cancel" if dry_run else "cancelled"
     for one in done:
-        number = one.job.elements if one.elements is None else len(one.elements)
-        noun = "element" if number == 1 else "elements"
+        total = one.job.elements
+        number = (
+            f"{one.count:,}" if one.count == total else f"{one.count:,} of {total:,}"
+        )
+        noun = "element" if total == 1 else "elements"
         name = printable(one.job.name)
-        click.echo(f"  {verb} {one.job.id} ({name}): {number:,} {noun}")
+        click.echo(f"  {verb} {one.job.id} ({name}): {number} {noun}")
     if not done:
         click.echo("  nothing to cancel: all have ended")
     return 0

@@ -680,6 +680,32 @@ def test_only_what_waits_is_cancelled(
     assert "scancel 7_[1-2]" in (tmp_path / "called").read_text()
 
 
+@pytest.mark.parametrize(
+    ("states", "flags", "said"),
+    [
+        (("COMPLETED", "RUNNING", "PENDING"), (), "2 of 3 elements"),
+        (("COMPLETED", "FAILED", "PENDING"), ("--dry-run",), "1 of 3 elements"),
+        (("RUNNING", "RUNNING", "PENDING"), ("--running",), "2 of 3 elements"),
+        (("RUNNING", "RUNNING", "RUNNING"), (), "3 elements"),
+    ],
+)
+def test_elements_that_had_ended_are_not_counted(  # noqa: PLR0913, PLR0917 - a table
+    states: tuple[str, ...],
+    flags: tuple[str, ...],
+    said: str,
+    here: Weigh,
+    fake: Fake,
+    job: str,
+) -> None:
+    lines = (f"7|{at}|{state}|1|node1|None" for at, state in enumerate(states))
+    fake("squeue", "".join(f'echo "{line}"\n' for line in lines))
+
+    _, out, _ = here("cancel", job, *flags)
+
+    verb = "would cancel" if flags == ("--dry-run",) else "cancelled"
+    assert out == f"  {verb} {job} (p): {said}\n"
+
+
 def test_a_job_to_keep_is_kept(
     here: Weigh, fake: Fake, job: str, tmp_path: Path
 ) -> None:

@@ -19,10 +19,10 @@ _THERE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """A job that was cancelled; ``elements`` are the cancelled ones, None for all."""
+    """A job that was cancelled, and how many of its elements had not ended."""
 
     job: Submitted
-    elements: tuple[int, ...] | None = None
+    count: int
 
 
 def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
@@ -88,7 +88,7 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
             except SchedulerError as error:
                 refusals.append(error)  # cancel the other jobs first
             else:
-                done.append(Cancelled(job, chosen))
+                done.append(Cancelled(job, len(alive)))
     if refusals:
         raise _refused(refusals, done) from refusals[0]
     if still and (ALL in names or not done):
