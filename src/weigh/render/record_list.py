@@ -116,8 +116,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Records, newest first.
 
     ``rows`` are those shown; ``matching`` and ``total`` count records; ``id_length``
-    letters of an id are unique; ``newer`` (id to schema) and ``torn`` (lines) could
-    not be read.
+    letters of an id are unique; ``newer`` (id to schema), ``torn`` (lines) and
+    ``closed`` (files of another user) could not be read.
     """
 
     rows: list[Row]
@@ -126,6 +126,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     id_length: int
     newer: dict[str, str]
     torn: int
+    closed: Sequence[str] = ()
 
 
 def render_text(listing: Listing, *, year: str) -> str:
@@ -159,7 +160,10 @@ def render_json(listing: Listing) -> bytes:
 
 def warnings(listing: Listing) -> list[str]:
     """Return a warning for each kind of record that could not be read."""
-    texts = []
+    texts = [
+        f"records skipped: {safe(path)} belongs to another user: chown it"
+        for path in listing.closed
+    ]
     if listing.torn:
         noun = "line" if listing.torn == 1 else "lines"
         texts.append(f"{count(listing.torn)} {noun} skipped: damaged")

@@ -17,7 +17,7 @@ from weigh.joined import join_records
 from weigh.model.record import Outcome, Record
 from weigh.store.identity import Machine, Process, is_alive, is_id, process
 from weigh.store.lines import UNREADABLE, decode, encode
-from weigh.store.location import file_mode, make_folder
+from weigh.store.location import file_mode, hand_over, make_folder
 from weigh.store.shards import append, is_shard_of, listing, read_lines, shards
 
 RUNNING = "running"
@@ -75,6 +75,7 @@ def save(root: str, checkpoint: Checkpoint) -> None:
             _write_whole(descriptor, encode(checkpoint))
         finally:
             os.close(descriptor)
+        hand_over(temporary)
         os.replace(temporary, path)
     except OSError as error:
         raise StoreError(

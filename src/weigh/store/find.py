@@ -130,6 +130,10 @@ def read_file(path: str) -> Record:
 
 def not_found(root: str, name: str, index: Index) -> RecordNotFoundError:
     """Return the error that there is no record *name*, with the nearest names."""
+    if index.closed:
+        return RecordNotFoundError(
+            f"no record called {name!r} that you may read ({closed_note(index.closed)})"
+        )
     if not index.entries and not index.newer:
         what = "" if name == LAST else f"no record called {name!r}: "
         return RecordNotFoundError(
@@ -138,6 +142,12 @@ def not_found(root: str, name: str, index: Index) -> RecordNotFoundError:
     near = _nearest(name, index)
     hint = f"did you mean {' or '.join(near)}?" if near else "weigh records lists them"
     return RecordNotFoundError(f"no record called {name!r} ({hint})")
+
+
+def closed_note(closed: Sequence[str]) -> str:
+    """Return what hides records, and the way out: *closed* files or folders."""
+    more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
+    return f"{closed[0]}{more} belongs to another user: chown it"
 
 
 def _nearest(name: str, index: Index) -> list[str]:

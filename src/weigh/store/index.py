@@ -12,7 +12,7 @@ from weigh.errors import RecordNotFoundError, StoreError
 from weigh.joined import join_records, largest, total, worse_state
 from weigh.model.record import SCHEMA, Record
 from weigh.store.lines import UNREADABLE, decode, encode
-from weigh.store.shards import read_lines, shards
+from weigh.store.shards import closed_shards, read_lines, shards
 
 _START = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
 _CUT = b',"phases":['
@@ -78,13 +78,15 @@ class Index(msgspec.Struct):
     """All records of a store, newest first, and what was skipped.
 
     ``newer`` are the records of an unknown schema, by id; ``removed`` the ids with a
-    tombstone; ``torn`` is the number of lines that do not parse.
+    tombstone; ``torn`` is the number of lines that do not parse; ``closed`` are files
+    that this user may not read.
     """
 
     entries: list[Entry]
     newer: dict[str, Entry]
     removed: set[str]
     torn: int
+    closed: list[str]
 
 
 class _Newer(msgspec.Struct):
@@ -122,7 +124,7 @@ def read_index(root: str) -> Index:
         newer.pop(record_id, None)
     entries = list(found.values())[::-1]  # the later line of the same second first
     entries.sort(key=_age, reverse=True)
-    return Index(entries, newer, removed, torn)
+    return Index(entries, newer, removed, torn, closed_shards(root))
 
 
 def read_line(entry: Entry) -> bytes:

@@ -128,6 +128,20 @@ def file_mode(path: str) -> int:
     return 0o660 if _is_shared(os.path.dirname(path)) else 0o600
 
 
+def hand_over(path: str) -> None:
+    """Change the owner of a *path* that root has just made to that of its folder.
+
+    Root in a container, or by sudo, works in a user's folder: what it leaves there
+    must stay readable for that user. A link is not followed.
+    """
+    if not hasattr(os, "geteuid") or os.geteuid():
+        return
+    with suppress(OSError):  # NFS without root, or a user that is not mapped here
+        above = os.stat(os.path.dirname(path) or ".")
+        if above.st_uid:
+            os.chown(path, above.st_uid, above.st_gid, follow_symlinks=False)
+
+
 def make_private_folder(path: str) -> None:
     """Make the folder *path*, and missing folders above it.
 
@@ -166,18 +180,19 @@ def _make_private(path: str) -> bool:
         if not os.path.isdir(path):
             raise
         return False
+    hand_over(path)
     return True
 
 
 def _keep_out_of_git(root: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    path = os.path.join(root, ".gitignore")
     try:
-        descriptor = os.open(
-            os.path.join(root, ".gitignore"), flags, file_mode(root + "/")
-        )
+        descriptor = os.open(path, flags, file_mode(path))
     except FileExistsError:
         return
     try:
         os.write(descriptor, b"*\n")
     finally:
         os.close(descriptor)
+    hand_over(path)

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import file_mode, make_folder
+from weigh.store.location import file_mode, hand_over, make_folder
 
 SCHEMA = "weigh.scan/1"
 _FILE = "scans.jsonl"
@@ -37,7 +37,10 @@ def append_scan(root: str, scan: Scan) -> None:
     path = os.path.join(make_folder(root), _FILE)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
+        is_new = not os.path.lexists(path)
         descriptor = os.open(path, flags, file_mode(path))
+        if is_new:
+            hand_over(path)
         try:
             # a newline first: a line torn by a full disk damages only itself
             os.write(descriptor, b"\n" + msgspec.json.encode(scan) + b"\n")

@@ -14,7 +14,7 @@ from weigh.errors import StoreError
 from weigh.model.record import Record
 from weigh.store.identity import Machine
 from weigh.store.lines import Tombstone, encode
-from weigh.store.location import file_mode, make_folder
+from weigh.store.location import file_mode, hand_over, make_folder
 
 RECORDS = "records"
 _UNDATED = "undated"
@@ -55,7 +55,10 @@ def append_line(path: str, line: bytes) -> None:
         StoreError: it cannot be written completely.
     """
     try:
+        is_new = not os.path.lexists(path)
         descriptor = os.open(path, _FLAGS, file_mode(path))
+        if is_new:
+            hand_over(path)
         try:
             _append(descriptor, line + b"\n")
         finally:
@@ -67,11 +70,24 @@ def append_line(path: str, line: bytes) -> None:
 
 
 def shards(root: str) -> Iterator[str]:
-    """Yield the paths of all shards, oldest month first.
+    """Yield the paths of all shards that may be read, oldest month first.
 
     Raises:
         StoreError: the store exists, but cannot be read.
     """
+    yield from (path for path in _all_shards(root) if _is_open(path))
+
+
+def closed_shards(root: str) -> list[str]:
+    """Return the paths of shards, and months of them, that another user closed.
+
+    Root leaves such, if it ran in a container or by sudo. One of them must not hide
+    all other records.
+    """
+    return [path for path in _all_shards(root) if not _is_open(path)]
+
+
+def _all_shards(root: str) -> Iterator[str]:
     for path in (root, os.path.join(root, RECORDS)):
         if os.path.exists(path) and not os.path.isdir(path):
             raise StoreError(
@@ -79,9 +95,16 @@ def shards(root: str) -> Iterator[str]:
             )
     for name in listing(os.path.join(root, RECORDS)):
         folder = os.path.join(root, RECORDS, name)
+        if os.path.isdir(folder) and not _is_open(folder):
+            yield folder
+            continue
         for shard in listing(folder):
             if shard.endswith(".jsonl"):
                 yield os.path.join(folder, shard)
+
+
+def _is_open(path: str) -> bool:
+    return os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0))
 
 
 def read_lines(path: str) -> Iterator[bytes]:

@@ -1,20 +1,31 @@
 import errno
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from some_records import HERE, records, some_record
 
-from weigh.errors import FormatError, SchemaError, StoreError
+from weigh.errors import (
+    FormatError,
+    RecordNotFoundError,
+    SchemaError,
+    StoreError,
+)
 from weigh.model.record import Record
-from weigh.store.identity import Machine
+from weigh.store.checkpoint import Checkpoint, save
+from weigh.store.find import find
+from weigh.store.identity import Machine, Process
 from weigh.store.index import Index, read_index, read_record, read_short
 from weigh.store.lines import decode, encode
+from weigh.store.scans import Scan, append_scan
 from weigh.store.shards import append, append_line, month, remove, shard_name
 
 NOW = "2026-11-22T00:00:00Z"
@@ -308,3 +319,64 @@ def test_only_a_later_schema_is_called_newer() -> None:
         decode(b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb"}')
     with pytest.raises(SchemaError, match="measure the run again"):
         decode(b'{"schema":"weigh.record/0","id":"bbbbbbbbbbbb"}')
+
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand over")
+
+
+@needs_root
+def test_what_root_leaves_in_a_users_folder_belongs_to_that_user(
+    tmp_path: Path,
+) -> None:
+    os.chown(tmp_path, NOBODY, NOBODY)
+    root = str(tmp_path / ".weigh")
+    me = Process(os.getpid())
+    append(root, some_record(), HERE)
+    save(root, Checkpoint(machine=HERE, weigh=me, record=some_record()))
+    append_scan(root, Scan("size", ("tag",), "/"))
+    made = [Path(root), *Path(root).rglob("*")]
+    assert len(made) == 8
+    assert {path.lstat().st_uid for path in made} == {NOBODY}
+
+
+@needs_root
+def test_root_hands_over_no_file_that_was_there(tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY, NOBODY)
+    precious = tmp_path / "precious"
+    precious.touch()
+    (tmp_path / "shard.jsonl").symlink_to(precious)
+    append_line(str(tmp_path / "shard.jsonl"), b"{}")
+    assert precious.stat().st_uid == 0
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    if os.geteuid():
+        yield
+        return
+    os.setresuid(NOBODY, NOBODY, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@pytest.mark.parametrize("closed", ["shard", "month"])
+def test_what_another_user_closed_hides_no_other_record(closed: str) -> None:
+    with TemporaryDirectory() as root:
+        one = Path(append(root, some_record("aaaaaaaaaaaa"), HERE))
+        later = some_record("bbbbbbbbbbbb", started="2026-12-01T00:00:00Z")
+        other = Path(append(root, later, HERE))
+        for path in (Path(root), one.parent.parent, one.parent, one):
+            path.chmod(0o755)
+        path = other if closed == "shard" else other.parent
+        other.parent.chmod(0o755)
+        path.chmod(0)
+        with as_nobody():
+            index = read_index(root)
+            with pytest.raises(RecordNotFoundError, match="another user: chown it"):
+                find(root, "bbbbbbbbbbbb")
+        path.chmod(0o700)
+    assert ids_of(index) == ["aaaaaaaaaaaa"]
+    assert index.closed == [str(path)]

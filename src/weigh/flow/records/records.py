@@ -73,6 +73,7 @@ def list_records(store: Store, record_filter: RecordFilter) -> Listing:
         id_length=_distinct_length([row.head.id for row in rows], heads),
         newer={entry.head.id: entry.head.schema for entry in index.newer.values()},
         torn=index.torn,
+        closed=index.closed,
     )
 
 
