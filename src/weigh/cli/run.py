@@ -170,7 +170,7 @@ def _parameters(
     multiple=True,
     help="Send the figures to MLflow or W&B at the end.",
 )
-@options.quiet("Print nothing but what could not be written.")
+@options.quiet("Print nothing but what went wrong.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
     default=True,

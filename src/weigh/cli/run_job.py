@@ -87,7 +87,7 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
     if not record.exit_code and fail_above is not None:
-        return _check_limit(joined or record, fail_above, notify)
+        return _check_limit(joined or record, fail_above)
     return record.exit_code or 0
 
 
@@ -111,17 +111,17 @@ def _log(tools: Sequence[str], record: Record, *, quiet: bool) -> None:
         _warn(f"internal error: {type(error).__name__}: {error}")
 
 
-def _check_limit(record: Record, limit: int, notify: Notify) -> int:
-    """Return 0 if the peak memory is at most *limit*; else report it."""
+def _check_limit(record: Record, limit: int) -> int:
+    """Return 0 if the peak memory is at most *limit*; else report it, also if quiet."""
     from weigh.units import format_size  # noqa: PLC0415 - rarely
 
     peak = record.peak_memory
     if peak is None:
-        notify("--fail-above: the memory was not measured")
+        _warn("--fail-above: the memory was not measured")
         return WEIGH_FAILED
     if peak <= limit:
         return 0
-    notify(
+    _warn(
         f"peak memory {format_size(peak)} exceeds the {format_size(limit)} of "
         "--fail-above"
     )

@@ -54,6 +54,23 @@ def test_a_tool_that_fails_is_one_line_and_no_failed_job(
     assert quiet.stderr == f"{line}\n"
 
 
+def test_quiet_hides_what_worked_and_not_what_failed(tmp_path: Path) -> None:
+    broken = package(tmp_path, "mlflow", "raise ValueError('broken')")
+    words = ("run", "-q", "--log-to=mlflow", "--", "true")
+    done = subprocess.run(
+        [*WEIGH, *words],
+        cwd=tmp_path,
+        env={**os.environ, "WEIGH_DIR": "/proc/here", **broken},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    kept, logged = done.stderr.splitlines()
+    assert kept.startswith("weigh: the record was not kept: cannot make /proc/here")
+    assert logged == "weigh: --log-to mlflow: ValueError: broken"
+    assert done.returncode == 0
+
+
 @pytest.mark.integrations
 def test_mlflow_has_the_figures_and_the_curve(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
