@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from weigh._version import __version__
-from weigh.errors import FAILED, UsageError
+from weigh.errors import FAILED, UsageError, WeighError
 from weigh.render.printable import last_line_of
 from weigh.units import HOUR, format_limit, parse_limit
 
@@ -50,6 +51,7 @@ class Tools:
         self._folder = folder
         self._limits = limits
         self._spent = {"CPU": 0.0, "GPU": 0.0}
+        self._lock = threading.Lock()  # the SDK runs calls side by side
 
     def run(
         self,
@@ -107,11 +109,12 @@ class Tools:
         memory: str | None = None,
         time: str | None = None,
         gpu: str | None = None,
+        gpu_memory: str | None = None,
     ) -> dict[str, Any]:
         """Pack shell commands, one task each, onto nodes and GPUs, in plan/NAME/.
 
         What a task needs comes from earlier records of such commands; else give memory
-        (2GiB), cpus and time (1h) of one task. gpu is a type, such as v100.
+        (2GiB), cpus, time (1h) and gpu_memory of one task. gpu is a type, such as v100.
         """
         if not name or name != os.path.basename(name) or name.startswith((".", "-")):
             raise Refused(f"{name!r:.40} is no name for a plan: use letters and digits")
@@ -130,6 +133,7 @@ class Tools:
             with open(tasks, "w", encoding="utf-8") as file:
                 file.write(text)
         options = {"--cpus": cpus, "--memory": memory, "--time": time, "--gpu": gpu}
+        options["--gpu-memory"] = gpu_memory
         argv = ["plan", f"{name}.txt", f"--name={name}", "--json", *_flags(options)]
         return self._read(argv)
 
@@ -158,10 +162,11 @@ class Tools:
                 "this server submits nothing: its user has to start it as "
                 "weigh mcp --allow-submit; dry_run shows the script"
             )
-        self._check_budget(costs)
-        answer = self._read(argv)
-        for kind, hours in costs.items():
-            self._spent[kind] += hours
+        with self._lock:
+            self._check_budget(costs)
+            answer = self._read(argv)
+            for kind, hours in costs.items():
+                self._spent[kind] += hours or 0
         return {"hours": costs, "spent": dict(self._spent), **answer}
 
     def status(self, job: str | None = None) -> dict[str, Any]:
@@ -172,22 +177,29 @@ class Tools:
         """Compare requested and used for a job, plan or record, with what to change."""
         return self._read(["report", "--json", "--", name])
 
-    def _costs(self, folder: str, time: str | None) -> dict[str, float]:
+    def _costs(self, folder: str, time: str | None) -> dict[str, float | None]:
+        """Return the hours that a submission may take; None without a time limit."""
+        limit = None if time is None else parse_limit(time)
         path = os.path.join(self._folder, folder, "plan.json")
         try:
             with open(path, "rb") as file:
                 plan = json.load(file)
             ask, elements = plan["ask"], len(plan["elements"])
-            seconds = ask["time_limit"] if time is None else parse_limit(time)
-            hours = elements * (ask.get("nodes") or 1) * (seconds or 0) / HOUR
+            seconds = ask["time_limit"] if limit is None else limit
+            if not seconds:  # to Slurm 0 is no limit
+                return {"CPU": None, "GPU": None}
+            hours = elements * (ask.get("nodes") or 1) * seconds / HOUR
             return {"CPU": hours * ask["cpus"], "GPU": hours * ask["gpus"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Refused(f"no plan in {folder}: make one with plan") from error
 
-    def _check_budget(self, costs: Mapping[str, float]) -> None:
+    def _check_budget(self, costs: Mapping[str, float | None]) -> None:
         most = {"CPU": self._limits.cpu_hours, "GPU": self._limits.gpu_hours}
         for kind, limit in most.items():
-            total = self._spent[kind] + costs[kind]
+            hours = costs[kind]
+            if hours is None:
+                raise Refused("without a time limit no hours can be counted: give time")
+            total = self._spent[kind] + hours
             if limit is not None and total > limit:
                 raise Refused(
                     f"{total:g} {kind} hours exceed this server's budget of {limit:g} "
@@ -269,7 +281,7 @@ def _in_thread(tool: Any, anyio: Any, refusal: type[Exception]) -> Any:  # noqa:
     async def call(**words: Any) -> Any:  # noqa: ANN401 - as above
         try:
             return await anyio.to_thread.run_sync(partial(tool, **words))
-        except Refused as error:
+        except (Refused, WeighError, OSError, UnicodeError) as error:
             raise refusal(str(error)) from error
 
     return call

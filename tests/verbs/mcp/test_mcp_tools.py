@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,31 @@ def test_all_submissions_share_one_budget(folder: Path) -> None:
     tools.submit("two", dry_run=False, time="15m", on="local")
 
 
+@pytest.mark.parametrize("time", [None, "0"])
+def test_hours_without_a_limit_fit_no_budget(folder: Path, time: str | None) -> None:
+    tools = Tools(str(folder), Limits(submit=True, cpu_hours=1000, gpu_hours=0))
+    tools.plan(["true"], "open", 1, "100M")
+    assert tools.submit("open", time=time)["hours"] == {"CPU": None, "GPU": None}
+    with pytest.raises(Refused, match="no hours can be counted: give time"):
+        tools.submit("open", dry_run=False, time=time, on="local")
+    assert not (folder / "plan/open/sent").exists()
+
+
+def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
+    tools = Tools(str(folder), Limits(submit=True, cpu_hours=2, gpu_hours=0))
+    names = ("a", "b", "c")
+    for name in names:
+        tools.plan([f"true {name}"], name, 1, "100M", "1h")
+
+    def submit(name: str) -> bool:
+        with suppress(Refused):
+            return bool(tools.submit(name, dry_run=False, on="local"))
+        return False
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert sum(pool.map(submit, names)) == 1  # 1.25 hours each
+
+
 @pytest.mark.integrations
 def test_a_client_of_the_sdk_uses_the_tools(folder: Path) -> None:
     pytest.importorskip("mcp", reason="mcp is not installed: pip install mcp")
@@ -117,6 +144,8 @@ async def _walk(folder: Path) -> None:
         assert _document(await client.call_tool("plan", plan))["tasks"] == 1
         dry = _document(await client.call_tool("submit", {"plan": "one"}))
         assert dry["text"].startswith("#!/bin/bash")
+        odd = await client.call_tool("submit", {"plan": "one", "time": "soon"})
+        assert "not a time: 'soon'" in odd.content[0].text
         wet = await client.call_tool("submit", {"plan": "one", "dry_run": False})
         assert wet.is_error
         assert "--allow-submit" in wet.content[0].text
