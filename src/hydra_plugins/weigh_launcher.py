@@ -7,6 +7,7 @@ Hydra imports this at the start of every application, so it imports nothing of w
 import csv
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,11 @@ _KEPT = ("--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd")
 # of hydra's own overrides, those that are about the multirun
 _OF_MULTIRUN = ("launcher", "sweeper", "sweep", "mode", "run", "job.num", "job.id")
 _SEPARATE = frozenset("/.=")
+# of weigh's options, those that are keys of this launcher
+_KEYS = (
+    *("name", "records", "gpu", "gpu_memory", "per_gpu"),
+    *("memory", "cpus", "time", "on", "queue"),
+)
 
 
 @dataclass
@@ -138,9 +144,17 @@ def _line(job: JobReturn) -> str:
     of_hydra = OmegaConf.to_container(job.hydra_cfg.hydra.overrides.hydra)  # as typed
     given = dict.fromkeys([*of_hydra, *job.overrides])
     own = [word for word in given if not _is_of_multirun(word)]
-    places = [f"hydra.run.dir={job.working_dir}", f"hydra.job.num={number}"]
+    places = [f"hydra.run.dir={_quoted(job.working_dir)}", f"hydra.job.num={number}"]
     words = [*_application(), *own, "hydra.mode=RUN", *places]
     return shlex.join(words)
+
+
+def _quoted(path: str) -> str:
+    """Quote *path* in Hydra's grammar: ``a=1,b=2`` of override_dirname has to be."""
+    if re.fullmatch(r"[\w/.+@-]+", path):
+        return path
+    text = re.sub(r'(\\*)"', r'\1\1\\"', path)
+    return '"' + re.sub(r"(\\+)$", r"\1\1", text) + '"'
 
 
 def _is_of_multirun(override: str) -> bool:
@@ -200,10 +214,21 @@ def _weigh(*words: str) -> None:
         text=True,
         check=False,
     )
-    for line in (done.stdout + done.stderr).splitlines():
+    lines = (done.stdout + done.stderr).splitlines()
+    last = lines.pop() if done.returncode and done.stderr.strip() else None
+    for line in lines:
         _log.info(line)
     if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
         raise CompactHydraException(
-            last[0] if last else f"weigh {words[0]}: exit {done.returncode}"
+            _in_hydras_words(last or f"weigh {words[0]}: exit {done.returncode}")
         )
+
+
+def _in_hydras_words(message: str) -> str:
+    """Return a message with the keys of this launcher for the options of weigh."""
+    for key in _KEYS:
+        option = "--from" if key == "records" else f"--{key.replace('_', '-')}"
+        ours = f"hydra.launcher.{key}"
+        message = re.sub(rf"{option}(?: (?=[A-Z0-9]|local)|=)", f"{ours}=", message)
+        message = re.sub(rf"{option}(?![\w-])", ours, message)
+    return message

@@ -11,6 +11,8 @@ from weigh.planning.needs import Needs
 from weigh.request import gpu_type
 from weigh.units import Bytes, parse_size
 
+_LONGEST = 40  # characters of a command that a message repeats
+
 
 class Target(msgspec.Struct, frozen=True):
     """A GPU to plan for, and the user's name for it."""
@@ -36,7 +38,7 @@ def targets(
         if not uses_gpu:
             raise UsageError(
                 "how much GPU memory does a task use? --gpu-memory 2GiB, or measure "
-                f"one on a GPU: weigh run -- {needs.kinds[0].example[:40]}"
+                f"one on a GPU: weigh run -- {_as_typed(needs.kinds[0].example)}"
             )
         if named:
             return named
@@ -51,6 +53,11 @@ def targets(
     if model is None:
         return [Target(TargetGpu(measured.name, measured.memory_total))]
     return [Target(TargetGpu(model.name, model.memory), gpu_type(measured.name))]
+
+
+def _as_typed(command: str) -> str:
+    """Return a command to type, whole or by its name: half of one would not run."""
+    return command if len(command) <= _LONGEST else "COMMAND"
 
 
 def _target(word: str, sites: Mapping[str, Bytes]) -> Target:

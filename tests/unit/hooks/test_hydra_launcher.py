@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -104,10 +105,11 @@ def test_each_job_has_its_configuration_and_folder(folder: Path) -> None:
 
 def test_several_jobs_share_a_gpu(folder: Path) -> None:
     gpu = ("hydra.launcher.gpu=V100-32GB", "hydra.launcher.gpu_memory=6GiB")
-    done = multirun(folder, *gpu, "hydra.launcher.dry_run=true", "lr=1,2,3,4,5,6,7,8")
+    dry = ("hydra.launcher.dry_run=true", "hydra.launcher.on=slurm")
+    done = multirun(folder, *gpu, *dry, "lr=1,2,3,4,5,6,7,8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert [len(one["tasks"]) for one in plan_of(folder)["elements"]] == [4, 4]  # type: ignore[arg-type]
-    assert "#SBATCH --array=0-1" in done.stdout or "-t 1-2" in done.stdout
+    assert "#SBATCH --array=0-1" in done.stdout
     assert not [*folder.glob("plan/*/sent")]
 
 
@@ -122,6 +124,52 @@ def test_the_applications_own_flags_stay(folder: Path) -> None:
     first = tasks.read_text().splitlines()[0]
     assert "--config-name=other +hydra.job.env_set.A=b lr=1 " in first
     assert "launcher" not in first
+
+
+@pytest.mark.parametrize(
+    "subdir",
+    ["${hydra.job.override_dirname}", "it's-${lr}", '"run ${lr} (x)"', "a:b,${lr}"],
+)
+def test_a_folder_is_called_as_by_hydras_own_launcher(
+    folder: Path, subdir: str
+) -> None:
+    config = folder / "conf/config.yaml"
+    of_hydra = f"hydra: {{sweep: {{subdir: {json.dumps(subdir)}}}}}\n"
+    config.write_text(config.read_text() + of_hydra)
+    words = ("lr=1,2", "text=a b")
+    own = [sys.executable, "app.py", "-m", "hydra.sweep.dir=own", *words]
+    subprocess.run(own, cwd=folder, check=True, capture_output=True)
+    done = multirun(folder, "hydra.sweep.dir=ours", "hydra.launcher.on=local", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in (folder / "ours/app.txt").read_text().splitlines():
+        subprocess.run(shlex.split(line), cwd=folder, check=True)
+    named = [
+        sorted(path.parent.name for path in folder.glob(f"{where}/*/result"))
+        for where in ("own", "ours")
+    ]
+    assert named[0] == named[1]
+    assert len(named[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("hydra.launcher.memory=300", "hydra.launcher.memory: 300 has no unit"),
+        (
+            "hydra.launcher.gpu=V100-32GB",
+            "? hydra.launcher.gpu_memory=2GiB, or measure",
+        ),
+        ("hydra.launcher.gpu_memory=2GiB", "which GPU? hydra.launcher.gpu=NAME"),
+        ("hydra.launcher.on=slurm", "or with hydra.launcher.on=local here"),
+    ],
+)
+def test_an_error_names_the_keys_of_the_launcher_once(
+    folder: Path, words: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    done = multirun(folder, words, "lr=1,2")
+    assert done.returncode != 0
+    assert (done.stdout + done.stderr).count(expected) == 1, done.stderr
 
 
 def test_what_weigh_refuses_is_the_error(folder: Path) -> None:
