@@ -2,6 +2,7 @@
 
 import math
 import posixpath
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -10,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.estimate.history_groups import template
 from weigh.model.record import Record
 from weigh.planning.launchers import without_launcher
 from weigh.request import failed_at_once
@@ -18,9 +20,9 @@ from weigh.units import Seconds
 
 Sizes = dict[str, float]
 
-_SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_CODE = frozenset({"-c", "-e"})  # options whose value is a program
 _PLACE = "argument "
-_SHELL_LINE = 3  # sh -c LINE
 _QUOTING = frozenset("'\"\\$`")
 # numbers that are an address or an identity, never an amount
 _PLACES = ("port", "master_port", "device", "gpu", "cuda", "rank", "local_rank")
@@ -40,9 +42,30 @@ def words_of(line: str) -> list[str]:
 def words_run(command: Sequence[str]) -> list[str]:
     """Return the words of a record's command; of the line if a shell ran it."""
     words = list(command)
-    if len(words) == _SHELL_LINE and words[0] in _SHELLS and words[1] == "-c":
-        return words_of(words[2])
+    if posixpath.basename(words[0] if words else "") not in _SHELLS:
+        return words
+    for place, word in enumerate(words[1:-1], 1):
+        if re.fullmatch("-[a-z]*c", word):  # bash -euo pipefail -c LINE
+            return [*words_of(words[place + 1]), *words[place + 2 :]]
+        if word[:1] not in {"-", "+"} and words[place - 1][-1:] != "o":
+            break
     return words
+
+
+def kind_of(
+    command: Sequence[str], parameters: Mapping[str, float | str]
+) -> tuple[str, ...]:
+    """Return *command* with placeholders for what varies from run to run.
+
+    Of a line that a shell ran the words count, or all lines with a path in them would
+    be one kind. Code (``python -c CODE``) stays as it is.
+    """
+    words = words_run(command)
+    general = template(words, parameters)
+    return tuple(
+        word if before in _CODE else one
+        for before, word, one in zip(("", *words), words, general, strict=False)
+    )
 
 
 def is_assignment(word: str) -> bool:

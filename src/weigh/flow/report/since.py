@@ -3,11 +3,11 @@
 import time
 from collections.abc import Iterator, Mapping
 
-from weigh.estimate.history_groups import template
 from weigh.flow.follow.view import look
 from weigh.flow.records.records import Store, open_store
 from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.report import of_job, plan_of
+from weigh.planning.record_match import kind_of
 from weigh.render.report_waste import Waste
 from weigh.review.elements import Element, single
 from weigh.review.requested import requested_by_records
@@ -74,7 +74,7 @@ def _outside(store: Store, begin: Seconds, counted: set[str | None]) -> Iterator
     ]
     groups: dict[str, list[tuple[Run, Element]]] = {}
     for record in report_records.by_ids(store.root, ids).values():
-        words = template(record.command, record.parameters)
+        words = kind_of(record.command, record.parameters)
         run = run_of(record)
         pair = run, single(run, requested_by_records([record]))
         groups.setdefault(record.label or " ".join(words), []).append(pair)

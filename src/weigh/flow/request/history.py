@@ -29,13 +29,13 @@ from weigh.estimate.history_groups import (
     choose_words,
     is_size,
     parse_keys,
-    template,
 )
 from weigh.estimate.sampled import Accounts, Seen
 from weigh.flow.records.records import Store, choose, find_record, open_store
 from weigh.flow.request.request import Answer, answer, as_jobs_ended
 from weigh.model.record import Record, Request
 from weigh.need import knobs_in, knobs_of
+from weigh.planning.record_match import kind_of
 from weigh.render import history_lines
 from weigh.render.history_lines import Kind, Learnt
 from weigh.request import (
@@ -336,7 +336,7 @@ def _kind(group: _Group, said: Parameters) -> Kind:
     return Kind(
         keys=group.keys,
         label=group.like.label,
-        command=template(group.like.command, group.like.parameters),
+        command=kind_of(group.like.command, group.like.parameters),
         completed=len(measured),
         sizes={name: _size(coming.get(name)) for name in names},
         spans={name: _span(name, measured) for name in names},
@@ -443,7 +443,7 @@ def _marks(of: Head | Record, keys: Sequence[str], parameters: Parameters) -> _M
     # a number is one whether or not it was given as a parameter, too
     words = {name: one for name, one in of.parameters.items() if isinstance(one, str)}
     own = knobs_in(of.command, of.parameters)
-    command = " ".join((*template(of.command, words), *own))
+    command = " ".join((*kind_of(of.command, words), *own))
     return {**marks, LABEL: of.label, COMMAND: command, HOST: None}
 
 
