@@ -47,7 +47,8 @@ def words_run(command: Sequence[str]) -> list[str]:
     for place, word in enumerate(words[1:-1], 1):
         if re.fullmatch("-[a-z]*c", word):  # bash -euo pipefail -c LINE
             return [*words_of(words[place + 1]), *words[place + 2 :]]
-        if word[:1] not in {"-", "+"} and words[place - 1][-1:] != "o":
+        before = words[place - 1]
+        if word[:1] not in {"-", "+"} and not re.fullmatch("[-+][a-z]*o", before):
             break
     return words
 

@@ -174,6 +174,8 @@ def test_an_input_that_is_not_there_is_refused_at_once(here: Weigh) -> None:
         "bash -ec 'exec python ./train.py >out'",
         "python - <train.py",
         "cat data.txt|python train.py",
+        "bash -eu -o pipefail -c 'python train.py | tee log'",
+        "python run --code=train.py",
     ],
 )
 def test_a_program_that_would_stay_behind_is_named(here: Weigh, line: str) -> None:
@@ -202,6 +204,24 @@ def test_a_program_that_every_task_would_read_from_home_is_named(
 
     _, _, err = here(*submit, "--stage-in", f"{home}/code:.")
     assert "its copy is train.py" in " ".join(err.split())
+
+
+def test_an_environment_in_home_is_not_to_be_staged_in(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = here.folder.parent / "home"
+    (home / "env/bin").mkdir(parents=True)
+    (home / "env/bin/python").touch()
+    (home / "env/pyvenv.cfg").touch()
+    monkeypatch.setenv("HOME", str(home))
+    plan = here.plan("~/env/bin/python -V")
+    words = ("--on", "local", "--stage-out", "results", "--dry-run")
+
+    _, _, err = here("submit", plan, *words)
+
+    said = " ".join(err.split())
+    assert f"{home}/env, an environment, is read from home by each task" in said
+    assert "--stage-in" not in said
 
 
 def test_scratch_is_the_one_that_the_settings_name(here: Weigh) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 import msgspec
 
@@ -226,12 +227,21 @@ def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:
 def _read_from_home(path: str, staging: Staging) -> Iterator[str]:
     folder, name = os.path.split(path)
     source = next((s for s in staging.sources if _is_below(path, s.path)), None)
-    if source is None:
+    above = os.path.dirname(folder)
+    if source is None and _is_environment(above):
+        yield f"{shlex.quote(above)}, an environment, is read from home by each task"
+    elif source is None:
         cure = f"--stage-in {shlex.quote(folder)}:. and the name {shlex.quote(name)}"
         yield f"{shlex.quote(path)} is read from home: {cure} copy it to the node"
-        return
-    place = os.path.normpath(f"{source.place}/{os.path.relpath(path, source.path)}")
-    yield f"{shlex.quote(path)} is read from home: its copy is {shlex.quote(place)}"
+    else:
+        place = os.path.normpath(f"{source.place}/{os.path.relpath(path, source.path)}")
+        yield f"{shlex.quote(path)} is read from home: its copy is {shlex.quote(place)}"
+
+
+def _is_environment(folder: str) -> bool:
+    """Return whether *folder* is a venv or conda, which runs at its place only."""
+    marks = ("pyvenv.cfg", "conda-meta")
+    return any(os.path.exists(os.path.join(folder, mark)) for mark in marks)
 
 
 def _is_staged(name: str, staging: Staging) -> bool:
@@ -250,10 +260,26 @@ def _words(line: str) -> Iterator[str]:
         words = list(lexer)
     except ValueError:
         return
-    yield from words
-    for shell, flag, command in zip(words, words[1:], words[2:], strict=False):
-        if os.path.basename(shell) in SHELLS and re.fullmatch("-[a-z]*c", flag):
+    for word in words:
+        option, equals, value = word.partition("=")
+        yield value if equals and option.startswith("-") else word
+    for place, word in enumerate(words):
+        if os.path.basename(word) in SHELLS and (
+            command := _line_of(words[place + 1 :])
+        ):
             yield from _words(command)
+
+
+def _line_of(words: Sequence[str]) -> str | None:
+    """Return what a shell runs by ``-c`` with these *words*: ``-o pipefail -c LINE``."""
+    before = ""
+    for word, line in pairwise(words):
+        if re.fullmatch("-[a-z]*c", word):
+            return line
+        if not word.startswith(("-", "+")) and not re.fullmatch("[-+][a-z]*o", before):
+            return None
+        before = word
+    return None
 
 
 def _site_scratch(config: Config) -> str | None:
