@@ -264,22 +264,20 @@ def _words(line: str) -> Iterator[str]:
         option, equals, value = word.partition("=")
         yield value if equals and option.startswith("-") else word
     for place, word in enumerate(words):
-        if os.path.basename(word) in SHELLS and (
-            command := _line_of(words[place + 1 :])
-        ):
-            yield from _words(command)
+        if os.path.basename(word) in SHELLS:
+            yield from _words(_line_of(words[place + 1 :]))
 
 
-def _line_of(words: Sequence[str]) -> str | None:
-    """Return what a shell runs by ``-c`` with these *words*: ``-o pipefail -c LINE``."""
+def _line_of(words: Sequence[str]) -> str:
+    """Return what a shell runs by ``-c`` with *words*, such as ``-o pipefail -c``."""
     before = ""
     for word, line in pairwise(words):
         if re.fullmatch("-[a-z]*c", word):
             return line
         if not word.startswith(("-", "+")) and not re.fullmatch("[-+][a-z]*o", before):
-            return None
+            break
         before = word
-    return None
+    return ""
 
 
 def _site_scratch(config: Config) -> str | None:
