@@ -169,6 +169,15 @@ COPY = "rsync -a $S/out/ /home/me/out"
         f"{COPY}\nrm -rf ${{S}}/out/*\n",
         "cp -r $S/out /home/me/\nrm --recursive $S/\n",
         f"if [ -f x ]; then\n  echo\nfi\n{COPY}; rm -fr $S\n",
+        "mkdir -p $S && cd $S || exit\ncp -r out /home/me/\nrm -rf $S\n",
+        "cd $S\nrsync -a --remove-source-files out /home/me/\ncd /\nrm -rf $S\n",
+        "mv $S/out /home/me/\nrm -rf $S || true\n",
+        f"{COPY} || echo failed\nrm -rf $S\n",
+        f"set -e\n{COPY} || true\nrm -rf $S\n",
+        f"{COPY}\nfind $S -delete\n",
+        f"trap 'rm -rf $S' EXIT\npython a.py\n{COPY}\n",
+        f"set -e\ntrap 'cd /; rm -rf $S' TERM EXIT\n{COPY} || exit 1\n",
+        f"finish() {{\n  {COPY}\n  rm -rf $S\n}}\ntrap finish EXIT\npython a.py\n",
     ],
 )
 def test_results_that_are_removed_whether_or_not_they_were_copied(body: str) -> None:
@@ -189,6 +198,13 @@ def test_results_that_are_removed_whether_or_not_they_were_copied(body: str) -> 
         f"{COPY}\nrm -rf $T\n",
         f"{COPY}\nrm $S/out/lock\n",
         f"rm -rf $S/out\n{COPY}\n",
+        "cd $S\ncp -r out /home/me/\ncd $T\nrm -rf out\n",
+        "(cd $S && tar cf a.tar out)\ncp a.tar /home/me/\nrm -rf $S\n",
+        f"trap '{COPY} && rm -rf $S' EXIT\npython a.py\n",
+        f"trap 'rm -rf $S' EXIT\n{COPY} || {{ trap - EXIT; exit 1; }}\n",
+        f"trap 'rm -rf $T' EXIT\n{COPY}\n",
+        f"trap 'rm -f $S/lock' EXIT\n{COPY}\n",
+        f"{COPY} || {{ echo failed; exit 1; }}\nrm -rf $S\n",
     ],
 )
 def test_a_guarded_remove_is_left_alone(body: str) -> None:

@@ -1,13 +1,13 @@
 """Rules for commands that a shell reads otherwise than they were meant."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from weigh.model.lint import Finding
 from weigh.schedulers.lint.case import Case, Rule, nearest, note, problem
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.script import Line
-from weigh.schedulers.shell import Command
+from weigh.schedulers.shell import Command, read_body
 
 _SHELLS = frozenset({"bash", "sh", "dash", ""})
 _SAID = re.compile(r"line (\d+): (?:warning: )?(.*)")
@@ -248,34 +248,81 @@ def _repeated(case: Case) -> Iterator[Finding]:
             yield note(option, "repeated-option", effect, "keep one of them")
 
 
-_COPIES = frozenset({"rsync", "cp", "scp"})
+_COPIES = frozenset({"rsync", "cp", "scp", "mv"})
 _GUARDS = re.compile(r"&&|\|\||^\s*(?:if|while|until)\b|\$\?")
+# what follows a copy that failed, and goes on
+_NO_GUARD = re.compile(r"\|\|\s*(?:true|:|echo|printf|logger)\b[^|&;{]*$")
 _FEWEST_OF_COPY = 3  # the command, from, to
 
 
 def _removes(case: Case) -> Iterator[Finding]:
     """Find `rm -r` of what a copy before it may have failed to bring home."""
-    if _ends_on_errors(case):
-        return
     texts = {one.line: one.text for one in case.script.lines}
-    guarded = set(_conditional(case))
-    copied: dict[str, int] = {}
+    guarded, ends = set(_conditional(case)), _ends_on_errors(case)
+    copied, unguarded = dict[str, int](), dict[str, int]()
+    here = ""
     for command in case.body.commands:
-        is_plain = command.line not in guarded and not command.background
-        is_plain = is_plain and not _GUARDS.search(texts.get(command.line, ""))
+        text = texts.get(command.line, "")
         paths = [word for word in command.words[1:] if not word.startswith("-")]
-        if "$?" in command.text:
-            copied.clear()
+        goes_on = bool(_NO_GUARD.search(text)) or not _GUARDS.search(text)
+        is_plain = goes_on and command.line not in guarded and not command.background
+        if command.name in _MOVES_TO and not text.lstrip().startswith("("):
+            here = paths[0] if paths and paths[0][:1] in _ABSOLUTE else ""
+        elif "$?" in command.text:
+            unguarded.clear()
         elif command.name in _COPIES and len(paths) + 1 >= _FEWEST_OF_COPY:
-            for path in paths[:-1] if is_plain else ():
-                copied[_folder(path)] = command.line
-        elif command.name == "rm" and is_plain and _is_recursive(command):
-            for path in paths:
-                line = _copied_from(_folder(path), copied)
-                if line is not None:
-                    effect = f"removes {path} also where line {line} could not copy it"
-                    fix = "join both: the copy && rm"
-                    yield problem(command, "unsafe-remove", effect, fix)
+            found = {_folder(_from(here, path)): command.line for path in paths[:-1]}
+            copied |= found
+            if is_plain and (not ends or _NO_GUARD.search(text)):
+                unguarded |= found
+        elif is_plain:
+            for path in _removed(command):
+                yield from _unsafe(command, path, _from(here, path), unguarded)
+    for command in _last_trap(case):
+        for path in _removed_by(command.words[1]):
+            yield from _unsafe(command, path, path, copied)
+
+
+def _last_trap(case: Case) -> list[Command]:
+    """Return the one `trap ... EXIT`; none where another replaces or lifts it."""
+    traps = [one for one in case.body.named("trap") if {"EXIT", "0"} & {*one.words[2:]}]
+    return traps if len(traps) == 1 else []
+
+
+_MOVES_TO = frozenset({"cd", "pushd", "popd"})
+_ABSOLUTE = frozenset("/$~")
+
+
+def _from(here: str, path: str) -> str:
+    """Return *path* as seen from the folder *here*, empty where that is not known."""
+    return path if not here or path[:1] in _ABSOLUTE else f"{here.rstrip('/')}/{path}"
+
+
+def _removed(command: Command) -> list[str]:
+    """Return what a command removes with all that is in it."""
+    paths = [word for word in command.words[1:] if not word.startswith("-")]
+    if command.name == "rm" and _is_recursive(command):
+        return paths
+    if command.name == "find" and "-delete" in command.words:
+        return paths[:1]
+    return []
+
+
+def _removed_by(text: str) -> list[str]:
+    """Return what the commands of a trap remove, if nothing there guards it."""
+    if _GUARDS.search(text):
+        return []
+    return [path for one in read_body(text).commands for path in _removed(one)]
+
+
+def _unsafe(
+    command: Command, path: str, place: str, copied: Mapping[str, int]
+) -> Iterator[Finding]:
+    line = _copied_from(_folder(place), copied)
+    if line is not None:
+        effect = f"removes {path} also where line {line} could not copy it"
+        fix = "join both: the copy && rm"
+        yield problem(command, "unsafe-remove", effect, fix)
 
 
 def _ends_on_errors(case: Case) -> bool:
@@ -315,7 +362,7 @@ def _folder(path: str) -> str:
     return plain
 
 
-def _copied_from(folder: str, copied: dict[str, int]) -> int | None:
+def _copied_from(folder: str, copied: Mapping[str, int]) -> int | None:
     """Return the line of the last copy from *folder*, or from below it."""
     lines = [
         line
