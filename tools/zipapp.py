@@ -26,7 +26,7 @@ if sys.version_info < (3, 11):
 tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 packed = os.path.abspath(sys.argv[0])
 with zipfile.ZipFile(packed) as archive:
-    digest = archive.comment.decode()
+    digest = archive.read("digest").decode()
     home = os.environ.get("WEIGH_HOME") or os.path.join(
         os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"),
         "weigh")
@@ -112,8 +112,8 @@ def _write(target: Path, wheels: Path) -> None:
     with target.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
     with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:
-        archive.comment = digest.encode()
         archive.writestr("__main__.py", MAIN)
+        archive.writestr("digest", digest)  # Python 3.6 reads no file with a comment
         for one in files:
             archive.write(one, one.relative_to(wheels).as_posix())
     target.chmod(0o755)

@@ -1,8 +1,10 @@
 """The one file of `make zipapp`: without pip, as its own user, in a fresh home."""
 
+import ast
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,15 @@ def test_a_home_that_cannot_be_written_is_named(zipapp: Path, tmp_path: Path) ->
     assert failed.returncode == 1
     assert "cannot unpack into /proc/weigh" in failed.stderr
     assert "WEIGH_HOME" in failed.stderr
+
+
+def test_an_old_python_reads_the_file_and_names_the_version(zipapp: Path) -> None:
+    packed = zipapp.read_bytes()
+    # zipimport of Python 3.6 looks for the end record in the last 22 bytes only
+    assert packed[-22:-18] == b"PK\5\6"
+    with zipfile.ZipFile(zipapp) as archive:
+        text = archive.read("__main__.py").decode()
+    ast.parse(text, feature_version=(3, 6))
+    start, _, _ = text.partition("tag = ")
+    assert "import os, shutil, subprocess, sys, zipfile" in start
+    assert "Python 3.11 or newer is needed" in start
