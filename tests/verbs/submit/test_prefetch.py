@@ -38,6 +38,23 @@ def test_a_prefetch_can_make_the_environment_of_the_tasks(weigh: Weigh) -> None:
     assert prefix == str(weigh.folder / "env")
 
 
+@pytest.mark.parametrize(
+    ("options", "task"),
+    [
+        ((), "./env/bin/python -V >version"),
+        (("--venv", "env"), "python -V >version"),
+        (("--setup", "source env/bin/activate"), "python -V >version"),
+    ],
+)
+def test_without_a_scheduler_nothing_is_looked_for_before_the_prefetch(
+    here: Weigh, options: tuple[str, ...], task: str
+) -> None:
+    make = "sleep 0.5; python3 -m venv --without-pip env"
+    job = here.submit(here.plan(task), "--prefetch", make, *options)
+
+    assert here.finish(job) == {"COMPLETED": 1}
+
+
 @mainly("slurm")
 def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
     weigh.needs_waiting()
