@@ -32,6 +32,13 @@ _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
 
 _ASKED_FOR = ("account", "qos", "queue", "time", "memory")  # of a job, by a site
+_ALSO = {  # how schedulers spell them
+    "account": ("A", "P", "project", "accounting_group"),
+    "qos": ("q",),
+    "queue": ("p", "partition", "q", "queues"),
+    "memory": ("mem", "mem-per-cpu", "l"),
+    "time": ("t", "l"),
+}
 _MEMORY_FORMS = {"per-node": False, "per-cpu": True}
 _OPTIONS = {
     "memory": Kind(Literal["per-node", "per-cpu"], "'per-node' or 'per-cpu'"),
@@ -99,6 +106,30 @@ def site_requires(site: Mapping[str, object]) -> tuple[str, ...]:
     """
     asked = site.get("require", [])
     return tuple(_OPTIONS["require"].read("cluster.require", asked))
+
+
+def refuse_lacking(request: JobRequest, kind: str, site: Mapping[str, object]) -> None:
+    """Refuse a request without something that the site wants in each job.
+
+    Raises:
+        FormatError: the setting is invalid.
+        UsageError: the request lacks it.
+    """
+    if kind not in KINDS:
+        return
+    has = {
+        "account": request.account,
+        "qos": request.qos or not KINDS[kind].traits.queues,
+        "queue": request.queue or not KINDS[kind].traits.queues,
+        "time": request.time_limit,
+        "memory": request.memory,
+    }
+    flags = {name for name, _ in request.extra}
+    for name in site_requires(site):
+        if not has[name] and not flags & {name, *_ALSO.get(name, ())}:
+            raise UsageError(
+                f"this site wants --{name} in each job (require in its settings)"
+            )
 
 
 def _is_expression(kind: str) -> bool:

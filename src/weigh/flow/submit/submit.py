@@ -14,7 +14,7 @@ from weigh._version import __version__
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
-from weigh.flow.site.cluster import in_site_words, site_warnings
+from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
 from weigh.flow.submit import job_parts
 from weigh.flow.submit.healer import (
     notified,
@@ -304,7 +304,8 @@ def _prepared(
     request = typed_request(
         options, ids_to_await(options.after, name, jobs.read_jobs(root))
     )
-    request = in_site_words(request, kind, config.load(cwd, env).cluster)
+    site = config.load(cwd, env).cluster
+    request = in_site_words(request, kind, site)
     refuse_own(options.extra, kind)
     refuse_absent(request, kind, first=options.first is not None)
     heal = limits_of(options, kind, cwd=cwd, env=env)
@@ -335,6 +336,7 @@ def _prepared(
     request, decided = _decided(
         request, plan, slots, kind, folder, late, root=root, cwd=cwd, env=env
     )
+    refuse_lacking(request, kind, site if options.setup.checks else {})
     if heal is not None:
         check_limits(heal, request)
         label = options.name or plan.name
