@@ -457,7 +457,7 @@ def _cpus(subject: Subject) -> Iterator[Note]:
         yield _crowded(measure, requested)
     elif (fewer := fewer_cpus(subject)) is not None:
         yield _less_cpus(subject, measure, fewer)
-    elif requested == 1 and share < _IDLE_CPU and not subject.requested.gpus:
+    elif requested == 1 and share < _IDLE_CPU and _is_idle(subject):
         yield Note(
             about="CPUs",
             words=(
@@ -466,6 +466,11 @@ def _cpus(subject: Subject) -> Iterator[Note]:
             ),
             weight=5,
         )
+
+
+def _is_idle(subject: Subject) -> bool:
+    """Return whether the CPU had nothing to do: no GPU worked, no other program ran."""
+    return not subject.requested.gpus and not _waited(subject)
 
 
 def _cpu_waits(subject: Subject) -> Iterator[Note]:

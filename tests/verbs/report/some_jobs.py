@@ -13,6 +13,7 @@ from weigh.model.job import ElementState, JobRequest, Submitted
 from weigh.model.plan import Capacity, Element, Plan, PlanRequest, TargetGpu
 from weigh.model.record import (
     Allocation,
+    CpuWait,
     Host,
     Job,
     Outcome,
@@ -53,6 +54,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     signal: int | None = None
     parameters: dict[str, int | float | str] = {}
+    cpu_wait: CpuWait | None = None
 
 
 class SomeJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +105,7 @@ def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
             wall_time=task.wall_time,
             cpu_time=task.cpus * task.wall_time,
             cpus_used=task.cpus,
+            cpu_wait=task.cpu_wait,
             peak_memory=PeakMemory(
                 value=task.memory,
                 low=task.memory,

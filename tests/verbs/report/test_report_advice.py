@@ -9,7 +9,7 @@ from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.flow.report.report import build
 from weigh.model.job import JobRequest
-from weigh.model.record import Allocation, Job
+from weigh.model.record import Allocation, CpuWait, Job
 from weigh.model.report import Note, Report
 from weigh.render.report_lines import note_lines
 from weigh.runner.recording import utc
@@ -178,3 +178,21 @@ def test_less_memory_is_no_advice_where_its_h_vmem_would_be_more(root: str) -> N
     env = {"PATH": "", "WEIGH_POLL": "9h"}
     told = build(JOB, cwd=str(Path(root).parent), env=env)
     assert "memory" not in flags_of(told)
+
+
+@pytest.mark.parametrize("others", [None, 1.5])
+def test_a_cpu_that_others_kept_busy_was_not_waiting_for_a_disk(
+    root: str, others: float | None
+) -> None:
+    wait = None
+    if others is not None:
+        wait = CpuWait(time=40.0, wanted=1.0, alone=58.0, threads=1, cpus=2, others=1.5)
+    task = Task(wall_time=100.0, cpus=0.58, cpu_wait=wait)
+    wanted = JobRequest(cpus=1, memory=2 * GIB, time_limit=HOUR)
+    job = SomeJob(tasks=(task,), wanted=wanted)
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    env = {"PATH": "", "WEIGH_POLL": "9h"}
+    told = build(JOB, cwd=str(Path(root).parent), env=env)
+    words = " ".join(note.words for note in told.notes if note.about == "CPUs")
+    assert ("waited for disk" in words) == (others is None), words
+    assert ("for a CPU" in words) == (others is not None), words
