@@ -1,11 +1,12 @@
 """How a task stands, by its joblog, its events and the element that it is in."""
 
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from weigh.flow.follow.tasks import read_tasks
+from weigh.flow.follow.tasks import last_words, read_tasks
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, JobRequest, Submitted
 from weigh.model.plan import Capacity, Element, Plan, PlanRequest
@@ -143,3 +144,27 @@ def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
     read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state="CANCELLED"))
 
     assert next(read).state == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("kill -9 $BASHPID & wait $!\n(kill -9 $BASHPID)", "job.sh: line 2: Killed"),
+        ("(kill -SEGV $BASHPID)", "job.sh: line 1: Segmentation fault"),
+        ("no-such-program", "job.sh: line 1: no-such-program: command not found"),
+        ("echo /data/a.txt: line 3: bad; exit 1", "a.txt: line 3: bad"),
+        ("echo 'ValueError: 12 Killed  x'", "ValueError: 12 Killed  x"),
+    ],
+)
+def test_what_a_shell_prints_of_its_script_is_a_reason_that_fits_a_list(
+    tmp_path: Path, script: str, reason: str
+) -> None:
+    path = tmp_path / "a/long/way/down/to/job.sh"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{script}\n")
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        subprocess.run(
+            ["bash", path], stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    assert last_words(str(log)) == reason

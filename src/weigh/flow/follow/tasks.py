@@ -117,7 +117,7 @@ def _ended(state: ElementState, code: int, before: str) -> ElementState:
     last = failure_line("\n".join(lines))
     for title in ("weigh: ", "stopped "):
         last = last.removeprefix(title).strip()
-    return _as(state, "FAILED", last or state.reason, code)
+    return _as(state, "FAILED", _of_shell(last) or state.reason, code)
 
 
 def tail_of(path: str) -> str:
@@ -133,7 +133,17 @@ def last_words(path: str) -> str | None:
     """
     lines = tail_of(path).splitlines()
     others = [line for line in lines if not line.lstrip().startswith(_OF_STAGES)]
-    return failure_line("\n".join(others)) or failure_line("\n".join(lines)) or None
+    last = failure_line("\n".join(others)) or failure_line("\n".join(lines))
+    return _of_shell(last) or None
+
+
+def _of_shell(line: str) -> str:
+    """Shorten what a shell prints on its script: the folder, and the command killed.
+
+    Lists show the beginning of a reason; that was only the path.
+    """
+    line = re.sub(r"^/\S*/([^/\s:]+: line \d+: )", r"\1", line)
+    return re.sub(r"^(\S+: line \d+: ) *\d+ ([A-Z][a-z ]+\w)  .*", r"\1\2", line)
 
 
 class _Last(msgspec.Struct):
