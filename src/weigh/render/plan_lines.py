@@ -23,6 +23,7 @@ from weigh.units import format_duration, format_limit, format_size
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12
 _FIRST_KINDS, _LAST_KINDS = 4, 2  # shown of more
+_NO_RUNS = "-"
 _MOST_PROBED = 9
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
 
@@ -57,28 +58,50 @@ def render_json(plans: Sequence[Plan]) -> str:
 
 
 def _tasks(plan: Plan) -> Iterator[str]:
-    if len(plan.kinds) == 1:
-        kind = plan.kinds[0]
-        needs = ", ".join(_needs(kind, plan.headroom))
-        runs = f" ({_runs(kind)})" if kind.runs else ""
+    rows = _rows(plan.kinds)
+    if len(rows) == 1:
+        needs = ", ".join(_needs(rows[0].kind, plan.headroom))
+        runs = f" ({rows[0].runs})" if rows[0].runs != _NO_RUNS else ""
         each = ", each" if plan.tasks > 1 else ":"
         text = f"{_count(plan.tasks, 'task')}{each} {needs}{runs}"
         yield from (f"  {line}" for line in folded(text, WIDTH - 2))
         return
     yield (
-        f"  {_count(plan.tasks, 'task')} of {len(plan.kinds):,} kinds, "
+        f"  {_count(plan.tasks, 'task')} of {len(rows):,} kinds, "
         f"each figure with {_percent(plan.headroom)} headroom{_or_bound(plan)}"
     )
-    if len(plan.kinds) <= _MOST_KINDS:
-        yield from _kinds(plan.kinds)
+    if len(rows) <= _MOST_KINDS:
+        yield from _kinds(rows)
         return
     held = [kind.item.memory for kind in plan.kinds]
-    yield from _kinds((*plan.kinds[:_FIRST_KINDS], *plan.kinds[-_LAST_KINDS:]))
+    yield from _kinds((*rows[:_FIRST_KINDS], *rows[-_LAST_KINDS:]))
     sizes = dict.fromkeys((format_size(min(held)), format_size(max(held))))
     yield (
-        f"    and {len(plan.kinds) - _FIRST_KINDS - _LAST_KINDS:,} kinds between them; "
+        f"    and {len(rows) - _FIRST_KINDS - _LAST_KINDS:,} kinds between them; "
         f"of all, RAM {' to '.join(sizes)}"
     )
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A row of the table: tasks whose figures look the same, and their runs."""
+
+    kind: Kind
+    tasks: int
+    runs: str
+
+
+def _rows(kinds: Sequence[Kind]) -> list[_Row]:
+    """Return one row for kinds that differ in nothing that is shown but their runs."""
+    alike: dict[tuple[object, ...], list[Kind]] = {}
+    for kind in kinds:
+        item, used = kind.item, kind.used
+        sizes = (item.gpu_memory, used.gpu_memory, item.memory)
+        shown = (*map(_size, sizes), item.gpus, item.cpus, _time(item))
+        alike.setdefault((*shown, bool(kind.predictions)), []).append(kind)
+    return [
+        _Row(same[0], sum(kind.tasks for kind in same), _runs(same))
+        for same in alike.values()
+    ]
 
 
 def _or_bound(plan: Plan) -> str:
@@ -103,13 +126,13 @@ def _needs(kind: Kind, headroom: float) -> Iterator[str]:
         yield format_limit(item.time)
 
 
-def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
-    items = [kind.item for kind in kinds]
+def _kinds(rows: Sequence[_Row]) -> Iterator[str]:
+    items = [row.kind.item for row in rows]
     columns = [
-        Column("tasks", tuple(f"{kind.tasks:,}" for kind in kinds)),
+        Column("tasks", tuple(f"{row.tasks:,}" for row in rows)),
         Column(
             "example",
-            tuple(map(printable, _abbreviated([kind.example for kind in kinds]))),
+            tuple(map(printable, _abbreviated([row.kind.example for row in rows]))),
             right=False,
             flexible=True,
         ),
@@ -117,7 +140,7 @@ def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
         Column("RAM", tuple(_size(item.memory) for item in items)),
         Column("CPUs", tuple(str(item.cpus) for item in items)),
         Column("time", tuple(_time(item) for item in items)),
-        Column("from", tuple(_runs(kind) for kind in kinds), drop=1),
+        Column("from", tuple(row.runs for row in rows), drop=1),
     ]
     if not any(item.gpu_memory for item in items):
         del columns[2]
@@ -146,10 +169,15 @@ def _same_words(split: Sequence[Sequence[str]]) -> int:
     return same
 
 
-def _runs(kind: Kind) -> str:
-    if not kind.runs:
-        return "-"
-    return f"fit of {kind.runs}" if kind.predictions else _count(kind.runs, "run")
+def _runs(kinds: Sequence[Kind]) -> str:
+    numbers = [kind.runs for kind in kinds]
+    least, most = min(numbers), max(numbers)
+    if not most:
+        return _NO_RUNS
+    count = str(most) if least == most else f"{least} to {most}"
+    if kinds[0].predictions:
+        return f"fit of {count}"
+    return f"{count} run{'' if count == '1' else 's'}"
 
 
 def _size(size: int) -> str:

@@ -1,14 +1,15 @@
 """A plan of many kinds of one task prints a few of them, and the range of all."""
 
+import msgspec
 import pytest
 
 from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
 from weigh.render.plan_lines import render_text
-from weigh.units import MIB
+from weigh.units import GIB, MIB
 
 
 def plan_of(kinds: int) -> Plan:
-    items = [Item(memory=(50 + 10 * number) * MIB) for number in range(kinds)]
+    items = [Item(memory=(1 + number) * GIB) for number in range(kinds)]
     return Plan(
         name="p",
         task_file="p.txt",
@@ -39,7 +40,7 @@ def test_of_many_kinds_the_first_the_last_and_the_range_are_shown(kinds: int) ->
     rows = [line.split()[3] for line in lines if line.startswith("      1  ...")]
     assert rows == ["0", "1", "2", "3", str(kinds - 2), str(kinds - 1)]
     (rest,) = [line for line in lines if "kinds between them" in line]
-    assert f"and {kinds - 6} kinds between them; of all, RAM 50.0 MiB to" in rest
+    assert f"and {kinds - 6} kinds between them; of all, RAM 1.00 GiB to" in rest
     assert max(map(len, lines)) <= 80
 
 
@@ -47,3 +48,22 @@ def test_of_few_kinds_all_are_shown() -> None:
     lines = list(render_text([plan_of(12)]))
     assert sum("..." in line for line in lines) == 12
     assert not any("between them" in line for line in lines)
+
+
+def test_kinds_that_look_the_same_are_one_row_with_the_range_of_their_runs() -> None:
+    plan = plan_of(12)
+    item = Item(memory=100 * MIB, cpus=1, time=300)
+    kinds = tuple(
+        msgspec.structs.replace(
+            kind, item=msgspec.structs.replace(item, memory=item.memory + n), runs=n + 1
+        )
+        for n, kind in enumerate(plan.kinds)
+    )
+    first, *_ = render_text([msgspec.structs.replace(plan, kinds=kinds)])
+    assert first == "  12 tasks, each 1 CPU, 100 MiB RAM, 00:05:00 (1 to 12 runs)"
+    other = msgspec.structs.replace(item, memory=200 * MIB)
+    kinds = (*kinds[:-1], msgspec.structs.replace(kinds[-1], item=other))
+    lines = list(render_text([msgspec.structs.replace(plan, kinds=kinds)]))
+    assert lines[0].startswith("  12 tasks of 2 kinds, ")
+    assert [line.split()[0] for line in lines[2:4]] == ["11", "1"]
+    assert lines[2].endswith("1 to 11 runs")
