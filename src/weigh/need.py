@@ -137,6 +137,7 @@ CRAWLS = 2 / 3  # of the time in collections; well set programs: a quarter to a 
 _OVER_LIVE = 1.5
 _LEAST_HEAP: Bytes = 32 * MIB
 _OUTSIDE: Bytes = 35 * MIB  # code, compiled code, stacks, what a collector notes
+_FULL_HEAP = 0.9  # alive of its limit
 _CARDS = 0.03  # of the heap, for the collector's own tables
 _ELASTIC = "elastic"
 
@@ -205,6 +206,9 @@ def heap_words(usage: Usage) -> Iterator[str]:
         )
     if jvm.live is not None:
         yield f"{format_size(jvm.live)} at most were alive after its last collection"
+        if jvm.live > _FULL_HEAP * jvm.heap_limit:
+            limit = jvm.flags[-1] if jvm.flags else "the memory, or set -Xmx"
+            yield f"its heap was full: after an OutOfMemoryError raise {limit}"
     if has_crawled(jvm):
         share = f"{100 * (jvm.paused or 0.0):.0f} %"
         yield f"{share} of its time went into collections: its heap is too small"

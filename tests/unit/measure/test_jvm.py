@@ -200,3 +200,20 @@ def test_a_live_virtual_machine_is_read_after_its_end(tmp_path: Path) -> None:
     assert record.usage.jvm is not None
     assert record.usage.jvm.flags == ("-Xmx77m",)
     assert record.usage.jvm.heap_limit == pytest.approx(77 * MIB, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("live", "flags", "raised"),
+    [
+        (61, ("-Xmx64m",), "raise -Xmx64m"),
+        (61, (), "raise the memory, or set -Xmx"),
+        (40, ("-Xmx64m",), None),
+    ],
+)
+def test_a_heap_that_was_full_is_what_to_raise(
+    live: int, flags: tuple[str, ...], raised: str | None
+) -> None:
+    jvm = Jvm(64 * MIB, live * MIB, 9, 0.1, flags)
+    said = " ".join(heap_words(usage(jvm)))
+    assert ("its heap was full" in said) == (raised is not None)
+    assert raised is None or said.endswith(raised)
