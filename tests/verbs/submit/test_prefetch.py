@@ -1,10 +1,13 @@
 """A job that needs a download first: without a GPU, and before it."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from following import Weigh
 from rigs import mainly
 
+from weigh.flow.submit.prefetch import await_prefetch
 from weigh.model.job import Submitted
 from weigh.schedulers import KINDS
 from weigh.store import jobs
@@ -53,6 +56,29 @@ def test_without_a_scheduler_nothing_is_looked_for_before_the_prefetch(
     job = here.submit(here.plan(task), "--prefetch", make, *options)
 
     assert here.finish(job) == {"COMPLETED": 1}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "why"),
+    [
+        ("htcondor", "pending (HTCondor lets no job wait for another)"),
+        ("slurm@cpu", "pending on another cluster, slurm@cpu"),
+    ],
+)
+def test_why_the_prefetch_is_waited_for_here(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch, scheduler: str, why: str
+) -> None:
+    here.submit(here.plan("true"))
+    first = msgspec.structs.replace(prefetch_of(here), scheduler=scheduler)
+    states = ["PENDING", "PENDING", "COMPLETED"]
+
+    def look(*_: object, **__: object) -> list[SimpleNamespace]:
+        return [SimpleNamespace(tasks=[SimpleNamespace(state=states.pop(0))])]
+
+    monkeypatch.setattr("weigh.flow.submit.prefetch.look", look)
+    said: list[str] = []
+    await_prefetch(first, root="", env={}, notify=said.append, sleep=lambda _: None)
+    assert said == [f"waiting for prefetch job {first.id}: {why}"]
 
 
 @mainly("slurm")

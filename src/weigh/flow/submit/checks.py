@@ -320,7 +320,8 @@ def _no_node(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[F
     """Yield an error if no node has all of the request, though each part is allowed."""
     if fit or not live.nodes or not live.limits or not queues_of(request, live.limits):
         return
-    parts = [f"{request.cpus or 1} CPUs"]
+    cpus = request.cpus or 1
+    parts = [f"{cpus} CPU{'' if cpus == 1 else 's'}"]
     if request.memory is not None:
         parts.append(format_size(request.memory))
     if request.gpus:

@@ -90,12 +90,18 @@ def await_prefetch(
     notify: Callable[[str], None],
     sleep: Callable[[Seconds], None] = time.sleep,
 ) -> None:
-    """Wait in this process until *first*, on another cluster, has succeeded.
+    """Wait in this process until *first* has succeeded.
+
+    It is on another cluster, or its scheduler lets no job wait for it.
 
     Raises:
         SchedulerError: it failed.
     """
     reported = ""
+    kind = find_kind(first.scheduler)
+    where = f"on another cluster, {first.scheduler}"
+    if kind is not None and not kind.traits.waits:
+        where = f"({kind.title} lets no job wait for another)"
     while True:
         view = next(iter(look([first], jobs_file.read_jobs(root), root=root, env=env)))
         states = [task.state for task in view.tasks]
@@ -108,8 +114,5 @@ def await_prefetch(
             )
         if states[0] != reported:
             reported = states[0]
-            notify(
-                f"waiting for prefetch job {first.id}: {reported.lower()} on another "
-                f"cluster, {first.scheduler}"
-            )
+            notify(f"waiting for prefetch job {first.id}: {reported.lower()} {where}")
         sleep(_PACE)
