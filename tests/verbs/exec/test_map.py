@@ -89,6 +89,14 @@ def test_a_named_map_calls_only_what_failed_or_changed(folder: Folder) -> None:
     assert folder.calls() == ["1.0", "2.0", "2.0", "5.0"]
 
 
+def test_a_call_that_ends_silently_has_a_reason_too(folder: Folder) -> None:
+    silent = PROGRAM.replace('raise ValueError(f"no {x}")', "os._exit(7)")
+    (folder.path / "program.py").write_text(silent)
+    (folder.path / "fail-2.0").touch()
+    failed = folder.map("", "2")
+    assert "(the first: it ended without a message; all in " in failed.stderr
+
+
 def test_an_unguarded_call_is_explained(folder: Folder) -> None:
     program = folder.path / "program.py"
     program.write_text(PROGRAM.replace('__name__ == "__main__"', "True"))

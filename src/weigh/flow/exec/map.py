@@ -209,7 +209,8 @@ def _results(folder: str, calls: Sequence[tuple[str, str]]) -> list[Any]:
                 results.append(pickle.load(file))  # noqa: S301 - written by our own task
         except FileNotFoundError:
             failed.append(what)
-            reasons.append(error_in(os.path.join(out, f"{number}.out")))
+            printed = error_in(os.path.join(out, f"{number}.out"))
+            reasons.append(printed or "it ended without a message")
     if failed:
         named = ", ".join(failed[:_MOST_NAMED])
         more = ", ..." if len(failed) > _MOST_NAMED else ""
