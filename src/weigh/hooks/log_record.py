@@ -57,8 +57,9 @@ def to_mlflow(record: dict[str, Any]) -> str:
     is_known = bool(os.environ.get("MLFLOW_RUN_ID"))
     name = None if is_known else record.get("label") or record["id"]
     run = mlflow.start_run(run_name=name)
-    if not is_known:
-        mlflow.log_params(record.get("parameters") or {})
+    own = run.data.params  # MLflow refuses another value of one
+    given = record.get("parameters") or {}
+    mlflow.log_params({name: one for name, one in given.items() if name not in own})
     mlflow.set_tags(words(record))
     mlflow.log_metrics(figures(record))
     points = [

@@ -91,6 +91,24 @@ def test_mlflow_has_the_figures_and_the_curve(tmp_path: Path) -> None:
 
 
 @pytest.mark.integrations
+def test_a_run_of_mlflow_keeps_its_parameters_and_gets_the_others(
+    tmp_path: Path,
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    mlflow.set_tracking_uri(uri)
+    for own, expected in (("lr", "7"), ("seed", "0.1")):
+        with mlflow.start_run() as known:
+            mlflow.log_param(own, 7)
+        names = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_RUN_ID": known.info.run_id}
+        done = run(tmp_path, "mlflow", **names)
+        assert f"logged to mlflow: run {known.info.run_id}" in done.stderr
+        found = mlflow.get_run(known.info.run_id)
+        assert found.data.params == {own: "7", "lr": expected}
+        assert found.data.metrics["weigh/exit_code"] == 0
+
+
+@pytest.mark.integrations
 def test_wandb_has_the_figures(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed")
     done = run(tmp_path, "wandb", WANDB_MODE="offline", WANDB_DIR=str(tmp_path))
