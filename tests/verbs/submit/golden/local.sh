@@ -8,6 +8,20 @@ cd /home/me/rl || exit
 plan=/home/me/rl/plan/ppo-sweep
 job=${WEIGH_JOB_ID:-here}
 
+# after 41 has succeeded
+until [ -e /home/me/rl/.weigh/local/41/exit ] ||
+  { gone=$(cat /home/me/rl/.weigh/local/41/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
+  sleep 1
+done
+[ "$(cat /home/me/rl/.weigh/local/41/exit 2>/dev/null)" = 0 ] || exit 1
+
+# after 42 has succeeded
+until [ -e /home/me/rl/.weigh/local/42/exit ] ||
+  { gone=$(cat /home/me/rl/.weigh/local/42/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
+  sleep 1
+done
+[ "$(cat /home/me/rl/.weigh/local/42/exit 2>/dev/null)" = 0 ] || exit 1
+
 # the environment of the tasks
 source /etc/profile
 module load cuda/12 || exit
@@ -35,20 +49,6 @@ if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
     sys.exit(f"weigh: torch {torch.__version__} was built for {names}, and "
              f"{torch.cuda.get_device_name()} on {platform.node()} is "
              f"sm_{major}{minor}")' || exit 69
-
-# after 41 has succeeded
-until [ -e /home/me/rl/.weigh/local/41/exit ] ||
-  { gone=$(cat /home/me/rl/.weigh/local/41/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
-  sleep 1
-done
-[ "$(cat /home/me/rl/.weigh/local/41/exit 2>/dev/null)" = 0 ] || exit 1
-
-# after 42 has succeeded
-until [ -e /home/me/rl/.weigh/local/42/exit ] ||
-  { gone=$(cat /home/me/rl/.weigh/local/42/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
-  sleep 1
-done
-[ "$(cat /home/me/rl/.weigh/local/42/exit 2>/dev/null)" = 0 ] || exit 1
 
 element() {
   trap 'echo "weigh: exit code $?"' EXIT
