@@ -54,6 +54,10 @@ def test_threads_beyond_the_slots_of_grid_engine_are_found() -> None:
     [
         ("-n 4 -N 1", "srun -n 8 ./a", True),
         ("-n 4 -N 1", "srun --ntasks=8 ./a", True),
+        ("-n 4 -N 1", "timeout -k 5 1h srun -n 8 ./a", True),
+        ("-n 4 -N 1", "nice -n 5 srun -n 8 ./a", True),
+        ("-n 4 -N 1", "env A=1 srun -n 8 ./a", True),
+        ("-n 4 -N 1", "timeout 1h ./a -n 8", False),
         ("-n 1 -c 4", "srun -c 16 ./a", True),
         ("-N 1 -n 4", "srun -N 2 -n 4 ./a", True),
         ("-n 4 -N 1", "mpirun -np 16 ./a", True),
@@ -69,6 +73,23 @@ def test_a_step_larger_than_the_job_is_found(
     flags: str, step: str, *, is_found: bool
 ) -> None:
     assert ("step-beyond-job" in sbatch(flags, body=f"{step}\n")) == is_found
+
+
+@pytest.mark.parametrize(
+    ("flags", "step", "is_found"),
+    [
+        ("-n 1 -c 8", "srun -n 8 ./a", True),
+        ("-n 2 -c 4 -N 1", "srun -n 4 ./a", True),
+        ("-n 1 -c 8", "srun -c 1 -n 8 ./a", False),
+        ("-n 2 -c 4 -N 1", "srun -n 2 ./a", False),
+        ("-n 8 -N 1", "srun -n 8 ./a", False),
+        ("-n 1 -c 8", "mpirun -np 8 ./a", False),
+    ],
+)
+def test_a_step_whose_tasks_take_the_job_s_cpus_each_is_noted(
+    flags: str, step: str, *, is_found: bool
+) -> None:
+    assert ("step-inherits-cpus" in sbatch(flags, body=f"{step}\n")) == is_found
 
 
 def test_more_processes_than_slots_are_found() -> None:

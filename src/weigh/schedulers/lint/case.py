@@ -108,6 +108,7 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
 
     cpus: int | None = None
     cpus_asked: bool = False
+    cpus_per_task: int | None = None
     tasks: int | None = None
     nodes: int | None = None
     gpus: int | None = None

@@ -101,6 +101,9 @@ def _more_cpus(case: Case, count: int) -> str:
     return f"-pe smp {count}, or $NSLOTS threads" if case.tool == "qsub" else ""
 
 
+_CANNOT = ": the step cannot start"
+
+
 def _steps(case: Case) -> Iterator[Finding]:
     """Find steps that are larger than the job."""
     granted = case.granted
@@ -112,20 +115,41 @@ def _steps(case: Case) -> Iterator[Finding]:
         each = _value(words, ("-c", "--cpus-per-task")) if words[0] == "srun" else None
         nodes = _value(words, ("-N", "--nodes")) if words[0] == "srun" else None
         if nodes and granted.nodes and nodes > granted.nodes:
-            effect = f"{nodes} nodes, but the job has {granted.nodes}: the step fails"
+            effect = (
+                f"{nodes} nodes, but the job has {granted.nodes}: the step cannot start"
+            )
             yield problem(command, "step-beyond-job", effect)
         if words[0] == "srun":
             yield from _step_resources(case, command, words)
         needed = (tasks or 1) * (each or 1)
-        if granted.cpus is None or granted.nodes != 1 or needed <= granted.cpus:
+        if granted.cpus is None or granted.nodes != 1:
+            continue
+        if needed <= granted.cpus:
+            if words[0] == "srun" and each is None:
+                yield from _inherited_cpus(case, command, tasks or 1)
             continue
         what = f"{tasks} tasks" if tasks else "a task"
         what += f" of {each} CPUs" if each else ""
         effect = f"{what}, but the job gets {_cpus(granted.cpus)}"
         if words[0] == "srun":
-            effect += ": the step fails"
+            effect += _CANNOT
         make = problem if granted.cpus_asked else note
         yield make(command, "step-beyond-job", effect, "")
+
+
+def _inherited_cpus(case: Case, command: Command, tasks: int) -> Iterator[Finding]:
+    """Find a step whose tasks fit only as long as srun does not take the job's CPUs.
+
+    srun reads SLURM_CPUS_PER_TASK, except from 22.05 to 23.02.
+    """
+    granted, each = case.granted, case.granted.cpus_per_task or 1
+    if tasks * each > (granted.cpus or 0):
+        effect = (
+            f"from Slurm 23.11 on each of the {tasks} tasks takes the job's "
+            f"{_cpus(each)}, {tasks * each} in all, but the job gets "
+            f"{_cpus(granted.cpus or 0)}: the step never starts"
+        )
+        yield note(command, "step-inherits-cpus", effect, "srun -c 1, or fewer tasks")
 
 
 _STEP_GPUS = re.compile(r"--(?:gres=gpu|gpus)(?:[:=][A-Za-z]\w*)?[:=](\d{1,4})\b")
@@ -140,11 +164,11 @@ def _step_resources(
     gpus, memory = _STEP_GPUS.search(text), _STEP_MEMORY.search(text)
     if gpus and granted.gpus is not None and int(gpus[1]) > granted.gpus:
         effect = f"{_gpus(int(gpus[1]))}, but the job has {_gpus(granted.gpus)}"
-        yield problem(command, "step-beyond-job", f"{effect}: the step fails")
+        yield problem(command, "step-beyond-job", effect + _CANNOT)
     size = _step_size(memory[1]) if memory else None
     if size and granted.memory and granted.nodes == 1 and size > granted.memory:
         effect = f"{format_size(size)}, but the job has {format_size(granted.memory)}"
-        yield problem(command, "step-beyond-job", f"{effect}: the step fails")
+        yield problem(command, "step-beyond-job", effect + _CANNOT)
 
 
 def _step_size(text: str) -> int | None:
@@ -154,10 +178,18 @@ def _step_size(text: str) -> int | None:
         return None
 
 
+_BEFORE = frozenset({"time", "exec", "nohup", "command", "stdbuf", "env"})
+# these have values of their own before the command
+_WITH_VALUES = _BEFORE | {"timeout", "nice", "ionice", "chrt"}
+
+
 def _words(command: Command) -> tuple[str, ...]:
-    """Return the words of a command from its launcher on."""
+    """Return the words of a command from its launcher on, behind other programs."""
     words = command.words
-    while words and words[0] in ("time", "exec", "nohup", "command", "stdbuf", "env"):
+    if words and words[0] in _WITH_VALUES:
+        starts = (place for place, word in enumerate(words) if word in _COUNTS)
+        words = words[next(starts, 0) :]
+    while words and words[0] in _BEFORE:
         words = words[1:]
     return words
 

@@ -130,6 +130,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("threads-beyond-cpus", "more threads than CPUs"),
             ("step-beyond-job", "a step larger than the job"),
+            ("step-inherits-cpus", "a step whose tasks take the job's CPUs per task"),
             ("processes-beyond-gpus", "more processes than GPUs"),
             ("devices-overridden", "`CUDA_VISIBLE_DEVICES` set by hand"),
             ("no-gpu", "a program that asks for a GPU, and none requested"),

@@ -405,6 +405,7 @@ def _granted(case: Case) -> Granted:
     return Granted(
         cpus=None if is_unclear or gives_cpus or tasks is None else cpus,
         cpus_asked=bool(each or ntasks or on_node),
+        cpus_per_task=_number(each) if each else None,
         tasks=tasks,
         nodes=count,
         gpus=_gpus(case, requested),
