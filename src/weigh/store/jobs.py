@@ -52,13 +52,13 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
     Raises:
         UsageError: there is none; lists the latest jobs.
     """
-    if not jobs and name != LAST:
+    if not jobs:
+        _refuse_unsent(name)
+        if name == LAST:
+            raise UsageError("no job was submitted from here: weigh submit PLAN")
         raise UsageError(
             f"no job {name}: none was submitted from here (weigh submit PLAN)"
         )
-    if not jobs:
-        _refuse_unsent(name)
-        raise UsageError("no job was submitted from here: weigh submit PLAN")
     if name == LAST:
         return [jobs[-1]]
     by_id = [job for job in jobs if name in {job.id, job.token}]

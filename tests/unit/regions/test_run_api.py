@@ -30,7 +30,7 @@ def test_a_word_may_be_a_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["python train.py", b"ls", Path("train.py"), None])
 def test_one_text_is_no_command(command: Any) -> None:
-    with pytest.raises(UsageError, match=r'\["python", "train.py"\], not '):
+    with pytest.raises(UsageError, match=r'\["python3", "train.py"\], not '):
         run(command)
 
 

@@ -78,7 +78,7 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
         (("--gpus", "p100"), "GPU type p100 does not exist"),
         (("-p", "long", "--gpus", "v100"), "long has no GPU of type v100"),
         (("--gpus", "a100:5"), "5 a100 GPUs on one node; short has 4 on one"),
-        (("--time", "31m"), "short allows 30 m 00 s: refused (queue long, gpu"),
+        (("--time", "31m"), "short allows 30 m 00 s: refused (queues long, gpu"),
         (("--nodelist=cn7",), "node cn7 does not exist"),
         (("--after", "4711"), "job 4711 is not known"),
         (("--mem-per-cpu=4G",), "exclude each other"),

@@ -277,10 +277,20 @@ def _removes(case: Case) -> Iterator[Finding]:
                 unguarded |= found
         elif is_plain:
             for path in _removed(command):
-                yield from _unsafe(command, path, _from(here, path), unguarded)
+                effect = _loses(path, _from(here, path), unguarded)
+                if effect:
+                    fix = "join both: the copy && rm"
+                    yield problem(command, "unsafe-remove", effect, fix)
+    yield from _removed_at_exit(case, copied)
+
+
+def _removed_at_exit(case: Case, copied: Mapping[str, int]) -> Iterator[Finding]:
+    """Find what a trap removes; many scripts have one, so it is no reason to refuse."""
     for command in _last_trap(case):
         for path in _removed_by(command.words[1]):
-            yield from _unsafe(command, path, path, copied)
+            if effect := _loses(path, path, copied):
+                fix = "remove it after the copy: cp ... && rm -rf ..."
+                yield note(command, "unsafe-remove", effect, fix)
 
 
 def _last_trap(case: Case) -> list[Command]:
@@ -315,14 +325,10 @@ def _removed_by(text: str) -> list[str]:
     return [path for one in read_body(text).commands for path in _removed(one)]
 
 
-def _unsafe(
-    command: Command, path: str, place: str, copied: Mapping[str, int]
-) -> Iterator[Finding]:
+def _loses(path: str, place: str, copied: Mapping[str, int]) -> str:
+    """Return what is lost if *path*, which is at *place*, is removed; else empty."""
     line = _copied_from(_folder(place), copied)
-    if line is not None:
-        effect = f"removes {path} also where line {line} could not copy it"
-        fix = "join both: the copy && rm"
-        yield problem(command, "unsafe-remove", effect, fix)
+    return f"removes {path} also where line {line} could not copy it" if line else ""
 
 
 def _ends_on_errors(case: Case) -> bool:
