@@ -276,8 +276,10 @@ def _reach(learnt: Learnt) -> Iterator[str]:
     )
     trusted = "is" if reach <= FURTHEST else "is not"
     # the geometric mean: the same factor from the last run and to the next
-    between = f"{math.sqrt(largest * size):.2g}"
+    between = float(f"{math.sqrt(largest * size):.2g}")
+    if float(largest).is_integer() and float(size).is_integer():
+        between = round(between)
     yield (
         f"{name}={size:g} is {reach:.2g} x the largest measured; extrapolation "
-        f"{trusted} trusted that far: measure {name}={float(between):g} first"
+        f"{trusted} trusted that far: measure {name}={between:g} first"
     )

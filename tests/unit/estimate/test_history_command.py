@@ -250,6 +250,15 @@ def test_runs_that_failed_do_not_count_and_are_reported(
     assert "not counted: 1 FAILED" in err
 
 
+def test_the_next_of_whole_sizes_is_whole(keep: Keep, weigh: Weigh) -> None:
+    for batch in (2, 3, 5):
+        keep(batch=batch)
+
+    err = weigh("--param", "batch_size=10")[2]
+
+    assert "measure batch_size=7 first" in " ".join(err.replace("#", "").split())
+
+
 def test_a_size_far_beyond_what_was_measured_names_the_next_to_measure(
     weigh: Weigh, keep: Keep
 ) -> None:
