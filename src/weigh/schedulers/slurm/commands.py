@@ -31,6 +31,7 @@ from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
+from weigh.schedulers.slurm.reasons import is_of_waiting
 from weigh.schedulers.slurm.script import log_name as _log_name
 from weigh.schedulers.slurm.script import slurm_script
 from weigh.units import Bytes, Seconds
@@ -254,6 +255,7 @@ STATES: dict[str, State] = {
 }
 _NO_NODE = frozenset({"", "(null)", "n/a"})
 _PLAIN = frozenset({"", "N/A"})
+_STARTED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"})
 _NO_REASON = frozenset({"", "None", "none", "(null)", "NonZeroExitCode"})
 
 
@@ -558,6 +560,8 @@ def _reason(text: str, word: str, state: State) -> str | None:
         return f"Slurm calls it {word}"
     if state == "RUNNING" and word != "RUNNING":
         return word.lower()
+    if state in _STARTED and is_of_waiting(text):
+        return None  # why it waited: 26.05 still lists that after the end
     return None if text in _NO_REASON else text
 
 

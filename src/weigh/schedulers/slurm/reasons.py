@@ -69,14 +69,26 @@ def in_words(reason: str, throttle: int | None = None) -> str:
     """
     if reason == _THROTTLE and throttle:
         return f"{_REASONS[_THROTTLE]} of {throttle} at once"
-    plain = reason.strip("()").partition(",")[0]
-    known = _BY_LETTERS.get(plain.replace(" ", "").replace("_", "").lower())
-    if known is not None:
-        return known
+    plain = _plain(reason)
+    if is_of_waiting(reason):
+        return _BY_LETTERS[_letters(plain)]
     for prefix, whose in (("QOS", "the QOS's"), ("Assoc", "your account's")):
         if plain.startswith(prefix):
             return f"{whose} limit: {plain}"
     return plain
+
+
+def is_of_waiting(reason: str) -> bool:
+    """Return whether this is a known reason why a job waits."""
+    return _letters(_plain(reason)) in _BY_LETTERS
+
+
+def _plain(reason: str) -> str:
+    return reason.strip("()").partition(",")[0]
+
+
+def _letters(plain: str) -> str:
+    return plain.replace(" ", "").replace("_", "").lower()
 
 
 def is_hopeless(reason: str) -> bool:
