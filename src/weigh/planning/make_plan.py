@@ -355,6 +355,14 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
     elif shares_a_guess:
         yield "the time is taken from --time: no slow-down by sharing a GPU is added"
     yield from _prediction_notes(kinds)
+    yield from _size_notes(needs)
+    unlike = sum(kind.tasks for kind in kinds if not kind.records)
+    if 0 < unlike < len(needs.places):
+        yield f"{unlike:,} tasks match no record: only the options count for them"
+
+
+def _size_notes(needs: Needs) -> Iterator[str]:
+    """Yield notes on sizes that runs and tasks do not share."""
     if needs.unlike:
         names = list(needs.unlike)
         named = ", ".join(f"{n} {size_text(needs.unlike[n])}" for n in names[:_NAMED])
@@ -363,9 +371,12 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
             f"all runs had {named}{more}, and tasks have another value: measure a run "
             "with it to see whether it matters (weigh run)"
         )
-    unlike = sum(kind.tasks for kind in kinds if not kind.records)
-    if 0 < unlike < len(needs.places):
-        yield f"{unlike:,} tasks match no record: only the options count for them"
+    for name, count in needs.unnamed.items():
+        tasks = "1 task does" if count == 1 else f"{count:,} tasks do"
+        yield (
+            f"the runs differ in {name}, which {tasks} not name: the largest run "
+            "counts (weigh check measures a few tasks)"
+        )
 
 
 def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:

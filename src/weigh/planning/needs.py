@@ -5,6 +5,7 @@ the runs at other sizes predicts what it needs.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeGuard, get_args
 
@@ -76,9 +77,14 @@ class Curves:
         return self._predicted[key]
 
     def measured(self, sizes: Sizes) -> tuple[str, ...]:
-        """Return the ids of the runs whose relevant sizes equal those of *sizes*."""
+        """Return the ids of the runs whose relevant sizes equal those of *sizes*.
+
+        Where *sizes* have none of them, those are the runs that left them to the
+        program's defaults, too.
+        """
         key = self._those_that_matter(sizes)
-        return () if None in key else self._measured.get(key, ())
+        some_are_missing = None in key and any(value is not None for value in key)
+        return () if some_are_missing else self._measured.get(key, ())
 
     def _those_that_matter(self, sizes: Mapping[str, object]) -> tuple[object, ...]:
         return tuple(sizes.get(name) for name in self.names)
@@ -197,13 +203,15 @@ class Needs(msgspec.Struct, frozen=True):
     """The kinds of tasks, the index of each task's kind, and the GPU of the records.
 
     ``unlike`` holds sizes that are equal in all runs and differ in some task, with the
-    value in the runs.
+    value in the runs; ``unnamed`` those that matter in the runs and that tasks do not
+    have, with the number of these tasks.
     """
 
     kinds: tuple[Kind, ...]
     places: tuple[int, ...]
     gpu: GpuUsage | None = None
     unlike: dict[str, float] = {}
+    unnamed: dict[str, int] = {}
 
     @property
     def ranks(self) -> "Ranks":
@@ -290,7 +298,9 @@ def of_tasks(
         kinds = list(_placed_alike(kinds, [basis.launch for basis in found]))
     used_gpus = [gpu for _, gpus in measured.values() for gpu in gpus]
     gpu = used_gpus[0] if used_gpus else None
-    return Needs(tuple(kinds), tuple(places), gpu, grounds.unlike)
+    return Needs(
+        tuple(kinds), tuple(places), gpu, grounds.unlike, dict(grounds.unnamed)
+    )
 
 
 class _Grounds:
@@ -303,6 +313,7 @@ class _Grounds:
         self._fitted: dict[tuple[str, ...], Curves | None] = {}
         self._only: dict[tuple[str, ...], Sizes] = {}
         self.unlike: dict[str, float] = {}
+        self.unnamed: Counter[str] = Counter()
 
     def of(self, line: str, parameters: Parameters) -> _Basis:
         """Return the records of equal runs, or else predictions from similar ones.
@@ -330,6 +341,7 @@ class _Grounds:
             )
             if predictions:
                 return _Basis(names, predictions)
+            self.unnamed.update(name for name in curves.names if name not in sizes)
         return _Basis(nearest(alike, parts[2]))
 
     def _curves(

@@ -276,6 +276,16 @@ def parts_of(words: Sequence[str]) -> Parts:
     if script is not None and not is_number(script):
         program.append(posixpath.normpath(script))
     stem = tuple(program)
-    pieces = [piece for word in words for piece in word.split("=")]
-    numbers = frozenset(piece for piece in pieces if is_number(piece))
-    return stem, frozenset(pieces) - numbers, numbers
+    pieces = frozenset(piece for word in words for piece in word.split("="))
+    plain = frozenset(piece for piece in pieces if not is_number(piece))
+    return stem, plain, frozenset(_numbers(words))
+
+
+def _numbers(words: Sequence[str]) -> Iterator[str]:
+    """Yield the numbers with their options: ``--epochs 1`` is not ``--seed 1``."""
+    for before, word in zip(("", *words), words, strict=False):
+        name, equals, value = word.partition("=")
+        if equals and is_number(value):
+            yield f"{name}={value}"
+        elif is_number(word):
+            yield f"{before}={word}" if before.startswith("-") else word

@@ -161,6 +161,32 @@ def test_a_size_that_all_runs_share_and_tasks_do_not_is_named() -> None:
     assert needs(records, "python t.py --hidden 512 --seed 3").unlike == {}
 
 
+def test_a_task_without_the_size_counts_as_the_runs_without_it() -> None:
+    default = run("python tag.py --epochs 1", line_of(60))
+
+    kind = kind_of([*BATCHES, default], "python tag.py --lr 1e-2 --seed 1")
+
+    assert kind.used.memory == line_of(60)
+
+
+def test_the_largest_run_counts_where_all_have_a_size_that_tasks_lack() -> None:
+    found = needs(BATCHES, "python tag.py --seed 1", "python tag.py --seed 2")
+
+    assert [kind.used.memory for kind in found.kinds] == [line_of(300)]
+    assert found.unnamed == {"--batch": 2}
+
+
+def test_a_number_of_another_option_makes_no_run_more_alike() -> None:
+    records = [
+        run("python t.py --epochs 1", GIB),
+        run("python t.py --layers 9", 3 * GIB),
+    ]
+
+    kind = kind_of(records, "python t.py --seed 1")
+
+    assert kind.used.memory == 3 * GIB
+
+
 def test_memory_by_one_size_and_time_by_another() -> None:
     records = [
         run(f"python t.py --batch {b} --epochs {e}", line_of(b), time=100.0 * e)
