@@ -14,6 +14,7 @@ from weigh.render.progress_lines import Ends, ends_lines
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import moment
 from weigh.render.words import STATE_WORDS, step_words
+from weigh.schedulers.elements import format_ranges
 from weigh.units import MINUTE, Seconds, format_duration
 
 SCHEMA = "weigh.status/1"
@@ -221,14 +222,21 @@ def _noun(job: Submitted) -> str:
 
 
 def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
-    for one in failures[:_MOST_FAILURES]:
+    """Yield the failures; those with the same reason as one, with the first output."""
+    alike: dict[str, list[Failure]] = {}
+    for one in failures:
         reason = one.reason or one.state.lower().replace("_", " ")
         words = f": {one.words}" if one.words else ""
-        text = printable(f"{noun} {one.task}  {reason}{words}")
+        alike.setdefault(f"{reason}{words}", []).append(one)
+    for why, same in [*alike.items()][:_MOST_FAILURES]:
+        tasks = format_ranges([one.task for one in same])
+        whose = f"{noun} {tasks}" if len(same) == 1 else f"{noun}s {tasks}"
+        text = printable(f"{whose}  {why}")
         yield f"    {'failed':<9}{shortened(text, WIDTH - len(_INDENT))}"
-        if one.output:
-            yield f"{_INDENT}{printable(one.output)}"
-    more = len(failures) - _MOST_FAILURES
+        if output := next((one.output for one in same if one.output), None):
+            yield f"{_INDENT}{printable(output)}"
+    shown = sum(map(len, [*alike.values()][:_MOST_FAILURES]))
+    more = len(failures) - shown
     if more > 0:
         yield f"{_INDENT}and {count(more)} more (--json has them all)"
 

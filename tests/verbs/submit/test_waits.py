@@ -4,11 +4,18 @@ import json
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from weigh.flow.follow.waits import with_waits
 from weigh.model.job import JobRequest, Submitted
-from weigh.render.status_lines import Standing, Waiting, Waits, detail_lines
+from weigh.render.status_lines import (
+    Failure,
+    Standing,
+    Waiting,
+    Waits,
+    detail_lines,
+)
 from weigh.schedulers.slurm import commands as slurm_commands
 
 NOW = 1795000000.0
@@ -114,3 +121,18 @@ def test_accounting_that_fails_changes_nothing(tmp_path: Path) -> None:
     one = standing(minutes=10, now=time.time())
 
     assert with_waits(one, root=str(tmp_path), env={"PATH": "/nowhere"}) == one
+
+
+def test_tasks_that_failed_alike_are_one_line_with_the_first_output() -> None:
+    same = [
+        Failure(task=n, state="FAILED", words="bad seed", output=f"out/{n}")
+        for n in (1, 2, 3, 7)
+    ]
+    other = Failure(task=5, state="TIMEOUT", output="out/5")
+    found = msgspec.structs.replace(standing(minutes=1), failures=(*same, other))
+
+    lines = [line.strip() for line in detail_lines(found, NOW)]
+
+    assert "failed   tasks 1-3,7  failed: bad seed" in lines
+    assert "failed   task 5  timeout" in lines
+    assert [line for line in lines if line.startswith("out/")] == ["out/1", "out/5"]
