@@ -62,8 +62,8 @@ class Version:
 VERSIONS = (
     Version("Slurm", "20.11", "bullseye", SLURM),
     Version("Slurm", "22.05", "bookworm", SLURM),
-    Version("Slurm", "24.11", "trixie", SLURM),
-    # slurmdbd 26.05.5 ends at its first query with libmariadb3 11.8.9 (sid, trixie)
+    # slurmdbd ends at its first query with libmariadb3 11.8.9 (sid, trixie)
+    Version("Slurm", "24.11", "trixie", (*SLURM, "src:mariadb/bookworm")),
     Version("Slurm", "26.05", "sid", (*SLURM, "src:mariadb/bookworm")),
     Version("Grid Engine", "8.1", "bookworm", GRID_ENGINE),
     Version("HTCondor", "23.9", "trixie", ("minihtcondor",)),

@@ -7,7 +7,7 @@ versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23
 import pytest
 
 from weigh.model.job import RecordedRequest
-from weigh.schedulers.slurm.commands import parse_job
+from weigh.schedulers.slurm.commands import parse_job, parse_understood
 from weigh.units import GIB, MIB
 
 V22 = (
@@ -142,3 +142,19 @@ def test_the_parts_of_a_heterogeneous_job_are_not_taken_for_all_of_it() -> None:
     assert (
         parse_job(V22.replace("JobId=2 ", "JobId=2 HetJobId=2 ")) == RecordedRequest()
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "shared", "cpus"),
+    [("RUNNING", "NO", None), ("PENDING", "NO", 1), ("RUNNING", "OK", 1)],
+)
+def test_what_whole_nodes_have_is_not_what_a_started_job_requested(
+    state: str, shared: str, cpus: int | None
+) -> None:
+    text = V22.replace("=PENDING", f"={state}").strip() + f" OverSubscribe={shared} \n"
+
+    found = parse_understood(text)
+
+    assert found is not None
+    assert found.cpus == cpus
+    assert found.time_limit == 300

@@ -303,8 +303,18 @@ def understood_argv(job: str) -> Argv:
 
 
 def parse_understood(out: str) -> RecordedRequest | None:
-    """Read the request as Slurm understood it."""
-    return parse_job(out)
+    """Read the request as Slurm understood it.
+
+    Of a job with whole nodes that has started, Slurm shows what these nodes have.
+    """
+    found, rows = parse_job(out), [pairs_of(line) for line in job_lines(out)]
+    has_nodes = any(
+        row.get("OverSubscribe") == "NO" and row.get("JobState") != "PENDING"
+        for row in rows
+    )
+    if found is None or not has_nodes:
+        return found
+    return msgspec.structs.replace(found, memory=None, cpus=None, gpus=None)
 
 
 def parse_submitted(out: str) -> str | None:
