@@ -93,6 +93,7 @@ def shown(
         ("TresPerNode=gres/gpu:v100:2", 2, ("v100",)),
         ("TresPerNode=gres:gpu:2", 2, ()),
         ("TresPerNode=gres:gpu", 1, ()),
+        ("TresPerNode=gpu:v100:2 NtasksPerTRES:0", 2, ("v100",)),
         ("TresPerNode=gres:gpu:v100", 1, ("v100",)),
         ("TresPerJob=gres:gpu:a100_80gb:3", 3, ("a100_80gb",)),
         ("TresPerJob=gres/gpu=3", 3, ()),

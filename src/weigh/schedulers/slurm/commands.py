@@ -105,7 +105,8 @@ def _gpus(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
         "Gres": _least(row.get("NumNodes")),
     }
     for key, times_each in times.items():
-        counts = _requested_gpus(row.get(key, ""))
+        # 20.11 goes on with " NtasksPerTRES:0", which has no "="
+        counts = _requested_gpus(row.get(key, "").partition(" ")[0])
         if counts:
             if times_each is None:
                 return None
