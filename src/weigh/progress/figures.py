@@ -13,6 +13,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from weigh.progress.rate import MOST_POINTS, History, Pace, Point
@@ -132,8 +133,14 @@ def _size(number: str, unit: str | None) -> float:
     return float(number.replace(",", "")) * 1024.0 ** _POWERS.get(letter, 0)
 
 
+_NEAR = 400  # characters on either side that make a place, bars included
+_MOST_IN_LINE = 32  # figures; a line with more is a table
+
+
 def _places(kind: str, text: str, found: re.Match[str]) -> tuple[str, str]:
-    before, after = _shape(text[: found.start()]), _shape(text[found.end() :])
+    start, end = found.span()
+    before = _shape(text[max(0, start - _NEAR) : start])
+    after = _shape(text[end : end + _NEAR])
     return f"{kind}<{before[-60:]}", f"{kind}>{after[:60]}"
 
 
@@ -217,7 +224,7 @@ class Figures:
             marks = Figure(min(len(found[1]), self._ruler), self._ruler, ("", ""))
             self._take("marks", marks, time)
             return
-        for figure in figures_in(text):
+        for figure in islice(figures_in(text), _MOST_IN_LINE):
             for name in figure.places:
                 self._take(name, figure, time)
 
