@@ -285,9 +285,13 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         last, few = self.points[-1], len(self.points) < FEWEST_SIZES
         if few or self._is_time or x <= last.x or not isinstance(self.curve, Line):
             return math.inf
-        earlier = apart(self.points)[:-1] or self.points[:1]
-        steepest = max((last.y - p.y) / (last.x - p.x) for p in earlier)
+        steepest = max((last.y - p.y) / (last.x - p.x) for p in self._earlier)
         return last.high + (1 + _STEEPER * factor) * steepest * (x - last.x)
+
+    @property
+    def _earlier(self) -> Sequence[Point]:
+        """Return the points before the largest, apart from it; or else the first."""
+        return apart(self.points)[:-1] or self.points[:1]
 
     def _as_far_off(self, x: float, curve: float, factor: float) -> float:
         """Return the bound of a size that is as far off the curve as the worst one.
@@ -313,8 +317,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         if self.power is not None:
             yield self.power.at(x)
         if isinstance(self.curve, Line):
-            last, earlier = self.points[-1], apart(self.points)[:-1]
-            before = earlier[-1] if earlier else self.points[0]
+            last, before = self.points[-1], self._earlier[-1]
             slope = (last.y - before.y) / (last.x - before.x)
             yield last.y + slope * (min(x, _NEAR * last.x) - last.x)
         if isinstance(self.curve, Line) and not self._is_time and self._may_be_square():

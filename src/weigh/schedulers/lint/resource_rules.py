@@ -115,10 +115,8 @@ def _steps(case: Case) -> Iterator[Finding]:
         each = _value(words, ("-c", "--cpus-per-task")) if words[0] == "srun" else None
         nodes = _value(words, ("-N", "--nodes")) if words[0] == "srun" else None
         if nodes and granted.nodes and nodes > granted.nodes:
-            effect = (
-                f"{nodes} nodes, but the job has {granted.nodes}: the step cannot start"
-            )
-            yield problem(command, "step-beyond-job", effect)
+            effect = f"{nodes} nodes, but the job has {granted.nodes}"
+            yield problem(command, "step-beyond-job", effect + _CANNOT)
         if words[0] == "srun":
             yield from _step_resources(case, command, words)
         needed = (tasks or 1) * (each or 1)
