@@ -61,7 +61,6 @@ def main() -> int:
     parser.add_argument("--rounds", default="4")
     parser.add_argument("--no-database", action="store_true")
     parser.add_argument("--no-faults", action="store_true")
-    parser.add_argument("--no-submit", action="store_true", help="from nodes")
     parser.add_argument("--races", type=int, default=0)
     words = parser.parse_args()
     if os.geteuid() != 0:
@@ -77,11 +76,6 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="heal-"))
     prepare(folder, words.tasks, words.on)
     began = time.time()
-    if words.no_submit:
-        for partition in ("short", "long"):
-            name = f"partitionname={partition}"
-            argv = ("scontrol", "update", name, "allocnodes=localhost")
-            subprocess.run(argv, check=True)
     print(
         weigh(
             folder,

@@ -7,7 +7,6 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import notify
-from weigh.flow.follow.ahead import decide_ahead
 from weigh.flow.follow.resume import resume as resume_flow
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.resume_lines import render_json, resumed_lines
@@ -37,12 +36,10 @@ from weigh.render.resume_lines import render_json, resumed_lines
     help="Decide as a healer does, within its limits, and let one follow.",
 )
 @options.dry_run("Submit nothing.")
-@click.option("--ahead", hidden=True, help="For the array sent with this token.")
 @options.as_json()
 def resume(
     name: str,
     *,
-    ahead: str | None,
     as_json: bool,
     **words: str | bool | None,
 ) -> int:
@@ -60,11 +57,8 @@ def resume(
     weigh resume last --bugs --time 12h
     """  # noqa: D301 - click reads \b as: keep these lines
     cwd, env = os.getcwd(), os.environ
-    if ahead is not None:
-        answer = decide_ahead(name, ahead, cwd=cwd, env=env, notify=notify)
-    else:
-        chosen = ResumeOptions(**words)  # type: ignore[arg-type]
-        answer = resume_flow(name, chosen, cwd=cwd, env=env, notify=notify)
+    chosen = ResumeOptions(**words)  # type: ignore[arg-type]
+    answer = resume_flow(name, chosen, cwd=cwd, env=env, notify=notify)
     if as_json:
         click.echo(render_json(answer))
     else:

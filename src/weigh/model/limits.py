@@ -89,7 +89,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     projects: tuple[str, ...] | None = None
     queues_of_node: dict[str, tuple[str, ...]] = {}
     budgets: tuple[Budget, ...] = ()
-    memory_update: tuple[str, ...] | None = None
 
     @property
     def start_mode(self) -> str:

@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from weigh.model.limits import Limits
-from weigh.model.record import Record
 
 SCHEMA = "weigh.lint/2"
 
@@ -44,23 +43,6 @@ class CommandPlace(msgspec.Struct, frozen=True):
     on_nodes: bool | None = None
 
 
-class TaskRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of the tasks that a job runs.
-
-    ``kinds`` are the runs of each kind of task. An element runs ``together`` tasks at
-    once, and ``in_turn`` others after them.
-    """
-
-    kinds: tuple[tuple[Record, ...], ...] = ()
-    together: int = 1
-    in_turn: bool = False
-
-    @property
-    def all(self) -> tuple[Record, ...]:
-        """Return the runs of all kinds."""
-        return tuple(run for runs in self.kinds for run in runs)
-
-
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the files, commands and jobs that a script names.
 
@@ -93,7 +75,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     defaults: tuple[tuple[str, str], ...] = ()
     required: tuple[str, ...] = ()
     per_cpu: bool = False
-    runs: TaskRuns = TaskRuns()
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

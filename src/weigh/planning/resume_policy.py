@@ -9,18 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import NOT_EXECUTABLE, NOT_FOUND, USAGE
-from weigh.model.job import (
-    OUTCOME_UNKNOWN,
-    ElementState,
-    Heal,
-    JobRequest,
-    Submitted,
-    TaskState,
-)
+from weigh.model.job import OUTCOME_UNKNOWN, ElementState, Heal, JobRequest, TaskState
 from weigh.model.record import State
-from weigh.model.staging import Earlier, Staging
 from weigh.outcome import fixed_heap, out_of_memory
 from weigh.request import LEAST_MEMORY, round_shared, round_time
 from weigh.units import (
@@ -34,8 +27,8 @@ from weigh.units import (
     parse_size,
 )
 
-FACTOR = 2
 HELD = "waits for the first tasks: "  # how the reason of a task begins that waits
+_FACTOR = 2
 _OWN = 32 * MIB  # of weigh exec and the shell of the job script
 _MARGIN = 1.2  # above the largest peak that was not enough, and a predicted time
 _QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
@@ -47,17 +40,23 @@ _BUG = re.compile(
     r"UnboundLocalError|UnicodeError|ValueError|ZeroDivisionError)\b.*",
     re.MULTILINE,
 )
-
+_BUG_CODES = {
+    NOT_FOUND: "command not found",
+    NOT_EXECUTABLE: "cannot be executed",
+    USAGE: "exit code 2, as for a wrong option",
+}
 _BUG_REASONS = ("a bug", "failed", "raise ")  # how the reason of a bug begins
-_LEFT: dict[State, str] = {
+
+
+_NOT_LEFT: dict[State, str] = {
     "PENDING": "has not ended",
     "RUNNING": "has not ended",
-    "UNKNOWN": OUTCOME_UNKNOWN,
     "COMPLETED": "done",
 }
-
-
-LOWERS_MEMORY = frozenset({"mem-update"})  # options that do while a job runs
+_WORDS: dict[State, str] = {
+    "TIMEOUT": "ran out of time",
+    "NODE_FAIL": "its node failed",
+}
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -65,8 +64,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     ``memory`` and ``time`` are factors; ``need`` is what the task alone gets, where its
     memory grows and is known, or where it is ``sized`` from the first tasks.
-    ``together`` is how many tasks ran at once in its element, where that is known.
-    ``avoid`` is a node to exclude.
+    ``together`` is how many tasks ran at once in its element, ``avoid`` is a node.
     """
 
     run: bool
@@ -79,18 +77,22 @@ class Choice(msgspec.Struct, frozen=True):
     sized: bool = False
 
     @property
-    def grows(self) -> bool:
-        """Return whether the task gets more than last time."""
-        return self.memory > 1 or self.time > 1
-
-    @property
     def ran_short(self) -> bool:
         """Return whether the task ran out of memory."""
         return self.memory > 1 or (self.need is not None and not self.sized)
 
+    def at_once(self, memory: Bytes | None) -> int:
+        """Return how many such tasks run at once in an element that had *memory*."""
+        if self.need is None or memory is None:
+            return self.together
+        return max(1, min(self.together, memory // self.need))
+
 
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as typed; None: decide by why each task did not finish."""
+    """The options as typed; None: decide by why each task did not finish.
+
+    ``limits`` are those of a healer, if one decides.
+    """
 
     memory: str | None = None
     time: str | None = None
@@ -100,92 +102,163 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     unknown: bool = False
     heal: bool = False
     dry_run: bool = False
+    limits: Heal | None = None
 
 
-def choose(
+class Had(msgspec.Struct, frozen=True):
+    """What a task had last: its element's request, how many shared it, the round."""
+
+    request: JobRequest
+    together: int = 1
+    round: int = 1
+
+    @property
+    def factor(self) -> int:
+        """Return how much more is tried next: 4 rounds reach 32 times."""
+        return _FACTOR if self.round == 1 else _FACTOR**2
+
+    def held_by(self, task: TaskState) -> Bytes:
+        """Return what a task could hold at most of the memory of its element."""
+        memory = self.request.memory or 0
+        if task.alone or self.together == 1:
+            return memory
+        return min(memory, task.reserved or memory // self.together)
+
+
+Chosen = tuple[TaskState, Choice]
+
+
+def decide(  # noqa: PLR0913 - keyword-only past the fourth
     task: TaskState,
     element: ElementState,
-    words: str,
+    had: Had,
+    options: ResumeOptions,
     *,
-    failures: int,
+    words: str = "",
     command: str = "",
+    failures: int = 0,
 ) -> Choice:
     """Decide by the reason why a task did not finish; *words* are its last output.
 
-    *failures* counts its failures in this job and the jobs before.
+    *failures* counts its failures in all jobs of the plan. A task does not run if what
+    it lacked is not known, or above the limits.
     """
-    if task.state in _LEFT:
-        why = (
-            f": {element.reason}" if task.state == "UNKNOWN" and element.reason else ""
-        )
-        return Choice(run=False, reason=f"{_LEFT[task.state]}{why}")
-    if task.state == "OUT_OF_MEMORY":
-        return _more_memory(words, command)
-    if task.state == "TIMEOUT":
-        return Choice(run=True, reason="ran out of time", time=FACTOR)
-    if task.state == "NODE_FAIL":
-        return Choice(run=True, reason="its node failed", avoid=element.node)
+    choice = _by_cause(task, element, words, command, failures)
+    if (options.bugs and task.state == "FAILED") or (
+        options.unknown and task.state == "UNKNOWN"
+    ):
+        choice = replace(choice, run=True)
+    if not choice.run:
+        return choice
+    if options.limits is not None and task.state == "CANCELLED":
+        return _left("cancelled")
+    choice = replace(choice, together=had.together)
+    if choice.memory > 1 or (task.short and options.memory is None):
+        choice = _with_memory(choice, task, had, options)
+    if choice.run and choice.time > 1:
+        choice = _with_time(choice, task, had, options)
+    return choice
+
+
+def _by_cause(
+    task: TaskState, element: ElementState, words: str, command: str, failures: int
+) -> Choice:
     if task.state == "FAILED" or _diverged(task):
         return _failed(task, element, words, failures)
-    return Choice(run=True, reason=task.state.lower())
+    if task.state == "OUT_OF_MEMORY":
+        return _out_of_memory(words, command)
+    if task.state == "UNKNOWN":
+        return _left(": ".join(filter(None, (OUTCOME_UNKNOWN, element.reason))))
+    if task.state in _NOT_LEFT:
+        return _left(_NOT_LEFT[task.state])
+    is_late, is_lost = task.state == "TIMEOUT", task.state == "NODE_FAIL"
+    return Choice(
+        run=True,
+        reason=_WORDS.get(task.state, task.state.lower()),
+        time=_FACTOR if is_late else 1,
+        avoid=element.node if is_lost else None,
+    )
 
 
-def _more_memory(words: str, command: str) -> Choice:
+def _out_of_memory(words: str, command: str) -> Choice:
     lacked = out_of_memory(words)
     fixed = None if lacked is None else fixed_heap(lacked.words, command)
     if fixed is not None:
-        reason = f"raise {fixed}: more memory for the job cannot help"
-        return Choice(run=False, reason=reason)
+        return _left(f"raise {fixed}: more memory for the job cannot help")
     if lacked is not None and lacked.on_gpu:
-        return Choice(
-            run=False, reason="needs more GPU memory than the GPU has: use a larger GPU"
-        )
-    return Choice(run=True, reason="ran out of memory", memory=FACTOR)
+        return _left("needs more GPU memory than the GPU has: use a larger GPU")
+    return Choice(run=True, reason="ran out of memory", memory=_FACTOR)
 
 
 def _failed(
     task: TaskState, element: ElementState, words: str, failures: int
 ) -> Choice:
-    bug = _bug(task, words)
+    shown = _BUG.findall(words)
+    bug = shown[-1].strip() if shown else _BUG_CODES.get(task.exit_code or 0)
+    bug = task.reason if _diverged(task) else bug
     if bug is not None:
-        return Choice(run=False, reason=f"a bug: {bug}")
+        return _left(f"a bug: {bug}")
     if failures > 1:
-        return Choice(run=False, reason=f"failed {failures} times")
+        return _left(f"failed {failures} times")
     if task.exit_code is None and task.signal is None and _died_at_once(element):
-        return Choice(
-            run=True, reason="killed within seconds of its start", avoid=element.node
-        )
+        why = "killed within seconds of its start"
+        return Choice(run=True, reason=why, avoid=element.node)
     return Choice(run=True, reason="failed once")
 
 
-def _bug(task: TaskState, words: str) -> str | None:
-    """Return the error in the program, if the output or exit code shows one."""
-    if _diverged(task):
-        return task.reason
-    found = _BUG.findall(words)
-    if found:
-        return str(found[-1].strip())
-    if task.exit_code == NOT_FOUND:
-        return "command not found"
-    if task.exit_code == NOT_EXECUTABLE:
-        return "cannot be executed"
-    if task.exit_code == USAGE:
-        return "exit code 2, as for a wrong option"
-    return None
-
-
 def _diverged(task: TaskState) -> bool:
-    """Return whether the task was stopped because a value was no number."""
     return (task.reason or "").startswith("diverged")
 
 
 def _died_at_once(element: ElementState) -> bool:
-    if element.signal is None or None in {element.started, element.ended}:
-        return False
-    return (element.ended or 0) - (element.started or 0) < _QUICKLY
+    started, ended = element.started, element.ended
+    was_signalled = element.signal is not None and None not in {started, ended}
+    return was_signalled and (ended or 0) - (started or 0) < _QUICKLY
 
 
-Chosen = tuple[TaskState, Choice]
+def _left(reason: str) -> Choice:
+    return Choice(run=False, reason=reason)
+
+
+def _with_memory(
+    choice: Choice, task: TaskState, had: Had, options: ResumeOptions
+) -> Choice:
+    """Return the choice with more memory than was too small, within the limits."""
+    if choice.memory == 1:
+        choice = replace(choice, reason=f"{choice.reason}, ran out of memory before")
+    choice = replace(choice, memory=had.factor)
+    if options.memory is not None:
+        return choice
+    if had.request.memory is None:
+        if had.request.virtual_memory is None:
+            return _left(f"{choice.reason}, the queue's default: --memory SIZE")
+        return choice
+    held, peak = had.held_by(task), task.peak or 0
+    most = options.limits and options.limits.max_memory
+    if most and max(held, peak) >= most:
+        return _left(f"{choice.reason}: --max-memory is {format_size(most)}")
+    need = max(had.factor * held, int(_MARGIN * peak))
+    return replace(choice, need=min(need, most or need))
+
+
+def _with_time(
+    choice: Choice, task: TaskState, had: Had, options: ResumeOptions
+) -> Choice:
+    """Return the choice with more time than was too short, within the limits."""
+    limit, needs, more = had.request.time_limit, task.needs or 0.0, had.factor
+    most = options.limits and options.limits.max_time
+    if options.time is not None:
+        return replace(choice, time=more)
+    if limit is None:
+        return _left(f"{choice.reason}, the queue's default: --time TIME")
+    if most and limit >= most:
+        return _left(f"{choice.reason}: --max-time is {format_limit(most)}")
+    if most and needs > most:
+        about = f"needs about {format_duration(needs)}"
+        return _left(f"{about}: --max-time is {format_limit(most)}")
+    while max(1, limit) * more < _MARGIN * needs:
+        more *= _FACTOR
+    return replace(choice, time=more)
 
 
 def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
@@ -198,263 +271,72 @@ def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
             most[task.job, task.element] = more
     for task, choice in choices:
         memory, time = most.get((task.job, task.element), (1, 1))
-        yield task, msgspec.structs.replace(choice, memory=memory, time=time)
+        yield task, replace(choice, memory=memory, time=time)
 
 
-def continued(
-    staging: Staging | None, tasks: Sequence[TaskState], jobs: Sequence[Submitted]
-) -> Staging | None:
-    """Return the staging with, per new element, the element that it continues."""
-    if staging is None:
-        return None
-    by_id = {job.id: job for job in jobs}
-    before = dict.fromkeys((task.job, task.element) for task in tasks)
-    earlier = tuple(_earlier(by_id[job], element) for job, element in before)
-    return msgspec.structs.replace(staging, continues=earlier)
-
-
-def _earlier(job: Submitted, element: int) -> Earlier:
-    """Return an element and the ones that it continues, the newest first."""
-    number = job.first + element
-    label = f"{job.id}_{number}"
-    continues = () if job.staging is None else job.staging.continues
-    if not continues:
-        return Earlier((label,), job.id, number)
-    before = continues[number]
-    return Earlier((label, *before.labels), before.job, before.element)
-
-
-def fitted(  # noqa: PLR0913 - keyword-only past the fourth
-    choice: Choice,
-    task: TaskState,
-    had: JobRequest,
+def alike(
+    choices: Sequence[Chosen],
+    requests: Mapping[str, JobRequest],
     options: ResumeOptions,
-    *,
-    together: int = 1,
-    rounds: int = 1,
-    heal: Heal | None = None,
-) -> Choice:
-    """Return the choice with the memory that the task needs, where that is known.
-
-    *had* is the request of its element, in which *together* tasks ran at once, in the
-    last of *rounds*. A task does not run if what it lacked is not known, or above the
-    limits of *heal*.
-    """
-    more = FACTOR if rounds == 1 else FACTOR * FACTOR  # 4 rounds reach 32 times
-    choice = msgspec.structs.replace(
-        choice,
-        together=together,
-        memory=more if choice.memory > 1 else 1,
-        time=more if choice.time > 1 else 1,
-    )
-    if not choice.run:
-        return choice
-    if heal is not None and task.state == "CANCELLED":
-        return _left(choice, "cancelled")
-    if (choice.memory > 1 or task.short) and options.memory is None:
-        choice = _with_need(_short(choice, more), task, had, heal)
-    if choice.run and choice.time > 1 and options.time is None:
-        most = None if heal is None else heal.max_time
-        if had.time_limit is None:
-            return _left(choice, f"{choice.reason}, the queue's default: --time TIME")
-        if most is not None and had.time_limit >= most:
-            return _left(choice, f"{choice.reason}: --max-time is {format_limit(most)}")
-        if most is not None and task.needs is not None and task.needs > most:
-            needs = f"needs about {format_duration(task.needs)}"
-            return _left(choice, f"{needs}: --max-time is {format_limit(most)}")
-        while max(1, had.time_limit) * choice.time < _MARGIN * (task.needs or 0.0):
-            choice = msgspec.structs.replace(choice, time=FACTOR * choice.time)
-    return choice
-
-
-def _short(choice: Choice, more: int) -> Choice:
-    """Return the choice with *more* memory: the task ran out of it, now or before."""
-    if choice.memory > 1:
-        return choice
-    reason = f"{choice.reason}, ran out of memory before"
-    return msgspec.structs.replace(choice, memory=more, reason=reason)
-
-
-def _with_need(
-    choice: Choice, task: TaskState, had: JobRequest, heal: Heal | None
-) -> Choice:
-    """Return the choice with more memory than was too small, within the limits."""
-    if had.memory is None:
-        if had.virtual_memory is None:
-            why = f"{choice.reason}, the queue's default: --memory SIZE"
-            return _left(choice, why)
-        return choice
-    held = max(held_by(task, had.memory, choice.together), task.peak or 0)
-    most = None if heal is None else heal.max_memory
-    if most is not None and held >= most:
-        return _left(choice, f"{choice.reason}: --max-memory is {format_size(most)}")
-    need = choice.memory * held_by(task, had.memory, choice.together)
-    need = max(need, int(_MARGIN * (task.peak or 0)))
-    return msgspec.structs.replace(choice, need=min(need, most or need))
-
-
-def held_by(task: TaskState, memory: Bytes, together: int) -> Bytes:
-    """Return what a task could hold at most of the *memory* of its element."""
-    if task.alone or together == 1:
-        return memory
-    return min(memory, task.reserved or memory // together)
-
-
-def _left(choice: Choice, reason: str) -> Choice:
-    return msgspec.structs.replace(choice, run=False, reason=reason)
-
-
-def at_once(choice: Choice, memory: Bytes | None) -> int:
-    """Return how many such tasks run at once in an element that had *memory*."""
-    if choice.need is None or memory is None:
-        return choice.together
-    return max(1, min(choice.together, memory // choice.need))
-
-
-def larger(
-    first: JobRequest, before: JobRequest, heal: Heal, number: int
-) -> Iterator[JobRequest]:
-    """Yield requests for the round *number* that is sent ahead, the largest first.
-
-    The memory is 2, 8, 32 times that of the *first* round, as where a healer sends it;
-    the time 2, 4, 8 times. All are larger than that of the round *before*.
-    """
-    memory, limit = first.memory, first.time_limit
-    most = fewer = memory
-    if memory is not None:
-        factor = FACTOR * (FACTOR * FACTOR) ** (number - 1)
-        most = min(round_shared(memory * factor), heal.max_memory or memory * factor)
-        fewer = min(round_shared(memory * factor // 2), most)
-    longest = limit
-    if limit is not None:
-        longer = round_time(limit * FACTOR**number)
-        longest = min(longer, heal.max_time or longer)
-    had = before.memory or 0, before.time_limit or 0
-    both = [
-        (size, time)
-        for size in (most, fewer, before.memory)
-        for time in (longest, before.time_limit)
-        if (size or 0) >= had[0] and (time or 0) >= had[1]
-    ]
-    for size, time in dict.fromkeys(both):
-        if (size, time) == (before.memory, before.time_limit):
-            continue
-        virtual = first.virtual_memory
-        if virtual is not None and size and memory:
-            virtual = round_shared(virtual * size / memory)
-        yield msgspec.structs.replace(
-            before,
-            memory=size,
-            virtual_memory=virtual,
-            time_limit=time,
-            extra=_keeping_memory(before.extra),
-        )
-
-
-def in_granted(
-    choices: Sequence[Chosen], hads: Mapping[str, JobRequest], granted: JobRequest
 ) -> list[list[Chosen]]:
-    """Return the tasks to run that fit what was *granted* already, in groups.
+    """Group the tasks to run by what is requested for them; *requests* are by job.
 
-    As many tasks of a group as fit share an element, each with the same need. Those
-    that ran out of time are apart: else each element is held until its one long task
-    ends. *hads* are the requests by job. A task that was too large for what it had
-    runs only where more was granted.
+    The tasks of a group get the largest need among them.
     """
-    groups: dict[tuple[bool, int], list[Chosen]] = {}
+    groups: dict[object, list[Chosen]] = {}
     for task, choice in choices:
-        had = hads[task.job]
-        if choice.run and _fits(task, choice, had, granted):
-            need = _needed(task, choice, had)
-            if granted.memory is not None and need is not None:
-                need = min(granted.memory, need)
-            given = msgspec.structs.replace(choice, need=need, time=1)
-            kind = choice.time == 1, -at_once(given, granted.memory)
-            groups.setdefault(kind, []).append((task, given))
-    return [with_largest_need(groups[kind]) for kind in sorted(groups)]
+        if choice.run:
+            had = replace(requests[task.job], after=(), exclude=(), throttle=None)
+            more = enlarged(had, [choice], options)
+            memory = None if choice.need is None else more.memory
+            at_once = choice.at_once(had.memory), choice.together
+            key = had, choice.memory, choice.time, memory, at_once
+            groups.setdefault(key, []).append((task, choice))
+    return [_with_largest_need(chosen) for chosen in groups.values()]
 
 
-def with_largest_need(chosen: Sequence[Chosen]) -> list[Chosen]:
-    """Return the tasks of a group, each with the largest need among them."""
-    most = max((choice.need or 0 for _, choice in chosen), default=0)
-    if not most:
-        return list(chosen)
-    return [
-        (task, msgspec.structs.replace(choice, need=most)) for task, choice in chosen
-    ]
-
-
-def _fits(
-    task: TaskState, choice: Choice, had: JobRequest, granted: JobRequest
-) -> bool:
-    """Return whether *granted* is more than what is known to be too small."""
-    memory, limit = granted.memory, granted.time_limit
-    if had.memory is not None and memory is not None:
-        held = held_by(task, had.memory, choice.together)
-        if memory < held or (choice.memory > 1 and memory == held):
-            return False
-        if choice.memory > 1 and memory < _MARGIN * (task.peak or 0):
-            return False
-    if had.time_limit is None or limit is None:
-        return choice.time == 1
-    if choice.time == 1:
-        return limit >= had.time_limit
-    return limit > had.time_limit and limit >= _MARGIN * (task.needs or 0.0)
-
-
-def _needed(task: TaskState, choice: Choice, had: JobRequest) -> Bytes | None:
-    if choice.need is not None or had.memory is None:
-        return choice.need
-    share = had.memory // choice.together
-    if task.peak is not None:  # it may have held the whole element, and not used it
-        return max(share, int(_MARGIN * task.peak))
-    return task.reserved or share
+def _with_largest_need(chosen: list[Chosen]) -> list[Chosen]:
+    most = max(choice.need or 0 for _, choice in chosen)
+    return [(t, replace(c, need=most)) for t, c in chosen] if most else chosen
 
 
 def enlarged(
-    request: JobRequest,
-    choices: Sequence[Choice],
-    options: ResumeOptions,
-    heal: Heal | None = None,
+    request: JobRequest, choices: Sequence[Choice], options: ResumeOptions
 ) -> JobRequest:
     """Return the request with more of what was too small, or as *options* say.
 
     It is never less than before, except for CPUs where fewer tasks run at once. What
     ran out of memory keeps what it is given: no option lets that fall again.
     """
-    more = choices[0]
-    is_short = any(choice.ran_short for choice in choices)
-    memory, limit = request.memory, request.time_limit
-    virtual, cpus = request.virtual_memory, request.cpus
+    more, limits = choices[0], options.limits or Heal()
+    memory, virtual, cpus = request.memory, request.virtual_memory, request.cpus
+    at_once = more.at_once(memory)
     if options.memory is not None:
         memory = parse_size(options.memory)
-        if virtual is not None:  # keep the difference: mapped memory does not change
-            mapped = 0 if request.memory is None else virtual - request.memory
-            virtual = max(memory, memory + mapped)
     elif more.sized and more.need is not None:
-        memory = memory_for(more.need, at_once(more, memory))
-        if virtual is not None:  # as much more than memory as before
-            virtual = max(memory, virtual - (request.memory or 0) + memory)
+        memory = max(LEAST_MEMORY, round_shared(more.need * at_once + _OWN))
     elif more.need is not None and memory is not None:
-        least = more.need * at_once(more, memory)
-        most = None if heal is None else heal.max_memory
-        rounded = round_shared(least)
-        memory = max(memory, rounded if most is None else min(rounded, most))
-        cpus = -(-cpus * at_once(more, request.memory) // more.together)
-        if virtual is not None:
-            ratio = memory / (request.memory or memory)
-            virtual = max(virtual, round_shared(virtual * ratio))
+        wanted = round_shared(more.need * at_once)
+        memory = max(memory, min(wanted, limits.max_memory or wanted))
+        cpus = -(-cpus * at_once // more.together)
     elif more.memory > 1:
         memory = None if memory is None else round_shared(memory * more.memory)
-        virtual = None if virtual is None else round_shared(virtual * more.memory)
+    if virtual is not None and more.ran_short and options.memory is None:
+        ratio = (
+            more.memory if not (memory and request.memory) else memory / request.memory
+        )
+        virtual = max(virtual, round_shared(virtual * ratio))
+    elif virtual is not None and memory is not None and memory != request.memory:
+        mapped = virtual - (request.memory or virtual)  # does not change
+        virtual = memory + max(0, mapped)
+    limit = request.time_limit
     if options.time is not None:
         limit = parse_limit(options.time)
     elif more.time > 1 and limit is not None:
         longer = round_time(limit * more.time)
-        most_time = None if heal is None else heal.max_time
-        limit = max(limit, longer if most_time is None else min(longer, most_time))
+        limit = max(limit, min(longer, limits.max_time or longer))
     avoid = [choice.avoid for choice in choices if choice.avoid]
-    return msgspec.structs.replace(
+    return replace(
         request,
         cpus=cpus,
         memory=memory,
@@ -462,20 +344,7 @@ def enlarged(
         time_limit=limit,
         queue=options.queue or request.queue,
         exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
-        extra=_keeping_memory(request.extra) if is_short else request.extra,
     )
-
-
-def _keeping_memory(
-    flags: Sequence[tuple[str, str]],
-) -> tuple[tuple[str, str], ...]:
-    """Return the flags without those that let the memory of a running job fall."""
-    return tuple((name, value) for name, value in flags if name not in LOWERS_MEMORY)
-
-
-def memory_for(need: Bytes, together: int) -> Bytes:
-    """Return what to request for an element of *together* tasks with that *need*."""
-    return max(LEAST_MEMORY, round_shared(need * together + _OWN))
 
 
 def is_held(reason: str) -> bool:
@@ -490,21 +359,20 @@ def is_bug(reason: str) -> bool:
 
 def change_words(before: JobRequest, after: JobRequest) -> str:
     """Write what of an element's request has changed; empty if nothing."""
-    words = []
     old, new = before.memory, after.memory
     if old is None or new is None:
         old, new = before.virtual_memory, after.virtual_memory
+    words = []
     if old is not None and new is not None and new != old:
         words.append(f"{format_size(old)} -> {format_size(new)}")
     elif after.cpus < before.cpus:
         words.append(f"{after.cpus} instead of {before.cpus} CPUs")
     if (after.time_limit or 0) > (before.time_limit or 0):
-        longer = format_limit(after.time_limit or 0)
-        words.append(f"{format_limit(before.time_limit or 0)} -> {longer}")
+        limits = (format_limit(one.time_limit or 0) for one in (before, after))
+        words.append(" -> ".join(limits))
     if set(after.exclude) - set(before.exclude):
         words.append(f"not on {', '.join(after.exclude)}")
-    kept = {name for name, _ in after.extra}
-    left_out = [f"--{name}" for name, _ in before.extra if name not in kept]
+    left_out = [f"--{one[0]}" for one in before.extra if one not in after.extra]
     words += [f"without {', '.join(left_out)}"] if left_out else []
     return ", ".join(words)
 
@@ -513,8 +381,7 @@ def cpu_hours(request: JobRequest, elements: int) -> float | None:
     """Return the CPU hours that *elements* may use; None without a time limit."""
     if request.time_limit is None:
         return None
-    each = max(1, request.cpus) * request.nodes * request.time_limit / HOUR
-    return elements * each
+    return elements * max(1, request.cpus) * request.nodes * request.time_limit / HOUR
 
 
 class Before(msgspec.Struct, frozen=True, kw_only=True):
@@ -542,15 +409,15 @@ def why_stop(
         return "all tasks are done"
     if not runs:
         return _why_none(chosen)
-    first = any(choice.sized for choice in runs)  # they are no second try
-    if before.rounds >= heal.max_rounds and not first:
+    is_first = any(choice.sized for choice in runs)  # they are no second try
+    if before.rounds >= heal.max_rounds and not is_first:
         return f"{before.rounds} rounds, as many as --max-rounds allows"
-    gains = before.finished > 0 or any(choice.grows for choice in runs)
+    gains = before.finished > 0 or any(c.memory > 1 or c.time > 1 for c in runs)
     if before.rounds > 1 and not gains:
         return f"no progress in round {before.rounds}"
-    return (
-        None if heal.max_hours is None else _over(before.hours, hours, heal.max_hours)
-    )
+    if heal.max_hours is None:
+        return None
+    return _over(before.hours, hours, heal.max_hours)
 
 
 def _why_none(chosen: Sequence[Choice]) -> str:
@@ -565,8 +432,7 @@ def _why_none(chosen: Sequence[Choice]) -> str:
 def _over(before: float | None, more: float | None, most: float) -> str | None:
     if before is None or more is None:
         return "no time limit, so --max-hours cannot be kept"
-    if before + more <= most:
+    total = before + more
+    if total <= most:
         return None
-    return (
-        f"a further round makes {before + more:.3g} CPU hours, of --max-hours {most:g}"
-    )
+    return f"a further round makes {total:.3g} CPU hours, of --max-hours {most:g}"

@@ -7,7 +7,7 @@ import msgspec
 from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, Submitted
 from weigh.render.printable import printable, shortened
 from weigh.render.request_lines import WIDTH, folded
-from weigh.render.submit_lines import ahead_words, request_words
+from weigh.render.submit_lines import request_words
 
 SCHEMA = "weigh.resume/1"
 _MOST_LEFT = 5
@@ -46,7 +46,6 @@ class Resumed(msgspec.Struct, frozen=True):
     left: tuple[Left, ...]
     stopped: str | None = None
     healer: Submitted | None = None
-    ahead: tuple[Submitted, ...] = ()
 
 
 def resumed_lines(answer: Resumed) -> Iterator[str]:
@@ -69,10 +68,7 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
             yield f"    not on   {printable(', '.join(one.request.exclude))}"
     if answer.stopped:
         yield from (f"    {line}" for line in _titled("stopped", answer.stopped))
-    if answer.ahead:
-        text = ahead_words(answer.ahead)
-        yield from (f"    {line}" for line in _titled("heals", text))
-    elif answer.healer is not None:
+    if answer.healer is not None:
         text = f"job {answer.healer.id} follows when all elements have ended"
         yield from (f"    {line}" for line in _titled("heals", text))
     yield from _left_lines(answer)

@@ -40,8 +40,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
     run leaves out. ``now`` is the time in seconds since the epoch. ``left`` are words
     on what is left of the user's budget. ``healer`` and ``notifier`` are jobs that
-    follow. ``held`` tasks wait until the healer has sized them. ``ahead`` are later
-    rounds that were sent at once, as no node may send them.
+    follow. ``held`` tasks wait until the healer has sized them.
     """
 
     scheduler: str
@@ -55,7 +54,6 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     now: Seconds = 0.0
     left: tuple[str, ...] = ()
     healer: Submitted | None = None
-    ahead: tuple[Submitted, ...] = ()
     notifier: Submitted | None = None
     held: int = 0
 
@@ -86,28 +84,12 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     if answer.healer is not None and answer.held:
         text = f"job {answer.healer.id} sizes and sends the other {answer.held:,} tasks"
         yield f"  then      {text if answer.held > 1 else text[:-1]}"
-    if answer.ahead:
-        lines = folded(ahead_words(answer.ahead), WIDTH - 12)
-        yield from (
-            f"  {'' if at else 'heals':<10}{line}" for at, line in enumerate(lines)
-        )
-    elif answer.healer is not None and job.heal is not None:
+    if answer.healer is not None and job.heal is not None:
         yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
     if answer.notifier is not None:
         yield f"  notifies  job {answer.notifier.id} follows, if the job itself cannot"
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
-
-
-def ahead_words(ahead: Sequence[Submitted]) -> str:
-    """Write which rounds were sent ahead, and up to which request."""
-    last = ahead[-1].request
-    *others, end = (job.id for job in ahead)
-    limits = [] if last.memory is None else [format_size(last.memory)]
-    limits += [] if last.time_limit is None else [format_limit(last.time_limit)]
-    most = f", up to {' and '.join(limits)} per element" if limits else ""
-    who = f"jobs {', '.join(others)} and {end} run" if others else f"job {end} runs"
-    return f"{who} what is left{most}"
 
 
 def heal_words(heal: Heal) -> str:
@@ -233,7 +215,6 @@ def render_json(answer: SubmitAnswer) -> str:
         "left": answer.left,
         "notifier": None if answer.notifier is None else answer.notifier.id,
         "healer": None if answer.healer is None else answer.healer.id,
-        "ahead": [job.id for job in answer.ahead],
         "held": answer.held,
         "text": answer.text,
     }

@@ -143,7 +143,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: bool = False
     disk: bool = False
     nodes_ask: bool = False
-    memory_update: str = ""
 
 
 class Dialect(Protocol):

@@ -58,42 +58,6 @@ def test_a_job_whose_limit_fell_did_not_fail() -> None:
     }
 
 
-READY = """\
-JobAcctGatherType       = jobacct_gather/cgroup
-PrologFlags             = Alloc,Contain
-SlurmctldParameters     = enable_stepmgr
-SLURM_VERSION           = 26.05.5
-Cgroup Support Configuration:
-CgroupPlugin            = autodetect
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "lacks"),
-    [
-        ("", "", ()),
-        ("26.05.5", "26.11.0", ()),
-        ("26.05.5", "25.11.9", ("Slurm 26.05",)),
-        ("autodetect", "cgroup/v2", ()),
-        ("autodetect", "cgroup/v1", ("CgroupPlugin=cgroup/v2",)),
-        ("enable_stepmgr", "(null)", ("SlurmctldParameters=enable_stepmgr",)),
-        ("Alloc,Contain", "Alloc", ("PrologFlags=Contain",)),
-        (
-            "gather/cgroup",
-            "gather/linux",
-            ("JobAcctGatherType=jobacct_gather/cgroup",),
-        ),
-        ("enable_stepmgr", "idle_on_node_suspend,enable_stepmgr", ()),
-    ],
-)
-def test_what_a_falling_limit_needs_is_read_from_the_configuration(
-    before: str, after: str, lacks: tuple[str, ...]
-) -> None:
-    text = READY.replace(before, after) if before else READY
-    assert limits(changed(config=text)).memory_update == lacks
-    assert limits(changed(config=None)).memory_update is None
-
-
 @pytest.mark.parametrize(
     "enforce", ["none", "(null)", ""], ids=["none", "23.02's null", "nothing"]
 )

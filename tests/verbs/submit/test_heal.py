@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -209,99 +208,6 @@ def test_each_partition_of_a_job_is_looked_up_by_itself() -> None:
 
     assert shown == ["a", "b"]
     assert slurm.from_nodes_argvs(None) == (("scontrol", "-o", "show", "partition"),)
-
-
-@pytest.mark.alone
-@pytest.mark.integrations
-@SLURM
-@pytest.mark.usefixtures("no_node_submits")
-def test_where_nodes_may_not_submit_a_person_is_named(
-    weigh: Weigh,
-) -> None:
-    script = Path("own.sh")
-    script.write_text(f"#!/bin/bash\n#SBATCH -t 1 -p long\n{ONCE.format('x')}\n")
-    words = ("submit", "own.sh", "--heal")
-    before = weigh(*words, "--dry-run")[2]
-    code, _, err = weigh(*words)
-    assert code == 0, err
-    weigh.wait_for("last", lambda one: one["tasks"] == {"FAILED": 1})
-    shown = weigh("status", "last")[1]
-
-    for said in (before, err):
-        assert said.count("no healer follows: partition long takes jobs from") == 1
-    assert "weigh resume --heal" in shown
-
-
-@pytest.fixture
-def no_node_submits(weigh: Weigh) -> Iterator[None]:  # noqa: ARG001 - it starts Slurm
-    partition = ("scontrol", "update", "partitionname=long")
-    subprocess.run((*partition, "allocnodes=localhost"), check=True)
-    try:
-        yield
-    finally:
-        subprocess.run((*partition, "allocnodes=ALL"), check=True)
-
-
-HOLD = "python3 -c 'import time; x = bytearray({} << 20); time.sleep(1)'"
-
-
-@pytest.mark.alone
-@pytest.mark.integrations
-@SLURM
-@pytest.mark.usefixtures("no_node_submits")
-def test_where_nodes_may_not_submit_later_rounds_are_sent_ahead(
-    weigh: Weigh,
-) -> None:
-    large = [HOLD.format(150), HOLD.format(350)]
-    folder = weigh.plan("true", ONCE.format("x"), BUG, *large, memory="100M")
-    words = ("submit", folder, "--heal", "--queue", "long")
-    before = weigh(*words, "--dry-run")[2]
-    code, out, err = weigh(*words)
-    assert code == 0, err
-    ahead = weigh.status("p")["healing"]["healer"]
-    weigh.wait_for("p", lambda one: one["healing"]["stopped"] is not None)
-    one, shown = weigh.status("p"), weigh("status", "p")[1]
-    listed = subprocess.run(["squeue", "-h"], check=True, capture_output=True).stdout
-
-    assert "the later\n  rounds are sent ahead" in before
-    assert "run what is left, up to" in out
-    assert one["tasks"] == {"COMPLETED": 4, "FAILED": 1}
-    assert ahead not in one["jobs"]  # it decides, and the array after it runs tasks
-    assert len(one["jobs"]) > 1
-    assert "healed   only bugs are left: 1 a bug" in shown
-    assert not listed.strip()  # what has nothing to do is cancelled
-
-
-@pytest.mark.alone
-@pytest.mark.integrations
-@SLURM
-@pytest.mark.usefixtures("no_node_submits")
-def test_a_round_that_nobody_decided_on_is_left_to_the_next_one(weigh: Weigh) -> None:
-    folder = weigh.plan("sleep 3; " + ONCE.format("x"), ONCE.format("y"))
-    code, _, err = weigh("submit", folder, "--heal", "--queue", "long")
-    assert code == 0, err
-    decides = weigh.status("p")["healing"]["healer"]
-    subprocess.run(["scancel", decides], check=True)
-
-    weigh.wait_for("p", lambda one: one["tasks"] == {"COMPLETED": 2})
-
-
-@pytest.mark.alone
-@pytest.mark.integrations
-@SLURM
-@pytest.mark.usefixtures("no_node_submits")
-def test_what_was_sent_ahead_is_cancelled_with_its_job(
-    weigh: Weigh,
-) -> None:
-    folder = weigh.plan("sleep 60", "sleep 60")
-    code, _, err = weigh("submit", folder, "--heal", "--queue", "long")
-    assert code == 0, err
-    weigh.wait_for("p", lambda one: "RUNNING" in one["tasks"])
-
-    assert weigh("cancel", "p")[0] == 0
-    until(lambda: not subprocess.check_output(["squeue", "-h"]).strip())
-
-    assert weigh.status("p")["tasks"] == {"CANCELLED": 2}
 
 
 def test_the_last_healer_sends_a_summary(

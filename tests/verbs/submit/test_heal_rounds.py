@@ -14,15 +14,12 @@ from weigh.model.job import ElementState, Heal, JobRequest, TaskState
 from weigh.planning.resume_policy import (
     Before,
     Choice,
+    Had,
     ResumeOptions,
-    at_once,
     change_words,
-    choose,
     cpu_hours,
+    decide,
     enlarged,
-    fitted,
-    in_granted,
-    larger,
     why_stop,
 )
 from weigh.runner import events
@@ -121,23 +118,16 @@ def heal(
     """Return what each task to run gets in the next round, or why there is none."""
     last = {one.task.task: one for round_ in chain for one in round_}
     chosen: dict[int, tuple[Choice, JobRequest]] = {}
+    options = replace(HEALS, limits=limit)
     for number, one in last.items():
         if one.task.state == "COMPLETED":
             continue
         failures = sum(
             a.task.state == "FAILED" for r in chain for a in r if a.task.task == number
         )
-        choice = choose(one.task, ENDED, "", failures=failures)
-        choice = fitted(
-            choice,
-            one.task,
-            one.request,
-            HEALS,
-            together=one.together,
-            rounds=int(one.task.job),
-            heal=limit,
-        )
-        chosen[number] = choice, enlarged(one.request, [choice], HEALS, limit)
+        had = Had(one.request, one.together, int(one.task.job))
+        choice = decide(one.task, ENDED, had, options, failures=failures)
+        chosen[number] = choice, enlarged(one.request, [choice], options)
     hours = [cpu_hours(request, 1) for choice, request in chosen.values() if choice.run]
     spent = [cpu_hours(a.request, 1) for round_ in chain[1:] for a in round_]
     before = Before(
@@ -164,7 +154,7 @@ def test_a_chain_ends_within_its_limits_and_learns_from_each_round(
         attempts = []
         for number, (choice, request) in wanted.items():
             before = [a for r in chain for a in r if a.task.task == number]
-            count = at_once(choice, before[-1].request.memory)
+            count = choice.at_once(before[-1].request.memory)
             one = run(number, tasks[number], request, count, len(chain) + 1)
             never_known_to_be_too_small(before, replace(one, together=count))
             attempts.append(one)
@@ -176,42 +166,6 @@ def test_a_chain_ends_within_its_limits_and_learns_from_each_round(
         ends = [a.task.state for r in chain for a in r if a.task.task == number]
         assert "COMPLETED" not in ends[:-1]  # what is done does not run again
         assert ends.count("FAILED") <= 2 + (not program.bug)
-
-
-@settings(max_examples=settings().max_examples // 2)  # each is many rounds
-@given(st.lists(programs, min_size=1, max_size=8), requests, st.integers(1, 6), limits)
-def test_a_round_sent_ahead_runs_what_fits_and_no_more_than_its_limits(
-    tasks: list[Program], first: JobRequest, together: int, limit: Heal
-) -> None:
-    chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
-    granted = first
-    for number in range(1, limit.max_rounds):
-        requests = list(larger(first, granted, limit, number))
-        assert all(bigger(one, granted) for one in requests)
-        granted = requests[0] if requests else granted
-        chain.append([])
-        wanted, _ = heal(chain[:-1], limit)
-        hads = {one.task.job: one.request for r in chain for one in r}
-        last = {one.task.task: one.task for r in chain for one in r}
-        choices = [(last[n], choice) for n, (choice, _) in wanted.items()]
-        groups = in_granted(choices, hads, granted)
-        chosen = [one for group in groups for one in group]
-        for task, choice in chosen:
-            count = at_once(choice, granted.memory)
-            new = run(task.task, tasks[task.task], granted, count, number + 1)
-            before = [a for r in chain for a in r if a.task.task == task.task]
-            never_known_to_be_too_small(before, replace(new, together=count))
-            chain[-1].append(new)
-        left = {task.task for task, _ in choices} - {task.task for task, _ in chosen}
-        assert all(last[n].state in {"OUT_OF_MEMORY", "TIMEOUT"} for n in left)
-
-    within(chain, replace(limit, max_hours=None))
-
-
-def bigger(one: JobRequest, other: JobRequest) -> bool:
-    memory = (one.memory or 0) - (other.memory or 0)
-    limit = (one.time_limit or 0) - (other.time_limit or 0)
-    return min(memory, limit) >= 0 and max(memory, limit) > 0
 
 
 def never_known_to_be_too_small(before: list[Attempt], new: Attempt) -> None:
@@ -267,7 +221,7 @@ def test_four_rounds_leave_only_bugs_up_to_32_times_the_first_request(
         had = {one.task.task: one.request.memory for one in chain[-1]}
         attempts = []
         for number, (choice, request) in found[0].items():
-            count = at_once(choice, had[number])
+            count = choice.at_once(had[number])
             one = run(number, tasks[number], request, count, len(chain) + 1)
             attempts.append(replace(one, together=count))
         chain.append(attempts)
@@ -277,19 +231,21 @@ def test_four_rounds_leave_only_bugs_up_to_32_times_the_first_request(
 
 def test_what_was_cancelled_is_left_by_a_healer_and_run_again_by_hand() -> None:
     task = TaskState(task=1, job="1", element=0, seq=1, state="CANCELLED")
-    choice = choose(task, ENDED, "", failures=0)
-    had = JobRequest(memory=GIB, time_limit=HOUR)
+    had = Had(JobRequest(memory=GIB, time_limit=HOUR))
 
-    assert fitted(choice, task, had, ResumeOptions()).run
-    assert not fitted(choice, task, had, HEALS, heal=Heal()).run
+    assert decide(task, ENDED, had, ResumeOptions()).run
+    assert not decide(task, ENDED, had, replace(HEALS, limits=Heal())).run
 
 
 def test_a_heap_fixed_in_the_command_gets_no_more_memory() -> None:
     task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
     words = 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'
+    had = Had(JobRequest(memory=GIB))
 
-    fixed = choose(task, ENDED, words, failures=0, command="java -Xmx100m -jar a")
-    elastic = choose(task, ENDED, words, failures=0, command="java -Xmx$X -jar a")
+    def said(command: str) -> Choice:
+        return decide(task, ENDED, had, ResumeOptions(), words=words, command=command)
+
+    fixed, elastic = said("java -Xmx100m -jar a"), said("java -Xmx$X -jar a")
 
     assert not fixed.run
     assert "raise -Xmx100m" in fixed.reason
@@ -306,22 +262,23 @@ def test_a_diverged_run_is_a_bug() -> None:
         reason="diverged: stopped by --stop-nan",
     )
 
-    assert not choose(task, ENDED, "", failures=0).run
+    assert not decide(task, ENDED, Had(JobRequest()), ResumeOptions()).run
 
 
 def test_a_task_that_had_a_share_gets_twice_that_share() -> None:
     task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
-    had = JobRequest(cpus=4, memory=4 * GIB, time_limit=HOUR)
-    choice = choose(task, ENDED, "", failures=0)
+    had = Had(JobRequest(cpus=4, memory=4 * GIB, time_limit=HOUR), 4)
 
-    shared = fitted(choice, task, had, ResumeOptions(), together=4)
-    alone = fitted(choice, replace(task, alone=True), had, ResumeOptions(), together=4)
+    shared = decide(task, ENDED, had, ResumeOptions())
+    alone = decide(replace(task, alone=True), ENDED, had, ResumeOptions())
 
-    assert (shared.need, at_once(shared, had.memory)) == (2 * GIB, 2)
-    assert (alone.need, at_once(alone, had.memory)) == (8 * GIB, 1)
-    assert enlarged(had, [shared], ResumeOptions()) == replace(had, cpus=2)
-    assert enlarged(had, [alone], ResumeOptions()) == replace(
-        had, cpus=1, memory=8 * GIB
+    assert (shared.need, shared.at_once(4 * GIB)) == (2 * GIB, 2)
+    assert (alone.need, alone.at_once(4 * GIB)) == (8 * GIB, 1)
+    assert enlarged(had.request, [shared], ResumeOptions()) == replace(
+        had.request, cpus=2
+    )
+    assert enlarged(had.request, [alone], ResumeOptions()) == replace(
+        had.request, cpus=1, memory=8 * GIB
     )
 
 
@@ -338,18 +295,15 @@ def test_a_second_try_after_memory_ran_out_keeps_all_it_is_given() -> None:
         Choice(run=True, reason="sized", need=GIB, sized=True),
     ):
         assert enlarged(had, [other], ResumeOptions()).extra == had.extra
-    for ahead in larger(had, had, Heal(), 1):
-        assert ahead.extra == (("nice", "5"),)
 
 
 def test_what_ran_out_of_memory_before_its_node_failed_gets_more() -> None:
     task = TaskState(
         task=1, job="1", element=0, seq=1, state="NODE_FAIL", short=True, alone=True
     )
-    had = JobRequest(cpus=4, memory=GIB, time_limit=HOUR)
-    choice = choose(task, ENDED, "", failures=0)
+    had = Had(JobRequest(cpus=4, memory=GIB, time_limit=HOUR), 4)
 
-    more = fitted(choice, task, had, ResumeOptions(), together=4)
+    more = decide(task, ENDED, had, ResumeOptions())
 
     assert (more.run, more.need) == (True, 2 * GIB)
     assert "ran out of memory before" in more.reason

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from weigh.flow.follow import resume as flow
+from weigh.flow.follow.resume import Resumption
 from weigh.flow.follow.view import View
 from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
 from weigh.model.record import State
-from weigh.planning.resume_policy import Choice, ResumeOptions
+from weigh.planning.resume_policy import Choice, Chosen, ResumeOptions, alike, enlarged
 from weigh.schedulers.local.jobs import Local
 from weigh.schedulers.protocol import Snapshot
 from weigh.store.identity import this_machine
@@ -42,13 +42,17 @@ def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> Vie
 
 def chosen(
     views: Sequence[View], memory: str | None = None, time: str | None = None
-) -> list[tuple[TaskState, Choice]]:
-    return flow._choices(views, ResumeOptions(memory=memory, time=time))
+) -> list[Chosen]:
+    options = ResumeOptions(memory=memory, time=time)
+    one = Resumption("p", options, "/", {}, print)
+    one.views = views
+    return list(one._unfinished())
 
 
 def groups(*views: View) -> list[list[int]]:
-    alike = flow._alike(chosen(views), views, ResumeOptions())
-    return [[task.task for task, _ in group] for group in alike]
+    requests = {one.job.id: one.job.request for one in views}
+    found = alike(chosen(views), requests, ResumeOptions())
+    return [[task.task for task, _ in group] for group in found]
 
 
 def test_tasks_of_jobs_that_requested_different_things_are_kept_apart() -> None:
@@ -68,8 +72,8 @@ def test_tasks_whose_needs_round_to_one_request_go_into_one_array() -> None:
         (task, Choice(run=True, reason="", memory=2, need=need))
         for task, need in zip(before.tasks, needs, strict=True)
     ]
-    alike = flow._alike(choices, [before], ResumeOptions())
-    assert [[(task.task, one.need) for task, one in group] for group in alike] == [
+    found = alike(choices, {"1": before.job.request}, ResumeOptions())
+    assert [[(task.task, one.need) for task, one in group] for group in found] == [
         [(1, 250 * MIB), (3, 250 * MIB)],
         [(2, 310 * MIB)],
     ]
@@ -113,8 +117,7 @@ def request_of(
     memory: str | None = None,
     time: str | None = None,
 ) -> JobRequest:
-    job = view("1", wanted, "FAILED").job
-    return flow._request(job, [choice], ResumeOptions(memory=memory, time=time))
+    return enlarged(wanted, [choice], ResumeOptions(memory=memory, time=time))
 
 
 def test_h_vmem_alone_grows_as_memory_does() -> None:

@@ -138,7 +138,7 @@ def lost(bench: Bench, *, accepted: bool) -> None:
     sending = bench.begin()
     with pytest.raises(SubmissionUnknownError):
         bench.send(sending)
-    sending.close()
+    sending.__exit__()
     bench.queue.error, bench.queue.silent = None, False
 
 
@@ -171,7 +171,7 @@ def test_a_job_is_given_up_only_where_it_can_no_longer_come(facts: Facts) -> Non
 def test_an_answer_is_recorded_once(bench: Bench) -> None:
     sending = bench.begin()
     job = bench.send(sending)
-    sending.close()
+    sending.__exit__()
 
     assert (job.id, bench.recorded()) == ("1", ["1"])
     settle_store(bench.store, {}, bench.said.append)
@@ -230,7 +230,7 @@ def test_a_refusal_frees_the_plan_at_once(bench: Bench) -> None:
     sending = bench.begin()
     with pytest.raises(SchedulerError, match="invalid partition"):
         bench.send(sending)
-    sending.close()
+    sending.__exit__()
     bench.queue.error = None
 
     assert bench.send(bench.begin()).id == "1"
@@ -295,7 +295,7 @@ def test_of_two_who_saw_the_same_jobs_one_begins(bench: Bench) -> None:
     assert other.next_number() == number
     sending = one.begin(number)
     bench.send(sending)
-    sending.close()
+    sending.__exit__()
 
     with pytest.raises(UsageError, match="as job 1 "):
         other.begin(number)
@@ -359,7 +359,7 @@ def test_a_job_that_could_not_be_recorded_is_recorded_later(
         patched.setattr("weigh.store.jobs.append", full)
         with pytest.raises(StoreError):
             bench.send(sending)
-        sending.close()
+        sending.__exit__()
     assert bench.recorded() == []
 
     assert bench.sendings().next_number() == 2

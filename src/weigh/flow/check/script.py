@@ -17,12 +17,11 @@ from weigh.flow.site.cluster import site_flags, site_requires
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.limits import Limits
-from weigh.model.lint import Checked, CommandPlace, Facts, PathKind, TaskRuns
+from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
 from weigh.schedulers import KINDS
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Lint, Who
-from weigh.store import location
 
 FORMS = tuple(KINDS)
 
@@ -58,10 +57,6 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     """
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
-    from weigh.flow.submit.memory_update import (  # noqa: PLC0415 - weigh submit imports us
-        runs_of_script,
-    )
-
     text = read_script_file(os.path.join(cwd, path), path)
     scheduler = form or guess(text) or installed_scheduler(env)
     dialect = dialect_of(scheduler)
@@ -73,7 +68,6 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         default_files=dialect.default_files(cwd, env),
         scheduler=scheduler,
         site=site,
-        runs=runs_of_script(text, location.locate(cwd, env)),
     )
     kept, ignored = acknowledged(text, dialect.lint(text, facts), ignore)
     return Checked(
@@ -142,12 +136,11 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the second
     default_files: Iterable[tuple[str, str]] = (),
     scheduler: str = "",
     site: Mapping[str, object] | None = None,
-    runs: TaskRuns | None = None,
 ) -> Facts:
     """Return the facts of this machine; files are looked up on demand.
 
     *default_files* are (name, path) of the files of options that the scheduler reads,
-    *site* is the ``[cluster]`` of the settings, *runs* what was measured of the tasks.
+    *site* is the ``[cluster]`` of the settings.
 
     Raises:
         FormatError: a value of *site* is invalid.
@@ -170,7 +163,6 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the second
         defaults=tuple(_contents_of(default_files)),
         required=site_requires(wanted),
         per_cpu=scheduler in KINDS and site_flags(scheduler, wanted).per_cpu,
-        runs=runs or TaskRuns(),
     )
 
 

@@ -111,7 +111,7 @@ def _healers(
     return [
         healer
         for folder in sorted(folders)
-        for healer in Sendings(folder, root=root, reach=reach).last_healers()
+        for healer in Sendings(folder, root=root, reach=reach).healers()[-1:]
         if healer.scheduler == scheduler
     ]
 

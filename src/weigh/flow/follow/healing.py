@@ -19,7 +19,7 @@ from weigh.schedulers.protocol import Scheduler
 def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
     """Return the rounds so far, and who sends the next one, if anybody does."""
     ids = {view.job.id for view in views}
-    healers = [one for one in sendings.last_healers() if one.id not in ids]
+    healers = [one for one in sendings.healers()[-1:] if one.id not in ids]
     snapshot = views[-1].snapshot
     waits = (one for one in healers if not snapshot.of(one, 0).is_final)
     healer = next(waits, healers[-1] if healers else None)

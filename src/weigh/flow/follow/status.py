@@ -71,7 +71,7 @@ def status(
         for chain in chains
         if chain[-1].heal is not None
     }
-    last = [one.last_healers() for one in healings.values()]
+    last = [one.healers()[-1:] for one in healings.values()]
     asked = [*known, *(healer for some in last for healer in some)]
     views = {
         (view.job.scheduler, view.job.id): view

@@ -16,7 +16,7 @@ from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.limits import Budget, Limits, QueueLimits
-from weigh.model.lint import Finding, TaskRuns
+from weigh.model.lint import Finding
 from weigh.render.printable import three
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
@@ -54,7 +54,6 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     scheduler: str,
     env: Mapping[str, str],
     elements: int,
-    runs: TaskRuns | None = None,
     ask: Ask = ask_scheduler,
 ) -> Checks:
     """Compare the script *text*, written from *script*, with the cluster's limits.
@@ -77,7 +76,6 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         env=env,
         elements=elements,
         written=script,
-        runs=runs,
         ask=ask,
     )
 
@@ -91,7 +89,6 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
     env: Mapping[str, str],
     elements: int,
     written: JobScript | None = None,
-    runs: TaskRuns | None = None,
     ask: Ask = ask_scheduler,
 ) -> Checks:
     """Check the script *text*: a user's, or the one *written* by weigh.
@@ -112,7 +109,6 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
         ignore=settings.ignore,
         ours=_OURS if written else frozenset(),
         site=settings.cluster,
-        runs=runs,
     )
     if written:
         found = _not_ours(found, written, text, scheduler)
@@ -244,7 +240,6 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
     ignore: Sequence[str] = (),
     ours: frozenset[str] = _OURS,
     site: Mapping[str, object] | None = None,
-    runs: TaskRuns | None = None,
 ) -> tuple[Finding, ...]:
     """Lint a script with the cluster's limits, without findings of the rules *ours*."""
     dialect = dialect_of(scheduler)
@@ -256,7 +251,6 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
         default_files=dialect.default_files(cwd, env),
         scheduler=scheduler,
         site=site,
-        runs=runs,
     )
     found = dialect.lint(text, facts)
     kept, _ = acknowledged(text, found, ignore)

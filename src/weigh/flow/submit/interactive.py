@@ -68,10 +68,6 @@ def session_of(options: SubmitOptions, *, cwd: str, env: Mapping[str, str]) -> S
             "--interactive opens a shell and runs no job script: omit "
             f"{', '.join(idle) or '--module, --conda and the like'}"
         )
-    if options.extra:
-        from weigh.flow.submit.memory_update import refuse_auto  # noqa: PLC0415 - rarely
-
-        refuse_auto(options.extra)
     if not options.ignore_directives:
         refuse_job_script(options.command, cwd=cwd, path=env.get("PATH"))
     name, env = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError, WeighError
+from weigh.flow.plan.directory import tasks_of
 from weigh.model.job import JobRequest, JobScript, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.first_tasks import Line, choose_first, first_plan, kinds_of
@@ -112,11 +113,13 @@ def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, 
     return made, f"{len(first.places)} of {len(lines):,} tasks run first, {how}"
 
 
-def texts_of(folder: str, plan: Plan, opened: ExitStack) -> Callable[[int], bytes]:
+def texts_of(
+    folder: str, plan: Plan, opened: ExitStack, file: str | None = None
+) -> Callable[[int], bytes]:
     """Return a function for the line of a task; *opened* closes the task files."""
     files = [(element.file, element.tasks) for element in plan.elements]
     if plan.queue is not None:
-        files = [(plan.queue.file, plan.queue.tasks)]
+        files = [(file or plan.queue.file, plan.queue.tasks)]
     places = {
         task: (file, seq) for file, tasks in files for seq, task in enumerate(tasks, 1)
     }
@@ -133,6 +136,15 @@ def texts_of(folder: str, plan: Plan, opened: ExitStack) -> Callable[[int], byte
         return sources[file].text(seq)
 
     return text_of
+
+
+def texts_of_job(
+    job: Submitted, plan: Plan, opened: ExitStack
+) -> Callable[[int], bytes]:
+    """Return a function for the line of a task of *job*, also one that was added."""
+    if plan.queue is None:
+        return texts_of(job.plan_folder, plan, opened)
+    return texts_of(job.folder, plan, opened, file=tasks_of(job, plan.queue))
 
 
 def _line(kind: int, text: str, cwd: str, files: dict[str, Bytes]) -> Line:

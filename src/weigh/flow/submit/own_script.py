@@ -26,13 +26,6 @@ from weigh.flow.submit.checks import check_user_script
 from weigh.flow.submit.healer import why_none
 from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.job_request import check_limits
-from weigh.flow.submit.memory_update import (
-    AUTO,
-    digest_of,
-    resolved,
-    runs_of_script,
-    without_auto,
-)
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.submit_script import write_script
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
@@ -121,8 +114,7 @@ def submit_own(
         max_hours=options.max_hours,
     )
     heal = limits_of(limits, kind, cwd=cwd, env=env)
-    draft, decided = _decided(draft, kind, root, env=reached)
-    notes = (*_notes(draft, kind), *decided, *site_warnings(cwd, env))
+    notes = (*_notes(draft, kind), *site_warnings(cwd, env))
     scheduler = schedulers.reach(name, root=root, env=env)
     if heal is not None:
         request = draft.described.request
@@ -146,16 +138,14 @@ def submit_own(
         commands=(_argv(draft, kind, "TOKEN"),) if options.dry_run else (),
     )
     if options.checks:
-        answer = _checked(draft, answer, root, env=reached)
+        answer = _checked(draft, answer, env=reached)
     if options.dry_run:
         return answer
     sending = sendings.begin(number, heal=heal)
-    try:
+    with sending:
         job = send(draft, scheduler, sending, verify=options.checks)
         answer = msgspec.structs.replace(answer, job=job, now=time.time())
         return followed(answer, scheduler, sending, env)
-    finally:
-        sending.close()
 
 
 def draft_of(  # noqa: PLR0913 - keyword-only past the second
@@ -267,32 +257,6 @@ def send(
     return _as_understood(made, scheduler, store)
 
 
-def _decided(
-    draft: Draft, kind: str, root: str, *, env: Mapping[str, str]
-) -> tuple[Draft, tuple[str, ...]]:
-    """Return the draft with a value for --mem-update=auto, or without; and why."""
-    flags, name = without_auto(draft.own.flags)
-    if not name:
-        return draft, ()
-    runs = runs_of_script(draft.text, root, (f"--{name}",))
-    is_whole = bool(runs.kinds) and all(
-        digest_of(draft.text) in " ".join(run.command) for run in runs.all
-    )
-    doubt = "no run of the whole script was measured (--measure does)"
-    found, why = resolved(
-        ((name, AUTO),),
-        draft.described.request,
-        kind,
-        runs=runs,
-        doubts=() if is_whole else (doubt,),
-        cwd=draft.cwd,
-        env=env,
-    )
-    chosen = (f"--{option}={value}" for option, value in found)
-    own = msgspec.structs.replace(draft.own, flags=(*flags, *chosen))
-    return msgspec.structs.replace(draft, own=own), (why,)
-
-
 def _where(
     options: ScriptOptions, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
@@ -356,7 +320,7 @@ def _refuse_twice(draft: Draft, root: str, env: Mapping[str, str]) -> None:
 
 
 def _checked(
-    draft: Draft, answer: SubmitAnswer, root: str, *, env: Mapping[str, str]
+    draft: Draft, answer: SubmitAnswer, *, env: Mapping[str, str]
 ) -> SubmitAnswer:
     """Refuse a script that would fail; add the results of the checks."""
     scripts = KINDS[answer.scheduler].user_scripts
@@ -367,7 +331,6 @@ def _checked(
         cwd=draft.cwd,
         env=env,
         elements=draft.elements,
-        runs=runs_of_script(draft.text, root, draft.own.flags),
     )
     noted = len(checks.doubts)
     notes = answer.notes
@@ -538,6 +501,11 @@ def _request(typed: JobRequest, recorded: RecordedRequest | None) -> JobRequest:
 def request_of_known(known: KnownJob) -> JobRequest:
     """Return the request of a job that weigh did not submit."""
     return _request(JobRequest(), known.request)
+
+
+def digest_of(text: str) -> str:
+    """Return a digest of a script, which names the directory of its measured copy."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def changed_since(job: Submitted) -> bool:

@@ -27,9 +27,11 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from itertools import count
+from typing import Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import (
     SchedulerError,
@@ -158,27 +160,28 @@ def decide(facts: Facts) -> Answer | Open:
 class Round:
     """One call of submit or resume for a plan; only its own sender sends jobs.
 
-    ``heal`` are the limits of the healer that will follow its jobs, if one will.
+    ``heal`` are the limits of the healer that will follow its jobs, if one will. Left
+    with ``with``, it ends, or is marked as left if a part is open or not recorded.
     """
 
     def __init__(
-        self,
-        folder: str,
-        number: int,
-        sender: Sender,
-        *,
-        reach: Reach,
-        heal: Heal | None = None,
+        self, folder: str, number: int, sender: Sender, reach: Reach, heal: Heal | None
     ) -> None:
-        self.folder = folder
-        self.number = number
-        self.sender = sender
-        self.heal = heal
+        self.folder, self.number = folder, number
+        self.sender, self.heal = sender, heal
         self._reach = reach
+        self._top = os.path.join(folder, FOLDER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(StoreError):
+            self._note("end" if self._is_done() else "left")
 
     def path(self, name: str) -> str:
         """Return the path of a file of this round."""
-        return os.path.join(self.folder, FOLDER, f"{self.number}.{name}")
+        return os.path.join(self._top, f"{self.number}.{name}")
 
     def new_token(self) -> tuple[str, str]:
         """Return a new token and the directory for the files of its job.
@@ -187,7 +190,7 @@ class Round:
             StoreError: the directory cannot be created.
         """
         token = f"w{secrets.token_hex(6)}"
-        folder = os.path.join(self.folder, FOLDER, token)
+        folder = os.path.join(self._top, token)
         _make(folder)
         return token, folder
 
@@ -197,73 +200,44 @@ class Round:
         job: Submitted,
         script: str,
         argv: Argv | None = None,
-        own_id: str | None = None,
     ) -> Submitted:
         """Send *script* as *job*, which has no id yet; record the job with its id.
 
-        *argv* is the command that submits it, if not the usual one. With *own_id*
-        nothing is sent: the job of this id runs the script itself.
+        *argv* is the command that submits it, if not the usual one.
 
         Raises:
             SchedulerError: the job was refused.
             SubmissionUnknownError: whether the job was accepted is not known yet.
             StoreError: the job cannot be recorded.
         """
+        late = "it took so long that another weigh process took over (weigh status)"
         if self.is_over():
-            raise SchedulerError(
-                f"{job.name} was not submitted: it took so long that another weigh "
-                "process took over (weigh status)"
-            )
+            raise SchedulerError(f"{job.name} was not submitted: {late}")
         number = 1 + sum(1 for _ in self.parts())
         if number == 1:
             _mark_open(self.sender.store, self.folder)
         link_new(self.path(f"{number}.part"), msgspec.json.encode(Part(job)))
         try:
-            job_id = own_id or scheduler.submit(script, cwd=job.cwd, argv=argv)
+            job_id = scheduler.submit(script, cwd=job.cwd, argv=argv)
         except SubmissionUnknownError as error:
-            self._note_over(number)
+            self._note(f"{number}.over")
             answer = self._settle_part(number, job)
             if isinstance(answer, Answer) and answer.id is not None:
-                return msgspec.structs.replace(job, id=answer.id)
+                return replace(job, id=answer.id)
             raise SubmissionUnknownError(_unknown(job, str(error), answer)) from error
         except SchedulerError as error:
             self._answer(number, job, Answer(None, str(error)))
             raise
         except BaseException:
-            self._note_over(number)
+            self._note(f"{number}.over")
             raise
-        job = msgspec.structs.replace(job, submitted=round(time.time(), 3))
-        known = self._answer(number, job, Answer(job_id))
-        sent = msgspec.structs.replace(job, id=job_id)
-        if known.id is None:  # another process gave us up and may have sent it again
+        job = replace(job, submitted=round(time.time(), 3))
+        sent = replace(job, id=job_id)
+        if self._answer(number, job, Answer(job_id)).id is None:
+            # another process gave us up and may have sent it again
             scheduler.cancel(sent, None)
-            raise SchedulerError(
-                f"job {job_id} was cancelled: submitting it took so long that another "
-                "weigh process took over (weigh status)"
-            )
+            raise SchedulerError(f"job {job_id} was cancelled: {late}")
         return sent
-
-    def close(self) -> None:
-        """End the round, or mark it as left if a part is open or not recorded."""
-        with suppress(StoreError):
-            link_new(self.path("end" if self._is_done() else "left"), b"")
-
-    def _is_done(self) -> bool:
-        """Return whether each part has an answer, and each job is recorded."""
-        answers = [(part.job, self.answer(number)) for number, part in self.parts()]
-        if any(answer is None for _, answer in answers):
-            return False
-        sent = {
-            job.token
-            for job, answer in answers
-            if answer and answer.id and not job.follows
-        }
-        if not sent or self.sender.user != schedulers.current_user():
-            return True
-        try:
-            return sent <= {job.token for job in jobs.read_jobs(self.sender.store)}
-        except StoreError:
-            return False
 
     def lives(self) -> bool | None:
         """Return whether its sender still runs; None if that is not visible."""
@@ -273,84 +247,91 @@ class Round:
         """Return whether every part has an answer."""
         return os.path.exists(self.path("end"))
 
-    def parts(self) -> Iterator[tuple[int, Part]]:
-        """Yield the parts that were written, with their numbers from 1."""
-        number = 1
-        while os.path.lexists(self.path(f"{number}.part")):
-            part = _read(self.path(f"{number}.part"), Part)
-            if part is not None:
-                yield number, part
-            number += 1
+    def parts(self) -> Iterator[tuple[int, Submitted]]:
+        """Yield the jobs that were written, with their numbers from 1."""
+        for number in count(1):
+            path = self.path(f"{number}.part")
+            if not os.path.lexists(path):
+                return
+            if (part := _read(path, Part)) is not None:
+                yield number, part.job
 
     def answer(self, number: int) -> Answer | None:
         """Return the outcome of a part; None while it is open."""
         return _read(self.path(f"{number}.answer"), Answer)
 
+    def accepted(self) -> Iterator[Submitted]:
+        """Yield the jobs that were accepted, also those that only follow others."""
+        for number, job in self.parts():
+            answer = self.answer(number)
+            if answer is not None and answer.id:
+                yield replace(job, id=answer.id)
+
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the jobs of this round, without those that follow them."""
-        answers = (
-            self.answer(number) for number, part in self.parts() if not part.job.follows
-        )
-        return tuple(one.id for one in answers if one is not None and one.id)
-
-    def healers(self) -> Iterator[Submitted]:
-        """Yield the healers of this round that were accepted."""
-        for number, part in self.parts():
-            answer = self.answer(number) if part.job.is_healer else None
-            if answer is not None and answer.id:
-                yield msgspec.structs.replace(part.job, id=answer.id)
+        return tuple(job.id for job in self.accepted() if not job.follows)
 
     def settle(self, notify: Notify) -> list[str]:
         """Determine the outcome of each part; return messages on parts still open."""
-        lives = self.lives()
-        still = []
-        for number, part in self.parts():
-            known = self.answer(number)
-            if known is not None:
-                if known.id is not None:
-                    self._record(part.job, known.id)
-                continue
-            if self.sender.user != schedulers.current_user():
+        lives, still = self.lives(), []
+        for number, job in self.parts():
+            if (known := self.answer(number)) is not None:
+                self._record(job, known.id)
+            elif not self._is_ours():
                 still.append(
-                    f"{part.job.name}: {self.sender} got no answer when it was "
-                    f"submitted; weigh status of {self.sender.user} settles it"
+                    f"{job.name}: {self.sender} got no answer when it was submitted; "
+                    f"weigh status of {self.sender.user} settles it"
                 )
-                continue
-            verdict = self._settle_part(number, part.job, lives=lives)
-            if isinstance(verdict, Open):
-                still.append(_unknown(part.job, None, verdict))
             else:
-                notify(_settled(part.job, verdict))
+                verdict = self._settle_part(number, job, lives=lives)
+                if isinstance(verdict, Open):
+                    still.append(_unknown(job, None, verdict))
+                else:
+                    notify(_settled(job, verdict))
         if not still and lives is None and self._age() < _LONGEST_SEND:
             still.append(f"{self.sender} may still be submitting it (weigh status)")
         if not still and not lives:
-            self.close()
+            self.__exit__()
         return still
+
+    def _is_ours(self) -> bool:
+        return self.sender.user == schedulers.current_user()
+
+    def _is_done(self) -> bool:
+        """Return whether each part has an answer, and each job is recorded."""
+        if any(self.answer(number) is None for number, _ in self.parts()):
+            return False
+        sent = {job.token for job in self.accepted() if not job.follows}
+        if not sent or not self._is_ours():
+            return True
+        try:
+            return sent <= {job.token for job in jobs.read_jobs(self.sender.store)}
+        except StoreError:
+            return False
 
     def _age(self) -> Seconds:
         """Return how long ago its sender last wrote a file, in seconds."""
         names = ("round", *(f"{number}.part" for number, _ in self.parts()))
         times = (_changed(self.path(name)) or 0.0 for name in names)
-        return _now(os.path.join(self.folder, FOLDER)) - max(times)
+        return _now(self._top) - max(times)
 
     def _settle_part(
         self, number: int, job: Submitted, *, lives: bool | None = True
     ) -> Answer | Open:
         if lives is False:
-            self._note_over(number)
-        now = _now(os.path.join(self.folder, FOLDER))
+            self._note(f"{number}.over")
+        now = _now(self._top)
         facts = Facts(
             lives=lives,
-            sent=now - (_changed(self.path(f"{number}.part")) or now),
-            over=_since(now, _changed(self.path(f"{number}.over"))),
+            sent=self._since(now, f"{number}.part") or 0.0,
+            over=self._since(now, f"{number}.over"),
         )
         if not (lives and facts.over is None):
             facts = self._looked(facts, job)
             if facts.found is None and facts.silent is None:
-                unlisted = self.path(f"{number}.unlisted")
-                link_new(unlisted, b"")
-                since = _since(now, _changed(unlisted)) or 0.0
-                facts = msgspec.structs.replace(facts, unlisted=since)
+                self._note(f"{number}.unlisted")
+                since = self._since(now, f"{number}.unlisted") or 0.0
+                facts = replace(facts, unlisted=since)
         verdict = decide(facts)
         if isinstance(verdict, Open):
             return verdict
@@ -358,42 +339,42 @@ class Round:
 
     def _looked(self, facts: Facts, job: Submitted) -> Facts:
         """Search for the job: by the id that it wrote, else at the scheduler."""
-        own = _announced(os.path.join(self.folder, FOLDER, job.token))
-        if own is not None:
-            return msgspec.structs.replace(facts, found=own)
+        with suppress(OSError):
+            own = os.readlink(os.path.join(self._top, job.token, ANNOUNCED))
+            return replace(facts, found=own)
         try:
             scheduler = self._reach(job.scheduler)
             found = scheduler.find(job.token, name=job.name)
-            if (
-                found is None and job.own is not None
-            ):  # it writes no id, and may be over
+            if found is None and job.own is not None:  # it writes no id, may be over
                 found = scheduler.find_ended(job)
             patience = scheduler.patience() if found is None else 0.0
         except WeighError as error:
-            return msgspec.structs.replace(facts, silent=str(error))
-        return msgspec.structs.replace(facts, found=found, patience=patience)
+            return replace(facts, silent=str(error))
+        return replace(facts, found=found, patience=patience)
 
     def _answer(self, number: int, job: Submitted, answer: Answer) -> Answer:
         """Store the outcome of a part; return the stored one if another was first."""
         path = self.path(f"{number}.answer")
         if not link_new(path, msgspec.json.encode(answer)):
             answer = self.answer(number) or answer
-        if answer.id is not None:
-            self._record(job, answer.id)
+        self._record(job, answer.id)
         return answer
 
-    def _record(self, job: Submitted, job_id: str) -> None:
+    def _record(self, job: Submitted, job_id: str | None) -> None:
         """Record the job in its sender's store, unless its token is there already."""
         store = self.sender.store
-        if self.sender.user != schedulers.current_user() or job.follows:
+        if job_id is None or job.follows or not self._is_ours():
             return
-        if any(one.token == job.token for one in jobs.read_jobs(store)):
-            return
-        jobs.append(store, msgspec.structs.replace(job, id=job_id))
+        if all(one.token != job.token for one in jobs.read_jobs(store)):
+            jobs.append(store, replace(job, id=job_id))
 
-    def _note_over(self, number: int) -> None:
+    def _note(self, name: str) -> None:
         with suppress(StoreError):
-            link_new(self.path(f"{number}.over"), b"")
+            link_new(self.path(name), b"")
+
+    def _since(self, now: Seconds, name: str) -> Seconds | None:
+        changed = _changed(self.path(name))
+        return None if changed is None else now - changed
 
 
 class Sendings:
@@ -406,9 +387,9 @@ class Sendings:
         self, folder: str, *, root: str, reach: Reach, name: str | None = None
     ) -> None:
         self.folder = folder
+        self._top = os.path.join(folder, FOLDER)
         self._name = name or os.path.basename(folder)
-        self._root = root
-        self._reach = reach
+        self._root, self._reach = root, reach
 
     def next_number(self, notify: Notify = lambda _: None) -> int:
         """Settle open rounds; return the number of the next round.
@@ -420,18 +401,17 @@ class Sendings:
             TakenError: another process is submitting the plan.
             SubmissionUnknownError: whether a job was accepted is not known yet.
         """
-        rounds = list(self.rounds())
-        for one in rounds:
+        number = 0
+        for one in self.rounds():
+            number = one.number
             if one.is_over():
                 continue
-            if one.lives():
-                if not self._has_ended(one) or one.ids():
-                    raise TakenError(self._taken(one))
-                continue
-            still = one.settle(notify)
-            if still:
-                raise SubmissionUnknownError(still[0])
-        return max((one.number for one in rounds), default=0) + 1
+            if not one.lives():
+                if still := one.settle(notify):
+                    raise SubmissionUnknownError(still[0])
+            elif not _has_ended(one) or one.ids():
+                raise TakenError(self._taken(one))
+        return number + 1
 
     def begin(self, number: int, *, heal: Heal | None = None) -> Round:
         """Begin the round of this number; of several processes only one succeeds.
@@ -442,49 +422,43 @@ class Sendings:
             TakenError: another process began it; the message names it.
             StoreError: the plan's directory cannot be written.
         """
-        _make(os.path.join(self.folder, FOLDER))
+        _make(self._top)
         sender = Sender(
             user=schedulers.current_user(),
             machine=this_machine(),
             process=process(os.getpid()),
             store=self._root,
         )
-        ours = Round(self.folder, number, sender, reach=self._reach, heal=heal)
+        ours = Round(self.folder, number, sender, self._reach, heal)
         if not link_new(ours.path("round"), msgspec.json.encode(sender)):
             other = next(one for one in self.rounds() if one.number == number)
-            self._has_ended(other)
+            _has_ended(other)
             raise TakenError(self._taken(other))
         return ours
 
     def rounds(self) -> Iterator[Round]:
         """Yield the rounds in the order in which they began."""
-        number = 1
-        top = os.path.join(self.folder, FOLDER)
-        while os.path.lexists(path := os.path.join(top, f"{number}.round")):
+        for number in count(1):
+            path = os.path.join(self._top, f"{number}.round")
+            if not os.path.lexists(path):
+                return
             sender = _read(path, Sender) or _NOBODY
-            yield Round(self.folder, number, sender, reach=self._reach)
-            number += 1
+            yield Round(self.folder, number, sender, self._reach, None)
 
     def healers(self) -> list[Submitted]:
         """Return the healers that were accepted, in the order of their rounds."""
-        return [job for one in self.rounds() for job in one.healers()]
-
-    def last_healers(self) -> list[Submitted]:
-        """Return the healers of the last round with any: several if sent ahead."""
-        found = [list(one.healers()) for one in self.rounds()]
-        return next((some for some in reversed(found) if some), [])
+        return [j for one in self.rounds() for j in one.accepted() if j.is_healer]
 
     def stopped(self) -> Stopped | None:
         """Return why the last healer sent no further round; None if none has ended."""
-        return _read(os.path.join(self.folder, FOLDER, _HEALED), Stopped)
+        return _read(os.path.join(self._top, _HEALED), Stopped)
 
     def note_stop(self, stopped: Stopped) -> None:
         """Keep why there is no further round, for `weigh status`."""
-        top = os.path.join(self.folder, FOLDER)
-        fresh = os.path.join(top, f".{secrets.token_hex(8)}")
+        fresh = os.path.join(self._top, f".{secrets.token_hex(8)}")
         with suppress(OSError, StoreError):
             _create_new(fresh, msgspec.json.encode(stopped))
-            os.replace(fresh, os.path.join(top, _HEALED))
+            os.replace(fresh, os.path.join(self._top, _HEALED))
 
     def refuse_again(self) -> None:
         """Refuse a plan that was submitted from another store, e.g. by another user.
@@ -495,24 +469,15 @@ class Sendings:
             UsageError: names the user and the job.
         """
         for one in self.rounds():
-            ours = any(part.job.folder == self.folder for _, part in one.parts())
+            ours = any(job.folder == self.folder for _, job in one.parts())
             if ours and one.ids():
-                name, ids = self._name, ", ".join(one.ids())
                 raise UsageError(
-                    f"{name} was submitted before by {one.sender}, as job {ids} "
-                    "(--again runs all of it again)"
+                    f"{self._name} was submitted before by {one.sender}, as job "
+                    f"{', '.join(one.ids())} (--again runs all of it again)"
                 )
 
-    def _has_ended(self, other: Round) -> bool:
-        """Wait briefly for a running sender, which may learn its job's id meanwhile."""
-        end = time.monotonic() + _FOR_THE_OTHER
-        while not other.is_over() and other.lives() and time.monotonic() < end:
-            time.sleep(_PACE)
-        return other.is_over()
-
     def _taken(self, other: Round) -> str:
-        name = self._name
-        ids = other.ids()
+        name, ids = self._name, other.ids()
         if ids:
             return (
                 f"{name} was submitted at the same moment by {other.sender}, "
@@ -521,6 +486,14 @@ class Sendings:
         if other.is_over():
             return f"{name}: {other.sender} tried at the same moment and failed"
         return f"{name} is being submitted by {other.sender} (weigh status)"
+
+
+def _has_ended(other: Round) -> bool:
+    """Wait briefly for a running sender, which may learn its job's id meanwhile."""
+    end = time.monotonic() + _FOR_THE_OTHER
+    while not other.is_over() and other.lives() and time.monotonic() < end:
+        time.sleep(_PACE)
+    return other.is_over()
 
 
 def settle_all(root: str, env: Mapping[str, str], notify: Notify) -> list[str]:
@@ -595,14 +568,6 @@ def _settled(job: Submitted, answer: Answer) -> str:
         return f"{job.name} never reached {kind} (weigh resume sends it again)"
     verb = "resume" if job.resumes else "submit"
     return f"{job.name}: the job never reached {kind} (weigh {verb} sends it again)"
-
-
-def _announced(folder: str) -> str | None:
-    """Return the id that a job has written itself."""
-    try:
-        return os.readlink(os.path.join(folder, ANNOUNCED)) or None
-    except OSError:
-        return None
 
 
 def link_new(path: str, contents: bytes) -> bool:
@@ -681,10 +646,6 @@ def _changed(path: str) -> Seconds | None:
         return os.stat(path).st_mtime
     except OSError:
         return None
-
-
-def _since(now: Seconds, then: Seconds | None) -> Seconds | None:
-    return None if then is None else now - then
 
 
 def _now(folder: str) -> Seconds:

@@ -12,9 +12,9 @@ import msgspec
 
 from weigh.config import Config
 from weigh.errors import FormatError, UsageError
-from weigh.model.job import JobScript
+from weigh.model.job import JobScript, Submitted, TaskState
 from weigh.model.plan import Plan
-from weigh.model.staging import Staging
+from weigh.model.staging import Earlier, Staging
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import (
     ScriptRules,
@@ -171,6 +171,28 @@ def _count(
             "it (the copy would never end)"
         )
     return _Folder(entry.path, target, folder.through | {target})
+
+
+def continued(
+    staging: Staging | None, tasks: Sequence[TaskState], jobs: Sequence[Submitted]
+) -> Staging | None:
+    """Return the staging with, per new element, the element that it continues."""
+    if staging is None:
+        return None
+    by_id = {job.id: job for job in jobs}
+    before = dict.fromkeys((task.job, task.element) for task in tasks)
+    earlier = tuple(_earlier(by_id[job], element) for job, element in before)
+    return msgspec.structs.replace(staging, continues=earlier)
+
+
+def _earlier(job: Submitted, element: int) -> Earlier:
+    """Return an element and the ones that it continues, the newest first."""
+    number = job.first + element
+    label = f"{job.id}_{number}"
+    if job.staging is None or not job.staging.continues:
+        return Earlier((label,), job.id, number)
+    before = job.staging.continues[number]
+    return Earlier((label, *before.labels), before.job, before.element)
 
 
 def _is_below(path: str, folder: str) -> bool:

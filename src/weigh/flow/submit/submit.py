@@ -18,7 +18,7 @@ from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
 from weigh.flow.submit import job_parts
 from weigh.flow.submit.healer import (
     notified,
-    send_following,
+    send_healer,
     why_none,
     without_healer,
 )
@@ -44,7 +44,6 @@ from weigh.flow.submit.submit_script import (
     ship,
 )
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Runner, Setup, Submitted
-from weigh.model.lint import TaskRuns
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
@@ -142,13 +141,11 @@ def submit(
     if options.dry_run:
         return answer
     if options.setup.checks:
-        answer = _checked(parts, answer, _runs(parts[0], plan, answer.text), env)
+        answer = _checked(parts, answer, env)
     sending = sendings.begin(number, heal=limits_of(options, name, cwd=cwd, env=here))
-    try:
+    with sending:
         prepared = parts, plan, answer
         return _sent(options, prepared, sending, name, cwd=cwd, env=here, notify=notify)
-    finally:
-        sending.close()
 
 
 def _sent(  # noqa: PLR0913 - keyword-only past the fifth
@@ -184,7 +181,7 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
             await_prefetch(fetch, root=root, env=env, notify=notify)
     scheduler = schedulers.reach(name, root=root, env=env)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
-    return followed(answer, scheduler, sending, env, plan)
+    return followed(answer, scheduler, sending, env)
 
 
 def limits_of(
@@ -238,19 +235,18 @@ def followed(
     scheduler: Scheduler,
     sending: Round,
     env: Mapping[str, str],
-    plan: Plan | None = None,
 ) -> SubmitAnswer:
     """Submit the healer or notifier of the jobs; a refusal leaves them as they are."""
     if sending.heal is None:
         return notified(answer, scheduler, sending, env)
     jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
     try:
-        healer, ahead = send_following(scheduler, jobs_sent, plan, sending, env=env)
+        healer = send_healer(scheduler, jobs_sent, sending, env)
     except SchedulerError as error:
         note = without_healer(str(error), jobs_sent[0].name, held=answer.held)
         notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
         return msgspec.structs.replace(answer, notes=tuple(notes))
-    return msgspec.structs.replace(answer, healer=healer, ahead=ahead)
+    return msgspec.structs.replace(answer, healer=healer)
 
 
 def _was_used(sending: Round) -> bool:
@@ -332,10 +328,6 @@ def _prepared(
             plan, folder, options.command, len(nodes), dry_run=options.dry_run
         )
     request, notes = complete_request(plan, request, scheduler)
-    late = tuple(_late_starts(options, staging))
-    request, decided = _decided(
-        request, plan, slots, kind, folder, late, root=root, cwd=cwd, env=env
-    )
     refuse_lacking(request, kind, site if options.setup.checks else {})
     if heal is not None:
         check_limits(heal, request)
@@ -345,8 +337,6 @@ def _prepared(
             request.queue,
             label,
             held=plan.held,
-            plan=plan,
-            is_staged=staging is not None,
         )
         staging_notes = (*staging_notes, *no_healer)
     if staging is not None and request.nodes > 1:
@@ -373,7 +363,6 @@ def _prepared(
         text=scheduler.render(parts[0]),
         notes=(
             *notes,
-            *decided,
             *site_warnings(cwd, env),
             *down,
             *_reach_notes(kind),
@@ -383,58 +372,6 @@ def _prepared(
         commands=tuple(_commands(parts, kind)) if options.dry_run else (),
     )
     return parts, plan, answer
-
-
-def _decided(  # noqa: PLR0913, PLR0917 - what the decision depends on
-    request: JobRequest,
-    plan: Plan,
-    slots: int,
-    kind: str,
-    folder: str,
-    doubts: tuple[str, ...],
-    *,
-    root: str,
-    cwd: str,
-    env: Mapping[str, str],
-) -> tuple[JobRequest, tuple[str, ...]]:
-    """Return the request with a value for --mem-update=auto, or without; and why."""
-    if not request.extra:
-        return request, ()
-    from weigh.flow.submit.memory_update import decide  # noqa: PLC0415 - rarely
-
-    return decide(
-        request,
-        plan,
-        slots,
-        kind,
-        folder=folder,
-        doubts=doubts,
-        root=root,
-        cwd=cwd,
-        env=env,
-    )
-
-
-def _runs(script: JobScript, plan: Plan, text: str) -> TaskRuns:
-    """Return what was measured of the tasks, if the script *text* depends on it."""
-    if not script.request.extra:
-        return TaskRuns()
-    from weigh.flow.submit.memory_update import (  # noqa: PLC0415 - rarely
-        mentions,
-        runs_of_plan,
-    )
-
-    if not mentions(text):
-        return TaskRuns()
-    return runs_of_plan(plan, script.together, script.store)
-
-
-def _late_starts(options: SubmitOptions, staging: Staging | None) -> Iterator[str]:
-    """Yield why the tasks may start much later than the job."""
-    if staging is not None:
-        yield "files are staged before the tasks start, for an unknown time"
-    if "://" in (options.setup.container or ""):
-        yield "the container image is fetched before the tasks start"
 
 
 def _in_shares(plan: Plan, queue: Queue, folder: str, *, dry_run: bool) -> Plan:
@@ -562,7 +499,6 @@ def _prefetch(
 def _checked(
     parts: Sequence[JobScript],
     answer: SubmitAnswer,
-    runs: TaskRuns,
     env: Mapping[str, str],
 ) -> SubmitAnswer:
     """Refuse a request that would fail; add the results of the checks."""
@@ -579,7 +515,6 @@ def _checked(
         scheduler=answer.scheduler,
         env=env,
         elements=sum(part.elements for part in parts),
-        runs=runs,
     )
     if not checks.rows:
         return answer

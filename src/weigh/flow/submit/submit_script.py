@@ -19,8 +19,6 @@ from weigh.store import location
 from weigh.store.location import private
 
 SCRIPT = "job.sh"
-AHEAD_SCRIPT = "tasks.sh"  # the tasks that a round runs which was sent ahead
-AHEAD_SIZE = "elements"  # how many of its elements have tasks
 LOGS = "log"
 _MOST_PROGRAMS = 5
 _PLAIN = frozenset(
@@ -57,18 +55,15 @@ def _program(line: str) -> Iterator[str]:
         return
 
 
-def ship(  # noqa: PLR0913 - keyword-only past the fourth
+def ship(
     scheduler: Scheduler,
     script: JobScript,
     plan: Plan,
     sending: Round,
     *,
     origin: Origin | None = None,
-    own: Submitted | None = None,
 ) -> Submitted:
     """Write a script, make its log directory, submit the script and record the job.
-
-    With *own* nothing is submitted: that job, which was sent ahead, runs the script.
 
     Raises:
         StoreError: a file cannot be written.
@@ -78,7 +73,7 @@ def ship(  # noqa: PLR0913 - keyword-only past the fourth
     """
     path = script_path(script)
     ours = plan.elements[script.first : script.first + script.elements]
-    token, sent = (own.token, own.folder) if own else sending.new_token()
+    token, sent = sending.new_token()
     script = msgspec.structs.replace(script, token=token, sent=sent)
     if (
         script.folder == sending.folder and not script.tasks
@@ -94,9 +89,9 @@ def ship(  # noqa: PLR0913 - keyword-only past the fourth
         text = scheduler.render(script)
     make_log_folder(script)
     write_script(path, text)
-    as_sent = os.path.join(sent, AHEAD_SCRIPT if own else SCRIPT)
+    as_sent = os.path.join(sent, SCRIPT)
     write_script(as_sent, text)
-    checked = script.setup.checks and own is None
+    checked = script.setup.checks
     expected = scheduler.predict_start(path, cwd=script.cwd) if checked else None
     location.make_folder(sending.sender.store)
     draft = Submitted(
@@ -123,7 +118,7 @@ def ship(  # noqa: PLR0913 - keyword-only past the fourth
         round=1 if origin is None else origin.round,
         heal=sending.heal,
     )
-    return sending.send(scheduler, draft, as_sent, own_id=own.id if own else None)
+    return sending.send(scheduler, draft, as_sent)
 
 
 def make_numbered(above: str, stem: str) -> str:

@@ -82,7 +82,6 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("count", "a count that is not a number"),
             ("pe-slots", "`-pe` without a number of slots"),
             ("mail-type", "an event that does not exist"),
-            ("mem-update", "a memory limit that falls while the job runs"),
             ("repeated-option", "an option that a later line replaces"),
             ("mail-without-type", "an address, but no event to send mail for"),
             ("signal", "an invalid signal"),

@@ -57,7 +57,6 @@ class Slurm(Folder):
         exclusive=True,
         disk=True,
         nodes_ask=True,
-        memory_update="mem-update",
     )
     text: "Dialect" = text
 

@@ -21,15 +21,6 @@ QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
 _UNKNOWN_JOB = "Invalid job id"
 
 
-MEMORY_UPDATE_SINCE = "Slurm 26.05"
-_SINCE = (26, 5)
-_MEMORY_UPDATE = (
-    ("SlurmctldParameters", "enable_stepmgr"),
-    ("PrologFlags", "Contain"),
-    ("JobAcctGatherType", "jobacct_gather/cgroup"),
-)
-
-
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
     """The output of each command; None if it did not answer."""
 
@@ -125,7 +116,6 @@ def limits(
         queues_of_node={
             one.name: one.queues for one in slurm_cluster.parse_nodes(nodes)
         },
-        memory_update=None if texts.config is None else _memory_update(config),
     )
 
 
@@ -134,24 +124,6 @@ def is_older(version: str, than: tuple[int, int]) -> bool:
     parts = [whole_number(part) for part in version.split(".")[:2]]
     known = tuple(part for part in parts if part is not None)
     return len(known) == len(than) and known < than
-
-
-def _memory_update(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what --mem-update needs and the cluster has not: a version, settings.
-
-    Without one of the settings it is accepted, and does nothing: in 26.05.5 the plugin
-    for control groups of version 1 reports no usage of a job.
-    """
-    if is_older(config.get("SLURM_VERSION", ""), _SINCE):
-        return (MEMORY_UPDATE_SINCE,)
-    missing = [
-        f"{name}={word}"
-        for name, word in _MEMORY_UPDATE
-        if word.lower() not in config.get(name, "").lower().split(",")
-    ]
-    if config.get("CgroupPlugin") == "cgroup/v1":
-        missing.append("CgroupPlugin=cgroup/v2")
-    return tuple(missing)
 
 
 def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:

@@ -25,7 +25,6 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.script import Script
-from weigh.schedulers.slurm import lint_memory as slurm_lint_memory
 from weigh.schedulers.slurm import lint_options as slurm_lint_options
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.lint_options import gpus_of, memory_of, read_options
@@ -525,7 +524,6 @@ _LINT = ScriptLint(
     granted=_granted,
     rules=(
         *slurm_lint_options.RULES,
-        *slurm_lint_memory.RULES,
         _logs,
         _start,
         array_findings,
