@@ -12,11 +12,9 @@ from some_scripts import facts
 from weigh.errors import FormatError
 from weigh.model.lint import Facts
 from weigh.schedulers.gridengine import lint as gridengine_lint
-from weigh.schedulers.gridengine import lint_options as gridengine_lint_options
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import lint as slurm_lint
-from weigh.schedulers.slurm import lint_options as slurm_lint_options
 from weigh.schedulers.slurm import text as slurm_text
 
 DATA = Path(__file__).parents[2] / "support" / "data" / "lint"
@@ -37,7 +35,7 @@ def group(cases: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 def sbatch_options(script: str) -> dict[str, str]:
-    read = slurm_lint_options.read_options(read_script(script))
+    read = slurm_lint.read_options(read_script(script))
     return {one.name: one.value for one in read.options}
 
 
@@ -89,7 +87,7 @@ def test_resources_are_read_as_qsub_read_them(name: str) -> None:
 
 
 def is_read_as_qsub_read_it(case: dict[str, Any]) -> None:
-    read = gridengine_lint_options.read_options(read_script(case["script"]))
+    read = gridengine_lint.read_options(read_script(case["script"]))
     ours = {o.name[2:]: o.value for o in read.options if o.name.startswith("l:")}
     hard = case.get("understood", {}).get("hard", "")
     theirs = dict(part.split("=") for part in hard.split(",") if part)

@@ -1,28 +1,29 @@
-"""Lint for Grid Engine scripts: what qsub misreads, or accepts and never runs.
+"""Lint for Grid Engine scripts: what qsub refuses, misreads, or accepts and never runs.
 
-The behaviour of qsub and of jobs was observed on 8.1.9.
+The options are those of qsub(1) of Grid Engine 8.1.9 and later. The behaviour of qsub
+and of jobs was observed on 8.1.9.
 """
 
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-from weigh.errors import FormatError
+import msgspec
+
 from weigh.model.lint import Facts, Finding
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu_type
-from weigh.schedulers.gridengine.lint_options import PREFIX, read_options
+from weigh.schedulers.gridengine.text import parse_memory, parse_time
 from weigh.schedulers.lint.case import (
     Case,
     Elements,
     Granted,
-    MakeFinding,
     Option,
+    Read,
     Requested,
-    Rule,
     Words,
-    is_shared,
+    nearest,
     note,
     problem,
     refused,
@@ -30,83 +31,158 @@ from weigh.schedulers.lint.case import (
 from weigh.schedulers.lint.common import ScriptLint, switched_off
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import Line, read_script
+from weigh.schedulers.lint.values import (
+    Value,
+    choice,
+    last,
+    misread,
+    missing_folder,
+    on_jobs,
+    parsed,
+    read_lines,
+    split_words,
+    stray,
+    unexpanded,
+)
+from weigh.schedulers.script import Line, Script, read_script
 from weigh.units import MINUTE, format_size
 
-GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
+PREFIX = "#$"
 
-_TIMES = ("h_rt", "s_rt", "h_cpu", "s_cpu")
-_SIZES = ("h_vmem", "s_vmem", "mem_free", "virtual_free", "h_rss", "h_data", "tmpfs")
+# ---- how qsub reads directives: all of them, anywhere in the script
+_OPTIONS_WITH_VALUE = """
+    a A ac adds ar b binding c ckpt dc dl e hold_jid hold_jid_ad i j jc js jsv l m M
+    masterl masterq mods N now o ot P p par q R r rou S sc shell si sync t tc tcon
+    umask v w wd xd @ u C pty
+"""
+_OPTIONS_WITHOUT_VALUE = """
+    bgio clear clearp cwd h hard help notify soft terse V verify
+"""
+_WITH_VALUE, _FLAGS = _OPTIONS_WITH_VALUE.split(), _OPTIONS_WITHOUT_VALUE.split()
+_PE = "pe"
+_OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t "}
+
+
+def directive_lines(script: Script) -> tuple[Line, ...]:
+    """Return the directive lines that qsub reads."""
+    return tuple(one for one in script.lines if one.text.startswith(PREFIX))
+
+
+def read_options(script: Script, facts: Facts | None = None) -> Read:
+    """Read the directives of *script*; ``-l`` yields one option per resource.
+
+    A resource's option is named ``l:`` and its name; ``pe`` has both words as value.
+    The options of ``sge_request`` files come first, without a line number; ``-clear``
+    discards what was read before it.
+    """
+    read = read_lines(directive_lines(script), _of_line)
+    of_files = [
+        msgspec.structs.replace(one, text=f"{one.text} ({name})")
+        for name, text in (facts.defaults if facts is not None else ())
+        for row in text.splitlines()
+        if not row.lstrip().startswith("#")
+        for one in _of_line(Line(0, row))
+        if isinstance(one, Option)
+    ]
+    options: list[Option] = []
+    for option in (*of_files, *read.options):
+        options = [] if option.name == "clear" else [*options, option]
+    return msgspec.structs.replace(read, options=tuple(options))
+
+
+def _of_line(line: Line) -> Iterator[Option | Finding]:
+    words, _ = split_words(line.text.removeprefix(PREFIX))
+    begun = False
+    while words:
+        word = words.pop(0)
+        name = word[1:]
+        if not word.startswith("-") or not name:
+            yield _no_option(line, word, begun=begun)
+            return
+        begun = True
+        if name in _FLAGS:
+            yield Option(name, "", line.line, word)
+        elif name == _PE:
+            yield _parallel(line, words[:2])
+            words = words[2:]
+        elif name not in _WITH_VALUE:
+            yield _unknown(line, word)
+            return
+        elif not words:
+            yield refused(line, "no-value", f"{word} without a value: refused")
+        elif name == "l":
+            for part in words.pop(0).split(","):
+                key, equals, amount = part.partition("=")
+                value = amount if equals else "TRUE"
+                yield Option(f"l:{key}", value, line.line, f"-l {part}")
+        else:
+            value = words.pop(0)
+            yield Option(name, value, line.line, f"{word} {value}")
+
+
+def _parallel(line: Line, words: list[str]) -> Option | Finding:
+    if len(words) < len(("name", "slots")) or words[1][:2] == "-l" or not all(words):
+        name = (words or ["smp"])[0].partition("=")[0]
+        effect, fix = "-pe without a number of slots: refused", f"-pe {name} 4"
+        return refused(line, "pe-slots", effect, fix)
+    return Option(_PE, " ".join(words), line.line, f"-pe {' '.join(words)}")
+
+
+def _no_option(line: Line, word: str, *, begun: bool) -> Finding:
+    is_comment = line.text.removeprefix(PREFIX)[:1] not in (" ", "\t")
+    if is_comment and word[:1].isascii() and not begun:
+        effect = "'#$' begins a directive: qsub rejects this line"
+        fix = "write '# $' for a comment"
+        return refused(line, "accidental-directive", effect, fix)
+    return stray(line, PREFIX, word, begun=begun)
+
+
+def _unknown(line: Line, word: str) -> Finding:
+    begun = word.partition("=")[0]
+    near = nearest(begun[1:], [one for one in (*_WITH_VALUE, *_FLAGS) if len(one) > 1])
+    fix = f"did you mean -{near}?" if near else ""
+    if word.startswith("--"):
+        meant = _OF_SLURM.get(begun)
+        fix = f"a Slurm option; here {meant}" if meant else "a Slurm option"
+    return refused(line, "unknown-option", f"qsub has no option {word}: refused", fix)
+
+
+# ---- lines that look like directives, and are not read
 _MEANT = re.compile(r"(?P<indent>\s*)(?P<hashes>#+)(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
-# 1:200 is read as 1-200
-_RANGE = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([0-9]{1,9}))?)?-?")
-_YES = r"y|yes|n|no"
-_DATE = r"(?:\d\d){4,6}(?:\.\d\d)?"
-_CHOICES = {
-    **dict.fromkeys(("b", "j", "r", "R", "now", "shell", "sync"), _YES),
-    "w": "e|w|n|p|v",
-    "a": _DATE,
-    "dl": _DATE,
-    "tc": r"\d+",
-}
-_LOWEST, _HIGHEST = -1023, 1024
-_SLURM_PATTERN = re.compile(r"%[jAaxu]")
-_SAFE_TO_BEGIN = re.compile(r"\d")
-_MANY_BYTES = 1 << 20
-_HELD_FOR = frozenset({"PENDING", "RUNNING", "UNKNOWN", "COMPLETED"})
 
 
 def _ignored(case: Case) -> Iterator[Finding]:
     submits = any("qsub" in one.text for one in case.body.tokens)
     off: list[Line] = []
     for line in case.script.lines:
+        found = _MEANT.match(line.text)
         if line.text.startswith(PREFIX):
             if line.line in case.body.documents and not submits:
                 effect = "in a here-document: qsub reads it for this job nevertheless"
                 yield note(line, "directive-in-document", effect)
-            continue
-        found = _MEANT.match(line.text)
-        if not found:
-            continue
-        if found["gap"] and len(found["hashes"]) == 1:
+        elif found and len(found["hashes"]) > 1:
+            off.append(line)
+        elif found and found["gap"]:
             effect = "a space after '#': qsub ignores this line"
             yield problem(line, "space-in-directive", effect)
-        elif len(found["hashes"]) > 1:
-            off.append(line)
-        else:
+        elif found:
             effect = "spaces before '#': qsub ignores this line"
             fix = "begin it in the first column"
             yield problem(line, "indented-directive", effect, fix)
     yield from switched_off(case, off, lambda text: read_options(read_script(text)))
+    slurm = next((o for o in case.script.lines if o.text.startswith("#SBATCH")), None)
+    if slurm is not None and not directive_lines(case.script):
+        effect = "qsub ignores Slurm's lines"
+        yield problem(slurm, "foreign-directive", effect, "#$ -l ...")
 
 
-def _slurm_lines(case: Case) -> Iterator[Finding]:
-    line = next((o for o in case.script.lines if o.text.startswith("#SBATCH")), None)
-    if line is not None and not any(
-        o.text.startswith(PREFIX) for o in case.script.lines
-    ):
-        yield problem(
-            line, "foreign-directive", "qsub ignores Slurm's lines", "#$ -l ..."
-        )
-
-
-def _times(case: Case) -> Iterator[Finding]:
-    for name in _TIMES:
-        option = case.option(f"l:{name}")
-        if option is None:
-            continue
-        try:
-            seconds = gridengine_text.parse_time(option.value)
-        except FormatError:
-            effect = f"{option.value!r} is not a Grid Engine time: refused"
-            yield refused(option, "time", effect, _time_fix(option.value))
-            continue
-        if seconds == 0:
-            yield problem(option, "time-zero", "no time: killed at once")
-        elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
-            fix = f"{option.value} hours are {option.value}:00:00"
-            effect = f"is {seconds} seconds"
-            yield note(option, "time-in-seconds", effect, fix)
+# ---- values that qsub refuses
+# 1:200 is read as 1-200
+_RANGE = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([0-9]{1,9}))?)?-?")
+_TIMES = "l:h_rt l:s_rt l:h_cpu l:s_cpu"
+_SIZES = "l:h_vmem l:s_vmem l:mem_free l:virtual_free l:h_rss l:h_data l:tmpfs"
+_LOWEST, _HIGHEST = -1023, 1024
+_DATE = r"(?:\d\d){4,6}(?:\.\d\d)?"
 
 
 def _time_fix(value: str) -> str:
@@ -116,42 +192,103 @@ def _time_fix(value: str) -> str:
     return f"write {hours[1]}:00:00" if hours else "write it like 01:30:00 or 5400"
 
 
-def _sizes(case: Case) -> Iterator[Finding]:
-    for name in _SIZES:
-        option = case.option(f"l:{name}")
-        if option is None or option.value == "inf":
-            continue
-        size = size_of(option)
-        if option.value == "TRUE":
+def _size_fix(value: str) -> str:
+    found = re.match(r"(\d+)\s*([KMGT])i?B", value, re.IGNORECASE)
+    return (
+        f"write {found[1]}{found[2].upper()}" if found else "write it like 500M or 4G"
+    )
+
+
+def _is_size(value: str) -> bool:
+    return value in ("inf", "TRUE") or parse_memory(value) >= 0
+
+
+def _is_priority(value: str) -> bool:
+    is_number = re.fullmatch(r"[-+]?\d{1,6}", value) is not None
+    return is_number and _LOWEST <= int(value) <= _HIGHEST
+
+
+def _is_range(value: str) -> bool:
+    found = _RANGE.fullmatch(value)
+    is_other = "," in value or "%" in value or re.match(r"0+(?!\d)", value)
+    return bool(is_other or (found and int(found[3] or 1)))
+
+
+VALUES = (
+    Value("time", _TIMES, parse_time, "not a Grid Engine time", _time_fix),
+    Value("memory", _SIZES, _is_size, "not a Grid Engine size", _size_fix),
+    Value("array", "t", _is_range, "not a range", "-t 1-10"),
+    Value("job-name", "N", r"[^\d].*", "begins with a digit", lambda v: f"-N j{v}"),
+    Value("job-name", "N", r"[^/:@\\*?\s]*", "a name with one of / : @ \\ * ?"),
+    Value(
+        "mail-type", "m", r"[beasnBEASN]+", "not an event", "-m bea: begin, end, abort"
+    ),
+    Value(
+        "pe-slots",
+        _PE,
+        r"\S+ [\d,-]*[1-9][\d,-]*",
+        "not a number of slots",
+        "-pe smp 4",
+    ),
+    Value("choice", "p", _is_priority, "no priority", "users may lower it: -p -100"),
+    choice("b j r R now shell sync", "y|yes|n|no", "-{}"),
+    choice("w", "e|w|n|p|v", "-{}"),
+    choice("a dl", _DATE, "-{}"),
+    choice("tc", r"\d+", "-{}"),
+)
+
+
+def _refused(case: Case) -> Iterator[Finding]:
+    yield from misread(case, VALUES)
+    # as 8.1.9 does; another rule checks these paths
+    yield from unexpanded(case, ("o", "e", "i", "S", "wd"))
+    soft = [o.line for o in case.options if o.name == "soft"]
+    for option in case.options:
+        if soft and option.line >= soft[0] and option.name == "l:h_vmem":
+            yield refused(option, "soft-consumable", "-soft h_vmem: refused", "-hard")
+    if case.option("M") is not None and case.option("m") is None:
+        effect = "no mail is sent without -m"
+        yield note(case.option("M"), "mail-without-type", effect, "add -m ea")
+
+
+# ---- values that are read otherwise than they were meant
+_MANY_BYTES = 1 << 20
+GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
+
+
+def _times_and_sizes(case: Case) -> Iterator[Finding]:
+    for option in last(case, _TIMES):
+        seconds = parsed(option, parse_time)
+        if seconds == 0:
+            yield problem(option, "time-zero", "no time: killed at once")
+        elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
+            fix = f"{option.value} hours are {option.value}:00:00"
+            yield note(option, "time-in-seconds", f"is {seconds} seconds", fix)
+    for option in last(case, _SIZES):
+        value, size = option.value, parsed(option, parse_memory)
+        if value == "TRUE":
             yield problem(option, "memory", "no size: not limited", "write =4G")
-        elif size is None:
-            effect = f"{option.value!r} is not a Grid Engine size: refused"
-            found = re.match(r"(\d+)\s*([KMGT])i?B", option.value, re.IGNORECASE)
-            fix = f"write {found[1]}{found[2].upper()}" if found else ""
-            yield refused(option, "memory", effect, fix or "write it like 500M or 4G")
-        elif size < _MANY_BYTES:
-            fix = f"{option.value.rstrip('kK')} GiB are {option.value.rstrip('kK')}G"
+        elif size is not None and size < _MANY_BYTES:
+            fix = f"{value.rstrip('kK')} GiB are {value.rstrip('kK')}G"
             yield problem(option, "memory-in-bytes", f"is {format_size(size)}", fix)
-        elif option.value[-1:] in "kmgt":
+        elif size is not None and value[-1:] in "kmgt":
             effect = f"lower case counts by 1000: {format_size(size)}"
-            upper = option.value[:-1] + option.value[-1].upper()
-            yield note(option, "memory-by-1000", effect, f"{upper} counts by 1024")
+            fix = f"{value[:-1]}{value[-1].upper()} counts by 1024"
+            yield note(option, "memory-by-1000", effect, fix)
 
 
 def _virtual(case: Case) -> Iterator[Finding]:
-    option = case.option("l:h_vmem")
-    size = size_of(option)
-    slots = slots_of(case)
+    option, slots = case.option("l:h_vmem"), slots_of(case)
+    size = parsed(option, parse_memory)
     if option is None or not size:
         return
     if slots > 1:
-        effect = (
-            f"applies to each of {slots} slots: {format_size(size * slots)} in total"
-        )
+        total = f"{format_size(size * slots)} in total"
+        effect = f"applies to each of {slots} slots: {total}"
         share = gridengine_text.format_memory(-(-size // slots))
         fix = f"h_vmem={share} if {format_size(size)} in total was meant"
         yield note(option, "memory-per-slot", effect, fix)
-    if any(case.option(f"l:{name}") for name in GPU_RESOURCES):
+    if case.option(*(f"l:{name}" for name in GPU_RESOURCES)):
         effect = "limits virtual memory, of which CUDA reserves tens of GiB"
         fix = "omit it if the site allows, or request much more"
         yield note(option, "virtual-with-cuda", effect, fix)
@@ -166,147 +303,117 @@ def _arrays(case: Case) -> Iterator[Finding]:
     value = option.value
     found = _RANGE.fullmatch(value)
     if re.match(r"0+(?!\d)", value):
+        last_, colon, step = value.partition("-")[2].partition(":")
+        fix = f"-t 1-{(whole_number(last_) or 0) + 1}{colon}{step}, and subtract 1"
         effect = "array indices start at 1: refused"
-        last, colon, step = value.partition("-")[2].partition(":")
-        count = (whole_number(last) or 0) + 1
-        fix = f"-t 1-{count}{colon}{step}, and subtract 1"
         yield refused(option, "array-from-zero", effect, fix)
     elif "%" in value:
-        indices, _, most = value.partition("%")
-        yield refused(
-            option, "array", "'%' is Slurm syntax: refused", f"-t {indices} -tc {most}"
-        )
+        fix = f"-t {value.replace('%', ' -tc ')}"
+        yield refused(option, "array", "'%' is Slurm syntax: refused", fix)
     elif "," in value:
         effect = f"{value} becomes one range here, from the first to the last"
         yield problem(option, "array-list", effect, "one -t FIRST-LAST:STEP per job")
-    elif not found or not int(found[3] or 1):
-        yield refused(option, "array", f"{value!r} is not a range: refused", "-t 1-10")
-    elif found[2] and int(found[2]) < int(found[1]):
-        effect = f"is read as {found[2]}-{found[1]}"
-        yield note(option, "array-backwards", effect)
-    elif not found[2] and int(found[1]) > 1:
+    elif found and found[2] and int(found[2]) < int(found[1]):
+        yield note(option, "array-backwards", f"is read as {found[2]}-{found[1]}")
+    elif found and not found[2] and int(found[1]) > 1:
         effect = f"is the one element {value}, not {value} of them"
         yield problem(option, "array-of-one", effect, f"-t 1-{value}")
 
 
-def _logs(case: Case) -> Iterator[Finding]:
-    for name in ("o", "e"):
-        option = case.option(name)
-        if option is None or holds_placeholder(option.value):
-            continue
-        value = option.value.removeprefix(":")
-        if _SLURM_PATTERN.search(value):
-            effect = "'%' patterns are Slurm syntax: the file gets this literal name"
-            yield problem(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
-        directory, slash, _ = value.rpartition("/")
-        path = case.absolute(directory, case.start) if slash and directory else None
-        if path is not None and case.kind(path) in ("missing", "file"):
-            shared = is_shared(case, directory, path)
-            make: MakeFinding = problem if shared else note
-            here = "does not exist" if shared else "is not there here"
-            effect = f"{directory}/ {here}: without it the job stays in Eqw"
-            written = directory if case.start == case.facts.cwd else path
-            yield make(option, "log-directory", effect, f"mkdir -p {written}")
+_IS_WORD = re.compile(r"(?!true|false|yes|no\b)[A-Za-z]", re.IGNORECASE)
 
 
-def _shared_log(case: Case) -> Iterator[Finding]:
-    elements, option = case.granted.elements, case.option("o")
-    if elements is None or len(elements) == 1 or option is None:
-        return
-    value = option.value.removeprefix(":")
-    if "$TASK_ID" in value or "${TASK_ID}" in value or value.startswith("/dev/"):
-        return
-    path = case.absolute(re.sub(r"\$(?:JOB_ID|JOB_NAME)", "x", value), case.start)
-    if value.endswith("/") or case.kind(path) == "directory":
-        return
-    is_file = "." in value.rpartition("/")[2] or case.kind(path) == "file"
-    make = problem if is_file else note
-    effect, fix = "all elements write to one file, mixed", "name a directory"
-    if make is note:
-        effect = f"no directory {value} here: {effect}"
-        fix = f"mkdir -p {value}"
-    yield make(option, "log-shared", effect, f"add .$TASK_ID, or {fix}")
+def _gpu_resources(case: Case) -> Iterator[Finding]:
+    limits, slots = case.facts.limits, slots_of(case)
+    known = limits.resources if limits else None
+    named = [case.option(f"l:{name}") for name in GPU_RESOURCES]
+    is_counted = any(one is not None and one.value != "TRUE" for one in named)
+    for option in filter(None, named):
+        name, count = option.name.removeprefix("l:"), positive_number(option.value)
+        is_here = known is None or name in known  # else it may be a word of the site
+        if _IS_WORD.match(option.value):
+            kind = f"-l gpu_type={option.value} -l {name}=1"
+            effect = f"{option.value!r} is not a number of GPUs"
+            yield problem(option, "resource-value", effect, kind)
+        if option.value == "TRUE" and is_here and not is_counted:
+            effect = f"{name} without a number: no GPU is reserved for you"
+            yield note(option, "resource-value", effect, f"-l {name}=1")
+        if limits is not None and name in limits.per_slot and slots > 1 and count:
+            total = f"{count * slots} GPUs in total"
+            effect = f"{name} applies to each of {slots} slots here: {total}"
+            fix = "one slot; ask your site how it counts the CPUs of a GPU job"
+            yield problem(option, "gpus-per-slot", effect, fix)
+
+
+def _holds(case: Case) -> Iterator[Finding]:
+    option = case.option("hold_jid", "hold_jid_ad")
+    if option is not None:
+        then = "the hold is dropped, it runs at once"
+        jobs = option.value.split(",")
+        yield from on_jobs(case, option, jobs, unknown=then, never=then)
+
+
+# ---- logs, folders and the shell
+_EQW = "the job stays in Eqw"
+
+
+def _start_folder(case: Case) -> str | None:
+    chosen = case.option("wd", "cwd")
+    if chosen is None:
+        return case.facts.home
+    return case.absolute(chosen.value or case.facts.cwd, case.facts.cwd)
 
 
 def _start(case: Case) -> Iterator[Finding]:
     option = case.option("wd")
-    if option is None:
-        if case.option("cwd") is None and case.body.commands:
-            effect = (
-                "no -cwd: it starts in your home directory and writes its logs there"
+    if option is not None:
+        yield from missing_folder(case, option, option.value, rule="chdir", then=_EQW)
+    elif case.option("cwd") is None and case.body.commands:
+        effect = "no -cwd: it starts in your home directory and writes its logs there"
+        yield note(None, "starts-at-home", effect, "add #$ -cwd")
+
+
+def _logs(case: Case) -> Iterator[Finding]:
+    for option in last(case, "o e"):
+        value = option.value.removeprefix(":")
+        folder, slash, _ = value.rpartition("/")
+        if holds_placeholder(option.value):
+            continue
+        if re.search(r"%[jAaxu]", value):
+            effect = "'%' patterns are Slurm syntax: the file gets this literal name"
+            yield problem(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
+        if slash and folder:
+            yield from missing_folder(
+                case, option, folder, rule="log-directory", then=_EQW
             )
-            yield note(None, "starts-at-home", effect, "add #$ -cwd")
+
+
+def _shared_log(case: Case) -> Iterator[Finding]:
+    elements, option = case.granted.elements, case.option("o")
+    value = option.value.removeprefix(":") if option else ""
+    if elements is None or len(elements) == 1 or option is None:
         return
-    path = case.absolute(option.value, case.facts.cwd)
-    if path is not None and case.kind(path) in ("missing", "file"):
-        shared = is_shared(case, option.value, path)
-        make: MakeFinding = problem if shared else note
-        here = "does not exist" if shared else "is not there here"
-        effect = f"{option.value} {here}: without it the job stays in Eqw"
-        yield make(option, "chdir", effect, "")
-
-
-def _names(case: Case) -> Iterator[Finding]:
-    option = case.option("N")
-    if option is None:
+    path = case.absolute(re.sub(r"\$(?:JOB_ID|JOB_NAME)", "x", value), case.start)
+    if re.search(r"\$\{?TASK_ID|^/dev/|/$", value) or case.kind(path) == "directory":
         return
-    if _SAFE_TO_BEGIN.match(option.value):
-        effect = "a name cannot begin with a digit: refused"
-        yield refused(option, "job-name", effect, f"-N j{option.value}")
-    elif re.search(r"[/:@\\*?\s]", option.value):
-        yield refused(
-            option, "job-name", "a name cannot contain / : @ \\ * ? : refused"
-        )
-
-
-_EXPANDS = frozenset({"o", "e", "i", "S", "wd"})  # as 8.1.9 does
-
-
-def _literal(case: Case) -> Iterator[Finding]:
-    for option in case.options:
-        if option.line and "$" in option.value and option.name not in _EXPANDS:
-            effect = "no shell reads this line: '$' is not expanded"
-            yield problem(option, "literal-dollar", effect)
-
-
-def _mail(case: Case) -> Iterator[Finding]:
-    who, when = case.option("M"), case.option("m")
-    if who is not None and when is None:
-        yield note(who, "mail-without-type", "no mail is sent without -m", "add -m ea")
-    if when is not None and not re.fullmatch(r"[beasn]+", when.value):
-        effect = f"{when.value!r} is not an event: refused"
-        yield refused(when, "mail-type", effect, "-m bea: begin, end, abort")
-
-
-def _choices(case: Case) -> Iterator[Finding]:
-    """Find words that are none of those that an option knows."""
-    for name, pattern in _CHOICES.items():
-        option = case.option(name)
-        if option and option.line and not re.fullmatch(pattern, option.value):
-            effect = f"{option.value!r} is no value of -{name}: refused"
-            fix = "y or n" if pattern == _YES else ""
-            yield refused(option, "choice", effect, fix)
-    priority, parallel = case.option("p"), case.option("pe")
-    value = re.fullmatch(r"[-+]?\d{1,6}", priority.value) if priority else None
-    if priority and not (value and _LOWEST <= int(value[0]) <= _HIGHEST):
-        effect = f"{priority.value!r} is no priority: refused"
-        yield refused(priority, "choice", effect, "users may lower it: -p -100")
-    slots = parallel.value.split()[1] if parallel else "1"
-    if not re.fullmatch(r"[\d,-]*[1-9][\d,-]*", slots):
-        yield refused(parallel, "pe-slots", f"{slots!r} slots: refused", "-pe smp 4")
+    if "." in value.rpartition("/")[2] or case.kind(path) == "file":
+        effect, fix = "all elements write to one file, mixed", "name a directory"
+        yield problem(option, "log-shared", effect, f"add .$TASK_ID, or {fix}")
+    else:
+        effect = f"no directory {value} here: all elements write to one file, mixed"
+        fix = f"add .$TASK_ID, or mkdir -p {value}"
+        yield note(option, "log-shared", effect, fix)
 
 
 def _shell(case: Case) -> Iterator[Finding]:
-    option = case.option("S")
-    limits = case.facts.limits
+    option, limits = case.option("S"), case.facts.limits
     if limits is not None and limits.start_mode == "unix_behavior":
         return  # '#!' counts, and -S has no effect
     if option is None:
         if case.script.interpreter and case.script.is_shell:
             effect = "no -S: at some sites the queue's shell runs it, not '#!'"
-            yield note(
-                None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
-            )
+            fix = f"add #$ -S {case.script.interpreter[0]}"
+            yield note(None, "no-shell", effect, fix)
     elif option.line and not option.value.startswith("/"):
         effect = f"{option.value} is not an absolute path: the job may not start"
         yield note(option, "interpreter", effect, "-S /bin/bash")
@@ -314,104 +421,97 @@ def _shell(case: Case) -> Iterator[Finding]:
         yield problem(option, "interpreter", f"{option.value} does not exist")
 
 
-_IS_WORD = re.compile(r"(?!true|false|yes|no\b)[A-Za-z]", re.IGNORECASE)
-
-
-def _resources(case: Case) -> Iterator[Finding]:
-    named = [case.option(f"l:{name}") for name in GPU_RESOURCES]
-    is_counted = any(one is not None and one.value != "TRUE" for one in named)
-    known = case.facts.limits.resources if case.facts.limits else None
-    for name, option in zip(GPU_RESOURCES, named, strict=True):
-        is_here = known is None or name in known  # else it may be a word of the site
-        if option and _IS_WORD.match(option.value):
-            kind = f"-l gpu_type={option.value} -l {name}=1"
-            effect = f"{option.value!r} is not a number of GPUs"
-            yield problem(option, "resource-value", effect, kind)
-        if option and option.value == "TRUE" and is_here and not is_counted:
-            effect = f"{name} without a number: no GPU is reserved for you"
-            yield note(option, "resource-value", effect, f"-l {name}=1")
-        if option is not None:
-            yield from _for_each_slot(case, option, name)
-    soft = [o for o in case.options if o.name == "soft"]
-    for option in case.options:
-        if soft and option.line >= soft[0].line and option.name == "l:h_vmem":
-            yield refused(option, "soft-consumable", "-soft h_vmem: refused", "-hard")
-
-
-def _for_each_slot(case: Case, option: Option, name: str) -> Iterator[Finding]:
-    slots, limits = slots_of(case), case.facts.limits
-    count = positive_number(option.value)
-    if limits is None or name not in limits.per_slot or slots == 1 or not count:
-        return
-    effect = (
-        f"{name} applies to each of {slots} slots here: {count * slots} GPUs in total"
-    )
-    fix = "one slot; ask your site how it counts the CPUs of a GPU job"
-    yield problem(option, "gpus-per-slot", effect, fix)
-
-
-def _holds(case: Case) -> Iterator[Finding]:
-    option = case.option("hold_jid", "hold_jid_ad")
-    for job in option.value.split(",") if option else ():
-        state = case.facts.jobs.get(job, "")
-        if state is None:
-            effect = f"job {job} is not known: the hold is dropped, it runs at once"
-            yield problem(option, "unknown-job", effect)
-        elif state and state not in _HELD_FOR:
-            effect = f"job {job} ended {state}: the hold is dropped, it runs at once"
-            yield problem(option, "failed-job", effect, f"run {job} again first")
-
-
-def size_of(option: Option | None) -> int | None:
-    """Read a size in bytes; None if there is none or qsub would reject it."""
-    try:
-        return None if option is None else gridengine_text.parse_memory(option.value)
-    except FormatError:
-        return None
+# ---- what the directives request, and what the job gets on its node
+_ON_ONE_NODE = re.compile(
+    r"(?:open)?o?mp|smp\w*|sm|shm\w*|share\w*|thread\w*|multi_?thread\w*|single\w*"
+    r"|(?:one|single)_?(?:node|host)|local\w*|serial|node",
+    re.IGNORECASE,
+)
+_OF_CPUS = re.compile(r"l:(?:n|num)?_?(?:cpus?|procs?|cores?)|l:excl\w*")
 
 
 def slots_of(case: Case) -> int:
     """Return the minimum number of slots that ``-pe`` requests, one without it."""
-    option = case.option("pe")
-    least = option.value.split()[1].partition("-")[0] if option else ""
-    return positive_number(least) or 1
+    return positive_number(_slots(case).partition("-")[0]) or 1
 
 
-RULES: tuple[Rule, ...] = (
-    _ignored,
-    _slurm_lines,
-    _times,
-    _sizes,
-    _virtual,
-    _arrays,
-    _logs,
-    _shared_log,
-    _start,
-    _names,
-    _literal,
-    _mail,
-    _choices,
-    _shell,
-    _resources,
-    _holds,
-)
+def _slots(case: Case) -> str:
+    return case.value(_PE).partition(" ")[2] or "1"
 
 
-def awaited(text: str) -> tuple[str, ...]:
-    """Return the ids of the jobs that the script depends on."""
-    options = _LINT.options(text).options
-    values = [one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}]
-    jobs = (job for value in values for job in value.split(","))
-    return tuple(dict.fromkeys(job for job in jobs if whole_number(job) is not None))
+def _elements(case: Case) -> Elements | None:
+    found = _RANGE.fullmatch(case.value("t"))
+    if not found:
+        return None
+    first, last_ = sorted((int(found[1]), int(found[2] or found[1])))
+    span = range(first, last_ + 1, int(found[3] or 1) or 1)
+    return Elements((span,), positive_number(case.value("tc")))
 
 
-def _start_folder(case: Case) -> str | None:
-    chosen = case.option("wd", "cwd")
-    if chosen is None:
-        return case.facts.home
-    if chosen.name == "cwd":
-        return case.facts.cwd
-    return case.absolute(chosen.value, case.facts.cwd)
+def requested_by(case: Case) -> Requested:
+    """Add up what the directives request."""
+    resources = {o.name[2:]: o for o in case.options if o.name.startswith("l:")}
+    by = {
+        **resources,
+        "queues": case.option("q"),
+        "memory": case.option("l:h_vmem"),
+        "cpus": case.option(_PE),
+        "parallel": case.option(_PE),
+        "gpus": case.option(*(f"l:{name}" for name in GPU_RESOURCES)),
+        "project": case.option("P"),
+        "time": case.option("l:h_rt"),
+        "elements": case.option("t"),
+    }
+    slots, elements, gpus = slots_of(case), _elements(case), by["gpus"]
+    memory, parallel = parsed(by["memory"], parse_memory), case.value(_PE)
+    kind = next((o for o in case.options if is_gpu_type(o.name[2:])), None)
+    # the name of a parallel environment says whether it is on one node
+    is_here = not parallel or bool(_ON_ONE_NODE.fullmatch(parallel.partition(" ")[0]))
+    queues = filter(None, case.value("q").split(","))
+    return Requested(
+        queues=tuple(queue.partition("@")[0] for queue in queues),
+        memory=memory * slots if memory is not None and is_here else None,
+        slot_memory=memory,
+        cpus=slots if parallel and is_here else None,
+        gpus=_gpus(case, gpus, slots),
+        gpu_type=kind.value if kind is not None and gpus is not None else "",
+        time=parsed(by["time"], parse_time),
+        resources=tuple(resources),
+        parallel=parallel.partition(" ")[0] or None,
+        project=case.value("P") or None,
+        elements=len(elements) if elements else None,
+        last_index=elements.last if elements else None,
+        by={name: option for name, option in by.items() if option is not None},
+    )
+
+
+def _gpus(case: Case, option: Option | None, slots: int) -> int | None:
+    """Count a job's GPUs: on many clusters they are counted per slot."""
+    count, limits = whole_number(option.value) if option else None, case.facts.limits
+    if count is None or option is None or limits is None:
+        return count
+    return count * (slots if option.name.removeprefix("l:") in limits.per_slot else 1)
+
+
+def _granted(case: Case) -> Granted:
+    """Add up what the job gets at most on the node that runs its script."""
+    requested = requested_by(case)
+    slots = positive_number(_slots(case).rpartition("-")[2])
+    is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in case.options)
+    places = [one.name for one in case.options]
+    places += [case.value(name) for name in ("q", "jc", "P", _PE)]
+    may_have = re.search("gpu|cuda|card", " ".join(places).lower()) or not case.options
+    return Granted(
+        cpus=None if is_unclear else slots,
+        cpus_asked=case.option(_PE) is not None,
+        tasks=slots,
+        nodes=1,
+        gpus=requested.gpus if may_have else 0,
+        memory=requested.memory or None,
+        is_virtual=True,
+        array=case.option("t"),
+        elements=_elements(case),
+    )
 
 
 def _limits(case: Case) -> Iterator[Finding]:
@@ -424,121 +524,7 @@ def _limits(case: Case) -> Iterator[Finding]:
             yield note(None, "default-memory", "no h_vmem: the site's default applies")
 
 
-def _elements(case: Case, option: Option | None) -> Elements | None:
-    found = _RANGE.fullmatch(option.value) if option else None
-    if not found:
-        return None
-    first, last = sorted((int(found[1]), int(found[2] or found[1])))
-    throttle = case.option("tc")
-    most = throttle.value if throttle is not None else ""
-    return Elements(
-        (range(first, last + 1, int(found[3] or 1) or 1),),
-        positive_number(most),
-    )
-
-
-def requested_by(case: Case) -> Requested:
-    """Add up what the directives request."""
-    queue, parallel = case.option("q"), case.option("pe")
-    size, elements = case.option("l:h_vmem"), _elements(case, case.option("t"))
-    gpus = case.option(*(f"l:{name}" for name in GPU_RESOURCES))
-    project = case.option("P")
-    kind = next((o for o in case.options if is_gpu_type(o.name[2:])), None)
-    resources = {o.name[2:]: o for o in case.options if o.name.startswith("l:")}
-    by = {
-        **resources,
-        "queues": queue,
-        "memory": size,
-        "cpus": parallel,
-        "parallel": parallel,
-        "gpus": gpus,
-        "project": project,
-        "time": case.option("l:h_rt"),
-        "elements": case.option("t"),
-    }
-    slots = slots_of(case)
-    memory = size_of(size)
-    is_on_one_node = parallel is None or _is_on_one_node(parallel)
-    return Requested(
-        queues=tuple(q.partition("@")[0] for q in queue.value.split(","))
-        if queue
-        else (),
-        memory=memory * slots if memory is not None and is_on_one_node else None,
-        slot_memory=memory,
-        cpus=slots if parallel and is_on_one_node else None,
-        gpus=_gpus(case, gpus, slots),
-        gpu_type=kind.value if kind is not None and gpus is not None else "",
-        time=_seconds(by["time"]),
-        resources=tuple(resources),
-        parallel=parallel.value.split()[0] if parallel else None,
-        project=project.value if project else None,
-        elements=len(elements) if elements else None,
-        last_index=elements.last if elements else None,
-        by={name: option for name, option in by.items() if option is not None},
-    )
-
-
-_ON_ONE_NODE = re.compile(
-    r"(?:open)?o?mp|smp\w*|sm|shm\w*|share\w*|thread\w*|multi_?thread\w*|single\w*"
-    r"|(?:one|single)_?(?:node|host)|local\w*|serial|node",
-    re.IGNORECASE,
-)
-
-
-def _is_on_one_node(parallel: Option) -> bool:
-    """Return whether the name of a parallel environment says one node."""
-    return bool(_ON_ONE_NODE.fullmatch(parallel.value.split()[0]))
-
-
-def _gpus(case: Case, option: Option | None, slots: int) -> int | None:
-    """Count a job's GPUs: on many clusters they are counted per slot."""
-    if option is None:
-        return None
-    count = whole_number(option.value)
-    limits = case.facts.limits
-    name = option.name.removeprefix("l:")
-    if count is None or limits is None or name not in limits.per_slot:
-        return count
-    return count * slots
-
-
-def _seconds(option: Option | None) -> int | None:
-    try:
-        return None if option is None else gridengine_text.parse_time(option.value)
-    except FormatError:
-        return None
-
-
-_OF_CPUS = re.compile(r"l:(?:n|num)?_?(?:cpus?|procs?|cores?)|l:excl\w*")
-
-
-def _granted(case: Case) -> Granted:
-    """Add up what the job gets at most on the node that runs its script."""
-    parallel, requested = case.option("pe"), requested_by(case)
-    most = parallel.value.split()[1].rpartition("-")[2] if parallel else "1"
-    slots = positive_number(most)
-    is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in case.options)
-    return Granted(
-        cpus=None if is_unclear else slots,
-        cpus_asked=parallel is not None,
-        tasks=slots,
-        nodes=1,
-        gpus=0 if _has_no_gpu(case) else requested.gpus,
-        memory=requested.memory or None,
-        is_virtual=True,
-        array=case.option("t"),
-        elements=_elements(case, case.option("t")),
-    )
-
-
-def _has_no_gpu(case: Case) -> bool:
-    queue = case.option("q", "jc", "P", "pe")
-    names = [one.name for one in case.options] + ([queue.value] if queue else [])
-    return bool(case.options) and not any(
-        word in name.lower() for name in names for word in ("gpu", "cuda", "card")
-    )
-
-
+# ---- what qsub calls things
 _SET_BY_GRID_ENGINE = """
     JOB_ID JOB_NAME JOB_SCRIPT SGE_TASK_ID SGE_TASK_FIRST SGE_TASK_LAST
     SGE_TASK_STEPSIZE NSLOTS NHOSTS NQUEUES QUEUE PE PE_HOSTFILE REQUEST REQNAME
@@ -565,15 +551,19 @@ _LINT = ScriptLint(
     read=read_options,
     start=_start_folder,
     granted=_granted,
-    rules=(*RULES, _limits),
+    rules=(
+        *(_ignored, _refused, _times_and_sizes, _virtual, _arrays, _gpu_resources),
+        *(_holds, _start, _logs, _shared_log, _shell, _limits),
+    ),
 )
+case_of, directives = _LINT.case, _LINT.directives
 
 
 def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
     """Return the findings of a script by line; missing *facts* skip checks."""
     found, case = _LINT.lint(text, facts), _LINT.case(text, facts)
     written = case.body.documents
-    lines = [one for one in case.script.lines if one.text.startswith(PREFIX)]
+    lines = directive_lines(case.script)
     if not lines or not written.issuperset(one.line for one in lines):
         return found
     # a script that writes job scripts: their directives are not its own
@@ -584,23 +574,27 @@ def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
     return (note(lines[0], "directive-in-document", effect), *own)
 
 
-case_of = _LINT.case
-directives = _LINT.directives
+def awaited(text: str) -> tuple[str, ...]:
+    """Return the ids of the jobs that the script depends on."""
+    options = _LINT.options(text).options
+    values = [one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}]
+    jobs = (job for value in values for job in value.split(","))
+    return tuple(dict.fromkeys(job for job in jobs if whole_number(job) is not None))
 
 
 def default_files(cwd: str, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return (name, path) of the files of options that qsub reads before the script."""
-    found = []
-    if env.get("SGE_ROOT"):
-        cell = env.get("SGE_CELL") or "default"
-        path = posixpath.join(env["SGE_ROOT"], cell, "common", "sge_request")
-        found.append(("sge_request", path))
-    home = env.get("HOME")
-    if home:
-        found.append(("~/.sge_request", posixpath.join(home, ".sge_request")))
-    if cwd != home:
-        found.append((".sge_request", posixpath.join(cwd, ".sge_request")))
-    return tuple(found)
+    root, cell, home = env.get("SGE_ROOT"), env.get("SGE_CELL"), env.get("HOME")
+    folders = {
+        "sge_request": root and posixpath.join(root, cell or "default", "common"),
+        "~/.sge_request": home,
+        ".sge_request": cwd if cwd != home else None,
+    }
+    return tuple(
+        (name, posixpath.join(folder, posixpath.basename(name)))
+        for name, folder in folders.items()
+        if folder
+    )
 
 
 _GPUS = re.compile(r"\bn?gpus?=[1-9]")

@@ -16,11 +16,12 @@ from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.elements import format_ranges, indices_of
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.commands import epoch_time, parse_job, qacct_blocks
-from weigh.schedulers.gridengine.lint import case_of, requested_by
-from weigh.schedulers.gridengine.lint_options import (
+from weigh.schedulers.gridengine.lint import (
     PREFIX,
+    case_of,
     directive_lines,
     read_options,
+    requested_by,
 )
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.common import flags_alone, misread_flag

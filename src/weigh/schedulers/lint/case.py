@@ -31,14 +31,18 @@ class Spot(Protocol):
 class Option(msgspec.Struct, frozen=True):
     """One option as the scheduler reads it: its long name, its value, its line.
 
-    ``text`` is the option as written, ``written`` its name as written.
+    ``text`` is the option as written.
     """
 
     name: str
     value: str
     line: int
     text: str
-    written: str = ""
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether it is written with one dash."""
+        return not self.text.startswith("--")
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -1,5 +1,9 @@
-"""Lint for Slurm scripts: paths, arrays, dependencies, and the request per node."""
+"""Lint for Slurm scripts: what sbatch refuses, misreads, or accepts and never runs.
 
+The behaviour of sbatch was observed on 22.05.8.
+"""
+
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -10,62 +14,548 @@ from weigh.schedulers.lint.case import (
     Case,
     Elements,
     Granted,
-    MakeFinding,
     Option,
     Read,
     Requested,
     Words,
     did_you_mean,
-    is_shared,
+    nearest,
     note,
     problem,
     refused,
 )
-from weigh.schedulers.lint.common import ScriptLint
+from weigh.schedulers.lint.common import ScriptLint, switched_off
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import Script
-from weigh.schedulers.slurm import lint_options as slurm_lint_options
+from weigh.schedulers.lint.values import (
+    Value,
+    choice,
+    last,
+    misread,
+    missing_folder,
+    on_jobs,
+    parsed,
+    read_lines,
+    split_words,
+    stray,
+    unexpanded,
+)
+from weigh.schedulers.script import Line, Script, read_script
 from weigh.schedulers.slurm import text as slurm_text
-from weigh.schedulers.slurm.lint_options import gpus_of, memory_of, read_options
+from weigh.schedulers.slurm.text import parse_memory, parse_time
+from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 
+PREFIX = "#SBATCH"
+
+# ---- how sbatch reads directives: short options with a value, and flags
+_SHORT, _SHORT_FLAGS = (
+    dict(pair.split("=") for pair in text.split())
+    for text in (
+        """
+    a=array A=account B=extra-node-info b=begin c=cpus-per-task C=constraint
+    d=dependency D=chdir e=error F=nodefile G=gpus i=input J=job-name L=licenses
+    M=clusters m=distribution n=ntasks N=nodes o=output p=partition q=qos S=core-spec
+    t=time w=nodelist x=exclude
+    """,
+        """
+    H=hold h=help I=immediate k=no-kill O=overcommit Q=quiet s=oversubscribe v=verbose
+    V=version W=wait
+    """,
+    )
+)
+_OTHERS_WITH_VALUE = """
+    acctg-freq batch bb bbf cluster cluster-constraint comment container container-id
+    context cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot export
+    export-file extra gid gpu-bind gpu-freq gpus-per-node gpus-per-socket gpus-per-task
+    gres gres-flags hint kill-on-invalid-dep mail-type mail-user mcs-label mem mem-bind
+    mem-per-cpu mem-per-gpu mem-update mincpus network ntasks-per-core ntasks-per-gpu
+    ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode power prefer priority
+    profile reservation resv-ports segment signal sockets-per-node switches
+    tasks-per-node thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid
+    wait-all-nodes wckey wrap
+"""
+_OTHER_FLAGS = """
+    consolidate-segments contiguous external-launcher ignore-pbs no-requeue parsable
+    reboot requeue spread-job spread-segments stepmgr test-only usage use-min-nodes
+"""
+_MAYBE_VALUE = """
+    exclusive get-user-env nice no-kill propagate oom-kill-step oversubscribe
+"""
+# SPANK plugins add these: shifter, pyxis, uenv
+_OF_PLUGINS = """
+    image module volume entrypoint ccm uenv view repo no-container-mount-home
+    no-container-entrypoint no-container-remap-root no-container-readonly x11 perf sdn
+    enroot
+"""
+_WITH_VALUE = {*_SHORT.values(), *_OTHERS_WITH_VALUE.split()}
+_KNOWN = sorted(
+    {*_WITH_VALUE, *_SHORT_FLAGS.values(), *_OTHER_FLAGS.split(), *_MAYBE_VALUE.split()}
+)
+_ALIASES = {"tasks-per-node": "ntasks-per-node", "cluster": "clusters"}
+_RENAMED = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
+_HETJOB = ("hetjob", "packjob")
+
+
+def directive_lines(script: Script) -> tuple[Line, ...]:
+    """Return the lines that sbatch reads: those above the first command."""
+    end = script.first_command or len(script.lines) + 1
+    return tuple(one for one in script.lines[: end - 1] if one.text.startswith(PREFIX))
+
+
+def read_options(script: Script, facts: Facts | None = None) -> Read:  # noqa: ARG001
+    """Read the directives of the first component of a job."""
+    lines = directive_lines(script)
+    first = itertools.takewhile(
+        lambda line: line.text.removeprefix(PREFIX).strip() not in _HETJOB, lines
+    )
+    return read_lines([*first], _of_line, lines)
+
+
+def _of_line(line: Line) -> Iterator[Option | Finding]:
+    rest = line.text.removeprefix(PREFIX)
+    if rest.startswith("-"):
+        effect = "no space after #SBATCH: sbatch 22.05 reads it nevertheless"
+        yield note(line, "no-space", effect, f"{PREFIX} {rest}")
+    words, is_open = split_words(rest, escape="\\")
+    if is_open:
+        yield refused(line, "open-quote", "a quote is not closed: refused")
+        return
+    begun = False
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-") or word == "-":
+            yield stray(line, PREFIX, word, begun=begun)
+            return
+        begun, found = True, _named(line, word)
+        if isinstance(found, Finding):
+            yield found
+            continue
+        name, value = found
+        if value is None and not words:
+            yield refused(line, "no-value", f"{word} without a value: refused")
+            return
+        if value is None:
+            value = words.pop(0)
+            word += f" {value}"
+        yield Option(name, value, line.line, word)
+
+
+def _named(line: Line, word: str) -> tuple[str, str | None] | Finding:
+    """Return an option's name and value; None is the next word."""
+    return _long_option(line, word) if word[1] == "-" else _short_option(line, word)
+
+
+def _long_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
+    written, equals, value = word[2:].partition("=")
+    name = _completed(Line(line.line, word), written)
+    if isinstance(name, Finding):
+        return name
+    if name in _WITH_VALUE:
+        return name, value if equals else None
+    if equals and name not in _MAYBE_VALUE.split():
+        return refused(line, "value", f"--{name} takes no value: refused")
+    return name, value
+
+
+def _short_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
+    letter, value = word[1], word[2:]
+    if letter in _SHORT_FLAGS:
+        return _SHORT_FLAGS[letter], ""
+    if letter not in _SHORT:
+        fix = f"{PREFIX} -{word}" if len(value) > 1 else ""
+        effect = f"sbatch has no option -{letter}: refused"
+        return refused(line, "unknown-option", effect, fix)
+    if word[1:].partition("=")[0] in _KNOWN:
+        effect = f"one dash: read as -{letter} with {value!r}"
+        return refused(line, "one-dash", effect, f"{PREFIX} -{word}")
+    return _SHORT[letter], value or None
+
+
+def _completed(spot: Line, written: str) -> str | Finding:
+    """Complete an abbreviated option, as getopt does."""
+    begun = [name for name in _KNOWN if name.startswith(written)]
+    if written in begun or len(begun) == 1:
+        name = written if written in begun else begun[0]
+        return _ALIASES.get(name, name)
+    if begun:
+        meant = "gpus" if written == "gpu" else nearest(written, begun)
+        effect = f"--{written} is ambiguous: refused"
+        return refused(spot, "ambiguous-option", effect, f"did you mean --{meant}?")
+    if written in _OF_PLUGINS.split() or written.startswith("container-"):
+        effect = f"--{written} is an option of a site's plugin: refused without it"
+        return note(spot, "plugin-option", effect)
+    meant = _RENAMED.get(written) or nearest(written, _KNOWN)
+    effect = f"sbatch has no option --{written}: refused"
+    fix = f"did you mean --{meant}?" if meant else ""
+    return refused(spot, "unknown-option", effect, fix)
+
+
+# ---- lines that look like directives, and are not read
+_MEANT = re.compile(r"\s*(?:(?P<hashes>#+)(?P<gap>\s*))?(?P<word>\w+)\s*(?=-)")
+_WORD = "SBATCH"
+_ALIKE = 0.75
+_OF_ENGINES = re.compile(r"\s*(?:\{\{|\{%|<%)")
+
+
+def _ignored(case: Case) -> Iterator[Finding]:
+    lines = case.script.lines
+    first = case.script.first_command or len(lines) + 1
+    if first <= len(lines) and _OF_ENGINES.match(lines[first - 1].text):
+        effect = "a template that a program fills in: no job script yet"
+        yield problem(lines[first - 1], "placeholder", effect)
+        return
+    off: list[Line] = []
+    for line in lines:
+        found = _MEANT.match(line.text)
+        if line.line in case.body.documents:
+            continue  # the script writes another script
+        if line.text.startswith(PREFIX):
+            yield from _misplaced(line, first)
+        elif line.text.startswith("#PBS"):
+            yield note(line, "pbs", "sbatch reads #PBS lines as well")
+        elif found and _is_off(found):
+            off.append(line)
+        elif found and _is_meant(found, line.text[found.end() :]):
+            yield _passed_over(line, found)
+    yield from switched_off(case, off, lambda text: read_options(read_script(text)))
+
+
+def _misplaced(line: Line, first: int) -> Iterator[Finding]:
+    if line.line > first and line.text.removeprefix(PREFIX)[:1] in " \t-":
+        effect = f"after the first command (line {first}): ignored"
+        fix = "move it above all commands"
+        yield problem(line, "directive-after-command", effect, fix)
+    if line.text.rstrip().endswith("\\"):
+        effect = "a directive cannot continue on the next line: that is a command"
+        yield problem(line, "continued-directive", effect, "write #SBATCH on each line")
+
+
+def _is_off(found: re.Match[str]) -> bool:
+    """Return whether a directive is switched off: ``##SBATCH``, ``#xSBATCH``."""
+    word, hashes = found["word"], found["hashes"] or ""
+    is_other = word.endswith(_WORD) and word not in (_WORD, f"S{_WORD}")
+    return bool(hashes) and (is_other or (word == _WORD and len(hashes) > 1))
+
+
+def _is_meant(found: re.Match[str], rest: str) -> bool:
+    word = found["word"]
+    if word == _WORD or not found["hashes"]:
+        return word == _WORD
+    if not word.isupper() and not all(one.startswith("-") for one in rest.split()):
+        return False  # `# sbatch --array=1-9 job.sh` is a usage comment
+    if word.upper() == _WORD or (found["gap"] and not word.isupper()):
+        return word.upper() == _WORD
+    return bool(nearest(word, [_WORD], alike=_ALIKE))
+
+
+def _passed_over(line: Line, found: re.Match[str]) -> Finding:
+    ignored, hashes, gap = "sbatch ignores this line", found["hashes"], found["gap"]
+    if not hashes:
+        effect = "no '#' before it: bash takes it for a command"
+        return problem(line, "misspelled-directive", effect, f"{PREFIX} ...")
+    if found["word"] != _WORD:
+        effect = f"{hashes}{gap}{found['word']}: {ignored}"
+        return problem(line, "misspelled-directive", effect, f"write {PREFIX}")
+    if gap:
+        return problem(line, "space-in-directive", f"a space after '#': {ignored}")
+    effect, fix = f"spaces before '#': {ignored}", "begin it in the first column"
+    return problem(line, "indented-directive", effect, fix)
+
+
+# ---- values that sbatch refuses
+# the look-ahead prevents a number from matching as a type
+_TYPE = r"(?P<type>(?=[^:=(]*[^:=(0-9])[^:=(]+)"
+_COUNT = r"(?P<count>[0-9]{1,9})"
+_GRES = re.compile(rf"(?:gres[/:])?gpu(?::{_TYPE})?(?::{_COUNT})?")
+_TYPED = re.compile(rf"(?:{_TYPE}:)?{_COUNT}|(?P<only>[A-Za-z][\w-]*)")
+_NODES = re.compile(r"\+?(\d[\d,:]*[kKmM]?)(?:-(\d[\d,:]*[kKmM]?))?")
+_ELEMENT = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+_JOBS = r":\d+(?:_\d+|_\*)?(?:\+\d+)?(?::\d+(?:_\d+|_\*)?(?:\+\d+)?)*"
+_DEPENDENCY = rf"(?:after(?:any|ok|notok|corr|burstbuffer)?{_JOBS}|singleton|\d+)"
+_SIGNALS = "HUP|INT|QUIT|KILL|USR1|USR2|PIPE|ALRM|TERM|CHLD|CONT|STOP|TSTP|TTIN|TTOU"
+_MAILS = """
+    NONE BEGIN END FAIL REQUEUE ALL INVALID_DEPEND STAGE_OUT TIME_LIMIT TIME_LIMIT_90
+    TIME_LIMIT_80 TIME_LIMIT_50 ARRAY_TASKS
+"""
+_MEMORY = "mem mem-per-cpu mem-per-gpu"
+_MOMENT = r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses|[^a-z]).*"
+_COUNTS = "cpus-per-task ntasks ntasks-per-node cpus-per-gpu mincpus"
+_OTHER_COUNTS = "ntasks-per-core ntasks-per-socket threads-per-core core-spec"
+
+
+def _are_nodes(value: str) -> bool:
+    found = _NODES.fullmatch(value)
+    least, most = (whole_number(one) for one in (found.groups() if found else ("", "")))
+    return found is not None and not (least and most is not None and most < least)
+
+
+def _node_fix(value: str) -> str:
+    least, _, most = value.partition("-")
+    return f"{most}-{least}" if most and whole_number(least) is not None else ""
+
+
+def _size_fix(value: str) -> str:
+    found = re.fullmatch(r"(\d+)(?:[.,](\d+))?\s*([KMGT])i?B?", value, re.IGNORECASE)
+    if not found:
+        return "write it like 500M or 4G"
+    if not found[2]:
+        return f"write {found[1]}{found[3].upper()}"
+    smaller = {"K": "K", "M": "K", "G": "M", "T": "G"}[found[3].upper()]
+    number = float(f"{found[1]}.{found[2]}") * 1024
+    return f"whole numbers only: {round(number)}{smaller}"
+
+
+def _type_first(value: str) -> str:
+    turned = re.fullmatch(r"(\d+):([A-Za-z]\w*)", value)
+    return f"type first: {turned[2]}:{turned[1]}" if turned else ""
+
+
+def _indices(value: str) -> Elements | None:
+    """Read ``0-9,20-30:2%5``; None if sbatch would reject it."""
+    text, _, throttle = value.partition("%")
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]  # read as without them
+    ranges = []
+    for part in text.removesuffix(",").split(","):
+        found = _ELEMENT.fullmatch(part)
+        first, last_, step = map(int, found.groups("1")) if found else (0, -1, 1)
+        last_ = first if found and found[2] is None else last_
+        if last_ < first or not step:
+            return None
+        ranges.append(range(first, last_ + 1, step))
+    return Elements(tuple(ranges), positive_number(throttle))
+
+
+VALUES = (
+    Value(
+        "time",
+        "time time-min",
+        parse_time,
+        "not a Slurm time",
+        "write 01:30:00 or 1-12:00:00",
+    ),
+    Value("memory", f"{_MEMORY} tmp", parse_memory, "not a Slurm size", _size_fix),
+    Value(
+        "gpus",
+        "gpus gpus-per-node gpus-per-task gpus-per-socket",
+        _TYPED.pattern,
+        "not a number of GPUs",
+        _type_first,
+    ),
+    Value("count", _COUNTS, r"\+?0*[1-9]\d{0,17}", "not a whole number"),
+    Value("count", "nodes", _are_nodes, "not a number of nodes", _node_fix),
+    Value(
+        "signal",
+        "signal",
+        rf"(?:[BR]{{1,2}}:)?(?:\d+|(?:SIG)?(?:{_SIGNALS}|URG|XCPU|XFSZ))(?:@\d+)?",
+        "not a signal",
+        "write it like B:USR1@120",
+    ),
+    Value(
+        "array",
+        "array",
+        lambda value: not value or _indices(value) is not None,
+        "not an array",
+        lambda value: (
+            f"write it like {value.replace('..', '-') if '..' in value else '0-9%3'}"
+        ),
+    ),
+    Value(
+        "dependency",
+        "dependency",
+        rf"{_DEPENDENCY}(?:[,?]{_DEPENDENCY})*",
+        "not a dependency",
+        "write it like afterok:4711",
+    ),
+    # what sbatch 22.05 takes; later versions know a few words more
+    choice("exclusive", "|user|mcs|topo|exclusive"),
+    choice("open-mode", "append|truncate|a|t"),
+    choice("hint", "compute_bound|memory_bound|multithread|nomultithread|help"),
+    choice("kill-on-invalid-dep", "yes|no"),
+    choice("no-kill", "|off"),
+    choice("profile", r"(?:(?:all|none|energy|task|lustre|network|filesystem),?)+"),
+    choice("begin deadline", _MOMENT),
+    choice(_OTHER_COUNTS, r"\+?\d+"),
+    choice("switches", r"\d+(?:@.+)?"),
+)
+
+
+def _refused(case: Case) -> Iterator[Finding]:
+    yield from misread(case, VALUES)
+    for option in case.options:
+        if option.value[:1] == "=" and option.is_short:
+            value, never = option.value, option.name in ("time", "gpus")
+            fix = f"{option.text[:2]} {value[1:]} or --{option.name}{value}"
+            effect = f"{value!r} is read including its '='"
+            make = refused if never or option.name in _COUNTS.split() else problem
+            yield make(option, "short-equals", effect, fix)
+    memory = last(case, _MEMORY)
+    if len(memory) > 1:
+        effect = f"{' and '.join(f'--{one.name}' for one in memory)} exclude each other"
+        yield refused(memory[-1], "memory-twice", f"{effect}: refused", "keep one")
+    for name in ("mem-per-gpu", "ntasks-per-gpu"):
+        if case.option(name) and not case.option(*_MAY_BRING_GPUS):
+            effect = f"--{name} without a request of GPUs: refused"
+            yield refused(case.option(name), "no-gpu", effect, "add --gpus=1")
+    if case.option("cpus-per-task") and case.option("cpus-per-gpu"):
+        effect = "--cpus-per-gpu and --cpus-per-task exclude each other: refused"
+        yield refused(case.option("cpus-per-gpu"), "count", effect, "keep one of them")
+    least, most = (parsed(case.option(one), parse_time) for one in ("time-min", "time"))
+    if least and most and least > most:
+        effect = "--time-min is more than --time: refused"
+        yield refused(case.option("time-min"), "time", effect)
+    alone = case.option("gpus-per-task")
+    if alone and not case.option("ntasks", "gpus", "ntasks-per-node"):
+        effect = "--gpus-per-task needs --ntasks or --gpus: refused"
+        yield refused(alone, "gpus-per-task", effect, "add --ntasks=1")
+
+
+_MAY_BRING_GPUS = (
+    *("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"),
+    *("tres-per-task", "qos", "constraint"),
+)
+
+
+# ---- values that are read otherwise than they were meant
+_TWO_FIELDS = re.compile(r"([0-9]{1,9}):([0-9]{2})")
+_TOO_LITTLE = 16 * MIB  # no program worth a job runs in it
+_LIKELY_GIB = 256  # a bare --mem up to this was probably meant in GiB
+_LIKELY_HOURS = frozenset({1, 2, 3, 4, 5, 6, 8, 12, 24, 36, 48, 72, 96, 168})
+
+
+def _times(case: Case) -> Iterator[Finding]:
+    for option in last(case, "time time-min"):
+        hours = whole_number(option.value) or 0
+        if option.value and not option.value.strip("0:-"):
+            effect = "requests no limit: refused or never started if the queue has one"
+            yield note(option, "time-zero", effect)
+        elif found := _TWO_FIELDS.fullmatch(option.value):
+            yield _two_fields(option, int(found[1]), int(found[2]))
+        elif hours in _LIKELY_HOURS:
+            fix = f"{hours} hours are {_clock(hours * HOUR)}"
+            yield note(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
+        elif _has_no_end(option):
+            yield note(option, "time-unlimited", "requests no limit")
+
+
+def _two_fields(option: Option, first: int, second: int) -> Finding:
+    hours = first * HOUR + second * MINUTE
+    is_days = hours > 0 and hours % DAY == 0  # nobody wants 24 minutes
+    meant = "a day is" if hours == DAY else f"{first} hours are"
+    meant = f"{first} h {second} m is" if second else meant
+    rest = f" {second} s" if second else ""
+    fix = f"{meant} {_clock(hours)}" + (f" or {hours // DAY}-0" if is_days else "")
+    make = problem if is_days else note
+    return make(option, "time-in-minutes", f"is {_minutes(first)}{rest}", fix)
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // HOUR:02d}:{seconds % HOUR // MINUTE:02d}:00"
+
+
+def _minutes(count: int) -> str:
+    return "1 minute" if count == 1 else f"{count} minutes"
+
+
+def _has_no_end(option: Option | None) -> bool:
+    try:
+        return option is not None and parse_time(option.value) is None
+    except FormatError:
+        return False
+
+
+def _sizes(case: Case) -> Iterator[Finding]:
+    for option in last(case, f"{_MEMORY} tmp"):
+        size = parsed(option, parse_memory)
+        if size == 0 and option.name == "mem":
+            yield note(option, "memory-zero", "is all memory of the node")
+        elif size and 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
+            make = problem if size <= _TOO_LITTLE else note
+            fix = f"{option.value} GiB are {option.value}G"
+            yield make(option, "memory-in-mib", f"is {format_size(size)}", fix)
+
+
+def _gres(case: Case) -> Iterator[Finding]:
+    for option in case.options:
+        for part in option.value.split(",") if option.name == "gres" else ():
+            name, _, rest = part.partition(":")
+            turned = re.fullmatch(r"gpu[:=](\d+)(?::([A-Za-z]\w*))?", part)
+            if _GRES.fullmatch(part):
+                if part.endswith(":0"):
+                    yield note(option, "no-gpu", "requests no GPU")
+                continue
+            if re.fullmatch(r"(?:gpus|GPUS?|cuda|nvidia)(?:[:=].*)?", part):
+                fix = f"gpu:{rest or 1}"
+            elif turned:
+                fix = f"gpu:{f'{turned[2]}:' if turned[2] else ''}{turned[1]}"
+            elif rest.isdecimal() and _OF_A_GPU.fullmatch(name):
+                effect = f"{name} is a GPU type, not a resource: refused"
+                yield refused(option, "gres", effect, f"gpu:{part}")
+                continue
+            else:
+                continue
+            effect = f"{part} is not a Slurm resource: refused"
+            yield refused(option, "gres", effect, fix)
+
+
+_OF_A_GPU = re.compile(r"[avhlpktq]\d+\w*|rtx\w*", re.IGNORECASE)
+
+
+def _mail(case: Case) -> Iterator[Finding]:
+    kinds, user = case.option("mail-type"), case.option("mail-user")
+    if user is not None and kinds is None:
+        effect, fix = "no mail is sent without --mail-type", "add --mail-type=END,FAIL"
+        yield note(user, "mail-without-type", effect, fix)
+    known, events = _MAILS.split(), kinds.value.split(",") if kinds else []
+    unknown = [one for one in events if one.upper() not in known]
+    for kind in unknown:
+        make, then = refused, "refused"
+        if len(unknown) < len(events):
+            make, then = problem, "ignored, or refused"
+        effect = f"{kind!r} is not an event: {then}"
+        yield make(kinds, "mail-type", effect, did_you_mean(kind, known))
+
+
+def _literal(case: Case) -> Iterator[Finding]:
+    # other rules check paths; what goes on to bash keeps its $
+    but = ("comment", "wrap", "export", "output", "error", "input", "chdir")
+    yield from unexpanded(case, but)
+
+
+# ---- logs and folders
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
-_KNOWN = frozenset("%AaJjNnstuxbw")
-_PER_ELEMENT = frozenset("ajJ")
-_PER_JOB = frozenset("AaJjNnst")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _INSTEAD = {
     "USER": "%u",
     "SLURM_JOB_ID": "%j",
     "SLURM_JOBID": "%j",
+    "SLURM_JOB_NAME": "%x",
     "SLURM_ARRAY_JOB_ID": "%A",
     "SLURM_ARRAY_TASK_ID": "%a",
-    "SLURM_JOB_NAME": "%x",
 }
 
 
 def _start_folder(case: Case) -> str | None:
     """Return the job's working directory as the script sets it."""
-    chosen = case.option("chdir")
-    cwd = case.facts.cwd
-    return case.absolute(chosen.value if chosen else cwd, cwd)
+    return case.absolute(case.value("chdir") or case.facts.cwd, case.facts.cwd)
 
 
 def _logs(case: Case) -> Iterator[Finding]:
     reported: set[str] = set()
-    for name in ("output", "error", "input"):
-        option = case.option(name)
-        if option is None or holds_placeholder(option.value):
+    for option in last(case, "output error input"):
+        folder, slash, leaf = option.value.rpartition("/")
+        if holds_placeholder(option.value):
             continue
-        directory = option.value.rpartition("/")[0]
         if _is_literal(option.value):
             yield _unread(option)
-        elif name != "input":
-            if directory not in reported:
-                yield from _directory(case, option)
-            reported.add(directory)
+        elif option.name != "input":
+            if slash and not leaf:
+                effect = "names a directory: no log is written"
+                yield problem(option, "log-directory", effect)
+            if slash and folder not in reported:
+                yield from _log_folder(case, option, folder)
+            reported.add(folder)
             yield from _patterns(case, option)
-            yield from _shared_by_elements(case, option)
 
 
 def _is_literal(value: str) -> bool:
@@ -74,308 +564,108 @@ def _is_literal(value: str) -> bool:
 
 def _unread(option: Option) -> Finding:
     found = _VARIABLE.search(option.value)
-    mark = found[0] if found else option.value[0]
-    effect = f"{mark} is not expanded: no such directory, the job fails without a log"
     instead = _INSTEAD.get(found[1]) if found else None
     fix = f"write {instead}" if instead else "write the full path; %u is the user"
-    if option.name == "input":
-        effect = f"{mark} is not expanded: the job fails without a log"
-    return problem(option, "literal-path", effect, fix)
+    why = "" if option.name == "input" else "no such directory, "
+    effect = f"{found[0] if found else option.value[0]} is not expanded: {why}the job "
+    return problem(option, "literal-path", f"{effect}fails without a log", fix)
 
 
-def _directory(case: Case, option: Option) -> Iterator[Finding]:
-    directory, slash, leaf = option.value.rpartition("/")
-    if not slash:
-        return
-    if slash and not leaf:
-        yield problem(option, "log-directory", "names a directory: no log is written")
-    filled = _filled(case, directory)
-    if filled is None:
+def _log_folder(case: Case, option: Option, folder: str) -> Iterator[Finding]:
+    known = {"u": case.facts.user, "x": case.value("job-name")}
+    letters = [letter for _, letter in _PATTERN.findall(folder)]
+    if {*letters} & {*"AaJjNnst"}:
         effect = "Slurm does not create the log's directory: the job fails without it"
         yield problem(option, "log-directory", effect, "% only in the file's name")
         return
-    path = case.absolute(filled, case.start)
-    if path is not None and case.kind(path) in ("missing", "file"):
-        where = "here" if not is_shared(case, filled, path) else "exist"
-        effect = f"{directory}/ does not {where}: the job would fail without a log"
-        make: MakeFinding = problem
-        if where == "here":
-            effect = f"{directory}/ does not exist here: without it the job fails"
-            make = note
-        yield make(option, "log-directory", effect, f"mkdir -p {filled}")
-
-
-def _filled(case: Case, directory: str) -> str | None:
-    """Fill in the patterns known before submission; None if one needs the job id."""
-    job_name = case.option("job-name")
-    known = {"u": case.facts.user, "x": job_name.value if job_name else None}
-    for _, letter in _PATTERN.findall(directory):
-        if letter in _PER_JOB:
-            return None
-        value = known.get(letter)
-        if value is not None:
-            directory = directory.replace(f"%{letter}", value)
-    return directory
+    filled = _PATTERN.sub(lambda one: known.get(one[2]) or one[0], folder)
+    then = "the job fails without a log"
+    yield from missing_folder(case, option, filled, rule="log-directory", then=then)
 
 
 def _patterns(case: Case, option: Option) -> Iterator[Finding]:
-    for _, letter in _PATTERN.findall(option.value):
-        if letter not in _KNOWN:
+    letters = [letter for _, letter in _PATTERN.findall(option.value)]
+    is_array = case.option("array") is not None
+    for letter in letters:
+        if letter not in "%AaJjNnstuxbw":
             yield note(option, "log-pattern", f"%{letter} is not a Slurm pattern")
-        elif letter == "a" and not _is_array(case):
+        elif letter == "a" and not is_array and not _names_element(case):
             effect = "%a is 4294967294 in a job that is not an array"
             yield note(option, "log-pattern", effect, "%j is the job id")
-
-
-def _is_array(case: Case) -> bool:
-    """Return whether it is an array, or likely to be submitted with ``--array``."""
-    named = any(case.element in token.text for token in case.body.tokens)
-    return named or case.option("array") is not None
-
-
-def _shared_by_elements(case: Case, option: Option) -> Iterator[Finding]:
-    letters = {letter for _, letter in _PATTERN.findall(option.value)}
-    if case.option("array") is None or option.value.startswith("/dev/"):
-        return
-    if not letters & _PER_ELEMENT:
+    if is_array and not {*letters} & {*"ajJ"} and not option.value.startswith("/dev/"):
         effect = "all elements write to one file, over each other"
         yield problem(option, "log-shared", effect, "add %A_%a")
 
 
+def _names_element(case: Case) -> bool:
+    """Return whether it is likely to be submitted with ``--array``."""
+    return any(case.element in token.text for token in case.body.tokens)
+
+
 def _start(case: Case) -> Iterator[Finding]:
     option = case.option("chdir")
-    if option is None:
-        return
-    if _is_literal(option.value):
+    if option is not None and _is_literal(option.value):
         effect = "'$' and '~' are not expanded: the job runs in /tmp"
         yield problem(option, "literal-path", effect, "write the full path")
-        return
-    path = case.absolute(option.value, case.facts.cwd)
-    if path is not None and case.kind(path) in ("missing", "file"):
-        shared = is_shared(case, option.value, path)
-        effect = f"{option.value} does not exist: the job would run in /tmp"
-        if not shared:
-            effect = (
-                f"{option.value} does not exist here: without it the job runs in /tmp"
-            )
-        make: MakeFinding = problem if shared else note
-        yield make(option, "chdir", effect, "")
+    elif option is not None:
+        then = "the job runs in /tmp"
+        yield from missing_folder(case, option, option.value, rule="chdir", then=then)
 
 
-_ELEMENT = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
-_FEATURE = re.compile(r"[A-Za-z0-9_.+-]+")
-_KINDS = "after|afterany|afterok|afternotok|aftercorr|afterburstbuffer"
-_DEPENDENCY = re.compile(
-    rf"(?:(?:{_KINDS}):\d+(?:_\d+|_\*)?(?:\+\d+)?(?::\d+(?:_\d+|_\*)?(?:\+\d+)?)*"
-    rf"|singleton|\d+)",
-    re.IGNORECASE,
-)
-_NEVER = {"afterok": ("COMPLETED",), "aftercorr": ("COMPLETED",)}
-_GOING = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
-
-
+# ---- arrays, dependencies and nodes
 def elements_of(option: Option | None) -> Elements | None:
-    """Read ``0-9,20-30:2%5``; None if sbatch would reject it or it is not an array."""
-    if option is None or not option.value:
-        return None
-    indices, _, throttle = option.value.partition("%")
-    if indices.startswith("[") and indices.endswith("]"):
-        indices = indices[1:-1]  # read as without them
-    ranges = []
-    for part in indices.removesuffix(",").split(","):
-        found = _ELEMENT.fullmatch(part)
-        if not found:
-            return None
-        first, last = int(found[1]), int(found[2] or found[1])
-        step = int(found[3] or 1)
-        if last < first or not step:
-            return None
-        ranges.append(range(first, last + 1, step))
-    return Elements(tuple(ranges), positive_number(throttle))
+    """Read an array; None if sbatch would reject it or it is not an array."""
+    return _indices(option.value) if option is not None and option.value else None
 
 
-def array_findings(case: Case) -> Iterator[Finding]:
-    """Find invalid arrays, and throttles without effect."""
+def _array(case: Case) -> Iterator[Finding]:
     option = case.option("array")
-    if option is None:
-        return
-    if not option.value:
+    if option is not None and not option.value:
         yield problem(option, "empty-array", "no index: a plain job, not an array")
-    elif elements_of(option) is None:
-        effect = f"{option.value!r} is not an array: refused"
-        fix = option.value.replace("..", "-") if ".." in option.value else "0-9%3"
-        yield refused(option, "array", effect, f"write it like {fix}")
-    elif "%" in option.value and elements_of(option) is not None:
+    elif option is not None and "%" in option.value and elements_of(option):
         throttle = option.value.partition("%")[2]
         if not positive_number(throttle):
             effect = f"%{throttle} has no effect"
             yield note(option, "no-throttle", effect, "%10 runs ten at a time")
 
 
-def dependency_findings(case: Case) -> Iterator[Finding]:
-    """Find dependencies on unknown jobs, and those that can never be satisfied."""
+def _dependencies(case: Case) -> Iterator[Finding]:
     option = case.option("dependency")
-    if option is None:
-        return
-    for part in re.split(r"[,?]", option.value):
-        if not _DEPENDENCY.fullmatch(part):
-            effect = f"{part!r} is not a dependency: refused"
-            yield refused(option, "dependency", effect, "write it like afterok:4711")
+    for part in re.split(r"[,?]", option.value) if option is not None else ():
+        if option is None or not re.fullmatch(_DEPENDENCY, part, re.IGNORECASE):
             continue
         kind, _, ids = part.partition(":")
-        if kind.isdecimal():
-            kind, ids = "afterany", kind
-        for job in filter(None, re.split(r"[:]", ids)):
-            yield from _on_job(case, option, kind, job.partition("+")[0])
+        kind, ids = ("afterany", kind) if kind.isdecimal() else (kind, ids)
+        jobs = [job.partition("+")[0] for job in ids.split(":") if job]
+        if kind == "afternotok":
+            for job in jobs:
+                if case.facts.jobs.get(job) == "COMPLETED":
+                    effect = f"job {job} has completed: this one would never start"
+                    yield problem(option, "failed-job", effect)
+        never = "this one would never start" if kind in ("afterok", "aftercorr") else ""
+        unknown = "the job would run at once, or be refused"
+        yield from on_jobs(case, option, jobs, unknown=unknown, never=never)
 
 
-def _on_job(case: Case, option: Option, kind: str, job: str) -> Iterator[Finding]:
-    state = case.facts.jobs.get(job, case.facts.jobs.get(job.partition("_")[0], ""))
-    if state is None:
-        effect = f"job {job} is not known: the job would run at once, or be refused"
-        yield problem(option, "unknown-job", effect)
-    elif kind in _NEVER and state and state not in (*_GOING, *_NEVER[kind]):
-        effect = f"job {job} ended {state}: this one would never start"
-        yield problem(
-            option, "failed-job", effect, f"afterany:{job}, or run {job} again"
+def _nodes(case: Case) -> Iterator[Finding]:
+    option, excluded = case.option("nodes"), case.option("exclude")
+    nodes, tasks = whole_number(case.value("nodes")), _number(case.option("ntasks"))
+    if nodes and tasks and nodes > tasks:  # sbatch lowers the number of nodes
+        count = (
+            "1 task fits on 1 node" if tasks == 1 else f"{tasks} tasks fit on as many"
         )
-    elif kind == "afternotok" and state == "COMPLETED":
-        effect = f"job {job} has completed: this one would never start"
-        yield problem(option, "failed-job", effect)
+        effect = f"{count}: the job gets no more"
+        yield note(option, "nodes-beyond-tasks", effect, f"--ntasks={nodes}")
+    known = None if case.facts.limits is None else case.facts.limits.node_names
+    for name in _node_names(excluded) if known is not None else ():
+        if known is not None and name not in known:
+            effect = f"node {name} does not exist: refused"
+            yield refused(excluded, "unknown-node", effect, did_you_mean(name, known))
+            return
 
 
-def requested_by(case: Case) -> Requested:
-    """Add up what the directives request."""
-    by = {
-        "queues": case.option("partition"),
-        "memory": case.option("mem", "mem-per-cpu", "mem-per-gpu"),
-        "cpus": case.option("cpus-per-task") or case.option("ntasks-per-node"),
-        "gpus": _gpu_option(case),
-        "time": case.option("time"),
-        "account": case.option("account"),
-        "qos": case.option("qos"),
-        "features": case.option("constraint"),
-        "nodes": case.option("nodes"),
-        "node_names": case.option("nodelist"),
-        "elements": case.option("array"),
-        "gres": case.option("gres"),
-    }
-    cpus = _cpus(case)
-    gpus = gpus_of(by["gpus"])
-    elements = elements_of(by["elements"])
-    constraint = by["features"].value if by["features"] else ""
-    return Requested(
-        queues=tuple(by["queues"].value.split(",")) if by["queues"] else (),
-        memory=_memory(by["memory"], cpus or 1, gpus.count if gpus else 0),
-        cpus=cpus,
-        nodes=_number(by["nodes"]),
-        gpus=_gpus_on_node(case, gpus.count) if gpus else None,
-        gpu_type=gpus.type if gpus else "",
-        time=_seconds(by["time"]),
-        no_end=_has_no_end(by["time"]),
-        node_names=_node_names(by["node_names"]),
-        account=by["account"].value if by["account"] else None,
-        qos=by["qos"].value if by["qos"] else None,
-        features=_features(constraint),
-        resources=_resources(by["gres"]),
-        elements=len(elements) if elements else None,
-        last_index=elements.last if elements else None,
-        by={name: option for name, option in by.items() if option is not None},
-    )
-
-
-def _resources(option: Option | None) -> tuple[str, ...]:
-    """Return the names of the requested resources: ``gpu`` of ``gres/gpu:v100:2``."""
-    words = option.value.split(",") if option else ()
-    names = (re.split("[:=]", word.removeprefix("gres/"))[0] for word in words)
-    return tuple(dict.fromkeys(name for name in names if name not in {"", "none"}))
-
-
-def absent_findings(case: Case, requested: Requested) -> Iterator[Finding]:
-    """Note the values left to the queue's defaults, which are not known here."""
-    if case.facts.limits is None and case.options:
-        if "time" not in requested.by:
-            effect = "no --time: the queue's default applies, often short"
-            yield note(None, "default-time", effect)
-        if "memory" not in requested.by:
-            effect = "no --mem: the queue's default applies, often little"
-            yield note(None, "default-memory", effect)
-
-
-def _features(constraint: str) -> tuple[str, ...]:
-    # counts and brackets join features: [rack1*2&rack2*4]
-    return tuple(
-        word
-        for word in _FEATURE.findall(re.sub(r"\*\d+", "", constraint))
-        if not word.isdecimal()
-    )
-
-
-def _gpu_option(case: Case) -> Option | None:
-    gres = case.option("gres")
-    if gres is not None and gpus_of(gres) is not None:
-        return gres
-    return case.option("gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus")
-
-
-def _gpus_on_node(case: Case, count: int) -> int:
-    option = _gpu_option(case)
-    nodes = _number(case.option("nodes")) or 1
-    tasks = _number(case.option("ntasks")) or 1
-    if option is not None and option.name == "gpus":
-        return -(-count // nodes)
-    if option is not None and option.name == "gpus-per-task":
-        return -(-count * tasks // nodes)
-    return count
-
-
-def _cpus(case: Case) -> int | None:
-    each = _number(case.option("cpus-per-task"))
-    on_node = _number(case.option("ntasks-per-node"))
-    if on_node is None:
-        tasks = _number(case.option("ntasks"))
-        nodes = _number(case.option("nodes"))
-        on_node = tasks if tasks is not None and nodes in (None, 1) else None
-        on_node = (
-            None if nodes is None else on_node
-        )  # Slurm may spread the tasks over nodes
-    if each is None and on_node is None:
-        return None
-    return (each or 1) * (on_node or 1)
-
-
-def _memory(option: Option | None, cpus: int, gpus: int) -> int | None:
-    size = memory_of(option)
-    if option is None or size is None:
-        return None
-    return size * {"mem-per-cpu": cpus, "mem-per-gpu": gpus or 1}.get(option.name, 1)
-
-
-def _number(option: Option | None) -> int | None:
-    return whole_number(option.value.partition("-")[0]) if option else None
-
-
-def _seconds(option: Option | None) -> int | None:
-    try:
-        return None if option is None else slurm_text.parse_time(option.value)
-    except FormatError:
-        return None
-
-
-def _has_no_end(option: Option | None) -> bool:
-    try:
-        return option is not None and slurm_text.parse_time(option.value) is None
-    except FormatError:
-        return False
-
-
-def _node_names(option: Option | None) -> tuple[str, ...]:
-    if option is None:
-        return ()
-    return tuple(slurm_text.node_names(option.value))
-
-
-_JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
+# ---- what the directives request, and what the job gets on its first node
+_FEATURE = re.compile(r"[A-Za-z0-9_.+-]+")
 _UNCLEAR_CPUS = (
     *("exclusive", "mincpus", "cpus-per-gpu", "ntasks-per-gpu", "ntasks-per-core"),
     *("ntasks-per-socket", "sockets-per-node", "cores-per-socket", "extra-node-info"),
@@ -383,77 +673,153 @@ _UNCLEAR_CPUS = (
 )
 
 
+def requested_by(case: Case) -> Requested:
+    """Add up what the directives request."""
+    gres = case.option("gres")
+    by_count = case.option("gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus")
+    by = {
+        "queues": case.option("partition"),
+        "memory": case.option(*_MEMORY.split()),
+        "cpus": case.option("cpus-per-task") or case.option("ntasks-per-node"),
+        "gpus": gres if _gpus_of(gres) else by_count,
+        "time": case.option("time"),
+        "account": case.option("account"),
+        "qos": case.option("qos"),
+        "features": case.option("constraint"),
+        "nodes": case.option("nodes"),
+        "node_names": case.option("nodelist"),
+        "elements": case.option("array"),
+        "gres": gres,
+    }
+    nodes, gpus = _number(by["nodes"]), _gpus_of(by["gpus"])
+    elements, cpus = elements_of(by["elements"]), _cpus(case, nodes)
+    words = (re.split("[:=]", w.removeprefix("gres/"))[0] for w in _listed(gres))
+    return Requested(
+        queues=_listed(by["queues"]),
+        memory=_memory(by["memory"], cpus or 1, gpus[1] if gpus else 1),
+        cpus=cpus,
+        nodes=nodes,
+        gpus=_gpus_on_node(case, by["gpus"], gpus[1], nodes or 1) if gpus else None,
+        gpu_type=gpus[0] if gpus else "",
+        time=parsed(by["time"], parse_time),
+        no_end=_has_no_end(by["time"]),
+        node_names=_node_names(by["node_names"]),
+        account=by["account"].value if by["account"] else None,
+        qos=by["qos"].value if by["qos"] else None,
+        features=_features(case.value("constraint")),
+        resources=tuple(dict.fromkeys(w for w in words if w not in {"", "none"})),
+        elements=len(elements) if elements else None,
+        last_index=elements.last if elements else None,
+        by={name: option for name, option in by.items() if option is not None},
+    )
+
+
+def _listed(option: Option | None) -> tuple[str, ...]:
+    return tuple(option.value.split(",")) if option else ()
+
+
+def _features(constraint: str) -> tuple[str, ...]:
+    # counts and brackets join features: [rack1*2&rack2*4]
+    words = _FEATURE.findall(re.sub(r"\*\d+", "", constraint))
+    return tuple(word for word in words if not word.isdecimal())
+
+
+def _gpus_of(option: Option | None) -> tuple[str, int] | None:
+    """Read (type, number) of ``--gres`` or one of ``--gpus...``."""
+    for part in _listed(option) if option and option.name == "gres" else ():
+        if found := _GRES.fullmatch(part):
+            return found["type"] or "", int(found["count"] or 1)
+    if option is None or option.name == "gres":
+        return None
+    found = _TYPED.fullmatch(option.value)
+    return (
+        (found["type"] or found["only"] or "", int(found["count"] or 1))
+        if found
+        else None
+    )
+
+
+def _gpus_on_node(case: Case, option: Option | None, count: int, nodes: int) -> int:
+    name = option.name if option else ""
+    tasks = _number(case.option("ntasks")) or 1
+    times = {"gpus": 1, "gpus-per-task": tasks}.get(name)
+    return count if times is None else -(-count * times // nodes)
+
+
+def _cpus(case: Case, nodes: int | None) -> int | None:
+    each, on_node = (
+        _number(case.option(n)) for n in ("cpus-per-task", "ntasks-per-node")
+    )
+    if on_node is None and nodes == 1:  # else Slurm may spread the tasks over nodes
+        on_node = _number(case.option("ntasks"))
+    return None if each is None and on_node is None else (each or 1) * (on_node or 1)
+
+
+def _memory(option: Option | None, cpus: int, gpus: int) -> int | None:
+    size, name = parsed(option, parse_memory), option.name if option else ""
+    times = {"mem-per-cpu": cpus, "mem-per-gpu": gpus}.get(name, 1)
+    return None if size is None else size * times
+
+
+def _number(option: Option | None) -> int | None:
+    return whole_number(option.value.partition("-")[0]) if option else None
+
+
+def _node_names(option: Option | None) -> tuple[str, ...]:
+    return tuple(slurm_text.node_names(option.value)) if option else ()
+
+
 def _granted(case: Case) -> Granted:
     """Add up what the job gets at most on the node that runs its script."""
-    requested = requested_by(case)
-    each = case.option("cpus-per-task")
-    ntasks, on_node = case.option("ntasks"), case.option("ntasks-per-node")
-    nodes = case.option("nodes")
-    count = _number(nodes) if nodes else (1 if not ntasks or on_node else None)
-    if nodes and "-" in nodes.value:
-        count = None
-    tasks = _number(ntasks) if ntasks else None
+    requested, nodes = requested_by(case), case.option("nodes")
+    each, ntasks, on_node = (
+        case.option(n) for n in ("cpus-per-task", "ntasks", "ntasks-per-node")
+    )
+    tasks = _number(ntasks)
+    count = 1 if not ntasks or on_node or tasks == 1 else None
+    if nodes:
+        count = None if "-" in nodes.value else _number(nodes)
     if tasks is None and count is not None:
-        tasks = count * (_number(on_node) or 1 if on_node else 1)
-    if ntasks and not nodes and tasks == 1:
-        count = 1
-    here = _number(on_node) if on_node else tasks
-    cpus = (_number(each) or 1 if each else 1) * (here or 1)
+        tasks = count * (_number(on_node) or 1)
+    cpus = (_number(each) or 1) * ((_number(on_node) if on_node else tasks) or 1)
     is_unclear = any(case.option(name) for name in _UNCLEAR_CPUS)
-    gives_cpus = requested.gpus and each is None  # sites set CPUs for each GPU
+    by_gpus = requested.gpus and each is None  # sites set CPUs for each GPU
     return Granted(
-        cpus=None if is_unclear or gives_cpus or tasks is None else cpus,
+        cpus=None if is_unclear or by_gpus or tasks is None else cpus,
         cpus_asked=bool(each or ntasks or on_node),
-        cpus_per_task=_number(each) if each else None,
+        cpus_per_task=_number(each),
         tasks=tasks,
         nodes=count,
-        gpus=_gpus(case, requested),
+        gpus=_granted_gpus(case, requested),
         memory=requested.memory or None,
         array=case.option("array"),
         elements=elements_of(case.option("array")),
     )
 
 
-def _gpus(case: Case, requested: Requested) -> int | None:
+def _granted_gpus(case: Case, requested: Requested) -> int | None:
     """Return the GPUs of the job; None if something else may bring them."""
     if requested.gpus is not None:
         is_known = case.option("ntasks") or not case.option("gpus-per-task")
         return requested.gpus if is_known else None
-    queue = case.option("partition")
     asks = case.option("gres", "tres-per-task", "exclusive", "constraint", "qos")
-    in_queue = queue is not None and re.search(
-        r"gpu|cuda|[avh]\d+", queue.value.lower()
-    )
+    in_queue = re.search(r"gpu|cuda|[avh]\d+", case.value("partition").lower())
     return None if asks or in_queue or not case.options else 0
-
-
-def _excluded(case: Case) -> Iterator[Finding]:
-    option, limits = case.option("exclude"), case.facts.limits
-    known = None if limits is None else limits.node_names
-    for name in _node_names(option) if known is not None else ():
-        if known is not None and name not in known:
-            effect = f"node {name} does not exist: refused"
-            yield refused(option, "unknown-node", effect, did_you_mean(name, known))
-            return
-
-
-def _fewer_nodes(case: Case) -> Iterator[Finding]:
-    """Note more nodes than tasks: sbatch lowers the number of nodes."""
-    option, tasks = case.option("nodes"), _number(case.option("ntasks"))
-    nodes = whole_number(option.value) if option else None
-    if nodes and tasks and nodes > tasks:
-        count = "1 task fits" if tasks == 1 else f"{tasks} tasks fit"
-        nodes_text = "1 node" if tasks == 1 else f"{tasks} nodes"
-        effect = f"{count} on {nodes_text}: the job gets no more"
-        yield note(option, "nodes-beyond-tasks", effect, f"--ntasks={nodes}")
 
 
 def _limits(case: Case) -> Iterator[Finding]:
     requested = requested_by(case)
     yield from limit_rules(case, requested)
-    yield from absent_findings(case, requested)
+    for rule, name, option, default in (
+        ("default-time", "time", "--time", "often short"),
+        ("default-memory", "memory", "--mem", "often little"),
+    ):
+        if case.facts.limits is None and case.options and name not in requested.by:
+            effect = f"no {option}: the queue's default applies, {default}"
+            yield note(None, rule, effect)
 
 
+# ---- what sbatch calls things
 _SET_BY_SLURM = """
     SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_MAX
     SLURM_ARRAY_TASK_MIN SLURM_ARRAY_TASK_STEP SLURM_CLUSTER_NAME SLURM_CONF
@@ -479,15 +845,20 @@ _SET_BY_SLURM = """
     SLURM_TOPOLOGY_ADDR SLURM_TOPOLOGY_ADDR_PATTERN SLURM_TRES_PER_TASK SLURM_UMASK
     SLURM_VERSION SLURM_WORKING_CLUSTER SLURMD_NODENAME
 """
-_SETS_TASKS = (
-    *("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"),
-    "ntasks-per-core",
-)
 _SAME_IN_ALL_ELEMENTS = """
     SLURM_ARRAY_JOB_ID SLURM_JOB_NAME SLURM_SUBMIT_DIR SLURM_JOB_USER
     SLURM_JOB_PARTITION SLURM_JOB_ACCOUNT SLURM_CLUSTER_NAME SLURM_ARRAY_TASK_COUNT
     SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN
 """
+_COUNTS_ONCE = """
+    array cpus-per-task ntasks ntasks-per-node nodes mem time mem-per-cpu partition
+    account qos gres gpus job-name output error chdir mail-user constraint dependency
+    signal gpus-per-node gpus-per-task mem-per-gpu
+"""
+_SETS_TASKS = (
+    *("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"),
+    "ntasks-per-core",
+)
 WORDS = Words(
     tool="sbatch",
     array="--array",
@@ -504,46 +875,27 @@ WORDS = Words(
         "SLURM_GPUS": ("gpus", "gpus-per-task", "ntasks-per-gpu"),
         "SLURM_MEM_PER_NODE": ("mem",),
     },
-    counts_once=frozenset(
-        {"array", "cpus-per-task", "ntasks", "ntasks-per-node", "nodes", "mem", "time"}
-        | {"mem-per-cpu", "partition", "account", "qos", "gres", "gpus", "job-name"}
-        | {"output", "error", "chdir", "mail-user", "constraint"}
-        | {"dependency", "signal", "gpus-per-node", "gpus-per-task", "mem-per-gpu"}
-    ),
+    counts_once=frozenset(_COUNTS_ONCE.split()),
 )
-
-
-def _read(script: Script, _: Facts) -> Read:
-    return read_options(script)
-
-
 _LINT = ScriptLint(
     words=WORDS,
-    read=_read,
+    read=read_options,
     start=_start_folder,
     granted=_granted,
     rules=(
-        *slurm_lint_options.RULES,
-        _logs,
-        _start,
-        array_findings,
-        dependency_findings,
-        _excluded,
-        _fewer_nodes,
-        _limits,
+        *(_ignored, _refused, _times, _sizes, _gres, _mail, _literal, _logs, _start),
+        *(_array, _dependencies, _nodes, _limits),
     ),
 )
-lint = _LINT.lint
-case_of = _LINT.case
-directives = _LINT.directives
+lint, case_of, directives = _LINT.lint, _LINT.case, _LINT.directives
 
 
-def default_files(
-    cwd: str,  # noqa: ARG001 - of the protocol
-    env: Mapping[str, str],  # noqa: ARG001
-) -> tuple[tuple[str, str], ...]:
+def default_files(cwd: str, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:  # noqa: ARG001
     """Return no file: sbatch reads none."""
     return ()
+
+
+_JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
 
 
 def awaited(text: str) -> tuple[str, ...]:

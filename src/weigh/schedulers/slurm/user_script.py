@@ -18,11 +18,13 @@ from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.commands import job_lines, parse_job
-from weigh.schedulers.slurm.lint import case_of, elements_of, requested_by
-from weigh.schedulers.slurm.lint_options import (
+from weigh.schedulers.slurm.lint import (
     PREFIX,
+    case_of,
     directive_lines,
+    elements_of,
     read_options,
+    requested_by,
 )
 from weigh.units import MIB
 

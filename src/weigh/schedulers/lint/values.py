@@ -1,0 +1,184 @@
+"""What the directives of all schedulers have in common: words, values, folders."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.model.lint import Finding
+from weigh.schedulers.lint.case import (
+    Case,
+    Option,
+    Read,
+    is_shared,
+    note,
+    problem,
+    refused,
+)
+from weigh.schedulers.lint.path_rules import holds_placeholder
+from weigh.schedulers.script import Line
+
+_Parsed = TypeVar("_Parsed")
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A row of a table: what *options* take, and what is said about another value.
+
+    *takes* is a pattern, or a function that returns False or raises FormatError.
+    """
+
+    rule: str
+    options: str
+    takes: str | Callable[[str], object]
+    is_not: str
+    cure: str | Callable[[str], str] = ""
+
+    def accepts(self, value: str) -> bool:
+        """Return whether the scheduler takes *value*."""
+        if isinstance(self.takes, str):
+            return re.fullmatch(self.takes, value, re.IGNORECASE) is not None
+        try:
+            return self.takes(value) is not False
+        except FormatError:
+            return False
+
+    def refusal(self, option: Option) -> Finding:
+        """Return why the scheduler refuses an option."""
+        cure = self.cure if isinstance(self.cure, str) else self.cure(option.value)
+        effect = f"{option.value!r} is {self.is_not.format(option.name)}: refused"
+        return refused(option, self.rule, effect, cure)
+
+
+def choice(option: str, words: str, name: str = "--{}") -> Value:
+    """Return the row of an option that takes one of these words, with | between."""
+    cure = f"one of {words.strip('|').replace('|', ', ')}"
+    is_plain = re.fullmatch(r"[\w|]+", words) is not None
+    return Value(
+        "choice", option, words, f"no value of {name}", cure if is_plain else ""
+    )
+
+
+def misread(case: Case, table: Iterable[Value]) -> Iterator[Finding]:
+    """Find the values that are refused; options of a file of the site are not read."""
+    for row in table:
+        for option in last(case, row.options):
+            is_read = not (option.value[:1] == "=" and option.is_short)
+            if option.line and is_read and not row.accepts(option.value):
+                yield row.refusal(option)
+
+
+def last(case: Case, names: str) -> list[Option]:
+    """Return the options of these names that count, by line."""
+    found = (case.option(name) for name in names.split())
+    return sorted(filter(None, found), key=lambda option: option.line)
+
+
+def parsed(
+    option: Option | None, parse: Callable[[str], _Parsed | None]
+) -> _Parsed | None:
+    """Return the parsed value; None if there is none, or it would be refused."""
+    try:
+        return None if option is None else parse(option.value)
+    except FormatError:
+        return None
+
+
+def read_lines(
+    lines: Sequence[Line],
+    of_line: Callable[[Line], Iterable[Option | Finding]],
+    shown: Sequence[Line] | None = None,
+) -> Read:
+    """Read directives; *shown* are all lines of them, if more than are read."""
+    found = [one for line in lines for one in of_line(line)]
+    return Read(
+        tuple(one for one in found if isinstance(one, Option)),
+        tuple(one for one in found if isinstance(one, Finding)),
+        tuple(lines if shown is None else shown),
+    )
+
+
+def split_words(text: str, escape: str = "") -> tuple[list[str], bool]:
+    """Split a directive; also return whether a quote is not closed.
+
+    With *escape*, a ``#`` begins a comment within a word, too.
+    """
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    characters = iter(text)
+    for character in characters:
+        if quote:
+            quote = "" if character == quote else quote
+            word = (word or "") + (character if quote else "")
+        elif character in "'\"":
+            word, quote = word or "", character
+        elif character == escape:
+            following = next(characters, "")
+            word = (word or "") + following if word or following else word
+        elif character == "#" and (escape or word is None):
+            break
+        elif character in " \t":
+            words += [] if word is None else [word]
+            word = None
+        else:
+            word = (word or "") + character
+    return [*words, *([] if word is None else [word])], bool(quote)
+
+
+def stray(line: Line, prefix: str, word: str, *, begun: bool) -> Finding:
+    """Say what is wrong with a word that is no option."""
+    if not word[:1].isascii():
+        effect = f"{word[0]!r} is not an ASCII '-': refused"
+        return refused(line, "dash", effect, "type the dash again")
+    if holds_placeholder(line.text.removeprefix(prefix)):
+        return refused(line, "placeholder", "has a placeholder of a template: refused")
+    if begun:
+        effect = f"{word!r} is separated from its option: refused"
+        return refused(line, "stray-word", effect, "no spaces within a value")
+    return refused(line, "no-option", f"{word!r} is not an option: refused")
+
+
+def missing_folder(
+    case: Case, option: Option, folder: str, *, rule: str, then: str
+) -> Iterator[Finding]:
+    """Find a folder that is not there; one that only nodes may have is noted."""
+    base = case.facts.cwd if rule == "chdir" else case.start
+    path = case.absolute(folder, base)
+    if path is None or case.kind(path) not in ("missing", "file"):
+        return
+    is_sure = is_shared(case, folder, path)
+    where = "does not exist" if is_sure else "does not exist here"
+    make = problem if is_sure else note
+    make_it = f"mkdir -p {folder if case.start == case.facts.cwd else path}"
+    cure = "" if rule == "chdir" else make_it
+    yield make(option, rule, f"{folder} {where}: {then}", cure)
+
+
+def unexpanded(case: Case, but: Sequence[str]) -> Iterator[Finding]:
+    """Find variables in options that no shell reads."""
+    for option in case.options:
+        if option.line and option.name not in but and _DOLLAR.search(option.value):
+            effect = "no shell reads this line: '$' is not expanded"
+            yield problem(option, "literal-dollar", effect)
+
+
+_DOLLAR = re.compile(r"\$\{?\w|\$\(|`")
+
+
+def on_jobs(
+    case: Case, option: Option, jobs: Iterable[str], *, unknown: str, never: str
+) -> Iterator[Finding]:
+    """Find jobs to wait for that are not known, or ended in one of other states.
+
+    *unknown* and *never* say what the scheduler does then.
+    """
+    for job in jobs:
+        whole = case.facts.jobs.get(job.partition("_")[0], "")
+        state = case.facts.jobs.get(job, whole)
+        if state is None:
+            yield problem(option, "unknown-job", f"job {job} is not known: {unknown}")
+        elif never and state not in ("", "PENDING", "RUNNING", "UNKNOWN", "COMPLETED"):
+            effect = f"job {job} ended {state}: {never}"
+            yield problem(option, "failed-job", effect, f"run {job} again first")
