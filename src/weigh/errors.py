@@ -28,7 +28,7 @@ The errors:
     └── FormatError             2   a file or value that cannot be parsed
 
 The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1). Only what runs
-without weigh writes them out: bash, flow/sweep/steps.py, flow/run/profiled.py.
+without weigh writes them out: bash and flow/sweep/steps.py.
 """
 
 import os

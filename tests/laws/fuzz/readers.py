@@ -27,7 +27,6 @@ from weigh.model.lint import Facts
 from weigh.probe.filesystem import parse_quota
 from weigh.probe.python_environment import parse_torch
 from weigh.progress.reader import Reader as ProgressReader
-from weigh.render.profile_lines import read_profile
 from weigh.runner.events import read_past
 from weigh.runner.halt import parse_halt
 from weigh.runner.progress_file import read_progress
@@ -205,11 +204,6 @@ _VARIABLES = (
     *("SGE_HGR_gpu", "SLURM_TIMELIMIT", "SLURM_JOB_CPUS_PER_NODE", "NHOSTS", "QUEUE"),
     *(name for kind in KINDS.values() for name in kind.variables.job),
     *(name for kind in KINDS.values() for name in kind.variables.in_job),
-)
-_PROFILE = (
-    '{"elapsed_time_sec":1.5,"max_footprint_mb":20.5,"files":{"a.py":{"lines":[{"line":'
-    '"x = 1","lineno":3,"n_cpu_percent_python":50.0,"n_cpu_percent_c":1.5,'
-    '"n_sys_percent":0.5,"n_peak_mb":10.0}]}}}'
 )
 _SCHEDULER_SIZES = ("4G", "500M", "300", "4GB", "1.5g", "0")
 _SIZES = ("4GiB", "1.5g", "300", "500M", "4Gn", "0")
@@ -504,7 +498,6 @@ READERS: dict[str, Reader] = {
     "plan": Reader(
         in_file("plan.json", lambda root, _: read_plan(root)), (written.PLAN,)
     ),
-    "profile": Reader(lambda text: read_profile(raw(text), path="p"), (_PROFILE,)),
     "quota": Reader(of_output(parse_quota), sample("quota.txt")),
     "git": Reader(of_output(parse_git), sample("git-status.txt")),
     "torch": Reader(
