@@ -1,7 +1,6 @@
 """Notify a command or an address of the end of a job, or of its healing, once."""
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -126,35 +125,6 @@ def _send(target: str, event: Mapping[str, object], job: Submitted, state: str) 
         ("/bin/bash", "-c", target),
         input=line,
         env={**os.environ, "WEIGH_JOB": job.id, "WEIGH_STATE": state},
-        timeout=_NOTIFY_TIME,
-        check=True,
-    )
-
-
-def mail_end(address: str, job: Submitted, stopped: Stopped, done: int) -> None:
-    """Mail the summary of all rounds from this node.
-
-    Raises:
-        OSError: the node has no program that sends mail.
-        ValueError: *address* cannot be in the header of a mail.
-        subprocess.SubprocessError: the program failed or took too long.
-    """
-    from email.message import EmailMessage  # noqa: PLC0415 - rarely
-
-    places = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib"
-    program = shutil.which("sendmail", path=places)
-    if program is None:
-        raise FileNotFoundError("no sendmail on this node")
-    left = [f"{count} left: {cause}" for cause, count in stopped.left.items()]
-    message = EmailMessage()
-    message["To"] = address
-    tasks = done + sum(stopped.left.values())
-    message["Subject"] = f"{job.name} {job.id}: {done} of {tasks} tasks done"
-    lines = (f"{stopped.round} rounds: {stopped.why}", *left)
-    message.set_content("\n".join((*lines, f"weigh status {job.id}")) + "\n")
-    subprocess.run(
-        (program, "-t", "-i"),
-        input=message.as_bytes(),
         timeout=_NOTIFY_TIME,
         check=True,
     )

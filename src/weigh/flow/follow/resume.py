@@ -16,7 +16,7 @@ from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, Wei
 from weigh.flow.follow import resume_script
 from weigh.flow.follow.first_tasks import never_sent, uses_of
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
-from weigh.flow.follow.notification import mail_end, notify_end, notify_once
+from weigh.flow.follow.notification import notify_end, notify_once
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
@@ -422,7 +422,7 @@ class Resumption:
             )
 
     def _end(self, why: str, sendings: Sendings) -> None:
-        """Keep why there is no further round, and send a summary, once."""
+        """Keep why there is no further round, and notify of the end, once."""
         reasons = [one.reason for one in self._answer().left]
         reasons = ["a bug" if is_bug(one) else one for one in reasons]
         stopped = Stopped(
@@ -438,8 +438,6 @@ class Resumption:
         done = sum(one.state == "COMPLETED" for one in merged(self.views).values())
         if job.request.notify is not None:
             self._notified(notify_end, job.request.notify, job, stopped, done)
-        if job.request.mail is not None:
-            self._notified(mail_end, job.request.mail, job, stopped, done)
 
     def _notified(self, send: Callable[..., None], *words: object) -> None:
         try:
