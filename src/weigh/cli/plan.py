@@ -7,13 +7,12 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
-from weigh.errors import SIGNAL_BASE, UsageError
-from weigh.flow.plan.plan import add
+from weigh.errors import SIGNAL_BASE
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.run.run_measured import Interrupted
 from weigh.planning.options import ALL, PlanOptions
 from weigh.render.columns import fill
-from weigh.render.plan_lines import render_added, render_json, render_text
+from weigh.render.plan_lines import render_json, render_text
 from weigh.render.printable import printable
 from weigh.sweep.quoting import quoted
 
@@ -88,12 +87,6 @@ _COUNT = options.Count()
     "throughput. Use short tasks.",
 )
 @click.option("--name", help="Write the plan to plan/NAME.  [default: the file's name]")
-@click.option(
-    "--add",
-    metavar="PLAN",
-    help="Add the tasks to the queue of a plan that was submitted: elements that run "
-    "pull them too.",
-)
 @click.option("--leave-out", is_flag=True, help="Leave out tasks that are too big.")
 @click.option("--replace", is_flag=True, help="Replace the plan of that name.")
 @click.option(
@@ -115,8 +108,6 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     weigh plan tasks.txt --from ppo,dqn --node-cpus 32 --node-memory 128GiB
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = PlanOptions(**words)  # type: ignore[arg-type]
-    if chosen.add is not None:
-        return _add(chosen, as_json=as_json)
     try:
         answer = plan_flow(chosen, cwd=os.getcwd(), env=os.environ, notify=_notify)
     except Interrupted as interrupted:  # click would take it for ^C
@@ -133,46 +124,6 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
         click.echo(fill(f"  {printable(note)}", 80, subsequent_indent="    "), err=True)
     for line in _next(answer.directory, chosen):
         click.echo(line)
-    return 0
-
-
-_NOT_WITH_ADD = (
-    "gpus",
-    "hours",
-    "per_gpu",
-    "nodes",
-    "node_memory",
-    "node_cpus",
-    "node_gpus",
-    "probe",
-    "name",
-    "leave_out",
-    "replace",
-)
-
-
-def _add(chosen: PlanOptions, *, as_json: bool) -> int:
-    """Add the tasks to a plan, and print their numbers."""
-    for name in _NOT_WITH_ADD:
-        if getattr(chosen, name):
-            flag = f"--{'gpu' if name == 'gpus' else name.replace('_', '-')}"
-            raise UsageError(f"--add uses the elements of the plan: omit {flag}")
-    added = add(chosen, cwd=os.getcwd(), env=os.environ)
-    for warning in added.warnings:
-        click.echo(f"weigh: {warning}", err=True)
-    if as_json:
-        click.echo(render_json((added.plan,)))
-        return 0
-    for line in render_added(added.plan, added.numbers):
-        click.echo(line)
-    name = quoted(added.plan.name)
-    if chosen.dry_run:
-        click.echo(f"  would be added to {printable(added.directory)}")
-    else:
-        click.echo(
-            f"  added to {printable(added.directory)}: elements that run pull them"
-        )
-        click.echo(f"  next: weigh status {name}   (all ended: weigh resume {name})")
     return 0
 
 

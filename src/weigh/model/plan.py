@@ -169,7 +169,6 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     numbers of the tasks in the order of its task file, ``kinds`` the indices of their
     kinds. An element runs up to ``slots`` of them at once. ``expected`` is the
     predicted time of an element. Without the queue there would be ``waves`` elements.
-    Tasks that were added later start at the places ``added``.
     """
 
     folder: str
@@ -178,7 +177,6 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     waves: int
     expected: Seconds | None = None
-    added: tuple[int, ...] = ()
 
     @property
     def file(self) -> str:

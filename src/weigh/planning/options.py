@@ -3,7 +3,6 @@
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.model.plan import Plan
 from weigh.planning.needs import StatedUsage
 from weigh.units import HOUR, Bytes, Seconds, parse_limit, parse_size
 
@@ -35,7 +34,6 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     ignore_directives: bool = False
     dry_run: bool = False
     probe: bool = False
-    add: str | None = None
 
 
 def stated_usage(options: PlanOptions) -> StatedUsage:
@@ -51,28 +49,6 @@ def stated_usage(options: PlanOptions) -> StatedUsage:
         time=None if options.time is None else parse_limit(options.time),
         gpus=options.gpus_per_task,
         nodes=options.nodes,
-    )
-
-
-def stated_or_planned(options: PlanOptions, plan: Plan) -> StatedUsage:
-    """Return what an added task uses: as stated, or as all tasks of the plan do.
-
-    Raises:
-        FormatError: a size or time does not parse.
-    """
-    stated = stated_usage(options)
-    nodes = plan.request.nodes if plan.request.nodes > 1 else None
-    stated = msgspec.structs.replace(stated, nodes=nodes)
-    if len(plan.kinds) > 1 or plan.kinds[0].records or options.records != ALL:
-        return stated
-    used = plan.kinds[0].used
-    return StatedUsage(
-        gpu_memory=stated.gpu_memory or used.gpu_memory or None,
-        memory=stated.memory or used.memory or None,
-        cpus=stated.cpus or used.cpus,
-        time=stated.time or used.time,
-        gpus=stated.gpus or used.gpus or None,
-        nodes=nodes,
     )
 
 

@@ -8,7 +8,6 @@ or several where there are very many tasks.
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -21,10 +20,9 @@ from weigh.model.plan import (
     Kind,
     Plan,
     Queue,
-    Resource,
 )
 from weigh.request import round_time
-from weigh.units import HOUR, MINUTE, Seconds, format_duration, format_size
+from weigh.units import HOUR, MINUTE, Seconds, format_duration
 
 AT_ONCE = 10  # elements that run at once unless --throttle is given
 MOST_UNITS = 4096
@@ -41,21 +39,16 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 def units_of(queue: Queue, kinds: Sequence[Kind], elements: int) -> tuple[Unit, ...]:
     """Return the units in the order in which they are claimed: longest tasks first.
 
-    Tasks of unknown time come first, those that were added later last, so that no unit
-    changes its number. Every reader of a plan gets the same units. Above 4,096 tasks
-    units are dealt by factoring (Flynn Hummel et al. 1992): half of what is left goes
-    to the elements in equal parts, again and again.
+    Tasks of unknown time come first. Every reader of a plan gets the same units. Above
+    4,096 tasks units are dealt by factoring (Flynn Hummel et al. 1992): half of what is
+    left goes to the elements in equal parts, again and again.
     """
     times = [_expected(kinds, kind) for kind in queue.kinds]
-    batches = pairwise((0, *queue.added, len(times)))
-    return tuple(
-        unit for part in batches for unit in _units(times, range(*part), elements)
-    )
+    return tuple(_units(times, elements))
 
 
-def _units(times: Sequence[Seconds], part: range, elements: int) -> Iterator[Unit]:
-    """Yield the units of the tasks at the places *part*."""
-    order = sorted(part, key=lambda at: (-times[at], at))
+def _units(times: Sequence[Seconds], elements: int) -> Iterator[Unit]:
+    order = sorted(range(len(times)), key=lambda at: (-times[at], at))
     if len(order) <= MOST_UNITS:
         yield from (Unit((at + 1,)) for at in order)
         return
@@ -88,12 +81,12 @@ def time_to_start(kind: Kind) -> Seconds | None:
 def room_of(plan: Plan) -> Item | None:
     """Return what an element has for its tasks; None where all need the same.
 
-    Then the number of slots is the limit. Tasks that were added later do not count.
+    Then the number of slots is the limit.
     """
     queue = plan.queue
     if queue is None:
         return None
-    if len({_needs(item) for item in _first_items(plan, queue)}) == 1:
+    if len({_needs(item) for item in _items(plan, queue)}) == 1:
         return None
     elements = plan.elements
     return Item(
@@ -104,89 +97,12 @@ def room_of(plan: Plan) -> Item | None:
     )
 
 
-def _first_items(plan: Plan, queue: Queue) -> list[Item]:
-    first = queue.kinds[: queue.added[0] if queue.added else None]
-    return [plan.kinds[kind].item for kind in dict.fromkeys(first)]
+def _items(plan: Plan, queue: Queue) -> list[Item]:
+    return [plan.kinds[kind].item for kind in dict.fromkeys(queue.kinds)]
 
 
 def _needs(item: Item) -> tuple[int, ...]:
     return tuple(getattr(item, name) for name in RESOURCES)
-
-
-def extended(plan: Plan, kinds: Sequence[Kind], places: Sequence[int]) -> Plan:
-    """Return the plan with further tasks in its queue; *places* are of their *kinds*.
-
-    Raises:
-        UsageError: the plan has no queue, or its elements cannot run one of the tasks.
-    """
-    queue = plan.queue
-    if queue is None:
-        raise UsageError(f"{plan.name} has no shared queue")
-    room = room_of(plan) or _first_items(plan, queue)[0]
-    for place, kind in enumerate(kinds):
-        _check_fits(plan, kind, room, places.index(place) + 1)
-    known = list(plan.kinds)
-    numbers: list[int] = []
-    for kind in kinds:
-        same = [at for at, one in enumerate(known) if one.item == kind.item]
-        at = next((at for at in same if known[at].used == kind.used), len(known))
-        if at == len(known):
-            known.append(kind)
-        else:
-            more = known[at].tasks + kind.tasks
-            known[at] = msgspec.structs.replace(known[at], tasks=more)
-        numbers.append(at)
-    first = plan.tasks + 1
-    return msgspec.structs.replace(
-        plan,
-        tasks=plan.tasks + len(places),
-        kinds=tuple(known),
-        queue=msgspec.structs.replace(
-            queue,
-            tasks=(*queue.tasks, *range(first, first + len(places))),
-            kinds=(*queue.kinds, *(numbers[place] for place in places)),
-            added=(*queue.added, len(queue.tasks)),
-        ),
-    )
-
-
-def _check_fits(plan: Plan, kind: Kind, room: Item, number: int) -> None:
-    """Raise UsageError unless an element of the plan can run a task of this kind."""
-    anew = "plan it separately (weigh plan TASKS --name NAME)"
-    ranks, most = kind.item.ntasks, max(1, plan.request.ntasks)
-    if ranks > most:
-        raise UsageError(
-            f"task {number} starts {ranks} ranks, and {plan.name} has {most}: {anew}"
-        )
-    for resource in RESOURCES:
-        need, has = getattr(kind.item, resource), getattr(room, resource)
-        if has and need > has:
-            raise UsageError(
-                f"task {number} needs {_amount(resource, need)}, and {plan.name} has "
-                f"{_amount(resource, has)} for a task: {anew}"
-            )
-    if kind.item.gpus != room.gpus:
-        raise UsageError(
-            f"task {number} needs {kind.item.gpus} whole GPUs, and tasks of "
-            f"{plan.name} {room.gpus}: {anew}"
-        )
-    needed, limit = time_to_start(kind), plan.request.time_limit
-    if needed is None:
-        raise UsageError(
-            f"the time of task {number} is not known: --time, or measure a task with "
-            "weigh run"
-        )
-    if limit is not None and needed > limit:
-        raise UsageError(
-            f"task {number} starts only if {format_duration(needed)} is left, and an "
-            f"element of {plan.name} has {format_duration(limit)}: {anew}"
-        )
-
-
-def _amount(resource: Resource, amount: int) -> str:
-    if resource == "cpus":
-        return f"{amount} CPU{'s' if amount > 1 else ''}"
-    return format_size(amount) + (" of GPU memory" if resource == "gpu_memory" else "")
 
 
 def fixed_shares(plan: Plan) -> Plan:

@@ -38,14 +38,6 @@ def render_text(plans: Sequence[Plan]) -> Iterator[str]:
         yield from _packing(first)
 
 
-def render_added(plan: Plan, numbers: range) -> Iterator[str]:
-    """Write which tasks were added, and how many there are now."""
-    which = f"task {numbers[0]:,}"
-    if len(numbers) > 1:
-        which = f"tasks {numbers[0]:,} to {numbers[-1]:,}"
-    yield f"  {which}, {plan.tasks:,} in all"
-
-
 def render_json(plans: Sequence[Plan]) -> str:
     """Write a plan as in ``plan.json``, or several plans in one document."""
     if len(plans) == 1:

@@ -155,7 +155,7 @@ class Pulled(msgspec.Struct, frozen=True):
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """The queue that this run pulls from, and what the verb knows about it.
 
-    ``folder`` is its directory. ``units``, ``more``, ``elements``, ``kind_of`` and
+    ``folder`` is its directory. ``units``, ``elements``, ``kind_of`` and
     ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.Pulling`; ``room`` is
     what the plan has for all tasks that run at once. ``gone`` returns the names of the
     given runs that have certainly ended.
@@ -163,7 +163,6 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     units: Sequence[Sequence[int]]
-    more: Callable[[], Sequence[Sequence[int]]]
     elements: int
     kind_of: Callable[[int], int]
     time_to_start: Callable[[int], Seconds | None]
@@ -345,7 +344,6 @@ class Run:
         claims.enter()
         pulling = shared_queue.Pulling(
             units=shared.units,
-            more=shared.more,
             elements=shared.elements,
             place=claims.owner.element or sum(claims.owner.name.encode()),
             kind_of=shared.kind_of,

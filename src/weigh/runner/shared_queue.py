@@ -278,18 +278,16 @@ def ended_tasks(joblog: str) -> dict[int, bool]:
 class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     """What a run needs to pull: the queue's units and who has to be asked.
 
-    ``units`` are the numbers of their tasks, in the order in which they are claimed;
-    ``more`` returns those that were added since. ``elements`` is how many runs pull,
-    ``place`` which of them this is. Tasks of the same kind have equal needs; all tasks
-    have if they are ``alike``. One starts only if ``time_to_start`` of its kind is None
-    or at most ``time_left``. ``gone`` returns the names of those runs that have
-    certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
-    reads the joblog of a run, ``left`` why tasks did not end there; ``choose`` picks
-    one unit, ``taken`` counts tasks that were claimed.
+    ``units`` are the numbers of their tasks, in the order in which they are claimed.
+    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of the
+    same kind have equal needs; all tasks have if they are ``alike``. One starts only if
+    ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the
+    names of those runs that have certainly ended, with all their tasks. ``sync`` writes
+    the joblog to disk. ``ended`` reads the joblog of a run, ``left`` why tasks did not
+    end there; ``choose`` picks one unit, ``taken`` counts tasks that were claimed.
     """
 
     units: Sequence[Sequence[int]]
-    more: Callable[[], Sequence[Sequence[int]]]
     elements: int
     place: int
     kind_of: Callable[[int], int]
@@ -327,7 +325,7 @@ class SharedQueue(Queue):
         super().__init__(iter(()))
         self.claims = claims
         self._pulling = pulling
-        self._units = list(pulling.units)
+        self._units = pulling.units
         self._begin = 0
         self._ours: list[int] = []
         self._lost: deque[_Lost] = deque()
@@ -357,9 +355,6 @@ class SharedQueue(Queue):
             return None
         self._give_back = give_back
         found = self._of_ours(place) or self._claimed(place) or self._left_over(place)
-        if found is None and (added := self._pulling.more()):
-            self._units += added
-            found = self._claimed(place)
         if found is None and not running:
             self._find_lost()
             found = self._left_over(place)

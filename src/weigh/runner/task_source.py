@@ -119,20 +119,6 @@ class TaskSource:
         """Close the file."""
         self._file.close()
 
-    def go_on_in(self, path: str) -> None:
-        """Read from another file that begins with the same tasks, and has more.
-
-        Raises:
-            UsageError, FormatError: it cannot be read, or is not such a file.
-        """
-        longer = TaskSource(path)
-        if longer.keys[: len(self)] != self.keys:
-            longer.close()
-            raise FormatError(f"{path} does not begin with the tasks of {self.name}")
-        self._file.close()
-        self.name, self.keys, self.suspects = longer.name, longer.keys, longer.suspects
-        self._offsets, self._file, self._fd = longer._offsets, longer._file, longer._fd
-
     def _line_at(self, begin: int) -> bytes:
         line = os.pread(self._fd, _PIECE, begin)
         end = line.find(b"\n")

@@ -33,7 +33,6 @@ from weigh.store.identity import Machine, Process
 
 ROUNDS = 200 if os.environ.get("WEIGH_FUZZ") == "long" else 20
 TASKS, ELEMENTS, SLOTS = 60, 6, 2
-FIRST = 50  # the others are added while these run
 HERE = Machine("here", "m", "b", "p")
 
 
@@ -160,7 +159,6 @@ class World:
         self.begins: Counter[int] = Counter()
         self.ends: Counter[int] = Counter()
         self.in_flight = 0
-        self.has_more = False
         self.faults: list[str] = []
 
     def queue_of(self, worker: Worker) -> SharedQueue:
@@ -192,17 +190,10 @@ class World:
             worker.wait()
             return [one.name for one in owners if one.run in over]
 
-        added = iter([[(seq,) for seq in range(FIRST + 1, TASKS + 1)]])
-
-        def more() -> list[tuple[int]]:
-            worker.wait()
-            return next(added, []) if self.has_more else []
-
         return SharedQueue(
             claims,
             Pulling(
-                units=[(seq,) for seq in range(1, FIRST + 1)],
-                more=more,
+                units=[(seq,) for seq in range(1, TASKS + 1)],
                 elements=ELEMENTS,
                 place=worker.element,
                 kind_of=lambda _seq: 0,
@@ -237,7 +228,6 @@ class World:
                 self.workers.append(Worker(self, *waiting.pop(0)))
                 continue
             one = rng.choice(alive)
-            self.has_more = self.has_more or rng.random() < 0.003
             if kills and rng.random() < 0.01:
                 kills -= 1
                 one.is_killed = True
@@ -251,7 +241,6 @@ class World:
 
     def _finish(self) -> None:
         """Let one more run take what is left: then everything must be there, once."""
-        self.has_more = True
         last = Worker(self, ELEMENTS, 0)
         self.workers.append(last)
         while not last.is_over:
@@ -430,7 +419,6 @@ def _after_another(
     """Return the rules of an element whose only neighbour has gone and left *left*."""
     return Pulling(
         units=units,
-        more=tuple,
         elements=2,
         place=1,
         kind_of=lambda _seq: 0,

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,10 @@ from planning import Weigh
 
 from weigh.errors import UsageError
 from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest, Queue
-from weigh.planning import queue_order
 from weigh.planning.bin_packing import pack
 from weigh.planning.queue_order import (
     AT_ONCE,
     MOST_UNITS,
-    Unit,
-    extended,
     fixed_shares,
     size_of_round,
     sized,
@@ -111,53 +107,6 @@ def test_a_round_has_slots_for_its_tasks_and_no_more_than_before(
     assert count * slots >= min(tasks, most * elements)
     assert count <= tasks
     assert slots == 1 or not long
-
-
-@given(
-    st.lists(st.lists(SECONDS, min_size=1, max_size=9), min_size=1, max_size=4),
-    st.sampled_from([2, MOST_UNITS]),
-)
-def test_tasks_that_are_added_change_no_unit(
-    batches: list[list[float]], most: int
-) -> None:
-    """Runs that read the plan before know their claims by the number of a unit."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queue_order, "MOST_UNITS", most)
-        plan = _pulled(batches[0])
-        before: tuple[Unit, ...] = ()
-        for times in batches[1:]:
-            plan = extended(plan, [_kind(time) for time in times], range(len(times)))
-            assert plan.queue is not None
-            units = units_of(plan.queue, plan.kinds, 3)
-            assert units[: len(before)] == before
-            before = units
-        assert plan.queue is not None
-        units = units_of(plan.queue, plan.kinds, 3)
-        tasks = sorted(seq for unit in units for seq in unit.tasks)
-        assert tasks == [*range(1, plan.tasks + 1)]
-        assert plan.queue.tasks == tuple(tasks)
-        known = [plan.kinds[kind].used.time for kind in plan.queue.kinds]
-        assert known == [time for times in batches for time in times]
-
-
-@pytest.mark.parametrize(
-    ("item", "time", "words"),
-    [
-        (Item(memory=11), 1.0, "11 B, and p has 10 B for a task"),
-        (Item(cpus=3), 1.0, "3 CPUs, and p has 1 CPU for a task"),
-        (Item(gpus=1), 1.0, "1 whole GPUs"),
-        (Item(), 31.0, "starts only if 1 m 02 s is left"),
-        (Item(), None, "the time of task 1 is not known"),
-    ],
-)
-def test_a_task_that_no_element_can_run_is_not_added(
-    item: Item, time: float | None, words: str
-) -> None:
-    plan = _pulled([5.0], limit=60)
-    with pytest.raises(UsageError, match=re.escape(words)):
-        extended(
-            plan, [Kind(item=item, used=Item(time=time), tasks=1, example="")], [0]
-        )
 
 
 # size
@@ -327,24 +276,3 @@ def test_a_replaced_plan_has_a_queue_of_its_own(weigh: Weigh, tmp_path: Path) ->
             (folders[0] / "w.tasks_0.0").touch()  # somebody pulls
     assert all(folder.is_dir() for folder in folders)
     assert folders[0] != folders[1]
-
-
-def test_tasks_are_added_only_to_a_queue_in_use(weigh: Weigh, tmp_path: Path) -> None:
-    (tmp_path / "tasks.txt").write_text(MANY)
-    (tmp_path / "more.txt").write_text("true\n")
-    add = ("plan", "more.txt", "--add", "plan/tasks")
-    assert "no plan in" in weigh(*add)[2]
-    assert weigh("plan", "tasks.txt", *SAID, "--time", "10m", "--hours", "0")[0] == 0
-    assert "has no shared queue" in weigh(*add)[2]
-    assert weigh("plan", "tasks.txt", *SAID, "--time", "10m", "--replace")[0] == 0
-    assert "was not submitted yet" in weigh(*add)[2]
-    assert "omit --hours" in weigh(*add, "--hours", "1")[2]
-    (queue,) = (tmp_path / "plan/tasks").glob("queue_*")
-    (queue / "w.tasks_0.0").touch()  # somebody pulls
-    assert weigh(*add, "--dry-run")[0] == 0
-    assert not list(queue.glob("more_*"))
-    for number in (1, 2):
-        code, out, err = weigh(*add)
-        assert code == 0, err
-        assert f"task {100 + number}," in out
-        assert (queue / f"more_{number}/tasks.txt").read_text().count("\n") > number

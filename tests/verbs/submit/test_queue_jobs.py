@@ -74,55 +74,6 @@ def test_a_killed_element_leaves_its_tasks_to_the_others(weigh: Weigh) -> None:
 
 
 @mainly("slurm", "local")
-def test_elements_that_run_pull_tasks_that_are_added(weigh: Weigh) -> None:
-    go = weigh.folder / "go"
-    wait = f"until [ -e {go} ]; do sleep 0.1; done"
-    _planned(weigh, *(f"{wait}; echo {n} >>effects" for n in range(1, 9)))
-    job = weigh.submit("plan/t", "--throttle", str(ELEMENTS))
-    until(lambda: _has_started(weigh, 1))
-    for first in (9, 11):
-        lines = [f"echo {n} >>effects; exit {n // 12}" for n in (first, first + 1)]
-        (weigh.folder / "more.txt").write_text("".join(f"{one}\n" for one in lines))
-        code, out, err = weigh("plan", "more.txt", "--add", "plan/t")
-        assert code == 0, err
-        assert f"tasks {first} to {first + 1}, {first + 1} in all" in out
-    go.touch()
-    assert weigh.finish(job) == {"COMPLETED": 11, "FAILED": 1}
-    assert _effects(weigh.folder) == {str(n): 1 for n in range(1, 13)}
-    weigh.wait_for(job, lambda one: "RUNNING" not in one["elements"])
-    # nobody runs now: another round takes what is added, and what had failed
-    (weigh.folder / "more.txt").write_text("echo 13 >>effects\n")
-    code, _, err = weigh("plan", "more.txt", "--add", "plan/t", "--memory", "40M")
-    assert code == 0, err
-    again = weigh.resume(job)
-    assert [one["tasks"] for one in again["again"]] == [[12, 13]]
-    weigh.finish(again["again"][0]["job"]["id"])
-    assert _effects(weigh.folder) == {str(n): 1 + (n == 12) for n in range(1, 14)}
-    assert weigh.status(job)["tasks"] == {"COMPLETED": 12, "FAILED": 1}
-    code, out, err = weigh("report", job)
-    assert code == 0, err
-
-
-@mainly("slurm", "local")
-def test_tasks_that_are_added_are_healed_too(weigh: Weigh) -> None:
-    weigh.needs_waiting()
-    go = weigh.folder / "go"
-    wait = f"until [ -e {go} ]; do sleep 0.1; done"
-    _planned(weigh, *(f"{wait}; echo {n} >>effects" for n in range(1, 5)))
-    job = weigh.submit("plan/t", "--throttle", str(ELEMENTS), "--heal")
-    until(lambda: _has_started(weigh, 1))
-    once = "[ -e once ] || { touch once; exit 9; }; echo 6 >>effects"
-    (weigh.folder / "more.txt").write_text(f"echo 5 >>effects\n{once}\nexit 3\n")
-    code, _, err = weigh("plan", "more.txt", "--add", "plan/t")
-    assert code == 0, err
-    go.touch()
-    weigh.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
-    assert weigh.status(job)["healing"]["stopped"] == "only bugs are left"
-    assert weigh.status(job)["tasks"] == {"COMPLETED": 6, "FAILED": 1}
-    assert _effects(weigh.folder) == {str(n): 1 for n in range(1, 7)}
-
-
-@mainly("slurm", "local")
 def test_what_a_cancelled_job_left_is_pulled_in_another_round(weigh: Weigh) -> None:
     go = weigh.folder / "go"
     wait = f"until [ -e {go} ]; do sleep 0.1; done"

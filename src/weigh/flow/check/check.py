@@ -17,12 +17,11 @@ from weigh.flow.check.trials import (
     try_side_by_side,
 )
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.directory import current_files, current_plan
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run import scheduler_facts
 from weigh.model.check import Check, Trial
 from weigh.model.lint import Checked
-from weigh.model.plan import QUEUE_TASKS
 from weigh.render.words import rate_words
 from weigh.runner import resources
 from weigh.runner.slots import Layout, lay_out
@@ -51,12 +50,11 @@ def tasks_of_plan(folder: str) -> tuple[dict[int, bytes], str]:
             f"{folder} is a folder without a plan "
             f"(weigh check {os.path.join(folder, 'tasks.txt')})"
         )
-    plan = current_plan(folder)
+    plan = read_plan(folder)
     tasks: dict[int, bytes] = {}
     files = [(element.file, element.tasks) for element in plan.elements]
     if plan.queue is not None:
-        queue = current_files(os.path.join(folder, plan.queue.folder))
-        files = [(os.path.join(queue, QUEUE_TASKS), plan.queue.tasks)]
+        files = [(plan.queue.file, plan.queue.tasks)]
     for name, numbers in files:
         path = os.path.join(folder, name)
         tasks |= zip(numbers, _lines(path, len(numbers)), strict=True)

@@ -22,6 +22,7 @@ from weigh.flow.run.channel import with_regions
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.progress import asking, queried_time_left, time_left
 from weigh.flow.run.run import blank_record
+from weigh.model.plan import QUEUE_TASKS
 from weigh.model.record import Measurement
 from weigh.runner import joblog_file, lock
 from weigh.runner.build import (
@@ -89,9 +90,7 @@ def execute(
         if queue is not None:
             from weigh.flow.exec.pull import shared_queue  # noqa: PLC0415 - as above
 
-            shared, plan_of = shared_queue(
-                queue, source, options.gone, cwd=cwd, env=env
-            )
+            shared, plan_of = shared_queue(queue, options.gone, cwd=cwd, env=env)
         machine = Machine(
             cwd=cwd,
             env=env,
@@ -135,7 +134,7 @@ def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, st
     from weigh.flow.exec import pull  # noqa: PLC0415 - start-up time
 
     queue = pull.queue_folder(folder)
-    return pull.task_file(queue), pull.completed(options, queue), queue
+    return os.path.join(queue, QUEUE_TASKS), pull.completed(options, queue), queue
 
 
 def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], int]:

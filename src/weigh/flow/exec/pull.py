@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from weigh.errors import FormatError, StoreError, UsageError, WeighError
-from weigh.flow.plan.directory import current_files, files_after, read_plan
+from weigh.errors import UsageError, WeighError
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.model.plan import QUEUE_TASKS, Item
 from weigh.planning.queue_order import room_of, time_to_start, units_of
@@ -14,7 +14,6 @@ from weigh.runner import events, previous_run
 from weigh.runner.build import ExecOptions, Shared
 from weigh.runner.shared_queue import Owner
 from weigh.runner.slots import Reservation
-from weigh.runner.task_source import TaskSource
 from weigh.store import jobs, location
 from weigh.store.identity import is_alive, this_machine
 
@@ -37,11 +36,6 @@ def queue_folder(folder: str) -> str:
             "(weigh plan TASKS --hours H makes one)"
         )
     return os.path.join(folder, plan.queue.folder)
-
-
-def task_file(folder: str) -> str:
-    """Return the current task file of the queue in *folder*."""
-    return os.path.join(current_files(folder), QUEUE_TASKS)
 
 
 def completed(options: ExecOptions, folder: str) -> ExecOptions:
@@ -74,69 +68,28 @@ def _default_joblog(folder: str) -> str:
 
 
 def shared_queue(
-    folder: str,
-    source: TaskSource,
-    gone: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
+    folder: str, gone: Sequence[str], *, cwd: str, env: Mapping[str, str]
 ) -> tuple[Shared, Callable[[int], Reservation]]:
     """Return the queue in *folder*, and a function for each task's planned need.
-
-    *source* has its current tasks; those that are added later are read into it.
 
     Raises:
         UsageError, FormatError, StoreError: its plan cannot be read.
     """
-    current = _Current(folder, source)
-    room = room_of(current.plan)
+    plan = read_plan(folder)
+    if plan.queue is None:
+        raise UsageError(f"{folder} is not the directory of a queue")
+    queue, elements, room = plan.queue, max(1, len(plan.elements)), room_of(plan)
+    needs = [_reservation(kind.item) for kind in plan.kinds]
+    times = [time_to_start(kind) for kind in plan.kinds]
     return Shared(
         folder=folder,
-        units=current.units,
-        more=current.more,
-        elements=current.elements,
-        kind_of=lambda seq: current.queue.kinds[seq - 1],
-        time_to_start=lambda kind: current.times[kind],
+        units=[unit.tasks for unit in units_of(queue, plan.kinds, elements)],
+        elements=elements,
+        kind_of=lambda seq: queue.kinds[seq - 1],
+        time_to_start=lambda kind: times[kind],
         room=Reservation() if room is None else _reservation(room),
         gone=lambda owners: _gone(owners, folder, gone, cwd=cwd, env=env),
-    ), lambda seq: current.needs[current.queue.kinds[seq - 1]]
-
-
-class _Current:
-    """The plan of a queue, to which tasks may be added at any time."""
-
-    def __init__(self, folder: str, source: TaskSource) -> None:
-        """Read the plan next to the tasks of *source*, of the queue in *folder*."""
-        self._folder = folder
-        self._source = source
-        self._read(os.path.dirname(source.name))
-
-    def _read(self, files: str) -> None:
-        plan = read_plan(files)
-        if plan.queue is None:
-            raise UsageError(f"{files} is not the directory of a queue")
-        self._files, self.plan, self.queue = files, plan, plan.queue
-        self.elements = max(1, len(plan.elements))
-        units = units_of(plan.queue, plan.kinds, self.elements)
-        self.units = [unit.tasks for unit in units]
-        self.needs = [_reservation(kind.item) for kind in plan.kinds]
-        self.times = [time_to_start(kind) for kind in plan.kinds]
-
-    def more(self) -> Sequence[Sequence[int]]:
-        """Return the units of tasks that were added since.
-
-        Raises:
-            StoreError: their files cannot be read.
-        """
-        if not os.path.isdir(files_after(self._folder, self._files)):
-            return ()
-        known = len(self.units)
-        try:
-            self._read(current_files(self._folder))
-            self._source.go_on_in(os.path.join(self._files, QUEUE_TASKS))
-        except (FormatError, UsageError) as error:
-            raise StoreError(f"cannot read added tasks: {error}") from error
-        return self.units[known:]
+    ), lambda seq: needs[queue.kinds[seq - 1]]
 
 
 def _reservation(item: Item) -> Reservation:

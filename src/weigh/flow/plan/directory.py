@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from glob import escape, glob
 
 import msgspec
@@ -10,7 +10,6 @@ import msgspec
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.model.job import Submitted
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
-from weigh.store.identity import new_id
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_private_folder, private
 from weigh.sweep.quoting import quoted
@@ -21,7 +20,6 @@ LEFT_OUT = "left_out.txt"
 _NEW = f"{FILE}.new"
 _OURS = "tasks_"
 _QUEUE = "queue_"
-_MORE = "more_"  # in a queue's directory: its plan and tasks since some were added
 SENT = "sent"  # in a plan's directory: what was submitted
 
 
@@ -103,72 +101,9 @@ def _write_queue(
     """Write what elements read: these files of a queue never change."""
     make_private_folder(os.path.join(directory, queue.folder))
     _write_tasks(os.path.join(directory, queue.file), queue.tasks, text_of)
-    _write_plan(os.path.join(directory, queue.folder), plan)
-
-
-def _write_plan(folder: str, plan: Plan) -> None:
-    with open(os.path.join(folder, FILE), "wb", opener=private) as new:
+    path = os.path.join(directory, queue.folder, FILE)
+    with open(path, "wb", opener=private) as new:
         new.write(document(plan))
-
-
-def is_pulled(queue: str) -> bool:
-    """Return whether a run has pulled from a queue."""
-    return os.path.isdir(queue) and any(n.startswith("w.") for n in os.listdir(queue))
-
-
-def current_files(queue: str) -> str:
-    """Return the directory with the current plan and tasks of a queue.
-
-    That is the queue's own, or the one that was made when tasks were added last.
-    """
-    try:
-        names = os.listdir(queue)
-    except OSError:
-        return queue
-    numbers = [name.removeprefix(_MORE) for name in names if name.startswith(_MORE)]
-    last = max((int(one) for one in numbers if one.isdecimal()), default=0)
-    return os.path.join(queue, f"{_MORE}{last}") if last else queue
-
-
-def files_after(queue: str, files: str) -> str:
-    """Return the directory that the next addition after *files* makes."""
-    name = os.path.basename(files)
-    number = int(name.removeprefix(_MORE)) if files != queue else 0
-    return os.path.join(queue, f"{_MORE}{number + 1}")
-
-
-def add(queue: str, files: str, plan: Plan, texts: Iterable[bytes]) -> bool:
-    """Publish *plan*, which has further tasks, *texts*, than that in *files*.
-
-    Return False if another process added tasks since *files* was made.
-
-    Raises:
-        StoreError: a file cannot be written.
-    """
-    target = files_after(queue, files)
-    new = os.path.join(queue, f".new_{new_id()}")
-    try:
-        make_private_folder(new)
-        with (
-            open(os.path.join(files, QUEUE_TASKS), "rb") as old,
-            open(os.path.join(new, QUEUE_TASKS), "wb", opener=private) as file,
-        ):
-            shutil.copyfileobj(old, file)
-            file.writelines(text + b"\n" for text in texts)
-        _write_plan(new, plan)
-        ours = os.stat(new).st_ino
-        try:
-            os.rename(new, target)  # succeeds for one process: the other is not empty
-        except OSError:
-            if not os.path.isdir(target):
-                raise
-            if os.stat(target).st_ino != ours:  # else the answer was lost, over NFS
-                shutil.rmtree(new)
-                return False
-    except OSError as error:
-        where = error.filename or queue
-        raise StoreError(f"cannot write {where}: {error.strerror}") from error
-    return True
 
 
 def document(plan: Plan) -> bytes:
@@ -227,36 +162,18 @@ def _write_tasks(
         file.writelines(text_of(task) + b"\n" for task in tasks)
 
 
-def current_plan(folder: str) -> Plan:
-    """Return the plan in a directory, with the tasks that were added to its queue.
-
-    Raises:
-        UsageError, FormatError, StoreError: it cannot be read.
-    """
-    return _with_added(read_plan(folder), folder)
-
-
 def plan_of(job: Submitted) -> Plan:
-    """Return the plan of a job, with the tasks that were added to its queue.
+    """Return the plan of a job.
 
     Raises:
         UsageError, FormatError, StoreError: it cannot be read.
     """
-    return _with_added(read_plan(job.plan_folder), job.folder)
-
-
-def _with_added(plan: Plan, folder: str) -> Plan:
-    if plan.queue is None:
-        return plan
-    queue = os.path.join(folder, plan.queue.folder)
-    files = current_files(queue)
-    return plan if files == queue else read_plan(files)
+    return read_plan(job.plan_folder)
 
 
 def tasks_of(job: Submitted, queue: Queue) -> str:
     """Return the path of the file with the tasks of a job's queue."""
-    folder = os.path.join(job.folder, queue.folder)
-    return os.path.join(current_files(folder), QUEUE_TASKS)
+    return os.path.join(job.folder, queue.file)
 
 
 def read_plan(folder: str) -> Plan:

@@ -26,7 +26,6 @@ from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
 from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
-from weigh.model.job import RESUME
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
@@ -37,10 +36,8 @@ from weigh.planning.nodes import on_nodes
 from weigh.planning.options import (
     ALL,
     PlanOptions,
-    stated_or_planned,
     stated_usage,
 )
-from weigh.planning.queue_order import extended
 from weigh.planning.record_match import Library, candidates
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
@@ -50,7 +47,6 @@ from weigh.runner.resources import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
-from weigh.store import jobs
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
@@ -255,84 +251,9 @@ def plan(
     return Answer((made,), directory, made.notes, settings.warnings)
 
 
-class Added(msgspec.Struct, frozen=True):
-    """Tasks that were added: their numbers, the plan with them, and its directory."""
-
-    numbers: range
-    plan: Plan
-    directory: str
-    warnings: tuple[str, ...] = ()
-
-
-def add(options: PlanOptions, *, cwd: str, env: Mapping[str, str]) -> Added:
-    """Add the tasks of a file to the queue of a plan, whose elements may run.
-
-    Raises:
-        UsageError: the plan has no queue, or was not submitted; or its elements cannot
-            run one of the tasks.
-        FormatError: a size, time or the task file does not parse.
-        StoreError: the plan or the records cannot be read, or the plan not be written.
-    """
-    settings = config.load(cwd, env)
-    directory = options.add or ""
-    queue = _queue_in_use(os.path.abspath(os.path.join(cwd, directory)), cwd, env)
-    files = plan_directory.current_files(queue)
-    before = plan_directory.read_plan(files)
-    headroom = before.headroom
-    if options.headroom is not None:
-        headroom = parse_headroom(options.headroom)
-    source = TaskSource(options.task_file)
-    try:
-        if not options.ignore_directives:
-            lines = (_line(source, seq) for seq in range(1, len(source) + 1))
-            refuse_job_scripts(lines, cwd=cwd, path=env.get("PATH"))
-        stated = stated_or_planned(options, before)
-        needs = _needs(source, options, stated, headroom, cwd=cwd, env=env)
-        texts = [
-            on_nodes(source.text(seq), _alike_on(before), sys.executable)
-            for seq in range(1, len(source) + 1)
-        ]
-    finally:
-        source.close()
-    made = extended(before, needs.kinds, needs.places)
-    while not (options.dry_run or plan_directory.add(queue, files, made, texts)):
-        files = plan_directory.current_files(queue)
-        before = plan_directory.read_plan(files)
-        made = extended(before, needs.kinds, needs.places)
-    numbers = range(before.tasks + 1, made.tasks + 1)
-    return Added(numbers, made, directory, settings.warnings)
-
-
 def _alike_on(made: Plan) -> int:
     """Return on how many nodes each line is started; 1 where the lines start ranks."""
     return 1 if made.request.ntasks else made.request.nodes
-
-
-def _queue_in_use(folder: str, cwd: str, env: Mapping[str, str]) -> str:
-    """Return the directory of the queue of a plan that was submitted, or is pulled.
-
-    Raises:
-        UsageError: there is none.
-        FormatError, StoreError: the plan or the jobs cannot be read.
-    """
-    known = jobs.read_jobs(open_store(cwd, env).root)
-    job = next((one for one in reversed(known) if one.is_of(folder)), None)
-    plan = plan_directory.read_plan(folder if job is None else job.plan_folder)
-    if plan.queue is None:
-        raise UsageError(
-            f"{folder} has no shared queue that tasks can be added to: plan them "
-            "separately (weigh plan TASKS --name NAME)"
-        )
-    above = folder if job is None else job.folder
-    queue = os.path.join(above, plan.queue.folder)
-    if job is None and not plan_directory.is_pulled(queue):
-        raise UsageError(
-            f"{folder} was not submitted yet: plan all its tasks together (weigh plan "
-            "TASKS --replace)"
-        )
-    if os.path.basename(above).startswith(RESUME):
-        raise UsageError(f"add tasks to the plan itself: {os.path.dirname(above)}")
-    return queue
 
 
 def _with_own_queue(made: Plan) -> Plan:

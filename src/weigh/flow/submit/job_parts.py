@@ -141,7 +141,7 @@ def texts_of(
 def texts_of_job(
     job: Submitted, plan: Plan, opened: ExitStack
 ) -> Callable[[int], bytes]:
-    """Return a function for the line of a task of *job*, also one that was added."""
+    """Return a function for the line of a task of *job*."""
     if plan.queue is None:
         return texts_of(job.plan_folder, plan, opened)
     return texts_of(job.folder, plan, opened, file=tasks_of(job, plan.queue))

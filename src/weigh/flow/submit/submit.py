@@ -270,8 +270,8 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
         pass  # all of it is with what was sent
     elif plan.queue is None:
         freeze(above, folder, plan.files)
-    else:  # with the tasks that were added
-        files = plan_directory.current_files(os.path.join(above, plan.queue.folder))
+    else:
+        files = os.path.join(above, plan.queue.folder)
         freeze(files, os.path.join(folder, plan.queue.folder), (PLAN_FILE, QUEUE_TASKS))
         freeze(files, folder, (PLAN_FILE,))
     return [msgspec.structs.replace(part, folder=folder) for part in parts]
@@ -283,7 +283,7 @@ def _frozen(parts: Sequence[JobScript], plan: Plan, sending: Round) -> list[JobS
     Raises:
         StoreError: the plan cannot be read or written.
     """
-    source = plan_directory.current_plan(sending.folder)
+    source = plan_directory.read_plan(sending.folder)
     folder = sending.path("plan")
     with ExitStack() as opened:
         text_of = job_parts.texts_of(sending.folder, source, opened)
@@ -580,7 +580,7 @@ def _plan(
         if " " in options.plan:
             way_out = f"a command: weigh submit -- {options.plan}"
         raise UsageError(f"no such script or plan: {options.plan} ({way_out})")
-    plan = plan_directory.current_plan(folder)
+    plan = plan_directory.read_plan(folder)
     if not plan.elements:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
     return folder, plan
