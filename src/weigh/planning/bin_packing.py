@@ -1,10 +1,11 @@
 """Pack items into bins by GPU memory, host memory and CPUs.
 
-Tasks come in few kinds: each kind is put where it fits first, the largest kind first,
-by three measures of size; the fewest bins count. `most_work` and `sharing_notes`
-evaluate a probe of shared GPUs.
+The items of one kind, the largest kind first, go into the bin whose room matches their
+need best. This is done in three orders of size, and the fewest bins count. `most_work`
+and `sharing_notes` evaluate a probe of shared GPUs.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -34,10 +35,13 @@ def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
     """
     if any(min(item.gpu_memory, item.memory, item.cpus - 1) < 0 for item in items):
         raise ValueError("an item's memory must not be negative, its CPUs at least 1")
-    limits = (capacity.gpu_memory, capacity.memory, capacity.cpus)
-    full = tuple(_UNLIMITED if limit is None else limit for limit in limits)
+    full: Need = (
+        _UNLIMITED if capacity.gpu_memory is None else capacity.gpu_memory,
+        _UNLIMITED if capacity.memory is None else capacity.memory,
+        _UNLIMITED if capacity.cpus is None else capacity.cpus,
+    )
     most = len(items) if capacity.count is None else max(1, capacity.count)
-    kinds: dict[tuple[int, ...], list[int]] = {}
+    kinds: dict[Need, list[int]] = {}
     too_big = []
     for at, item in enumerate(items):
         need = (item.gpu_memory, item.memory, item.cpus)
@@ -50,7 +54,7 @@ def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
     loads = [
         sum(n[d] * len(k) for n, k in kinds.items()) / f for d, f in enumerate(full)
     ]
-    orders: tuple[Callable[[tuple[int, ...]], float], ...] = (
+    orders: tuple[Callable[[Need], float], ...] = (
         lambda need: sum(n / f for n, f in zip(need, full, strict=True)),
         lambda need: sum(n / f * w for n, f, w in zip(need, full, loads, strict=True)),
         lambda need: max(n / f for n, f in zip(need, full, strict=True)),
@@ -68,28 +72,56 @@ def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
 
 
 def _fill(
-    kinds: dict[tuple[int, ...], list[int]],
-    size: Callable[[tuple[int, ...]], float],
-    full: tuple[int, ...],
+    kinds: dict[Need, list[int]],
+    size: Callable[[Need], float],
+    full: Need,
     most: int,
 ) -> Groups:
-    rooms: list[tuple[int, ...]] = []
-    groups: Groups = []
+    """Return the bins that hold all items, the kind with the largest size first."""
+    bins: list[_OpenBin] = []
     for need in sorted(kinds, key=size, reverse=True):
         left = kinds[need][::-1]
-        place = 0
+        gpu_memory, memory, cpus = need
+        holding = [  # compared one by one: 10,000 needs meet as many bins
+            one
+            for one in bins
+            if one.room[0] >= gpu_memory
+            and one.room[1] >= memory
+            and one.room[2] >= cpus
+            and len(one.items) < most
+        ]
+        if len(holding) > 1:
+            holding.sort(key=lambda one: _match(need, one.room, full), reverse=True)
         while left:
-            if place == len(rooms):
-                rooms.append(full)
-                groups.append([])
-            fit = min(r // n for r, n in zip(rooms[place], need, strict=True) if n)
-            count = min(len(left), most - len(groups[place]), fit)
-            for _ in range(count):
-                groups[place].append(left.pop())
-            taken = (r - n * count for r, n in zip(rooms[place], need, strict=True))
-            rooms[place] = tuple(taken)
-            place += 1
-    return groups
+            if not holding:
+                bins.append(_OpenBin(full, []))
+                holding.append(bins[-1])
+            holding.pop(0).take(need, left, most)
+    return [one.items for one in bins]
+
+
+def _match(need: Need, room: Need, full: Need) -> float:
+    """Return how well a need points where a bin has room (Panigrahy et al. 2011)."""
+    shares = [left / limit for left, limit in zip(room, full, strict=True)]
+    dot = sum(n / f * s for n, f, s in zip(need, full, shares, strict=True))
+    return dot / (math.hypot(*shares) or 1.0)
+
+
+class _OpenBin:
+    """A bin that is being filled: the room that is left, and its items' places."""
+
+    def __init__(self, room: Need, items: list[int]) -> None:
+        self.room, self.items = room, items
+
+    def take(self, need: Need, left: list[int], most: int) -> None:
+        """Move as many items of one need as fit from the end of *left* into the bin."""
+        fit = min(r // n for r, n in zip(self.room, need, strict=True) if n)
+        count = min(len(left), most - len(self.items), fit)
+        self.items += (left.pop() for _ in range(count))
+        gpu_memory, memory, cpus = (
+            r - n * count for r, n in zip(self.room, need, strict=True)
+        )
+        self.room = gpu_memory, memory, cpus
 
 
 def _bin(group: Sequence[int], items: Sequence[Item]) -> Bin:

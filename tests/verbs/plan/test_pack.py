@@ -211,20 +211,3 @@ def test_without_any_limit_everything_runs_side_by_side() -> None:
 def test_an_item_of_less_than_nothing_is_refused(item: Item) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         pack([item], Capacity())
-
-
-def test_what_no_order_finds_is_found_by_looking() -> None:
-    # the largest first, each where it fits, takes three
-    items = [Item(memory=size) for size in (7, 11, 8, 5, 7, 2)]
-
-    found = pack(items, Capacity(memory=20))
-
-    assert [sum(items[at].memory for at in one.items) for one in found.bins] == [20, 20]
-
-
-def test_what_matches_best_goes_into_no_bin_that_has_its_count() -> None:
-    items = [Item(memory=size) for size in (1, 1, 4, 3, 3, 3, 1, 1, 2)]
-
-    found = pack(items, Capacity(memory=10, count=5))
-
-    assert sorted(len(one.items) for one in found.bins) == [4, 5]

@@ -16,7 +16,6 @@ from weigh.planning.resume_policy import (
     Choice,
     Had,
     ResumeOptions,
-    change_words,
     cpu_hours,
     decide,
     enlarged,
@@ -242,10 +241,11 @@ def test_a_heap_fixed_in_the_command_gets_no_more_memory() -> None:
     words = 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'
     had = Had(JobRequest(memory=GIB))
 
-    def said(command: str) -> Choice:
+    def choice_for(command: str) -> Choice:
         return decide(task, ENDED, had, ResumeOptions(), words=words, command=command)
 
-    fixed, elastic = said("java -Xmx100m -jar a"), said("java -Xmx$X -jar a")
+    fixed = choice_for("java -Xmx100m -jar a")
+    elastic = choice_for("java -Xmx$X -jar a")
 
     assert not fixed.run
     assert "raise -Xmx100m" in fixed.reason
@@ -280,21 +280,6 @@ def test_a_task_that_had_a_share_gets_twice_that_share() -> None:
     assert enlarged(had.request, [alone], ResumeOptions()) == replace(
         had.request, cpus=1, memory=8 * GIB
     )
-
-
-def test_a_second_try_after_memory_ran_out_keeps_all_it_is_given() -> None:
-    had = JobRequest(memory=4 * GIB, extra=(("mem-update", "20@5"), ("nice", "5")))
-    short = Choice(run=True, reason="out of memory", memory=2, need=8 * GIB)
-
-    more = enlarged(had, [short], ResumeOptions())
-
-    assert (more.memory, more.extra) == (8 * GIB, (("nice", "5"),))
-    assert change_words(had, more) == "4.00 GiB -> 8.00 GiB, without --mem-update"
-    for other in (
-        Choice(run=True, reason="a bug"),
-        Choice(run=True, reason="sized", need=GIB, sized=True),
-    ):
-        assert enlarged(had, [other], ResumeOptions()).extra == had.extra
 
 
 def test_what_ran_out_of_memory_before_its_node_failed_gets_more() -> None:
