@@ -72,9 +72,6 @@ _HEARTBEAT = 60.0
     "-u", "--ungroup", is_flag=True, help="Print the output of tasks here, as it comes."
 )
 @click.option(
-    "--tag", is_flag=True, help="Print each line here, after its task's number."
-)
-@click.option(
     "--resume/--no-resume",
     default=True,
     help="Skip tasks the joblog has, or start over.  [default: resume]",
@@ -217,9 +214,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         for line in exec_lines.plan_lines(*plan(task_file, exec_options)):
             click.echo(line)
         return 0
-    console = _StderrConsole(
-        quiet=quiet, alone=not (exec_options.ungroup or exec_options.tag)
-    )
+    console = _StderrConsole(quiet=quiet, alone=not exec_options.ungroup)
     finished = execute(
         task_file,
         exec_options,
@@ -235,7 +230,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         _print(msgspec.json.encode(report).decode() + "\n")
     else:
         text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
-        (_write if exec_options.ungroup or exec_options.tag else _print)(text)
+        (_write if exec_options.ungroup else _print)(text)
     return _exit_code(finished)
 
 
@@ -243,8 +238,6 @@ exec = exec_  # noqa: A001 - the verb's name
 
 
 def _refuse_contradictions(words: dict[str, Any]) -> None:
-    if words["ungroup"] and words["tag"]:
-        raise click.UsageError("--ungroup and --tag: choose one")
     if words["resume_failed"] and not words["resume"]:
         raise click.UsageError("--resume-failed and --no-resume: choose one")
     for name, option in (

@@ -90,7 +90,6 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     joblog: str | None = None
     output: str | None = None
     ungroup: bool = False
-    tag: bool = False
     resume: bool = True
     resume_failed: bool = False
     retries: int = 1
@@ -257,10 +256,6 @@ class Run:
         options = self._options
         if options.ungroup:
             return Ungrouped()
-        if options.tag:
-            from weigh.runner.output import Tagged  # noqa: PLC0415 - rarely
-
-            return Tagged()
         folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
         return OutputFolder(folder, self.id)
 

@@ -281,7 +281,6 @@ class Loop:
             )
             stamp(parts.run, turn.seq)
             parts.spawner.start(attempt, stream.descriptors())
-            stream.started()
         except OSError as error:
             self._free.give_back(slot)
             self._not_started(turn, stream, error)
@@ -303,7 +302,6 @@ class Loop:
         parts = self._parts
         if stream is not None:
             with suppress(OSError):
-                stream.started()
                 stream.close()
         parts.queue.put_back(turn)
         is_resource = error.errno in _PASSING

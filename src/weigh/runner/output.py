@@ -1,4 +1,4 @@
-"""Where the output of tasks goes: one file per task, weigh's own streams, or tagged.
+"""Where the output of tasks goes: one file per task, or weigh's own streams.
 
 By default a task writes directly to its file, so that its output survives weigh. Each
 slot has an open file without a task's name; once it has content, it is renamed after
@@ -7,10 +7,7 @@ its task. If a task prints nothing, the next task of the slot uses the file.
 
 import errno
 import os
-import select
-import signal
 import stat
-import threading
 from contextlib import suppress
 from typing import Protocol
 
@@ -49,9 +46,6 @@ class OutputFile:
     def descriptors(self) -> tuple[int, int]:
         """Return the file for both streams, so that their lines stay in order."""
         return self._fd, self._fd
-
-    def started(self) -> None:
-        """Do nothing: weigh keeps the file open to read it."""
 
     def look(self) -> None:
         """Name the file after its task once it has content.
@@ -246,9 +240,6 @@ class Stream(Protocol):
     def descriptors(self) -> tuple[int, int] | None:
         """Return the task's stdout and stderr; None if it inherits weigh's own."""
 
-    def started(self) -> None:
-        """Release our copies: the task has its descriptors, or never starts."""
-
     def look(self) -> None:
         """Update ``path`` after what the task has written."""
 
@@ -282,9 +273,6 @@ class _Inherited:
     def descriptors(self) -> tuple[int, int] | None:
         """Return None: weigh's own streams are inherited."""
         return None
-
-    def started(self) -> None:
-        """Do nothing."""
 
     def look(self) -> None:
         """Do nothing."""
@@ -320,137 +308,3 @@ def _is_on_a_full_disk(fd: int) -> bool:
         return stat.S_ISREG(os.fstat(fd).st_mode) and has_no_room(os.fstatvfs(fd))
     except OSError:
         return False
-
-
-_PIECE = 65536
-_STDOUT, _STDERR = 1, 2
-
-
-class _Pipe:
-    """One stream of one task, forwarded to *target*."""
-
-    __slots__ = ("prefix", "rest", "size", "tail", "target")
-
-    def __init__(self, prefix: bytes, target: int) -> None:
-        self.prefix = prefix
-        self.target = target
-        self.rest = b""
-        self.tail = b""
-        self.size = 0
-
-    def take(self, piece: bytes) -> bytes:
-        """Append *piece*; return the lines that are complete."""
-        self.size += len(piece)
-        self.tail = (self.tail + piece)[-_TAIL:]
-        *lines, self.rest = (self.rest + piece).split(b"\n")
-        return b"".join([b"%b%b\n" % (self.prefix, line) for line in lines])
-
-    def finish(self) -> bytes:
-        """Return the last line if it has no newline."""
-        return b"%b%b\n" % (self.prefix, self.rest) if self.rest else b""
-
-
-class TaggedStream:
-    """The two pipes of one attempt."""
-
-    path: str | None = None
-
-    def __init__(self, pipes: tuple[_Pipe, _Pipe], ends: tuple[int, int]) -> None:
-        self._pipes = pipes
-        self._ends: tuple[int, int] | None = ends
-        self.closed = threading.Semaphore(0)  # released as each pipe ends
-
-    def descriptors(self) -> tuple[int, int] | None:
-        """Return the write ends of both pipes."""
-        return self._ends
-
-    def started(self) -> None:
-        """Close our copies of the write ends: the pipes end with the task."""
-        if self._ends is not None:
-            for end in self._ends:
-                os.close(end)
-            self._ends = None
-
-    def look(self) -> None:
-        """Do nothing."""
-
-    def tail(self) -> bytes:
-        """Return the end of what came through either pipe."""
-        return b"".join(pipe.tail for pipe in self._pipes)
-
-    def close(self) -> Bytes:
-        """Wait until all output is forwarded; return its size."""
-        for _ in self._pipes:
-            self.closed.acquire(timeout=1.0)
-        return sum(pipe.size for pipe in self._pipes)
-
-
-class Tagged:
-    """Forwards the lines of tasks, each with its task's number, in its own thread."""
-
-    folder: str | None = None
-
-    def __init__(self) -> None:
-        self._poll = select.poll()
-        self._pipes: dict[int, tuple[_Pipe, TaggedStream]] = {}
-        self._wake_read, self._wake_write = os.pipe()
-        self._poll.register(self._wake_read, select.POLLIN)
-        self._closing = False
-        self._is_full = False
-        self._thread = threading.Thread(target=self._run, name="weigh-tag", daemon=True)
-        self._thread.start()
-
-    def open(self, _slot: int, seq: int, _attempt: int) -> TaggedStream:
-        """Create the pipes of an attempt. Raises OSError if that is impossible."""
-        prefix = b"%d\t" % seq
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        pipes = _Pipe(prefix, _STDOUT), _Pipe(prefix, _STDERR)
-        stream = TaggedStream(pipes, (out_write, err_write))
-        for pipe, end in zip(pipes, (out_read, err_read), strict=True):
-            self._pipes[end] = (pipe, stream)
-            self._poll.register(end, select.POLLIN)
-        self._wake()
-        return stream
-
-    def is_full(self) -> bool:
-        """Return whether lines were lost because a disk is full."""
-        return self._is_full
-
-    def close(self) -> None:
-        """Forward the rest, and end the thread."""
-        self._closing = True
-        self._wake()
-        self._thread.join(timeout=5.0)
-
-    def _wake(self) -> None:
-        os.write(self._wake_write, b"\0")
-
-    def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        while not (self._closing and not self._pipes):
-            for fd, _ in self._poll.poll(200 if self._closing else None):
-                if fd == self._wake_read:
-                    os.read(fd, _PIECE)
-                else:
-                    self._forward(fd)
-
-    def _forward(self, fd: int) -> None:
-        pipe, stream = self._pipes[fd]
-        piece = os.read(fd, _PIECE)
-        try:
-            _write(pipe.target, pipe.take(piece) if piece else pipe.finish())
-        except OSError as error:
-            # a reader that closed the stream does not stop the tasks
-            self._is_full = self._is_full or is_full(error)
-        if not piece:
-            self._poll.unregister(fd)
-            del self._pipes[fd]
-            os.close(fd)
-            stream.closed.release()
-
-
-def _write(target: int, text: bytes) -> None:
-    """Write all of *text*. Raises OSError if that is impossible."""
-    while text:
-        text = text[os.write(target, text) :]

@@ -271,18 +271,6 @@ def test_gpus_are_shared_out_among_the_slots(batch: Batch) -> None:
     assert lines == ["1 3", "2 5", "3 3", "4 5"]
 
 
-def test_tagged_lines_come_whole_behind_their_tasks_number(batch: Batch) -> None:
-    line = "for i in 1 2 3; do echo -n a; sleep 0.03; echo b; done; echo end >&2"
-    batch.write(line, f"{line}; echo -n rest")
-    finished = batch.run("-j", "2", "--tag")
-    assert sorted(finished.stdout.splitlines()) == [
-        *["1\tab"] * 3,
-        *["2\tab"] * 3,
-        "2\trest",
-    ]
-    assert {"1\tend", "2\tend"} <= set(finished.stderr.splitlines())
-
-
 def test_phases_of_a_program_are_in_the_record_of_its_task(
     batch: Batch,
 ) -> None:

@@ -45,18 +45,6 @@ def test_a_task_that_a_full_disk_made_fail_runs_again(
     assert batch.ended() == {}
 
 
-@pytest.mark.parametrize("line", ["echo said; echo {} >> ran", "echo said >&2"])
-def test_tagged_lines_lost_to_a_full_disk_stop_the_launching(
-    batch: Batch, line: str
-) -> None:
-    batch.write(line.format("a"), "echo b >> ran")
-    shell = ("bash", "-c", '"$@" >/dev/full 2>/dev/full', "bash")
-    finished = batch.run("-j", "1", "--tag", before=shell)
-    assert finished.returncode == 125
-    assert "b" not in batch.ran()
-    assert batch.ended() == {}
-
-
 def test_ungrouped_output_to_a_file_on_a_full_disk_stops_the_launching(
     batch: Batch, small_disk: tuple[str, ...]
 ) -> None:
@@ -68,14 +56,8 @@ def test_ungrouped_output_to_a_file_on_a_full_disk_stops_the_launching(
     assert batch.ended() == {}
 
 
-def test_a_reader_that_goes_away_does_not_stop_tagged_tasks(batch: Batch) -> None:
-    batch.write("echo said", "sleep 0.2; echo said; echo b >> ran")
-    batch.run("-j", "1", "--tag", before=("bash", "-c", '"$@" | true', "bash"))
-    assert batch.ended() == {1: (0, 0), 2: (0, 0)}
-
-
 @pytest.mark.few(2)
-@pytest.mark.parametrize("option", ["--grace=30", "--tag", "--ungroup"])
+@pytest.mark.parametrize("option", ["--grace=30", "--ungroup"])
 @pytest.mark.parametrize("most", [24, 40])
 def test_with_few_open_files_it_runs_fewer_at_once_and_states_how_many_it_needs(
     batch: Batch, most: int, option: str
@@ -171,7 +153,6 @@ def test_begun_anew_the_old_joblog_is_put_aside(batch: Batch) -> None:
     "options",
     [
         ("--resume-failed", "--no-resume"),
-        ("--ungroup", "--tag"),
         ("--seed", "3"),
         ("--timeout", "0"),
         ("--time-limit", "0"),
@@ -189,14 +170,13 @@ def test_options_that_make_no_sense_are_refused_in_one_line(
     assert batch.ran() == []
 
 
-@pytest.mark.parametrize("option", ["--tag", "--ungroup"])
 def test_lines_of_tasks_on_a_terminal_are_not_mixed_with_the_progress(
-    batch: Batch, option: str
+    batch: Batch,
 ) -> None:
     batch.write("sleep 0.7; echo said", "sleep 0.1; sleep 0.1")
-    shown = _on_a_terminal(batch, "-j", "2", option)
+    shown = _on_a_terminal(batch, "-j", "2", "--ungroup")
     lines = [line for line in shown.splitlines() if "said" in line]
-    assert lines == ["1\tsaid" if option == "--tag" else "said"]
+    assert lines == ["said"]
 
 
 def test_on_a_terminal_the_progress_is_drawn(batch: Batch) -> None:

@@ -20,7 +20,7 @@ from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
 from weigh.schedulers import end_from_environment
 from weigh.units import Seconds
 
-_FILES_OF_A_TASK = 6  # its output or pipes, its regions, its files in /proc
+_FILES_OF_A_TASK = 6  # its output, its regions, its files in /proc
 _FILES_OF_WEIGH = 20  # joblog, events, records, and files read briefly
 _FILES_OF_GPUS = 40  # what a driver's library opens
 
