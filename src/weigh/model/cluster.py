@@ -68,27 +68,19 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 0
     cpus_free: int = 0
     gpus: tuple[GpuCount, ...] = ()
-    gpus_per_user: int | None = None
     running: int = 0
     waiting: int = 0
 
 
 class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or all elements of an array in one state; figures are sums over these.
+    """A job, or elements of an array in one state; figures are sums over these."""
 
-    ``start`` is when it started, or is expected to; ``reason`` is why it waits.
-    """
-
-    id: str
-    name: str
     user: str
     queue: str
     state: State
     elements: int = 1
     cpus: int = 0
     gpus: int = 0
-    reason: str | None = None
-    start: str | None = None
 
 
 class UserCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,16 +93,8 @@ class UserCount(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """When a job of the requested size would start in a queue, or why it would not."""
-
-    queue: str
-    start: str | None = None
-    trouble: str | None = None
-
-
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the scheduler reports; ``jobs`` are the user's own."""
+    """Everything that the scheduler reports."""
 
     schema: str = SCHEMA
     scheduler: str
@@ -122,6 +106,4 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuCount, ...] = ()
     queues: tuple[Queue, ...] = ()
     users: tuple[UserCount, ...] = ()
-    jobs: tuple[ClusterJob, ...] = ()
-    starts: tuple[Start, ...] = ()
     notes: tuple[str, ...] = ()

@@ -11,20 +11,17 @@ from weigh.gpu_models import called
 from weigh.model.cluster import (
     UNTYPED,
     Cluster,
-    ClusterJob,
     GpuCount,
     Node,
     Queue,
-    Start,
 )
 from weigh.render.columns import Column, shortened, table
-from weigh.render.printable import count, padded, printable
+from weigh.render.printable import count, printable
 from weigh.schedulers import kind_or_first
 from weigh.units import MIB, format_duration, format_limit, format_size
 
 WIDTH = 80
 _MOST_ROWS = 12
-_LONGEST_NAME = 16
 _SHOWN_NAMES = 3
 _OUT_OF_USE = {
     "DOWN": "down",
@@ -50,14 +47,12 @@ def render_free(cluster: Cluster) -> str:
 
 
 def render_text(cluster: Cluster) -> list[str]:
-    """Write the screen: resources first, then users and jobs."""
+    """Write the screen: resources first, then users."""
     parts = (
         _gpus(cluster.gpus),
         _queues(cluster.queues),
         _out_of_use(cluster.nodes),
         _users(cluster),
-        _mine(cluster),
-        _starts(cluster),
     )
     lines = [_title(cluster)]
     for part in parts:
@@ -134,8 +129,6 @@ def _queue_notes(queues: Sequence[Queue]) -> Iterator[str]:
             limits.append(f"{one.limits.cpus} CPUs per node")
         if one.limits.nodes is not None:
             limits.append(f"{one.limits.nodes} nodes per job")
-        if one.gpus_per_user is not None:
-            limits.append(f"{one.gpus_per_user} GPUs per user")
         if one.limits.accounts:
             limits.append(f"only for {_some(one.limits.accounts)}")
         if limits:
@@ -224,62 +217,6 @@ def _users(cluster: Cluster) -> Iterator[str]:
         yield f"  and {len(cluster.users) - _MOST_ROWS} more users (--json)"
 
 
-def _mine(cluster: Cluster) -> Iterator[str]:
-    jobs = cluster.jobs[:_MOST_ROWS]
-    if not jobs:
-        yield "  you have no jobs"
-        return
-    states = tuple(_state(one, cluster.time, cluster.scheduler) for one in jobs)
-    names = tuple(shortened(printable(one.name), _LONGEST_NAME) for one in jobs)
-    columns = [
-        Column("your job", tuple(printable(one.id) for one in jobs), right=False),
-        Column("name", names, right=False, drop=1),
-        Column("queue", tuple(printable(one.queue) for one in jobs), right=False),
-        Column("elements", tuple(count(one.elements) for one in jobs), drop=2),
-        Column("GPUs", tuple(count(one.gpus) for one in jobs)),
-        Column("", states, right=False, flexible=True),
-    ]
-    if not any(one.gpus for one in jobs):
-        del columns[4]
-    yield from table(columns, WIDTH)
-    if len(cluster.jobs) > _MOST_ROWS:
-        yield f"  and {len(cluster.jobs) - _MOST_ROWS} more (weigh status)"
-
-
-def _state(job: ClusterJob, now: str, scheduler: str) -> str:
-    start = "" if job.start is None else _moment(job.start, now)
-    if job.state == "RUNNING":
-        suffix = f", {printable(job.reason)}" if job.reason else ""
-        return f"runs since {start}{suffix}" if start else f"runs{suffix}"
-    reason = job.reason or ""
-    why = printable(kind_or_first(scheduler).reasons.in_words(reason))
-    begin = f"starts about {start}" if start else "waits"
-    return f"{begin}: {why}" if why else begin
-
-
-def _starts(cluster: Cluster) -> Iterator[str]:
-    never = kind_or_first(cluster.scheduler).traits.no_start
-    width = max((len(printable(one.queue)) for one in cluster.starts), default=0)
-    for one in cluster.starts:
-        expected = _expected(one, cluster.time, never)
-        yield f"  {padded(printable(one.queue), width)}  {expected}"
-
-
-def _expected(one: Start, now: str, never: str) -> str:
-    if one.start is None:
-        return f"{never}: {printable(one.trouble or '?')}"
-    if one.start == "now" or one.start <= now:
-        return "would start now"
-    return f"would start about {_moment(one.start, now)}"
-
-
-def _moment(moment: str, now: str) -> str:
-    """Write a time without seconds, and without the date if it is today."""
-    date, _, clock = moment.partition("T")
-    today = now.partition("T")[0]
-    return clock[:5] if date == today else f"{printable(date)} {clock[:5]}"
-
-
 def render_site(
     cluster: Cluster, scratch: str | None, complexes: Mapping[str, str]
 ) -> str:
@@ -351,7 +288,6 @@ def _queue(queue: Queue) -> Iterator[str]:
         "default_memory_per_cpu": _size(limits.default_memory_per_cpu),
         "cpus": limits.cpus,
         "nodes": limits.nodes,
-        "gpus_per_user": queue.gpus_per_user,
     }
     for key, value in values.items():
         if value is not None:

@@ -1,7 +1,7 @@
 """Count what the lists of nodes and jobs show: GPUs by type, queues, users."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -57,8 +57,6 @@ def count_queues(
     limits: Sequence[QueueLimits],
     nodes: Sequence[Node],
     jobs: Sequence[ClusterJob],
-    *,
-    gpus_per_user: Mapping[str, int],
 ) -> tuple[Queue, ...]:
     """Count what each queue has and what is free; a node may be in several queues."""
     return tuple(
@@ -66,7 +64,6 @@ def count_queues(
             one,
             [node for node in nodes if one.name in node.queues],
             [job for job in jobs if one.name in job.queue.split(",")],
-            gpus_per_user.get(one.name),
         )
         for one in limits
     )
@@ -80,27 +77,6 @@ def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
     counts = (_user(user, owned) for user, owned in mine.items())
     return tuple(
         sorted(counts, key=lambda one: (-one.gpus, -one.cpus, -one.running, one.user))
-    )
-
-
-def merge_elements(jobs: Iterable[ClusterJob]) -> tuple[ClusterJob, ...]:
-    """Merge elements of one array that share a state and a reason into one row."""
-    merged: dict[tuple[str | None, ...], ClusterJob] = {}
-    for job in jobs:
-        key = (job.id, job.state, job.reason, job.queue)
-        known = merged.get(key)
-        merged[key] = job if known is None else _both(known, job)
-    return tuple(merged.values())
-
-
-def _both(one: ClusterJob, other: ClusterJob) -> ClusterJob:
-    starts = [job.start for job in (one, other) if job.start is not None]
-    return msgspec.structs.replace(
-        one,
-        elements=one.elements + other.elements,
-        cpus=one.cpus + other.cpus,
-        gpus=one.gpus + other.gpus,
-        start=min(starts, default=None),
     )
 
 
@@ -130,7 +106,6 @@ def _queue(
     limits: QueueLimits,
     nodes: Sequence[Node],
     jobs: Sequence[ClusterJob],
-    gpus_per_user: int | None,
 ) -> Queue:
     if not limits.open:
         nodes = [_closed(node) for node in nodes]
@@ -142,7 +117,6 @@ def _queue(
         cpus=sum(node.cpus or 0 for node in nodes),
         cpus_free=sum(max(0, (n.cpus or 0) - (n.cpus_used or 0)) for n in up),
         gpus=count_gpus(nodes),
-        gpus_per_user=gpus_per_user,
         running=sum(job.elements for job in jobs if job.state == "RUNNING"),
         waiting=sum(job.elements for job in jobs if job.state == "PENDING"),
     )

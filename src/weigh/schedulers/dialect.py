@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
     from weigh.schedulers.job_script import ScriptRules
     from weigh.schedulers.protocol import (
         Accounting,
-        Argv,
         Backend,
         ClusterAnswers,
         Lint,
@@ -112,10 +111,10 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     ``waits_for_any_end``: a dependent job starts even if the job before failed.
     ``first_element`` is its first array task index and
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
-    the names of resources. ``no_memory`` is what a job gets that requests no memory,
-    ``no_start`` what it means if no start is predicted. ``waits``: a job can wait for
-    another one. ``queues``: a job can choose a queue, and a QOS. ``takes_scripts``: one
-    file is the job and its directives, so that weigh submits a user's own as it is.
+    the names of resources. ``no_memory`` is what a job gets that requests no memory.
+    ``waits``: a job can wait for another one. ``queues``: a job can choose a queue, and
+    a QOS. ``takes_scripts``: one file is the job and its directives, so that weigh
+    submits a user's own as it is.
     ``changes`` is what weigh can change of a waiting job, and ``changed_by`` the
     command for what it cannot. ``constraint`` is how a job chooses nodes by their
     features: by a word, an expression, or not at all. ``memory_update`` is the option
@@ -133,7 +132,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     element_name: str = "{}_{}"
     names_resources: bool = False
     no_memory: str = "no limit"
-    no_start: str = "would never start"
     waits: bool = True
     queues: bool = True
     takes_scripts: bool = True
@@ -289,20 +287,3 @@ class Folder:
     def resource_names(self, query: "Query") -> dict[str, str]:
         """Query the site's own names of resources, where sites choose them."""
         return cast("dict[str, str]", self._part("limits").resource_names(query))
-
-    def start_argv(
-        self,
-        queue: str,
-        *,
-        cpus: int = 1,
-        gpu: str | None = None,
-        time: int | None = None,
-    ) -> "Argv":
-        """Return the command that shows when a small job would start in a queue."""
-        start = self._part("cluster").start_argv
-        return cast("Argv", start(queue, cpus=cpus, gpu=gpu, time=time))
-
-    def parse_start(self, output: str) -> tuple[str | None, str | None]:
-        """Read (when it would start, or why not)."""
-        start = self._part("cluster").parse_start(output)
-        return cast("tuple[str | None, str | None]", start)

@@ -357,7 +357,6 @@ class ClusterAnswers(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...]
     queues: tuple[QueueLimits, ...]
     jobs: tuple[ClusterJob, ...]
-    gpus_per_user: dict[str, int]
     notes: tuple[str, ...]
 
 
@@ -750,16 +749,3 @@ class Kind(Protocol):
 
     def resource_names(self, query: Query) -> dict[str, str]:
         """Query the site's own names of resources, where sites choose them."""
-
-    def start_argv(
-        self,
-        queue: str,
-        *,
-        cpus: int = 1,
-        gpu: str | None = None,
-        time: int | None = None,
-    ) -> Argv:
-        """Return the command that shows when a small job would start in a queue."""
-
-    def parse_start(self, output: str) -> tuple[str | None, str | None]:
-        """Read (when it would start, or why not)."""

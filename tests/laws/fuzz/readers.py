@@ -277,7 +277,6 @@ def _of_table() -> dict[str, Reader]:
     for name, kind in KINDS.items():
         backend = kind.backend
         outputs: dict[str, Callable[[str], object]] = {
-            "start": kind.parse_start,
             "queue": backend.parse_queue,
             "ended": backend.parse_ended,
             "submitted": backend.parse_submitted,
@@ -320,15 +319,8 @@ READERS: dict[str, Reader] = {
     "environment": Reader(_environment, ("12", "4(x2)", "gpu:v100:2", "1-3:1", "62.5")),
     "elements": Reader(count_elements, ("2-9%2", "1,4", "3-12:1", "[0-9]")),
     "index_ranges": Reader(lambda text: all_of(parse_ranges(text)), ("0-3,7,10-20:5",)),
-    "slurm.start": Reader(
-        of_output(slurm_cluster.parse_start),
-        ("sbatch: Job 5 to start at 1795248320 using 1 on cn1\n", "error: no\n"),
-    ),
     "slurm.nodes": Reader(of_output(slurm_cluster.parse_nodes), _NODES),
     "slurm.partitions": Reader(of_output(slurm_cluster.parse_partitions), _PARTITIONS),
-    "slurm.qos_gpus": Reader(
-        of_output(slurm_cluster.parse_gpus_per_user), ("normal|gres/gpu=4\nlong|\n",)
-    ),
     "slurm.jobs": Reader(
         of_output(slurm_cluster.parse_jobs), captured("slurm-22.05-squeue.txt")
     ),
@@ -369,20 +361,12 @@ READERS: dict[str, Reader] = {
     "gridengine.complexes": Reader(
         of_output(gridengine_cluster.per_job), (_COMPLEXES,)
     ),
-    "gridengine.quotas": Reader(
-        of_output(lambda text: gridengine_cluster.parse_gpus_per_user(text, ["short"])),
-        sample("qconf-quotas.txt"),
-    ),
     "gridengine.jobs": Reader(
         of_output(gridengine_cluster.parse_jobs),
         captured("gridengine-8.1.9-qstat.xml"),
     ),
     "gridengine.version": Reader(
         of_output(gridengine_cluster.parse_version), ("SGE 8.1.9\nusage:",)
-    ),
-    "gridengine.start": Reader(
-        of_output(gridengine_cluster.parse_start),
-        ("verification: found suitable queue",),
     ),
     "gridengine.limits": Reader(
         of_output(_gridengine_limits),

@@ -10,7 +10,6 @@ from weigh.errors import FormatError
 from weigh.model.cluster import Node
 from weigh.model.job import Submitted
 from weigh.schedulers.elements import parse_ranges
-from weigh.schedulers.gridengine.cluster import parse_gpus_per_user
 from weigh.schedulers.slurm.cluster import parse_nodes
 from weigh.store.gnu_time import read_gnu_time
 from weigh.store.jobs import chain_of
@@ -99,10 +98,3 @@ def test_jobs_that_resume_each_other_are_a_chain_all_the_same() -> None:
 
 def test_a_list_of_elements_ends_at_a_million() -> None:
     assert sum(1 for _ in parse_ranges("0-999999999," * 100)) == 1_000_000
-
-
-def test_rules_of_quotas_are_read_line_by_line() -> None:
-    off = "{\n enabled FALSE\n limit users {*} to ngpus=1\n}\n"
-    on = "{\n enabled TRUE\n limit users {*} to ngpus=2,slots=9\n}\n"
-
-    assert parse_gpus_per_user(off * 1000 + on, ["short"]) == {"short": 2}

@@ -17,14 +17,12 @@ SLURM: dict[tuple[str, ...], Reply] = {
     slurm_cluster.PARTITIONS: Reply(0, captured("slurm-22.05-partition.txt")),
     slurm_cluster.JOBS: Reply(0, captured("slurm-22.05-squeue.txt")),
     slurm_cluster.CONFIG: Reply(0, captured("slurm-22.05-config.txt")),
-    slurm_cluster.QOS: Reply(0, "normal|\n"),
 }
 GRIDENGINE: dict[tuple[str, ...], Reply] = {
     gridengine_cluster.HOSTS: Reply(0, captured("gridengine-8.1.9-qhost.txt")),
     gridengine_cluster.QUEUES: Reply(0, captured("gridengine-8.1.9-queues.txt")),
     gridengine_cluster.JOBS: Reply(0, captured("gridengine-8.1.9-qstat.xml")),
     gridengine_cluster.COMPLEXES: Reply(0, captured("gridengine-8.1.9-complexes.txt")),
-    gridengine_cluster.QUOTAS: Reply(1, "No resource quota set found\n"),
     gridengine_cluster.VERSION: Reply(0, "SGE 8.1.9\nusage: qstat [options]\n"),
     gridengine_cluster.host_argv("rig"): Reply(
         0, captured("gridengine-8.1.9-host.txt")

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from captured_text import captured
 from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.site.cluster import Shape, cluster
+from weigh.flow.site.cluster import cluster
 from weigh.flow.site.site_file import find_scratch, site_file, write_new
 from weigh.model.cluster import Cluster
 from weigh.render.cluster_lines import render_free, render_json, render_text
@@ -53,15 +52,6 @@ def test_the_page_names_gpus_queues_and_what_is_down() -> None:
     assert "short (default)" in page
     assert "node3  drained: bad disk a=b, see ticket 7 (root, 2026-11-21)" in page
     assert "gpu allows 15.6 GiB per node" in page
-
-
-def test_a_user_sees_his_jobs_and_why_they_wait() -> None:
-    mine = seen("slurm")
-    jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
-    seen_then = msgspec.structs.replace(mine, jobs=jobs, time="2026-11-21T07:50:00")
-    page = "\n".join(render_text(seen_then))
-    assert "waits: the array's throttle" in page
-    assert re.search(r"starts about .*08:19: next in line", page)
 
 
 def test_free_is_one_line() -> None:
@@ -132,31 +122,12 @@ def test_settings_that_change_the_answers_are_taken_away(
     assert "SBATCH_PARTITION" not in told.read_text()
 
 
-def test_a_start_is_queried_of_each_open_queue() -> None:
-    said = "sbatch: Job 8 to start at 2099-01-01T08:16:27 using 1 processors on node1"
-    argv = slurm_cluster.start_argv("long", gpu="v100:1")
-    answers = SLURM | {argv: Reply(0, "", said)}
-    found = cluster(
-        {}, scheduler="slurm", shape=Shape(gpu="v100:1"), ask=answering(answers)
-    )
-    starts = {one.queue: one for one in found.starts}
-    assert starts["long"].start == "2099-01-01T08:16:27"
-    assert starts["gpu"].trouble is not None
-    assert "long   would start about 2099-01-01 08:16" in "\n".join(render_text(found))
-
-
 def test_without_a_scheduler_weigh_is_reported(tmp_path: Path) -> None:
     done = weigh("cluster", path=str(tmp_path))
     assert done.returncode == 125
     assert done.stdout == ""
     assert done.stderr.startswith("weigh: Slurm: scontrol is not on this machine")
     assert done.stderr.count("\n") == 1
-
-
-def test_options_of_the_start_alone_are_refused() -> None:
-    done = weigh("cluster", "--gpus", "v100")
-    assert done.returncode == 2
-    assert "--start" in done.stderr
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))

@@ -7,7 +7,6 @@ from weigh.schedulers.cluster_view import (
     count_gpus,
     count_queues,
     count_users,
-    merge_elements,
     takes_jobs,
 )
 
@@ -30,7 +29,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 def a_job(**changed: object) -> ClusterJob:
-    given = {"id": "1", "name": "n", "user": "ann", "queue": "q", "state": "RUNNING"}
+    given = {"user": "ann", "queue": "q", "state": "RUNNING"}
     return ClusterJob(**(given | changed))  # type: ignore[arg-type]
 
 
@@ -65,18 +64,15 @@ def test_idle_gpus_next_to_busy_cpus_are_blocked() -> None:
 def test_cpus_of_nodes_out_of_use_are_not_free() -> None:
     up = Node(name="a", state="IDLE", queues=("q",), cpus=8, cpus_used=2)
     down = Node(name="b", state="DOWN", queues=("q",), cpus=8, cpus_used=0)
-    (queue,) = count_queues(
-        [QueueLimits(name="q")], [up, down], [], gpus_per_user={"q": 6}
-    )
+    (queue,) = count_queues([QueueLimits(name="q")], [up, down], [])
     assert (queue.nodes, queue.nodes_down) == (2, 1)
     assert (queue.cpus, queue.cpus_free) == (16, 6)
-    assert queue.gpus_per_user == 6
 
 
 def test_a_job_that_may_go_to_two_queues_waits_in_both() -> None:
     job = a_job(state="PENDING", queue="a,b", elements=5)
     limits = [QueueLimits(name="a"), QueueLimits(name="b"), QueueLimits(name="c")]
-    counted = count_queues(limits, [], [job], gpus_per_user={})
+    counted = count_queues(limits, [], [job])
     assert [queue.waiting for queue in counted] == [5, 5, 0]
 
 
@@ -96,22 +92,3 @@ def test_users_are_counted_by_what_runs() -> None:
         4,
     )
     assert (ann.user, ann.running) == ("ann", 1)
-
-
-def test_elements_in_one_state_are_one_line() -> None:
-    jobs = [
-        a_job(start="2026-11-21T08:00:00", cpus=2),
-        a_job(start="2026-11-21T07:00:00", cpus=2),
-        a_job(state="PENDING", elements=8, cpus=16),
-    ]
-    running, waiting = merge_elements(jobs)
-    assert (running.elements, running.cpus) == (2, 4)
-    assert running.start == "2026-11-21T07:00:00"
-    assert waiting.elements == 8
-
-
-@given(st.lists(st.tuples(st.sampled_from("12"), st.integers(1, 5)), max_size=20))
-def test_merging_loses_no_element(rows: list[tuple[str, int]]) -> None:
-    jobs = [a_job(id=number, elements=count) for number, count in rows]
-    merged = merge_elements(jobs)
-    assert sum(job.elements for job in merged) == sum(count for _, count in rows)

@@ -241,11 +241,3 @@ def test_commands_without_an_answer_leave_the_limits_unknown(kind: Kind) -> None
     assert kind.accounting.parse("") == ()
     with pytest.raises(WeighError, match=kind.title):
         kind.read_cluster(nobody, {})
-
-
-def test_a_queue_and_what_is_requested_are_in_the_query_for_a_start(kind: Kind) -> None:
-    asked = " ".join(kind.start_argv("short", cpus=4, time=60))
-
-    assert "short" in asked or not kind.traits.queues
-    assert "4" in asked
-    assert kind.parse_start("") == (None, None)

@@ -197,28 +197,14 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
     assert (b.cpus_used, b.state) == (0, "DRAINING")
 
 
-def test_a_pool_lists_jobs_and_why_they_are_on_hold() -> None:
+def test_a_pool_lists_jobs_on_hold_as_waiting() -> None:
     answers = {cluster.SLOTS: Reply(0, SLOTS), cluster.JOBS: Reply(0, QUEUE)}
 
     seen = HTCONDOR.read_cluster(lambda argvs: [answers[one] for one in argvs], {})
 
     assert seen.version == "23.9.6"
     assert [queue.name for queue in seen.queues] == ["pool"]
-    held = next(job for job in seen.jobs if job.name == "held")
-    assert (held.state, held.user) == ("PENDING", "researcher")
-    assert "Failed to execute" in (held.reason or "")
-
-
-@pytest.mark.parametrize(
-    ("out", "answer"),
-    [
-        ("full\nnow\n", ("now", None)),
-        ("full\n", (None, "no slot has room for it now")),
-        ("", (None, None)),
-    ],
-)
-def test_a_start_is_now_or_not(out: str, answer: tuple[str | None, ...]) -> None:
-    assert HTCONDOR.parse_start(out) == answer
+    assert ("PENDING", "researcher") in [(job.state, job.user) for job in seen.jobs]
 
 
 def test_a_job_reads_its_own_description(tmp_path: Path) -> None:

@@ -115,47 +115,18 @@ def test_the_partitions_of_25_05_have_their_limits() -> None:
     assert (cpu.open, cpu.time_limit, cpu.default_time) == (False, None, None)
 
 
-def test_the_limit_on_a_users_gpus_is_the_partitions_qos() -> None:
-    named = slurm_cluster.partition_qos(captured("slurm-25.05-partition.txt"))
-    limits = slurm_cluster.parse_gpus_per_user("normal|\ngpu|cpu=64,gres/gpu=6\n")
-    assert named == {"gpu": "gpu"}
-    assert limits == {"gpu": 6}
-
-
 def test_jobs_of_22_05_count_elements_and_gpus() -> None:
     jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
     waiting = jobs[0]
-    assert (waiting.id, waiting.elements, waiting.gpus, waiting.cpus) == (
-        "17",
-        8,
-        8,
-        16,
-    )
-    assert waiting.reason == "JobArrayTaskLimit"
-    named = next(job for job in jobs if job.name == "train net")
-    assert (named.state, named.gpus, named.reason) == ("RUNNING", 2, None)
-
-
-def test_an_expected_start_is_kept_and_none_is_none() -> None:
-    jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
-    assert jobs[1].start == "2026-11-21T08:19:27"
-    assert jobs[0].start is None
+    assert (waiting.elements, waiting.gpus, waiting.cpus) == (8, 8, 16)
+    assert ("RUNNING", 2) in [(job.state, job.gpus) for job in jobs]
 
 
 def test_times_in_seconds_become_local_time() -> None:
     moment = datetime(2026, 11, 21, 8, 19, 27)  # noqa: DTZ001 - local, as Slurm's
     seconds = int(moment.timestamp())
-    row = f"1|me|q|PD|1|2|cpu=2|Resources|{seconds}|a"
-    (job,) = slurm_cluster.parse_jobs(row)
-    assert job.start == "2026-11-21T08:19:27"
     node = a_node(Reason=f"bad disk [root@{seconds}]")
     assert node.reason == "bad disk (root, 2026-11-21)"
-
-
-def test_a_name_with_the_separator_keeps_it() -> None:
-    row = "1|me|q|R|1|2|cpu=2|None|N/A|a|b |"
-    (job,) = slurm_cluster.parse_jobs(row)
-    assert job.name == "a|b"
 
 
 def test_rows_that_do_not_parse_are_left_out() -> None:
@@ -168,40 +139,11 @@ def test_the_cluster_has_its_name_and_version() -> None:
     assert slurm_cluster.parse_identity(config) == ("testcluster", "22.05.8")
 
 
-def test_a_start_is_read_from_what_test_only_printed() -> None:
-    said = (
-        "sbatch: Job 8 to start at 2026-11-21T08:16:27 using 1 processors on nodes "
-        "node1 in partition gpu\n"
-    )
-    assert slurm_cluster.parse_start(said) == ("2026-11-21T08:16:27", None)
-
-
-def test_a_refusal_is_read_from_what_test_only_printed() -> None:
-    said = "allocation failure: Requested node configuration is not available\n"
-    reason = "Requested node configuration is not available"
-    assert slurm_cluster.parse_start(said) == (None, reason)
-
-
-def test_asking_for_a_start_submits_nothing() -> None:
-    argv = slurm_cluster.start_argv("gpu", cpus=2, gpu="v100:1", time=90 * 60)
-    assert argv == (
-        "sbatch",
-        "--test-only",
-        "--partition=gpu",
-        "--cpus-per-task=2",
-        "--gres=gpu:v100:1",
-        "--time=01:30:00",
-        "--wrap=true",
-    )
-
-
 @given(st.text(max_size=300))
 def test_no_text_is_too_odd_to_read(text: str) -> None:
     slurm_cluster.parse_nodes(text + "\nNodeName=n " + text)
     slurm_cluster.parse_partitions("PartitionName=p " + text)
-    slurm_cluster.parse_jobs(text + "\n" + "|".join([text] * 10))
-    slurm_cluster.parse_start(text)
-    slurm_cluster.parse_gpus_per_user(text)
+    slurm_cluster.parse_jobs(text + "\n" + "|".join([text] * 7))
     slurm_cluster.parse_identity(text)
 
 

@@ -14,7 +14,7 @@ from weigh.config import Kind
 from weigh.errors import FormatError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler, query
 from weigh.flow.site.schedulers import installed_scheduler
-from weigh.model.cluster import Cluster, Start
+from weigh.model.cluster import Cluster
 from weigh.model.job import JobRequest
 from weigh.model.record import Complexes, SiteFlags
 from weigh.schedulers import KINDS
@@ -23,10 +23,8 @@ from weigh.schedulers.cluster_view import (
     count_gpus,
     count_queues,
     count_users,
-    merge_elements,
 )
 from weigh.schedulers.command import query_environment
-from weigh.schedulers.protocol import Reply
 
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
@@ -228,25 +226,13 @@ def find_complexes(env: Mapping[str, str], ask: Ask, scheduler: str) -> dict[str
     return KINDS[scheduler].resource_names(query(env, ask))
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The job whose start is predicted; no *queues* means every open one."""
-
-    queues: tuple[str, ...] = ()
-    cpus: int = 1
-    gpu: str | None = None
-    time_limit: int | None = None
-
-
 def cluster(
     env: Mapping[str, str],
     *,
     scheduler: str | None = None,
-    shape: Shape | None = None,
     ask: Ask = ask_scheduler,
 ) -> Cluster:
     """Query the scheduler of this machine, or *scheduler*, with each command once.
-
-    With *shape*, also predict when such a job would start.
 
     Raises:
         WeighError: there is no scheduler, or it does not answer.
@@ -255,59 +241,25 @@ def cluster(
     env = asking_environment(env)
     answers = KINDS[kind].read_cluster(query(env, ask), env)
     nodes = closed_nodes(answers.nodes, answers.queues)
-    user = _user()
     counted = Cluster(
         scheduler=kind,
         name=answers.name,
         version=answers.version,
-        user=user,
+        user=_user(),
         time=time.strftime("%Y-%m-%dT%H:%M:%S"),
         nodes=nodes,
         gpus=count_gpus(nodes),
-        queues=count_queues(
-            answers.queues, nodes, answers.jobs, gpus_per_user=answers.gpus_per_user
-        ),
+        queues=count_queues(answers.queues, nodes, answers.jobs),
         users=count_users(answers.jobs),
-        jobs=merge_elements(job for job in answers.jobs if job.user == user),
         notes=answers.notes,
     )
-    counted = _with_hidden(counted)
-    if shape is None:
-        return counted
-    return msgspec.structs.replace(
-        counted, starts=tuple(_starts(counted, shape, env, ask))
-    )
+    return _with_hidden(counted)
 
 
 def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return *env* without the variables that would change the answers."""
     defaults = (kind.variables.defaults for kind in KINDS.values())
     return query_environment(env, tuple(itertools.chain.from_iterable(defaults)))
-
-
-def _starts(
-    seen: Cluster, shape: Shape, env: Mapping[str, str], ask: Ask
-) -> list[Start]:
-    """Query when the job would start, for each queue."""
-    names = shape.queues or tuple(
-        queue.limits.name for queue in seen.queues if queue.limits.open
-    )
-    kind = KINDS[seen.scheduler]
-    argvs = [
-        kind.start_argv(name, cpus=shape.cpus, gpu=shape.gpu, time=shape.time_limit)
-        for name in names
-    ]
-    replies = query(env, ask)(argvs)
-    return [
-        _start(name, reply, *kind.parse_start(reply.stderr + reply.stdout))
-        for name, reply in zip(names, replies, strict=True)
-    ]
-
-
-def _start(queue: str, reply: Reply, start: str | None, trouble: str | None) -> Start:
-    if start is None and trouble is None:
-        trouble = reply.complaint()
-    return Start(queue=queue, start=start, trouble=trouble)
 
 
 def _with_hidden(seen: Cluster) -> Cluster:

@@ -50,7 +50,6 @@ class GridEngine(Folder):
         names_resources=True,
         exclusive=True,
         disk=True,
-        no_start="not now",
         changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
         changed_by="qalter",
     )

@@ -23,7 +23,6 @@ HOSTS = ("qhost", "-F", "-q")
 QUEUES = ("qconf", "-sq", "*")
 JOBS = ("qstat", "-u", "*", "-r", "-xml")
 COMPLEXES = ("qconf", "-sc")
-QUOTAS = ("qconf", "-srqs")
 VERSION = ("qstat", "-help")
 
 _GPU_NAME = re.compile(r"(?:n|num_?|nvidia_?)?gpus?(?:_?(?:num|count|cards?))?")
@@ -31,10 +30,6 @@ _TYPE_NAME = re.compile(r"gpu[_.]?(?:type|model|name|arch)")
 _RESOURCE = re.compile(r"\b([hgq][lfcv]):([\w.]+)=(\S+)")
 _QUEUE = re.compile(r"\s+(\S+)\s+[BIPCTN]+\s+(?:\d+/)?(\d{1,9})/(\d{1,9})\s*(\S*)")
 _TABLE_HEAD = ("HOSTNAME", "global", "-")
-_REFUSAL = re.compile(
-    r"(?:cannot run (?:at|in)|rejected because|Unable to run job:) (.+)"
-)
-_OTHER_QUEUE = "not contained in its hard queue list"
 _UNREACHABLE, _DISABLED, _BROKEN = "u", "dDsSCo", "Ec"
 _SHUT = frozenset(_UNREACHABLE + _DISABLED + _BROKEN)
 _WORDS = {
@@ -69,29 +64,19 @@ _MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
 
 def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:
     """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
-    commands = (
-        HOSTS,
-        QUEUES,
-        JOBS,
-        COMPLEXES,
-        QUOTAS,
-        VERSION,
-    )
-    replies = query(commands)
-    hosts, queues, jobs, complexes, quotas, version = replies
+    commands = (HOSTS, QUEUES, JOBS, COMPLEXES, VERSION)
+    hosts, queues, jobs, complexes, version = query(commands)
     for reply in (hosts, queues):
         reply.require("Grid Engine")
     found = parse_hosts(hosts.stdout)
     limits = parse_queues(queues.stdout)
     listed, trouble = _jobs(jobs, complexes)
-    names = [one.name for one in limits]
     return ClusterAnswers(
         name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
         version=parse_version(version.stdout),
         nodes=_nodes(found, query),
         queues=with_states(limits, found),
         jobs=listed,
-        gpus_per_user=parse_gpus_per_user(quotas.stdout, names),
         notes=trouble,
     )
 
@@ -128,34 +113,6 @@ def gpu_totals(hosts: Sequence[Host], query: Query) -> dict[str, dict[str, str]]
 def host_argv(name: str) -> tuple[str, ...]:
     """Return the command that shows a host's totals, which ``qhost`` does not show."""
     return ("qconf", "-se", name)
-
-
-def start_argv(
-    queue: str, *, cpus: int = 1, gpu: str | None = None, time: int | None = None
-) -> tuple[str, ...]:
-    """Return the command that checks whether a small job could start now.
-
-    Nothing is submitted. *gpu* is a resource and its number, ``ngpus:1``.
-    """
-    options = ["-q", queue]
-    if cpus > 1:
-        options += ["-pe", "smp", str(cpus)]
-    if gpu is not None:
-        name, _, count = gpu.partition(":")
-        options += ["-l", f"{name}={count or 1}"]
-    if time is not None:
-        options += ["-l", f"h_rt={gridengine_text.format_time(time)}"]
-    return ("qsub", "-w", "p", *options, "-b", "y", "true")
-
-
-def parse_start(output: str) -> tuple[str | None, str | None]:
-    """Read ("now", or why not now) from the output of ``qsub -w p``."""
-    if "verification: found" in output:
-        return "now", None
-    reasons = [why for why in _REFUSAL.findall(output) if _OTHER_QUEUE not in why]
-    if not reasons:
-        return None, None
-    return None, reasons[-1].strip().replace(" because it ", " ")
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -277,35 +234,6 @@ def complex_rows(complexes: str) -> list[list[str]]:
     ]
 
 
-def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:
-    """Read the resource quotas on GPUs that apply to each user separately."""
-    found: dict[str, int] = {}
-    for words, limits in _quota_rules(quotas):
-        asked = dict(zip(words[::2], words[1::2], strict=False))
-        counts = {name: _count(value) for name, value in _values(limits).items()}
-        most = next((n for name, n in counts.items() if is_gpu(name)), None)
-        if most is None or asked.get("users") not in {"{*}", "*"}:
-            continue
-        names = asked.get("queues", "*").strip("{}").split(",")
-        for queue in queues if "*" in names else names:
-            found.setdefault(queue, most)  # the first rule that matches applies
-    return found
-
-
-def _quota_rules(quotas: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the words and the limits of each enabled rule."""
-    is_on = True
-    for line in quotas.splitlines():
-        words = line.split()
-        if words == ["{"]:
-            is_on = True
-        elif words == ["enabled", "FALSE"]:  # configured but disabled
-            is_on = False
-        elif is_on and words[:1] == ["limit"] and "to" in words[:-1]:
-            to = words.index("to")
-            yield words[1:to], words[to + 1]
-
-
 def parse_jobs(
     text: str, *, once: frozenset[str] = frozenset()
 ) -> tuple[ClusterJob, ...]:
@@ -389,22 +317,17 @@ def _limits(row: Mapping[str, str]) -> QueueLimits:
 
 
 def _job(element: ET.Element, once: frozenset[str]) -> ClusterJob:
-    state, reason = _job_state(element.findtext("state", ""))
     tasks = element.findtext("tasks")
     elements = count_elements(tasks) if tasks else 1
     slots = whole_number(element.findtext("slots")) or 1
     wanted = element.findtext("hard_req_queue") or ""
     return ClusterJob(
-        id=element.findtext("JB_job_number", ""),
-        name=element.findtext("JB_name", ""),
         user=element.findtext("JB_owner", ""),
         queue=(element.findtext("queue_name") or wanted).partition("@")[0],
-        state=state,
+        state=_job_state(element.findtext("state", "")),
         elements=elements,
         cpus=elements * slots,
         gpus=elements * _gpus_of(element, slots, once),
-        reason=reason,
-        start=element.findtext("JAT_start_time"),
     )
 
 
@@ -417,15 +340,9 @@ def _gpus_of(element: ET.Element, slots: int, once: frozenset[str]) -> int:
     return total
 
 
-def _job_state(letters: str) -> tuple[State, str | None]:
+def _job_state(letters: str) -> State:
     """Map ``qw``, ``hqw``, ``Eqw``, ``r``, ``dr``... to states: see sge_status(5)."""
-    if "E" in letters:
-        return "PENDING", "error"
-    if "w" in letters:
-        return "PENDING", "held" if "h" in letters else None
-    if set(letters) & set("sST"):
-        return "RUNNING", "suspended"
-    return "RUNNING", "being deleted" if "d" in letters else None
+    return "PENDING" if set(letters) & set("Ew") else "RUNNING"
 
 
 def _attributes(text: str) -> dict[str, str]:

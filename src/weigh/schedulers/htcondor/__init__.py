@@ -45,7 +45,6 @@ class HTCondor(Folder):
         fits_nodes=True,
         element_name="{}.{}",
         no_memory="the size of the script",
-        no_start="not now",
         waits=False,
         queues=False,
         takes_scripts=False,

@@ -92,14 +92,11 @@ def _node(name: str, slots: list[Slot]) -> Node:
 def _cluster_job(ad: Ad) -> ClusterJob:
     state = ad.element()
     return ClusterJob(
-        id=ad.job,
-        name=ad.job_batch_name,
         user=ad.owner,
         queue=QUEUE.name,
         state="PENDING" if state.is_final else state.state,
         cpus=number(ad.request_cpus) or 1,
         gpus=number(ad.gpus) or 0,
-        reason=ad.hold_reason or state.reason,
     )
 
 
@@ -115,27 +112,5 @@ def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:  # noq
         nodes=nodes_of(found),
         queues=(QUEUE,),
         jobs=tuple(map(_cluster_job, read_ads(jobs.text or ""))),
-        gpus_per_user={},
         notes=unanswered({"condor_q": jobs}),
     )
-
-
-def start_argv(
-    queue: str,  # noqa: ARG001 - there is one
-    *,
-    cpus: int = 1,
-    gpu: str | None = None,
-    time: int | None = None,  # noqa: ARG001 - no slot limits it
-) -> Argv:
-    """Return the command that shows which slots have room for a small job now."""
-    count = (gpu or "0").rpartition(":")[2]
-    wanted = int(count) if count.isdecimal() else 1
-    room = f"Cpus >= {cpus} && (GPUs ?: 0) >= {wanted}"
-    return ("condor_status", "-af", f'ifThenElse({room}, "now", "full")')
-
-
-def parse_start(output: str) -> tuple[str | None, str | None]:
-    """Read (when it would start, or why not)."""
-    if "now" in output.split():
-        return "now", None
-    return None, "no slot has room for it now" if "full" in output.split() else None

@@ -13,29 +13,26 @@ from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements
-from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
+from weigh.schedulers.protocol import ClusterAnswers, Query, unanswered
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, Bytes
 
 NODES = ("scontrol", "-d", "-o", "show", "node")
 PARTITIONS = ("scontrol", "-o", "show", "partition")
 CONFIG = ("scontrol", "show", "config")
-QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxTRESPU")
 # %b omits --gpus; tres-alloc is the request while a job waits
 _COLUMNS = (
-    "JobArrayID:256|,UserName:64|,Partition:128|,StateCompact:8|,NumNodes:12|,"
-    "NumCPUs:12|,tres-alloc:256|,Reason:96|,StartTime:24|,Name:128|"
+    "JobArrayID:256|,UserName:64|,Partition:128|,StateCompact:8|,NumCPUs:12|,"
+    "tres-alloc:256|"
 )
 JOBS = ("squeue", "-h", "-a", "-O", _COLUMNS)
-_FIELDS = 10
+_FIELDS = 7  # with what follows the last separator
 _LAST_SECOND = 1 << 36  # the year 4147: a larger number is not a time
 
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:[/:][\w:]+)?)=")
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d{1,9})(?!\d)")
 _TRES_GPU = re.compile(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d{1,9})(?!\d)")
-_START = re.compile(r"to start at (\S+)")
-_REFUSAL = re.compile(r"(?:allocation failure|error): *(.+)")
 _WHO = re.compile(r"(.*?) ?\[([^\[\]@]*)@([\dT:-]*)[^\]]*\]")
 _NONE = frozenset({"", "(null)", "N/A", "NONE", "None", "UNLIMITED", "Unknown"})
 _FULL_STATES = frozenset({"ALLOCATED"})
@@ -49,14 +46,7 @@ _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
 
 def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:  # noqa: ARG001
     """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
-    commands = (
-        NODES,
-        PARTITIONS,
-        JOBS,
-        CONFIG,
-        QOS,
-    )
-    nodes, partitions, jobs, config, qos = query(commands)
+    nodes, partitions, jobs, config = query((NODES, PARTITIONS, JOBS, CONFIG))
     for reply in (nodes, partitions):
         reply.require("Slurm")
     name, version = parse_identity(config.stdout)
@@ -66,36 +56,8 @@ def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:  # noq
         nodes=parse_nodes(nodes.stdout),
         queues=parse_partitions(partitions.stdout),
         jobs=parse_jobs(jobs.stdout),
-        gpus_per_user=_of_partitions(partitions, qos),
         notes=unanswered({"squeue": jobs}),
     )
-
-
-def _of_partitions(partitions: Reply, qos: Reply) -> dict[str, int]:
-    limits = parse_gpus_per_user(qos.stdout) if qos.is_answer else {}
-    named = partition_qos(partitions.stdout)
-    return {queue: limits[name] for queue, name in named.items() if name in limits}
-
-
-def start_argv(
-    queue: str, *, cpus: int = 1, gpu: str | None = None, time: int | None = None
-) -> tuple[str, ...]:
-    """Return the command that predicts a small job's start. *gpu* is ``v100:1``."""
-    options = [f"--partition={queue}", f"--cpus-per-task={cpus}"]
-    if gpu is not None:
-        options.append(f"--gres=gpu:{gpu}")
-    if time is not None:
-        options.append(f"--time={slurm_text.format_time(time)}")
-    return ("sbatch", "--test-only", *options, "--wrap=true")
-
-
-def parse_start(stderr: str) -> tuple[str | None, str | None]:
-    """Read (predicted start, or why it cannot start) from ``--test-only`` output."""
-    found = _START.search(stderr)
-    if found is not None:
-        return _moment(found[1]), None
-    reasons = _REFUSAL.findall(stderr)
-    return None, reasons[-1].strip() if reasons else None
 
 
 def parse_identity(config: str) -> tuple[str | None, str | None]:
@@ -120,50 +82,26 @@ def parse_partitions(text: str) -> tuple[QueueLimits, ...]:
     return tuple(_limits(row) for row in rows_of(text) if row.get("PartitionName"))
 
 
-def partition_qos(text: str) -> dict[str, str]:
-    """Return the QOS of each partition that has one; its limits apply there."""
-    return {
-        row["PartitionName"]: row["QoS"]
-        for row in rows_of(text)
-        if row.get("PartitionName") and row.get("QoS", "") not in _NONE
-    }
-
-
-def parse_gpus_per_user(qos: str) -> dict[str, int]:
-    """Read the GPUs that each QOS allows one user at a time, where it has a limit."""
-    found = {}
-    for line in qos.splitlines():
-        name, _, limits = line.partition("|")
-        counts = {kind: int(number) for kind, number in _TRES_GPU.findall(limits)}
-        if "" in counts:
-            found[name] = counts[""]
-    return found
-
-
 def parse_jobs(text: str) -> tuple[ClusterJob, ...]:
     """Read the running and waiting jobs; rows in an unknown format are skipped."""
-    rows = (line.split("|", _FIELDS - 1) for line in text.splitlines())
+    rows = (line.split("|") for line in text.splitlines())
     found = (_job(tuple(map(str.strip, row))) for row in rows if len(row) == _FIELDS)
     return tuple(job for job in found if job is not None)
 
 
 def _job(row: tuple[str, ...]) -> ClusterJob | None:
-    id_, user, queue, state, _, cpus, tres, reason, start, name = row
+    id_, user, queue, state, cpus, tres, _ = row
     if state not in _RUNNING | _WAITING:
         return None  # a completing job holds no resources any more
-    number, _, expression = id_.partition("_")
+    expression = id_.partition("_")[2]
     elements = count_elements(expression.strip("[]")) if expression else 1
     return ClusterJob(
-        id=number,
-        name=name.removesuffix("|").rstrip(),
         user=user,
         queue=queue,
         state="RUNNING" if state in _RUNNING else "PENDING",
         elements=elements,
         cpus=elements * (whole_number(cpus) or 0),
         gpus=elements * sum(tres_gpus(tres).values()),
-        reason=None if reason in _NONE else reason,
-        start=None if start in _NONE else _moment(start),
     )
 
 
