@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from difflib import get_close_matches
-from functools import partial
 from typing import get_args
 
 import click
@@ -19,7 +18,6 @@ from weigh.flow.records.records import (
     choose,
     export_csv,
     export_jsonl,
-    export_trace,
     find_record,
     list_records,
     open_store,
@@ -29,7 +27,6 @@ from weigh.model.record import State
 from weigh.render import record_list
 from weigh.render.printable import count, printable, short_command, shortened
 from weigh.render.record_show import render_record
-from weigh.store import traces
 from weigh.store.lines import encode
 
 _SHOWN = 20
@@ -140,22 +137,10 @@ def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
     is_flag=True,
     help="Write a table without time series.  [default: JSON lines, as stored]",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice((traces.SNAKEMAKE, traces.NEXTFLOW)),
-    help="Write the columns of Snakemake's benchmarks or of Nextflow's trace, raw.",
-)
 @options.output("FILE", "Write to FILE.  [default: standard output]")
-def export(
-    names: tuple[str, ...], *, is_csv: bool, form: str | None, output: str | None
-) -> None:
+def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
     """Write records, oldest first; without ID, all of them."""
-    if is_csv and form is not None:
-        raise click.UsageError("--csv and --format: choose one")
     write = export_csv if is_csv else export_jsonl
-    if form is not None:
-        write = partial(export_trace, form)
     chosen = choose(_store(), names)
     if output is None or output == STDIN:
         write(chosen, sys.stdout.buffer)
@@ -183,9 +168,9 @@ def import_(
 ) -> None:
     """Import runs that other tools measured.
 
-    FILE is the output of `sacct -P`, `qacct -j`, GNU `time -v`, a trace.txt of
-    Nextflow, a benchmark of Snakemake, an info.json of con-duct, Grid Engine's
-    accounting file or a joblog of GNU parallel; - is standard input.
+    FILE is the output of `sacct -P` or `qacct -j`, a trace.txt of Nextflow, a benchmark
+    of Snakemake, Grid Engine's accounting file or a joblog of GNU parallel; - is
+    standard input.
     """
     done = import_records(
         _store(),

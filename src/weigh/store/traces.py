@@ -1,34 +1,24 @@
-"""Read what workflow tools measured: Nextflow, Snakemake and con-duct; write the same.
+"""Read what workflow tools measured: Nextflow and Snakemake.
 
 Nextflow's ``trace.txt`` has the columns that its user chose, as text with units or
 (raw) in bytes and milliseconds. Snakemake writes a benchmark as a table or as JSON
-lines, con-duct an ``info.json`` per run.
+lines.
 """
 
 import math
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from weigh.model.record import Record
 from weigh.units import DAY, HOUR, KIB, MIB, MINUTE, Bytes, Seconds
 
-NEXTFLOW, SNAKEMAKE, DUCT = "nextflow", "snakemake", "duct"
+NEXTFLOW, SNAKEMAKE = "nextflow", "snakemake"
 _TASK_COLUMNS = frozenset(("task_id", "hash", "native_id", "process", "name", "status"))
 _TASK_FIGURES = frozenset(("peak_rss", "realtime", "rss", "peak_vmem", "%cpu"))
 _BENCHMARK_COLUMNS = frozenset(("s", "max_rss", "max_pss"))
-_TRACE_COLUMNS = (
-    *("task_id", "hash", "native_id", "name", "status", "exit", "submit", "duration"),
-    *("realtime", "%cpu", "peak_rss", "peak_vmem", "read_bytes", "write_bytes"),
-)
-_BENCHMARK = (
-    *("s", "h:m:s", "max_rss", "max_vms", "max_uss", "max_pss"),
-    *("io_in", "io_out", "mean_load", "cpu_time"),
-)
 _SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]?)B?$", re.IGNORECASE)
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|d|h|m|s)")
 _SPANS = {"ms": 0.001, "s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
@@ -48,7 +38,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 1
     problem: str | None = None
     name: str = ""
-    command: str | None = None
     state: str = "COMPLETED"
     exit_code: int | None = None
     started: Seconds | None = None
@@ -59,7 +48,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     looks: int | None = None
     interval: Seconds | None = None
-    host: str | None = None
     job: str | None = None
     parameters: dict[str, int | float | str] = {}
 
@@ -78,13 +66,6 @@ def is_snakemake(text: str) -> bool:
     return {*line.split("\t")} >= _BENCHMARK_COLUMNS
 
 
-def is_duct(text: str) -> bool:
-    """Return whether *text* is an info.json of con-duct."""
-    return text.lstrip()[:1] == "{" and isinstance(
-        _json(text).get("execution_summary"), dict
-    )
-
-
 def read_nextflow(text: str) -> Iterator[Trace]:
     """Yield every task of a trace; a task from the cache ran before, and is none."""
     for number, line, row in _table(text):
@@ -94,63 +75,6 @@ def read_nextflow(text: str) -> Iterator[Trace]:
             yield Trace(text=line, number=number, problem="a task from the cache")
         else:
             yield _task(number, line, row)
-
-
-def write_nextflow(records: Iterable[Record]) -> Iterator[str]:
-    """Yield the lines of a trace, raw: bytes, milliseconds and shares in percent."""
-    yield "\t".join(_TRACE_COLUMNS)
-    for number, record in enumerate(records, 1):
-        usage = record.usage
-        code = record.exit_code if record.signal is None else 128 + record.signal
-        wall = None if usage is None else round(usage.wall_time * 1000)
-        begun = round(datetime.fromisoformat(record.started).timestamp() * 1000)
-        values = (
-            number,
-            f"{record.id[:2]}/{record.id[2:8]}",
-            None if record.job is None else record.job.id,
-            record.label or os.path.basename(record.command[0]),
-            "COMPLETED" if record.state == "COMPLETED" else "FAILED",
-            code,
-            begun,
-            wall,
-            wall,
-            usage and usage.cpus_used and round(100 * usage.cpus_used, 1),
-            record.peak_memory,
-            usage and usage.virtual_memory,
-            usage and usage.read_bytes,
-            usage and usage.write_bytes,
-        )
-        yield "\t".join("-" if one is None else _flat(one) for one in values)
-
-
-def write_snakemake(records: Iterable[Record]) -> Iterator[str]:
-    """Yield the lines of a benchmark; sizes are in MiB.
-
-    Shared pages count once in max_rss too, as in max_pss.
-    """
-    yield "\t".join(_BENCHMARK)
-    for record in records:
-        usage = record.usage
-        if usage is None:
-            continue
-        seconds = round(usage.wall_time)
-        span = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-        sizes = [
-            *(record.peak_memory, usage.virtual_memory, None, record.peak_memory),
-            *(usage.read_bytes, usage.write_bytes),
-        ]
-        values = (
-            f"{usage.wall_time:.4f}",
-            span,
-            *("NA" if size is None else f"{size / MIB:.2f}" for size in sizes),
-            "NA" if usage.cpus_used is None else f"{100 * usage.cpus_used:.2f}",
-            "NA" if usage.cpu_time is None else f"{usage.cpu_time:.2f}",
-        )
-        yield "\t".join(values)
-
-
-def _flat(value: object) -> str:
-    return " ".join(str(value).split())
 
 
 def _task(number: int, line: str, row: Mapping[str, str]) -> Trace:
@@ -249,39 +173,6 @@ def _parameters(row: Mapping[str, Any]) -> dict[str, int | float | str]:
                 if isinstance(value, (int, float, str)) and not isinstance(value, bool)
             }
     return found
-
-
-def read_duct(text: str) -> Iterator[Trace]:
-    """Yield the run of an info.json; its memory is a sum of resident sets, sampled."""
-    document = _json(text)
-    summary = document["execution_summary"]
-    command = summary.get("command") or document.get("command")
-    wall_time = _number(summary.get("wall_clock_time"))
-    if wall_time is None or not isinstance(command, str):
-        yield Trace(
-            text=text, problem="no wall_clock_time or no command: still running?"
-        )
-        return
-    code = _whole(summary.get("exit_code"))
-    looks = _whole(summary.get("num_samples"))
-    peak = _number(summary.get("peak_rss"))
-    yield Trace(
-        text=text,
-        command=command,
-        state="COMPLETED" if code == 0 else "FAILED",
-        exit_code=code,
-        started=_number(summary.get("start_time")),
-        wall_time=wall_time,
-        memory=round(peak) if peak else None,
-        looks=looks or 0,
-        interval=wall_time / looks if looks else None,
-        host=_text(document.get("system"), "hostname"),
-    )
-
-
-def _text(of: object, key: str) -> str | None:
-    value = of.get(key) if isinstance(of, dict) else None
-    return value if isinstance(value, str) else None
 
 
 def _first_line(text: str) -> str:

@@ -44,7 +44,6 @@ from weigh.schedulers.slurm import limits as slurm_limits
 from weigh.staging.script import parse_staging
 from weigh.store.checkpoint import running
 from weigh.store.find import read_file
-from weigh.store.gnu_time import read_gnu_time
 from weigh.store.index import read_index, read_short
 from weigh.store.jobs import find_jobs, read_jobs
 from weigh.store.lines import decode
@@ -401,9 +400,6 @@ READERS: dict[str, Reader] = {
     "joblog.ends": Reader(
         lambda text: all_of(joblog.read_ends(io.BytesIO(raw(text)))),
         sample("joblog.tsv"),
-    ),
-    "gnu_time": Reader(
-        lambda text: all_of(read_gnu_time(text)), sample("gnu-time.txt")
     ),
     "sweep.axis": Reader(parse_axis, _AXES),
     "sweep.condition": Reader(_condition, _CONDITIONS),

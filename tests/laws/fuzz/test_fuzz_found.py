@@ -11,7 +11,6 @@ from weigh.model.cluster import Node
 from weigh.model.job import Submitted
 from weigh.schedulers.elements import parse_ranges
 from weigh.schedulers.slurm.cluster import parse_nodes
-from weigh.store.gnu_time import read_gnu_time
 from weigh.store.jobs import chain_of
 
 HUGE = "9" * 5000  # more digits than int() takes
@@ -64,26 +63,6 @@ def test_git_that_counts_in_odd_words_has_no_count() -> None:
     git = READERS["git"].read("# branch.ab +# -0\n")
 
     assert getattr(git, "ahead", 0) is None
-
-
-def test_gnu_time_in_the_middle_of_a_line_is_no_run() -> None:
-    text = written_by_time().replace("\tCommand", "out\tCommand")
-
-    assert list(read_gnu_time(text)) == []
-
-
-def test_a_signal_of_many_digits_is_none() -> None:
-    text = f"Command terminated by signal {HUGE}\n{written_by_time()}"
-
-    [block] = read_gnu_time(text)
-
-    assert block.timing is not None
-    assert block.timing.signal is None
-
-
-def written_by_time() -> str:
-    _, mark, rest = READERS["gnu_time"].samples[0].partition("\tCommand")
-    return mark + rest
 
 
 def test_jobs_that_resume_each_other_are_a_chain_all_the_same() -> None:

@@ -1,14 +1,12 @@
-"""Files of Nextflow, Snakemake and con-duct, in the forms that these tools write."""
+"""Files of Nextflow and Snakemake, in the forms that these tools write."""
 
 import json
 
 import pytest
 
 from weigh.store.traces import (
-    is_duct,
     is_nextflow,
     is_snakemake,
-    read_duct,
     read_nextflow,
     read_snakemake,
 )
@@ -45,20 +43,6 @@ LINES = json.dumps(
         "threads": 4,
         "resources": {"mem_mb": 2000, "mem_mib": 1908},
         "input_size_mb": {"a.fq": 100.5, "b.fq": 20.25},
-    }
-)
-DUCT = json.dumps(
-    {
-        "command": "python a.py",
-        "system": {"hostname": "node7", "cpu_total": 8},
-        "execution_summary": {
-            "exit_code": 0,
-            "command": "python a.py",
-            "wall_clock_time": 30.5,
-            "peak_rss": 1048576000,
-            "num_samples": 30,
-            "start_time": 1767261600.5,
-        },
     }
 )
 
@@ -109,20 +93,9 @@ def test_json_lines_of_a_benchmark_have_rule_request_and_sizes() -> None:
     assert one.parameters == {"input_size_mb": 120.75, "sample": "s1", "k": 31}
 
 
-def test_the_info_of_a_run_states_how_often_it_was_sampled() -> None:
-    (one,) = read_duct(DUCT)
-
-    assert (one.command, one.host, one.looks) == ("python a.py", "node7", 30)
-    assert (one.memory, one.wall_time, one.state) == (
-        1048576000,
-        30.5,
-        "COMPLETED",
-    )
-
-
-@pytest.mark.parametrize("text", [TRACE, RAW, BENCHMARK, LINES, DUCT])
+@pytest.mark.parametrize("text", [TRACE, RAW, BENCHMARK, LINES])
 def test_a_file_is_recognised_by_what_is_in_it(text: str) -> None:
-    kinds = [is_form(text) for is_form in (is_nextflow, is_snakemake, is_duct)]
+    kinds = [is_form(text) for is_form in (is_nextflow, is_snakemake)]
 
     assert kinds.count(True) == 1
 
@@ -131,7 +104,7 @@ def test_a_file_is_recognised_by_what_is_in_it(text: str) -> None:
     "text", ["", "{", "{}", "a\tb\n1\t2\n", "[1]", '{"execution_summary": 3}', "\0\xff"]
 )
 def test_other_texts_are_none_of_them(text: str) -> None:
-    assert not any(is_form(text) for is_form in (is_nextflow, is_snakemake, is_duct))
+    assert not any(is_form(text) for is_form in (is_nextflow, is_snakemake))
 
 
 def test_a_trace_that_is_still_written_gives_no_other_figure() -> None:

@@ -29,15 +29,12 @@ from weigh.model.report import PastJob
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Kind, PastAccounting
 from weigh.store import traces
-from weigh.store.gnu_time import Timing, is_gnu_time, read_gnu_time
 from weigh.store.identity import content_id, new_id
 from weigh.store.index import Index, read_index
 from weigh.store.shards import append
 from weigh.units import Bytes, Seconds
 
 STDIN = "-"
-TIME_SOURCE = "from GNU time: memory is the largest single process, not the tree"
-TIME_STARTED = "GNU time does not say when: the times are from the file's last change"
 JOBLOG_SOURCE = "from GNU parallel's joblog, which has no memory and no CPU time"
 TRACE_STARTED = "the file does not say when: the times are from its last change"
 _HEAD = 1 << 16  # characters that show what a file is
@@ -145,18 +142,6 @@ def _from_joblog(source: Source, _user: str | None) -> Iterator[Imported]:
             yield Imported(source.name, line.number, record)
 
 
-def _from_gnu_time(source: Source, _user: str | None) -> Iterator[Imported]:
-    seen: Counter[str] = Counter()
-    for block in read_gnu_time(source.text):
-        seen[block.text] += 1  # two runs may well read the same
-        if block.timing is None:
-            yield Imported(source.name, block.number, None, block.problem)
-        else:
-            record_id = content_id(_bytes(f"{block.text}\0{seen[block.text]}"))
-            record = _of_timing(block.timing, record_id, source.changed)
-            yield Imported(source.name, block.number, record)
-
-
 def _of_task(entry: joblog.Entry, record_id: str) -> Record:
     timed_out = entry.exit_code == joblog.TIMED_OUT
     signal = entry.signal or None
@@ -177,31 +162,6 @@ def _of_task(entry: joblog.Entry, record_id: str) -> Record:
     )
 
 
-def _of_timing(timing: Timing, record_id: str, changed: float) -> Record:
-    failed = timing.signal is not None or timing.exit_code != 0
-    cpu_time = timing.user_time + timing.system_time
-    return Record(
-        id=record_id,
-        command=MASK.words(timing.command.split(" ")),  # time joined its arguments so
-        started=_iso(max(changed - timing.wall_time, 0)),
-        ended=_iso(changed),
-        state="FAILED" if failed else "COMPLETED",
-        exit_code=timing.exit_code if timing.signal is None else None,
-        signal=timing.signal,
-        usage=Usage(
-            wall_time=timing.wall_time,
-            cpu_time=round(cpu_time, 2),
-            user_time=timing.user_time,
-            system_time=timing.system_time,
-            cpus_used=cpu_time / timing.wall_time if timing.wall_time else None,
-            max_process_memory=timing.max_process_memory,
-            read_bytes=timing.read_bytes,
-            write_bytes=timing.write_bytes,
-        ),
-        monitor=Monitor(warnings=(TIME_SOURCE, TIME_STARTED), source="time"),
-    )
-
-
 def _from_nextflow(source: Source, _user: str | None) -> Iterator[Imported]:
     warning = "from Nextflow's trace: memory is the kernel's peak of each process"
     yield from _of_traces(source, traces.read_nextflow(source.text), warning)
@@ -212,11 +172,6 @@ def _from_snakemake(source: Source, _user: str | None) -> Iterator[Imported]:
     found = traces.read_snakemake(source.text, name)
     warning = "from Snakemake's benchmark: memory is sampled, a lower bound"
     yield from _of_traces(source, found, warning)
-
-
-def _from_duct(source: Source, _user: str | None) -> Iterator[Imported]:
-    warning = "from con-duct: memory is sampled and counts shared pages per process"
-    yield from _of_traces(source, traces.read_duct(source.text), warning)
 
 
 def _of_traces(
@@ -243,13 +198,11 @@ def _of_trace(
     code = one.exit_code
     signal = code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None
     asked = one.memory_asked is not None or one.cpus is not None
-    words = [one.name] if one.command is None else MASK.words(one.command.split(" "))
     return Record(
         id=record_id,
         label=kind_of_name(one.name) or None,
-        command=tuple(words),
+        command=(one.name,),
         parameters=one.parameters,
-        host=None if one.host is None else Host(name=one.host, system="unknown"),
         started=_iso(started),
         ended=_iso(started + one.wall_time),
         state=one.state,
@@ -403,20 +356,16 @@ def _usage(
 
 _Reader: TypeAlias = Callable[[Source, str | None], Iterator[Imported]]
 _READERS: dict[str, _Reader] = {
-    "time": _from_gnu_time,
     "joblog": _from_joblog,
     traces.NEXTFLOW: _from_nextflow,
     traces.SNAKEMAKE: _from_snakemake,
-    traces.DUCT: _from_duct,
     **{kind.accounts: _from_accounting for kind in KINDS.values()},
 }
 FORMATS = tuple(_READERS)
 _TEXTS: dict[str, Callable[[str], bool]] = {
     "joblog": joblog.is_joblog,
-    "time": is_gnu_time,
     traces.NEXTFLOW: traces.is_nextflow,
     traces.SNAKEMAKE: traces.is_snakemake,
-    traces.DUCT: traces.is_duct,
 }
 
 
@@ -469,8 +418,8 @@ def _recognised(name: str, text: str) -> str:
             return form
     commands = ", ".join(kind.accounts for kind in KINDS.values())
     raise FormatError(
-        f"{name}: neither accounting ({commands}) nor a file of Nextflow, Snakemake, "
-        "con-duct, GNU time -v or GNU parallel (--format says which)"
+        f"{name}: neither accounting ({commands}) nor a file of Nextflow, Snakemake "
+        "or GNU parallel (--format says which)"
     )
 
 

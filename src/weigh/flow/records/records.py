@@ -10,7 +10,6 @@ from weigh.errors import UsageError
 from weigh.flow.run import channel
 from weigh.model.record import Record
 from weigh.render.record_list import Listing, Row, write_csv
-from weigh.store import traces
 from weigh.store.checkpoint import Running, finalise_interrupted, finish, running
 from weigh.store.find import find, find_entry, find_running, not_found
 from weigh.store.identity import LENGTH, Machine, this_machine
@@ -155,18 +154,6 @@ def export_csv(entries: Sequence[Entry], out: BinaryIO) -> None:
     """
     parameters = {name: None for entry in entries for name in entry.head.parameters}
     write_csv((read_short(entry) for entry in entries), tuple(parameters), out)
-
-
-def export_trace(form: str, entries: Sequence[Entry], out: BinaryIO) -> None:
-    """Write records in the columns of a workflow tool, in the order they began.
-
-    Raises:
-        SchemaError: one is of a newer weigh.
-        StoreError: the store cannot be read.
-    """
-    write = {traces.NEXTFLOW: traces.write_nextflow}.get(form, traces.write_snakemake)
-    lines = write(read_short(entry) for entry in entries)
-    out.writelines(line.encode("utf-8", "replace") + b"\n" for line in lines)
 
 
 def _unfinished(store: Store) -> tuple[list[Record], list[Running]]:
