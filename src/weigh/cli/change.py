@@ -7,10 +7,10 @@ import click
 from weigh.cli import options
 from weigh.cli.options import LIMIT, SIZE
 from weigh.cli.submit import notify
-from weigh.flow.follow.change import change as change_flow
+from weigh.flow.follow.change import change_request
 from weigh.render.printable import printable
 from weigh.render.submit_lines import request_words
-from weigh.schedulers.protocol import Change
+from weigh.schedulers.protocol import RequestChange
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -18,28 +18,8 @@ from weigh.schedulers.protocol import Change
 @click.option("--time", type=LIMIT, metavar="TIME", help="Time limit: 90m, 4h.")
 @click.option("--memory", type=SIZE, metavar="SIZE", help="Memory per element.")
 @click.option("--throttle", type=options.Count(), metavar="N", help="Elements at once.")
-@click.option(
-    "--priority",
-    type=int,
-    metavar="N",
-    help="Below 0 is later than your other jobs; users cannot raise it.",
-)
-@click.option(
-    "--after",
-    multiple=True,
-    metavar="JOB",
-    help="Start after JOB has succeeded; repeatable; 'none' for no job.",
-)
-@options.queue("Another partition or queue.")
-def change(  # noqa: PLR0913 - one parameter per option
-    name: str,
-    *,
-    time: float | None,
-    memory: float | None,
-    throttle: int | None,
-    priority: int | None,
-    after: tuple[str, ...],
-    queue: str | None,
+def change(
+    name: str, *, time: float | None, memory: float | None, throttle: int | None
 ) -> int:
     """Change what a waiting job requests, where its scheduler permits it.
 
@@ -49,17 +29,16 @@ def change(  # noqa: PLR0913 - one parameter per option
 
     \b
     weigh change 481516 --time 4h
-    weigh change last --throttle 5 --after 481515
+    weigh change last --throttle 5
     """  # noqa: D301 - click reads \b as: keep these lines
-    wanted = Change(
+    wanted = RequestChange(
         time=None if time is None else int(time),
         memory=None if memory is None else int(memory),
         throttle=throttle,
-        priority=priority,
-        after=tuple(job for job in after if job != "none") if after else None,
-        queue=queue,
     )
-    done = change_flow(name, wanted, cwd=os.getcwd(), env=os.environ, notify=notify)
-    title = printable(f"{done.job.id} ({done.job.name})")
-    click.echo(f"  changed {title}: {request_words(done.request)}")
+    job, request = change_request(
+        name, wanted, cwd=os.getcwd(), env=os.environ, notify=notify
+    )
+    title = printable(f"{job.id} ({job.name})")
+    click.echo(f"  changed {title}: {request_words(request)}")
     return 0

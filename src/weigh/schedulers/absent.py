@@ -11,10 +11,10 @@ from weigh.schedulers.command import Ran
 from weigh.schedulers.protocol import (
     Answer,
     Argv,
-    Change,
     Described,
     EndMessages,
     Query,
+    RequestChange,
 )
 from weigh.units import Seconds
 
@@ -200,8 +200,8 @@ def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG0
     return None
 
 
-def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:  # noqa: ARG001
-    """Return no command: traits.changes is empty."""
+def change_argvs(job: Submitted, change: RequestChange, known: str) -> tuple[Argv, ...]:  # noqa: ARG001
+    """Return no command: traits.can_change is False."""
     return ()
 
 

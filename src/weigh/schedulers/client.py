@@ -32,8 +32,8 @@ from weigh.schedulers.protocol import (
     ABSENT,
     Argv,
     Backend,
-    Change,
     KnownJob,
+    RequestChange,
     Snapshot,
 )
 from weigh.store.lines import UNREADABLE
@@ -365,7 +365,7 @@ class Client:
         argv = scripts.raw_argv(job)
         return {} if argv is None else scripts.parse_raw(self._output_of(argv), job)
 
-    def change(self, job: Submitted, change: Change) -> tuple[Argv, ...]:
+    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
         """Change a waiting job; return the commands that did.
 
         Raises:

@@ -115,8 +115,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     ``waits``: a job can wait for another one. ``queues``: a job can choose a queue, and
     a QOS. ``takes_scripts``: one file is the job and its directives, so that weigh
     submits a user's own as it is.
-    ``changes`` is what weigh can change of a waiting job, and ``changed_by`` the
-    command for what it cannot. ``constraint`` is how a job chooses nodes by their
+    ``can_change``: weigh can change a waiting job; ``changed_by`` is the command for
+    more. ``constraint`` is how a job chooses nodes by their
     features: by a word, an expression, or not at all. ``memory_update`` is the option
     that lowers the memory of a running job, empty if there is none. ``exclusive``: a
     job can have whole nodes; ``disk``: it can request space on a node's own disk (both
@@ -135,7 +135,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     waits: bool = True
     queues: bool = True
     takes_scripts: bool = True
-    changes: frozenset[str] = frozenset()
+    can_change: bool = False
     changed_by: str = ""
     constraint: Literal["", "word", "expression"] = ""
     exclusive: bool = False

@@ -138,7 +138,7 @@ class Scheduler(Protocol):
     def raw_logs(self, job: Submitted) -> dict[str, str]:
         """Return the logs by index whose names only accounting shows."""
 
-    def change(self, job: Submitted, change: "Change") -> "tuple[Argv, ...]":
+    def change(self, job: Submitted, change: "RequestChange") -> "tuple[Argv, ...]":
         """Change a waiting job; return the commands that did.
 
         Raises SchedulerError if it is refused, UsageError if users cannot change it.
@@ -448,18 +448,12 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     request: RecordedRequest | None = None
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change of a waiting job; None: nothing. Bytes and seconds.
-
-    ``priority`` is relative to the user's other jobs: below zero is later.
-    """
+class RequestChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What to change of a waiting job; None: nothing. Bytes and seconds."""
 
     time: int | None = None
     memory: Bytes | None = None
     throttle: int | None = None
-    priority: int | None = None
-    after: tuple[str, ...] | None = None
-    queue: str | None = None
 
 
 class UserScripts(Protocol):
@@ -528,7 +522,7 @@ class UserScripts(Protocol):
         """Read the id of *job* in its output, by the token or by what is known."""
 
     def change_argvs(
-        self, job: Submitted, change: Change, known: str
+        self, job: Submitted, change: RequestChange, known: str
     ) -> tuple[Argv, ...]:
         """Return the commands for *change*; *known* is the first answer on the job.
 

@@ -36,7 +36,7 @@ from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import limits as gridengine_limits
-from weigh.schedulers.protocol import Change, Kind
+from weigh.schedulers.protocol import Kind, RequestChange
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
@@ -248,8 +248,8 @@ def _known(kind: Kind) -> Callable[[str], object]:
             request=JobRequest(),
             own=OwnScript(indices="3", output=text[:200]),
         )
-        if kind.traits.changes:
-            scripts.change_argvs(job, Change(time=60, memory=1 << 30), text)
+        if kind.traits.can_change:
+            scripts.change_argvs(job, RequestChange(time=60, memory=1 << 30), text)
         scripts.log(job, 3, None)
         scripts.parse_raw(text, job)
         scripts.parse_sent(text, job, "me")

@@ -8,7 +8,7 @@ from weigh.model.job import OwnScript, Submitted
 from weigh.model.lint import Facts
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import Ran
-from weigh.schedulers.protocol import Change
+from weigh.schedulers.protocol import RequestChange
 from weigh.schedulers.slurm.commands import parse_job
 from weigh.units import GIB
 
@@ -114,23 +114,21 @@ def test_qalter_repeats_the_requests_that_stay() -> None:
         "job_number:  42\nparallel environment:  smp range: 4\n"
         "hard resource_list:         h_rt=600,s_rt=540,h_vmem=2G,ngpus=1\n"
     )
-    change = Change(time=300, memory=4 << 30, after=())
+    change = RequestChange(time=300, memory=4 << 30)
 
     found = GRID.change_argvs(job("gridengine"), change, known)
 
     wanted = "h_rt=00:05:00,s_rt=00:04:30,h_vmem=1G,ngpus=1"
-    assert found == (("qalter", "-l", wanted, "-hold_jid", "0", "42"),)
+    assert found == (("qalter", "-l", wanted, "42"),)
 
 
-def test_a_change_of_one_element_names_it_and_a_held_job_keeps_its_hold() -> None:
+def test_a_change_of_one_element_names_it() -> None:
     part = job("slurm", indices="4", part=True)
-    known = "JobId=42 Priority=0 NumCPUs=2 MinMemoryCPU=1G\n"
+    known = "JobId=42 NumCPUs=2 MinMemoryCPU=1G\n"
 
-    found = SLURM.change_argvs(part, Change(memory=4 << 30), known)
+    found = SLURM.change_argvs(part, RequestChange(memory=4 << 30), known)
 
     assert found == (("scontrol", "update", "JobId=42_4", "MinMemoryCPU=2048"),)
-    with pytest.raises(Exception, match="is held"):
-        SLURM.change_argvs(part, Change(priority=-5), known)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +213,7 @@ def test_htcondor_describes_jobs_and_takes_no_scripts() -> None:
     assert found is not None
     assert (found.id, found.part, found.logs) == ("42", "1", {"1": "/w/o.1"})
     assert not KINDS["htcondor"].traits.takes_scripts
-    assert not KINDS["htcondor"].traits.changes
+    assert not KINDS["htcondor"].traits.can_change
 
 
 def test_a_job_s_name_of_two_lines_does_not_hide_its_request() -> None:

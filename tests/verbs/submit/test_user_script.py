@@ -144,7 +144,7 @@ def test_a_job_submitted_by_hand_is_followed_by_its_id_and_changed(
     assert standing(weigh, f"{job}{mark}4")["tasks"] == {"PENDING": 1}
     code, out, err = weigh("change", job, "--time", "8m", "--throttle", "1")
     assert (code, "00:08:00" in out) == (0, True), err
-    assert weigh("change", job, "--priority", "5")[0] == 2
+    assert weigh("change", job)[0] == 2
     shows = {"slurm": ["scontrol", "show", "job"], "gridengine": ["qstat", "-j"]}
     shown = subprocess.run(
         [*shows[weigh.scheduler], job], check=True, capture_output=True, text=True

@@ -1,130 +1,79 @@
 """``weigh change``: change the request of a job that waits, where users may."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.view import look
-from weigh.flow.submit.job_request import ids_to_await
 from weigh.flow.submit.rounds import settle_all
-from weigh.model.job import ElementState, JobRequest, Submitted
+from weigh.model.job import JobRequest, Submitted
 from weigh.schedulers import find_kind
-from weigh.schedulers.protocol import Argv, Change
+from weigh.schedulers.protocol import RequestChange
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """A job that was changed, its new request, and the commands that did."""
-
-    job: Submitted
-    request: JobRequest
-    argvs: tuple[Argv, ...]
-    waiting: int
-
-
-def change(
+def change_request(
     name: str,
-    wanted: Change,
+    wanted: RequestChange,
     *,
     cwd: str,
     env: Mapping[str, str],
     notify: Callable[[str], None] = lambda _: None,
-) -> Changed:
-    """Change the job called *name*, and note what the scheduler then has.
+) -> tuple[Submitted, JobRequest]:
+    """Change the job called *name*; return it, and what it requests now.
 
     Raises:
         UsageError: there is no such job, none of it waits, or its scheduler cannot.
         SchedulerError: the scheduler refuses it or does not answer.
     """
+    if wanted == RequestChange():
+        raise UsageError("nothing to change: weigh change JOB --time 4h")
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
     job = named_jobs(known, name, root=root, env=env)[-1]
-    _refuse_absent(job, wanted)
-    if wanted.after:
-        ids = ids_to_await(wanted.after, job.scheduler, known)
-        wanted = msgspec.structs.replace(wanted, after=ids)
-    every = with_foreign(known, [job])
-    view = next(look([job], every, root=root, env=env, fresh=True))
-    waiting = sum(state.state == "PENDING" for state in view.elements)
-    if not waiting and not _may_run(wanted, view.elements):
-        if all(state.is_final for state in view.elements):
-            raise UsageError(f"job {job.id} has ended: nothing to change")
-        raise UsageError(f"job {job.id} runs: {_way_out(job, wanted)}")
+    kind = find_kind(job.scheduler)
+    if kind is None or not kind.traits.can_change:
+        other = "" if kind is None else f" ({kind.traits.changed_by} {job.id})"
+        raise UsageError(f"job {job.id}: weigh cannot change it{other}")
+    view = next(look([job], with_foreign(known, [job]), root=root, env=env, fresh=True))
+    states = {element.state for element in view.elements}
+    if all(element.is_final for element in view.elements):
+        raise UsageError(f"job {job.id} has ended: nothing to change")
+    way_out = f"weigh cancel {job.id}, then submit it with the new request"
+    if wanted.time is not None:
+        way_out = "no user may raise a running job's limit, or exceed the queue's"
+    elif "PENDING" not in states:
+        raise UsageError(f"job {job.id} runs: {way_out}")
     try:
-        argvs = view.scheduler.change(job, wanted)
+        view.scheduler.change(job, wanted)
     except SchedulerError as error:
-        hint = _way_out(job, wanted)
-        raise SchedulerError(f"job {job.id}: {error} ({hint})") from error
-    request = _changed(job, wanted)
+        raise SchedulerError(f"job {job.id}: {error} ({way_out})") from error
+    request = _changed_request(
+        job.request, wanted, is_virtual=bool(kind.traits.address_space)
+    )
     if not is_foreign(job) and not (job.own and job.own.part) and job.token:
         jobs_file.append(root, msgspec.structs.replace(job, request=request))
-    return Changed(job, request, argvs, waiting)
+    return job, request
 
 
-def _refuse_absent(job: Submitted, wanted: Change) -> None:
-    """Refuse what the scheduler cannot change.
-
-    Raises:
-        UsageError: names the command that may.
-    """
-    typed = {
-        name for name in wanted.__struct_fields__ if getattr(wanted, name) is not None
-    }
-    if not typed:
-        raise UsageError("nothing to change: weigh change JOB --time 4h")
-    kind = find_kind(job.scheduler)
-    if kind is None:
-        raise UsageError(f"job {job.id} runs on this machine: nothing to change")
-    missing = sorted(typed - kind.traits.changes)
-    if missing:
-        raise UsageError(
-            f"--{missing[0]}: weigh cannot change it in {kind.title} "
-            f"({kind.traits.changed_by} {job.id})"
-        )
-    if wanted.throttle is not None and job.elements == 1 and not _is_array(job):
-        raise UsageError(f"--throttle: job {job.id} has one element")
-
-
-def _is_array(job: Submitted) -> bool:
-    return job.own is not None and bool(job.own.indices)
-
-
-def _may_run(wanted: Change, elements: Sequence[ElementState]) -> bool:
-    """Return whether the change can be for running elements: a shorter time limit."""
-    runs = any(state.state == "RUNNING" for state in elements)
-    return runs and wanted.time is not None
-
-
-def _way_out(job: Submitted, wanted: Change) -> str:
-    """Return what to do instead of a change."""
-    if wanted.time is not None:
-        return "no user may raise a running job's limit, or exceed the queue's"
-    if wanted.priority is not None:
-        return "users can only lower it"
-    return f"weigh cancel {job.id}, then submit it with the new request"
-
-
-def _changed(job: Submitted, wanted: Change) -> JobRequest:
-    """Return the job's request after the change."""
-    virtual = job.request.virtual_memory
-    memory = job.request.memory
-    if wanted.memory is not None:
-        kind = find_kind(job.scheduler)
-        if kind is not None and kind.traits.address_space:
-            virtual = wanted.memory
-            memory = None if memory is None else min(memory, wanted.memory)
-        else:
-            memory = wanted.memory
+def _changed_request(
+    request: JobRequest, wanted: RequestChange, *, is_virtual: bool
+) -> JobRequest:
+    """Return *request* with what was changed; *is_virtual*: it limits address space."""
+    memory, virtual = request.memory, request.virtual_memory
+    if wanted.memory is not None and is_virtual:
+        virtual = wanted.memory
+        memory = None if memory is None else min(memory, wanted.memory)
+    elif wanted.memory is not None:
+        memory = wanted.memory
     return msgspec.structs.replace(
-        job.request,
+        request,
         memory=memory,
         virtual_memory=virtual,
-        time_limit=job.request.time_limit if wanted.time is None else wanted.time,
-        throttle=wanted.throttle or job.request.throttle,
-        queue=wanted.queue or job.request.queue,
-        after=job.request.after if wanted.after is None else wanted.after,
+        time_limit=wanted.time or request.time_limit,
+        throttle=wanted.throttle or request.throttle,
     )

@@ -50,7 +50,7 @@ class GridEngine(Folder):
         names_resources=True,
         exclusive=True,
         disk=True,
-        changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
+        can_change=True,
         changed_by="qalter",
     )
     text: "Dialect" = text

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.errors import UsageError
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
 from weigh.model.lint import Facts
 from weigh.schedulers.command import Ran
@@ -25,7 +24,7 @@ from weigh.schedulers.gridengine.lint import (
 )
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.common import flags_alone, misread_flag
-from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
+from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
 from weigh.schedulers.script import read_script
 
 OF_WHOLE_ARRAY = re.compile(r"SGE_TASK_(?:FIRST|LAST|STEPSIZE)\b")
@@ -311,16 +310,11 @@ def parse_sent(out: str, job: Submitted, user: str) -> str | None:
     return ids.pop() if len(ids) == 1 else None
 
 
-def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:
+def change_argvs(job: Submitted, change: RequestChange, known: str) -> tuple[Argv, ...]:
     """Return the commands that change a job.
 
     ``qalter -l`` replaces all requests, so those that stay are repeated.
-
-    Raises:
-        UsageError: it would raise the priority, or the job is no longer listed.
     """
-    if change.priority is not None and change.priority > 0:
-        raise UsageError("--priority: users can only lower it (--priority -100)")
     target = job.id
     if job.own is not None and job.own.part:
         target = f"{job.id}.{format_ranges(indices_of(job))}"
@@ -328,7 +322,7 @@ def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]
     return (("qalter", *words, target),) if words else ()
 
 
-def _altered(change: Change, known: str) -> Iterator[str]:
+def _altered(change: RequestChange, known: str) -> Iterator[str]:
     rows = [line.partition(":")[::2] for line in known.splitlines()]
     values = {name.strip(): value.strip() for name, value in rows}
     if change.time is not None or change.memory is not None:
@@ -348,12 +342,6 @@ def _altered(change: Change, known: str) -> Iterator[str]:
         yield ",".join(f"{name}={value}" for name, value in pairs.items())
     if change.throttle is not None:
         yield from ("-tc", str(change.throttle))
-    if change.priority is not None:
-        yield from ("-p", str(change.priority))
-    if change.after is not None:
-        yield from ("-hold_jid", ",".join(change.after) or "0")
-    if change.queue is not None:
-        yield from ("-q", change.queue)
 
 
 def parse_refusal(ran: Ran) -> str | None:

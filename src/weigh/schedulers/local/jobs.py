@@ -25,7 +25,7 @@ from weigh.model.record import Complexes, State
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.local.script import JOB, local_script
 from weigh.schedulers.local.script import log_name as _log_name
-from weigh.schedulers.protocol import Argv, Change, KnownJob, Snapshot
+from weigh.schedulers.protocol import Argv, KnownJob, RequestChange, Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.store.location import make_folder, private
@@ -184,7 +184,7 @@ class Local:
         """Return nothing: weigh chooses the names of logs."""
         return {}
 
-    def change(self, job: Submitted, change: Change) -> tuple[Argv, ...]:  # noqa: ARG002
+    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:  # noqa: ARG002
         """Refuse: a local job runs at once.
 
         Raises:

@@ -51,7 +51,7 @@ class Slurm(Folder):
         several_nodes=True,
         fits_nodes=True,
         no_memory="all of a node",
-        changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
+        can_change=True,
         changed_by="scontrol update",
         constraint="word",
         exclusive=True,

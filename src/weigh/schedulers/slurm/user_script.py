@@ -5,7 +5,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from weigh.errors import UsageError
 from weigh.model.job import JobRequest, OwnScript, Submitted
 from weigh.model.lint import Facts
 from weigh.schedulers.command import Ran
@@ -13,7 +12,7 @@ from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.common import flags_alone, misread_flag
-from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
+from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
@@ -348,20 +347,8 @@ def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG0
     return None
 
 
-def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:
-    """Return the command that changes a job.
-
-    Raises:
-        UsageError: the priority is to be raised.
-    """
-    if change.priority is not None and change.priority > 0:
-        raise UsageError("--priority: users can only lower it (--priority -100)")
-    is_held = pairs_of(next(iter(known.splitlines()), "")).get("Priority") == "0"
-    if change.priority is not None and is_held:
-        raise UsageError(
-            f"--priority: job {job.id} is held, and this would release it (scontrol "
-            f"release {job.id} first)"
-        )
+def change_argvs(job: Submitted, change: RequestChange, known: str) -> tuple[Argv, ...]:
+    """Return the command that changes a job."""
     own = job.own
     target = job.id
     if own is not None and own.part:
@@ -371,7 +358,7 @@ def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]
     return (("scontrol", "update", f"JobId={target}", *fields),)
 
 
-def _updates(change: Change, known: str) -> Iterator[tuple[str, str]]:
+def _updates(change: RequestChange, known: str) -> Iterator[tuple[str, str]]:
     if change.time is not None:
         yield "TimeLimit", slurm_text.format_time(change.time)
     if change.memory is not None:
@@ -385,12 +372,6 @@ def _updates(change: Change, known: str) -> Iterator[tuple[str, str]]:
             yield "MinMemoryNode", str(size)
     if change.throttle is not None:
         yield "ArrayTaskThrottle", str(change.throttle)
-    if change.priority is not None:
-        yield "Nice", str(-change.priority)
-    if change.after is not None:
-        yield "Dependency", f"afterok:{':'.join(change.after)}" if change.after else ""
-    if change.queue is not None:
-        yield "Partition", change.queue
 
 
 def parse_refusal(ran: Ran) -> str | None:
