@@ -121,34 +121,6 @@ def print_paper(name: str, words: Mapping[str, Any]) -> int:
     return 0
 
 
-_OF_GROUP = ("all_users", "user", "account", "source")
-
-
-def print_group(words: Mapping[str, Any]) -> int:
-    """Print what a group's jobs held and used; return 1 with --strict on a change."""
-    from weigh.flow.report.group import Chosen, group  # noqa: PLC0415 - one form
-    from weigh.render import report_group  # noqa: PLC0415 - as above
-
-    names = (*_OF_GROUP, "since", "mask")
-    chosen = Chosen(**{name: words[name] for name in names})
-    found = group(chosen, cwd=os.getcwd(), env=os.environ)
-    if words["html"] is not None:
-        from weigh.flow.report.page import STDOUT, write_page  # noqa: PLC0415
-        from weigh.render.html.group_page import render_group_page  # noqa: PLC0415
-
-        write_page(render_group_page(found), words["html"])
-        if words["html"] != STDOUT:
-            click.echo(f"weigh: wrote {words['html']}", err=True)
-    else:
-        forms = {
-            "json": report_group.render_group_json,
-            "csv": report_group.render_group_csv,
-        }
-        render = forms.get(words["form"] or "", report_group.render_group)
-        click.echo(render(found))
-    return int(words["strict"] and bool(found.better))
-
-
 def print_since(words: Mapping[str, Any]) -> int:
     """Print unused resources; return 1 with --strict if a change would save any."""
     from weigh.flow.report.since import since  # noqa: PLC0415 - one form of many
@@ -191,16 +163,6 @@ def print_since(words: Mapping[str, Any]) -> int:
     metavar="TIME",
     help="Unused resources of all runs of the last 30d, 12h, ..., the most first.",
 )
-@click.option("--all-users", is_flag=True, help="All users' jobs, from accounting.")
-@click.option("--user", metavar="USER", help="Another user's jobs, from accounting.")
-@click.option("--account", metavar="NAME", help="An account's jobs, from accounting.")
-@click.option(
-    "--from",
-    "source",
-    metavar="SOURCE",
-    help="Accounting's command (sacct, qacct), or a file with what it printed.",
-)
-@click.option("--mask", is_flag=True, help="Hide the names of users and accounts.")
 @click.option(
     "--html",
     metavar="FILE",
@@ -239,8 +201,6 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     weigh report last --strict && sbatch next.sh
     """  # noqa: D301 - click reads \b as: keep these lines
     _check(name, words)
-    if any(words[name] for name in _OF_GROUP):
-        return print_group(words)
     is_ascii = words["is_ascii"] or not _can_draw()
     if words["html"] is not None or words["plot"] is not None:
         return draw(name, words, is_ascii=is_ascii)
@@ -262,12 +222,6 @@ def _check(name: str, words: dict[str, Any]) -> None:
         raise UsageError(f"{chosen[0]} and {chosen[1]}: choose one of them")
     if words["grid_intensity"] is not None and not words["paper"]:
         raise UsageError("--grid-intensity requires --paper")
-    given = [f"--{one.replace('_', '-')}" for one in _OF_GROUP if words[one]]
-    if given:
-        _check_group(name, given[0].replace("--source", "--from"), words, chosen)
-        return
-    if words["mask"]:
-        raise UsageError("--mask requires --all-users, --user, --account or --from")
     if words["since"] is None:
         return
     if name != LAST:
@@ -275,22 +229,6 @@ def _check(name: str, words: dict[str, Any]) -> None:
     if chosen and chosen[0] not in {"--json", "--paper"}:
         raise UsageError(
             f"--since cannot be combined with {chosen[0]} (only --json or --paper)"
-        )
-
-
-def _check_group(
-    name: str, option: str, words: Mapping[str, Any], chosen: Sequence[str]
-) -> None:
-    """Refuse what a report from accounting does not have."""
-    if name != LAST:
-        raise UsageError(f"{option} covers all jobs: leave out {name}")
-    if words["all_users"] and words["user"]:
-        raise UsageError("--all-users and --user: choose one of them")
-    odd = [one for one in chosen if one not in {"--json", "--csv", "--html"}]
-    odd += ["--log"] if words["logs"] else []
-    if odd:
-        raise UsageError(
-            f"{option} cannot be combined with {odd[0]} (only --json, --csv or --html)"
         )
 
 

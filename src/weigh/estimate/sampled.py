@@ -6,8 +6,6 @@ figures; for sampled ones that of normal risk, since they are raised already. A 
 completed proves that its own request was enough.
 """
 
-import math
-
 import msgspec
 
 from weigh.estimate.history import (
@@ -56,17 +54,12 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accounts:
-    """The runs of one kind so far, in a few numbers: none of them is kept.
+    """The runs of one kind so far, in a few numbers: none of them is kept."""
 
-    With *replays*, a prediction has what this method would have cost on them.
-    """
-
-    def __init__(self, *, replays: bool = True) -> None:
-        self._replays = replays
+    def __init__(self) -> None:
         self.runs = 0
         self.killed_at = 0.0
         self._proven = 0.0
-        self._sum = self._squares = 0.0
         self._top: tuple[float, ...] = ()
         self._sampled = False
         self._replay = Replay()
@@ -83,13 +76,10 @@ class Accounts:
             self._proven = max(self._proven, run.requested)
         if not run.is_well_seen:
             return
-        if self._replays and self.runs >= ENOUGH:
+        if self.runs >= ENOUGH:
             self._enter(run, self._value()[0])
         self.runs += 1
-        upper = run.upper
-        self._top = with_largest(self._top, upper)
-        log = math.log(upper)
-        self._sum, self._squares = self._sum + log, self._squares + log * log
+        self._top = with_largest(self._top, run.upper)
         self._sampled |= run.looks is not None
 
     def add_kill(self, limit: float) -> None:
@@ -103,14 +93,6 @@ class Accounts:
     @property
     def _risk(self) -> Risk:
         return "normal" if self._sampled else "low"
-
-    @property
-    def spread(self) -> float:
-        """Return the standard deviation of the logarithms."""
-        if not self.runs:
-            return 0.0
-        mean = self._sum / self.runs
-        return math.sqrt(max(0.0, self._squares / self.runs - mean * mean))
 
     def predict(self) -> Prediction | None:
         """Return what the next run should request; None if no run was well seen."""

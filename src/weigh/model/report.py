@@ -143,7 +143,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``id`` is the scheduler's, with the index of an element (``12_3``). ``command`` is
     the line that submitted it. ``submitted``, ``eligible`` (since when it could start),
-    ``started`` and ``ended`` are seconds since the epoch. ``account`` may be a project.
+    ``started`` and ``ended`` are seconds since the epoch.
     """
 
     id: str
@@ -158,15 +158,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: Seconds | None = None
     submitted: Seconds | None = None
     eligible: Seconds | None = None
-    account: str | None = None
     queue: str | None = None
-
-
-class Whose(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose jobs accounting lists: of a user, of an account, or of all if both None."""
-
-    user: str | None = None
-    account: str | None = None
 
 
 class GpuTable(msgspec.Struct, frozen=True, kw_only=True):

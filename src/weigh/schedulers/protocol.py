@@ -24,7 +24,7 @@ from weigh.model.job import (
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes, State
-from weigh.model.report import Accounted, PastJob, Whose
+from weigh.model.report import Accounted, PastJob
 from weigh.schedulers.command import Ran, final_errors
 from weigh.schedulers.dialect import Dialect, Traits, Variables
 from weigh.schedulers.elements import numbers_of
@@ -584,14 +584,8 @@ class PastAccounting(Protocol):
 
     SAMPLED_EVERY: Seconds
 
-    def past_argv(self, whose: Whose, span: Seconds) -> Argv:
-        """Return the command that lists the jobs of the last *span* seconds."""
-
-    def past_file(self, env: Mapping[str, str]) -> str | None:
-        """Return a file with all jobs that users may be able to read, if there is one.
-
-        Reading it is much faster than the command.
-        """
+    def past_argv(self, user: str, span: Seconds) -> Argv:
+        """Return the command that lists a user's jobs of the last *span* seconds."""
 
     def is_past(self, head: str) -> bool:
         """Return whether a text that begins with *head* is such a list."""

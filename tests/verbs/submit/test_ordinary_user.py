@@ -16,9 +16,6 @@ import pytest
 from following import until
 from rigs import RIGS
 
-from weigh.schedulers import KINDS
-from weigh.schedulers.protocol import PastAccounting
-
 USER = os.environ.get("WEIGH_RIG_USER", "researcher")
 SOURCES = Path(__file__).parents[3] / "src"
 Call = Callable[..., Any]
@@ -134,15 +131,3 @@ def test_an_ordinary_user_submits_follows_and_resumes(
     until(lambda: count("COMPLETED") == 2)
     assert (home / "who").read_text() == f"{USER}\n"
     assert (home / "plan/t/job.sh").owner() == USER
-    if isinstance(KINDS[name].accounting, PastAccounting):
-        source = KINDS[name].accounts
-        until(lambda: _sums(weigh, source, "--user", USER)["failed"] >= 1)
-        own = _sums(weigh, source, "--account", "lab")["jobs"] if name == "slurm" else 2
-        assert _sums(weigh, source, "--all-users")["jobs"] >= own >= 2
-
-
-def _sums(weigh: Call, source: str, *whose: str) -> dict[str, Any]:
-    """Return the sums over jobs, from accounting alone."""
-    words = ("report", "--from", source, "--since", "1h", "--json", *whose)
-    total: dict[str, Any] = json.loads(weigh(*words))["total"]
-    return total

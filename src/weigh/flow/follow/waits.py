@@ -15,7 +15,6 @@ import msgspec
 from weigh.errors import WeighError
 from weigh.flow.records.imported import past_accounting
 from weigh.flow.site.schedulers import current_user, kind_of, reaching
-from weigh.model.report import Whose
 from weigh.render.status_lines import Standing, Waits
 from weigh.schedulers import find_kind
 from weigh.schedulers.command import lines_of
@@ -85,7 +84,7 @@ def _asked(name: str, env: Mapping[str, str]) -> dict[str, list[Seconds]]:
     if kind is None:
         return {}
     source = past_accounting(kind)
-    argv = source.past_argv(Whose(user=current_user()), _SPAN)
+    argv = source.past_argv(current_user(), _SPAN)
     waits: dict[str, list[Seconds]] = {}
     for job in source.read_past(lines_of(argv, env=reaching(name, env))):
         if job is None or job.started is None:

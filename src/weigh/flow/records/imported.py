@@ -307,20 +307,6 @@ def past_accounting(kind: Kind) -> PastAccounting:
     raise UsageError(f"{kind.accounts} is read for single jobs only")
 
 
-def accounting_lines(path: str) -> tuple[Kind, Iterable[str]]:
-    """Return the scheduler whose accounting the file *path* is, and its lines.
-
-    Raises:
-        UsageError: the file cannot be read.
-        FormatError: it is no accounting.
-    """
-    source = _read(path, 0.0, None)
-    for kind in KINDS.values():
-        if kind.accounts == source.form:
-            return kind, source.lines
-    raise FormatError(f"{path}: a file of {source.form}, not of accounting")
-
-
 def kind_of_name(name: str) -> str:
     """Return the name that repeated jobs have in common: align_12 and align_7."""
     return _NUMBERS.sub("", " ".join(name.split()))

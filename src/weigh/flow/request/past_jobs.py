@@ -13,11 +13,11 @@ from weigh.estimate.history import ENOUGH
 from weigh.flow.records.imported import kind_of_name, past_accounting
 from weigh.flow.request.request import Answer, answer
 from weigh.model.record import Request
-from weigh.model.report import PastJob, Whose
+from weigh.model.report import PastJob
 from weigh.render import history_lines
 from weigh.render.history_lines import Kind, Learnt, PastKind
 from weigh.request import COMPLETED, round_time
-from weigh.review.group import OUT_OF_MEMORY, TIMEOUT, Jobs
+from weigh.review.past_jobs import OUT_OF_MEMORY, TIMEOUT, JobsOfKind
 from weigh.schedulers import KINDS, accounting, protocol
 from weigh.schedulers.command import lines_of, run
 from weigh.units import DAY, Seconds
@@ -54,7 +54,7 @@ def request_from_accounting(
     kind = next(one for one in KINDS.values() if one.accounts == accounts)
     source = past_accounting(kind)
     user = env.get("USER") or env.get("LOGNAME") or ""
-    lines = lines_of(source.past_argv(Whose(user=user), words.days * DAY), env=env)
+    lines = lines_of(source.past_argv(user, words.days * DAY), env=env)
     every = _interval(kind, env)
     others: set[str] = set()
     groups = _grouped(source.read_past(lines), words, kind, every, others)
@@ -98,10 +98,10 @@ def _grouped(
     kind: protocol.Kind,
     every: Seconds,
     others: set[str],
-) -> list[Jobs]:
+) -> list[JobsOfKind]:
     """Return the jobs by their kind; add the names of those not meant to *others*."""
     by_addresses = kind.traits.address_space is not None
-    groups: dict[tuple[str, int | None], Jobs] = {}
+    groups: dict[tuple[str, int | None], JobsOfKind] = {}
     for job in jobs:
         if job is None or not job.accounted.wall_time:
             continue
@@ -114,12 +114,12 @@ def _grouped(
             continue
         key = name, job.accounted.cpus
         if key not in groups:
-            groups[key] = Jobs(name)
+            groups[key] = JobsOfKind(name)
         groups[key].add(job, every, by_addresses=by_addresses)
     return list(groups.values())
 
 
-def _in_short(jobs: Jobs) -> PastKind:
+def _in_short(jobs: JobsOfKind) -> PastKind:
     return PastKind(
         name=jobs.name,
         jobs=jobs.states.total(),
@@ -137,7 +137,7 @@ def _frees(kind: PastKind) -> float:
 
 
 def _request(
-    jobs: Jobs, kind: protocol.Kind, every: Seconds
+    jobs: JobsOfKind, kind: protocol.Kind, every: Seconds
 ) -> tuple[Request, Learnt | None]:
     completed = jobs.states[COMPLETED]
     memory, said = jobs.memory_request(), jobs.memory.predict()

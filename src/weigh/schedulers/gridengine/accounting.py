@@ -10,7 +10,7 @@ from operator import itemgetter
 from weigh.errors import FormatError
 from weigh.model.job import ElementState
 from weigh.model.record import State
-from weigh.model.report import Accounted, PastJob, Whose
+from weigh.model.report import Accounted, PastJob
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
@@ -53,14 +53,13 @@ _CATEGORY = len(_FILE_FIELDS)
 _FILE_WIDTH = _CATEGORY + 1 + len(_AFTER_CATEGORY)
 _USED = (
     *("jobnumber", "taskid", "jobname", "owner", "failed", "exit_status"),
-    *("start_time", "end_time", "qsub_time", "project", "qname", "hostname"),
+    *("start_time", "end_time", "qsub_time", "qname", "hostname"),
     *("slots", "category", "ru_wallclock", "cpu", "ru_maxrss", "maxvmem"),
 )
 _used = itemgetter(
     *map((*_FILE_FIELDS, "category", *_AFTER_CATEGORY).index, _USED),
 )
 _JOB_NUMBER = _FILE_FIELDS.index("jobnumber")
-_NO_PROJECT = frozenset(("", "NONE", "none"))
 _RULER = "====="
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 _MILLISECONDS = 10.0**11  # a time above it, of Univa, counts these
@@ -81,23 +80,12 @@ def parse(out: str) -> tuple[Accounted, ...]:
     return tuple(one for _, one in sorted(found.items()))
 
 
-def past_argv(whose: Whose, span: Seconds) -> Argv:
-    """Return the command that lists the jobs of the last *span* seconds, and more.
+def past_argv(user: str, span: Seconds) -> Argv:
+    """Return the command that lists a user's jobs of the last *span* seconds, and more.
 
     qacct counts whole days.
     """
-    who = () if whose.user is None else ("-o", whose.user)
-    if whose.account is not None:
-        who = (*who, "-P", whose.account)
-    return ("qacct", *who, "-d", str(math.ceil(span / DAY)), "-j")
-
-
-def past_file(env: Mapping[str, str]) -> str | None:
-    """Return the accounting file of this cell, if SGE_ROOT is known (sge_intro(1))."""
-    root = env.get("SGE_ROOT")
-    if not root:
-        return None
-    return f"{root}/{env.get('SGE_CELL') or 'default'}/common/accounting"
+    return ("qacct", "-o", user, "-d", str(math.ceil(span / DAY)), "-j")
 
 
 def is_past(head: str) -> bool:
@@ -150,8 +138,8 @@ def _past(fields: Iterable[str]) -> PastJob | None:
     """Read the fields of a job, those of _USED."""
     # fmt: off
     (
-        job, index, name, owner, failed, status, start, end, submit, project, queue,
-        host, *figures,
+        job, index, name, owner, failed, status, start, end, submit, queue, host,
+        *figures,
     ) = fields
     # fmt: on
     ended = _end(failed, status)
@@ -167,14 +155,9 @@ def _past(fields: Iterable[str]) -> PastJob | None:
         started=_epoch(start),
         ended=_epoch(end),
         submitted=_epoch(submit),
-        account=_project(project),
         queue=queue or None,
         accounted=_accounted(max(task - 1, 0), ended.state, host, figures),
     )
-
-
-def _project(text: str) -> str | None:
-    return None if text in _NO_PROJECT else text
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from operator import itemgetter
 import msgspec
 
 from weigh.model.record import State
-from weigh.model.report import Accounted, AccountedStep, PastJob, Whose
+from weigh.model.report import Accounted, AccountedStep, PastJob
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
@@ -26,7 +26,7 @@ _OF_A_JOB = """
     NodeList TRESUsageInMax ConsumedEnergyRaw NNodes NTasks AveRSS TRESUsageInTot Start
     End
 """
-_OF_THE_PAST = "Submit Eligible User Account Partition ExitCode"
+_OF_THE_PAST = "Submit Eligible User Partition ExitCode"
 _LAST = "JobName"  # it may contain the delimiter
 _FIELDS = (*_OF_A_JOB.split(), _LAST)
 _PAST_FIELDS = (*_OF_A_JOB.split(), *_OF_THE_PAST.split(), _LAST)
@@ -116,19 +116,11 @@ def parse(out: str) -> tuple[Accounted, ...]:
     return tuple(one for _, one in sorted(found.items()))
 
 
-def past_argv(whose: Whose, span: Seconds) -> Argv:
-    """Return the command that lists the jobs of the last *span* seconds."""
-    who = ("-a",) if whose.user is None else ("-u", whose.user)
-    account = () if whose.account is None else ("-A", whose.account)
+def past_argv(user: str, span: Seconds) -> Argv:
+    """Return the command that lists a user's jobs of the last *span* seconds."""
     days, rest = divmod(round(span), DAY)
-    since = f"now-{round(span)}seconds" if rest else f"now-{days}days"
-    fields = ",".join(_PAST_FIELDS)
-    return ("sacct", "-P", "-D", *who, *account, "-S", since, "-o", fields)
-
-
-def past_file(env: Mapping[str, str]) -> str | None:  # noqa: ARG001 - a database
-    """Return None: all jobs are in a database."""
-    return None
+    since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
+    return ("sacct", "-P", "-D", "-u", user, *since, "-o", ",".join(_PAST_FIELDS))
 
 
 def is_past(head: str) -> bool:
@@ -317,7 +309,7 @@ def _sum(spans: Sequence[Seconds | None]) -> Seconds | None:
 
 _JOB_VALUES = """
     jobid jobname user submitline workdir state exitcode start end submit eligible
-    account partition nodelist elapsedraw elapsed totalcpu maxrss consumedenergyraw
+    partition nodelist elapsedraw elapsed totalcpu maxrss consumedenergyraw
     alloccpus nnodes alloctres reqmem timelimitraw timelimit
 """
 
@@ -326,7 +318,7 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
     # fmt: off
     (
         job, name, user, command, cwd, word, code, start, end, submit, eligible,
-        account, queue, node, elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
+        queue, node, elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
     ) = at.job(row)
     # fmt: on
     cpus, nodes, gpus, memory_asked, limit = _request(*asked)
@@ -352,7 +344,6 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
         ended=_epoch(end),
         submitted=_epoch(submit),
         eligible=_epoch(eligible),
-        account=account or None,
         queue=queue or None,
         accounted=Accounted(
             element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
