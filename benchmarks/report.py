@@ -15,13 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "verbs" / "report"))
 from some_jobs import SomeJob, Task, write_job
 
 from weigh.units import GIB
 
 ASKED = 2.0  # seconds
-FORMS = ((), ("--json",), ("--csv",), ("--paper", "md"))
+FORMS = ((), ("--json",), ("--paper",))
 
 
 def main(tasks: int) -> int:

@@ -18,7 +18,6 @@ class PyWeigh(PythonPackage):
     version("0.1.0", sha256="0" * 64)  # SHA256
 
     variant("profile", default=False, description="weigh profile, by Scalene")
-    variant("plot", default=False, description="pictures, by matplotlib")
 
     depends_on("python@3.11:", type=("build", "run"))
     depends_on("py-hatchling@1.24:", type="build")
@@ -28,4 +27,3 @@ class PyWeigh(PythonPackage):
     depends_on("py-nvidia-ml-py@12.535.133:", type=("build", "run"))
     depends_on("py-rich@13:", type=("build", "run"))
     depends_on("py-scalene@2.1.4:", type=("build", "run"), when="+profile")
-    depends_on("py-matplotlib@3.8:", type=("build", "run"), when="+plot")

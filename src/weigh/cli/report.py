@@ -2,178 +2,97 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
+import msgspec
 
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
-from weigh.flow.report.report import build
 from weigh.model.report import Report
-from weigh.render.report_files import (
-    render_csv,
-    render_json,
-    render_jsonl,
-    render_markdown,
-)
-from weigh.render.report_lines import render_text
-from weigh.render.report_paper import FORMS as PAPERS
-from weigh.render.report_seff import render_seff
 from weigh.store.find import LAST
 
-HERE = ""
 
-
-def draw(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
-    """Write the requested page and picture, or draw in the terminal.
+def print_report(name: str, words: Mapping[str, Any]) -> int:
+    """Print a report as text or JSON, or write its page.
 
     Return 1 on a finding with ``--strict``, else 0.
-
-    Raises:
-        WeighError: what ``flow.report_page`` and ``flow.report`` raise.
     """
-    html, plot, logs = words["html"], words["plot"], words["logs"]
-    found = _build(name, logs) if html is None else _page(name, html, logs)
-    if plot == HERE:
-        _here(found, is_ascii=is_ascii)
-    elif plot is not None:
-        from weigh.flow.report.page import write_picture  # noqa: PLC0415 - one form
-
-        write_picture(found, plot)
-        click.echo(f"weigh: wrote {plot}", err=True)
-    return int(words["strict"] and any(note.is_finding for note in found.notes))
-
-
-def _build(name: str, logs: Sequence[str]) -> Report:
     from weigh.flow.report.report import build  # noqa: PLC0415 - one form of many
+    from weigh.render import report_lines  # noqa: PLC0415 - as above
 
-    return build(name, logs=logs, cwd=os.getcwd(), env=os.environ)
+    if words["html"] is not None:
+        report = _write_page(name, words)
+    else:
+        report = build(name, logs=words["logs"], cwd=os.getcwd(), env=os.environ)
+        if words["is_json"]:
+            click.echo(report_lines.render_json(report))
+        else:
+            click.echo(report_lines.render_text(report, is_ascii=not _can_draw()))
+    return int(words["strict"] and any(note.is_finding for note in report.notes))
 
 
-def _page(name: str, path: str, logs: Sequence[str]) -> Report:
+def _write_page(name: str, words: Mapping[str, Any]) -> Report:
     from weigh.flow.report.page import STDOUT, page_of, write_page  # noqa: PLC0415
 
-    page = page_of(name, logs=logs, cwd=os.getcwd(), env=os.environ)
+    path = words["html"]
+    page = page_of(name, logs=words["logs"], cwd=os.getcwd(), env=os.environ)
     write_page(page.html, path)
     if path != STDOUT:
         click.echo(f"weigh: wrote {path}", err=True)
     return page.report
 
 
-def _here(found: Report, *, is_ascii: bool) -> None:
-    from weigh.render.report_plot import has_curves, plot_lines  # noqa: PLC0415
+def print_ticket(name: str, words: Mapping[str, Any]) -> int:
+    """Print a support ticket; return 1 with --strict if it is about a failure."""
+    from weigh.flow.report.ticket import support_ticket  # noqa: PLC0415 - one form
 
-    if not has_curves(found):
-        raise UsageError("nothing to draw: these runs have no series of samples")
-    click.echo("\n".join(plot_lines(found, is_ascii=is_ascii)))
-
-
-_RENDERERS: dict[str, Callable[[Report], str]] = {
-    "json": render_json,
-    "jsonl": render_jsonl,
-    "csv": render_csv,
-    "markdown": render_markdown,
-    "seff": render_seff,
-}
-
-
-def print_report(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
-    """Print a report in the requested form; return 1 on a finding with --strict."""
-    form = words["form"]
-    if form == "ticket":
-        return _print_ticket(name, words)
-    found = build(name, logs=words["logs"], cwd=os.getcwd(), env=os.environ)
-    if form:
-        click.echo(_RENDERERS[form](found))
-    else:
-        click.echo(render_text(found, is_ascii=is_ascii))
-    return int(words["strict"] and any(note.is_finding for note in found.notes))
-
-
-def _print_ticket(name: str, words: Mapping[str, Any]) -> int:
-    from weigh.flow.report.ticket import ticket  # noqa: PLC0415 - one form of many
-    from weigh.render.report_ticket import (  # noqa: PLC0415 - as above
-        Ticket,
-        render_ticket,
-    )
-
-    found = ticket(name, cwd=os.getcwd(), env=os.environ)
-    click.echo(render_ticket(found))
-    is_failure = isinstance(found, Ticket) and found.is_failure
-    return int(words["strict"] and is_failure)
+    ticket = support_ticket(name, cwd=os.getcwd(), env=os.environ)
+    click.echo(ticket.text)
+    return int(words["strict"] and ticket.is_failure)
 
 
 def print_paper(name: str, words: Mapping[str, Any]) -> int:
     """Print the compute statement."""
-    from weigh.flow.report.paper import paper  # noqa: PLC0415 - one form of many
-    from weigh.render.report_paper import render_paper  # noqa: PLC0415 - as above
+    from weigh.flow.report.paper import compute_statement  # noqa: PLC0415 - one form
 
-    statement = paper(
-        name,
-        since=words["since"],
-        grid_intensity=words["grid_intensity"],
-        cwd=os.getcwd(),
-        env=os.environ,
-    )
-    click.echo(render_paper(statement, words["paper"]))
+    since = words["since"]
+    click.echo(compute_statement(name, since=since, cwd=os.getcwd(), env=os.environ))
     return 0
 
 
 def print_since(words: Mapping[str, Any]) -> int:
     """Print unused resources; return 1 with --strict if a change would save any."""
-    from weigh.flow.report.since import since  # noqa: PLC0415 - one form of many
-    from weigh.render import report_waste  # noqa: PLC0415 - start-up time
+    from weigh.flow.report.since import unused_since, unused_text  # noqa: PLC0415
 
-    found = since(words["since"], cwd=os.getcwd(), env=os.environ)
-    is_json = words["form"] == "json"
-    render = report_waste.render_waste_json if is_json else report_waste.render_waste
-    click.echo(render(found))
-    failing = any(group.failing for group in found.groups)
-    return int(words["strict"] and (bool(found.changes) or failing))
+    found = unused_since(words["since"], cwd=os.getcwd(), env=os.environ)
+    if words["is_json"]:
+        document = msgspec.json.format(msgspec.json.encode(found), indent=2)
+        click.echo(document.decode())
+    else:
+        click.echo(unused_text(found))
+    return int(words["strict"] and found.is_finding)
 
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("name", required=False, default=LAST, metavar="[ID|JOB|PLAN|last]")
-@click.option("--json", "form", flag_value="json", help="One JSON document.")
-@click.option("--jsonl", "form", flag_value="jsonl", help="One line of JSON per task.")
-@click.option("--csv", "form", flag_value="csv", help="One row per task.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON document.")
 @click.option(
-    "--markdown", "form", flag_value="markdown", help="Markdown, for an issue."
+    "--html",
+    metavar="FILE",
+    help="Write one self-contained page with curves and tasks; - for stdout.",
 )
-@click.option("--seff", "form", flag_value="seff", help="The format of seff.")
+@click.option("--ticket", is_flag=True, help="Text for a support ticket.")
 @click.option(
-    "--ticket", "form", flag_value="ticket", help="Text for a support ticket."
-)
-@click.option(
-    "--paper",
-    type=click.Choice(PAPERS),
-    help="The compute statement for a publication.",
-)
-@click.option(
-    "--grid-intensity",
-    type=float,
-    metavar="gCO2/kWh",
-    help="With --paper: also state CO2.",
+    "--paper", is_flag=True, help="The compute statement of a publication, in Markdown."
 )
 @click.option(
     "--since",
     type=TIME_TEXT,
     metavar="TIME",
     help="Unused resources of all runs of the last 30d, 12h, ..., the most first.",
-)
-@click.option(
-    "--html",
-    metavar="FILE",
-    help="Write one self-contained page with curves and tasks; - for stdout.",
-)
-@click.option(
-    "--plot",
-    is_flag=False,
-    flag_value=HERE,
-    metavar="[FILE]",
-    help="Draw curves: in the terminal, or as *.png, *.pdf or *.svg.",
 )
 @click.option(
     "--log",
@@ -183,7 +102,6 @@ def print_since(words: Mapping[str, Any]) -> int:
     help="Log of a job with the scheduler's GPU table; repeatable.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 on a finding.")
-@click.option("--ascii", "is_ascii", is_flag=True, help="Draw bars in ASCII.")
 def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     """Show requested vs. used resources, and what to change.
 
@@ -195,40 +113,38 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
 
     \b
     weigh report
-    weigh report 481516 --markdown
-    weigh report ppo-sweep --paper latex --grid-intensity 230
+    weigh report 481516 --html job.html
+    weigh report ppo-sweep --paper
     weigh report --since 30d
     weigh report last --strict && sbatch next.sh
     """  # noqa: D301 - click reads \b as: keep these lines
-    _check(name, words)
-    is_ascii = words["is_ascii"] or not _can_draw()
-    if words["html"] is not None or words["plot"] is not None:
-        return draw(name, words, is_ascii=is_ascii)
+    _refuse_contradictions(name, words)
     if words["paper"]:
         return print_paper(name, words)
     if words["since"] is not None:
         return print_since(words)
-    return print_report(name, words, is_ascii=is_ascii)
+    if words["ticket"]:
+        return print_ticket(name, words)
+    return print_report(name, words)
 
 
-def _check(name: str, words: dict[str, Any]) -> None:
-    """Refuse options that have no effect or contradict each other."""
-    chosen = [f"--{one}" for one in ("paper", "html", "plot") if words[one] is not None]
-    if chosen == ["--html", "--plot"]:
-        chosen.pop()  # both are written
-    if words["form"]:
-        chosen.append(f"--{words['form']}")
-    if len(chosen) > 1:
-        raise UsageError(f"{chosen[0]} and {chosen[1]}: choose one of them")
-    if words["grid_intensity"] is not None and not words["paper"]:
-        raise UsageError("--grid-intensity requires --paper")
+def _refuse_contradictions(name: str, words: Mapping[str, Any]) -> None:
+    given = {
+        "--json": words["is_json"],
+        "--html": words["html"] is not None,
+        "--ticket": words["ticket"],
+        "--paper": words["paper"],
+    }
+    forms = [option for option, is_given in given.items() if is_given]
+    if len(forms) > 1:
+        raise UsageError(f"{forms[0]} and {forms[1]}: choose one of them")
     if words["since"] is None:
         return
     if name != LAST:
         raise UsageError(f"--since covers all runs: leave out {name}")
-    if chosen and chosen[0] not in {"--json", "--paper"}:
+    if forms and forms[0] not in {"--json", "--paper"}:
         raise UsageError(
-            f"--since cannot be combined with {chosen[0]} (only --json or --paper)"
+            f"--since cannot be combined with {forms[0]} (only --json or --paper)"
         )
 
 

@@ -194,7 +194,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     hours) are what was held. ``records`` are a few with a series to draw; ``rows`` are
     all. ``runs`` counts attempts; ``run_time``, ``cpu_time`` and ``energy`` (joules)
     are over all of them. ``accounted`` is accounting's data on the elements,
-    ``gpu_tables`` those of the tables in their logs. ``whose`` is user/group.
+    ``gpu_tables`` those of the tables in their logs.
     ``unit`` is what a row is: a task, an element of a script's job, a run.
     """
 
@@ -220,5 +220,3 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     energy: float | None = None
     accounted: tuple[Accounted, ...] = ()
     gpu_tables: tuple[GpuTable, ...] = ()
-    whose: str | None = None
-    cluster: str | None = None

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
+import msgspec
+
 from weigh.model.report import Figure, Measure, Note, Report
 from weigh.render.columns import columns_of, shortened
 from weigh.render.printable import count, printable
@@ -78,6 +80,11 @@ def render_text(report: Report, *, is_ascii: bool = False) -> str:
     return "\n".join(_lines(report, is_ascii=is_ascii))
 
 
+def render_json(report: Report) -> str:
+    """Write the whole report as one JSON document, the schema first."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
 def bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
     """Draw a share as a bar; 1 and above fill it."""
     filled = min(max(share, 0.0), 1.0) * width
@@ -91,9 +98,10 @@ def bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
 def note_lines(note: Note) -> Iterator[str]:
     """Write one note and the flag to use."""
     about = shortened(printable(note.about), 9)
+    about += " " * (10 - columns_of(about))
     room = WIDTH - len(_INDENT)
     for number, line in enumerate(flagged(note.words, note.flag, room)):
-        yield f"  {'' if number else about:<10}{line}"
+        yield f"  {_INDENT[2:] if number else about}{line}"
 
 
 def flagged(words: str, flag: str | None, room: int) -> list[str]:

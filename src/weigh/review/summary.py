@@ -40,8 +40,6 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     accounted: tuple[Accounted, ...] = ()
     tables: tuple[GpuTable, ...] = ()
-    whose: str | None = None
-    cluster: str | None = None
     request: Note | None = None
     slots: int | None = None
     rounds: tuple[str, ...] = ()
@@ -119,8 +117,6 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         runs=sum(run.row.started is not None for run in runs),
         run_time=sum(run.row.wall_time or 0.0 for run in runs),
         cpu_time=sum(cpu) if cpu else None,
-        whose=found.whose,
-        cluster=found.cluster,
         energy=gpu_totals(runs).energy,
         accounted=found.accounted,
         gpu_tables=found.tables,

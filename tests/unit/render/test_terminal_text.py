@@ -98,7 +98,6 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("records", "rm", "last", "--dry-run"),
         ("report", "last"),
         ("report", "last", "--json"),
-        ("report", "last", "--markdown"),
         ("request", "last"),
         ("top", "--once"),
     ],

@@ -180,7 +180,7 @@ def test_the_logs_table_stands_next_to_weighs_figure(root: str, say: Say) -> Non
     folder = f"{Path(root).parent}/plan/tag"
     write_job(root, folder, job)
     Path(folder, "log", f"{JOB}.out").write_text(f"{TABLE}weigh: exit code 0\n")
-    _, out, _ = say("report", JOB, "--ascii")
+    _, out, _ = say("report", JOB)
     words = " ".join(out.split())
     assert "the job log's GPU table: 2.05 GiB; a single sample" in words
     assert "trust weigh's" in words
@@ -199,7 +199,7 @@ def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
     fake.write_text(f"#!/bin/sh\necho >>{tmp_path}/asked\necho '{line}\n{step}'\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}/bin")
-    _, out, _ = say("report", JOB, "--ascii")
+    _, out, _ = say("report", JOB)
     assert "sacct MaxRSS: 3.00 GiB" in out
     assert (tmp_path / "asked").read_text() == "\n"
 

@@ -121,7 +121,7 @@ def test_a_run_in_a_script_is_next_to_its_own_element_alone(
     root: str, say: Say, name: str
 ) -> None:
     in_a_script(root)
-    _, out, _ = say("report", name, "--ascii")
+    _, out, _ = say("report", name)
     assert "sacct Elapsed: 1 h 10 m" in out
     assert "7.00 GiB" not in out
 

@@ -1,4 +1,4 @@
-"""``--html`` and ``--plot`` from the command line: pages, pictures, what is said."""
+"""``--html`` from the command line: pages, and what is printed."""
 
 import os
 from collections.abc import Callable
@@ -70,26 +70,6 @@ def test_a_fit_has_a_page_up_to_its_target(say: Say, tmp_path: Path) -> None:
     html = (tmp_path / "fit.html").read_text(encoding="utf-8")
     assert "What fits, by batch_size" in html
     assert '<th scope="row">800</th>' in html
-
-
-def test_a_plot_without_a_file_is_drawn_here(say: Say) -> None:
-    code, out, _ = say("report", "train", "--plot")
-    assert code == 0
-    assert "Memory, peak 4.40 GiB, requested 8.00 GiB" in out
-    assert max(map(len, out.splitlines())) <= 80
-
-
-@pytest.mark.xdist_group("matplotlib")
-def test_a_plot_with_a_file_is_a_picture(say: Say, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    assert say("report", "train", "--plot", "run.png")[0] == 0
-    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_plot_of_runs_without_curves_is_refused(say: Say) -> None:
-    code, out, err = say("report", "scan", "--plot")
-    assert (code, out) == (2, "")
-    assert err == "weigh: nothing to draw: these runs have no series of samples\n"
 
 
 def test_a_page_in_no_folder_states_how_to_make_it(say: Say) -> None:

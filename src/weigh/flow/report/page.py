@@ -1,4 +1,4 @@
-"""``weigh report --html`` and ``--plot FILE``: a report as a page or a picture."""
+"""``weigh report --html``: a report as a page."""
 
 import os
 import sys
@@ -102,26 +102,9 @@ def write_page(html: str, path: str) -> None:
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write(html)
     except OSError as error:
-        raise _not_written(path, error) from error
-
-
-def write_picture(report: Report, path: str) -> None:
-    """Draw a report to *path*: PNG, PDF or SVG, by its name.
-
-    Raises:
-        UsageError: not a picture's name, no matplotlib, or nothing to draw.
-        StoreError: it cannot be written.
-    """
-    from weigh.render.report_plot import save_figure  # noqa: PLC0415 - an extra
-
-    try:
-        save_figure(report, path)
-    except OSError as error:
-        raise _not_written(path, error) from error
-
-
-def _not_written(path: str, error: OSError) -> StoreError:
-    folder = os.path.dirname(path)
-    hint = f" (create it first: mkdir -p {folder})" if folder else ""
-    missing = hint if isinstance(error, FileNotFoundError) else ""
-    return StoreError(f"cannot write {path}: {error.strerror or error}{missing}")
+        folder = os.path.dirname(path)
+        hint = f" (create it first: mkdir -p {folder})" if folder else ""
+        missing = hint if isinstance(error, FileNotFoundError) else ""
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}{missing}"
+        ) from error

@@ -1,66 +1,160 @@
-"""``weigh report --paper``: the machines, run times and energy of runs."""
+"""``weigh report --paper``: the compute statement of a publication, in Markdown."""
 
-from collections.abc import Mapping
-
-import msgspec
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weigh.errors import UsageError
 from weigh.flow.records.records import open_store
 from weigh.flow.report.report import gather
 from weigh.flow.report.since import runs_since
-from weigh.probe.host import read_host
-from weigh.render.report_paper import Statement
-from weigh.review.statement import state
-from weigh.store.find import LAST
+from weigh.model.record import Host, Record
+from weigh.render.printable import printable, three
+from weigh.render.words import STATE_WORDS, short_name
+from weigh.review.failures import counted
+from weigh.review.gpu_energy import gpu_totals, held_gpus
+from weigh.review.runs import Run
+from weigh.units import HOUR, format_duration, format_size
 
-_CPUINFO = "/proc/cpuinfo"
+_JOULES_PER_KWH = 3.6e6
+_MOST_VALUES = 8  # of a parameter that are listed; of more the range is stated
+_SPECIAL = frozenset("\\`*_{}[]<>()#+!|~&$")
 
 
-def paper(
-    name: str = LAST,
-    *,
-    since: str | None = None,
-    grid_intensity: float | None = None,
-    cwd: str,
-    env: Mapping[str, str],
-) -> Statement:
-    """Return the statement of the runs called *name*, or of all of the last *since*.
+def compute_statement(
+    name: str, *, since: str | None = None, cwd: str, env: Mapping[str, str]
+) -> str:
+    """State what the runs called *name*, or all of the last *since*, took.
 
-    *grid_intensity* is in gCO2 per kWh.
+    Every attempt counts, failed ones included.
 
     Raises:
-        UsageError: nothing was measured, or the intensity is none.
+        UsageError: nothing was measured.
         RecordNotFoundError: nothing answers to that name.
         StoreError: the store cannot be read.
     """
-    if grid_intensity is not None and not 0 <= grid_intensity < float("inf"):
-        raise UsageError(f"--grid-intensity is gCO2 per kWh, not {grid_intensity:g}")
     if since is not None:
-        title = f"the last {since}"
-        runs = tuple(runs_since(since, cwd=cwd, env=env))
+        title, every = f"the last {since}", runs_since(since, cwd=cwd, env=env)
     else:
         found = gather(name, open_store(cwd, env), cwd=cwd, env=env)
-        title, runs = found.title, found.runs
-    statement = state(title, runs, this_machine=_this_machine())
-    if not statement.runs:
+        title, every = found.title, list(found.runs)
+    runs = [run for run in every if run.row.started is not None]
+    if not runs:
         raise UsageError("no run was measured in that time: there is nothing to state")
-    return msgspec.structs.replace(statement, intensity=grid_intensity)
+    items = (f"- **{item}:** {escaped_markdown(text)}" for item, text in _items(runs))
+    return "\n".join((f"**Compute.** {escaped_markdown(title)}", "", *items))
 
 
-def _this_machine() -> tuple[str, str] | None:
-    """Return the id of this machine and its CPU model; None if one is not known."""
-    model = _cpu_model()
-    here = read_host().machine_id if model else None
-    return (here, model) if here and model else None
+def escaped_markdown(text: str) -> str:
+    """Escape *text* so that Markdown shows it unchanged."""
+    return "".join(f"\\{c}" if c in _SPECIAL else c for c in printable(text))
 
 
-def _cpu_model() -> str | None:
-    """Read the CPU model of this machine, which records do not have."""
-    try:
-        with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return " ".join(line.partition(":")[2].split()) or None
-    except OSError:
-        pass
-    return None
+def _items(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    records = [run.record for run in runs if run.record is not None]
+    machines = [_machine_text(one.host) for one in records if one.host]
+    if machines:
+        yield "Machines", _kinds_text(machines, len(runs))
+    gpus = [text for run in runs if (text := _gpus_text(run))]
+    yield "GPUs", _kinds_text(gpus, len(runs)) if gpus else "none were used"
+    software = ", ".join(_software_words(records))
+    if software:
+        yield "Software", software
+    yield "Runs", _states_text(runs)
+    for name, sizes in (
+        ("Memory per run", [run.row.memory for run in runs]),
+        ("GPU memory per run", [run.row.gpu_memory for run in runs]),
+    ):
+        known = [size for size in sizes if size is not None]
+        if known:
+            yield name, _spread_text(known, lambda size: format_size(round(size)))
+    times = [run.row.wall_time for run in runs if run.row.wall_time is not None]
+    if times:
+        yield "Time per run", _spread_text(times, format_duration)
+        yield "Total time", _total_text(runs, times)
+    energy = gpu_totals(runs)
+    if energy.energy is not None:
+        of = f", measured in {energy.measured:,} of {counted(len(runs), 'run')}"
+        yield "Energy of the GPUs", f"{energy.energy / _JOULES_PER_KWH:.3g} kWh{of}"
+    parameters = "; ".join(_parameter_words(runs))
+    if parameters:
+        yield "Hyper-parameters", parameters
+
+
+def _kinds_text(kinds: Iterable[str], runs: int) -> str:
+    """List kinds of machines or GPUs, with the runs on each if there are several."""
+    found = Counter(kinds).most_common()
+    if len(found) == 1 and found[0][1] == runs:
+        return found[0][0]
+    return "; ".join(f"{kind} ({counted(number, 'run')})" for kind, number in found)
+
+
+def _machine_text(host: Host) -> str:
+    cpus = "" if host.cpus is None else f"{host.cpus} CPUs"
+    memory = "" if host.memory is None else f"{format_size(host.memory)} of memory"
+    return ", ".join(word for word in (cpus, memory, host.system) if word)
+
+
+def _gpus_text(run: Run) -> str:
+    kinds = Counter(
+        short_name(gpu.name)
+        + ("" if gpu.memory_total is None else f", {format_size(gpu.memory_total)}")
+        for gpu in held_gpus(run)
+    )
+    words = (f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items())
+    return " and ".join(words)
+
+
+def _software_words(records: Sequence[Record]) -> Iterator[str]:
+    known = [one.provenance for one in records if one.provenance is not None]
+    for name, versions in (
+        ("Python", {one.python for one in known}),
+        ("weigh", {one.weigh for one in known}),
+        ("commit", {(one.git_commit or "")[:12] for one in known}),
+    ):
+        found = sorted(version for version in versions if version)
+        if found:
+            yield f"{name} {' and '.join(found)}"
+
+
+def _states_text(runs: Sequence[Run]) -> str:
+    states = Counter(run.row.state for run in runs if run.row.state != "COMPLETED")
+    if not states:
+        return f"{len(runs):,}, all completed"
+    words = (f"{number:,} {STATE_WORDS[state]}" for state, number in states.items())
+    return f"{len(runs):,} in total, of which {', '.join(words)}"
+
+
+def _spread_text(values: Sequence[float], text_of: Callable[[float], str]) -> str:
+    if min(values) == max(values):
+        return text_of(values[0])
+    middle, least, most = statistics.median(values), min(values), max(values)
+    return f"median {text_of(middle)}, from {text_of(least)} to {text_of(most)}"
+
+
+def _total_text(runs: Sequence[Run], times: Sequence[float]) -> str:
+    words = [f"{three(sum(times) / HOUR)} hours of runs, failed ones included"]
+    cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
+    if cpu:
+        words.append(f"{three(sum(cpu) / HOUR)} CPU hours")
+    gpu = gpu_totals(runs).time
+    if gpu is not None:
+        words.append(f"{three(gpu / HOUR)} GPU hours")
+    return ", ".join(words)
+
+
+def _parameter_words(runs: Sequence[Run]) -> Iterator[str]:
+    values: dict[str, dict[int | float | str, None]] = {}
+    for run in runs:
+        for name, value in run.row.parameters.items():
+            values.setdefault(name, {})[value] = None
+    for name, found in values.items():
+        numbers = sorted(v for v in found if not isinstance(v, str))
+        if len(numbers) == len(found) > _MOST_VALUES:
+            low, high = numbers[0], numbers[-1]
+            yield f"{name} from {low:g} to {high:g} ({len(numbers)} values)"
+            continue
+        words = [f"{v:g}" for v in numbers]
+        words += [v for v in found if isinstance(v, str)]
+        more = ", ..." if len(words) > _MOST_VALUES else ""
+        yield f"{name} {{{', '.join(words[:_MOST_VALUES])}{more}}}"

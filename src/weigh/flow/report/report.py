@@ -36,7 +36,6 @@ from weigh.review.requested import (
 )
 from weigh.review.runs import Run, runs_of_records, seconds_of
 from weigh.review.summary import Findings, compose
-from weigh.schedulers import KINDS
 from weigh.schedulers.elements import numbers_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
@@ -120,14 +119,7 @@ def gather(
         found,
         request=None if found.job else _for_target(name, found, store, cwd, env),
         tables=(*found.tables, *tables_in(_readable(logs))),
-        whose=_whose(),
-        cluster=_cluster_name(env),
     )
-
-
-def _cluster_name(env: Mapping[str, str]) -> str | None:
-    names = (kind.variables.cluster for kind in KINDS.values())
-    return next((env[name] for name in names if name and env.get(name)), None)
 
 
 def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Material:
@@ -189,20 +181,6 @@ def _readable(paths: Sequence[str]) -> Sequence[str]:
         if not os.access(path, os.R_OK) or os.path.isdir(path):
             raise UsageError(f"cannot read the log {path}")
     return paths
-
-
-def _whose() -> str:
-    """Return this user and group, by number if they have no name."""
-    try:
-        import grp  # noqa: PLC0415 - not on Windows
-        import pwd  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        return os.environ.get("USERNAME", "")
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-        return f"{user}/{grp.getgrgid(os.getegid()).gr_name}"
-    except KeyError:
-        return f"{os.geteuid()}/{os.getegid()}"
 
 
 def _job_called(

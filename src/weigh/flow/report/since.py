@@ -1,25 +1,108 @@
-"""``weigh report --since``: the unused resources of all runs of a time."""
+"""``weigh report --since``: resources held and not used, and what would save most."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
 
 from weigh.flow.follow.view import look
 from weigh.flow.records.records import Store, open_store
 from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.report import of_job, plan_of
+from weigh.model.report import Note
 from weigh.planning.record_match import kind_of
-from weigh.render.report_waste import Waste
-from weigh.review.elements import Element, single
-from weigh.review.requested import requested_by_records
+from weigh.render.columns import Column, table
+from weigh.render.printable import count, printable, three
+from weigh.render.report_lines import WIDTH, note_lines
+from weigh.review.advice import (
+    Subject,
+    cpu_flag,
+    ended_well,
+    fewer_cpus,
+    less_memory,
+    memory_flag,
+)
+from weigh.review.elements import Element, measures, single
+from weigh.review.failures import FAILED, counted, way_of, words_of
+from weigh.review.notes import gpu_flag, used_gpus
+from weigh.review.requested import Requested, requested_by_records
 from weigh.review.runs import Run, run_of, seconds_of
-from weigh.review.waste import Kind, rank
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index
-from weigh.units import Seconds, parse_duration
+from weigh.units import GIB, HOUR, Seconds, format_size, parse_duration
+
+# what a GPU and 4 GiB count in CPUs, to add them up: nodes of computing centres
+# have 12 to 16 cores and 60 to 250 GiB per GPU
+_CPUS_PER_GPU = 16
+_GIB_PER_CPU = 4
+_SHOWN = 12
+_SHOWN_CHANGES = 3
 
 
-def since(text: str, *, cwd: str, env: Mapping[str, str]) -> Waste:
+class ResourceHours(msgspec.Struct, frozen=True, kw_only=True):
+    """GPUs, CPUs and GiB of memory, each times hours."""
+
+    gpu: float = 0.0
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        """Return all three as CPU hours, weighted as nodes are equipped."""
+        return self.gpu * _CPUS_PER_GPU + self.cpu + self.memory / _GIB_PER_CPU
+
+    def __add__(self, other: "ResourceHours") -> "ResourceHours":
+        return ResourceHours(
+            gpu=self.gpu + other.gpu,
+            cpu=self.cpu + other.cpu,
+            memory=self.memory + other.memory,
+        )
+
+    def text(self) -> str:
+        """Return the hours as text, without those that are zero."""
+        parts = ((self.gpu, "GPU h"), (self.cpu, "CPU h"), (self.memory, "GiB h"))
+        return ", ".join(f"{three(v)} {unit}" for v, unit in parts if v) or "nothing"
+
+
+class RequestChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a request, and what it would have saved."""
+
+    name: str
+    words: str
+    flag: str | None
+    saves: ResourceHours
+
+
+class KindUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of one plan, label or command: what they held, and did not use of it.
+
+    ``failing`` is how all of them failed, if all failed the same way.
+    """
+
+    name: str
+    runs: int
+    failed: int
+    held: ResourceHours
+    unused: ResourceHours
+    failing: str | None
+
+
+class UnusedResources(msgspec.Struct, frozen=True, kw_only=True):
+    """What was not used since a date, the most first."""
+
+    schema: str = "weigh.waste/2"
+    since: str
+    kinds: tuple[KindUsage, ...]
+    changes: tuple[RequestChange, ...]
+
+    @property
+    def is_finding(self) -> bool:
+        """Return whether something should be changed."""
+        return bool(self.changes) or any(one.failing for one in self.kinds)
+
+
+def unused_since(text: str, *, cwd: str, env: Mapping[str, str]) -> UnusedResources:
     """Rank the resources held and not used in the last *text*, such as ``30d``.
 
     Raises:
@@ -29,16 +112,76 @@ def since(text: str, *, cwd: str, env: Mapping[str, str]) -> Waste:
     store = open_store(cwd, env)
     finalise_interrupted(store.root, store.machine)
     begin = _begin(store, text)
-    kinds = list(_kinds(store, begin, env))
-    day = time.strftime("%Y-%m-%d", time.localtime(begin))
-    return rank(kinds, since=day)
+    runs_by_name = {
+        name: [pair for pair in pairs if _is_judged(pair[0])]
+        for name, pairs in _elements_by_name(store, begin, env).items()
+    }
+    judged = {name: pairs for name, pairs in runs_by_name.items() if pairs}
+    kinds = [_usage_of_kind(name, pairs) for name, pairs in judged.items()]
+    changes = [
+        change
+        for name, pairs in judged.items()
+        for change in _changes(name, [element for element, _ in pairs])
+    ]
+    return UnusedResources(
+        since=time.strftime("%Y-%m-%d", time.localtime(begin)),
+        kinds=tuple(sorted(kinds, key=lambda one: -one.unused.weight)),
+        changes=tuple(sorted(changes, key=lambda one: -one.saves.weight)),
+    )
 
 
 def runs_since(text: str, *, cwd: str, env: Mapping[str, str]) -> list[Run]:
     """Return all attempts of the last *text*, in jobs and outside of them."""
     store = open_store(cwd, env)
-    begin = _begin(store, text)
-    return [run for kind in _kinds(store, begin, env) for run in kind.runs]
+    found = _elements_by_name(store, _begin(store, text), env)
+    return [run for pairs in found.values() for _, runs in pairs for run in runs]
+
+
+def unused_text(found: UnusedResources) -> str:
+    """Write the ranking in at most 80 columns."""
+    lines = [f"  since {found.since}"]
+    if not found.kinds:
+        return f"{lines[0]}   nothing to judge: no run recorded a request"
+    held = sum((one.held for one in found.kinds), ResourceHours())
+    unused = sum((one.unused for one in found.kinds), ResourceHours())
+    lines += [f"  held        {held.text()}", f"  not used    {unused.text()}"]
+    lines += _table_lines(found.kinds[:_SHOWN])
+    if len(found.kinds) > _SHOWN:
+        lines.append(f"  and {count(len(found.kinds) - _SHOWN)} more (--json)")
+    for kind in found.kinds:
+        if kind.failing:
+            runs = counted(kind.runs, "run")
+            words = f"{kind.name}: all {runs}, {kind.failing}"
+            lines += note_lines(Note(about="failing", words=words))
+    for change in found.changes[:_SHOWN_CHANGES]:
+        words = f"{change.name}: {change.words}, {change.saves.text()} less"
+        lines += note_lines(Note(about="change", words=words, flag=change.flag))
+    return "\n".join(lines)
+
+
+def _table_lines(kinds: Sequence[KindUsage]) -> Iterator[str]:
+    names = tuple(printable(one.name) for one in kinds)
+    columns = [Column("not used", names, right=False, flexible=True)]
+    columns += [
+        Column(title, tuple(cells))
+        for title, cells in (
+            ("GPU h", [three(one.unused.gpu) for one in kinds]),
+            ("CPU h", [three(one.unused.cpu) for one in kinds]),
+            ("GiB h", [three(one.unused.memory) for one in kinds]),
+            ("of held", [_share_text(one) for one in kinds]),
+            ("runs", [count(one.runs) for one in kinds]),
+            ("failed", [count(one.failed) for one in kinds]),
+        )
+    ]
+    return (line.rstrip() for line in table(columns, WIDTH))
+
+
+def _share_text(kind: KindUsage) -> str:
+    held = kind.held.weight
+    return f"{100 * kind.unused.weight / held:.0f} %" if held else "-"
+
+
+_ElementRuns = tuple[Element, tuple[Run, ...]]
 
 
 def _begin(store: Store, text: str) -> Seconds:
@@ -46,42 +189,125 @@ def _begin(store: Store, text: str) -> Seconds:
     return max(0.0, store.now - parse_duration(text))
 
 
-def _kinds(store: Store, begin: Seconds, env: Mapping[str, str]) -> Iterator[Kind]:
+def _elements_by_name(
+    store: Store, begin: Seconds, env: Mapping[str, str]
+) -> dict[str, list[_ElementRuns]]:
+    """Return elements with all attempts in them, by plan, label or command."""
     known = jobs_file.read_jobs(store.root)
     jobs = [job for job in known if job.submitted >= begin]
-    by_name: dict[str, list[tuple[tuple[Element, ...], tuple[Run, ...]]]] = {}
-    counted: set[str | None] = set()
+    found: dict[str, list[_ElementRuns]] = {}
+    counted_ids: set[str | None] = set()
     for view in look(jobs, known, root=store.root, env=env):
         runs, elements = of_job(view, store, plan_of(view.job))
-        counted |= {run.row.record for run in runs}
-        by_name.setdefault(view.job.name, []).append((tuple(elements), tuple(runs)))
-    for name, parts in by_name.items():
-        yield Kind(
-            name,
-            tuple(element for elements, _ in parts for element in elements),
-            tuple(run for _, runs in parts for run in runs if _ran(run)),
+        counted_ids |= {run.row.record for run in runs}
+        found.setdefault(view.job.name, []).extend(
+            (one, tuple(run for run in one.runs if run.row.started is not None))
+            for one in elements
         )
-    yield from _outside(store, begin, counted)
-
-
-def _outside(store: Store, begin: Seconds, counted: set[str | None]) -> Iterator[Kind]:
-    """Group the records outside submitted jobs, by label or command."""
-    ids = [
+    outside = [
         entry.head.id
         for entry in read_index(store.root).entries
-        if entry.head.id not in counted
+        if entry.head.id not in counted_ids
         and (seconds_of(entry.head.started) or 0.0) >= begin
     ]
-    groups: dict[str, list[tuple[Run, Element]]] = {}
-    for record in report_records.by_ids(store.root, ids).values():
+    for record in report_records.by_ids(store.root, outside).values():
         words = kind_of(record.command, record.parameters)
         run = run_of(record)
-        pair = run, single(run, requested_by_records([record]))
-        groups.setdefault(record.label or " ".join(words), []).append(pair)
-    for name, pairs in groups.items():
-        runs, elements = zip(*pairs, strict=True)
-        yield Kind(name, elements, runs)
+        pair = single(run, requested_by_records([record])), (run,)
+        found.setdefault(record.label or " ".join(words), []).append(pair)
+    return found
 
 
-def _ran(run: Run) -> bool:
-    return run.row.started is not None
+def _is_judged(element: Element) -> bool:
+    requested = element.requested
+    known = requested.memory is not None or requested.cpus is not None or requested.gpus
+    return bool(known) and element.wall_time is not None
+
+
+def _usage_of_kind(name: str, pairs: Sequence[_ElementRuns]) -> KindUsage:
+    runs = [run for _, attempts in pairs for run in attempts]
+    failed = [run for run in runs if run.row.state in FAILED]
+    is_always = len(failed) == len(runs) > 1
+    ways = {way_of(run.row) for run in failed}
+    return KindUsage(
+        name=name,
+        runs=len(runs),
+        failed=len(failed),
+        held=sum((_held(one) for one, _ in pairs), ResourceHours()),
+        unused=sum((_unused(one) for one, _ in pairs), ResourceHours()),
+        failing=f"the same way: {words_of(failed[0].row)}"
+        if is_always and len(ways) == 1
+        else None,
+    )
+
+
+def _held(element: Element) -> ResourceHours:
+    hours, requested = (element.wall_time or 0.0) / HOUR, element.requested
+    return ResourceHours(
+        gpu=requested.gpus * hours,
+        cpu=(requested.cpus or 0) * hours,
+        memory=(requested.memory or 0) / GIB * hours,
+    )
+
+
+def _unused(element: Element) -> ResourceHours:
+    """Return what an element held and did not use; all of it if every task failed.
+
+    Resources that were not measured count as used.
+    """
+    held, requested = _held(element), element.requested
+    if element.runs and all(run.row.state in FAILED for run in element.runs):
+        return held
+    busy = 1.0 if element.utilization is None else element.utilization
+    return ResourceHours(
+        gpu=held.gpu * (1 - busy),
+        cpu=held.cpu * _unused_share(requested.cpus, element.cpus),
+        memory=held.memory * _unused_share(requested.memory, element.memory),
+    )
+
+
+def _unused_share(requested: float | None, used: float | None) -> float:
+    return max(0.0, 1 - used / requested) if requested and used is not None else 0.0
+
+
+def _changes(name: str, elements: Sequence[Element]) -> Iterator[RequestChange]:
+    """Yield changes of the request, and what they would have saved."""
+    by_request: dict[Requested, list[Element]] = {}
+    for one in elements:
+        by_request.setdefault(one.requested, []).append(one)
+    for requested, every in by_request.items():
+        good = [one for one in every if ended_well(one)]
+        subject = Subject(
+            elements=good,
+            requested=requested,
+            measures={one.name: one for one in measures(good, requested)},
+        )
+        hours = sum(one.wall_time or 0.0 for one in good) / HOUR
+        states = {run.row.state for one in every for run in one.runs}
+        memory = None if "OUT_OF_MEMORY" in states else less_memory(subject)
+        for words, flag, saves in _savings(subject, memory):
+            yield RequestChange(
+                name=name,
+                words=f"request {words}{subject.basis()}",
+                flag=flag,
+                saves=ResourceHours(**{k: v * hours for k, v in saves.items()}),
+            )
+
+
+def _savings(
+    subject: Subject, memory: int | None
+) -> Iterator[tuple[str, str | None, dict[str, float]]]:
+    """Yield what to request, its flag, and the resources that this frees."""
+    requested = subject.requested
+    if requested.memory and memory is not None:
+        saves = {"memory": (requested.memory - memory) / GIB}
+        yield f"{format_size(memory)} of memory", memory_flag(subject, memory), saves
+    cpus = fewer_cpus(subject)
+    if requested.cpus and cpus is not None:
+        saves = {"cpu": requested.cpus - cpus}
+        yield counted(cpus, "CPU"), cpu_flag(subject, cpus), saves
+    gpus = used_gpus(subject)
+    if gpus is not None and gpus < requested.gpus:
+        saves = {"gpu": requested.gpus - gpus}
+        words = counted(gpus, "GPU") if gpus else "no GPU"
+        yield words, gpu_flag(subject, gpus), saves

@@ -6,7 +6,7 @@ and newlines. A row is therefore read by its header, and checked.
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import combinations, islice
