@@ -1,7 +1,7 @@
 """How well and how quickly items are packed: ``python benchmarks/pack.py``.
 
-Each row is 10,000 random items, or the worst of many small cases against an exact
-search. The bound is the volume of the scarcest resource, which no packing can beat.
+Each row is 10,000 random items. The bound is the volume of the scarcest resource, which
+no packing can beat.
 """
 
 import platform
@@ -24,9 +24,6 @@ def main() -> None:
     print("| 10,000 items | bins | over the volume | CPU time |\n|---|---|---|---|")
     for name, draw in _KINDS.items():
         print(_row(name, [_measured(draw, seed) for seed in _SEEDS]))
-    print("\n| 48 items, packed exactly where it can be | CPU time |\n|---|---|")
-    seconds = max(_seconds(_few(random.Random(seed))) for seed in range(40))
-    print(f"| the slowest of 40 | {seconds:.2f} s |")
 
 
 def _row(name: str, runs: list[tuple[int, float, float]]) -> str:
@@ -47,16 +44,6 @@ def _measured(
         for resource in RESOURCES
     )
     return bins, bins / volume, took
-
-
-def _seconds(items: list[Item]) -> float:
-    began = time.process_time()
-    pack(items, _CARD)
-    return time.process_time() - began
-
-
-def _few(rng: random.Random) -> list[Item]:
-    return [_share(rng, 0.1, 0.6) for _ in range(48)]
 
 
 def _share(rng: random.Random, least: float, most: float) -> Item:

@@ -5,6 +5,7 @@ need best. This is done in three orders of size, and the fewest bins count. `mos
 and `sharing_notes` evaluate a probe of shared GPUs.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -23,6 +24,7 @@ Need: TypeAlias = tuple[int, int, int]
 Groups: TypeAlias = list[list[int]]
 
 _UNLIMITED = 1 << 62
+_COMPARED = 16  # bins that hold an item, of which the best match takes it
 _AS_GOOD = 0.95  # share of the highest throughput that counts as equal
 _FELT, _HALF_BUSY = 1.3, 50  # slow-down factor; GPU utilisation in per cent
 
@@ -82,21 +84,21 @@ def _fill(
     for need in sorted(kinds, key=size, reverse=True):
         left = kinds[need][::-1]
         gpu_memory, memory, cpus = need
-        holding = [  # compared one by one: 10,000 needs meet as many bins
+        holding = (  # compared one by one: 10,000 needs meet as many bins
             one
             for one in bins
             if one.room[0] >= gpu_memory
             and one.room[1] >= memory
             and one.room[2] >= cpus
             and len(one.items) < most
-        ]
-        if len(holding) > 1:
-            holding.sort(key=lambda one: _match(need, one.room, full), reverse=True)
+        )
+        while left and (some := [*itertools.islice(holding, _COMPARED)]):
+            some.sort(key=lambda one: _match(need, one.room, full), reverse=True)
+            for one in some:
+                one.take(need, left, most)
         while left:
-            if not holding:
-                bins.append(_OpenBin(full, []))
-                holding.append(bins[-1])
-            holding.pop(0).take(need, left, most)
+            bins.append(_OpenBin(full, []))
+            bins[-1].take(need, left, most)
     return [one.items for one in bins]
 
 
