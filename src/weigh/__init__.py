@@ -11,7 +11,6 @@ from weigh._version import __version__ as __version__
 if TYPE_CHECKING:
     from weigh.flow.api import Run as Run
     from weigh.flow.api import run as run
-    from weigh.flow.exec.map import map as map  # noqa: A004 - always weigh.map
     from weigh.flow.records.compare import compare as compare
     from weigh.flow.report.report import report as report
     from weigh.flow.run.regions import batches as batches
@@ -32,7 +31,6 @@ __all__ = [
     "event",
     "fit",
     "gpus",
-    "map",
     "measured",
     "phase",
     "report",
@@ -43,7 +41,6 @@ __all__ = [
 _HOMES = {
     "run": "weigh.flow.api",
     "Run": "weigh.flow.api",
-    "map": "weigh.flow.exec.map",
     "Record": "weigh.model.record",
     "batches": "weigh.flow.run.regions",
     "compare": "weigh.flow.records.compare",

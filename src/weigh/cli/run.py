@@ -164,12 +164,6 @@ def _parameters(
     metavar="SIZE",
     help="Exit with 123 if it completes with a larger peak memory, such as 2GiB.",
 )
-@click.option(
-    "--log-to",
-    type=click.Choice(("mlflow", "wandb")),
-    multiple=True,
-    help="Send the figures to MLflow or W&B at the end.",
-)
 @options.quiet("Print nothing but what went wrong.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
@@ -258,7 +252,6 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
         quiet=quiet,
         headroom=headroom,
         fail_above=words["fail_above"],
-        log_to=words["log_to"],
     )
 
 

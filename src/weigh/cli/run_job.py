@@ -61,12 +61,10 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
     quiet: bool,
     headroom: float | None,
     fail_above: int | None = None,
-    log_to: Sequence[str] = (),
 ) -> int:
     """Let *watch* measure *command*, print what it used, and return the exit code.
 
-    With *fail_above* it is another one if the command completed with more memory. The
-    record is sent to each of *log_to*.
+    With *fail_above* it is another one if the command completed with more memory.
     """
 
     def notify(line: str) -> None:
@@ -82,8 +80,6 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
         _warn(line)
     if not quiet:
         _report(joined or record, headroom, notify, settings)
-    if log_to and not record.part:
-        _log(log_to, joined or record, quiet=quiet)
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
     if not record.exit_code and fail_above is not None:
@@ -96,19 +92,6 @@ def _warn(line: str) -> None:
 
     start = "\n" if line.startswith("\n") else ""  # after the job's open line
     _print(f"{start}weigh: {shown(line.lstrip())}\n")
-
-
-def _log(tools: Sequence[str], record: Record, *, quiet: bool) -> None:
-    """Send the record to *tools*; a failure is reported even if *quiet*."""
-    try:
-        from weigh.flow.run.log_to import DONE, log_to  # noqa: PLC0415 - rarely
-
-        for tool in tools:
-            line = log_to(tool, record)
-            if not (quiet and line.startswith(DONE)):
-                _warn(line)
-    except Exception as error:  # noqa: BLE001 - the job's exit code must pass
-        _warn(f"internal error: {type(error).__name__}: {error}")
 
 
 def _check_limit(record: Record, limit: int) -> int:
