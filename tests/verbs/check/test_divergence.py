@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.runner.divergence import Divergence, DivergenceWatch, find_divergence
+from weigh.runner.divergence import Divergence, DivergenceWatch, lost_number
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,8 @@ from weigh.runner.divergence import Divergence, DivergenceWatch, find_divergence
         "train_loss=inf val_loss=3.2",
         "grad norm: -inf",
         "epoch 3 loss nan acc 0.5",
+        "q1_value_loss: nan",
+        "val/f1: nan",
         "loss is nan",
         "the loss went to inf",
         "step 10 | loss nan | 3.1 it/s",
@@ -35,7 +37,6 @@ from weigh.runner.divergence import Divergence, DivergenceWatch, find_divergence
         "loss: tensor(inf)",
         "np.float64(nan)",
         "ppl nan%",
-        "it 5: 12.1 INF nan",
         "  9%|9   | 9/100 [00:01<00:10, 8.9it/s, loss=nan]",
         "\x1b[31mloss\x1b[0m: \x1b[1mnan\x1b[0m",
         "reward:nan",
@@ -43,7 +44,7 @@ from weigh.runner.divergence import Divergence, DivergenceWatch, find_divergence
     ],
 )
 def test_a_number_that_is_none_is_found(line: str) -> None:
-    assert find_divergence(line.encode()) is not None
+    assert watched(line) is not None
 
 
 @pytest.mark.parametrize(
@@ -76,34 +77,7 @@ def test_a_number_that_is_none_is_found(line: str) -> None:
     ],
 )
 def test_words_and_bounds_are_no_numbers_lost(line: str) -> None:
-    assert find_divergence(line.encode()) is None
-
-
-def test_the_first_of_several_lines_is_named() -> None:
-    text = b"step 1 loss: 0.5\nstep 2 loss: nan\nstep 3 loss: nan\n"
-    assert find_divergence(text) == Divergence(2, "step 2 loss: nan", "NaN")
-
-
-def test_a_progress_bar_that_draws_over_itself_is_read_piece_by_piece() -> None:
-    found = find_divergence(b"a\n1/3 loss=0.5\r2/3 loss=inf\r3/3 loss=inf\n")
-    assert found == Divergence(2, "2/3 loss=inf", "inf")
-
-
-@given(st.text(alphabet=st.characters(exclude_categories=("L", "Cs"))))
-def test_a_line_without_letters_never_alarms(text: str) -> None:
-    assert find_divergence(text.encode()) is None
-
-
-@given(st.floats(), st.sampled_from(("loss: {}", "loss={}", "[{}]", "1 {} 2")))
-def test_python_s_own_way_to_write_numbers_is_read(number: float, line: str) -> None:
-    found = find_divergence(line.format(number).encode())
-    is_finite = number - number == 0
-    assert (found is None) == is_finite
-
-
-@given(st.binary())
-def test_bytes_of_any_kind_are_read(text: bytes) -> None:
-    find_divergence(text)
+    assert watched(line) is None
 
 
 def watched(text: str, pieces: int = 1, patience: int = 1) -> Divergence | None:
@@ -113,6 +87,34 @@ def watched(text: str, pieces: int = 1, patience: int = 1) -> Divergence | None:
         if lost is not None:
             return lost
     return watch.end()
+
+
+def test_the_first_of_several_lines_is_named() -> None:
+    text = "step 1 loss: 0.5\nstep 2 loss: nan\nstep 3 loss: nan\n"
+    assert watched(text) == Divergence(2, "step 2 loss: nan", "NaN")
+
+
+def test_a_progress_bar_that_draws_over_itself_is_read_piece_by_piece() -> None:
+    found = watched("a\n1/3 loss=0.5\r2/3 loss=inf\r3/3 loss=inf\n")
+    assert found == Divergence(2, "2/3 loss=inf", "inf")
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=("L", "Cs"))))
+def test_a_line_without_letters_never_alarms(text: str) -> None:
+    assert watched(text) is None
+
+
+@given(st.floats(), st.sampled_from(("loss: {}", "loss={}", "[{}]", "1 {} 2")))
+def test_python_s_own_way_to_write_numbers_is_read(number: float, line: str) -> None:
+    is_finite = number - number == 0
+    assert (lost_number(line.format(number)) is None) == is_finite
+
+
+@given(st.binary())
+def test_bytes_of_any_kind_are_read(text: bytes) -> None:
+    watch = DivergenceWatch()
+    watch.feed(text)
+    watch.end()
 
 
 def losses(*values: object, form: str = "step loss: {}\n") -> str:
@@ -181,3 +183,10 @@ def test_an_infinite_gradient_of_mixed_precision_is_waited_for() -> None:
     lost = watched(scaled + losses(*["nan"] * 9), patience=3)
     assert lost is not None
     assert lost.line == 6
+
+
+def test_the_losses_that_are_followed_stay_followed_however_many_there_are() -> None:
+    names = "".join(f"loss{number}: 1.0\n" for number in range(100))
+    lost = watched(names * 3 + losses(9e6, 9e6, 9e6, form="loss3: {}\n"))
+    assert lost is not None
+    assert lost.word.startswith("loss3 1 -> ")
