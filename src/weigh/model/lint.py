@@ -81,6 +81,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """A checked script: its scheduler, and the findings.
 
     ``acknowledged`` are the findings that the script or the settings ignore.
+    ``lacks_shellcheck`` is whether it is a shell's, and shellcheck is not installed.
     """
 
     script: str
@@ -88,6 +89,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     directives: int
     findings: tuple[Finding, ...]
     acknowledged: tuple[Finding, ...] = ()
+    lacks_shellcheck: bool = False
 
     @property
     def problems(self) -> tuple[Finding, ...]:

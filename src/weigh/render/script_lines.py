@@ -27,6 +27,8 @@ def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
     if checked.acknowledged:
         names = ", ".join(dict.fromkeys(one.rule for one in checked.acknowledged))
         yield from folded(f"ignored as requested: {names}", width)
+    if checked.lacks_shellcheck:
+        yield "mistakes of the shell not checked: install shellcheck"
 
 
 def render_json(checked: Checked) -> str:

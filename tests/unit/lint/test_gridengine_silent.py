@@ -52,9 +52,8 @@ def test_a_value_that_does_not_parse_is_refused(
     assert (found.accepted, found.cure) == (False, cure)
 
 
-def test_a_bare_size_is_bytes_and_lower_case_counts_by_1000() -> None:
+def test_a_bare_size_is_bytes() -> None:
     assert qsub("-l h_vmem=4")["memory-in-bytes"].effect == "is 4 B"
-    assert "memory-by-1000" in qsub("-l h_vmem=8g")
 
 
 def test_a_bare_time_is_seconds() -> None:
@@ -63,7 +62,7 @@ def test_a_bare_time_is_seconds() -> None:
 
 
 def test_no_time_at_all_is_killed_at_once() -> None:
-    assert "time-zero" in qsub("-l h_rt=0")
+    assert "time-in-seconds" in qsub("-l h_rt=0")
 
 
 def test_an_unknown_option_is_refused() -> None:
@@ -76,7 +75,7 @@ def test_options_of_slurm_are_refused_and_translated() -> None:
 
 
 def test_an_array_from_zero_is_refused() -> None:
-    found = qsub("-t 0-5")["array-from-zero"]
+    found = qsub("-t 0-5")["array"]
     assert (found.accepted, found.cure) == (False, "-t 1-6, and subtract 1")
 
 
@@ -85,7 +84,7 @@ def test_too_many_elements_are_refused() -> None:
 
 
 def test_a_throttle_without_an_array_is_refused() -> None:
-    assert not qsub("-tc 5")["tc-alone"].accepted
+    assert not qsub("-tc 5")["array"].accepted
 
 
 def test_the_throttle_of_slurm_is_refused() -> None:
@@ -93,13 +92,13 @@ def test_the_throttle_of_slurm_is_refused() -> None:
 
 
 def test_a_list_or_a_backward_range_is_another_array() -> None:
-    assert qsub("-t 1,5,9")["array-list"].accepted
-    assert qsub("-t 5-1")["array-backwards"].effect == "is read as 1-5"
-    assert qsub("-t 20")["array-of-one"].cure == "-t 1-20"
+    assert qsub("-t 1,5,9")["array"].accepted
+    assert qsub("-t 5-1")["array"].effect == "is read as 1-5"
+    assert qsub("-t 20")["array"].cure == "-t 1-20"
 
 
 def test_a_hold_on_an_unknown_job_is_dropped() -> None:
-    found = qsub("-hold_jid 99", jobs={"99": None})["unknown-job"]
+    found = qsub("-hold_jid 99", jobs={"99": None})["dependency"]
     assert "dropped" in found.effect
 
 
@@ -148,23 +147,18 @@ def test_a_directive_behind_a_command_is_honoured() -> None:
 
 
 def test_a_space_or_an_indentation_hides_a_directive() -> None:
-    assert "space-in-directive" in of_gridengine("#!/bin/bash\n# $ -cwd\nhostname\n")
-    assert "indented-directive" in of_gridengine("#!/bin/bash\n #$ -cwd\nhostname\n")
-
-
-def test_a_directive_in_a_document_counts_for_this_job() -> None:
-    found = qsub(body="cat <<E > x.sh\n#$ -t 1-9\nE\n")
-    assert "directive-in-document" in found
+    assert "ignored-directive" in of_gridengine("#!/bin/bash\n# $ -cwd\nhostname\n")
+    assert "ignored-directive" in of_gridengine("#!/bin/bash\n #$ -cwd\nhostname\n")
 
 
 def test_a_comment_that_begins_with_a_variable_is_refused() -> None:
-    found = qsub(body="#$PYTHON train.py\nhostname\n")["accidental-directive"]
+    found = qsub(body="#$PYTHON train.py\nhostname\n")["stray-word"]
     assert not found.accepted
 
 
 @pytest.mark.parametrize("line", ["-pe smp", "-pe smp=4", "-pe smp -l h_rt=60"])
 def test_a_parallel_environment_needs_its_slots(line: str) -> None:
-    found = qsub(line)["pe-slots"]
+    found = qsub(line)["option-value"]
     assert (found.accepted, found.cure) == (False, "-pe smp 4")
 
 
@@ -219,7 +213,7 @@ def test_a_job_that_starts_at_home_does_not_find_the_script() -> None:
 
 @pytest.mark.parametrize("name", ["1name", "a/b", "a:b"])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    assert not qsub(f"-N {name}")["job-name"].accepted
+    assert not qsub(f"-N {name}")["option-value"].accepted
 
 
 def test_a_mail_address_alone_sends_no_mail() -> None:
@@ -227,7 +221,7 @@ def test_a_mail_address_alone_sends_no_mail() -> None:
 
 
 def test_a_gpu_resource_needs_a_number() -> None:
-    assert "resource-value" in qsub("-l ngpus")
+    assert "gpus" in qsub("-l ngpus")
 
 
 def test_a_missing_working_directory_is_eqw() -> None:
@@ -236,7 +230,7 @@ def test_a_missing_working_directory_is_eqw() -> None:
 
 def test_lines_of_slurm_are_ignored() -> None:
     found = of_gridengine("#!/bin/bash\n#SBATCH --mem=4G\nhostname\n")
-    assert "foreign-directive" in found
+    assert "ignored-directive" in found
 
 
 @pytest.mark.parametrize(
@@ -281,4 +275,4 @@ def test_a_gpu_without_a_number_is_noted_where_it_is_counted(
 ) -> None:
     found = qsub("-cwd", *lines, limits=GRIDENGINE)
 
-    assert ("resource-value" in found) == noted
+    assert ("gpus" in found) == noted

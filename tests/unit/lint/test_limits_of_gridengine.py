@@ -39,8 +39,8 @@ def test_without_a_queue_the_most_generous_one_counts() -> None:
 @pytest.mark.parametrize(
     ("state", "code"),
     [
-        (None, "unknown-job"),
-        ("FAILED", "failed-job"),
+        (None, "dependency"),
+        ("FAILED", "dependency"),
         ("RUNNING", None),
         ("COMPLETED", None),
     ],
@@ -50,7 +50,7 @@ def test_a_hold_that_would_hold_nothing_is_found(
 ) -> None:
     found = qsub("-hold_jid 7", jobs={"7": state})
 
-    assert {"unknown-job", "failed-job"} & set(found) == ({code} if code else set())
+    assert {"dependency"} & set(found) == ({code} if code else set())
 
 
 def test_gpus_that_each_slot_takes_anew_are_counted_so() -> None:

@@ -31,56 +31,6 @@ SPICES = st.sampled_from(
 )
 
 
-def plain_sh(body: str) -> str | None:
-    found = of_slurm(f"#!/bin/sh\n{body}\n").get("bash-only")
-    return None if found is None else found.effect
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "source venv/bin/activate",
-        "if [[ $a == b ]]; then echo; fi",
-        "[ $a == b ] && echo",
-        "a=(1 2 3)",
-        'echo "${a[@]}"',
-        "set -euo pipefail",
-        "cat <<< hello",
-        "cat <(ls)",
-        "python x &> log",
-        "function f { true; }",
-        "for i in {1..3}; do echo; done",
-        "(( i++ ))",
-        "for ((i=0; i<3; i++)); do echo; done",
-        "let i=1",
-        "declare -A x",
-        "echo ${x//a/b}",
-        "sleep $RANDOM",
-    ],
-)
-def test_lines_of_bash_alone_are_found_under_sh(body: str) -> None:
-    assert plain_sh(body) is not None
-    assert "bash-only" not in of_slurm(f"#!/bin/bash\n{body}\n")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        ". venv/bin/activate",
-        'if [ "$a" = b ]; then echo; fi',
-        "set -e",
-        "f() { true; }",
-        "x=$((1 + 2))",
-        "echo ${x%.txt} ${x##*/} ${x:-y}",
-        "cat <<EOF\n[[ ]]\nEOF",
-        "echo 'a=(1 2)'",
-        "python x > log 2>&1 &\nwait",
-    ],
-)
-def test_what_every_shell_knows_is_no_problem(body: str) -> None:
-    assert plain_sh(body) is None
-
-
 @pytest.mark.parametrize(
     "value",
     [

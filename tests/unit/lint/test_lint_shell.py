@@ -44,16 +44,10 @@ def test_what_bash_reads_and_templates_are_no_syntax_errors(body: str) -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("python x.py --a 1 \\ \n  --b 2\n", "broken-line"),
-        ("python x.py --a 1 \\\n  # --b 2 \\\n  --c 3\n", "broken-line"),
-        ("if [$SLURM_JOB_ID = 1 ]; then echo; fi\n", "test-spaces"),
-        ("if [ $a = 1]; then echo; fi\n", "test-spaces"),
         ("n=$(sed -n '${SLURM_ARRAY_TASK_ID}p' l.txt)\n", "single-quotes"),
         ("awk 'NR==$SLURM_ARRAY_TASK_ID' l.txt\n", "single-quotes"),
-        ("module laod gcc\n", "module-command"),
-        ("cd $PBS_O_WORKDIR\n", "foreign-variable"),
-        ("python x.py $NSLOTS\n", "foreign-variable"),
-        ("export N = 5\n", "spaces-in-assignment"),
+        ("cd $PBS_O_WORKDIR\n", "variable"),
+        ("python x.py $NSLOTS\n", "variable"),
         ("mkdir out_$SLRUM_JOB_ID\n", "variable"),
         ("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n", "variable"),
         ("mpirun -np $SLURM_NTASKS ./a\n", "variable"),
@@ -68,18 +62,13 @@ def test_what_runs_otherwise_than_meant_is_found(body: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("python x.py --a 1 \\\n  --b 2\n", "broken-line"),
-        ("# a comment \\ \necho\n", "broken-line"),
-        ("[[ $a =~ [0-9] ]] && [ -f x ]\n", "test-spaces"),
         ("bash -c 'echo $SLURM_JOB_ID'\n", "single-quotes"),
         ("trap 'rm -r /tmp/$SLURM_JOB_ID' EXIT\n", "single-quotes"),
         ("echo '$SLURM_JOB_ID' >> next.sh\n", "single-quotes"),
         ("echo \"a '$SLURM_JOB_ID' b\"\n", "single-quotes"),
-        ("module --force purge\nmodule use /x\n", "module-command"),
-        ('[ -n "$PBS_JOBID" ] && cd $PBS_O_WORKDIR\n', "module-command"),
-        ("cd ${PBS_O_WORKDIR:-.}\n", "foreign-variable"),
-        ('if [ -n "$NSLOTS" ]; then ./a $NSLOTS; fi\n', "foreign-variable"),
-        ("NSLOTS=4\n./a $NSLOTS\n", "foreign-variable"),
+        ("cd ${PBS_O_WORKDIR:-.}\n", "variable"),
+        ('if [ -n "$NSLOTS" ]; then ./a $NSLOTS; fi\n', "variable"),
+        ("NSLOTS=4\n./a $NSLOTS\n", "variable"),
         ("n=${SLURM_CPUS_PER_TASK:-1}\n", "variable"),
         ("echo $SLURMD_NODENAME\n", "variable"),
         ("./a $SLURM_JOB_NODELIST_HET_GROUP_1\n", "variable"),
@@ -104,19 +93,6 @@ def test_a_variable_that_grid_engine_never_sets_is_found(body: str, meant: str) 
     assert meant in qsub("-t 1-2", body=body)["variable"].cure
 
 
-def test_an_option_that_is_replaced_is_noted_unless_values_add_up() -> None:
-    assert sbatch("--mem=1G", "--mem=2G")["repeated-option"].severity == "note"
-    assert "repeated-option" not in sbatch("--mem=1G", "--mem=1G")
-    assert "repeated-option" not in sbatch("--mail-type=END", "--mail-type=FAIL")
-    assert "repeated-option" in qsub("-l h_rt=60", "-l h_rt=90")
-    assert "repeated-option" not in qsub("-l h_rt=60", "-l h_vmem=1G")
-
-
-def test_more_nodes_than_tasks_are_noted() -> None:
-    assert "nodes-beyond-tasks" in sbatch("--nodes=2", "--ntasks=1")
-    assert "nodes-beyond-tasks" not in sbatch("--nodes=2", "--ntasks=2")
-
-
 def test_one_unknown_node_stands_for_the_others() -> None:
     limits = msgspec.structs.replace(SLURM, node_names=("node1",))
     found = sbatch("--exclude=node[7-9]", limits=limits)["unknown-node"]
@@ -127,9 +103,8 @@ def test_one_unknown_node_stands_for_the_others() -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("for i in {1..$N}; do echo $i; done\n", "brace-variable"),
         ("while read a; do\n  srun ./a $a\ndone < l.txt\n", "loop-input"),
-        ("cat l | while read -r a\ndo\n  ssh h ./a\ndone\n", "loop-input"),
+        ("cat l | while read -r a\ndo\n  mpirun ./a\ndone\n", "loop-input"),
         ("srun --gres=gpu:2 ./a\n", "step-beyond-job"),
         ("srun --mem=8G ./a\n", "step-beyond-job"),
         ("python x.py SLURM_ARRAY_TASK_ID\n", "elements-alike"),
@@ -144,9 +119,8 @@ def test_more_that_runs_otherwise_is_found(body: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("for i in {1..5}; do echo $i; done\n", "brace-variable"),
         ("while read a; do\n  srun ./a $a < /dev/null\ndone < l.txt\n", "loop-input"),
-        ("while read a; do\n  ssh -n h ./a\ndone < l.txt\n", "loop-input"),
+        ("while read a; do\n  srun --input none ./a\ndone < l.txt\n", "loop-input"),
         ("while read a; do\n  echo $a\ndone < l.txt\nsrun ./a\n", "loop-input"),
         ("srun --gres=gpu:1 --mem=500M ./a\n", "step-beyond-job"),
         ("python -c 'os.environ[\"SLURM_ARRAY_TASK_ID\"]'\n", "elements-alike"),

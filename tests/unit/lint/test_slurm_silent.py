@@ -63,7 +63,7 @@ def test_more_nodes_than_the_partition_has_wait_for_ever_if_not_enforced() -> No
     [("gpu=1", "gpu:1"), ("gpu:1:v100", "gpu:v100:1"), ("v100:1", "gpu:v100:1")],
 )
 def test_a_malformed_gres_is_refused_and_turned_right(gres: str, cure: str) -> None:
-    found = sbatch(f"--gres={gres}")["gres"]
+    found = sbatch(f"--gres={gres}")["gpus"]
     assert (found.accepted, found.cure) == (False, cure)
 
 
@@ -161,16 +161,16 @@ def test_an_unknown_option_is_refused_and_the_near_one_named(
 
 
 def test_an_ambiguous_option_is_refused() -> None:
-    assert not sbatch("--gpu=1")["ambiguous-option"].accepted
+    assert not sbatch("--gpu=1")["unknown-option"].accepted
 
 
 def test_the_beginning_of_an_option_stands_for_it() -> None:
-    assert "literal-path" in sbatch("--outpu=$HOME/x.out")
+    assert "literal-dollar" in sbatch("--outpu=$HOME/x.out")
 
 
 def test_a_bad_signal_or_mail_type_is_refused() -> None:
-    assert not sbatch("--signal=FOO@60")["signal"].accepted
-    assert not sbatch("--mail-type=DONE")["mail-type"].accepted
+    assert not sbatch("--signal=FOO@60")["option-value"].accepted
+    assert not sbatch("--mail-type=DONE")["option-value"].accepted
 
 
 def test_a_mail_address_alone_sends_no_mail() -> None:
@@ -178,15 +178,15 @@ def test_a_mail_address_alone_sends_no_mail() -> None:
 
 
 def test_an_array_beyond_the_largest_index_is_refused() -> None:
-    found = sbatch("--array=1-1001", limits=SLURM)["array-index"]
+    found = sbatch("--array=1-1001", limits=SLURM)["array-size"]
     assert not found.accepted
     assert "1,000" in found.effect
-    assert "array-index" not in sbatch("--array=1-1000", limits=SLURM)
+    assert "array-size" not in sbatch("--array=1-1000", limits=SLURM)
 
 
 def test_an_array_of_more_jobs_than_one_may_have_is_refused() -> None:
     limits = msgspec.structs.replace(SLURM, most_submitted=100)
-    assert "max-submit" in sbatch("--array=1-101", limits=limits)
+    assert "array-size" in sbatch("--array=1-101", limits=limits)
 
 
 @pytest.mark.parametrize("indices", ["5-1", "a-b", "1..10"])
@@ -195,11 +195,11 @@ def test_a_malformed_array_is_refused(indices: str) -> None:
 
 
 def test_an_empty_array_is_one_plain_job() -> None:
-    assert sbatch("--array=")["empty-array"].accepted
+    assert sbatch("--array=")["array"].accepted
 
 
 def test_memory_given_twice_is_refused() -> None:
-    assert not sbatch("--mem=8G", "--mem-per-gpu=4G")["memory-twice"].accepted
+    assert not sbatch("--mem=8G", "--mem-per-gpu=4G")["memory"].accepted
 
 
 def test_a_script_without_shebang_is_refused() -> None:
@@ -211,10 +211,6 @@ def test_windows_line_ends_are_refused() -> None:
     assert not found["carriage-returns"].accepted
 
 
-def test_an_empty_script_is_refused() -> None:
-    assert not of_slurm("")["empty"].accepted
-
-
 def test_a_byte_order_mark_is_refused() -> None:
     assert not of_slurm("\ufeff#!/bin/bash\nhostname\n")["bom"].accepted
 
@@ -224,7 +220,7 @@ def test_a_malformed_dependency_is_refused() -> None:
 
 
 def test_a_dependency_on_an_unknown_job_is_caught() -> None:
-    found = sbatch("--dependency=afterok:99", jobs={"99": None})["unknown-job"]
+    found = sbatch("--dependency=afterok:99", jobs={"99": None})["dependency"]
     assert "run at once" in found.effect
 
 
@@ -232,12 +228,12 @@ def test_a_dependency_on_a_failed_job_would_wait_for_ever() -> None:
     found = sbatch(
         "--dependency=afterok:12:13", jobs={"12": "COMPLETED", "13": "FAILED"}
     )
-    assert "job 13 ended FAILED" in found["failed-job"].effect
+    assert "job 13 ended FAILED" in found["dependency"].effect
 
 
 def test_a_dependency_on_a_running_job_or_one_not_looked_up_is_no_problem() -> None:
-    assert "failed-job" not in sbatch("--dependency=afterok:1", jobs={"1": "RUNNING"})
-    assert not {"failed-job", "unknown-job"} & set(sbatch("--dependency=afterok:1"))
+    assert "dependency" not in sbatch("--dependency=afterok:1", jobs={"1": "RUNNING"})
+    assert not {"dependency"} & set(sbatch("--dependency=afterok:1"))
 
 
 def test_a_directive_after_the_first_command_is_ignored() -> None:
@@ -249,24 +245,18 @@ def test_a_directive_after_the_first_command_is_ignored() -> None:
 @pytest.mark.parametrize("text", ["#SBTACH", "#SBACTH", "#SABTCH", "#SBATC", "#sbatch"])
 def test_a_misspelled_directive_is_ignored(text: str) -> None:
     found = of_slurm(f"#!/bin/bash\n{text} --mem=8G\nhostname\n")
-    assert found["misspelled-directive"].accepted
+    assert found["ignored-directive"].accepted
 
 
 def test_a_space_or_an_indentation_hides_a_directive() -> None:
     spaced = of_slurm("#!/bin/bash\n# SBATCH --mem=8G\nhostname\n")
     indented = of_slurm("#!/bin/bash\n  #SBATCH --mem=8G\nhostname\n")
-    assert "a space after '#'" in spaced["space-in-directive"].effect
-    assert "indented-directive" in indented
-
-
-def test_a_directive_commented_out_is_a_note() -> None:
-    found = of_slurm("#!/bin/bash\n##SBATCH --mem=8G\nhostname\n")
-    assert found["commented-directive"].severity == "note"
+    assert "a space after '#'" in spaced["ignored-directive"].effect
+    assert "ignored-directive" in indented
 
 
 def test_a_directive_without_a_space_is_read_all_the_same() -> None:
     found = of_slurm("#!/bin/bash\n#SBATCH--time=24:00\nhostname\n")
-    assert found["no-space"].severity == "note"
     assert "time-in-minutes" in found
 
 
@@ -282,11 +272,6 @@ def test_prose_is_no_directive(comment: str) -> None:
 def test_a_script_that_writes_a_script_is_no_mistake() -> None:
     body = "cat <<EOF > job.sh\n#!/bin/bash\n#SBATCH --mem=8G\nEOF\nsbatch job.sh\n"
     assert "directive-after-command" not in sbatch(body=body)
-
-
-def test_options_behind_a_scripts_name_are_the_scripts() -> None:
-    found = sbatch(body="sbatch train.sh --mem=4G\n")
-    assert "--mem=4G" in found["option-behind-script"].effect
 
 
 def test_a_missing_log_directory_ends_the_job_without_a_log() -> None:
@@ -308,7 +293,7 @@ def test_a_log_directory_named_by_the_job_is_never_there() -> None:
 
 @pytest.mark.parametrize("path", ["$HOME/x.out", "~/x.out", "/home/$USER/x.out"])
 def test_shell_variables_in_a_log_path_stay_as_they_are(path: str) -> None:
-    assert sbatch(f"--output={path}")["literal-path"].accepted
+    assert sbatch(f"--output={path}")["literal-dollar"].accepted
 
 
 def test_one_log_for_all_elements_is_overwritten() -> None:
@@ -367,7 +352,7 @@ def test_tasks_without_srun_are_one_task() -> None:
 def test_a_directive_that_goes_on_in_the_next_line_ends_them_all() -> None:
     text = "#!/bin/bash\n#SBATCH --mem=8G \\\n--time=5\n#SBATCH -c 4\nhostname\n"
     found = of_slurm(text)
-    assert {"continued-directive", "directive-after-command"} <= set(found)
+    assert {"ignored-directive", "directive-after-command"} <= set(found)
 
 
 def test_a_big_array_without_a_throttle_is_noted() -> None:
@@ -390,7 +375,7 @@ def test_a_gpu_without_a_type_at_the_scheduler_is_not_judged() -> None:
 def test_an_account_that_the_partition_does_not_take_waits_for_ever() -> None:
     queue = QueueLimits(name="short", default=True, accounts=("other",))
     limits = msgspec.structs.replace(LAX, queues=(queue,))
-    found = sbatch("-A lab", limits=limits)["account-beyond-queue"]
+    found = sbatch("-A lab", limits=limits)["unknown-account"]
     assert found.cure == "it accepts other"
 
 

@@ -71,7 +71,7 @@ def test_a_step_whose_tasks_may_take_the_job_s_cpus_is_named(
     words = subprocess.check_output(["srun", "--version"], env=env, text=True).split()
     version = tuple(map(int, words[1].split(".")[:2]))
 
-    assert "step-inherits-cpus" in found(tmp_path, "slurm", slurm)
+    assert "step-beyond-job" in found(tmp_path, "slurm", slurm)
     assert (ran != 0) == (version < (22, 5) or version >= (23, 11))
 
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
+from weigh.flow.check.shellcheck import shellcheck_findings, shellcheck_program
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.cluster import site_flags, site_requires
 from weigh.flow.site.live_limits import live_limits
@@ -22,6 +23,7 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Lint, Who
+from weigh.schedulers.script import read_script
 
 FORMS = tuple(KINDS)
 
@@ -69,13 +71,19 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         scheduler=scheduler,
         site=site,
     )
-    kept, ignored = acknowledged(text, dialect.lint(text, facts), ignore)
+    found, script = dialect.lint(text, facts), read_script(text)
+    program = shellcheck_program(env)
+    is_readable = not any(one.rule == "syntax" for one in found)
+    if program is not None and script.is_shell and is_readable:
+        found = (*found, *shellcheck_findings(script, program))
+    kept, ignored = acknowledged(text, found, ignore)
     return Checked(
         script=path,
         scheduler=scheduler,
         directives=dialect.directives(text),
         findings=kept,
         acknowledged=ignored,
+        lacks_shellcheck=program is None and script.is_shell,
     )
 
 

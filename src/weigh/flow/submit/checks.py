@@ -29,11 +29,11 @@ from weigh.schedulers.script import read_script
 from weigh.units import HOUR, format_duration, format_limit, format_size
 
 # findings on what weigh's own job script does on purpose
-_LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
+_LOGS = frozenset({"log-directory", "log-pattern"})
 _OURS = frozenset(
     {"memory-per-slot", "no-soft-limit", "literal-dollar", "log-shared"}
     | {"default-time", "default-memory", "default-gpu", "starts-at-home", "no-shell"}
-    | {"no-throttle", "elements-alike", "no-array", "commented-directive"}
+    | {"no-throttle", "elements-alike", "no-array"}
 )
 _NAMED = 3
 _BALANCE_TIME = 5.0  # seconds
@@ -265,7 +265,7 @@ def _too_many(
     if most is not None and script.elements <= most < elements:
         yield Finding(
             line=None,
-            rule="max-submit",
+            rule="array-size",
             severity="problem",
             text=f"{elements:,} elements in several jobs",
             effect=f"you may submit {most:,} more jobs: the last ones are refused",

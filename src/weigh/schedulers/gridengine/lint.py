@@ -28,7 +28,7 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
-from weigh.schedulers.lint.common import ScriptLint, switched_off
+from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
@@ -44,7 +44,7 @@ from weigh.schedulers.lint.values import (
     stray,
     unexpanded,
 )
-from weigh.schedulers.script import Line, Script, read_script
+from weigh.schedulers.script import Line, Script
 from weigh.units import MINUTE, format_size
 
 PREFIX = "#$"
@@ -109,7 +109,7 @@ def _of_line(line: Line) -> Iterator[Option | Finding]:
             yield _unknown(line, word)
             return
         elif not words:
-            yield refused(line, "no-value", f"{word} without a value: refused")
+            yield refused(line, "option-value", f"{word} without a value: refused")
         elif name == "l":
             for part in words.pop(0).split(","):
                 key, equals, amount = part.partition("=")
@@ -124,7 +124,7 @@ def _parallel(line: Line, words: list[str]) -> Option | Finding:
     if len(words) < len(("name", "slots")) or words[1][:2] == "-l" or not all(words):
         name = (words or ["smp"])[0].partition("=")[0]
         effect, fix = "-pe without a number of slots: refused", f"-pe {name} 4"
-        return refused(line, "pe-slots", effect, fix)
+        return refused(line, "option-value", effect, fix)
     return Option(_PE, " ".join(words), line.line, f"-pe {' '.join(words)}")
 
 
@@ -133,7 +133,7 @@ def _no_option(line: Line, word: str, *, begun: bool) -> Finding:
     if is_comment and word[:1].isascii() and not begun:
         effect = "'#$' begins a directive: qsub rejects this line"
         fix = "write '# $' for a comment"
-        return refused(line, "accidental-directive", effect, fix)
+        return refused(line, "stray-word", effect, fix)
     return stray(line, PREFIX, word, begun=begun)
 
 
@@ -148,32 +148,23 @@ def _unknown(line: Line, word: str) -> Finding:
 
 
 # ---- lines that look like directives, and are not read
-_MEANT = re.compile(r"(?P<indent>\s*)(?P<hashes>#+)(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
+_MEANT = re.compile(r"(?P<indent>\s*)#(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
 
 
 def _ignored(case: Case) -> Iterator[Finding]:
-    submits = any("qsub" in one.text for one in case.body.tokens)
-    off: list[Line] = []
     for line in case.script.lines:
         found = _MEANT.match(line.text)
-        if line.text.startswith(PREFIX):
-            if line.line in case.body.documents and not submits:
-                effect = "in a here-document: qsub reads it for this job nevertheless"
-                yield note(line, "directive-in-document", effect)
-        elif found and len(found["hashes"]) > 1:
-            off.append(line)
-        elif found and found["gap"]:
+        if found and found["gap"]:
             effect = "a space after '#': qsub ignores this line"
-            yield problem(line, "space-in-directive", effect)
+            yield problem(line, "ignored-directive", effect)
         elif found:
             effect = "spaces before '#': qsub ignores this line"
             fix = "begin it in the first column"
-            yield problem(line, "indented-directive", effect, fix)
-    yield from switched_off(case, off, lambda text: read_options(read_script(text)))
+            yield problem(line, "ignored-directive", effect, fix)
     slurm = next((o for o in case.script.lines if o.text.startswith("#SBATCH")), None)
     if slurm is not None and not directive_lines(case.script):
         effect = "qsub ignores Slurm's lines"
-        yield problem(slurm, "foreign-directive", effect, "#$ -l ...")
+        yield problem(slurm, "ignored-directive", effect, "#$ -l ...")
 
 
 # ---- values that qsub refuses
@@ -218,19 +209,25 @@ VALUES = (
     Value("time", _TIMES, parse_time, "not a Grid Engine time", _time_fix),
     Value("memory", _SIZES, _is_size, "not a Grid Engine size", _size_fix),
     Value("array", "t", _is_range, "not a range", "-t 1-10"),
-    Value("job-name", "N", r"[^\d].*", "begins with a digit", lambda v: f"-N j{v}"),
-    Value("job-name", "N", r"[^/:@\\*?\s]*", "a name with one of / : @ \\ * ?"),
+    Value("option-value", "N", r"[^\d].*", "begins with a digit", lambda v: f"-N j{v}"),
+    Value("option-value", "N", r"[^/:@\\*?\s]*", "a name with one of / : @ \\ * ?"),
     Value(
-        "mail-type", "m", r"[beasnBEASN]+", "not an event", "-m bea: begin, end, abort"
+        "option-value",
+        "m",
+        r"[beasnBEASN]+",
+        "not an event",
+        "-m bea: begin, end, abort",
     ),
     Value(
-        "pe-slots",
+        "option-value",
         _PE,
         r"\S+ [\d,-]*[1-9][\d,-]*",
         "not a number of slots",
         "-pe smp 4",
     ),
-    Value("choice", "p", _is_priority, "no priority", "users may lower it: -p -100"),
+    Value(
+        "option-value", "p", _is_priority, "no priority", "users may lower it: -p -100"
+    ),
     choice("b j r R now shell sync", "y|yes|n|no", "-{}"),
     choice("w", "e|w|n|p|v", "-{}"),
     choice("a dl", _DATE, "-{}"),
@@ -242,10 +239,6 @@ def _refused(case: Case) -> Iterator[Finding]:
     yield from misread(case, VALUES)
     # as 8.1.9 does; another rule checks these paths
     yield from unexpanded(case, ("o", "e", "i", "S", "wd"))
-    soft = [o.line for o in case.options if o.name == "soft"]
-    for option in case.options:
-        if soft and option.line >= soft[0] and option.name == "l:h_vmem":
-            yield refused(option, "soft-consumable", "-soft h_vmem: refused", "-hard")
     if case.option("M") is not None and case.option("m") is None:
         effect = "no mail is sent without -m"
         yield note(case.option("M"), "mail-without-type", effect, "add -m ea")
@@ -260,7 +253,7 @@ def _times_and_sizes(case: Case) -> Iterator[Finding]:
     for option in last(case, _TIMES):
         seconds = parsed(option, parse_time)
         if seconds == 0:
-            yield problem(option, "time-zero", "no time: killed at once")
+            yield problem(option, "time-in-seconds", "no time: killed at once")
         elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
             fix = f"{option.value} hours are {option.value}:00:00"
             yield note(option, "time-in-seconds", f"is {seconds} seconds", fix)
@@ -271,10 +264,6 @@ def _times_and_sizes(case: Case) -> Iterator[Finding]:
         elif size is not None and size < _MANY_BYTES:
             fix = f"{value.rstrip('kK')} GiB are {value.rstrip('kK')}G"
             yield problem(option, "memory-in-bytes", f"is {format_size(size)}", fix)
-        elif size is not None and value[-1:] in "kmgt":
-            effect = f"lower case counts by 1000: {format_size(size)}"
-            fix = f"{value[:-1]}{value[-1].upper()} counts by 1024"
-            yield note(option, "memory-by-1000", effect, fix)
 
 
 def _virtual(case: Case) -> Iterator[Finding]:
@@ -298,7 +287,7 @@ def _arrays(case: Case) -> Iterator[Finding]:
     option, throttle = case.option("t"), case.option("tc")
     if option is None:
         if throttle is not None:
-            yield refused(throttle, "tc-alone", "-tc without -t: refused")
+            yield refused(throttle, "array", "-tc without -t: refused")
         return
     value = option.value
     found = _RANGE.fullmatch(value)
@@ -306,18 +295,18 @@ def _arrays(case: Case) -> Iterator[Finding]:
         last_, colon, step = value.partition("-")[2].partition(":")
         fix = f"-t 1-{(whole_number(last_) or 0) + 1}{colon}{step}, and subtract 1"
         effect = "array indices start at 1: refused"
-        yield refused(option, "array-from-zero", effect, fix)
+        yield refused(option, "array", effect, fix)
     elif "%" in value:
         fix = f"-t {value.replace('%', ' -tc ')}"
         yield refused(option, "array", "'%' is Slurm syntax: refused", fix)
     elif "," in value:
         effect = f"{value} becomes one range here, from the first to the last"
-        yield problem(option, "array-list", effect, "one -t FIRST-LAST:STEP per job")
+        yield problem(option, "array", effect, "one -t FIRST-LAST:STEP per job")
     elif found and found[2] and int(found[2]) < int(found[1]):
-        yield note(option, "array-backwards", f"is read as {found[2]}-{found[1]}")
+        yield note(option, "array", f"is read as {found[2]}-{found[1]}")
     elif found and not found[2] and int(found[1]) > 1:
         effect = f"is the one element {value}, not {value} of them"
-        yield problem(option, "array-of-one", effect, f"-t 1-{value}")
+        yield problem(option, "array", effect, f"-t 1-{value}")
 
 
 _IS_WORD = re.compile(r"(?!true|false|yes|no\b)[A-Za-z]", re.IGNORECASE)
@@ -334,10 +323,10 @@ def _gpu_resources(case: Case) -> Iterator[Finding]:
         if _IS_WORD.match(option.value):
             kind = f"-l gpu_type={option.value} -l {name}=1"
             effect = f"{option.value!r} is not a number of GPUs"
-            yield problem(option, "resource-value", effect, kind)
+            yield problem(option, "gpus", effect, kind)
         if option.value == "TRUE" and is_here and not is_counted:
             effect = f"{name} without a number: no GPU is reserved for you"
-            yield note(option, "resource-value", effect, f"-l {name}=1")
+            yield note(option, "gpus", effect, f"-l {name}=1")
         if limits is not None and name in limits.per_slot and slots > 1 and count:
             total = f"{count * slots} GPUs in total"
             effect = f"{name} applies to each of {slots} slots here: {total}"
@@ -500,7 +489,7 @@ def _granted(case: Case) -> Granted:
     is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in case.options)
     places = [one.name for one in case.options]
     places += [case.value(name) for name in ("q", "jc", "P", _PE)]
-    may_have = re.search("gpu|cuda|card", " ".join(places).lower()) or not case.options
+    may_have = re.search("gpu|cuda", " ".join(places).lower()) or not case.options
     return Granted(
         cpus=None if is_unclear else slots,
         cpus_asked=case.option(_PE) is not None,
@@ -544,7 +533,6 @@ WORDS = Words(
     own=r"(?:SGE_|JOB_ID|NSLOTS|NHOSTS)\w*",
     variables=frozenset(_SET_BY_GRID_ENGINE.split()),
     meant={"TASK_ID": "SGE_TASK_ID"},  # -o and -e alone know TASK_ID
-    counts_once=frozenset({"N", "pe", "t", "P", "S", "wd", "o", "e"}),
 )
 _LINT = ScriptLint(
     words=WORDS,
@@ -567,11 +555,7 @@ def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
     if not lines or not written.issuperset(one.line for one in lines):
         return found
     # a script that writes job scripts: their directives are not its own
-    effect = "all directives are in text that the script writes: no job script itself"
-    own = tuple(one for one in found if one.line and one.line not in written)
-    if any("qsub" in one.text for one in case.body.tokens):
-        return own
-    return (note(lines[0], "directive-in-document", effect), *own)
+    return tuple(one for one in found if one.line and one.line not in written)
 
 
 def awaited(text: str) -> tuple[str, ...]:

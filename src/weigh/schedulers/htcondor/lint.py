@@ -132,7 +132,7 @@ def _choices(case: Case) -> Iterator[Finding]:
         value = option.value.lower() if option else ""
         if re.fullmatch(r"[a-z_]+", value) and value not in words.split():
             effect = f"{value!r} is no {name}: refused"
-            yield refused(option, "choice", effect, f"one of: {words}")
+            yield refused(option, "option-value", effect, f"one of: {words}")
     mail = case.option("notify_user")
     if mail is not None and case.option("notification") is None:
         effect = "no mail is sent without notification"
@@ -194,7 +194,9 @@ def _files(case: Case) -> Iterator[Finding]:
         if option.name in {"output", "error", "log"}:
             if re.match(r"~|\$\w|[\"']|.*%[jAaxuN]", option.value):
                 effect = "no shell reads this line: the file gets this literal name"
-                yield problem(option, "literal-path", effect, "$(ClusterId), $(ProcId)")
+                yield problem(
+                    option, "literal-dollar", effect, "$(ClusterId), $(ProcId)"
+                )
             elif folder and case.is_missing(case.absolute(folder, base)):
                 result = "there will be no log" if option.name == "log" else _HELD
                 effect = f"{folder}/ does not exist: {result}"

@@ -58,11 +58,10 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tool`` submits; ``array`` is its option for an array; ``element`` is the variable
     that holds the array task index, ``unset`` what it is in a plain job, ``foreign``
-    those of other schedulers. ``common``
-    are variables with one value in all elements of an array. A variable that matches
-    ``own`` is the scheduler's; ``variables`` are those that it sets, ``only_with``
-    those of them that need one of some options. ``meant`` are likely mistakes in their
-    names. Of the options ``counts_once`` the last one counts.
+    those of other schedulers. ``common`` are variables with one value in all elements
+    of an array. A variable that matches ``own`` is the scheduler's; ``variables`` are
+    those that it sets, ``only_with`` those of them that need one of some options.
+    ``meant`` are likely mistakes in their names.
     """
 
     tool: str
@@ -75,7 +74,6 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     variables: frozenset[str] = frozenset()
     only_with: Mapping[str, tuple[str, ...]] = {}
     meant: Mapping[str, str] = {}
-    counts_once: frozenset[str] = frozenset()
 
 
 class Elements(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The lint of one scheduler's scripts: its reader and rules, and those all share."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -14,8 +14,8 @@ from weigh.schedulers.lint import (
     shell_rules,
     signal_rules,
 )
-from weigh.schedulers.lint.case import Case, Granted, Read, Rule, Words, note, open_case
-from weigh.schedulers.script import Line, Script, read_script
+from weigh.schedulers.lint.case import Case, Granted, Read, Rule, Words, open_case
+from weigh.schedulers.script import Script, read_script
 
 COMMON: tuple[Rule, ...] = (
     *path_rules.RULES,
@@ -72,33 +72,6 @@ class ScriptLint(msgspec.Struct, frozen=True, kw_only=True):
         return self.read(read_script(text), Facts())
 
 
-def switched_off(
-    case: Case, lines: Sequence[Line], read: Callable[[str], Read]
-) -> Iterator[Finding]:
-    """Note the directives behind ``##``, once, unless others set the same options.
-
-    *read* returns the options of a script.
-    """
-    prefix = "#SBATCH" if case.tool == "sbatch" else "#$"
-    names = {one.name for one in case.options}
-    lone = [
-        line
-        for line in lines
-        if not {one.name for one in read(_in_force(prefix, line.text)).options} <= names
-    ]
-    if lone:
-        more = "" if len(lone) == 1 else f", nor {len(lone) - 1} more"
-        effect = f"is a comment: {case.tool} does not read this line{more}"
-        yield note(lone[0], "commented-directive", effect)
-
-
-def _in_force(prefix: str, text: str) -> str:
-    return f"{prefix} {text[text.index('-') :]}"
-
-
-_STRAY = frozenset({"no-option", "stray-word"})
-
-
 def flags_alone(prefix: str, flags: Sequence[str]) -> Script:
     """Return a script that has only the *flags*, as one directive."""
     return read_script(f"{prefix} {shlex.join(flags)}" if flags else "")
@@ -109,7 +82,7 @@ def misread_flag(found: Iterable[Finding], tool: str) -> str:
     first = next((one for one in found if not one.accepted), None)
     if first is None:
         return ""
-    if first.rule in _STRAY:
+    if first.rule == "stray-word":
         word = first.effect.partition(" is ")[0]
         return f"{word} is no flag of {tool}; arguments of the script follow --"
     return first.effect + (f" ({first.cure})" if first.cure else "")

@@ -37,7 +37,7 @@ def _other_scheduler(case: Case) -> Iterator[Finding]:
         for foreign in case.words.foreign:
             if foreign in _whole(command):
                 effect = f"{foreign} is empty here: it belongs to another scheduler"
-                yield problem(command, "foreign-variable", effect, f"${case.element}")
+                yield problem(command, "variable", effect, f"${case.element}")
                 return
 
 
@@ -83,10 +83,10 @@ def _files(case: Case) -> Iterator[Finding]:
         if without:
             effect = f"{there}: element {without[-1]} has none"
             make = problem if is_sure else note
-            yield make(option, "element-without-file", effect, f"{span} matches")
+            yield make(option, "element-without-input", effect, f"{span} matches")
         elif left:
             effect = f"{there}: no element for {left[0]}"
-            yield note(option, "file-without-element", effect, f"{span} covers all")
+            yield note(option, "input-without-element", effect, f"{span} covers all")
         return
 
 
@@ -119,13 +119,13 @@ def _lines(case: Case) -> Iterator[Finding]:
         what = f"{found[1]} has {count:,} {'files' if files else 'lines'}"
         if elements.first < 1:
             effect = f"line numbers start at 1: element {elements.first} gets no line"
-            yield problem(option, "element-without-line", effect, f"1-{count}")
+            yield problem(option, "element-without-input", effect, f"1-{count}")
         elif elements.last > count:
             effect = f"{what}: element {elements.last} gets none"
-            yield problem(option, "element-without-line", effect, f"1-{count}")
+            yield problem(option, "element-without-input", effect, f"1-{count}")
         elif elements.last < count and len(elements) > 1:
             effect = f"{what}: the last ones are not used"
-            yield note(option, "line-without-element", effect, f"1-{count}")
+            yield note(option, "input-without-element", effect, f"1-{count}")
         return
 
 
@@ -166,11 +166,11 @@ def _lists(case: Case) -> Iterator[Finding]:
                     f"{name} has {count} values, index 0 to {count - 1}: "
                     f"element {elements.last} gets none"
                 )
-                yield problem(option, "element-without-value", effect, f"{span} fits")
+                yield problem(option, "element-without-input", effect, f"{span} fits")
                 return
             if first < 0:
                 effect = f"{name}[{first}] is the last value: element {elements.first}"
-                yield problem(option, "element-without-value", effect, f"{span} fits")
+                yield problem(option, "element-without-input", effect, f"{span} fits")
                 return
 
 

@@ -8,13 +8,12 @@ from weigh.schedulers.lint.case import (
     BRINGS,
     Case,
     Rule,
-    Spot,
     nearest,
     note,
     problem,
 )
 from weigh.schedulers.script import Line
-from weigh.schedulers.shell import Command, Token
+from weigh.schedulers.shell import Command
 
 BARE_PATH = "/usr/local/bin:/bin:/usr/bin"
 
@@ -255,151 +254,7 @@ def _never_set(case: Case, spot: Line, name: str, bare: str | None) -> Finding |
     return problem(spot, "variable", effect, f"did you mean {near}?")
 
 
-_EDITORS = frozenset({"vi", "vim", "nano", "emacs", "htop"})
-_MATLAB = ("-r", "-batch", "-h", "-n", "-help")
-
-
-def _interactive(case: Case) -> Iterator[Finding]:
-    """Find commands that wait for somebody at a terminal."""
-    fed = {
-        token.line for token in case.body.tokens if token.text in ("<<", "<<-", "<<<")
-    }
-    before = None
-    for command in case.body.commands:
-        is_fed = (
-            command.inputs
-            or command.line in fed
-            or (before is not None and before.piped)
-        )
-        before = command
-        why = "" if is_fed else _asks(command)
-        if why:
-            yield problem(command, "interactive", why)
-
-
-def _asks(command: Command) -> str:
-    name, words = command.name, command.words[1:]
-    if name == "read" and any(re.fullmatch(r"-\w*p", one) for one in words):
-        return "nobody answers in a batch job: the variable stays empty"
-    if name in _EDITORS and not {"--batch", "-b", "-e", "-es", "-c"} & {*words}:
-        return "needs a terminal, which a batch job does not have"
-    is_pip = name in ("pip", "pip3")  # conda assumes yes
-    if is_pip and words[:1] == ("uninstall",) and not {"-y", "--yes"} & {*words}:
-        return "asks for confirmation, and fails; add -y"
-    if name == "R" and not any(
-        one in ("CMD", "-f", "-e", "--help", "--version") or one.startswith("--file")
-        for one in words
-    ):
-        return "starts R without a script: Rscript FILE, or R -f FILE"
-    if name == "matlab" and not any(one.startswith(_MATLAB[:3]) for one in words):
-        return "starts MATLAB without a script: matlab -batch NAME"
-    return ""
-
-
-_DECLARE = frozenset({"export", "declare", "local", "readonly", "typeset"})
-_SECOND = 2
-
-
-def _spaced(case: Case) -> Iterator[Finding]:
-    """Find ``NAME = value``, which runs a command NAME."""
-    for command in case.body.commands:
-        words = command.words
-        if words[:1] and words[0] in _DECLARE and "=" in words[_SECOND:]:
-            effect = f"{words[0]} takes no '=' alone: an error, and nothing is assigned"
-            yield problem(
-                command, "spaces-in-assignment", effect, "no space around '='"
-            )
-        is_name = re.fullmatch(r"[A-Za-z_]\w*", command.name)
-        if is_name and len(words) > 1 and words[1].startswith("="):
-            if words[1].startswith("==") or (
-                case.facts.commands.get(command.name)
-                and (case.facts.commands[command.name].path)
-            ):
-                continue
-            effect = f"runs a command named {command.name}: nothing is assigned"
-            yield problem(
-                command, "spaces-in-assignment", effect, "no space around '='"
-            )
-
-
 _PLAIN = frozenset({"sh", "dash", "ash"})
-_FIX = "write #!/bin/bash"
-
-_GOES_ON = "is not found there, and the script continues"
-_ENDS = "is a syntax error there: the script ends"
-
-_BASH_BUILTINS = frozenset(
-    {"source", "declare", "typeset", "let", "shopt", "pushd", "popd"}
-    | {"mapfile", "readarray", "disown", "enable"}
-)
-_OPERATORS = {
-    "<<<": f"<<< {_ENDS}",
-    "<(": f"<( ) {_ENDS}",
-    ">(": f">( ) {_ENDS}",
-    "&>": "&> sends the command to the background there",
-    "&>>": "&>> sends the command to the background there",
-}
-_WORDS = (
-    (re.compile(r"\w\+?=\("), f"an array {_ENDS}"),
-    (re.compile(r"\$\{\w+\["), f"an array {_ENDS}"),
-    (re.compile(r"\{\w+\.\.\w+\}"), "{1..3} stays one word there"),
-    (re.compile(r"\$\{\w+(//?|:\d|:\s|\^|,)"), "this ${...} ends the script there"),
-    (re.compile(r"\$RANDOM\b|\$\{RANDOM\}"), "RANDOM is empty there"),
-    (re.compile(r"\$\{?BASH_\w+|\$\{?PIPESTATUS"), "bash's variables are empty there"),
-)
-
-
-def _bash_only(case: Case) -> Iterator[Finding]:
-    if not _is_plain_sh(case) or case.facts.plain_shell == "bash":
-        return
-    reported: set[str] = set()
-    found: list[tuple[Spot, str]] = [*_of_commands(case), *_of_tokens(case)]
-    for spot, effect in found:
-        if effect not in reported:
-            reported.add(effect)
-            is_dash = case.facts.plain_shell == "dash"
-            make = problem if is_dash else note
-            prefix = "sh is dash here" if is_dash else "sh is often dash"
-            yield make(spot, "bash-only", f"{prefix}: {effect}", _FIX)
-
-
-def _of_commands(case: Case) -> Iterator[tuple[Command, str]]:
-    for command in case.body.commands:
-        words = command.words
-        if command.name in _BASH_BUILTINS and command.name not in case.body.functions:
-            yield command, f"{command.name} {_GOES_ON}"
-        elif command.name == "[[":
-            yield command, "[[ is not found there, and the test is false"
-        elif command.name in ("[", "test") and "==" in words:
-            yield command, "== in [ ] is an error there, and the test is false"
-        elif command.name == "set" and "pipefail" in words:
-            yield command, "set -o pipefail ends the script there"
-
-
-def _of_tokens(case: Case) -> Iterator[tuple[Line, str]]:
-    last = ""
-    for token in case.body.tokens:
-        spot = Line(token.line, token.text)
-        if token.kind == "operator" and token.text in _OPERATORS:
-            yield spot, _OPERATORS[token.text]
-        elif token.kind == "operator" and token.text.startswith("(("):
-            yield (
-                spot,
-                f"for (( )) {_ENDS}" if last == "for" else "(( )) does not exist there",
-            )
-        elif token.kind == "word":
-            if token.text == "function" and last in ("", "\n", ";"):
-                yield spot, f"function {_ENDS}"
-            yield from _of_word(token)
-        last = token.text
-
-
-def _of_word(token: Token) -> Iterator[tuple[Line, str]]:
-    if token.text.startswith("'"):
-        return
-    for pattern, effect in _WORDS:
-        if pattern.search(token.text):
-            yield Line(token.line, token.text), effect
 
 
 RULES: tuple[Rule, ...] = (
@@ -407,7 +262,4 @@ RULES: tuple[Rule, ...] = (
     _modules,
     _programs,
     _variables,
-    _interactive,
-    _spaced,
-    _bash_only,
 )

@@ -129,7 +129,7 @@ def _names(against: Against) -> Iterator[Finding]:
             effect = f"node {name} is not in {against.where}: refused"
             fix = f"it is in {', '.join(theirs)}" if theirs else ""
             option = requested.by.get("node_names")
-            yield refused(option, "node-outside-queue", effect, fix)
+            yield refused(option, "unknown-node", effect, fix)
     known_features = sorted({word for node in limits.nodes for word in node.features})
     for feature in requested.features:
         if limits.nodes and feature not in known_features:
@@ -167,7 +167,8 @@ def _membership(
         if allowed is not None and word not in allowed:
             effect = f"queue {queue.name} does not accept {name} {word}"
             fix = f"it accepts {', '.join(allowed[:4])}"
-            yield against.beyond_queue(name, effect, fix)
+            option = against.requested.by.get(name)
+            yield problem(option, f"unknown-{name}", f"{effect}: never starts", fix)
 
 
 def _memory(against: Against) -> Iterator[Finding]:
@@ -285,14 +286,14 @@ def _array(against: Against) -> Iterator[Finding]:
     if limits.largest_index is not None and last > limits.largest_index:
         effect = f"the last index here is {limits.largest_index:,}: refused"
         fix = "split the array, and add an offset to the index in the script"
-        yield refused(option, "array-index", effect, fix)
+        yield refused(option, "array-size", effect, fix)
     elif limits.most_elements is not None and count > limits.most_elements:
         effect = f"{count:,} elements; an array may have {limits.most_elements:,}"
         yield refused(option, "array-size", f"{effect}: refused", "split the array")
     elif limits.most_submitted is not None and count > limits.most_submitted:
         effect = f"{count:,} elements; you may have {limits.most_submitted:,} jobs"
         fix = "split the array, submit the parts one after another"
-        yield refused(option, "max-submit", f"{effect} at once: refused", fix)
+        yield refused(option, "array-size", f"{effect} at once: refused", fix)
 
 
 def _resources(against: Against) -> Iterator[Finding]:

@@ -52,18 +52,9 @@ def _carriage_returns(case: Case) -> Iterator[Finding]:
         yield problem(spot, "carriage-returns", effect, fix)
 
 
-def _nul(case: Case) -> Iterator[Finding]:
-    if case.script.nul is not None:
-        spot = Line(case.script.nul, "")
-        yield refused(spot, "nul", "contains a NUL character: not a text file")
-
-
 def _first_line(case: Case) -> Iterator[Finding]:
     lines = case.script.lines
-    if not any(one.text.strip() for one in lines):
-        yield refused(None, "empty", f"the script is empty: {case.tool} refuses it")
-        return
-    if case.script.interpreter:
+    if case.script.interpreter or not any(one.text.strip() for one in lines):
         return
     later = next((one for one in lines if one.text.lstrip().startswith("#!")), None)
     where = "the first line must be '#!/bin/bash'"
@@ -279,7 +270,6 @@ def _in_commands(case: Case) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     _byte_order_mark,
     _carriage_returns,
-    _nul,
     _first_line,
     _interpreter,
     in_directives,

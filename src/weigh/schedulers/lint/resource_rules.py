@@ -147,7 +147,7 @@ def _inherited_cpus(case: Case, command: Command, tasks: int) -> Iterator[Findin
             f"{_cpus(each)}, {tasks * each} in all, but the job gets "
             f"{_cpus(granted.cpus or 0)}: the step never starts"
         )
-        yield note(command, "step-inherits-cpus", effect, "srun -c 1, or fewer tasks")
+        yield note(command, "step-beyond-job", effect, "srun -c 1, or fewer tasks")
 
 
 _STEP_GPUS = re.compile(r"--(?:gres=gpu|gpus)(?:[:=][A-Za-z]\w*)?[:=](\d{1,4})\b")
@@ -304,32 +304,6 @@ def _reserved(command: Command, case: Case) -> int:
     return _BESIDE_HEAP if is_limited else 0
 
 
-_SORT_SIZE = re.compile(r"(?:-S ?|--buffer-size=)(\d{1,9})([kKmMgGtT])\b")
-_PER_THREAD = re.compile(r"-m ?(\d{1,9})([kKmMgGtT])\b")
-_SORT_THREADS = re.compile(r"(?:-@ ?|--threads[= ])(\d{1,4})\b")
-
-
-def _sort(case: Case) -> Iterator[Finding]:
-    """Find sorts whose buffers are larger than the job."""
-    memory = case.granted.memory
-    for command in case.body.commands if memory else ():
-        is_samtools = command.name == "samtools" and "sort" in command.words
-        if command.name != "sort" and not is_samtools:
-            continue
-        found = (_PER_THREAD if is_samtools else _SORT_SIZE).search(command.text)
-        size = _size(found) if found else None
-        threads = _SORT_THREADS.search(command.text) if is_samtools else None
-        count = max(1, int(threads[1])) if threads else 1
-        if found is None or size is None or not memory or size * count < memory:
-            continue
-        each = f" for each of {count} threads" if count > 1 else ""
-        effect = f"the job gets {format_size(memory)}, and {found[0]} is taken{each}"
-        part = max(1, memory * 3 // 4 // count // MIB)
-        fix = f"{'-m' if is_samtools else '-S'} {part}M"
-        yield problem(_Part(command.line, found[0]), "sort-beyond-memory", effect, fix)
-        return
-
-
 class _Part:
     """A part of a line."""
 
@@ -411,6 +385,5 @@ RULES: tuple[Rule, ...] = (
     _processes,
     _no_gpu,
     _heap,
-    _sort,
     _one_of_many,
 )

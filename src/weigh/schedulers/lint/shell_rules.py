@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from weigh.model.lint import Finding
-from weigh.schedulers.lint.case import Case, Rule, nearest, note, problem
+from weigh.schedulers.lint.case import Case, Rule, note, problem
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import Line
 from weigh.schedulers.shell import Command, read_body
 
 _SHELLS = frozenset({"bash", "sh", "dash", ""})
@@ -36,40 +35,11 @@ def _syntax(case: Case) -> Iterator[Finding]:
     yield problem(line, "syntax", effect, "bash -n reads a script and runs nothing")
 
 
-def _continuations(case: Case) -> Iterator[Finding]:
-    """Find commands that end before their last line."""
-    lines = [one for one in case.script.lines if one.line not in case.body.documents]
-    for line, after, third in zip(lines, lines[1:], (*lines[2:], None), strict=False):
-        if line.text.lstrip().startswith("#"):
-            continue
-        if re.search(r"\\[ \t]+$", line.text) and after.text.strip():
-            effect = "a space behind '\\': the command ends here"
-            fix = "no space at the end of the line"
-            yield problem(line, "broken-line", effect, fix)
-        elif (
-            line.text.endswith("\\")
-            and after.text.lstrip().startswith("#")
-            and third is not None
-            and third.text.lstrip().startswith("-")
-        ):
-            effect = "a comment ends the command: the next line is not part of it"
-            yield problem(after, "broken-line", effect, "move the comment above it")
-
-
-def _tests(case: Case) -> Iterator[Finding]:
-    for command in case.body.commands:
-        name = command.name
-        if re.match(r"\[\[?[\"$\w!-]", name):
-            effect = f"runs a command named {name}: no test"
-            yield problem(command, "test-spaces", effect, "a space behind '['")
-        elif name == "[" and "]" not in command.words:
-            effect = "']' is missing, or has no space before it: an error, and false"
-            yield problem(command, "test-spaces", effect, "a space before ']'")
-
-
 _EXPANDED_LATER = frozenset(
     {"bash", "sh", "eval", "xargs", "parallel", "ssh", "trap", "envsubst", "zsh"}
 )
+
+
 _NAME = re.compile(r"\$\{?([A-Z]\w*)")
 
 
@@ -94,24 +64,8 @@ def _names(text: str) -> list[str]:
     return _NAME.findall(text)
 
 
-_BRACES = re.compile(r"\{(?:\$\w+|\w+)\.\.\$?\w+\}")
-
-
-def _braces(case: Case) -> Iterator[Finding]:
-    """Find ``{1..$N}``, which bash leaves as it is."""
-    for token in case.body.tokens:
-        if token.kind != "word" or token.text[:1] in "'\"" or "eval" in token.text:
-            continue
-        found = _BRACES.search(token.text)
-        if found and "$" in found[0]:
-            effect = f"{found[0]} is one word: braces come before variables"
-            first, _, last = found[0][1:-1].partition("..")
-            fix = f"$(seq {first} {last})"
-            yield problem(Line(token.line, found[0]), "brace-variable", effect, fix)
-            return
-
-
-_READS_INPUT = frozenset({"srun", "ssh", "mpirun", "mpiexec", "ffmpeg"})
+# shellcheck knows ssh and ffmpeg
+_READS_INPUT = frozenset({"srun", "mpirun", "mpiexec"})
 
 
 def _loop_input(case: Case) -> Iterator[Finding]:
@@ -147,28 +101,6 @@ def _read_loops(case: Case) -> Iterator[tuple[int, int]]:
                 yield line, token.line
 
 
-_MODULE_WORDS = """
-    add apropos append-path avail clear config del describe disable display edit help
-    initadd initlist initrm is-loaded is-avail is-saved keyword list load load-any
-    mod-to-sh overview paths prepend-path purge refresh reload remove remove-path reset
-    restore rm save saveshow savelist search show spider swap switch test try-add
-    try-load unload unuse update use whatis
-"""
-_OF_MODULE = tuple(_MODULE_WORDS.split())
-_PAIR = 2
-
-
-def _module_words(case: Case) -> Iterator[Finding]:
-    for command in case.body.named("module"):
-        word = command.words[1] if len(command.words) >= _PAIR else ""
-        if not word.isalpha() or word in _OF_MODULE:
-            continue
-        near = nearest(word, _OF_MODULE, alike=0.7)
-        if near:
-            effect = f"module has no command {word}: nothing is loaded"
-            yield problem(command, "module-command", effect, f"did you mean {near}?")
-
-
 _FOREIGN = {
     "PBS": re.compile(
         r"\$\{?(PBS_(?:O_\w+|JOBID|JOBNAME|NODEFILE|NP|NCPUS|NUM_\w+))\b"
@@ -201,7 +133,7 @@ def _foreign(case: Case) -> Iterator[Finding]:
             if re.search(rf"\{{{found[1]}:?[-=+?]", command.text):
                 continue
             effect = f"{found[1]} is empty here: only {owner} sets it"
-            yield problem(command, "foreign-variable", effect, "")
+            yield problem(command, "variable", effect, "")
             return
 
 
@@ -226,26 +158,6 @@ def _only_with(case: Case) -> Iterator[Finding]:
                 fix = f"add --{options[0]}, or ${{{name}:-1}}"
                 yield note(command, "variable", effect, fix)
                 break
-
-
-def _repeated(case: Case) -> Iterator[Finding]:
-    """Note options that a later directive of the script replaces."""
-    last: dict[str, tuple[str, int]] = {}
-    for option in case.options:
-        if option.name in ("hetjob", "packjob"):
-            return
-        before = last.get(option.name)
-        last[option.name] = (option.value, option.line)
-        counts = option.name in case.words.counts_once or option.name.startswith("l:")
-        if (
-            before
-            and option.line
-            and before[1]
-            and before[0] != option.value
-            and counts
-        ):
-            effect = f"replaces {before[0]!r} of line {before[1]}"
-            yield note(option, "repeated-option", effect, "keep one of them")
 
 
 _COPIES = frozenset({"rsync", "cp", "scp", "mv"})
@@ -381,13 +293,8 @@ def _copied_from(folder: str, copied: Mapping[str, int]) -> int | None:
 RULES: tuple[Rule, ...] = (
     _removes,
     _syntax,
-    _continuations,
-    _tests,
     _quotes,
-    _braces,
     _loop_input,
-    _module_words,
     _foreign,
     _only_with,
-    _repeated,
 )

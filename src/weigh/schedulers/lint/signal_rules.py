@@ -1,10 +1,10 @@
 """Rules for processes that end too early, and signals that reach no process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from weigh.model.lint import Finding
 from weigh.schedulers.lint.case import Case, Rule, note, problem
-from weigh.schedulers.shell import Command, Token
+from weigh.schedulers.shell import Command
 
 _TRIFLES = frozenset(
     {"", "echo", "printf", "date", "exit", "true", ":", "[", "[[", "test", "cd", "set"}
@@ -14,10 +14,6 @@ _SIGNALS = frozenset({"TERM", "USR1", "USR2", "INT", "CONT"})
 _STARTERS = ("srun", "mpirun", "mpiexec", "singularity", "apptainer", "torchrun")
 _LONG = ("python", "Rscript", "julia", "perl", "matlab", "parallel", "java", "./")
 _TRAP_WORDS = 3
-_OPENS = {"if": "fi", "case": "esac", "{": "}", "(": ")"} | dict.fromkeys(
-    ("for", "while", "until", "select"), "done"
-)
-_BEGINNERS = frozenset({"then", "else", "elif", "do", "{", "(", ")", "!", "&", ";;"})
 
 
 def _left_behind(case: Case) -> Iterator[Finding]:
@@ -31,42 +27,6 @@ def _left_behind(case: Case) -> Iterator[Finding]:
     if behind is not None:
         effect = "in the background: the job ends with the script and kills it"
         yield problem(behind, "no-wait", effect, "end the script with: wait")
-
-
-def _after_exit(case: Case) -> Iterator[Finding]:
-    """Find commands behind an exit that no condition, loop or function guards."""
-    line = _last_line(case.body.tokens) if case.script.is_shell else None
-    if line is None:
-        return
-    never = next((one for one in case.body.commands if one.line > line), None)
-    if never is not None:
-        effect = f"never runs: the script ends at line {line}"
-        yield note(never, "after-exit", effect, "remove the exit, or what follows it")
-
-
-def _last_line(tokens: Sequence[Token]) -> int | None:
-    """Return the line of the first exit that is always reached, None without one."""
-    open_: list[str] = []
-    begins, guarded = True, False  # a command; one that depends on the one before
-    for place, token in enumerate(tokens):
-        text = token.text
-        if text == "{" or (begins and text in _OPENS) or text == "(":
-            open_.append(_OPENS.get(text, text))
-        elif open_ and text == open_[-1] and (begins or text == ")"):
-            open_.pop()
-        elif begins and text == "exit" and not (open_ or guarded):
-            rest = [one.text for one in tokens[place + 1 : place + 3]]
-            behind = rest[1:] if rest[:1] not in ([], ["\n"], [";"]) else rest
-            if not behind or behind[0] in {"\n", ";"}:
-                return token.line
-        if text in {"&&", "||", "|"}:
-            begins = guarded = True
-        elif token.kind == "newline" or text == ";":
-            guarded = guarded and begins and text == "\n"
-            begins = True
-        else:
-            begins = text in _BEGINNERS
-    return None
 
 
 def _signal_to_shell(case: Case) -> str:
@@ -132,31 +92,9 @@ def _trapped(command: Command) -> set[str]:
     return names & _SIGNALS if len(command.words) >= _TRAP_WORDS else set()
 
 
-def _options_behind(case: Case) -> Iterator[Finding]:
-    """Find options after the script's name, which sbatch passes to the script."""
-    for command in case.body.named("sbatch", "qsub"):
-        after = False
-        for word in command.words[1:]:
-            if after and word.partition("=")[0] in _OPTIONS:
-                effect = f"{word} after the script's name is an argument of the script"
-                fix = f"{command.name} {word} ... before it"
-                yield problem(command, "option-behind-script", effect, fix)
-                break
-            after = after or word.endswith((".sh", ".job", ".slurm", ".sbatch", ".com"))
-
-
-_OPTIONS = frozenset(
-    {"--mem", "--time", "--array", "--partition", "--gres", "--gpus", "--nodes"}
-    | {"--ntasks", "--cpus-per-task", "--account", "--job-name", "--dependency"}
-    | {"--mem-per-cpu", "--qos", "--constraint", "--mail-type", "--mail-user"}
-)
-
-
 RULES: tuple[Rule, ...] = (
-    _after_exit,
     _left_behind,
     _deferred_trap,
     _signal_option,
     _no_signal,
-    _options_behind,
 )

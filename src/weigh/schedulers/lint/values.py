@@ -56,7 +56,7 @@ def choice(option: str, words: str, name: str = "--{}") -> Value:
     cure = f"one of {words.strip('|').replace('|', ', ')}"
     is_plain = re.fullmatch(r"[\w|]+", words) is not None
     return Value(
-        "choice", option, words, f"no value of {name}", cure if is_plain else ""
+        "option-value", option, words, f"no value of {name}", cure if is_plain else ""
     )
 
 
@@ -131,13 +131,13 @@ def stray(line: Line, prefix: str, word: str, *, begun: bool) -> Finding:
     """Say what is wrong with a word that is no option."""
     if not word[:1].isascii():
         effect = f"{word[0]!r} is not an ASCII '-': refused"
-        return refused(line, "dash", effect, "type the dash again")
+        return refused(line, "stray-word", effect, "type the dash again")
     if holds_placeholder(line.text.removeprefix(prefix)):
         return refused(line, "placeholder", "has a placeholder of a template: refused")
     if begun:
         effect = f"{word!r} is separated from its option: refused"
         return refused(line, "stray-word", effect, "no spaces within a value")
-    return refused(line, "no-option", f"{word!r} is not an option: refused")
+    return refused(line, "stray-word", f"{word!r} is not an option: refused")
 
 
 def missing_folder(
@@ -178,7 +178,7 @@ def on_jobs(
         whole = case.facts.jobs.get(job.partition("_")[0], "")
         state = case.facts.jobs.get(job, whole)
         if state is None:
-            yield problem(option, "unknown-job", f"job {job} is not known: {unknown}")
+            yield problem(option, "dependency", f"job {job} is not known: {unknown}")
         elif never and state not in ("", "PENDING", "RUNNING", "UNKNOWN", "COMPLETED"):
             effect = f"job {job} ended {state}: {never}"
-            yield problem(option, "failed-job", effect, f"run {job} again first")
+            yield problem(option, "dependency", effect, f"run {job} again first")

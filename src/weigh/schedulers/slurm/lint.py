@@ -24,7 +24,7 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
-from weigh.schedulers.lint.common import ScriptLint, switched_off
+from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
@@ -40,7 +40,7 @@ from weigh.schedulers.lint.values import (
     stray,
     unexpanded,
 )
-from weigh.schedulers.script import Line, Script, read_script
+from weigh.schedulers.script import Line, Script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.text import parse_memory, parse_time
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
@@ -113,12 +113,9 @@ def read_options(script: Script, facts: Facts | None = None) -> Read:  # noqa: A
 
 def _of_line(line: Line) -> Iterator[Option | Finding]:
     rest = line.text.removeprefix(PREFIX)
-    if rest.startswith("-"):
-        effect = "no space after #SBATCH: sbatch 22.05 reads it nevertheless"
-        yield note(line, "no-space", effect, f"{PREFIX} {rest}")
     words, is_open = split_words(rest, escape="\\")
     if is_open:
-        yield refused(line, "open-quote", "a quote is not closed: refused")
+        yield refused(line, "stray-word", "a quote is not closed: refused")
         return
     begun = False
     while words:
@@ -132,7 +129,7 @@ def _of_line(line: Line) -> Iterator[Option | Finding]:
             continue
         name, value = found
         if value is None and not words:
-            yield refused(line, "no-value", f"{word} without a value: refused")
+            yield refused(line, "option-value", f"{word} without a value: refused")
             return
         if value is None:
             value = words.pop(0)
@@ -152,8 +149,8 @@ def _long_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
         return name
     if name in _WITH_VALUE:
         return name, value if equals else None
-    if equals and name not in _MAYBE_VALUE.split():
-        return refused(line, "value", f"--{name} takes no value: refused")
+    if equals and name in _KNOWN and name not in _MAYBE_VALUE.split():
+        return refused(line, "option-value", f"--{name} takes no value: refused")
     return name, value
 
 
@@ -167,7 +164,7 @@ def _short_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
         return refused(line, "unknown-option", effect, fix)
     if word[1:].partition("=")[0] in _KNOWN:
         effect = f"one dash: read as -{letter} with {value!r}"
-        return refused(line, "one-dash", effect, f"{PREFIX} -{word}")
+        return refused(line, "unknown-option", effect, f"{PREFIX} -{word}")
     return _SHORT[letter], value or None
 
 
@@ -180,10 +177,9 @@ def _completed(spot: Line, written: str) -> str | Finding:
     if begun:
         meant = "gpus" if written == "gpu" else nearest(written, begun)
         effect = f"--{written} is ambiguous: refused"
-        return refused(spot, "ambiguous-option", effect, f"did you mean --{meant}?")
+        return refused(spot, "unknown-option", effect, f"did you mean --{meant}?")
     if written in _OF_PLUGINS.split() or written.startswith("container-"):
-        effect = f"--{written} is an option of a site's plugin: refused without it"
-        return note(spot, "plugin-option", effect)
+        return written
     meant = _RENAMED.get(written) or nearest(written, _KNOWN)
     effect = f"sbatch has no option --{written}: refused"
     fix = f"did you mean --{meant}?" if meant else ""
@@ -204,20 +200,14 @@ def _ignored(case: Case) -> Iterator[Finding]:
         effect = "a template that a program fills in: no job script yet"
         yield problem(lines[first - 1], "placeholder", effect)
         return
-    off: list[Line] = []
     for line in lines:
         found = _MEANT.match(line.text)
         if line.line in case.body.documents:
             continue  # the script writes another script
         if line.text.startswith(PREFIX):
             yield from _misplaced(line, first)
-        elif line.text.startswith("#PBS"):
-            yield note(line, "pbs", "sbatch reads #PBS lines as well")
-        elif found and _is_off(found):
-            off.append(line)
         elif found and _is_meant(found, line.text[found.end() :]):
             yield _passed_over(line, found)
-    yield from switched_off(case, off, lambda text: read_options(read_script(text)))
 
 
 def _misplaced(line: Line, first: int) -> Iterator[Finding]:
@@ -227,7 +217,7 @@ def _misplaced(line: Line, first: int) -> Iterator[Finding]:
         yield problem(line, "directive-after-command", effect, fix)
     if line.text.rstrip().endswith("\\"):
         effect = "a directive cannot continue on the next line: that is a command"
-        yield problem(line, "continued-directive", effect, "write #SBATCH on each line")
+        yield problem(line, "ignored-directive", effect, "write #SBATCH on each line")
 
 
 def _is_off(found: re.Match[str]) -> bool:
@@ -239,6 +229,8 @@ def _is_off(found: re.Match[str]) -> bool:
 
 def _is_meant(found: re.Match[str], rest: str) -> bool:
     word = found["word"]
+    if _is_off(found):
+        return False
     if word == _WORD or not found["hashes"]:
         return word == _WORD
     if not word.isupper() and not all(one.startswith("-") for one in rest.split()):
@@ -252,14 +244,14 @@ def _passed_over(line: Line, found: re.Match[str]) -> Finding:
     ignored, hashes, gap = "sbatch ignores this line", found["hashes"], found["gap"]
     if not hashes:
         effect = "no '#' before it: bash takes it for a command"
-        return problem(line, "misspelled-directive", effect, f"{PREFIX} ...")
+        return problem(line, "ignored-directive", effect, f"{PREFIX} ...")
     if found["word"] != _WORD:
         effect = f"{hashes}{gap}{found['word']}: {ignored}"
-        return problem(line, "misspelled-directive", effect, f"write {PREFIX}")
+        return problem(line, "ignored-directive", effect, f"write {PREFIX}")
     if gap:
-        return problem(line, "space-in-directive", f"a space after '#': {ignored}")
+        return problem(line, "ignored-directive", f"a space after '#': {ignored}")
     effect, fix = f"spaces before '#': {ignored}", "begin it in the first column"
-    return problem(line, "indented-directive", effect, fix)
+    return problem(line, "ignored-directive", effect, fix)
 
 
 # ---- values that sbatch refuses
@@ -342,10 +334,10 @@ VALUES = (
         "not a number of GPUs",
         _type_first,
     ),
-    Value("count", _COUNTS, r"\+?0*[1-9]\d{0,17}", "not a whole number"),
-    Value("count", "nodes", _are_nodes, "not a number of nodes", _node_fix),
+    Value("option-value", _COUNTS, r"\+?0*[1-9]\d{0,17}", "not a whole number"),
+    Value("option-value", "nodes", _are_nodes, "not a number of nodes", _node_fix),
     Value(
-        "signal",
+        "option-value",
         "signal",
         rf"(?:[BR]{{1,2}}:)?(?:\d+|(?:SIG)?(?:{_SIGNALS}|URG|XCPU|XFSZ))(?:@\d+)?",
         "not a signal",
@@ -392,14 +384,16 @@ def _refused(case: Case) -> Iterator[Finding]:
     memory = last(case, _MEMORY)
     if len(memory) > 1:
         effect = f"{' and '.join(f'--{one.name}' for one in memory)} exclude each other"
-        yield refused(memory[-1], "memory-twice", f"{effect}: refused", "keep one")
+        yield refused(memory[-1], "memory", f"{effect}: refused", "keep one")
     for name in ("mem-per-gpu", "ntasks-per-gpu"):
         if case.option(name) and not case.option(*_MAY_BRING_GPUS):
             effect = f"--{name} without a request of GPUs: refused"
             yield refused(case.option(name), "no-gpu", effect, "add --gpus=1")
     if case.option("cpus-per-task") and case.option("cpus-per-gpu"):
         effect = "--cpus-per-gpu and --cpus-per-task exclude each other: refused"
-        yield refused(case.option("cpus-per-gpu"), "count", effect, "keep one of them")
+        yield refused(
+            case.option("cpus-per-gpu"), "option-value", effect, "keep one of them"
+        )
     least, most = (parsed(case.option(one), parse_time) for one in ("time-min", "time"))
     if least and most and least > most:
         effect = "--time-min is more than --time: refused"
@@ -407,7 +401,7 @@ def _refused(case: Case) -> Iterator[Finding]:
     alone = case.option("gpus-per-task")
     if alone and not case.option("ntasks", "gpus", "ntasks-per-node"):
         effect = "--gpus-per-task needs --ntasks or --gpus: refused"
-        yield refused(alone, "gpus-per-task", effect, "add --ntasks=1")
+        yield refused(alone, "gpus", effect, "add --ntasks=1")
 
 
 _MAY_BRING_GPUS = (
@@ -426,16 +420,11 @@ _LIKELY_HOURS = frozenset({1, 2, 3, 4, 5, 6, 8, 12, 24, 36, 48, 72, 96, 168})
 def _times(case: Case) -> Iterator[Finding]:
     for option in last(case, "time time-min"):
         hours = whole_number(option.value) or 0
-        if option.value and not option.value.strip("0:-"):
-            effect = "requests no limit: refused or never started if the queue has one"
-            yield note(option, "time-zero", effect)
-        elif found := _TWO_FIELDS.fullmatch(option.value):
+        if found := _TWO_FIELDS.fullmatch(option.value):
             yield _two_fields(option, int(found[1]), int(found[2]))
         elif hours in _LIKELY_HOURS:
             fix = f"{hours} hours are {_clock(hours * HOUR)}"
             yield note(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
-        elif _has_no_end(option):
-            yield note(option, "time-unlimited", "requests no limit")
 
 
 def _two_fields(option: Option, first: int, second: int) -> Finding:
@@ -467,9 +456,7 @@ def _has_no_end(option: Option | None) -> bool:
 def _sizes(case: Case) -> Iterator[Finding]:
     for option in last(case, f"{_MEMORY} tmp"):
         size = parsed(option, parse_memory)
-        if size == 0 and option.name == "mem":
-            yield note(option, "memory-zero", "is all memory of the node")
-        elif size and 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
+        if size and 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
             make = problem if size <= _TOO_LITTLE else note
             fix = f"{option.value} GiB are {option.value}G"
             yield make(option, "memory-in-mib", f"is {format_size(size)}", fix)
@@ -490,12 +477,12 @@ def _gres(case: Case) -> Iterator[Finding]:
                 fix = f"gpu:{f'{turned[2]}:' if turned[2] else ''}{turned[1]}"
             elif rest.isdecimal() and _OF_A_GPU.fullmatch(name):
                 effect = f"{name} is a GPU type, not a resource: refused"
-                yield refused(option, "gres", effect, f"gpu:{part}")
+                yield refused(option, "gpus", effect, f"gpu:{part}")
                 continue
             else:
                 continue
             effect = f"{part} is not a Slurm resource: refused"
-            yield refused(option, "gres", effect, fix)
+            yield refused(option, "gpus", effect, fix)
 
 
 _OF_A_GPU = re.compile(r"[avhlpktq]\d+\w*|rtx\w*", re.IGNORECASE)
@@ -513,7 +500,7 @@ def _mail(case: Case) -> Iterator[Finding]:
         if len(unknown) < len(events):
             make, then = problem, "ignored, or refused"
         effect = f"{kind!r} is not an event: {then}"
-        yield make(kinds, "mail-type", effect, did_you_mean(kind, known))
+        yield make(kinds, "option-value", effect, did_you_mean(kind, known))
 
 
 def _literal(case: Case) -> Iterator[Finding]:
@@ -568,7 +555,7 @@ def _unread(option: Option) -> Finding:
     fix = f"write {instead}" if instead else "write the full path; %u is the user"
     why = "" if option.name == "input" else "no such directory, "
     effect = f"{found[0] if found else option.value[0]} is not expanded: {why}the job "
-    return problem(option, "literal-path", f"{effect}fails without a log", fix)
+    return problem(option, "literal-dollar", f"{effect}fails without a log", fix)
 
 
 def _log_folder(case: Case, option: Option, folder: str) -> Iterator[Finding]:
@@ -606,7 +593,7 @@ def _start(case: Case) -> Iterator[Finding]:
     option = case.option("chdir")
     if option is not None and _is_literal(option.value):
         effect = "'$' and '~' are not expanded: the job runs in /tmp"
-        yield problem(option, "literal-path", effect, "write the full path")
+        yield problem(option, "literal-dollar", effect, "write the full path")
     elif option is not None:
         then = "the job runs in /tmp"
         yield from missing_folder(case, option, option.value, rule="chdir", then=then)
@@ -621,7 +608,7 @@ def elements_of(option: Option | None) -> Elements | None:
 def _array(case: Case) -> Iterator[Finding]:
     option = case.option("array")
     if option is not None and not option.value:
-        yield problem(option, "empty-array", "no index: a plain job, not an array")
+        yield problem(option, "array", "no index: a plain job, not an array")
     elif option is not None and "%" in option.value and elements_of(option):
         throttle = option.value.partition("%")[2]
         if not positive_number(throttle):
@@ -641,21 +628,14 @@ def _dependencies(case: Case) -> Iterator[Finding]:
             for job in jobs:
                 if case.facts.jobs.get(job) == "COMPLETED":
                     effect = f"job {job} has completed: this one would never start"
-                    yield problem(option, "failed-job", effect)
+                    yield problem(option, "dependency", effect)
         never = "this one would never start" if kind in ("afterok", "aftercorr") else ""
         unknown = "the job would run at once, or be refused"
         yield from on_jobs(case, option, jobs, unknown=unknown, never=never)
 
 
 def _nodes(case: Case) -> Iterator[Finding]:
-    option, excluded = case.option("nodes"), case.option("exclude")
-    nodes, tasks = whole_number(case.value("nodes")), _number(case.option("ntasks"))
-    if nodes and tasks and nodes > tasks:  # sbatch lowers the number of nodes
-        count = (
-            "1 task fits on 1 node" if tasks == 1 else f"{tasks} tasks fit on as many"
-        )
-        effect = f"{count}: the job gets no more"
-        yield note(option, "nodes-beyond-tasks", effect, f"--ntasks={nodes}")
+    excluded = case.option("exclude")
     known = None if case.facts.limits is None else case.facts.limits.node_names
     for name in _node_names(excluded) if known is not None else ():
         if known is not None and name not in known:
@@ -850,11 +830,6 @@ _SAME_IN_ALL_ELEMENTS = """
     SLURM_JOB_PARTITION SLURM_JOB_ACCOUNT SLURM_CLUSTER_NAME SLURM_ARRAY_TASK_COUNT
     SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN
 """
-_COUNTS_ONCE = """
-    array cpus-per-task ntasks ntasks-per-node nodes mem time mem-per-cpu partition
-    account qos gres gpus job-name output error chdir mail-user constraint dependency
-    signal gpus-per-node gpus-per-task mem-per-gpu
-"""
 _SETS_TASKS = (
     *("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"),
     "ntasks-per-core",
@@ -875,7 +850,6 @@ WORDS = Words(
         "SLURM_GPUS": ("gpus", "gpus-per-task", "ntasks-per-gpu"),
         "SLURM_MEM_PER_NODE": ("mem",),
     },
-    counts_once=frozenset(_COUNTS_ONCE.split()),
 )
 _LINT = ScriptLint(
     words=WORDS,
