@@ -1,10 +1,12 @@
 """Job scripts inside commands: the scheduler never reads their directives."""
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from weigh.errors import UsageError
 from weigh.render.printable import shortened
@@ -16,11 +18,13 @@ from weigh.schedulers.launched import (
     launched,
     launched_by_line,
 )
+from weigh.sweep.quoting import quoted
 
 _MOST_READ = 1 << 16
 _MOST_TASKS = 1000  # of a long task file only so many lines are looked at
 _MOST_SHOWN = 60  # characters
 ACKNOWLEDGED = "--ignore-directives"
+_PIECE_OF_A_LOOP = re.compile(r"\s*(?:do|done|(?:for|while|until)\b(?!.*\bdone))\b")
 
 
 def refuse_job_script(command: Sequence[str], *, cwd: str, path: str | None) -> None:
@@ -31,6 +35,9 @@ def refuse_job_script(command: Sequence[str], *, cwd: str, path: str | None) -> 
     Raises:
         UsageError: it does; names the directives and the way out.
     """
+    for one in launched(command):
+        if one.runner in SUBMITS:
+            raise UsageError(_of_a_submission(one))
     for why in _losses(launched(command), cwd, path):
         raise UsageError(f"{why} ({ACKNOWLEDGED} goes on without them)")
 
@@ -48,15 +55,48 @@ def lost_in(command: Sequence[str], *, cwd: str) -> str | None:
     return None
 
 
-def refuse_job_scripts(lines: Iterable[str], *, cwd: str, path: str | None) -> None:
-    """Refuse the *lines* of a task file of which one runs a job script.
+def refuse_job_scripts(
+    task_file: str, lines: Iterable[str], *, cwd: str, path: str | None
+) -> None:
+    """Refuse a task file of which a line submits a job or runs a job script.
 
     Raises:
-        UsageError: one does; names the directives and the way out.
+        UsageError: one does; names it and the way out.
     """
-    why = lost_directives(lines, cwd=cwd, path=path)
+    first = list(islice(lines, _MOST_TASKS))
+    for line in first:
+        for one in _submissions(line):
+            raise UsageError(_of_submissions(task_file, one))
+    why = lost_directives(first, cwd=cwd, path=path)
     if why is not None:
         raise UsageError(f"{why} ({ACKNOWLEDGED} goes on without them)")
+
+
+def refuse_submissions(task_file: str, lines: Sequence[str]) -> None:
+    """Refuse a task file that does nothing but submit jobs, by lines or in a loop.
+
+    A task that submits the next job at its end is none.
+
+    Raises:
+        UsageError: it is one; names the way out.
+    """
+    submitting = [one for line in lines if (one := next(_submissions(line), None))]
+    is_loop = any(_PIECE_OF_A_LOOP.match(line) for line in lines)
+    if submitting and (is_loop or len(submitting) == len(lines)):
+        raise UsageError(_of_submissions(task_file, submitting[0]))
+
+
+def _submissions(line: str) -> Iterator[Launched]:
+    return (one for one in launched_by_line(line) if one.runner in SUBMITS)
+
+
+def _of_submissions(task_file: str, first: Launched) -> str:
+    what = " ".join((first.runner, *first.files[:1]))
+    name = quoted(task_file)
+    return (
+        f"{task_file} submits jobs itself, by {what}: bash {name} submits them; for "
+        "one array write what the jobs run as task lines (weigh sweep)"
+    )
 
 
 def lost_directives(
@@ -71,16 +111,15 @@ def lost_directives(
 
 def _losses(found: Iterable[Launched], cwd: str, path: str | None) -> Iterator[str]:
     for one in found:
-        if one.runner in SUBMITS and not one.files:
-            yield _of_a_submission(one.runner)
+        if one.runner in SUBMITS:
+            yield _of_a_submission(one)
+            continue
         for file in one.files:
             place = os.path.join(cwd, file)
             if not one.runner and "/" not in file:
                 place = shutil.which(file, path=path) or ""
             options = _directives(place)
-            if one.runner in SUBMITS and os.path.isfile(place):
-                yield _of_a_submission(one.runner, file)
-            elif options:
+            if options:
                 yield _lost(file, options)
             if os.access(place, os.X_OK) and os.path.isfile(place):
                 break  # what follows are its arguments
@@ -101,17 +140,11 @@ def _lost(file: str, options: Sequence[str]) -> str:
     )
 
 
-def _of_a_submission(runner: str, file: str = "") -> str:
-    """Return what to do in place of a line, or a loop, that submits jobs."""
-    if not file:
-        return (
-            f"{runner} submits a job of its own: write the jobs' commands as task "
-            "lines, for one array (weigh sweep writes them)"
-        )
-    return (
-        f"{runner} {file} submits a job of its own: weigh submit {file}, or write the "
-        "jobs' commands as task lines, for one array (weigh sweep writes them)"
-    )
+def _of_a_submission(submission: Launched) -> str:
+    """Return what to do in place of a command that submits a job."""
+    script = next(iter(submission.files), None)
+    way_out = "run it without weigh" if script is None else f"weigh submit {script}"
+    return f"{submission.runner} submits a job of its own: {way_out}"
 
 
 @lru_cache(maxsize=1000)

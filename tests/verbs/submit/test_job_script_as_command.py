@@ -123,6 +123,56 @@ def test_a_plan_is_refused_for_a_line_that_runs_a_job_script(folder: Weigh) -> N
     assert code == 0, err
 
 
+SUBMISSIONS = [
+    "sbatch job.sh 1\nsbatch job.sh 2\n",
+    "sbatch --wrap 'python3 a.py 1'\n",
+    "sbatch -p gpu no-such-file.sh\n",
+    "qsub -q gpu grid.sh\nqsub -q gpu grid.sh\n",
+    "for i in 1 2 3; do sbatch job.sh $i; done\n",
+    "mkdir -p log\nfor i in 1 2 3\ndo\n  sbatch job.sh $i\ndone\n",
+]
+
+
+@pytest.mark.parametrize("text", SUBMISSIONS)
+@pytest.mark.parametrize(
+    "verb", [("plan", "--memory=1G", "--cpus=1", "--time=5m"), ("exec",)], ids=str
+)
+def test_a_task_file_that_submits_jobs_is_refused_in_one_line(
+    folder: Weigh, verb: tuple[str, ...], text: str
+) -> None:
+    Path(folder.folder, "tasks.txt").write_text(text)
+
+    code, out, err = folder(*verb, "tasks.txt")
+
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "tasks.txt submits jobs itself, by" in err
+    assert "bash tasks.txt submits them" in err
+    assert not (folder.folder / "plan").exists()
+
+
+@pytest.mark.parametrize("text", SUBMISSIONS)
+def test_a_file_of_submissions_is_no_script_and_no_task_file(
+    folder: Weigh, text: str
+) -> None:
+    Path(folder.folder, "tasks.txt").write_text(text)
+
+    code, _, err = folder("submit", "tasks.txt", "--on", "local", "--dry-run")
+
+    assert code == 2
+    assert "itself: run it with bash" in err
+
+
+def test_a_task_that_submits_the_next_job_at_its_end_runs(folder: Weigh) -> None:
+    lines = "true; command -v sbatch job.sh\necho 2\n"
+    Path(folder.folder, "tasks.txt").write_text(lines)
+
+    code, _, err = folder("exec", "tasks.txt")
+
+    assert "submits jobs itself" not in err
+    assert code in {0, 1}
+
+
 def test_a_named_pipe_as_script_does_not_block(folder: Weigh) -> None:
     os.mkfifo(folder.folder / "pipe.sh")
 

@@ -22,7 +22,7 @@ from weigh.flow.run.channel import with_regions
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.progress import asking, queried_time_left, time_left
 from weigh.flow.run.run import blank_record
-from weigh.model.plan import QUEUE_TASKS
+from weigh.model.plan import PLAN_FILE, QUEUE_TASKS
 from weigh.model.record import Measurement
 from weigh.runner import joblog_file, lock
 from weigh.runner.build import (
@@ -157,13 +157,23 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
 def _warn_of_job_scripts(
     source: TaskSource, console: Console, cwd: str, env: Mapping[str, str]
 ) -> None:
-    """Warn about tasks that are job scripts, whose directives are not read here."""
+    """Warn about tasks that are job scripts, whose directives are not read here.
+
+    Raises:
+        UsageError: the tasks do nothing but submit jobs.
+    """
     first = range(1, min(len(source), _MOST_CHECKED) + 1)
     lines = [os.fsdecode(source.text(seq)) for seq in first]
     if not any(_SCRIPT.search(line) for line in lines):
         return
-    from weigh.flow.job_scripts import lost_directives  # noqa: PLC0415 - start-up time
+    from weigh.flow.job_scripts import (  # noqa: PLC0415 - start-up time
+        lost_directives,
+        refuse_submissions,
+    )
 
+    folder = os.path.dirname(source.name)
+    if not os.path.exists(os.path.join(folder, PLAN_FILE)):  # weigh plan has asked
+        refuse_submissions(source.name, lines)
     why = lost_directives(lines, cwd=cwd, path=env.get("PATH"))
     if why is not None:
         console.notify(why)

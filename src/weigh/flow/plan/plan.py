@@ -212,7 +212,7 @@ def plan(
     try:
         if not options.ignore_directives:
             lines = (_line(source, seq) for seq in range(1, len(source) + 1))
-            refuse_job_scripts(lines, cwd=cwd, path=env.get("PATH"))
+            refuse_job_scripts(source.name, lines, cwd=cwd, path=env.get("PATH"))
         place = _place(options, cwd, env)
         alone = None
         if place is not None:

@@ -45,6 +45,7 @@ _COPIES = "copies"
 _UNSAFE = re.compile(r"[^\w.-]+")
 _OPEN = frozenset({"PENDING", "RUNNING"})
 _SHELL = "/bin/sh"
+_MOST_READ = 1 << 16
 
 
 class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -385,14 +386,16 @@ def _refuse_no_job(
     if directives or (options.flags and not is_misread):
         return
     name = options.script
-    if not text.startswith("#!"):
+    program = INTERPRETERS.get(os.path.splitext(name)[1].lower())
+    submits: set[str] = set()
+    if program is None:
+        submits = {one.runner for one in launched_by_line(text[:_MOST_READ])} & SUBMITS
+    if not text.startswith("#!") and not submits:
         way_out = f"tasks: weigh plan {name}"
-        program = INTERPRETERS.get(os.path.splitext(name)[1].lower())
         if program is not None:
             way_out = f"weigh submit -- {program} {name}"
         what = "it has no #! line" if text.strip() else "it is empty"
         raise UsageError(f"{name} is no job script: {what} ({way_out})")
-    submits = {one.runner for one in launched_by_line(text)} & SUBMITS
     if submits:
         raise UsageError(
             f"{name} calls {submits.pop()} itself: run it with bash; weigh status "
