@@ -23,6 +23,7 @@ The errors:
     ├── GpuError              125   a GPU driver is installed and does not answer
     │   └── NoGpuError        125   no GPU found: nothing is broken
     ├── SchedulerError        125   a scheduler is missing, refuses or does not answer
+    │   ├── NoClusterError    125   its commands are here, but no cluster
     │   └── SubmissionUnknownError
     │                         125   no answer: the job may have been accepted
     └── FormatError             2   a file or value that cannot be parsed
@@ -93,6 +94,14 @@ class NoGpuError(GpuError):
 
 class SchedulerError(WeighError):
     """A scheduler is not installed, refuses the request, or does not answer."""
+
+
+class NoClusterError(SchedulerError):
+    """A scheduler's commands are installed, and reach no cluster from this machine."""
+
+    def __init__(self, command: str, hint: str) -> None:
+        super().__init__(f"{command} finds no cluster from this machine ({hint})")
+        self.command = command
 
 
 class SubmissionUnknownError(SchedulerError):

@@ -137,7 +137,7 @@ def notify(line: str) -> None:
     "--on",
     "scheduler",
     type=click.Choice(NAMES),
-    help="Scheduler to submit to.  [default: the one on PATH, else local]",
+    help="Scheduler to submit to.  [default: one that has a cluster, else local]",
 )
 @click.option(
     "--memory",
@@ -183,7 +183,10 @@ def notify(line: str) -> None:
     help="Start after JOB has succeeded; repeatable.",
 )
 @click.option(
-    "--throttle", type=_COUNT, metavar="N", help="Elements at once.  [default: 10]"
+    "--throttle",
+    type=_COUNT,
+    metavar="N",
+    help="Elements at once.  [default: 10, on this machine as many as it holds]",
 )
 @click.option(
     "--first",

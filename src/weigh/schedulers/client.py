@@ -9,6 +9,7 @@ import msgspec
 from weigh.errors import (
     SIGNAL_BASE,
     FormatError,
+    NoClusterError,
     SchedulerError,
     SubmissionUnknownError,
     UsageError,
@@ -166,6 +167,7 @@ class Client:
 
         Raises:
             SchedulerError: the job was rejected, or the command does not exist.
+            NoClusterError: the command exists, and reaches no cluster.
             SubmissionUnknownError: no answer; the job may have been accepted.
         """
         argv = argv or self._backend.submit_argv(script)
@@ -193,8 +195,7 @@ class Client:
         if killed or self._backend.is_unanswered(ran.err + ran.out):
             raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
         if self._backend.NO_CLUSTER.search(ran.err):
-            why = f"{argv[0]} finds no cluster from this machine"
-            raise SchedulerError(f"{why} ({self._backend.LOGIN_HINT})")
+            raise NoClusterError(argv[0], self._backend.LOGIN_HINT)
         raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")
 
     def find(self, token: str, *, name: str) -> str | None:

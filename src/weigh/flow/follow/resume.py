@@ -26,7 +26,11 @@ from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.healer import send_healer, without_healer
 from weigh.flow.submit.job_parts import Origin, parts_of, texts_of_job
-from weigh.flow.submit.job_request import parse_gpus, refuse_absent
+from weigh.flow.submit.job_request import (
+    elements_this_machine_holds,
+    parse_gpus,
+    refuse_absent,
+)
 from weigh.flow.submit.rounds import (
     Round,
     Sendings,
@@ -68,6 +72,7 @@ from weigh.planning.resume_policy import (
 from weigh.planning.round_plan import narrowed, plan_of_round, was
 from weigh.render.resume_lines import Again, Left, Resumed
 from weigh.runner.shared_queue import OwnClaims, Owner
+from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 from weigh.store.identity import new_id, process, this_machine
@@ -314,6 +319,9 @@ class Resumption:
             elements = len(plan.elements)
             most = choices[0].at_once(before.request.memory)
             request = narrowed(request, plan, most)
+            if request.memory != before.request.memory and before.scheduler == LOCAL:
+                fitting = elements_this_machine_holds(request)
+                request = replace(request, throttle=fitting)
         again = Again(
             tasks=tuple(task.task for task in tasks),
             reasons=tuple(dict.fromkeys(choice.reason for choice in choices)),

@@ -9,6 +9,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
+from weigh.probe.host import may_be_login_node
 from weigh.schedulers import KINDS, client, find_kind, kind_or_first
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
@@ -39,20 +40,28 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"no such scheduler: {self.scheduler!r}")
 
 
-def available_scheduler(env: Mapping[str, str]) -> str:
-    """Return the scheduler whose command is on PATH; this machine if none is."""
-    return _on_path(env) or LOCAL
+def available_schedulers(env: Mapping[str, str]) -> list[str]:
+    """Return the schedulers whose command is on PATH, and at last this machine.
+
+    Not this machine where its user came by ssh and a scheduler is installed: that may
+    be a login node, which runs no jobs.
+    """
+    names = _on_path(env)
+    commands = [KINDS[name].submits for name in names]
+    job_variables = [kind.job_variable for kind in KINDS.values()]
+    if not may_be_login_node(env, commands, job_variables):
+        names.append(LOCAL)
+    return names
 
 
 def installed_scheduler(env: Mapping[str, str]) -> str:
     """Return the scheduler whose command is on PATH; the table's first if none is."""
-    return kind_or_first(_on_path(env)).name
+    return kind_or_first(next(iter(_on_path(env)), None)).name
 
 
-def _on_path(env: Mapping[str, str]) -> str | None:
+def _on_path(env: Mapping[str, str]) -> list[str]:
     path = env.get("PATH", "")
-    found = (n for n, kind in KINDS.items() if shutil.which(kind.submits, path=path))
-    return next(found, None)
+    return [n for n, kind in KINDS.items() if shutil.which(kind.submits, path=path)]
 
 
 def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:

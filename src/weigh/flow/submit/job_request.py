@@ -4,6 +4,7 @@ Options come first, the plan fills in the rest. After the submission the request
 compared with what the scheduler recorded.
 """
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 
@@ -159,7 +160,6 @@ def complete_request(
         cpus=-(-(typed.cpus or ask.cpus) // per_node) * per_node,
         memory=ask.memory if typed.memory is None else typed.memory,
         time_limit=ask.time_limit if typed.time_limit is None else typed.time_limit,
-        throttle=_throttle(typed, plan, scheduler.name),
         nodes=ask.nodes,
         ntasks=ask.ntasks,
     )
@@ -175,6 +175,8 @@ def complete_request(
         notes += note
     if kind is not None and traits.waits_for_any_end and request.after:
         notes.append(f"{kind.title} waits until a job has ended, even if it failed")
+    throttle = typed.throttle or _default_throttle(request, plan, scheduler.name)
+    request = msgspec.structs.replace(request, throttle=throttle)
     if scheduler.name == LOCAL and request.gpus and not os.path.exists(_NVIDIA):
         notes.append(_NO_GPU)
     if scheduler.name != LOCAL:
@@ -235,12 +237,32 @@ def _one_slot(
     return msgspec.structs.replace(request, cpus=1, extra=extra), (note,)
 
 
-def _throttle(typed: JobRequest, plan: Plan, scheduler: str) -> int | None:
+def _default_throttle(request: JobRequest, plan: Plan, scheduler: str) -> int | None:
+    """Return how many elements run at once unless --throttle is given."""
     if scheduler == LOCAL:
-        return typed.throttle or 1
-    if len(plan.elements) == 1:
-        return None
-    return typed.throttle or THROTTLE
+        return min(len(plan.elements), elements_this_machine_holds(request))
+    return None if len(plan.elements) == 1 else THROTTLE
+
+
+def elements_this_machine_holds(request: JobRequest) -> int:
+    """Return how many elements of a job have room side by side on this machine.
+
+    At least 1: an element that is too large alone runs alone. Elements with GPUs take
+    turns, as nothing here gives each of them other GPUs.
+    """
+    from weigh.probe.cgroup import limited_groups  # noqa: PLC0415 - not on clusters
+    from weigh.probe.host import read_host  # noqa: PLC0415 - as above
+    from weigh.runner.resources import read_cpu_quota  # noqa: PLC0415 - as above
+
+    if request.gpus:
+        return 1
+    machine = read_host()
+    cpus = min(machine.cpus or 1, read_cpu_quota() or math.inf)
+    counts = [cpus // max(1, request.cpus)]
+    if request.memory:
+        limits = (machine.memory, *limited_groups()[0].values())
+        counts += [limit // request.memory for limit in limits if limit]
+    return max(1, int(min(counts)))
 
 
 def _with_virtual(

@@ -11,7 +11,7 @@ import msgspec
 
 from weigh import config
 from weigh._version import __version__
-from weigh.errors import SchedulerError, UsageError, WeighError
+from weigh.errors import NoClusterError, SchedulerError, UsageError, WeighError
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
@@ -129,9 +129,41 @@ def submit(
         SchedulerError: there is no scheduler, or it refuses or does not answer.
         StoreError: the script cannot be written.
     """
+    settle_all(location.locate(cwd, env), env, notify)
+    name, reached = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
+    names = [name]
+    if options.scheduler is None and options.cluster is None:
+        names = schedulers.available_schedulers(env)
+    while True:
+        name = names.pop(0)
+        to = SubmitTarget(name, reached)
+        try:
+            return _submit_to(to, options, cwd=cwd, env=env, notify=notify)
+        except NoClusterError as error:
+            if not names:
+                raise
+            titles = {LOCAL: "this machine"} | {n: k.title for n, k in KINDS.items()}
+            notify(f"{error.command} finds no cluster: trying {titles[names[0]]}")
+
+
+class SubmitTarget(msgspec.Struct, frozen=True):
+    """A scheduler by its name, and the environment in which its commands reach it."""
+
+    scheduler: str
+    env: Mapping[str, str]
+
+
+def _submit_to(
+    to: SubmitTarget,
+    options: SubmitOptions,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    notify: Callable[[str], None],
+) -> SubmitAnswer:
+    """Write the job script for one scheduler, and submit it there."""
     root, here = location.locate(cwd, env), env
-    settle_all(root, env, notify)
-    name, env = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
+    name, env = to.scheduler, to.env
     parts, plan, answer = _prepared(options, name, root, cwd=cwd, env=env)
     sendings = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
     number = sendings.next_number(notify)
@@ -433,7 +465,7 @@ def where_to(
         UsageError: the settings name no such cluster, or it has another scheduler.
     """
     if cluster is None:
-        return scheduler or schedulers.available_scheduler(env), env
+        return scheduler or schedulers.available_schedulers(env)[0], env
     named = schedulers.find_cluster(cluster, cwd, env)
     if scheduler not in {None, named.scheduler}:
         raise UsageError(f"cluster {cluster} runs {named.scheduler}: omit --on")

@@ -105,7 +105,8 @@ OWN: Mapping[str, str] = {
 }
 LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
 NO_CLUSTER = re.compile(
-    r"Please set the environment variable SGE_ROOT|cell directory .* doesn.t exist"
+    r"Please set the environment variable SGE_ROOT|cell directory .* doesn.t exist|"
+    r"unable to read qmaster name"  # Debian's package before a cell is set up
 )
 SHOWS_TOKENS = False
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")

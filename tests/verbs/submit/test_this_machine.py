@@ -1,0 +1,129 @@
+"""Jobs on this machine: as many elements at once as it holds, found without --on."""
+
+import os
+from pathlib import Path
+
+import pytest
+from following import Weigh
+
+from weigh.probe.host import read_host
+
+NO_CONFIG = "echo 'sbatch: fatal: Could not establish a configuration source' >&2"
+NO_CELL = (
+    "echo 'error: unable to read qmaster name: qmaster hostname in "
+    '"/var/lib/gridengine/default/common/act_qmaster" has zero length'
+    "' >&2"
+)
+NO_POOL = "echo 'Neither the environment variable CONDOR_CONFIG, ...' >&2"
+MEETS = "touch {}; for i in $(seq 1200); do [ -e {} ] && exit; sleep .1; done; exit 1"
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder in front of PATH, whose sbatch and qsub find no cluster."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("SSH_CONNECTION", "SSH_TTY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    put(folder / "sbatch", NO_CONFIG, code=1)
+    put(folder / "qsub", NO_CELL, code=1)
+    put(
+        folder / "condor_submit",
+        NO_POOL,
+        code=1,
+    )
+    return folder
+
+
+def put(program: Path, line: str, *, code: int = 0) -> None:
+    program.write_text(f"#!/bin/sh\n{line}\nexit {code}\n")
+    program.chmod(0o755)
+
+
+def at_once(here: Weigh, plan: str, *words: str) -> int:
+    """Return how many elements the job script runs at once."""
+    code, out, err = here("submit", plan, "--on", "local", "--dry-run", *words)
+    assert code == 0, err
+    return int(out.partition('wc -l)" -ge ')[2].partition(" ")[0])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_elements_run_side_by_side_on_the_cpus_of_this_machine(here: Weigh) -> None:
+    plan = here.plan(MEETS.format("a", "b"), MEETS.format("b", "a"))
+
+    assert here.finish(here.submit(plan)) == {"COMPLETED": 2}
+
+
+def test_no_more_elements_run_at_once_than_there_are_cpus(here: Weigh) -> None:
+    cpus = len(os.sched_getaffinity(0))
+    plan = here.plan(*(["true"] * 3 * cpus))
+
+    assert at_once(here, plan) == cpus
+    assert at_once(here, plan, "--cpus", str(cpus)) == 1
+    assert at_once(here, plan, "--cpus", str(9 * cpus)) == 1
+
+
+def test_elements_that_fill_the_memory_run_one_after_the_other(here: Weigh) -> None:
+    memory = read_host().memory
+    assert memory is not None
+    plan = here.plan("true", "true", memory=f"{memory * 2 // 3}B")
+
+    assert at_once(here, plan) == 1
+
+
+def test_the_throttle_is_what_was_typed(here: Weigh) -> None:
+    plan = here.plan("true", "true", "true")
+
+    assert at_once(here, plan, "--throttle", "1") == 1
+    assert at_once(here, plan, "--throttle", "3") == 3
+
+
+def test_elements_with_gpus_take_turns(here: Weigh) -> None:
+    plan = here.plan("true", "true")
+
+    assert at_once(here, plan, "--gpus", "1") == 1
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_job_runs_here_where_no_scheduler_has_a_cluster(here: Weigh) -> None:
+    code, out, err = here("submit", here.plan("touch ran"))
+
+    assert (code, "on this machine" in " ".join(out.split())) == (0, True)
+    assert "weigh: sbatch finds no cluster: trying Grid Engine\n" in err
+    assert err.endswith("finds no cluster: trying this machine\n")
+    assert here.finish("p") == {"COMPLETED": 1}
+
+
+def test_a_job_goes_to_the_scheduler_that_answers(here: Weigh, commands: Path) -> None:
+    put(commands / "qsub", "echo 7")
+
+    code, out, err = here("submit", here.plan("true"))
+
+    assert (code, "job 7" in out) == (0, True)
+    assert "weigh: sbatch finds no cluster: trying Grid Engine" in err
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_command_without_a_plan_goes_on_too(here: Weigh) -> None:
+    code, out, _ = here("submit", "--name", "c", "--", "true")
+
+    assert (code, "local-1" in out) == (0, True)
+
+
+@pytest.mark.usefixtures("commands")
+def test_what_may_be_a_login_node_runs_no_job(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 4 192.0.2.2 22")
+
+    code, _, err = here("submit", here.plan("true"))
+
+    assert (code, "with --on local here" in err) == (125, True)
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_scheduler_that_was_typed_is_not_exchanged(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--on", "slurm")
+
+    assert (code, "sbatch finds no cluster" in err) == (125, True)
