@@ -4,10 +4,10 @@ Importing this package imports only its version: other names are imported on fir
 """
 
 import sys
-from typing import TYPE_CHECKING
 
 from weigh._version import __version__ as __version__
 
+TYPE_CHECKING = False  # not from typing: PYTHONPATH may hold another one
 if TYPE_CHECKING:
     from weigh.flow.api import Run as Run
     from weigh.flow.api import run as run

@@ -4,10 +4,20 @@ import atexit
 import gc
 import os
 import sys
-from typing import NoReturn
 
-from weigh.errors import WeighError
-from weigh.measure.launcher import interrupt_quietly, prepare
+from weigh.import_path import put_own_packages_first
+
+put_own_packages_first()  # before anything of another Python can be imported
+
+from typing import NoReturn  # noqa: E402
+
+from weigh.errors import WeighError  # noqa: E402
+from weigh.measure.launcher import (  # noqa: E402
+    Launcher,
+    exec_command,
+    interrupt_quietly,
+    prepare,
+)
 
 _RARELY = 100_000  # new objects between collections: imports leave no garbage
 
@@ -23,16 +33,49 @@ def main() -> NoReturn:
         sys.exit(WeighError.exit_code)
     _fill_closed_streams()
     gc.set_threshold(_RARELY)
+    try:
+        code = _run_command_line(sys.argv[1:], launchers)
+    except Exception as error:  # noqa: BLE001 - a broken installation, or a bug
+        code = _report_broken(error, sys.argv[1:], launchers)
+    _leave(code)
+
+
+def _run_command_line(argv: list[str], launchers: list[Launcher]) -> int:
     # imported only now, after the launchers' fork
-    if sys.argv[1:2] == ["run"]:
+    if argv[:1] == ["run"]:
         from weigh.cli.plain_run import run_plain  # noqa: PLC0415
 
-        code = run_plain(sys.argv[1:], launchers)
+        code = run_plain(argv, launchers)
         if code is not None:
-            _leave(code)
+            return code
     from weigh.cli.main import run_cli  # noqa: PLC0415
 
-    _leave(run_cli(sys.argv[1:], launchers))
+    return run_cli(argv, launchers)
+
+
+def _report_broken(error: Exception, argv: list[str], launchers: list[Launcher]) -> int:
+    """Report that weigh is broken, and run the command of `weigh run` unmeasured.
+
+    The command replaces this process, so its exit code and signals are its own. It does
+    not run a second time if it was already started.
+    """
+    if os.environ.get("WEIGH_DEBUG"):
+        raise error
+    command = argv[argv.index("--") + 1 :] if "--" in argv else []
+    runs = bool(command and launchers) and all(one.is_waiting() for one in launchers)
+    what = "the command runs unmeasured" if runs else "please report it"
+    cause = " ".join(f"{type(error).__name__}: {error}".split())
+    line = f"weigh: internal error: {cause} (WEIGH_DEBUG=1 shows where); {what}"
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - prints nothing where closed
+    if runs:
+        for launcher in launchers:
+            launcher.discard()
+        try:
+            exec_command(command)
+        except WeighError as reason:
+            print(f"weigh: {reason}", file=sys.stderr)  # noqa: T201
+            return reason.exit_code
+    return WeighError.exit_code
 
 
 def _leave(code: int) -> NoReturn:

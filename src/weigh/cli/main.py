@@ -227,22 +227,12 @@ def exit_code_of(error: Exception | KeyboardInterrupt, argv: Sequence[str]) -> i
         return SIGNAL_BASE + signal.SIGINT
     if isinstance(error, OSError):
         return _explain(error)
-    return _internal_error(error)
+    raise error  # weigh's first module reports it, and runs what it was to measure
 
 
 def _usage_code(argv: Sequence[str]) -> int:
     """Return 125 for `weigh run`, where exit code 2 may be the command's own."""
     return WEIGH_FAILED if "run" in argv[:1] else USAGE
-
-
-def _internal_error(error: Exception) -> int:
-    if os.environ.get("WEIGH_DEBUG"):
-        raise error
-    _complain(
-        f"internal error: {type(error).__name__}: {error} "
-        "(WEIGH_DEBUG=1 shows where; please report it)"
-    )
-    return WEIGH_FAILED
 
 
 def _explain(error: OSError) -> int:
@@ -252,7 +242,7 @@ def _explain(error: OSError) -> int:
         return WEIGH_FAILED
     trouble = settle_stdout()
     if trouble is None and not _is_of_stdout(error):
-        return _internal_error(error)
+        raise error
     return _report_lost_output(trouble or error)
 
 

@@ -195,6 +195,21 @@ def _become_the_job(go: int, status: int) -> None:
         os._exit(NOT_FOUND)
 
 
+def exec_command(command: list[str]) -> None:
+    """Become *command*, as a shell's exec does; never returns.
+
+    Raises:
+        CommandNotFoundError: the command does not exist.
+        CommandNotExecutableError: it cannot be executed.
+    """
+    _restore_signals()
+    words = [os.fsencode(word) for word in command]
+    try:
+        _exec(words, os.get_exec_path(), first_environment())
+    except OSError as error:
+        raise launch_error(command[0], error.errno or _ENOENT) from error
+
+
 def _open_streams(words: list[bytes]) -> None:
     for word in words:
         fd, _, path = word.partition(b">")

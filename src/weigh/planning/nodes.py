@@ -12,7 +12,7 @@ _STEP = (
 # torchrun reads PET_ variables for options not given; the runner adds the port
 _PLACE = (
     "PET_NNODES=$SLURM_NNODES PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$MASTER_ADDR "
-    'exec "$0" -m weigh run -q -- bash -c "$1"'
+    'exec "$0" -P -m weigh run -q -- bash -c "$1"'
 )
 
 

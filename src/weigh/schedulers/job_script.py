@@ -242,7 +242,7 @@ def tasks_command(script: JobScript, rules: ScriptRules) -> str:
     if script.queue:
         own, tasks = f"{own} --pull", f'"$plan"/{quoted(script.queue)}'
     return (
-        f"{quoted(script.python)} -m weigh exec --jobs {script.together} "
+        f"{quoted(script.python)} -P -m weigh exec --jobs {script.together} "
         f"--grace {grace}{until} \\\n  {own} \\\n  --joblog {log} {tasks}"
     )
 

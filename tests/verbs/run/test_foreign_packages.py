@@ -1,0 +1,117 @@
+"""What PYTHONPATH, the current folder or a broken installation do to weigh."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import WEIGH
+
+import weigh
+
+PACKAGES = {
+    "of another Python": ("msgspec/__init__.py", "import msgspec._core"),
+    "a module of the standard library": ("typing.py", "raise SystemExit('typing')"),
+    "click": ("click.py", "raise SystemExit('click')"),
+    "a start of the site's": ("sitecustomize.py", "import typing, click"),
+}
+
+
+def folder_with(place: Path, name: str) -> Path:
+    file, text = PACKAGES[name]
+    (place / file).parent.mkdir(parents=True, exist_ok=True)
+    (place / file).write_text(text)
+    return place
+
+
+def run(
+    folder: Path, *words: str, **environ: str
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_packages_on_pythonpath_are_the_jobs_and_not_weighs(
+    tmp_path: Path, name: str
+) -> None:
+    place = folder_with(tmp_path / "packages", name)
+    if name.startswith("a start"):
+        folder_with(place, "of another Python")
+    show = 'echo "$PYTHONPATH"'
+
+    done = run(
+        tmp_path, *WEIGH, "run", "-q", "--", "sh", "-c", show, PYTHONPATH=str(place)
+    )
+
+    assert (done.returncode, done.stdout) == (0, f"{place}\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["click", "of another Python"])
+def test_packages_of_the_current_folder_are_not_weighs(
+    tmp_path: Path, name: str
+) -> None:
+    folder_with(tmp_path, name)
+    (tmp_path / "tasks.txt").write_text("echo ran > ran.txt\n")
+
+    done = run(tmp_path, *WEIGH, "exec", "tasks.txt", PYTHONPATH="")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ran.txt").read_text() == "ran\n"
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a weigh that lacks one of its files."""
+    source = Path(weigh.__file__).parent
+    copy = tmp_path / "broken/weigh"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "units.py").unlink()
+    return {"PYTHONPATH": os.pathsep.join([str(copy.parent), *sys.path[1:]])}
+
+
+def in_broken_weigh(
+    tmp_path: Path, broken: dict[str, str], *words: str
+) -> "subprocess.CompletedProcess[str]":
+    # -S: an editable installation would find the whole one
+    return run(tmp_path, sys.executable, "-S", "-m", "weigh", *words, **broken)
+
+
+def test_a_broken_weigh_runs_the_command_unmeasured(
+    tmp_path: Path, broken: dict[str, str]
+) -> None:
+    count = ["sh", "-c", "echo ran >> ran.txt; exit 7"]
+
+    done = in_broken_weigh(tmp_path, broken, "run", "--label", "a", "--", *count)
+
+    assert done.returncode == 7
+    assert "the command runs unmeasured" in done.stderr
+    assert (tmp_path / "ran.txt").read_text() == "ran\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_weigh_reports_a_command_that_does_not_exist(
+    tmp_path: Path, broken: dict[str, str]
+) -> None:
+    done = in_broken_weigh(tmp_path, broken, "run", "--", "there-is-none")
+
+    assert done.returncode == 127
+    assert "command not found: there-is-none" in done.stderr
+
+
+def test_another_verb_of_a_broken_weigh_fails_in_one_line(
+    tmp_path: Path, broken: dict[str, str]
+) -> None:
+    done = in_broken_weigh(tmp_path, broken, "status")
+
+    assert done.returncode == 125
+    assert "please report it" in done.stderr
+    assert done.stderr.count("\n") == 1
