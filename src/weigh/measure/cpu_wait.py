@@ -19,12 +19,10 @@ _BYTES = 96
 _INTERVAL = 0.25  # seconds between looks at the threads of one process, at least
 _INTERVAL_OF_SEVERAL = 0.1  # some may be short
 _SHARE = 0.0005  # of one core
-_MOST_OPEN = 64  # descriptors
-_OPEN_SHARE = 8  # of the descriptors weigh may have beyond the first few
-_FEW_OPEN = 64
 _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
-_BLOCK: Seconds = 1.0  # of a run: waits are counted only when they end
-_ACCOUNTED = 0.9  # of the time
+# a wait is counted when it ends, and nobody sees when a thread began and ended
+_UNCOUNTED: Seconds = 0.2
+_UNCOUNTED_SHARE = 0.05  # of the thread's life
 _MOSTLY_IDLE = 0.5  # of a core; below that, what processes are blocked on is read
 _MOST_STATES = 8  # processes whose state is read in a look
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal
@@ -65,14 +63,25 @@ def parse_throttled(text: bytes) -> Seconds:
     return 0.0
 
 
-class _Thread:
-    """The last figures seen of one thread, in nanoseconds."""
+class _ThreadTimes:
+    """One thread: nanoseconds that it ran and waited, and when it was active."""
 
-    __slots__ = ("fd", "run", "wait")
+    __slots__ = ("run", "since", "until", "wait")
 
-    def __init__(self, fd: int | None, before: tuple[int, int]) -> None:
-        self.fd = fd
-        self.run, self.wait = before
+    def __init__(self) -> None:
+        self.run = self.wait = 0
+        self.since = self.until = 0.0
+
+    def wanted(self) -> Seconds:
+        """Return the CPU time that it would have used in its life without waiting.
+
+        While it slept it wanted no CPU: a thread that waits for Python's lock wakes up
+        often, waits for a CPU, and sleeps again.
+        """
+        run, wait = self.run * _NANO, self.wait * _NANO
+        life = max(run + wait, self.until - self.since)
+        slept = life - run - wait - min(_UNCOUNTED, _UNCOUNTED_SHARE * life)
+        return life * run / (run + max(0.0, slept)) if run > 0 else 0.0
 
 
 class CpuWaits:
@@ -92,17 +101,13 @@ class CpuWaits:
         self._clock = clock
         known = {tid: parse_schedstat(text) for tid, text in (before or {}).items()}
         self._before = {tid: seen for tid, seen in known.items() if seen is not None}
-        self._live: dict[tuple[int, int], _Thread] = {}
-        spare = max(0, os.sysconf("SC_OPEN_MAX") - _FEW_OPEN)
-        self._most_open = min(_MOST_OPEN, spare // _OPEN_SHARE)
-        # nanoseconds of ended threads, less what they had before the run
-        self._run = -sum(run for run, _ in self._before.values())
-        self._wait = -sum(wait for _, wait in self._before.values())
+        self._live: dict[tuple[int, int], _ThreadTimes] = {}
+        # of ended threads
+        self._run = self._wait = 0
+        self._wanted: Seconds = 0.0
         self._most_threads = 0
         self._looks = self._blocked_looks = 0
         self._looked: tuple[Seconds, Seconds] | None = None  # time, CPU time seen
-        self._block = (0.0, 0.0, 0.0)  # where it began: time, seconds run and waited
-        self._alone: Seconds = 0.0  # of the blocks before
         self._cpus: set[int] = set()
         self._met: set[int] = set()
         self._first_busy = parse_busy(self._read("stat"))
@@ -126,12 +131,11 @@ class CpuWaits:
             for tid in self._threads(reading):
                 key = pid, tid
                 present.add(key)
-                active += self._follow(key)
+                active += self._follow(key, now)
         for key in self._live.keys() - present:
             self._retire(key)
         self._most_threads = max(self._most_threads, active)
-        run, wait = self._seen()
-        self._end_block(now, run, wait)
+        run, _, _ = self._seen()
         if self._own_at_first is None:
             self._own_at_first = run
         if self._looked is not None:
@@ -155,43 +159,25 @@ class CpuWaits:
 
         *cpu_time* and *wall* are seconds.
         """
-        run, wait = self._seen()
+        run, wait, wanted = self._seen()
         if not cpu_time or wall <= 0 or run < _LEAST_COVERAGE * cpu_time:
             return None
-        waited = max(0.0, wait) * max(1.0, cpu_time / run)
+        unseen = max(1.0, cpu_time / run)
+        waited, wanted = wait * unseen, max(wanted * unseen, cpu_time) / wall
         throttled = self._last_throttled
         if throttled is None:
             throttled = self._throttled()
         return CpuWait(
             time=waited,
-            wanted=(cpu_time + waited) / wall,
+            wanted=wanted,
             # one that mostly sleeps lost no more than its threads waited in all
-            alone=max(
-                self._alone_of(wall, cpu_time / (cpu_time + waited)), wall - waited
-            ),
+            alone=max(cpu_time / wanted, wall - waited),
             threads=self._most_threads,
             cpus=len(self._cpus) or None,
             others=self._others(cpu_time, wall),
             throttled=max(0.0, throttled - self._first_throttled),
             blocked=self._blocked_looks / self._looks if self._looks else None,
         )
-
-    def _end_block(self, now: Seconds, run: Seconds, wait: Seconds) -> None:
-        """Add the time that a stretch of the run would take without its wait.
-
-        Threads of one stretch wait alike; a serial part waits otherwise than the rest.
-        A stretch goes on until all its time is accounted for.
-        """
-        began, run_before, wait_before = self._block
-        elapsed, ran, waited = now - began, run - run_before, wait - wait_before
-        if elapsed < _BLOCK or ran + waited < _ACCOUNTED * elapsed:
-            return
-        self._alone += elapsed * max(0.0, ran) / (ran + waited)
-        self._block = now, run, wait
-
-    def _alone_of(self, wall: Seconds, share: float) -> Seconds:
-        """Return the time without the wait; *share* is that of running in the rest."""
-        return min(wall, self._alone + max(0.0, wall - self._block[0]) * share)
 
     def _others(self, cpu_time: Seconds, wall: Seconds) -> float | None:
         """Return the CPUs, of those the tree may use, that others kept busy."""
@@ -213,11 +199,13 @@ class CpuWaits:
                 return True
         return False
 
-    def _seen(self) -> tuple[Seconds, Seconds]:
-        """Return the seconds that the seen threads ran and waited."""
-        run = self._run + sum(thread.run for thread in self._live.values())
-        wait = self._wait + sum(thread.wait for thread in self._live.values())
-        return run * _NANO, wait * _NANO
+    def _seen(self) -> tuple[Seconds, Seconds, Seconds]:
+        """Return the seconds that the seen threads ran, waited and wanted to run."""
+        threads = self._live.values()
+        run = self._run + sum(thread.run for thread in threads)
+        wait = self._wait + sum(thread.wait for thread in threads)
+        wanted = self._wanted + sum(thread.wanted() for thread in threads)
+        return run * _NANO, wait * _NANO, wanted
 
     def _meet(self, pid: int) -> None:
         self._met.add(pid)
@@ -235,47 +223,32 @@ class CpuWaits:
             return ()
         return [int(name) for name in names if name.isdecimal()]
 
-    def _follow(self, key: tuple[int, int]) -> bool:
+    def _follow(self, key: tuple[int, int], now: Seconds) -> bool:
         """Read one thread; return whether it ran or waited since the last look."""
-        thread = self._live.get(key)
-        path = f"{self._proc}/{key[0]}/task/{key[1]}/schedstat"
-        try:
-            if thread is None:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                thread = self._live[key] = _Thread(fd, (0, 0))
-                text = os.pread(fd, _BYTES, 0)
-                if len(self._live) > self._most_open:
-                    os.close(fd)
-                    thread.fd = None
-            elif thread.fd is not None:
-                text = os.pread(thread.fd, _BYTES, 0)
-            else:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    text = os.pread(fd, _BYTES, 0)
-                finally:
-                    os.close(fd)
-        except OSError:
+        pid, tid = key
+        seen = parse_schedstat(self._read(f"{pid}/task/{tid}/schedstat"))
+        if seen is None:
             self._retire(key)
             return False
-        seen = parse_schedstat(text)
-        if seen is None:
-            return False
-        if seen[0] < thread.run:  # another thread has got its number
-            self._run += thread.run
-            self._wait += thread.wait
-        is_active = seen != (thread.run, thread.wait)
-        thread.run, thread.wait = seen
+        before = self._before.get(tid, (0, 0))
+        run, wait = seen[0] - before[0], seen[1] - before[1]
+        thread = self._live.get(key)
+        if thread is None or run < thread.run:  # or its number is another thread's now
+            self._retire(key)
+            thread = self._live[key] = _ThreadTimes()
+            thread.since = max(0.0, now - (run + wait) * _NANO)
+        is_active = (run, wait) != (thread.run, thread.wait)
+        if is_active:
+            thread.run, thread.wait, thread.until = run, wait, now
         return is_active
 
     def _retire(self, key: tuple[int, int]) -> None:
+        """Add up a thread that has ended."""
         thread = self._live.pop(key, None)
-        if thread is None:
-            return
-        self._run += thread.run
-        self._wait += thread.wait
-        if thread.fd is not None:
-            os.close(thread.fd)
+        if thread is not None:
+            self._run += thread.run
+            self._wait += thread.wait
+            self._wanted += thread.wanted()
 
     def _throttled(self) -> Seconds:
         """Return how long CPU limits held our control groups since they were made."""
