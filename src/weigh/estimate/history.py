@@ -3,7 +3,7 @@
 The request is the most seen and a margin: .15 / n of n runs, .02, and as a guard
 against a larger value still to come some part of the distance from the largest value to
 the third largest (`GUARDS`), at most .2 in all. Other views of a run are a line in a
-size that is known before it starts, or a power of it, raised over all their past
+size that is known before it starts, raised over all its past
 errors, and the most seen of the same word (a model, a sample). After five runs the view
 is taken that would have cost least on the latest ones, in order: memory x time
 requested and not used or, where the run would have been killed, all of it and the
@@ -33,17 +33,16 @@ _TOP = 3
 
 ENOUGH = 3  # completed runs, for a first prediction
 TRIED = 5  # replayed runs, until the cheapest view is taken
-FURTHEST = 4.0  # times the largest size measured; beyond it no power is trusted
+FURTHEST = 4.0  # times the largest size measured; beyond it no line is trusted
 DOUBLED = 2.0
 KILL_PRICE = 8.0  # what a kill costs, in runs
-WINDOW = 256  # runs that a power looks back on: older ones are of another program
+WINDOW = 256  # runs that a line looks back on: older ones are of another program
 REPLAYED = 300  # latest runs, on which the views are compared
 MOST_SEEN = "the most seen"
-_FITS = ("a line in {}", "a power of {}")
+_FIT = "a line in {}"
 _SAME = "the most seen of the same {}"
 _KEPT = 64  # of many bounds only the largest matter
 _HALF = 0.5
-_MOST_EXPONENT = 700.0  # of e, in a double
 _NOTHING: tuple[str | None, ...] = ()
 
 
@@ -197,7 +196,7 @@ class Prediction(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True):
     """One way to see a run: the largest value expected, and what it is from.
 
-    ``top`` are the three largest of what it is from: values, or a power's errors.
+    ``top`` are the three largest of what it is from: values, or a line's errors.
     """
 
     by: str
@@ -320,10 +319,8 @@ class History:
         most = self._most_seen(risk)
         views = [most]
         for place, name in enumerate(self._size_names):
-            if fits := self._fits(place, at[place]):
-                views += fits
-            else:
-                views += [self._of_same(name, None, most)] * len(_FITS)
+            fit = self._fit(place, at[place])
+            views.append(fit or self._of_same(name, None, most))
         known = words or (None,) * len(self._word_names)
         for name, word in zip(self._word_names, known, strict=True):
             views.append(self._of_same(name, word, most))
@@ -342,30 +339,18 @@ class History:
         by = MOST_SEEN if word is None else _SAME.format(name)
         return View(by, top[0], runs, top) if runs >= ENOUGH else most
 
-    def _fits(self, place: int, size: float) -> list[View]:
-        """Return the fits at a size, each raised over all its errors."""
+    def _fit(self, place: int, size: float) -> View | None:
+        """Return the line at a size, raised over all its errors."""
         runs = [run for run in self._latest if run.sizes[place] > 0]
         if not size > 0 or len(runs) < ENOUGH - 1:
-            return []
+            return None
         points = [(run.sizes[place], run.value) for run in runs]
-        logs = [(math.log(x), math.log(y)) for x, y in points]
-        straight, power = _line(points), _line(logs)
-        least = self._least * _HALF
-
-        def on_line(x: float) -> float:
-            return max(least, straight(x))
-
-        def on_power(x: float) -> float:
-            return math.exp(min(_MOST_EXPONENT, power(math.log(x))))
-
+        line, least = _line(points), self._least * _HALF
+        errors = largest_of(y / max(least, line(x)) for x, y in points)
         most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
-        views = []
-        for words, fit in zip(_FITS, (on_line, on_power), strict=True):
-            errors = largest_of(y / fit(x) for x, y in points)
-            largest = max(least, min(fit(size) * errors[0], most))
-            by = words.format(self._size_names[place])
-            views.append(View(by, largest, len(points), errors))
-        return views
+        largest = max(least, min(line(size) * errors[0], most))
+        by = _FIT.format(self._size_names[place])
+        return View(by, largest, len(points), errors)
 
     def _choose(self, views: Sequence[View]) -> View:
         """Return the view that would have cost least on the latest runs."""
