@@ -217,8 +217,21 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the job ran the plan, or the script, at this path."""
         if self.own is not None:
             return folder in {self.folder, self.script}
+        return folder in {self.folder, self._plan_path}
+
+    @property
+    def _plan_path(self) -> str:
+        """Return the directory that the user planned in, also of a plan sent again."""
         above, _, name = self.folder.rpartition("/")
-        return self.folder == folder or (above == folder and name.startswith(AGAIN))
+        return above if name.startswith(AGAIN) else self.folder
+
+    def is_called(self, name: str) -> bool:
+        """Return whether *name* is the job's name, or that of its plan's directory.
+
+        They differ after ``weigh submit --name``.
+        """
+        plan = "" if self.own is not None else self._plan_path.rpartition("/")[2]
+        return name in {self.name, plan}
 
 
 class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):

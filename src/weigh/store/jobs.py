@@ -61,16 +61,22 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
         )
     if name == LAST:
         return [jobs[-1]]
+    found = jobs_called(jobs, name)
+    if not found:
+        _refuse_unsent(name)
+        recent = ", ".join(f"{job.id} ({job.name})" for job in jobs[:-4:-1])
+        raise UsageError(f"no such job: {name} (the latest: {recent})")
+    return found
+
+
+def jobs_called(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
+    """Return the job with the id or token *name*, or those of the newest such plan."""
     by_id = [job for job in jobs if name in {job.id, job.token}]
     if by_id:
         return [by_id[-1]]
     folder = os.path.abspath(name)
-    called = [job for job in jobs if job.name == name or job.is_of(folder)]
-    if not called:
-        _refuse_unsent(name)
-        recent = ", ".join(f"{job.id} ({job.name})" for job in jobs[:-4:-1])
-        raise UsageError(f"no such job: {name} (the latest: {recent})")
-    return chain_of(jobs, called[-1])
+    called = [job for job in jobs if job.is_called(name) or job.is_of(folder)]
+    return chain_of(jobs, called[-1]) if called else []
 
 
 def _refuse_unsent(name: str) -> None:

@@ -188,11 +188,10 @@ def _job_called(
 ) -> Submitted | None:
     if name == LAST:
         return _latest_job(known, index)
-    folder = os.path.normpath(os.path.join(cwd, name))
-    for job in reversed(known):
-        if name in {job.id, job.name} or job.is_of(folder):
-            return job
-    if os.path.isfile(os.path.join(folder, PLAN)):
+    found = jobs_file.jobs_called(known, name)
+    if found:
+        return found[-1]
+    if os.path.isfile(os.path.join(cwd, name, PLAN)):
         raise UsageError(
             f"{name} was not submitted from here: weigh submit {quoted(name)}"
         )

@@ -1,0 +1,61 @@
+"""A folder of a user, and weigh in it, with jobs on this machine only."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weigh.cli.main import run_cli
+
+Weigh = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def weigh(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> Weigh:
+    """Call weigh in a new folder; return its exit code, stdout and stderr."""
+    for name in list(os.environ):
+        if name.startswith(("WEIGH_", "SLURM_", "SGE_", "JOB_")):
+            monkeypatch.delenv(name)
+    for name in ("CONFIG", "STATE", "DATA", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "xdg" / name))
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
+    monkeypatch.setenv("WEIGH_POLL", "0s")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capfdbinary.readouterr()
+        code = run_cli(words, [])
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return call
+
+
+@pytest.fixture
+def submitted(weigh: Weigh) -> Callable[..., None]:
+    """Plan lines of a task file, and submit the plan to this machine."""
+
+    def submit(lines: str, *words: str, name: str = "pp", wait: bool = True) -> None:
+        Path(f"{name}.txt").write_text(lines)
+        sizes = ("--memory", "100M", "--cpus", "1", "--time", "5m", "--headroom", "0")
+        code, _, err = weigh("plan", f"{name}.txt", *sizes)
+        assert code == 0, err
+        code, _, err = weigh("submit", f"plan/{name}", "--on", "local", *words)
+        assert code == 0, err
+        deadline = time.monotonic() + 60
+        while wait:
+            out = weigh("status", "last")[1]
+            if "running" not in out and "waiting" not in out:
+                return
+            assert time.monotonic() < deadline, out
+            time.sleep(0.1)
+
+    return submit
