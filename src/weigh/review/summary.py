@@ -83,7 +83,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
     by_name = {str(one.name): one for one in measured}
     return Report(
         title=found.title,
-        unit=found.unit if found.job else "run",
+        unit=found.unit,
         scheduler=found.scheduler,
         job=found.job,
         elements=len(elements) if found.job else None,

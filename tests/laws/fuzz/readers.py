@@ -16,7 +16,7 @@ from weigh.errors import FormatError
 from weigh.flow.doctor.doctor import parse_git
 from weigh.flow.follow.first_tasks import read_ends
 from weigh.flow.plan.directory import read_plan
-from weigh.flow.report.joined_records import read_light
+from weigh.flow.records.joined_records import read_light
 from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal

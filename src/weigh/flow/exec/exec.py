@@ -4,12 +4,12 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from msgspec.structs import replace
 
 from weigh import __version__
-from weigh.errors import GpuError, UsageError
+from weigh.errors import GpuError, StoreError, UsageError
 from weigh.flow.exec.options import (
     choose_layout,
     end_at,
@@ -39,6 +39,8 @@ from weigh.runner.joblog_file import Settled
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import identity
+from weigh.store.execs import ExecRun, append_exec_run
+from weigh.store.location import locate
 
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
@@ -115,7 +117,27 @@ def execute(
             except GpuError as error:  # the tasks run without it, in turns
                 console.notify(f"{error}")
         run = build(options, machine, (source, joblog), console, opened)
+        if blank.job is None and queue is None:
+            _remember_run(run.id, source.name, joblog, cwd, env)
         return run.finished(run.run(), began)
+
+
+def _remember_run(
+    run_id: str, task_file: str, joblog: str, cwd: str, env: Mapping[str, str]
+) -> None:
+    """Record the run in the store, for ``last``; elements of jobs are not recorded."""
+    joblog = os.path.join(cwd, joblog)
+    plan = os.path.join(os.path.dirname(os.path.dirname(joblog)), PLAN_FILE)
+    if os.path.exists(plan):
+        return
+    exec_run = ExecRun(
+        run=run_id,
+        task_file=os.path.join(cwd, task_file),
+        joblog=joblog,
+        started=time.time(),
+    )
+    with suppress(StoreError):  # the tasks run all the same
+        append_exec_run(locate(cwd, env), exec_run)
 
 
 def _started_mps(

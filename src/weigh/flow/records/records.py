@@ -7,11 +7,19 @@ from typing import BinaryIO
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.flow.records.joined_records import of_jobs
 from weigh.flow.run import channel
 from weigh.model.record import Record
 from weigh.render.record_list import Listing, Row, write_csv
 from weigh.store.checkpoint import Running, finalise_interrupted, finish, running
-from weigh.store.find import find, find_entry, find_running, not_found
+from weigh.store.find import (
+    LAST,
+    find,
+    find_entry,
+    find_running,
+    labelled_entries,
+    not_found,
+)
 from weigh.store.identity import LENGTH, Machine, this_machine
 from weigh.store.index import (
     Entry,
@@ -19,9 +27,11 @@ from weigh.store.index import (
     head_of,
     read_index,
     read_line,
+    read_record,
     read_short,
 )
 from weigh.store.location import locate, note_on_store
+from weigh.store.scans import last_scan
 from weigh.store.shards import remove
 
 
@@ -49,6 +59,23 @@ def open_store(cwd: str, environ: Mapping[str, str]) -> Store:
     """Return the store for a folder and an environment, as this process sees it."""
     note = note_on_store(cwd, environ)
     return Store(locate(cwd, environ), this_machine(), time.time(), note)
+
+
+def runs_of_last(store: Store) -> list[Record]:
+    """Return the newest run; of ``weigh exec`` and ``weigh scan`` all of their runs.
+
+    Raises:
+        RecordNotFoundError: nothing was measured yet.
+        StoreError: the store cannot be read.
+    """
+    newest = find_record(store, LAST)
+    scan = last_scan(store.root)
+    if scan is not None and newest.label == scan.label:
+        entries = labelled_entries(read_index(store.root), scan.label)
+        return [read_record(entry) for entry in entries]
+    if newest.job is not None and newest.allocation is None:
+        return of_jobs(store.root, (newest.job.id,)) or [newest]
+    return [newest]
 
 
 def list_records(store: Store, record_filter: RecordFilter) -> Listing:

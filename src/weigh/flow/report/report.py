@@ -14,9 +14,10 @@ from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FILE as PLAN
-from weigh.flow.records.records import Store, find_record, open_store
-from weigh.flow.report import joined_records as report_records
+from weigh.flow.records import joined_records as report_records
+from weigh.flow.records.records import Store, find_record, open_store, runs_of_last
 from weigh.flow.report.accounting import ask, logs_of, tables_in
+from weigh.flow.report.exec_runs import joblog_of, runs_of_exec
 from weigh.flow.report.runs import runs_of_view
 from weigh.flow.scan.from_records import answer_of_scan, request_note
 from weigh.flow.site.schedulers import kind_of, reaching
@@ -39,6 +40,7 @@ from weigh.review.summary import Findings, compose
 from weigh.schedulers.elements import numbers_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
+from weigh.store.execs import read_exec_runs
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.index import Index, read_index, read_record
 from weigh.store.scans import last_scan
@@ -125,7 +127,7 @@ def gather(
 def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Material:
     known = jobs_file.read_jobs(store.root)
     index = read_index(store.root)
-    job = _job_called(name, known, index, cwd)
+    job = _job_called(name, known, index, cwd, store.root)
     if job is not None:
         chain = jobs_file.chain_of(known, job)
         return _of_jobs(tuple(look(chain, known, root=store.root, env=env)), store, env)
@@ -134,6 +136,9 @@ def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Mate
         every = with_foreign(known, [foreign])
         views = look([foreign], every, root=store.root, env=env)
         return _of_jobs(tuple(views), store, env)
+    joblog = _joblog_called(name, store, index)
+    if joblog is not None:
+        return _of_exec(joblog, store)
     if not index.entries and not known and not os.path.isfile(name):
         what = "nothing to report" if name == LAST else f"no run or job {name!r}"
         raise UsageError(
@@ -141,6 +146,43 @@ def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Mate
             "(start with: weigh run -- COMMAND)"
         )
     return _of_records(name, _records(name, store, index, known), env)
+
+
+def _joblog_called(name: str, store: Store, index: Index) -> str | None:
+    """Return the joblog of the task file *name*, or of the last ``weigh exec``.
+
+    Raises:
+        UsageError: *name* is a task file whose tasks did not run.
+    """
+    if name != LAST:
+        joblog = joblog_of(name)
+        if joblog is None and name.endswith(".txt") and os.path.isfile(name):
+            raise UsageError(
+                f"{name} did not run yet: weigh exec {quoted(name)}, or weigh plan "
+                f"{quoted(name)}"
+            )
+        return joblog
+    runs = read_exec_runs(store.root)
+    if not runs or not os.path.exists(runs[-1].joblog):
+        return None
+    last = runs[-1]
+    newest = read_record(index.entries[0]) if index.entries else None
+    if newest is not None and (newest.job is None or newest.job.id != last.run):
+        began = seconds_of(newest.started)
+        if began is not None and began > last.started:
+            return None
+    return last.joblog
+
+
+def _of_exec(joblog: str, store: Store) -> Material:
+    runs = runs_of_exec(joblog, store.root)
+    requested = requested_by_records([run.record for run in runs if run.record])
+    return Material(
+        title=os.path.relpath(joblog).removesuffix(".joblog"),
+        requested=requested,
+        runs=tuple(runs),
+        elements=tuple(single(run, requested) for run in runs),
+    )
 
 
 def _foreign_job(
@@ -184,11 +226,14 @@ def _readable(paths: Sequence[str]) -> Sequence[str]:
 
 
 def _job_called(
-    name: str, known: Sequence[Submitted], index: Index, cwd: str
+    name: str, known: Sequence[Submitted], index: Index, cwd: str, root: str
 ) -> Submitted | None:
     if name == LAST:
-        return _latest_job(known, index)
+        return _latest_job(known, index, root)
     found = jobs_file.jobs_called(known, name)
+    stem = name.removesuffix(".txt")
+    if not found and stem != name and joblog_of(name) is None:
+        found = jobs_file.jobs_called(known, os.path.basename(stem))  # its task file
     if found:
         return found[-1]
     if os.path.isfile(os.path.join(cwd, name, PLAN)):
@@ -198,9 +243,13 @@ def _job_called(
     return None
 
 
-def _latest_job(known: Sequence[Submitted], index: Index) -> Submitted | None:
-    """Return the last job, unless a later run was outside of jobs."""
+def _latest_job(
+    known: Sequence[Submitted], index: Index, root: str
+) -> Submitted | None:
+    """Return the last job, unless a later run or ``weigh exec`` was outside of jobs."""
     if not known:
+        return None
+    if any(one.started > known[-1].submitted for one in read_exec_runs(root)[-1:]):
         return None
     for entry in index.entries[:1]:
         record = read_record(entry)
@@ -226,6 +275,8 @@ def _records(
     """Find all records of a label, a job that was not submitted by weigh, or one."""
     if os.sep in name or name.endswith(".json"):
         return [read_file(name)]
+    if name == LAST:
+        return runs_of_last(store)
     labelled = labelled_entries(index, name)
     if labelled:
         return [read_record(entry) for entry in labelled]
@@ -262,7 +313,8 @@ def _of_records(
     called = records[0].label or shortened(short_command(records[0].command), _TITLE)
     one = f"{called} {records[0].id[:6]}"
     return Material(
-        title=one if len(records) == 1 else name,
+        unit="task" if name in jobs else "run",
+        title=one if len(records) == 1 else called if name == LAST else name,
         requested=requested,
         runs=runs,
         elements=tuple(elements),

@@ -10,7 +10,7 @@ from weigh.errors import FormatError, WeighError
 from weigh.flow.follow.tasks import LOGS, last_words
 from weigh.flow.follow.view import View
 from weigh.flow.plan.directory import plan_of, tasks_of
-from weigh.flow.report import joined_records as report_records
+from weigh.flow.records import joined_records as report_records
 from weigh.flow.site.schedulers import kind_of
 from weigh.joblog import Entry, parse_line
 from weigh.model.job import FINAL, Submitted, TaskState
@@ -177,13 +177,13 @@ def _on_node(run: Run, view: View) -> Run:
     return msgspec.structs.replace(run, row=msgspec.structs.replace(run.row, node=node))
 
 
-class _Attempt(msgspec.Struct, frozen=True):
+class Attempt(msgspec.Struct, frozen=True):
     """A start, and its end unless it still runs or was killed with ``weigh exec``."""
 
-    element: int
     started: events.Started
     ended: events.Ended | None
     node: str | None
+    element: int = 0
 
     @property
     def seq(self) -> int:
@@ -196,25 +196,37 @@ class _Attempt(msgspec.Struct, frozen=True):
         return self.started.attempt
 
 
-def _attempts_in(view: View) -> Iterator[_Attempt]:
+def _attempts_in(view: View) -> Iterator[Attempt]:
     """Yield the attempts in the events files, element by element, in order."""
     for element in sorted({task.element for task in view.tasks}):
-        nodes: dict[str, str] = {}
-        begun: dict[tuple[int, int], events.Started] = {}
-        ended: dict[tuple[int, int], events.Ended] = {}
-        for event in _events(_joblog(view, element) + events.SUFFIX):
-            if isinstance(event, events.Opened):
-                nodes[event.run] = event.machine.host
-            elif isinstance(event, events.Started):
-                begun[event.seq, event.attempt] = event
-            else:
-                ended[event.seq, event.attempt] = event
-        for place, start in begun.items():
-            yield _Attempt(element, start, ended.get(place), nodes.get(start.run))
+        _, found = attempts_in_events(_joblog(view, element) + events.SUFFIX)
+        for one in found:
+            yield msgspec.structs.replace(one, element=element)
+
+
+def attempts_in_events(path: str) -> tuple[events.Opened | None, list[Attempt]]:
+    """Return the newest ``weigh exec`` in an events file, and all attempts in order."""
+    opened: events.Opened | None = None
+    nodes: dict[str, str] = {}
+    begun: dict[tuple[int, int], events.Started] = {}
+    ended: dict[tuple[int, int], events.Ended] = {}
+    for event in _events(path):
+        if isinstance(event, events.Opened):
+            opened = event
+            nodes[event.run] = event.machine.host
+        elif isinstance(event, events.Started):
+            begun[event.seq, event.attempt] = event
+        else:
+            ended[event.seq, event.attempt] = event
+    attempts = [
+        Attempt(start, ended.get(place), nodes.get(start.run))
+        for place, start in begun.items()
+    ]
+    return opened, attempts
 
 
 def _records(
-    view: View, root: str, attempts: Sequence[_Attempt]
+    view: View, root: str, attempts: Sequence[Attempt]
 ) -> dict[tuple[int, int, int], Record]:
     """Return the record of each attempt; of a killed attempt by its job."""
     places = {
@@ -249,12 +261,17 @@ def _joblog(view: View, element: int) -> str:
     return os.path.join(view.job.folder, LOGS, f"tasks_{number}.joblog")
 
 
-def _attempt(one: _Attempt, record: Record | None, view: View) -> Run:
+def _attempt(one: Attempt, record: Record | None, view: View) -> Run:
     if record is not None:
         return run_of(record)
-    if one.ended is None:
-        return _cut_short(one, view)
+    return _cut_short(one, view) if one.ended is None else run_of_ended_attempt(one)
+
+
+def run_of_ended_attempt(one: Attempt) -> Run:
+    """Return the run of an attempt without a record, from the event of its end."""
     ended = one.ended
+    if ended is None:
+        raise ValueError(f"attempt {one.attempt} at task {one.seq} has not ended")
     row = Row(
         attempt=ended.attempt,
         record=ended.record,
@@ -273,7 +290,7 @@ def _attempt(one: _Attempt, record: Record | None, view: View) -> Run:
     return Run(row=row, need=ended.peak_memory)
 
 
-def _cut_short(one: _Attempt, view: View) -> Run:
+def _cut_short(one: Attempt, view: View) -> Run:
     """Return the run of an attempt without an end: it ended with its element."""
     state = view.elements[one.element] if one.element < len(view.elements) else None
     over = state.ended if state and state.is_final else None
@@ -306,7 +323,7 @@ class _Joblogs:
         node = view.elements[task.element].node if view.elements else None
         if task.element not in self._entries:
             path = _joblog(view, task.element)
-            self._entries[task.element] = dict(_entries(path))
+            self._entries[task.element] = dict(joblog_entries(path))
         entry = self._entries[task.element].get(task.seq)
         if entry is None:
             return Run(row=Row(node=node, attempts=0))
@@ -320,7 +337,7 @@ class _Joblogs:
         )
 
 
-def _entries(path: str) -> Iterator[tuple[int, Entry]]:
+def joblog_entries(path: str) -> Iterator[tuple[int, Entry]]:
     """Yield the entries of a joblog; the last one of a task counts."""
     for line in _joblog_lines(path):
         with suppress(FormatError, UnicodeDecodeError):

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.flow.follow.view import look
+from weigh.flow.records import joined_records as report_records
 from weigh.flow.records.records import Store, open_store
-from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.report import of_job, plan_of
 from weigh.model.report import Note
 from weigh.planning.record_match import kind_of

@@ -82,7 +82,9 @@ def _entries(found: Material, alike: Sequence[Run]) -> Iterator[tuple[str, str]]
     output = os.path.relpath(row.output) if row.output else ""
     yield "output", (row.output or "") if output.startswith("..") else output
     yield "attempts", str(max(1, len(attempts)))
-    yield "reproduced", _reproduced_text(row, attempts, alike)
+    again = "weigh resume" if found.views else "weigh exec --resume-failed"
+    again = f" ({again})" if row.task is not None else ""
+    yield "reproduced", _reproduced_text(row, attempts, alike) or f"not retried{again}"
     if row.state in FAILED and len(alike) > 1:
         nodes = dict.fromkeys(other.row.node for other in alike if other.row.node)
         where = f", on {', '.join(list(nodes)[:5])}" if nodes else ""
@@ -105,7 +107,7 @@ def _attempts(found: Material, run: Run) -> list[Run]:
 
 
 def _reproduced_text(row: Row, attempts: Sequence[Run], alike: Sequence[Run]) -> str:
-    """Return whether a further attempt ended the same way."""
+    """Return whether a further attempt ended the same way; empty without one."""
     if row.state == "COMPLETED" and len(attempts) > 1:
         return f"no: attempt {len(attempts)} succeeded"
     if row.state not in FAILED:
@@ -117,7 +119,7 @@ def _reproduced_text(row: Row, attempts: Sequence[Run], alike: Sequence[Run]) ->
         return f"{how}: {same} of {len(attempts)} attempts ended this way"
     if len(alike) > 1:
         return "not retried, but others ended the same way"
-    return "not retried" + (" (weigh resume)" if row.task is not None else "")
+    return ""
 
 
 def _element_name(found: Material, row: Row) -> str:

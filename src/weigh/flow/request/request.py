@@ -6,7 +6,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.flow.records.records import Store, find_record, open_store
+from weigh.flow.records.records import Store, find_record, open_store, runs_of_last
 from weigh.flow.request.growth import Steps, carry_on
 from weigh.flow.site.cluster import site_flags
 from weigh.flow.site.schedulers import installed_scheduler
@@ -141,7 +141,9 @@ def as_site_wants(
 
 
 def _records(names: Sequence[str], store: Store) -> list[Record]:
-    found = (find_record(store, name) for name in names)
+    found: list[Record] = []
+    for name in names:
+        found += runs_of_last(store) if name == LAST else [find_record(store, name)]
     return list({record.id: record for record in found}.values())
 
 

@@ -1,0 +1,89 @@
+"""``last`` after ``weigh exec``, ``weigh scan`` and ``weigh run``: all that ran."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Weigh = Callable[..., tuple[int, str, str]]
+TASKS = "true\nsh -c 'echo no luck; exit 3'\ntrue\n"
+
+
+@pytest.fixture
+def executed(weigh: Weigh) -> Weigh:
+    """Run a task file of three tasks, the second of which fails."""
+    Path("tasks.txt").write_text(TASKS)
+    assert weigh("exec", "-q", "tasks.txt")[0] == 1
+    return weigh
+
+
+@pytest.mark.parametrize("name", ["last", "tasks.txt", "tasks.txt.joblog"])
+def test_an_exec_run_has_a_report_of_all_its_tasks(executed: Weigh, name: str) -> None:
+    code, out, err = executed("report", name)
+    assert (code, err) == (0, "")
+    assert "tasks.txt   3 tasks, 2 completed, 1 failed" in out
+    assert "failed    task 2: no luck" in out
+
+
+def test_a_retried_task_counts_once_with_its_attempts(executed: Weigh) -> None:
+    executed("exec", "-q", "--resume-failed", "tasks.txt")
+    out = executed("report", "tasks.txt", "--ticket")[1]
+    assert "task 2" in out
+    assert "reproduced  yes: 2 of 2 attempts ended this way" in out
+
+
+def test_a_joblog_of_another_program_is_reported_by_its_times(weigh: Weigh) -> None:
+    Path("t.joblog").write_text(
+        "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
+        "1\t:\t1795713793.687\t     4.000\t0\t0\t0\t0\ttrue\n"
+        "2\t:\t1795713793.687\t     2.000\t0\t0\t1\t0\tfalse\n"
+    )
+    out = weigh("report", "t.joblog")[1]
+    assert "2 tasks, 1 completed, 1 failed" in out
+    assert "3.00 s     4.00 s" in out
+
+
+def test_a_task_file_that_did_not_run_is_named_with_the_way_to_run_it(
+    weigh: Weigh,
+) -> None:
+    Path("new.txt").write_text("true\n")
+    code, out, err = weigh("report", "new.txt")
+    assert (code, out) == (2, "")
+    assert err.startswith("weigh: new.txt did not run yet: weigh exec new.txt")
+
+
+def test_the_task_file_of_a_submitted_plan_means_its_job(
+    weigh: Weigh, submitted: Callable[..., None]
+) -> None:
+    submitted("true\ntrue\n")
+    assert "pp local-1   2 tasks" in weigh("report", "pp.txt")[1]
+
+
+def test_last_is_the_newest_of_job_and_exec_run(
+    executed: Weigh, submitted: Callable[..., None]
+) -> None:
+    submitted("true\n")
+    assert "pp local-1" in executed("report", "last")[1]
+    executed("exec", "-q", "--resume-failed", "tasks.txt")
+    assert "tasks.txt   3 tasks" in executed("report", "last")[1]
+
+
+def test_the_elements_of_a_job_are_not_runs_of_exec(
+    submitted: Callable[..., None],
+) -> None:
+    submitted("true\n")
+    assert not Path(".weigh/execs.jsonl").exists()
+
+
+def test_after_a_scan_last_is_all_of_its_sizes(weigh: Weigh) -> None:
+    assert weigh("scan", "n=1,2", "--", "sh", "-c", "echo {n}")[0] == 0
+    assert "2 runs, 2 completed" in weigh("report", "last")[1]
+    assert "from 2 runs" in weigh("request", "last")[2]
+    weigh("run", "-q", "--", "true")
+    assert "1 run, 1 completed" in weigh("report", "last")[1]
+
+
+def test_the_request_of_the_last_exec_run_is_from_all_its_tasks(weigh: Weigh) -> None:
+    Path("tasks.txt").write_text("sleep .1\nsleep .2\nsleep .1\n")
+    assert weigh("exec", "-q", "tasks.txt")[0] == 0
+    assert "3 runs" in weigh("request", "last")[2]
