@@ -74,6 +74,7 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
              1..5        integers
              0..1:0.25   in steps of 0.25
              1e-5..1:log6  six values, evenly spaced on a logarithmic scale
+             'data/*.txt'  the files that match
 
     \b
     weigh sweep lr=1e-2,1e-3 seed=1..5 -- python3 run.py --lr {lr} --seed {seed}

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeGuard
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.sweep.values import Axis, make_axis, parse_values, typed
+from weigh.sweep.values import Axis, FindFiles, make_axis, parse_values, typed
 
 FEW = 3  # so few seeds do not show the spread between them
 
@@ -67,8 +67,8 @@ class _Written(str):
     __slots__ = ()
 
 
-def parse_spec(text: str) -> Spec:
-    """Read a sweep from the text of a TOML file.
+def parse_spec(text: str, find_files: FindFiles | None = None) -> Spec:
+    """Read a sweep from the text of a TOML file; *find_files* as in `parse_axis`.
 
     Raises:
         FormatError: *text* is not TOML, or not a valid sweep.
@@ -82,12 +82,14 @@ def parse_spec(text: str) -> Spec:
     for key in table:
         if key not in _KEYS:
             raise FormatError(f"no such key: {key} (there are: {', '.join(_KEYS)})")
-    groups = tuple(tuple(_axes(one, "zip")) for one in _zips(table.get("zip", [])))
+    groups = tuple(
+        tuple(_axes(one, "zip", find_files)) for one in _zips(table.get("zip", []))
+    )
     tasks, seed = _random(table.get("random"))
     return Spec(
         command=_command(table.get("command", [])),
         axes=(
-            *_axes(_table(table.get("grid", {}), "grid"), "grid"),
+            *_axes(_table(table.get("grid", {}), "grid"), "grid", find_files),
             *(axis for group in groups for axis in group),
         ),
         zips=tuple(tuple(axis.name for axis in group) for group in groups),
@@ -98,15 +100,15 @@ def parse_spec(text: str) -> Spec:
     )
 
 
-def _axes(table: Table, path: str) -> Iterator[Axis]:
+def _axes(table: Table, path: str, find_files: FindFiles | None) -> Iterator[Axis]:
     """Read a table of axes; a nested table prefixes its name and a dot to theirs."""
     for key, given in table.items():
         if isinstance(given, Mapping):
             yield from _axes(
-                {f"{key}.{name}": one for name, one in given.items()}, path
+                {f"{key}.{name}": one for name, one in given.items()}, path, find_files
             )
         elif isinstance(given, str) and not isinstance(given, _Written):
-            yield parse_values(key, given)
+            yield parse_values(key, given, find_files)
         else:
             items = given if isinstance(given, list) else [given]
             texts = [_text(item, f"{path}.{key}") for item in items]

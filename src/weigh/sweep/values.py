@@ -6,7 +6,7 @@ that a command never contains 0.30000000000000004.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Context, Decimal
 from typing import TypeAlias
 
@@ -151,6 +151,7 @@ NAME = r"[^\W\d][\w.-]*"
 
 _NAME = re.compile(NAME)
 _NUMBER = re.compile(NUMBER)
+_PATTERN = re.compile(r"[*?]")  # of files, as a shell has it
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")  # every JSON reader can hold these
 _LONGEST_SAID = 40
 _QUOTED = {
@@ -171,8 +172,14 @@ class Axis(msgspec.Struct, frozen=True):
     texts: tuple[str, ...]
 
 
-def parse_axis(text: str) -> Axis:
+FindFiles: TypeAlias = Callable[[str], Sequence[str]]
+
+
+def parse_axis(text: str, find_files: FindFiles | None = None) -> Axis:
     """Parse ``NAME=VALUES``, such as ``seed=1..5`` or ``lr=1e-2,1e-3``.
+
+    *find_files* returns the files that a pattern such as ``data/*.txt`` matches.
+    Without it a pattern is text.
 
     Raises:
         FormatError: *text* is not a name and values, or has more than a million.
@@ -182,24 +189,31 @@ def parse_axis(text: str) -> Axis:
         raise FormatError(
             f"{_cut(text)} is not NAME=VALUES (write it like seed=1..5 or lr=0.1,0.01)"
         )
-    return parse_values(name.strip(), words)
+    return parse_values(name.strip(), words, find_files)
 
 
-def parse_values(name: str, words: str) -> Axis:
+def parse_values(name: str, words: str, find_files: FindFiles | None = None) -> Axis:
     """Parse the values of the parameter *name*.
 
     Raises:
-        FormatError: *name* is not a name, or *words* are not values.
+        FormatError: *name* is not a name, *words* are not values, or a pattern matches
+            no file.
     """
     _check_name(name)
     values: list[Value] = []
     texts: list[str] = []
     for item, quoted in _items(name, words):
-        found = (item,) if quoted else _expanded(name, item)
+        is_text = quoted
+        if quoted:
+            found: Sequence[str] = (item,)
+        elif find_files is not None and _PATTERN.search(item):
+            found, is_text = _matching_files(name, item, find_files), True
+        else:
+            found = _expanded(name, item)
         if len(texts) + len(found) > MOST_VALUES:
             raise FormatError(f"{name} has more than {MOST_VALUES:,} values")
         texts += found
-        values += found if quoted else map(typed, found)
+        values += found if is_text else map(typed, found)
     return make_axis(name, values, texts)
 
 
@@ -246,6 +260,21 @@ def _expanded(name: str, item: str) -> tuple[str, ...]:
         return expand(item)
     except FormatError as error:
         raise FormatError(f"{name}: {_cut(item)}: {error}") from error
+
+
+def _matching_files(name: str, pattern: str, find_files: FindFiles) -> Sequence[str]:
+    """Return the files that *pattern* matches.
+
+    Raises:
+        FormatError: it matches none.
+    """
+    files = find_files(pattern)
+    if not files:
+        as_text = "'" + pattern.replace("'", "''") + "'"
+        raise FormatError(
+            f'{name}: no file matches {_cut(pattern)} (as text: {name}="{as_text}")'
+        )
+    return files
 
 
 def _items(name: str, words: str) -> Iterator[tuple[str, bool]]:

@@ -418,3 +418,40 @@ def test_memory_is_flat_however_many_tasks(tmp_path: Path) -> None:
     ]
 
     assert peaks[1] - peaks[0] < 4096  # KiB; 200,000 lines are 5 MiB
+
+
+def test_a_pattern_stands_for_the_files_that_match(weigh: Weigh) -> None:
+    Path("data").mkdir()
+    for name in ("b.txt", "a 1.txt", "007", "c.csv"):
+        Path("data", name).touch()
+
+    code, out, err = weigh("file=data/*.txt,data/00?", "--", "cat", "{file}")
+
+    assert code == 0, err
+    assert "3 tasks" in out
+    assert Path("tasks.txt").read_text().splitlines() == [
+        "cat 'data/a 1.txt'",
+        "cat data/b.txt",
+        "cat data/007",
+    ]
+
+
+def test_a_pattern_in_a_file_of_a_sweep_is_expanded_too(weigh: Weigh) -> None:
+    Path("a.txt").touch()
+    Path("b.txt").touch()
+    Path("sweep.toml").write_text('command = "cat {file}"\n[grid]\nfile = "?.txt"\n')
+
+    assert weigh("--from", "sweep.toml")[0] == 0
+    assert Path("tasks.txt").read_text() == "cat a.txt\ncat b.txt\n"
+
+
+def test_a_pattern_that_matches_nothing_is_refused_with_the_way_to_write_text(
+    weigh: Weigh,
+) -> None:
+    code, out, err = weigh("file=data/*.txt", "--", "cat", "{file}")
+
+    assert (code, out) == (2, "")
+    assert "file: no file matches 'data/*.txt'" in err
+    assert not Path("tasks.txt").exists()
+    assert weigh("file='data/*.txt'", "--", "cat", "{file}")[0] == 0
+    assert Path("tasks.txt").read_text() == "cat 'data/*.txt'\n"

@@ -6,6 +6,7 @@ import random
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from glob import glob
 from typing import BinaryIO
 
 import msgspec
@@ -133,7 +134,7 @@ def _tasks(made: _Made, places: range) -> tuple[Task, ...]:
 def _spec(options: SweepOptions) -> Spec:
     """Join the file and the words: a parameter, command or number typed wins."""
     spec = Spec() if options.spec_file is None else _read_spec(options.spec_file)
-    typed = tuple(parse_axis(text) for text in options.axes)
+    typed = tuple(parse_axis(text, _matching) for text in options.axes)
     axes = _joined(spec.axes, typed)
     if not axes:
         raise UsageError(
@@ -151,6 +152,11 @@ def _spec(options: SweepOptions) -> Spec:
     )
 
 
+def _matching(pattern: str) -> list[str]:
+    """Return the files that a pattern matches, in the order of a shell's."""
+    return sorted(glob(pattern, recursive=True))
+
+
 def _joined(axes: tuple[Axis, ...], typed: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """Put what was typed in the place of those of the same name, or behind all."""
     replaced = {axis.name: axis for axis in typed}
@@ -164,7 +170,7 @@ def _joined(axes: tuple[Axis, ...], typed: tuple[Axis, ...]) -> tuple[Axis, ...]
 def _read_spec(path: str) -> Spec:
     try:
         with open(path, encoding="utf-8") as file:
-            return parse_spec(file.read())
+            return parse_spec(file.read(), _matching)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
