@@ -88,7 +88,8 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     """  # noqa: D301 - click reads \b
     as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
     form = words.pop("form")
-    check_options = CheckOptions(**words)
+    settings = options.settings_of(click.get_current_context())
+    check_options = CheckOptions(**words, mask=settings.mask)
     if is_job_script(path):
         return _check_script(path, form, as_json=as_json)
     if is_dry and as_json:

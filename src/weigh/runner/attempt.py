@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from weigh.runner.reaper import Reaped
 
 # why weigh stopped a task before its end
-Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory", "diverged", "idle"]
+Stop = Literal[
+    "timeout", "signal", "halt", "memory", "gpu_memory", "diverged", "idle", "output"
+]
 
 
 class Launch(msgspec.Struct):

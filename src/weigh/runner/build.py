@@ -82,7 +82,12 @@ def is_stopping() -> bool:
 
 
 class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's options. Times are in seconds; ``jobs`` None: one per CPU or GPU."""
+    """The user's options. Times are in seconds; ``jobs`` None: one per CPU or GPU.
+
+    ``only`` are the tasks to run, in this order; without it, all that are left. A task
+    that writes more than ``most_output`` is stopped. ``variables`` are added to the
+    environment of the tasks.
+    """
 
     jobs: int | None = None
     per_gpu: int | None = None
@@ -115,6 +120,9 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     mps: bool = False
     stop_nan: bool = False
     end_idle: Seconds | None = None
+    only: tuple[int, ...] = ()
+    most_output: Bytes | None = None
+    variables: dict[str, str] = {}
     mask: Mask = Mask()
 
 
@@ -289,7 +297,7 @@ class Run:
         order = left_to_run(settled, options)
         failed = 0 if options.resume_failed else settled.failed
         tally = Tally(
-            len(self._source),
+            len(options.only) or len(self._source),
             len(self._machine.layout.slots),
             done=settled.done,
             failed=failed,
@@ -533,6 +541,7 @@ class Run:
             gpus=len(layout.gpus),
             stop_nan=options.stop_nan,
             end_idle=options.end_idle,
+            most_output=options.most_output,
         )
         return ProgressWatch(rules)
 
@@ -660,6 +669,8 @@ def checkpoint_signal(options: ExecOptions) -> "CheckpointSignal | None":
 
 def left_to_run(settled: Settled, options: ExecOptions) -> Iterator[int]:
     """Return the numbers of the tasks left to run, in their order."""
+    if options.only:
+        return iter(options.only)
     wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
     left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
     if not options.shuffle:

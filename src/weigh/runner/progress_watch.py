@@ -27,7 +27,7 @@ from weigh.runner.progress_file import (
     write_progress,
 )
 from weigh.runner.tally import Tally
-from weigh.units import KIB, Seconds, format_duration
+from weigh.units import KIB, Bytes, Seconds, format_duration, format_size
 
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
@@ -72,7 +72,8 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     ``path`` is the file to write, ``channels`` the event files by slot. ``ends_at`` is
     on the monotonic clock. ``ask`` writes a time limit as an option of the scheduler.
     ``gpus`` is the number granted to each task. ``stop_nan``: stop tasks that have
-    diverged; ``end_idle``: those that have left their GPUs idle for so many seconds.
+    diverged; ``end_idle``: those that have left their GPUs idle for so many seconds;
+    ``most_output``: those that have written more.
     """
 
     path: str
@@ -89,6 +90,7 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     stop_nan: bool = False
     end_idle: Seconds | None = None
+    most_output: Bytes | None = None
 
 
 _MOST_READ = 64 * KIB  # of the end of a task's output, per look
@@ -153,6 +155,13 @@ class TaskProgress:
         self.work += abs(latest - self._cpu_time)
         self._cpu_time = latest
         return self.work + seen
+
+    def output_size(self) -> Bytes:
+        """Return the size of what it has written to its file; 0 without one."""
+        path = None if self.attempt.output is None else self.attempt.output.path
+        with suppress(OSError):
+            return 0 if path is None else os.stat(path).st_size
+        return 0
 
     def look_for_divergence(self) -> "Divergence | None":
         """Return what shows that it has diverged; it is found once."""
@@ -404,7 +413,7 @@ class ProgressWatch:
         self._look_for_loss(task, None if one.gpus is None else one.gpus.idle(now))
 
     def _look_for_loss(self, task: "TaskProgress", idle: Seconds | None) -> None:
-        """Queue a task to be stopped that has diverged, or left its GPUs idle."""
+        """Queue a task to be stopped: diverged, its GPUs idle, too much output."""
         rules = self._rules
         lost = task.look_for_divergence() if rules.stop_nan else None
         if lost is not None:
@@ -413,6 +422,9 @@ class ProgressWatch:
         elif rules.end_idle is not None and idle is not None and idle >= rules.end_idle:
             words = f"no GPU of it was busy for {format_duration(idle)}"
             self._lost.append((task.attempt, "idle", words))
+        elif rules.most_output is not None and task.output_size() > rules.most_output:
+            words = f"more than {format_size(rules.most_output)}"
+            self._lost.append((task.attempt, "output", words))
 
     def _warn(self, task: "TaskProgress", words: str | None) -> None:
         if words is not None and self._warnings < _MOST_WARNINGS:

@@ -20,6 +20,7 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
     "diverged": ("CANCELLED", "diverged: stopped by --stop-nan"),
     "idle": ("CANCELLED", "its GPU was idle: stopped by --end-idle"),
+    "output": ("CANCELLED", "wrote too much output"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }
 
@@ -137,7 +138,7 @@ class RetryPolicy:
             return "unfinished"
         if attempt.state.stop in _MADE_ROOM:
             return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
-        if ending.succeeded or attempt.state.stop == "diverged":
+        if ending.succeeded or attempt.state.stop in {"diverged", "output"}:
             return "settled"
         if ending.is_oom and _count(self._oom_tries, seq) < self._oom_retries:
             had_more = attempt.alone or self._oom_tries[seq] > 1

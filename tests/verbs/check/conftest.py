@@ -1,31 +1,28 @@
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from weigh.cli.main import run_cli
-from weigh.schedulers import KINDS
-
 Weigh = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def weigh(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Weigh:
+def weigh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weigh:
     """``weigh`` in a folder of its own, without records or settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEIGH_DIR", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    # a scheduler that this machine may have is not queried
-    for kind in KINDS.values():
-        monkeypatch.setattr(kind, "lists", "no-such-command")
 
     def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(argv, [])
-        out, err = capsys.readouterr()
-        return code, out, err
+        # a process of its own: what runs tasks becomes the parent of all that is left
+        done = subprocess.run(
+            [sys.executable, "-m", "weigh", *argv],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
 
     return call

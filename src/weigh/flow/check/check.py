@@ -3,28 +3,23 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 
 import msgspec
 
-from weigh.errors import FormatError, UsageError, cannot_read
+from weigh.errors import FormatError, StoreError, UsageError, cannot_read
 from weigh.flow.check.script import check_here
-from weigh.flow.check.trials import (
-    Rules,
-    Setup,
-    TaskToTry,
-    Tried,
-    judge_trial,
-    try_side_by_side,
-)
+from weigh.flow.check.trials import judged_trial, latest_attempts, trial_notes
+from weigh.flow.exec.exec import execute
+from weigh.flow.exec.options import choose_layout
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.records import open_store
-from weigh.flow.run.run import scheduler_facts
-from weigh.model.check import Check, Trial
+from weigh.model.check import Check
 from weigh.model.lint import Checked
-from weigh.render.words import rate_words
-from weigh.runner import resources
-from weigh.runner.slots import Layout, lay_out
+from weigh.model.mask import Mask
+from weigh.model.record import Record
+from weigh.runner.build import Console, ExecOptions, Finished
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import shards
@@ -33,7 +28,7 @@ from weigh.store.location import make_folder
 from weigh.sweep.diverse import Parameters, choose_diverse, read_parameters, varying
 from weigh.sweep.table import read_table, table_path
 from weigh.sweep.task_file import is_script
-from weigh.units import Seconds, format_duration
+from weigh.units import MIB, Seconds, format_duration
 
 _SCRIPT = ("job", ".sh")
 
@@ -99,6 +94,7 @@ def _lines(path: str, count: int) -> list[bytes]:
 _OUTPUT = "output"
 _LABEL_LETTERS = 6
 _STDIN = "-"
+_MOST_OUTPUT = 256 * MIB  # of a task, before it is stopped
 
 Say = Callable[[str], None]
 
@@ -115,14 +111,22 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     grace: Seconds = 5.0
     jobs: int | None = None
     allow_nan: bool = False
+    mask: Mask = Mask()
+
+
+class ChosenTask(msgspec.Struct, frozen=True):
+    """A task to try: its number, its line, and the parameters that it differs in."""
+
+    seq: int
+    line: bytes
+    parameters: Parameters
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The tasks to try, their parameters to print, and notes about the choice."""
+    """The tasks to try, the lines of all tasks by number, notes about the choice."""
 
-    tasks: tuple[TaskToTry, ...]
-    parameters: tuple[dict[str, int | float | str], ...]
-    of: int
+    tasks: tuple[ChosenTask, ...]
+    lines: dict[int, bytes]
     notes: tuple[str, ...] = ()
 
 
@@ -160,23 +164,22 @@ def choose(path: str, options: CheckOptions) -> Chosen:
         UsageError: it is a script, not there, or has no task.
         FormatError: a line of it cannot be a command.
     """
-    tasks, origin = _tasks(path)
-    numbers, lines = list(tasks), list(tasks.values())
-    texts = [os.fsdecode(line) for line in lines]
+    lines, origin = _tasks(path)
+    numbers = list(lines)
+    texts = list(map(os.fsdecode, lines.values()))
     tabled, notes = _from_table(origin, texts)
     parameters: Sequence[Parameters] = tabled or list(map(read_parameters, texts))
     shown = set(varying(parameters))
-    places = choose_diverse(parameters, options.tasks)
     return Chosen(
         tuple(
-            TaskToTry(numbers[at], lines[at], _texts(tabled[at]) if tabled else {})
-            for at in places
+            ChosenTask(
+                numbers[at],
+                lines[numbers[at]],
+                {name: v for name, v in parameters[at].items() if name in shown},
+            )
+            for at in choose_diverse(parameters, options.tasks)
         ),
-        tuple(
-            {name: value for name, value in parameters[at].items() if name in shown}
-            for at in places
-        ),
-        len(lines),
+        lines,
         notes,
     )
 
@@ -184,8 +187,6 @@ def choose(path: str, options: CheckOptions) -> Chosen:
 def _tasks(path: str) -> tuple[dict[int, bytes], str]:
     """Return the tasks by number, and the task file that they are from."""
     if os.path.isdir(path):
-        from weigh.flow.check.check import tasks_of_plan  # noqa: PLC0415 - only here
-
         return tasks_of_plan(path)
     source = TaskSource(path)
     try:
@@ -203,38 +204,93 @@ def check(
     cwd: str,
     env: Mapping[str, str],
 ) -> Check:
-    """Try a few tasks of *path* concurrently; pass progress lines to *say*.
+    """Try a few tasks of *path*, as ``weigh exec`` runs them; *say* prints a line.
 
     Records of completed tasks are kept; a task that was stopped leaves no record.
 
     Raises:
         UsageError: the file cannot be carried out as it stands.
         FormatError: a line of it cannot be a command.
-        StoreError: there is no room for output or records.
-        WeighError: a task cannot be started.
+        StoreError: there is no room for output or records, or a task cannot start.
     """
     chosen = choose(path, options)
     root = open_store(cwd, env).root
     label = f"check-{new_id()[:_LABEL_LETTERS]}"
-    layout = _layout(options, env, len(chosen.tasks))
-    say(_announced(chosen, options, layout))
-    with tempfile.TemporaryDirectory(prefix="weigh-") as records:
-        folder = make_folder(root, _OUTPUT, label)
-        setup = Setup(layout, env, folder, records, label)
-        rules = Rules(seconds=options.seconds, grace=options.grace)
-        tried = try_side_by_side(chosen.tasks, setup, rules, say)
-    _keep(root, tried)
-    trials = _trials(chosen, tried, options)
+    jobs = _jobs_at_once(options, env, len(chosen.tasks))
+    say(_announced(chosen, options, jobs))
+    folder = make_folder(root, _OUTPUT, label)
+    with tempfile.TemporaryDirectory(prefix="weigh-") as scratch:
+        task_file = _numbered_file(path, chosen, scratch)
+        finished = _tried(task_file, chosen, options, (jobs, folder, scratch), cwd, env)
+        records = latest_attempts(scratch)
+    if finished.result.trouble is not None:
+        raise StoreError(finished.result.trouble)
+    for attempts in records.values():
+        _keep(root, attempts[-1], label)
+    trials = [
+        judged_trial(
+            task.seq,
+            options.mask.line(os.fsdecode(task.line)),
+            records.get(task.seq, [None])[-1],
+            parameters=task.parameters,
+            folder=folder,
+            allow_nan=options.allow_nan,
+        )
+        for task in sorted(chosen.tasks, key=lambda task: task.seq)
+    ]
     return Check(
         task_file=path,
         is_plan=os.path.isdir(path),
-        tasks=chosen.of,
+        tasks=len(chosen.lines),
         label=label,
         seconds=options.seconds,
-        side_by_side=tried.most_at_once,
-        trials=trials,
-        notes=(*chosen.notes, *_notes(trials, tried)),
-        signal=tried.signal,
+        side_by_side=jobs,
+        trials=tuple(trials),
+        notes=(*chosen.notes, *trial_notes(trials, records)),
+        signal=finished.result.signal,
+    )
+
+
+def _numbered_file(path: str, chosen: Chosen, scratch: str) -> str:
+    """Return a file in which tasks have their numbers: of a plan's, a copy."""
+    if not os.path.isdir(path):
+        return path
+    numbers = range(1, max(chosen.lines) + 1)
+    copy = os.path.join(scratch, "tasks.txt")
+    with open(copy, "wb") as file:
+        file.writelines(chosen.lines.get(seq, b":") + b"\n" for seq in numbers)
+    return copy
+
+
+def _tried(  # noqa: PLR0913, PLR0917 - what one run takes
+    task_file: str,
+    chosen: Chosen,
+    options: CheckOptions,
+    place: tuple[int, str, str],
+    cwd: str,
+    env: Mapping[str, str],
+) -> Finished:
+    """Run the chosen tasks; all records go to a store of their own."""
+    jobs, folder, scratch = place
+    exec_options = ExecOptions(
+        jobs=jobs,
+        joblog=os.path.join(scratch, "joblog"),
+        output=folder,
+        oom_retries=1,
+        timeout=options.seconds,
+        grace=options.grace,
+        only=tuple(task.seq for task in chosen.tasks),
+        most_output=_MOST_OUTPUT,
+        # what a task prints is read even if it is stopped before its end
+        variables={} if "PYTHONUNBUFFERED" in env else {"PYTHONUNBUFFERED": "1"},
+        mask=options.mask,
+    )
+    return execute(
+        task_file,
+        exec_options,
+        Console(notify=lambda _: None, show=lambda _: options.seconds),
+        cwd=cwd,
+        env={**env, "WEIGH_DIR": os.path.join(scratch, "store")},
     )
 
 
@@ -263,79 +319,25 @@ def _from_table(
     return [known[line] for line in lines], ()
 
 
-def _texts(parameters: Parameters) -> dict[str, str]:
-    return {name: str(value) for name, value in parameters.items()}
+def _jobs_at_once(options: CheckOptions, env: Mapping[str, str], tasks: int) -> int:
+    """Return how many tasks run at once: as many as ``weigh exec`` would run."""
+    with ExitStack() as opened:
+        layout = choose_layout(ExecOptions(jobs=options.jobs), env, opened)
+    return min(len(layout.slots), tasks)
 
 
-def _layout(options: CheckOptions, env: Mapping[str, str], tasks: int) -> Layout:
-    """Divide CPUs and GPUs of this process into slots, as ``weigh exec`` does."""
-    ours = resources.read_resources(
-        env,
-        scheduler_facts(env)[0],
-        affinity=resources.affinity(),
-        quota=resources.read_cpu_quota(),
-    )
-    gpus = ours.gpus or ()
-    jobs = options.jobs or (min(ours.cpus, len(gpus)) if gpus else ours.cpus)
-    return lay_out(min(jobs, tasks), cpus=ours.cpus, gpus=gpus)
-
-
-def _announced(chosen: Chosen, options: CheckOptions, layout: Layout) -> str:
-    tries, jobs = len(chosen.tasks), len(layout.slots)
+def _announced(chosen: Chosen, options: CheckOptions, jobs: int) -> str:
+    tries = len(chosen.tasks)
     rounds = -(-tries // jobs)
     up_to = "up to " if jobs > 1 else ""
     return (
-        f"trying {tries} of {chosen.of:,} tasks, {up_to}{jobs} at once, "
+        f"trying {tries} of {len(chosen.lines):,} tasks, {up_to}{jobs} at once, "
         f"{format_duration(options.seconds)} each: up to "
         f"{format_duration(rounds * options.seconds)}"
     )
 
 
-def _keep(root: str, tried: Tried) -> None:
-    machine = this_machine()
-    for one in tried.ended:
-        if one.record is not None and one.record.state == "COMPLETED":
-            shards.append(root, one.record, machine)
-
-
-def _trials(chosen: Chosen, tried: Tried, options: CheckOptions) -> tuple[Trial, ...]:
-    """Return the results in the order of the file."""
-    ended = {one.seq: one for one in tried.ended}
-    trials = [
-        judge_trial(
-            task,
-            ended.get(task.seq),
-            parameters=parameters,
-            allow_nan=options.allow_nan,
-        )
-        for task, parameters in zip(chosen.tasks, chosen.parameters, strict=True)
-    ]
-    return tuple(sorted(trials, key=lambda trial: trial.task))
-
-
-def _notes(trials: Sequence[Trial], tried: Tried) -> tuple[str, ...]:
-    """Return notes about what is not a problem but worth knowing."""
-    by_seq = {one.seq: one for one in tried.ended}
-    silent = [t.task for t in trials if t.state != "PENDING" and not t.output_size]
-    killed = [t.task for t in trials if (e := by_seq.get(t.task)) and e.was_killed]
-    rising = {t.task: t.growth_rate for t in trials if t.growth_rate is not None}
-    notes = []
-    if rising:
-        most = rate_words(max(rising.values()))
-        notes.append(f"memory still rises in {_named(list(rising))}: {most} at most")
-    if silent:
-        notes.append(f"{_named(silent)} printed nothing")
-    if killed:
-        notes.append(
-            f"{_named(killed)} ignored TERM and was killed: at a time limit, no "
-            "checkpoint could be saved"
-        )
-    if tried.alone:
-        notes.append(f"{_named(tried.alone)} ran alone: too little memory for several")
-    if tried.signal is not None:
-        notes.append("interrupted before all tasks were tried")
-    return tuple(notes)
-
-
-def _named(tasks: Sequence[int]) -> str:
-    return f"task{'s' * (len(tasks) > 1)} {', '.join(map(str, tasks))}"
+def _keep(root: str, record: Record, label: str) -> None:
+    if record.state == "COMPLETED":
+        kept = msgspec.structs.replace(record, label=label)
+        shards.append(root, kept, this_machine())

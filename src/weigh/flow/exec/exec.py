@@ -108,12 +108,13 @@ def execute(
             add_regions=_with_task_regions,
             parameters=find_parameters(source.name, opened),
             plan_of=plan_of,
+            variables=options.variables,
             shared=shared,
         )
         if options.mps:
             try:
-                variables = _started_mps(layout.gpus, env, opened)
-                machine = replace(machine, variables=variables)
+                mps = _started_mps(layout.gpus, env, opened)
+                machine = replace(machine, variables={**options.variables, **mps})
             except GpuError as error:  # the tasks run without it, in turns
                 console.notify(f"{error}")
         run = build(options, machine, (source, joblog), console, opened)
