@@ -149,6 +149,7 @@ def test_a_directive_behind_a_command_is_honoured() -> None:
 def test_a_space_or_an_indentation_hides_a_directive() -> None:
     assert "ignored-directive" in of_gridengine("#!/bin/bash\n# $ -cwd\nhostname\n")
     assert "ignored-directive" in of_gridengine("#!/bin/bash\n #$ -cwd\nhostname\n")
+    assert "ignored-directive" not in qsub("-cwd")
 
 
 def test_a_comment_that_begins_with_a_variable_is_refused() -> None:

@@ -153,7 +153,8 @@ _MEANT = re.compile(r"(?P<indent>\s*)#(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
 
 def _ignored(case: Case) -> Iterator[Finding]:
     for line in case.script.lines:
-        found = _MEANT.match(line.text)
+        is_read = line.text.startswith(PREFIX)
+        found = None if is_read else _MEANT.match(line.text)
         if found and found["gap"]:
             effect = "a space after '#': qsub ignores this line"
             yield problem(line, "ignored-directive", effect)
