@@ -1,13 +1,13 @@
 """Read what a job holds in tmpfs and memfd files, mapped or not.
 
-``Shmem`` of /proc/meminfo is the whole machine's. Its rise since the job began bounds
-what the job may have put there. Whose files they are, the tmpfs mounts and the
-processes' descriptors show.
+``Shmem`` of /proc/meminfo is the whole machine's: its rise since the job began shows
+when to look for files. Whose they are, the processes' mappings and descriptors show.
 """
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -73,55 +73,126 @@ class Shmem:
             os.close(fd)
 
 
-class TmpfsFiles(msgspec.Struct, frozen=True):
-    """Bytes in files changed since the job began: by this user, and by others.
+class JobFiles:
+    """The tmpfs files that processes of a job were seen to map or to hold open.
 
-    ``mapped`` is the part of ``own`` in files that a process of the job maps.
+    Files are (device, inode), and stay the job's when nobody has them any more.
+    """
+
+    def __init__(self) -> None:
+        self.mapped: set[tuple[int, int]] = set()
+        self.opened: set[tuple[int, int]] = set()
+        self.pids: set[int] = set()
+
+
+class TmpfsFiles(msgspec.Struct, frozen=True):
+    """Bytes in files changed since the job began.
+
+    ``own`` are in files that a process of the job has mapped or opened, and in the
+    segments that one made; ``mapped`` is the part of ``own`` that one maps now.
+    ``closed`` are in files of this user that the job may have written while nobody
+    looked: nobody else has them open, and they are no larger than what the job wrote
+    that went neither to a disk nor into ``own``.
     """
 
     own: Bytes
-    others: Bytes
     mapped: Bytes = 0
+    closed: Bytes = 0
 
 
 def find_files(
     folders: Sequence[str],
     since: float,
+    known: JobFiles,
     mounts: Iterable[str] | None = None,
     sysvipc: str = "/proc/sysvipc/shm",
 ) -> TmpfsFiles:
-    """Find the tmpfs files changed *since* then, and the memfds of some processes.
+    """Find the tmpfs files changed *since* then that are a job's, also its memfds.
 
-    *folders* are the processes' folders in /proc; *mounts* those of this process, if
-    none are given. System V segments that nobody has attached count too.
+    *folders* are its processes' folders in /proc; *known* is what earlier searches saw,
+    and gets what this one sees; *mounts* are those of this process, if none are given.
     """
     user = os.geteuid()
-    found: dict[tuple[int, int], tuple[bool, Bytes]] = {}
+    known.pids.update(_pids_of(folders))
     mounts = list(_own_mounts() if mounts is None else mounts)
     devices = {_device(mount) for mount in mounts} | {_memfd_device()}
-    for info in _files_below(mounts):
-        if info.st_ctime >= since - 1:
-            size = info.st_blocks * _BLOCK
-            found[info.st_dev, info.st_ino] = info.st_uid == user, size
-    for info in _open_files(folders, ("/memfd:", *(f"{mount}/" for mount in mounts))):
-        if info.st_dev in devices and info.st_ctime >= since - 1:
-            found[info.st_dev, info.st_ino] = True, info.st_blocks * _BLOCK
+    names = ("/memfd:", *(f"{mount}/" for mount in mounts))
     mapped = _mapped_files(folders, devices)
-    segments = _segments(sysvipc, user, since - 1)
+    known.mapped |= mapped
+    sizes: dict[tuple[int, int], Bytes] = {}
+    for info in _open_files(folders, names):
+        if info.st_dev in devices and info.st_ctime >= since - 1:
+            known.opened.add((info.st_dev, info.st_ino))
+            sizes[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK
+    unseen: dict[tuple[int, int], Bytes] = {}
+    for info in _files_below(mounts):
+        file, size = (info.st_dev, info.st_ino), info.st_blocks * _BLOCK
+        if info.st_ctime < since - 1:
+            continue
+        if file in known.mapped or file in known.opened:
+            sizes[file] = size
+        elif info.st_uid == user and size:
+            unseen[file] = size
+    # a file that was mapped need not have been written by a call
+    opened = sum(size for file, size in sizes.items() if file not in known.mapped)
+    written = sum(map(_written, folders[:_MOST_PROCESSES])) - opened
+    if unseen and written > 0:
+        for info in _open_files(_folders_of_others(known.pids, user), names):
+            unseen.pop((info.st_dev, info.st_ino), None)
     return TmpfsFiles(
-        segments + sum(size for is_own, size in found.values() if is_own),
-        sum(size for is_own, size in found.values() if not is_own),
-        sum(size for key, (is_own, size) in found.items() if is_own and key in mapped),
+        own=_segments(sysvipc, user, since - 1, known.pids) + sum(sizes.values()),
+        mapped=sum(size for file, size in sizes.items() if file in mapped),
+        closed=min(sum(unseen.values()), max(0, written)),
     )
 
 
-def parse_segments(text: bytes, user: int, since: float) -> Bytes:
+def _folders_of_others(pids: Collection[int], user: int) -> Iterator[str]:
+    """Yield the folders of the user's processes but *pids*, the newest first."""
+    numbers = (int(name) for name in os.listdir("/proc") if name.isdecimal())
+    for pid in sorted(numbers, reverse=True):
+        try:
+            if pid not in pids and os.stat(f"/proc/{pid}").st_uid == user:
+                yield f"/proc/{pid}"
+        except OSError:
+            continue
+
+
+def _pids_of(folders: Iterable[str]) -> Iterator[int]:
+    for folder in folders:
+        name = os.path.basename(folder)
+        yield int(name) if name.isdecimal() else os.getpid()
+
+
+def parse_written(text: bytes) -> Bytes:
+    """Read the bytes written, but not to a disk, from /proc/PID/io.
+
+    They include those of children that ended.
+    """
+    figures = dict(line.split(b": ", 1) for line in text.splitlines() if b": " in line)
+    try:
+        return int(figures[b"wchar"]) - int(figures[b"write_bytes"])
+    except (KeyError, ValueError):
+        return 0
+
+
+def _written(folder: str) -> Bytes:
+    try:
+        with open(f"{folder}/io", "rb") as file:
+            return parse_written(file.read())
+    except OSError:
+        return 0
+
+
+def parse_segments(
+    text: bytes, user: int, since: float, pids: Collection[int]
+) -> Bytes:
     """Add up the resident bytes of System V segments that nobody has attached.
 
-    Those of *user*, made or changed *since*, in the text of /proc/sysvipc/shm.
+    Those of *user*, made or changed *since*, that one of the processes *pids* made or
+    attached last, in the text of /proc/sysvipc/shm.
     """
     lines = [line.split() for line in text.splitlines()]
-    names = (b"uid", b"nattch", b"ctime", b"rss")
+    names = (b"uid", b"nattch", b"ctime", b"rss", b"cpid", b"lpid")
     if not lines or not all(name in lines[0] for name in names):
         return 0
     at = [lines[0].index(name) for name in names]
@@ -129,16 +200,17 @@ def parse_segments(text: bytes, user: int, since: float) -> Bytes:
     for words in lines[1:]:
         if len(words) < len(lines[0]) or not all(words[i].isdigit() for i in at):
             continue
-        uid, attached, changed, resident = (int(words[i]) for i in at)
-        if uid == user and not attached and changed >= since:
+        uid, attached, changed, resident, maker, last = (int(words[i]) for i in at)
+        is_own = uid == user and (maker in pids or last in pids)
+        if is_own and not attached and changed >= since:
             total += resident
     return total
 
 
-def _segments(path: str, user: int, since: float) -> Bytes:
+def _segments(path: str, user: int, since: float, pids: Collection[int]) -> Bytes:
     try:
         with open(path, "rb") as file:
-            return parse_segments(file.read(), user, since)
+            return parse_segments(file.read(), user, since, pids)
     except OSError:
         return 0
 
@@ -197,7 +269,7 @@ def _open_files(
     folders: Iterable[str], beginnings: tuple[str, ...]
 ) -> Iterator[os.stat_result]:
     """Yield open files whose name begins so; a file on a dead server may block."""
-    for folder in list(folders)[:_MOST_PROCESSES]:
+    for folder in islice(folders, _MOST_PROCESSES):
         try:
             names = os.listdir(f"{folder}/fd")[:_MOST_DESCRIPTORS]
         except OSError:

@@ -3,12 +3,12 @@
 At half of the sizes. benchmarks/measure.py runs all, at full size, quiet and busy.
 """
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ _IN_A_CGROUP = """
     nodump_exec page_tables moments hwm_below sawtooth exec_chain ignored
 """
 KINDS = _IN_A_JOB.split()
-WRITE_TO_TMPFS = ("tmpfs_file", "joblib")
 
 
 @pytest.fixture(scope="session")
@@ -90,18 +89,7 @@ CASES = [
 ]
 
 
-@pytest.fixture
-def tmpfs(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep those that write files to /dev/shm apart: each would count the other's."""
-    everybody = tmp_path_factory.getbasetemp().parent
-    with open(everybody / "tmpfs.lock", "w") as lock:
-        alone = kind in WRITE_TO_TMPFS
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
-
-
 @pytest.mark.few(35)
-@pytest.mark.usefixtures("tmpfs")
 @pytest.mark.parametrize(("kind", "where"), CASES)
 def test_value_and_bounds_of_programs_that_know_their_peak(
     kind: str, where: str, programs: Path, tmp_path: Path
@@ -119,6 +107,44 @@ def test_value_and_bounds_of_programs_that_know_their_peak(
         parts = (f"{name} {peak[name] / true:.2f}" for name in ("value", "low", "high"))
         said.append(f"{', '.join(parts)} of the truth; {peak['source']}")
     pytest.fail("\n".join(said))
+
+
+_STRANGER = """
+import os, sys
+with open(sys.argv[1], "wb") as file:
+    for _ in iter(int, 1):
+        file.write(bytes(32 << 20))
+        if file.tell() > 256 << 20:
+            file.seek(0)
+            file.truncate()
+"""
+
+
+@pytest.fixture
+def stranger() -> Iterator[None]:
+    """Another program of this user fills /dev/shm, and empties it, again and again."""
+    with (
+        tempfile.NamedTemporaryFile(dir="/dev/shm") as file,
+        subprocess.Popen([sys.executable, "-c", _STRANGER, file.name]) as program,
+    ):
+        yield
+        program.kill()
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize("kind", ["pool", "shm_left", "tmpfs_file", "memfd"])
+def test_memory_that_no_process_of_the_job_had_is_not_the_jobs(
+    kind: str, programs: Path, tmp_path: Path
+) -> None:
+    said = []
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        true, peak, _ = measured(kind, _JOB, programs, folder)
+        said.append((peak["value"] / true, (peak["high"] - peak["value"]) / MIB))
+        if abs(said[-1][0] - 1) <= NEAR and said[-1][1] < 96:
+            return
+    pytest.fail(f"of the truth, and MiB to the upper bound: {said}")
 
 
 def measured(

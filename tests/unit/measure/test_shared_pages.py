@@ -254,7 +254,7 @@ def test_a_count_of_which_one_process_is_left_shows_no_overlap() -> None:
 @pytest.mark.parametrize(
     "count",
     [
-        lambda pages, readings: pages.hold(readings, 0, None),
+        lambda pages, readings: pages.hold(readings, 0),
         lambda pages, readings: pages.files(readings, 0),
     ],
 )

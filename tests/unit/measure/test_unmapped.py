@@ -12,7 +12,7 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.now = 0.0
-        self.found = TmpfsFiles(0, 0)
+        self.found = TmpfsFiles(0)
         self.searches = 0
         self._meminfo = root / "meminfo"
         self.hold(1000)
@@ -21,22 +21,21 @@ class Machine:
     def hold(self, shmem: int) -> None:
         self._meminfo.write_text(f"\nShmem: {shmem * MIB // KIB} kB\n")
 
-    def files(self, own: int, others: int = 0, mapped: int = 0) -> None:
-        self.found = TmpfsFiles(own * MIB, others * MIB, mapped * MIB)
+    def files(self, own: int, mapped: int = 0, closed: int = 0) -> None:
+        self.found = TmpfsFiles(own * MIB, mapped * MIB, closed * MIB)
 
-    def _find(self, _folders: object, _since: float) -> TmpfsFiles:
+    def _find(self, _folders: object, _since: float, _known: object) -> TmpfsFiles:
         self.searches += 1
         return self.found
 
-    def beyond(self, mapped: int = 0) -> tuple[int, int]:
+    def beyond(self, mapped: int = 0) -> int:
         """Look a while later; return what is held beyond the mapped memory."""
         self.now += 10
         rise = self.unmapped.rise()
         assert rise is not None
         if not self.unmapped.may_hold(mapped * MIB, rise):
-            return 0, 0
-        sure, most = self.unmapped.beyond(mapped * MIB, rise, [], may_look=True)
-        return sure // MIB, most // MIB
+            return 0
+        return self.unmapped.beyond(mapped * MIB, rise, [], may_look=True) // MIB
 
 
 @pytest.fixture
@@ -47,35 +46,41 @@ def machine(tmp_path: Path) -> Machine:
 def test_a_file_that_nobody_maps_counts(machine: Machine) -> None:
     machine.hold(1096)
     machine.files(96)
-    assert machine.beyond() == (96, 96)
+    assert machine.beyond() == 96
 
 
-def test_what_others_hold_is_only_a_bound(machine: Machine) -> None:
+def test_what_others_hold_is_not_the_jobs(machine: Machine) -> None:
     machine.hold(1300)
     machine.files(96)
-    assert machine.beyond() == (96, 300)
+    assert machine.beyond() == 96
     machine.hold(1700)
-    assert machine.beyond() == (96, 700)
+    assert machine.beyond() == 96
+
+
+def test_a_file_that_the_job_wrote_unseen_counts(machine: Machine) -> None:
+    machine.hold(1096)
+    machine.files(32, closed=64)
+    assert machine.beyond() == 96
 
 
 def test_what_others_gave_back_hides_nothing(machine: Machine) -> None:
     machine.hold(700)
-    assert machine.beyond() == (0, 0)
+    assert machine.beyond() == 0
     machine.hold(796)
     machine.files(96)
-    assert machine.beyond() == (96, 96)
+    assert machine.beyond() == 96
     machine.hold(650)  # others again, while the file stays
-    assert [machine.beyond()[0] for _ in range(3)][-1] == 96
+    assert [machine.beyond() for _ in range(3)][-1] == 96
 
 
 def test_a_file_that_is_mapped_counts_once_and_stays_when_it_is_not(
     machine: Machine,
 ) -> None:
     machine.hold(1096)
-    assert machine.beyond(mapped=96) == (0, 0)
+    assert machine.beyond(mapped=96) == 0
     machine.files(96)
-    assert machine.beyond(mapped=0) == (96, 96)
-    assert machine.beyond(mapped=96)[0] == 0
+    assert machine.beyond(mapped=0) == 96
+    assert machine.beyond(mapped=96) == 0
 
 
 def test_a_file_left_between_the_look_and_the_search_counts_once(
@@ -83,9 +88,9 @@ def test_a_file_left_between_the_look_and_the_search_counts_once(
 ) -> None:
     machine.hold(1200)
     machine.files(96)  # the search finds nobody who maps it, the look before it did
-    assert machine.beyond(mapped=96)[0] <= 104
+    assert machine.beyond(mapped=96) <= 104
     machine.hold(1096)
-    assert machine.beyond(mapped=0)[0] == 96
+    assert machine.beyond(mapped=0) == 96
 
 
 def test_no_change_makes_no_search(machine: Machine) -> None:

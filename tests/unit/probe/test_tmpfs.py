@@ -1,7 +1,9 @@
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.probe.tmpfs import (
+    JobFiles,
     Shmem,
     find_files,
     parse_segments,
     parse_shmem,
     parse_tmpfs_mounts,
+    parse_written,
 )
 from weigh.units import KIB, MIB
 
@@ -56,36 +60,84 @@ def test_tmpfs_mounts_are_found_with_their_odd_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attached", "user", "since", "found"),
-    [(0, 500, 999, 90000), (1, 500, 999, 0), (0, 501, 999, 0), (0, 500, 1001, 0)],
+    ("attached", "user", "since", "pid", "found"),
+    [
+        (0, 500, 999, 814, 90000),
+        (1, 500, 999, 814, 0),
+        (0, 501, 999, 814, 0),
+        (0, 500, 1001, 814, 0),
+        (0, 500, 999, 815, 0),
+    ],
 )
 def test_a_segment_left_by_the_job_counts(
-    attached: int, user: int, since: float, found: int
+    attached: int, user: int, since: float, pid: int, found: int
 ) -> None:
     text = SEGMENTS.format(attached).encode()
-    assert parse_segments(text, user, since) == found
+    assert parse_segments(text, user, since, {pid}) == found
 
 
 @given(st.binary() | st.text("uid natch rsctime 0123\n").map(str.encode))
 def test_no_list_of_segments_stops_the_parser(text: bytes) -> None:
-    assert parse_segments(text, 0, 0) >= 0
+    assert parse_segments(text, 0, 0, {0}) >= 0
 
 
-@linux
-def test_files_on_tmpfs_and_memfds_are_found_mapped_or_not() -> None:
+@pytest.fixture
+def shm() -> Iterator[str]:
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("no /dev/shm here")
     folder = tempfile.mkdtemp(dir="/dev/shm")
-    before = find_files(["/proc/self"], 0, [folder])
+    yield folder
+    shutil.rmtree(folder)
+
+
+@linux
+def test_files_on_tmpfs_and_memfds_are_found_mapped_or_not(shm: str) -> None:
+    known = JobFiles()
+    before = find_files(["/proc/self"], 0, known, [shm])
     memory = os.memfd_create("weigh-test")
     try:
         os.write(memory, bytes(3 * MIB))
-        with open(f"{folder}/file", "wb") as file:
+        with open(f"{shm}/file", "wb") as file:
             file.write(bytes(5 * MIB))
-        after = find_files(["/proc/self"], 0, [folder])
-        later = find_files(["/proc/self"], 1e12, [folder])
+            during = find_files(["/proc/self"], 0, known, [shm])
+        after = find_files(["/proc/self"], 0, known, [shm])
+        later = find_files(["/proc/self"], 1e12, known, [shm])
     finally:
         os.close(memory)
-        shutil.rmtree(folder)
-    assert after.own - before.own == 8 * MIB
+    assert during.own - before.own == after.own - before.own == 8 * MIB
     assert later.own == 0
+
+
+_WRITER = """
+import os, sys
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(5 << 20))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@linux
+@pytest.mark.parametrize(("is_in_the_job", "closed"), [(True, 5 * MIB), (False, 0)])
+def test_a_closed_file_is_the_jobs_only_if_the_job_wrote_as_much(
+    shm: str, *, is_in_the_job: bool, closed: int
+) -> None:
+    argv = [sys.executable, "-c", _WRITER]
+    with (
+        subprocess.Popen(
+            [*argv, f"{shm}/file"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as writer,
+        subprocess.Popen(["sleep", "60"]) as other,
+    ):
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        pid = writer.pid if is_in_the_job else other.pid
+        found = find_files([f"/proc/{pid}"], 0, JobFiles(), [shm])
+        other.kill()
+        writer.communicate()
+    assert (found.own, found.closed) == (0, closed)
+
+
+@pytest.mark.parametrize("text", [b"", b"wchar: 5", b"wchar: x\nwrite_bytes: 3"])
+def test_an_account_of_writes_of_another_form_is_nothing(text: bytes) -> None:
+    assert parse_written(text) == 0

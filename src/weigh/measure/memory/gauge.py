@@ -119,7 +119,7 @@ class MemoryGauge:
         if len(readings) == 1:
             held = _alone(readings[0])
         else:
-            held = self._shared_pages().hold(readings, best, rise)
+            held = self._shared_pages().hold(readings, best)
         if self._tree.zombies:
             held = _with_zombies(held, self._tree.zombies)
         if rise is None or self._unmapped is None:
@@ -129,15 +129,15 @@ class MemoryGauge:
         pages = self._shared_pages()
         folders = [self._tree.folder(reading.pid) for reading in readings]
         with pages.charged():
-            sure, most = self._unmapped.beyond(
+            beyond = self._unmapped.beyond(
                 held.shared, rise, folders, may_look=pages.may_spend()
             )
-        self.has_found_files = self.has_found_files or sure > 0
+        self.has_found_files = self.has_found_files or beyond > 0
         return msgspec.structs.replace(
             held,
-            shared=held.shared + sure,
-            high=held.high + max(sure, most),
-            unmapped=sure,
+            shared=held.shared + beyond,
+            high=held.high + beyond,
+            unmapped=beyond,
         )
 
     def finish(self) -> Holding | None:

@@ -65,7 +65,6 @@ class SharedPages:
         self._step = _STEP
         self._count_at = clock()
         self._tmpfs: frozenset[bytes] | None = None
-        self._others_rise: Bytes = 0
         self._family_of: dict[int, tuple[bytes, Hashable]] = {}
         self._refused: set[int] = set()
         self._has_opened = False
@@ -73,27 +72,22 @@ class SharedPages:
         self._at_count: Sequence[Seen] = ()  # the processes at the last whole count
         self._files_at_count: Mapping[int, Bytes] = {}
 
-    def hold(
-        self, readings: Sequence[ProcessReading], best: Bytes, rise: Bytes | None
-    ) -> Holding:
-        """Add the processes up; count shared pages where they may exceed *best*.
-
-        *rise* is how far the machine's shared memory has risen since the job began.
-        """
+    def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> Holding:
+        """Add the processes up; count shared pages where they may exceed *best*."""
         most = sum(reading.resident + reading.kernel for reading in readings)
         if most <= best:
             return self._roughly(readings, most)
         kept, seen = self._see(readings)
         faulted = self._faulted(seen)
         estimate = self._model.advance(seen)
-        held = self._holding(kept, estimate, rise, faulted)
+        held = self._holding(kept, estimate, faulted)
         if self._is_worth_counting(held, best) and has_moved(self._at_count, seen):
             with self.charged():
-                counted = self._count(kept, rise)
+                counted = self._count(kept)
             if counted:
                 self._at_count = seen
                 guessed = held.total
-                held = self._holding(kept, self._model.estimate(), rise, faulted)
+                held = self._holding(kept, self._model.estimate(), faulted)
                 self._rest(found_peak=held.total > best * (1 + _MATERIAL))
                 self._learn(guessed, held.total)
                 self._sure = max(self._sure, held.total)
@@ -211,22 +205,11 @@ class SharedPages:
         self,
         kept: Sequence[ProcessReading],
         anonymous: Estimate,
-        rise: Bytes | None,
         faulted: Mapping[int, Bytes],
     ) -> Holding:
         kernel = sum(reading.kernel for reading in kept)
         file = self._files.estimate([reading.file for reading in kept])
         shared = self._shmem.estimate([reading.shared for reading in kept])
-        material = shared.low * 2 * _MATERIAL + _MATERIAL_FLOOR
-        if (
-            rise is not None
-            and shared.high - shared.low > material
-            and rise + rise // _TOLERANCE + MIB >= shared.low
-        ):
-            # what the machine's shared memory rose by counts each page once
-            high = max(shared.low, min(shared.high, rise + rise // _TOLERANCE))
-            value = max(shared.low, min(rise - self._others_rise, high))
-            shared = Estimate(value, shared.low, high)
         return Holding(
             anonymous.value,
             shared.value,
@@ -274,7 +257,7 @@ class SharedPages:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         self._count_at = self._clock() + self._pause
 
-    def _count(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> bool:
+    def _count(self, kept: Sequence[ProcessReading]) -> bool:
         """Count what is shared, and correct the model; False if nothing was read."""
         families = self._model.families()
         with ExitStack() as stack:
@@ -293,8 +276,6 @@ class SharedPages:
             self._model.correct(family, found)
         if files is not None:
             self._correct_files(kept, files)
-        if has_files:
-            self._note_others(kept, rise)
         return bool(counts) or files is not None
 
     def _has_shrunk(
@@ -318,12 +299,6 @@ class SharedPages:
                 if old - new > material:
                     return True
         return False
-
-    def _note_others(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> None:
-        """Note how much of the machine's rise is not mapped by the processes."""
-        mapped = self._shmem.estimate([reading.shared for reading in kept])
-        if rise is not None and mapped.value:
-            self._others_rise = max(0, rise - mapped.value)
 
     def _counted_files(
         self,

@@ -1,14 +1,14 @@
 """What a job holds in tmpfs and memfd files that none of its processes maps.
 
 Without the kernel's account, a change of the machine's shared memory shows that there
-may be some. Only then are the files looked for. Their sizes are the job's; what else
-has come may be another's, and widens the upper bound.
+may be some. Only then are the files looked for. What no process of the job has mapped,
+opened or can have written is another's.
 """
 
 import time
 from collections.abc import Callable, Sequence
 
-from weigh.probe.tmpfs import Shmem, TmpfsFiles, find_files
+from weigh.probe.tmpfs import JobFiles, Shmem, TmpfsFiles, find_files
 from weigh.units import MIB, Bytes, Seconds
 
 _MATERIAL = 0.02  # of what is mapped: counts are no more exact
@@ -23,12 +23,13 @@ class Unmapped:
         self,
         clock: Callable[[], Seconds],
         shmem: Shmem | None = None,
-        find: Callable[[Sequence[str], float], TmpfsFiles] = find_files,
+        find: Callable[[Sequence[str], float, JobFiles], TmpfsFiles] = find_files,
     ) -> None:
         self._clock = clock
         self._shmem = shmem or Shmem()
         self._find = find
-        self._found = TmpfsFiles(0, 0)
+        self._files = JobFiles()
+        self._found = TmpfsFiles(0)
         self._checked = self._shmem.level or 0  # without what was mapped, at the search
         self._search_at = clock()
         self._pause = _SHORTEST_PAUSE
@@ -42,12 +43,12 @@ class Unmapped:
     def may_hold(self, mapped: Bytes, rise: Bytes) -> bool:
         """Return whether the job may hold more than the *mapped* bytes."""
         is_beyond = rise - mapped > _material(mapped)
-        return is_beyond or self._found.own > 0 or self._has_news(mapped)
+        return is_beyond or self._own > 0 or self._has_news(mapped)
 
     def beyond(
         self, mapped: Bytes, rise: Bytes, folders: Sequence[str], *, may_look: bool
-    ) -> tuple[Bytes, Bytes]:
-        """Return (probably, at most) what the job holds beyond the *mapped* bytes.
+    ) -> Bytes:
+        """Return what the job holds beyond the *mapped* bytes.
 
         *folders* are those of its processes in /proc.
         """
@@ -56,21 +57,24 @@ class Unmapped:
         found = self._found
         # what has gone since was a file, or a file that is mapped now
         gone = max(0, self._checked - self._outside(mapped))
-        held = max(0, found.own - gone) + max(0, mapped - found.mapped)
+        held = max(0, self._own - gone) + max(0, mapped - found.mapped)
         # A file that was mapped at the look, and no more at the search, is in both:
         # the next search shows it. Or others have given memory back
         limit = max(mapped, rise)
         self._is_doubtful = held > limit + _material(mapped) and not self._is_settled
         if self._is_doubtful:
             held = limit
-        most = max(mapped, held, rise - found.others)
-        return max(0, held - mapped), most - mapped
+        return max(0, held - mapped)
+
+    @property
+    def _own(self) -> Bytes:
+        return self._found.own + self._found.closed
 
     def _search(self, mapped: Bytes, folders: Sequence[str]) -> None:
-        began, before = time.thread_time(), self._found.own
-        self._found = self._find(folders, self._shmem.started)
+        began, before = time.thread_time(), self._own
+        self._found = self._find(folders, self._shmem.started, self._files)
         self._checked = self._outside(mapped)
-        is_same = abs(self._found.own - before) <= MIB
+        is_same = abs(self._own - before) <= MIB
         self._is_settled = is_same and abs(mapped - self._mapped) <= _material(mapped)
         self._mapped = mapped
         if not is_same:
