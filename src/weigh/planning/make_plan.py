@@ -11,6 +11,7 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.estimate.fit import FEWEST_SIZES, TRUSTED_RATIO
 from weigh.estimate.samples import size_text
+from weigh.model.element_time import limit_for_tasks
 from weigh.model.plan import (
     SCHEMA,
     SCHEMA_OF_QUEUES,
@@ -30,10 +31,17 @@ from weigh.model.plan import (
 from weigh.planning.bin_packing import pack
 from weigh.planning.needs import Needs, Ranks
 from weigh.planning.options import PlanOptions, parse_hours, size
-from weigh.planning.queue_order import Sized, gains, sized, slots_of, work_of
+from weigh.planning.queue_order import (
+    Sized,
+    gains,
+    queued_work,
+    sized,
+    slots_of,
+    work_of,
+)
 from weigh.planning.targets import Target
 from weigh.request import round_memory, round_time
-from weigh.units import format_size
+from weigh.units import Seconds, format_size
 
 _NOISE = 1.05  # slow-down that equal runs show by chance
 _NAMED = 3  # tasks or parameters that are listed by name
@@ -72,8 +80,7 @@ def planned(
         )
         for number, bin_ in enumerate(packing.bins)
     )
-    ranks = needs.ranks
-    request = _request(elements, capacity, target, whole=whole, ranks=ranks)
+    request = _request(elements, needs, capacity, target, whole=whole)
     waves = Waves(packing.bins, elements, capacity.count)
     pulled = _pulled(options, needs, waves, headroom)
     if pulled is not None:
@@ -149,9 +156,10 @@ def _pulled(
     )
     alone = sum(bin_.time or 0.0 for bin_ in bins)
     slower = sum(element.time or 0.0 for element in elements) / alone if alone else 1.0
+    slower = max(1.0, slower)
+    work = work_of(items, times, full, slots)
     size_ = sized(
-        work_of(items, times, full, slots) * max(1.0, slower),
-        max(times) * max(1.0, slower),
+        queued_work(kinds, work, slots, slower=slower),
         headroom=headroom,
         waves=len(bins),
         limit=hours,
@@ -257,12 +265,13 @@ def _time(bin_: Bin, needs: Needs, slow_down: float | None) -> float | None:
 
 def _request(
     elements: Sequence[Element],
+    needs: Needs,
     capacity: Capacity,
     target: Target,
     *,
     whole: int,
-    ranks: Ranks,
 ) -> PlanRequest:
+    ranks = needs.ranks
     memory = max((element.memory for element in elements), default=0)
     rounded = round_memory(memory)
     if capacity.memory is not None:
@@ -274,7 +283,7 @@ def _request(
     return PlanRequest(
         cpus=max(-(-cpus // per_node), ranks.cpus) * per_node,
         memory=rounded or None,
-        time_limit=round_time(max(known))
+        time_limit=_limit_of_waves(known, needs)
         if known and len(known) == len(times)
         else None,
         gpus=whole or (1 if target.gpu else 0),
@@ -282,6 +291,15 @@ def _request(
         nodes=ranks.nodes,
         ntasks=ranks.ntasks,
     )
+
+
+def _limit_of_waves(bounds: Sequence[Seconds], needs: Needs) -> int:
+    """Return the time limit of elements that run one wave of tasks each.
+
+    Where the headroom is small, it holds the longest task and what weigh itself needs.
+    """
+    longest = max(needs.kinds[place].used.time or 0.0 for place in needs.places)
+    return round_time(max(*bounds, limit_for_tasks(longest)))
 
 
 def _left_out(packing: Packing) -> tuple[LeftOut, ...]:

@@ -7,11 +7,14 @@ or several where there are very many tasks.
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.model.element_time import limit_for_tasks, time_for_tasks
 from weigh.model.plan import (
     RESOURCES,
     SCHEMA,
@@ -22,11 +25,13 @@ from weigh.model.plan import (
     Queue,
 )
 from weigh.request import round_time
-from weigh.units import HOUR, MINUTE, Seconds, format_duration
+from weigh.units import HOUR, MINUTE, Seconds, format_duration, format_limit
 
 AT_ONCE = 10  # elements that run at once unless --throttle is given
 MOST_UNITS = 4096
-_SHORT: Seconds = 30 * MINUTE  # the time limit of an element of short tasks
+_SHORT = 30 * MINUTE  # the time limit of an element of short tasks
+_AHEAD = 32  # units among which one that fits is looked for
+_WINDOW = 4  # units per element among which one is chosen
 _SURE = 2  # times the predicted time that have to be left for a task to start
 
 
@@ -70,12 +75,56 @@ def _expected(kinds: Sequence[Kind], kind: int) -> Seconds:
 def time_to_start(kind: Kind) -> Seconds | None:
     """Return how much time has to be left to start a task; None if that is unknown.
 
-    The upper bound of a fit is too small for that: of 1,000 tasks with a predicted time
-    that is wrong by sigma .3, 1.2 times the prediction cuts off 22, twice it 2.
+    :func:`sized` grants it to elements, so the two cannot disagree. The upper bound of
+    a fit is too small for that: of 1,000 tasks with a predicted time that is wrong by
+    sigma .3, 1.2 times the prediction cuts off 22, twice it 2. It is never rounded: a
+    request of five minutes is what a job asks for, not what a task needs.
     """
     if kind.used.time is None:
         return None
-    return max(_SURE * kind.used.time, kind.item.time or 0.0)
+    bounds = (one.bound for one in kind.predictions if one.quantity == "time")
+    return max((_SURE * kind.used.time, *bounds))
+
+
+def least_limit(plan: Plan, reserved: int = 0) -> int | None:
+    """Return the least time limit of an element in which each task may start.
+
+    *reserved* seconds of it belong to the job script. None if a time is not known.
+    """
+    needed = [time_to_start(kind) for kind in plan.kinds]
+    if plan.queue is None:
+        needed = [kind.used.time for kind in plan.kinds]
+    known = [one for one in needed if one is not None]
+    if not known or len(known) < len(needed):
+        return None
+    return limit_for_tasks(max(known), reserved)
+
+
+def planned_limit(plan: Plan, reserved: int = 0) -> int | None:
+    """Return the time limit that an element requests, with *reserved* added to it.
+
+    None if the tasks' time is not known.
+    """
+    limit = plan.request.time_limit
+    if limit is None or not reserved:
+        return limit
+    if plan.queue is not None:
+        return max(limit, limit_for_tasks(time_for_tasks(limit, 0), reserved))
+    return max(limit, least_limit(plan, reserved) or 0)
+
+
+def check_limit(plan: Plan, limit: int, reserved: int = 0) -> None:
+    """Raise UsageError if an element with this time *limit* takes no task of a kind."""
+    least = least_limit(plan, reserved)
+    if plan.queue is None or least is None or limit >= least:
+        return
+    needed = max(time_to_start(kind) or 0.0 for kind in plan.kinds)
+    left = max(0, time_for_tasks(limit, reserved))
+    raise UsageError(
+        f"--time {format_limit(limit)}: a task of {plan.name} starts only if "
+        f"{format_duration(needed)} is left, and an element has "
+        f"{format_duration(left)} for it: --time {format_limit(least)} or more"
+    )
 
 
 def room_of(plan: Plan) -> Item | None:
@@ -141,35 +190,106 @@ class Sized(msgspec.Struct, frozen=True):
     expected: Seconds
 
 
+class QueuedWork(msgspec.Struct, frozen=True):
+    """The tasks of a queue, the longest first, as one element would run them.
+
+    ``done`` is the predicted time of all tasks up to each. ``to_start`` has how much
+    time has to be left to start a task, by the place of the last task that needs it.
+    ``work`` is the time in which one element runs all in its ``slots``.
+    """
+
+    longest: Seconds
+    done: tuple[Seconds, ...]
+    to_start: tuple[tuple[int, Seconds], ...]
+    work: Seconds
+    slots: int
+
+    def time_of(self, elements: int, headroom: float) -> Seconds:
+        """Return how long tasks have to run in each of *elements* that share them all.
+
+        The first tasks start at once, one per slot. Another one waits at most until the
+        elements have done the work before it, and that of the tasks which other
+        elements look at first.
+        """
+        share = self.work / (self.done[-1] or 1.0) / elements
+        share *= 1 + headroom / 2  # a sum of many tasks varies less than each
+        most = 0.0
+        for place, needed in self.to_start:
+            waits = 0.0
+            if place >= elements * self.slots:
+                last = min(place + looked_ahead(elements), len(self.done) - 1)
+                waits = share * self.done[last]
+            most = max(most, waits + needed)
+        return most
+
+
+def queued_work(
+    kinds: Sequence[Kind], work: Seconds, slots: int, *, slower: float = 1.0
+) -> QueuedWork:
+    """Return the tasks of these *kinds*, one per task, of which each time is known.
+
+    *slower*: how much longer they take when they run together.
+    """
+    times = sorted(
+        ((kind.used.time or 0.0, time_to_start(kind) or 0.0) for kind in kinds),
+        reverse=True,
+    )
+    last_of = {needed: place for place, (_, needed) in enumerate(times)}
+    return QueuedWork(
+        longest=times[0][0] * slower,
+        done=tuple(accumulate(time for time, _ in times)),
+        to_start=tuple((place, needed * slower) for needed, place in last_of.items()),
+        work=work * slower,
+        slots=slots,
+    )
+
+
+def looked_ahead(elements: int) -> int:
+    """Return the number of units among which an element looks for one that fits."""
+    return max(_AHEAD, _WINDOW * elements)
+
+
 def sized(
-    work: Seconds,
-    longest: Seconds,
+    queued: QueuedWork,
     *,
     headroom: float,
     waves: int,
     limit: Seconds | None = None,
 ) -> Sized:
-    """Return the elements for *work*, the time of one element that ran all tasks.
+    """Return the elements for *queued*, and a time limit in which all tasks may start.
 
-    *longest* is that of the longest task; *waves* elements would be needed if each ran
-    one wave of tasks. There are never fewer elements than would run at once. *limit*
-    is the time limit that was stated for an element.
+    *waves* elements would be needed if each ran one wave of tasks. There are never
+    fewer elements than would run at once. *limit* is the time limit that was stated
+    for an element.
 
     Raises:
         UsageError: a task takes too long for *limit*.
     """
-    last = _SURE * longest  # while so little is left, the longest task cannot start
-    full = work * (1 + headroom / 2)  # a sum of many tasks varies less than each
-    if limit is not None and limit < last:
+    last = max(needed for _, needed in queued.to_start)
+    least = limit_for_tasks(last)
+    if limit is not None and math.floor(limit) < least:
         raise UsageError(
-            f"a task takes {format_duration(longest)}, and starts only if twice that "
-            f"is left: --hours {math.ceil(10 * last / HOUR) / 10:g} or more"
+            f"a task takes {format_duration(queued.longest)}, and starts only if "
+            f"{format_duration(last)} is left: "
+            f"--hours {math.ceil(10 * least / HOUR) / 10:g} or more"
         )
-    usable = max((_SHORT if limit is None else limit) - last, longest)
-    elements = max(math.ceil(full / usable), min(AT_ONCE, waves))
-    needed = round_time(full / elements + last)
-    granted = needed if limit is None else min(needed, math.floor(limit))
-    return Sized(elements, granted, max(work / elements, longest))
+    most = max(_SHORT, limit_for_tasks(last + queued.longest))
+    most = most if limit is None else math.floor(limit)
+    elements = _fewest(
+        lambda count: limit_for_tasks(queued.time_of(count, headroom)) <= most,
+        min(AT_ONCE, waves),
+        waves,
+    )
+    needed = limit_for_tasks(queued.time_of(elements, headroom))
+    granted = round_time(needed)
+    if limit is not None:
+        granted = min(granted, most)
+    return Sized(elements, granted, max(queued.work / elements, queued.longest))
+
+
+def _fewest(suffices: Callable[[int], bool], least: int, most: int) -> int:
+    """Return the smallest number from *least* to *most* that suffices, else *most*."""
+    return least + bisect_left(range(least, most), x=True, key=suffices)
 
 
 def size_of_round(

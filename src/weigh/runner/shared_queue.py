@@ -22,6 +22,7 @@ import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.joblog import read_ends
+from weigh.planning.queue_order import looked_ahead
 from weigh.runner.events import Left
 from weigh.runner.queue import Queue, Turn
 from weigh.runner.slots import Slot
@@ -33,8 +34,6 @@ from weigh.units import Seconds
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 _MISSES = 4  # vain links until the directory is listed
 _MORE = 2  # times as long as a task ran that its job stopped
-_AHEAD = 32  # units among which one that fits is looked for
-_WINDOW = 4  # units per element among which one is chosen
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -403,7 +402,7 @@ class SharedQueue(Queue):
         while self._begin < len(self._units) and self._begin in taken:
             self._begin += 1
         found: list[int] = []
-        ahead = max(_AHEAD, _WINDOW * pulling.elements)
+        ahead = looked_ahead(pulling.elements)
         fits: dict[int, bool] = {}
         for unit in range(self._begin, len(self._units)):
             if unit in taken:

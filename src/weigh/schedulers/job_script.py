@@ -12,15 +12,14 @@ from shlex import quote as quoted
 
 import msgspec
 
+from weigh.model.element_time import GRACE, reserved_of, reserved_time
 from weigh.model.job import JobRequest, JobScript, Setup
 from weigh.model.record import Request
-from weigh.model.staging import Staging
 
 SHEBANG = "#!/bin/bash"
 ENDED = "weigh: exit code"  # prefix of a log's last line
 ANNOUNCED = "id"  # a link to the job's id, made by its first element
 HOME = ".home"  # the joblog as of the last time that results were copied back
-GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 s after their warning
 NEAR = "the time limit is near"  # printed by weigh exec and by the scripts
 # pass TERM on once: after a second one weigh exec kills its tasks, and Slurm sends two
 ON_SIGNAL = (
@@ -286,7 +285,7 @@ def warning(script: JobScript) -> int | None:
     weigh exec stops the tasks itself before a known limit; the signal is for tasks
     that do not stop. None means no signal.
     """
-    if script.staging is None and not script.requeue:
+    if not reserved_time(script.staging, requeue=script.requeue):
         return None
     if script.request.time_limit is None or script.runner == "parallel":
         return _reserve(script)
@@ -295,10 +294,9 @@ def warning(script: JobScript) -> int | None:
 
 def _reserve(script: JobScript) -> int:
     """Return the seconds before the time limit that are reserved for stage-out."""
-    staging = Staging() if script.staging is None else script.staging
+    most = reserved_time(script.staging, requeue=script.requeue)
     limit = script.request.time_limit
-    most = staging.warn_time
-    return most if limit is None else min(most, limit // 4)
+    return most if limit is None else reserved_of(limit, most)
 
 
 _UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h

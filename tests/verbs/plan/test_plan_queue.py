@@ -11,12 +11,23 @@ from msgspec.structs import replace
 from planning import Weigh
 
 from weigh.errors import UsageError
-from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest, Queue
+from weigh.model.plan import (
+    Capacity,
+    Element,
+    Item,
+    Kind,
+    Plan,
+    PlanRequest,
+    Prediction,
+    Queue,
+)
 from weigh.planning.bin_packing import pack
 from weigh.planning.queue_order import (
     AT_ONCE,
     MOST_UNITS,
+    QueuedWork,
     fixed_shares,
+    queued_work,
     size_of_round,
     sized,
     slots_of,
@@ -37,6 +48,10 @@ def _queue(times: list[float | None]) -> tuple[Queue, list[Kind]]:
     tasks = tuple(at + 1 for at in places)
     queue = Queue(folder="q", tasks=tasks, kinds=places, slots=2, waves=9)
     return queue, [_kind(time) for time in times]
+
+
+def _work(times: list[float], slots: int = 1) -> QueuedWork:
+    return queued_work([_kind(time) for time in times], sum(times) / slots, slots)
 
 
 def _pulled(times: list[float], limit: int | None = None) -> Plan:
@@ -113,31 +128,15 @@ def test_a_round_has_slots_for_its_tasks_and_no_more_than_before(
 
 
 def test_a_thousand_minutes_are_ten_elements_instead_of_hundreds() -> None:
-    found = sized(1000 * MIN / 4, MIN, headroom=0.2, waves=250)
+    found = sized(_work([MIN] * 1000, slots=4), headroom=0.2, waves=250)
     assert found.elements == AT_ONCE
     assert found.limit == 30 * MIN
     assert found.expected == 25 * MIN
 
 
-@given(
-    st.lists(SECONDS, min_size=1, max_size=40), st.integers(1, 8), st.floats(0.5, 200)
-)
-def test_the_elements_have_time_for_all_tasks(
-    times: list[float], slots: int, hours: float
-) -> None:
-    work, longest = sum(times) / slots, max(times)
-    limit = max(hours * 3600, 2 * longest)
-    found = sized(work, longest, headroom=0.2, waves=len(times), limit=limit)
-    assert found.limit <= limit
-    assert found.limit >= min(limit, 2 * longest) - 1  # whole seconds
-    assert found.elements >= min(AT_ONCE, len(times))
-    # no element stops pulling while another would have to run more than is granted
-    assert found.elements * (found.limit - longest) >= work
-
-
 def test_a_time_limit_in_which_a_task_cannot_start_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--hours 3\.4 or more"):
-        sized(1e5, 6000.0, headroom=0.2, waves=20, limit=3600.0)
+        sized(_work([6000.0] * 17), headroom=0.2, waves=20, limit=3600.0)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,9 @@ def test_a_time_limit_in_which_a_task_cannot_start_is_refused() -> None:
 def test_a_task_starts_if_twice_its_time_is_left_or_the_bound_of_a_fit(
     used: float, bound: float, needed: float
 ) -> None:
-    assert time_to_start(_kind(used, bound)) == needed
+    fit = Prediction("time", "n", 9, (1, 2, 3), 3, expected=used, bound=bound)
+    kind = replace(_kind(used, bound=3600.0), predictions=(fit,))
+    assert time_to_start(kind) == needed
     assert time_to_start(_kind(None)) is None
 
 

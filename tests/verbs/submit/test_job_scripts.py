@@ -152,7 +152,7 @@ def test_a_warning_comes_before_grid_engine_kills() -> None:
     text = gridengine_script(PLAIN)
 
     assert "#$ -l h_rt=06:00:00" in text
-    assert "#$ -l s_rt=05:59:20" in text
+    assert "#$ -l s_rt=05:59:50" in text
 
 
 def test_a_path_that_no_directive_holds_is_opened_by_bash() -> None:

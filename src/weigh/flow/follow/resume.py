@@ -41,6 +41,7 @@ from weigh.flow.submit.rounds import (
 )
 from weigh.flow.submit.staging import continued, staged
 from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
+from weigh.model.element_time import reserved_time
 from weigh.model.job import (
     CANCELLING,
     RESUME,
@@ -52,7 +53,7 @@ from weigh.model.job import (
 )
 from weigh.model.plan import Plan
 from weigh.planning.first_tasks import is_rest, kinds_of, rest_choices
-from weigh.planning.queue_order import units_of
+from weigh.planning.queue_order import check_limit, least_limit, units_of
 from weigh.planning.resume_policy import (
     Before,
     Choice,
@@ -318,7 +319,7 @@ class Resumption:
             plan = self._plan(tasks, choices[0], before)
             elements = len(plan.elements)
             most = choices[0].at_once(before.request.memory)
-            request = narrowed(request, plan, most)
+            request = self._with_time_to_start(narrowed(request, plan, most), plan)
             if request.memory != before.request.memory and before.scheduler == LOCAL:
                 fitting = elements_this_machine_holds(request)
                 request = replace(request, throttle=fitting)
@@ -329,6 +330,24 @@ class Resumption:
             elements=elements,
         )
         return _Group(before, tasks, again, plan, choices[0].sized)
+
+    def _with_time_to_start(self, request: JobRequest, plan: Plan) -> JobRequest:
+        """Return the request with a time limit in which each task may start.
+
+        Raises:
+            UsageError: a shorter one was typed.
+        """
+        job = self.views[-1].job
+        reserved = reserved_time(job.staging, requeue=job.requeue)
+        limit = request.time_limit
+        if limit is None or plan.queue is None:
+            return request
+        if self.options.time is not None:
+            check_limit(plan, limit, reserved)
+        least = least_limit(plan, reserved) or 0
+        if self.options.limits is not None and self.options.limits.max_time:
+            least = min(least, self.options.limits.max_time)
+        return replace(request, time_limit=max(limit, least))
 
     def _plan(
         self, tasks: Sequence[TaskState], choice: Choice, before: Submitted

@@ -10,6 +10,7 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE
 from weigh.joblog import read_ends
+from weigh.model.element_time import GRACE
 from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
     ElementState,
@@ -21,7 +22,7 @@ from weigh.model.record import State
 from weigh.outcome import failure_line
 from weigh.runner import events
 from weigh.schedulers import KINDS
-from weigh.schedulers.job_script import AGAIN, ENDED, GRACE, HOME, NEAR
+from weigh.schedulers.job_script import AGAIN, ENDED, HOME, NEAR
 from weigh.schedulers.protocol import Scheduler
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.units import Seconds

@@ -15,6 +15,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.model.job import Heal, JobRequest, RecordedRequest, Runner, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.queue_order import AT_ONCE as THROTTLE
+from weigh.planning.queue_order import check_limit, planned_limit
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.dialect import Options, Traits, positive_number
 from weigh.schedulers.local.jobs import NAME as LOCAL
@@ -137,12 +138,15 @@ def refuse_requeue(scheduler: str, runner: Runner) -> None:
 
 
 def complete_request(
-    plan: Plan, typed: JobRequest, scheduler: Scheduler
+    plan: Plan, typed: JobRequest, scheduler: Scheduler, reserved: int = 0
 ) -> tuple[JobRequest, list[str]]:
     """Fill in from the plan what was not typed; return notes on what is missing.
 
+    *reserved* are the seconds before the time limit that the job script needs.
+
     Raises:
-        UsageError: a task needs several nodes, and this scheduler uses one.
+        UsageError: a task needs several nodes, and this scheduler uses one; or no
+            task would start in the time that was typed.
     """
     ask = plan.request
     notes: list[str] = []
@@ -159,7 +163,7 @@ def complete_request(
         typed,
         cpus=-(-(typed.cpus or ask.cpus) // per_node) * per_node,
         memory=ask.memory if typed.memory is None else typed.memory,
-        time_limit=ask.time_limit if typed.time_limit is None else typed.time_limit,
+        time_limit=_time_limit(typed, plan, reserved),
         nodes=ask.nodes,
         ntasks=ask.ntasks,
     )
@@ -185,6 +189,13 @@ def complete_request(
         if request.time_limit is None:
             notes.append(_NO_TIME)
     return request, notes
+
+
+def _time_limit(typed: JobRequest, plan: Plan, reserved: int) -> int | None:
+    if typed.time_limit is None:
+        return planned_limit(plan, reserved)
+    check_limit(plan, typed.time_limit, reserved)
+    return typed.time_limit
 
 
 def _gpu_word(

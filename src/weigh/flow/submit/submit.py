@@ -43,6 +43,7 @@ from weigh.flow.submit.submit_script import (
     script_path,
     ship,
 )
+from weigh.model.element_time import reserved_time
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Runner, Setup, Submitted
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
 from weigh.model.record import SiteFlags
@@ -359,7 +360,8 @@ def _prepared(
         plan = each_node.widened(
             plan, folder, options.command, len(nodes), dry_run=options.dry_run
         )
-    request, notes = complete_request(plan, request, scheduler)
+    reserved = reserved_time(staging, requeue=options.requeue)
+    request, notes = complete_request(plan, request, scheduler, reserved)
     refuse_lacking(request, kind, site if options.setup.checks else {})
     if heal is not None:
         check_limits(heal, request)

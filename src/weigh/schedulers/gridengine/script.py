@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from weigh.errors import UsageError
+from weigh.model.element_time import GRACE
 from weigh.model.job import JobScript
 from weigh.model.record import Complexes
 from weigh.schedulers.gridengine.text import PREFIX, directives, format_time
 from weigh.schedulers.job_script import (
     AGAIN,
-    GRACE,
     ScriptRules,
     render,
     request_of,
@@ -28,6 +28,9 @@ _NAME = frozenset(
 _NOT_IN_PATHS = frozenset("\"'\\$:,")
 _LONGEST_NAME = 60
 _WARNING = 2 * GRACE  # from s_rt, which warns, to h_rt, which kills
+# weigh exec knows the limit, and stops its tasks itself GRACE before it: a warning
+# before that would take time from them that was granted
+_LATE_WARNING = GRACE // 2
 _LOG = '"$JOB_ID.$SGE_TASK_ID.out"'
 _PLAIN_LOG = '"$JOB_ID.out"'
 
@@ -110,8 +113,9 @@ def _warnings(script: JobScript) -> Iterator[str]:
         yield "-notify"
     if script.requeue:
         yield "-r y"
+    late = _WARNING if script.command or script.runner != "weigh" else _LATE_WARNING
     if limit is not None and limit > 2 * _WARNING:
-        yield f"-l s_rt={format_time(limit - (warn_time or _WARNING))}"
+        yield f"-l s_rt={format_time(limit - (warn_time or late))}"
 
 
 def job_name(name: str) -> str:

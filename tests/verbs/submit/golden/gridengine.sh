@@ -11,7 +11,7 @@
 #$ -l h_rt=06:00:00
 #$ -l ngpus=1
 #$ -l gpu_type=p100
-#$ -l s_rt=05:59:20
+#$ -l s_rt=05:59:50
 #$ -l h=!(node07)
 #$ -q gpu_long
 #$ -P def-lab

@@ -1,0 +1,268 @@
+"""What an element is granted is enough: each task of a plan may start, as it pulls.
+
+The plan, the job script and the queue are weigh's; the clock and the file system are
+not real, so that days pass in no time.
+"""
+
+import heapq
+import itertools
+import os
+import random
+import re
+from errno import EEXIST
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from weigh.errors import UsageError
+from weigh.model.element_time import reserved_time
+from weigh.model.job import JobRequest, JobScript
+from weigh.model.plan import Item, Kind, Plan
+from weigh.model.staging import Staging
+from weigh.planning.make_plan import planned
+from weigh.planning.needs import Needs
+from weigh.planning.options import PlanOptions
+from weigh.planning.queue_order import (
+    check_limit,
+    least_limit,
+    planned_limit,
+    time_to_start,
+    units_of,
+)
+from weigh.planning.targets import Target
+from weigh.request import round_time
+from weigh.runner.shared_queue import Files, OwnClaims, Owner, Pulling, SharedQueue
+from weigh.runner.slots import Slot
+from weigh.schedulers.job_script import tasks_command
+from weigh.schedulers.slurm.script import RULES
+from weigh.store.identity import Machine, Process
+from weigh.units import format_limit
+
+MOST_TASKS = 2000 if os.environ.get("WEIGH_FUZZ") == "long" else 300
+MOST_ELEMENTS = 200  # of which each looks at all tasks: more take too long
+SLOT = Slot(1)
+STARTS_WITHIN = 10  # seconds from the start of an element to that of its first task
+
+
+class FilesInMemory(Files):
+    """The directory of a queue, which all elements share."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, tuple[int, bytes]] = {}
+
+    def create(self, path: str, content: bytes) -> None:
+        if path in self.contents:
+            raise FileExistsError(EEXIST, path)
+        self.contents[path] = len(self.contents), content
+
+    def link(self, source: str, target: str) -> None:
+        if target in self.contents:
+            raise FileExistsError(EEXIST, target)
+        self.contents[target] = self.contents[source]
+
+    def read(self, path: str) -> bytes:
+        return self.contents[path][1]
+
+    def listed(self, folder: str) -> list[tuple[str, int]]:
+        return [
+            (path.removeprefix(f"{folder}/"), inode)
+            for path, (inode, _) in self.contents.items()
+        ]
+
+
+def kinds_of(times: list[float], headroom: float, *, measured: bool) -> list[Kind]:
+    """Return the kinds of tasks that take these *times*, as records or options do."""
+    kinds = []
+    for time in dict.fromkeys(times):
+        bound = time * (1 + headroom)
+        asked = float(round_time(bound)) if measured else bound
+        item = Item(memory=100, time=asked)
+        used = Item(memory=80, time=time)
+        count = times.count(time)
+        kinds.append(Kind(item=item, used=used, tasks=count, example="x"))
+    return kinds
+
+
+def plan_of(
+    times: list[float], headroom: float = 0.2, *, measured: bool = True, **options: Any
+) -> Plan:
+    kinds = kinds_of(times, headroom, measured=measured)
+    place_of = {kind.used.time: place for place, kind in enumerate(kinds)}
+    needs = Needs(tuple(kinds), tuple(place_of[time] for time in times), None)
+    chosen = PlanOptions(task_file="tasks.txt", **options)
+    return planned(chosen, needs, Target(None), headroom)
+
+
+def time_of_exec(plan: Plan, staging: Staging | None, *, requeue: bool) -> float:
+    """Return after what time weigh exec stops its tasks, as the job script says."""
+    limit = planned_limit(plan, reserved_time(staging, requeue=requeue))
+    assert limit is not None
+    script = JobScript(
+        name="p",
+        folder="/p",
+        cwd="/",
+        store="/s",
+        python="python3",
+        elements=len(plan.elements),
+        together=plan.together,
+        request=JobRequest(cpus=1, time_limit=limit),
+        staging=staging,
+        requeue=requeue,
+    )
+    line = tasks_command(script, RULES)
+    until = re.search(r"--time-limit \"\$\(\((\d+) - SECONDS", line)
+    grace = re.search(r"--grace (\d+)", line)
+    assert until is not None
+    assert grace is not None
+    return int(until[1]) - int(grace[1])
+
+
+def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[int]:
+    """Return the tasks that the elements of *plan* start, each *starts* after t = 0."""
+    queue = plan.queue
+    assert queue is not None
+    units = [unit.tasks for unit in units_of(queue, plan.kinds, len(plan.elements))]
+    needed = [time_to_start(kind) for kind in plan.kinds]
+    files, rng, now = FilesInMemory(), random.Random(seed), starts
+
+    def pulling(number: int) -> SharedQueue:
+        owner = Owner(
+            name=f"tasks_{number}",
+            joblog=f"../log/tasks_{number}.joblog",
+            run=f"{number}",
+            machine=Machine("here"),
+            process=Process(number),
+            folder="/q",
+        )
+        claims = OwnClaims("/q", owner, files)
+        claims.look()
+        claims.owner = claims._new_file(owner)
+        return SharedQueue(
+            claims,
+            Pulling(
+                units=units,
+                elements=len(plan.elements),
+                place=number,
+                kind_of=lambda seq: queue.kinds[seq - 1],
+                alike=True,
+                time_to_start=lambda kind: needed[kind],
+                time_left=lambda: available - now,
+                gone=lambda _owners: (),
+                sync=lambda: None,
+                ended=lambda _owner: dict.fromkeys(started, True),
+                left=lambda _owner: {},
+                choose=rng.choice,
+                taken=lambda _count: None,
+            ),
+        )
+
+    started: list[int] = []
+    ends: list[tuple[float, int, int]] = []
+    running = [0] * len(plan.elements)
+    order = itertools.count()
+    queues = [pulling(number) for number in range(len(plan.elements))]
+
+    def fill(number: int) -> None:
+        while running[number] < queue.slots and len(started) < len(queue.tasks):
+            found = queues[number].take_where(
+                running[number], lambda _: SLOT, lambda _: None
+            )
+            if found is None:
+                return
+            seq = found[0].seq
+            started.append(seq)
+            running[number] += 1
+            time = plan.kinds[queue.kinds[seq - 1]].used.time or 0.0
+            heapq.heappush(ends, (now + time, next(order), number))
+
+    for number in range(len(plan.elements)):
+        fill(number)
+    while ends:
+        now, _, number = heapq.heappop(ends)
+        running[number] -= 1
+        fill(number)
+    return started
+
+
+@st.composite
+def drawn_times(draw: st.DrawFn) -> list[float]:
+    """Draw the times of up to 2,000 tasks: equal, mixed, or one long one."""
+    count = draw(st.sampled_from([1, 2, 10, 11, 12, 40]) | st.integers(1, MOST_TASKS))
+    base = draw(st.sampled_from([0.1, 1.0, 5.0, 149.9, 1799.0]) | st.floats(0.1, 36000))
+    shape = draw(st.sampled_from(["equal", "mixed", "one long"]))
+    if shape == "equal":
+        return [base] * count
+    if shape == "one long":
+        return [*[base] * (count - 1), base * draw(st.floats(1, 100))]
+    few = draw(st.lists(st.floats(0.01, 1), min_size=2, max_size=6))
+    return [base * few[at % len(few)] for at in range(count)]
+
+
+class DrawnPlan(NamedTuple):
+    """The tasks of a plan, the options, and how its elements are started."""
+
+    times: list[float]
+    headroom: float = 0.2
+    measured: bool = True
+    hours: str | None = None
+    cpus: int | None = None
+    staging: Staging | None = None
+    requeue: bool = False
+    starts: float = STARTS_WITHIN
+    seed: int = 1
+
+
+@given(
+    st.builds(
+        DrawnPlan,
+        times=drawn_times(),
+        headroom=st.sampled_from([0.0, 0.05, 0.2, 1.0]),
+        measured=st.booleans(),
+        hours=st.sampled_from([None, None, "0", "10m", "1", "4", "24"]),
+        cpus=st.sampled_from([None, 2, 4, 8]),
+        staging=st.sampled_from([None, Staging()]),
+        requeue=st.booleans(),
+        starts=st.floats(0, STARTS_WITHIN),
+        seed=st.integers(0, 9),
+    )
+)
+@example(DrawnPlan([1.0] * 12))  # a minimum of five minutes
+@example(DrawnPlan([5.0] * 1000))
+@example(DrawnPlan([295.0], headroom=0.0))  # the grace of a request without headroom
+@example(DrawnPlan([564.0], headroom=0.0, staging=Staging()))
+def test_each_task_starts_in_the_time_that_is_granted(drawn: DrawnPlan) -> None:
+    try:
+        plan = plan_of(
+            drawn.times,
+            drawn.headroom,
+            measured=drawn.measured,
+            hours=drawn.hours,
+            node_cpus=drawn.cpus,
+        )
+    except UsageError:  # a task is longer than --hours
+        assert drawn.hours is not None
+        return
+    available = time_of_exec(plan, drawn.staging, requeue=drawn.requeue)
+    if plan.queue is None:  # each element starts its tasks at once
+        assert drawn.starts + max(drawn.times) <= available
+        return
+    assume(len(plan.elements) <= MOST_ELEMENTS)
+    started = started_by(plan, available, drawn.starts, drawn.seed)
+    assert sorted(started) == [*range(1, len(drawn.times) + 1)]
+
+
+@given(time=st.floats(0.1, 36000), limit=st.integers(1, 100_000))
+@example(time=300.0, limit=90)
+def test_a_time_limit_that_is_too_short_names_one_that_is_not(
+    time: float, limit: int
+) -> None:
+    plan = plan_of([time] * 30, hours="100")
+    least = least_limit(plan)
+    assert least is not None
+    check_limit(plan, least)
+    if limit < least:
+        words = re.escape(f"--time {format_limit(least)} or more")
+        with pytest.raises(UsageError, match=words):
+            check_limit(plan, limit)
