@@ -328,4 +328,5 @@ def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
         for name, one in settings.settings.items()
         if name in _WITHOUT_OPTION
     }
-    return RunOptions(**own, **without_option, mask=settings.mask)
+    draws = not words["quiet"] and os.environ.get("TERM", "dumb") != "dumb"
+    return RunOptions(**own, **without_option, draws=draws, mask=settings.mask)

@@ -4,6 +4,9 @@ The copier is a process of its own: if weigh is killed, it goes on copying and t
 is not affected. If weigh reads too slowly, the output still passes. A terminal is
 replaced by one of the same size without output processing; the user's terminal does
 that, so every byte arrives unchanged.
+
+On a terminal the copier also draws weigh's line, below what the job has printed: it is
+the only process that knows when the cursor stands at the beginning of an empty line.
 """
 
 import errno
@@ -27,6 +30,8 @@ _HIGHEST = 1 << 20  # above any descriptor
 _PATIENCE = 2.0  # seconds for the copier to finish after the job
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _NEWLINE = b"\n"
+_ERASE = b"\r\x1b[K"
+_QUIET_FOR = 50  # ms without output until the line is drawn again below it
 
 
 class Passage:
@@ -75,11 +80,15 @@ class PtyTee:
     """The copier of one run, and the output that weigh reads from it.
 
     ``size`` is how much was read so far; ``streams`` maps the job's descriptors to the
-    files to open.
+    files to open. ``terminal`` is weigh's descriptor of the terminal on which it may
+    draw a line, None if there is none.
     """
 
-    def __init__(self, fds: Sequence[int] = (1, 2)) -> None:
+    def __init__(self, fds: Sequence[int] = (1, 2), *, draws: bool = False) -> None:
         """Fork the copier if one of *fds* is a terminal or a pipe.
+
+        With *draws* a line can be shown, unless the output goes to a pipe too: its
+        reader may write to the terminal at any time.
 
         Raises:
             OSError: no process or terminal can be created.
@@ -92,12 +101,32 @@ class PtyTee:
             for passage in self._passages
             for fd in passage.targets
         }
+        self.terminal: int | None = None
+        self._notes: tuple[int, int] | None = None
+        if draws and len(self._passages) == 1 and self._passages[0].is_terminal:
+            self.terminal = self._passages[0].target
         if self._passages:
             try:
+                if self.terminal is not None:
+                    self._notes = os.pipe()
+                    os.set_blocking(self._notes[1], False)
                 self._fork()
             except OSError:
+                self._close_notes()
                 _close_all(self._passages)
                 raise
+
+    def show(self, line: str) -> None:
+        """Let the copier draw *line* below the output, in place of the last one."""
+        if self._notes is not None:
+            with suppress(OSError):  # the copier is gone, or has not read the last ones
+                os.write(self._notes[1], line.encode("utf-8", "replace") + _NEWLINE)
+
+    def erase(self) -> None:
+        """Erase the line at once, for a message of weigh's own."""
+        if self._notes is not None and self.terminal is not None:
+            with suppress(OSError):
+                os.write(self.terminal, _ERASE)
 
     def launched(self) -> None:
         """Close weigh's copies of the job's ends, so that they close with the job."""
@@ -145,6 +174,12 @@ class PtyTee:
                 patience = time.monotonic() + _PATIENCE
         self._let_go()
 
+    def _close_notes(self) -> None:
+        for fd in self._notes or ():
+            with suppress(OSError):  # the copier's end is closed already
+                os.close(fd)
+        self._notes = None
+
     def _let_go(self) -> None:
         is_over = True
         for passage in self._passages:
@@ -155,6 +190,9 @@ class PtyTee:
         if self.pid is not None and is_over:
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
+        if self._notes is not None:
+            os.close(self._notes[1])
+            self._notes = None
         self._passages = []
 
     def _fork(self) -> None:
@@ -163,12 +201,15 @@ class PtyTee:
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                _be_the_copier(self._passages)
+                notes = None if self._notes is None else self._notes[0]
+                _be_the_copier(self._passages, notes)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for passage in self._passages:
             os.close(passage.outer)
             os.close(passage.side)
+        if self._notes is not None:
+            os.close(self._notes[0])
 
 
 def _passages(fds: Sequence[int]) -> list[Passage]:
@@ -225,12 +266,13 @@ def _resize(inner: int, terminal: int) -> bool:
     return True
 
 
-def _be_the_copier(passages: Sequence[Passage]) -> None:
+def _be_the_copier(passages: Sequence[Passage], notes: int | None) -> None:
     """Copy until every passage is closed; never returns."""
     code = 1
     try:
         kept = {fd for p in passages for fd in (p.outer, p.side, p.target)}
-        _close_all_but(kept)
+        _close_all_but(kept | ({notes} if notes is not None else set()))
+        line = None if notes is None else _DrawnLine(notes, passages[0].target)
         terminals = [p for p in passages if p.is_terminal]
 
         def follow(_number: int, _frame: object) -> None:
@@ -241,7 +283,8 @@ def _be_the_copier(passages: Sequence[Passage]) -> None:
         signal.signal(signal.SIGWINCH, follow)
         # the copier handles no other signal: it ends when the job's ends are closed
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGWINCH})
-        _copy({p.outer: _Copy(p.outer, p.target, p.side) for p in passages})
+        copies = [_Copy(p.outer, p.target, p.side, line) for p in passages]
+        _copy({copy.source: copy for copy in copies}, line)
         code = 0
     finally:
         os._exit(code)
@@ -255,13 +298,20 @@ def _close_all_but(kept: set[int]) -> None:
         below = fd
 
 
-def _copy(copies: "dict[int, _Copy]") -> None:
+def _copy(copies: "dict[int, _Copy]", line: "_DrawnLine | None") -> None:
     poll = select.poll()
+    if line is not None:
+        poll.register(line.notes, select.POLLIN)
     for copy in copies.values():
         poll.register(copy.source, select.POLLIN)
         poll.register(copy.target, 0)  # reports when its reader has closed it
     while copies:
-        for fd, what in poll.poll():
+        found = poll.poll(_QUIET_FOR if line is not None and line.is_due else None)
+        if line is not None and not found:
+            line.draw()
+        for fd, what in found:
+            if line is not None and fd == line.notes and not line.read():
+                poll.unregister(fd)
             ended = [
                 copy
                 for copy in copies.values()
@@ -275,13 +325,63 @@ def _copy(copies: "dict[int, _Copy]") -> None:
                 del copies[copy.source]
 
 
+class _DrawnLine:
+    """The line that is drawn below the job's output, and erased before more of it.
+
+    ``notes`` is the pipe from which it is read; ``is_due``: it is to be drawn again.
+    """
+
+    def __init__(self, notes: int, terminal: int) -> None:
+        self.notes = notes
+        self.is_due = False
+        self._terminal = terminal
+        self._text = b""
+        self._is_drawn = False
+        self._is_free = True  # the cursor is at the beginning of an empty line
+
+    def read(self) -> bool:
+        """Read and draw the newest line; return False if weigh is gone."""
+        lines = os.read(self.notes, _BLOCK)
+        self._text = lines.removesuffix(_NEWLINE).rpartition(_NEWLINE)[2]
+        if lines:
+            self.draw()
+        else:
+            self.erase()
+        return bool(lines)
+
+    def draw(self) -> None:
+        """Draw it, if the job has ended its own line."""
+        self.is_due = False
+        if self._is_free and self._text:
+            self._is_drawn = True
+            self._write(_ERASE + self._text)
+
+    def erase(self) -> None:
+        """Leave the terminal to the job."""
+        if self._is_drawn:
+            self._is_drawn = False
+            self._write(_ERASE)
+
+    def follow(self, chunk: bytes) -> None:
+        """Note what the job has written."""
+        self._is_free = chunk.endswith(_NEWLINE)
+        self.is_due = self._is_free
+
+    def _write(self, text: bytes) -> None:
+        with suppress(OSError):
+            os.write(self._terminal, text)
+
+
 class _Copy:
     """Copies from one descriptor to another, and to weigh's pipe what fits."""
 
-    def __init__(self, source: int, target: int, side: int) -> None:
+    def __init__(
+        self, source: int, target: int, side: int, line: _DrawnLine | None
+    ) -> None:
         self.source = source
         self.target = target
         self._side = side
+        self._line = line
         self._is_torn = False
 
     def step(self) -> bool:
@@ -289,9 +389,13 @@ class _Copy:
         try:
             chunk = os.read(self.source, _BLOCK)
         except OSError:  # EIO: the last process has closed that terminal
-            return False
+            chunk = b""
+        if self._line is not None:
+            self._line.erase()
         if not chunk or not self._write(chunk):
             return False
+        if self._line is not None:
+            self._line.follow(chunk)
         self._write_side(chunk)
         return True
 

@@ -6,9 +6,21 @@ import msgspec
 
 from weigh.model.progress import Forecast
 from weigh.model.record import Headway
+from weigh.render.printable import shortened
 from weigh.units import Seconds, format_brief, format_duration
 
 _MOST_TASKS = 3
+
+
+def live_line(forecast: Forecast | Headway | None, now: Seconds, width: int) -> str:
+    """Return the line that is redrawn while a run goes on, shorter than *width*."""
+    if forecast is None:
+        words = "no progress in its output yet"
+    else:
+        left = time_left(forecast, now)
+        words = _steps_done(forecast) + ("" if left is None else f", left {left}")
+        words = words.replace("(between ", "(").replace(" and ", " to ")  # 80 columns
+    return shortened(f"weigh  {format_duration(now)}: {words}", width - 1)
 
 
 def ends_in(forecast: Forecast | Headway, now: Seconds) -> str | None:
@@ -28,11 +40,15 @@ def time_left(forecast: Forecast | Headway, now: Seconds) -> str | None:
 
 def how_far(forecast: Forecast | Headway) -> str:
     """Describe how many steps are done, and the source of the count."""
+    return f"{_steps_done(forecast)}, by {forecast.source}"
+
+
+def _steps_done(forecast: Forecast | Headway) -> str:
     done = _number(forecast.done)
     if forecast.total is None:
-        return f"{done} steps, by {forecast.source}"
+        return f"{done} steps"
     share = f" ({forecast.done / forecast.total:.0%})" if forecast.total else ""
-    return f"{done} of {_number(forecast.total)} steps{share}, by {forecast.source}"
+    return f"{done} of {_number(forecast.total)} steps{share}"
 
 
 def how_fast(headway: Headway) -> str:

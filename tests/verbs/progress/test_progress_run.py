@@ -84,6 +84,50 @@ def test_a_real_bar_on_a_terminal_is_read(weigh: Weigh, tqdm_loop: str) -> None:
     assert progress_of(weigh)["source"] == "tqdm"
 
 
+LINES = """
+import sys, time
+for n in range(400):
+    print('step', n + 1, 'of 4000', flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_on_a_terminal_one_line_shows_how_far_the_run_is(weigh: Weigh) -> None:
+    argv = ("run", "--progress", "--", PYTHON, "-c", LINES)
+    terminal = weigh.terminal(*WEIGH, *argv)
+    terminal.expect(r"\r\x1b\[Kweigh  [^\n]*: \d+ of 4000 steps[^\n]*, left \d")
+    terminal.expect(
+        r"\r\x1b\[Kstep \d+ of 4000\r\n"
+    )  # erased before the job's next line
+    terminal.type("\x03")
+    terminal.wait()
+    _, _, summary = terminal.shown.rpartition("weigh  CANCELLED")
+    assert summary
+    assert "steps" in summary
+    drawn = [one for one in terminal.shown.split("\x1b[K") if one.startswith("weigh  ")]
+    assert all(len(one.rstrip("\r")) < 80 for one in drawn if "left" in one)
+
+
+def test_a_run_that_prints_nothing_is_seen_to_run(weigh: Weigh) -> None:
+    terminal = weigh.terminal(*WEIGH, "run", "--progress", "--", "sleep", "30")
+    terminal.expect("no progress in its output yet")
+    terminal.type("\x03")
+    terminal.wait()
+
+
+@pytest.mark.parametrize("quiet", [("-q",), ()])
+def test_no_line_is_drawn_where_it_could_not_be_erased_or_is_not_wanted(
+    weigh: Weigh, quiet: tuple[str, ...]
+) -> None:
+    program = "import time; time.sleep(4); print('end')"
+    argv = ("run", *quiet, "--progress", "--", PYTHON, "-c", program)
+    term = "xterm" if quiet else "dumb"
+    terminal = weigh.terminal("env", f"TERM={term}", *WEIGH, *argv)
+    assert terminal.wait() == 0
+    assert "\x1b[K" not in terminal.shown
+    assert "in its output" not in terminal.shown
+
+
 def _noise() -> bytes:
     """Return bytes that the test's own reading of a terminal can distinguish."""
     return bytes(byte & 0x7F for byte in random.Random(7).randbytes(300_000))

@@ -9,7 +9,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of one measured run; times in seconds.
 
     ``login_node``: whether this is one; None to find out. With ``progress`` the output
-    to a terminal or pipe is read too; an example of ``checkpoint_signal`` is USR1@10m.
+    to a terminal or pipe is read too; ``draws``: a line may be drawn on the terminal.
+    An example of ``checkpoint_signal`` is USR1@10m.
     """
 
     label: str | None = None
@@ -21,6 +22,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     login_node: bool | None = None
     output: str | None = None
     progress: bool = False
+    draws: bool = False
     progress_patterns: tuple[str, ...] = ()
     time_limit: float | None = None
     checkpoint_signal: str | None = None

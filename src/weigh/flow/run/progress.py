@@ -81,6 +81,8 @@ _OF_ELAPSED = 0.05
 _COST_SHARE = 0.01  # of a core, for reading
 _LEAST_COST = 0.002
 _FORECAST_EVERY = 1.0
+_DRAW_FIRST = 2.0
+_WIDTH = 80  # of a terminal that does not know its own
 _SPEAK_FIRST = 60.0
 _SPEAK_LATER = 3600.0
 _LATEST_SIGNAL = 0.5  # of a run's time; no checkpoint signal before that
@@ -125,7 +127,7 @@ class RunObserver:
         if options.progress_patterns and not (options.progress or self._starts):
             notify("no output to read: add --progress for a terminal or a pipe")
         if options.progress:
-            self._tee = _tee(notify)
+            self._tee = _tee(notify, draws=options.draws)
 
     def around(
         self, watch: "Watch", run: Callable[["Watch"], Measurement]
@@ -244,13 +246,27 @@ class RunObserver:
             )
             self._speak(stalled)
         latest = self._latest
-        if self._options.progress and latest is not None and now >= self._speak_at:
+        if self._tee is not None and self._tee.terminal is not None:
+            self._draw(self._tee, now)
+        elif self._options.progress and latest is not None and now >= self._speak_at:
             from weigh.render.progress_lines import ends_in  # noqa: PLC0415 - as above
 
             line = ends_in(latest, now)
             if line is not None:
                 self._speak_at = now + min(now, _SPEAK_LATER)
                 self._speak(line)
+
+    def _draw(self, tee: "PtyTee", now: Seconds) -> None:
+        """Show one line on the terminal: how far the run is, and when it ends."""
+        from weigh.render.progress_lines import live_line  # noqa: PLC0415 - as above
+
+        if now < _DRAW_FIRST or tee.terminal is None:
+            return
+        try:
+            width = os.get_terminal_size(tee.terminal).columns
+        except OSError:
+            width = 0
+        tee.show(live_line(self._latest, now, width or _WIDTH))
 
     def _find_limit(self, run: "RunInProgress", now: Seconds) -> None:
         """Find out the time limit, without waiting for a slow scheduler."""
@@ -305,6 +321,8 @@ class RunObserver:
             return
         in_a_line = self._reader is not None and self._reader.is_in_a_line
         first, *others = line.split("\n")
+        if self._tee is not None and not in_a_line:
+            self._tee.erase()
         self._notify(f"\n{first}" if in_a_line else first)
         for other in others:
             self._notify(other)
@@ -355,12 +373,12 @@ def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand 
     return query
 
 
-def _tee(notify: Callable[[str], None]) -> "PtyTee | None":
+def _tee(notify: Callable[[str], None], *, draws: bool) -> "PtyTee | None":
     """Start the copier if there is a terminal or pipe; the job runs in any case."""
     from weigh.measure.pty_tee import PtyTee  # noqa: PLC0415 - only with --progress
 
     try:
-        found = PtyTee()
+        found = PtyTee(draws=draws)
     except OSError as error:
         notify(f"cannot read the output: {error.strerror}")
         return None
