@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from weigh.errors import UsageError
 from weigh.model.job import JobRequest, OwnScript, Submitted
-from weigh.model.lint import Facts
+from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes
 from weigh.schedulers.command import Ran
 from weigh.schedulers.protocol import (
@@ -13,6 +13,7 @@ from weigh.schedulers.protocol import (
     Argv,
     Described,
     EndMessages,
+    KnownJob,
     Query,
     RequestChange,
 )
@@ -105,6 +106,16 @@ def parse_from_nodes(outs: Sequence[str]) -> str | None:  # noqa: ARG001
     return None
 
 
+def lint(text: str, facts: Facts) -> tuple[Finding, ...]:  # noqa: ARG001
+    """Return no finding: it has no rules."""
+    return ()
+
+
+def directives(text: str) -> int:  # noqa: ARG001
+    """Return 0: no line is checked."""
+    return 0
+
+
 def awaited(text: str) -> tuple[str, ...]:  # noqa: ARG001
     """Return nothing: a job does not wait for others."""
     return ()
@@ -178,6 +189,26 @@ def wrapper(text: str, body: str) -> str:  # noqa: ARG001
 def wrapper_flags() -> Argv:
     """Return no flags."""
     return ()
+
+
+def default_log(job: Submitted, index: int | None) -> str:
+    """Return a name that no log has."""
+    return f"{job.id}.{index or 0}.out"
+
+
+def log(job: Submitted, index: int | None, node: str | None) -> str | None:  # noqa: ARG001
+    """Return None: that is not known."""
+    return None
+
+
+def known_argvs(name: str) -> tuple[Argv, ...]:  # noqa: ARG001
+    """Return no command: jobs that weigh did not submit are not looked at."""
+    return ()
+
+
+def parse_known(name: str, outs: Sequence[str]) -> KnownJob | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
 
 
 def raw_argv(job: Submitted) -> Argv | None:  # noqa: ARG001

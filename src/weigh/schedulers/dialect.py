@@ -114,14 +114,12 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     the names of resources. ``no_memory`` is what a job gets that requests no memory.
     ``waits``: a job can wait for another one. ``queues``: a job can choose a queue, and
     a QOS. ``takes_scripts``: one file is the job and its directives, so that weigh
-    submits a user's own as it is.
-    ``can_change``: weigh can change a waiting job; ``changed_by`` is the command for
-    more. ``constraint`` is how a job chooses nodes by their
-    features: by a word, an expression, or not at all. ``memory_update`` is the option
-    that lowers the memory of a running job, empty if there is none. ``exclusive``: a
-    job can have whole nodes; ``disk``: it can request space on a node's own disk (both
-    by a name that the site chose, if it names resources). ``nodes_ask``: a node that
-    may not submit jobs may still list and cancel them.
+    checks a user's own and submits it as it is. ``can_change``: weigh can change a
+    waiting job; ``changed_by`` is the command for more. ``constraint`` is how a job
+    chooses nodes by their features: by a word, an expression, or not at all.
+    ``exclusive``: a job can have whole nodes; ``disk``: it can request space on a
+    node's own disk (both by a name that the site chose, if it names resources).
+    ``nodes_ask``: a node that may not submit jobs may still list and cancel them.
     """
 
     several_nodes: bool = False

@@ -227,7 +227,6 @@ _KNOWN = {
         "12_3\x1f15\x1fme\x1f\x1fa\x1f/w\x1fsbatch a\n",
     ),
     "gridengine": ("job_number: 12\njob-array tasks: 2-8:3\n", _BLOCK),
-    "htcondor": captured("htcondor-23.9-queue.json"),
 }
 
 
@@ -295,8 +294,9 @@ def _of_table() -> dict[str, Reader]:
         found[f"{name}.size"] = Reader(kind.text.parse_memory, _SCHEDULER_SIZES)
         found[f"{name}.time"] = Reader(kind.text.parse_time, _SCHEDULER_TIMES)
         lint = partial(kind.lint.lint, facts=SCRIPT_FACTS)
-        found[f"lint.{name}"] = Reader(lint, _LINT)
-        found[f"{name}.known"] = Reader(of_output(_known(kind)), _KNOWN[name])
+        if kind.traits.takes_scripts:
+            found[f"lint.{name}"] = Reader(lint, _LINT)
+            found[f"{name}.known"] = Reader(of_output(_known(kind)), _KNOWN[name])
         if kind.traits.takes_scripts:
             found[f"{name}.script"] = Reader(_described(kind), _LINT)
     return found

@@ -24,11 +24,7 @@ from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.gridengine import reasons as gridengine_reasons
 from weigh.schedulers.gridengine import user_script as gridengine_user_script
-from weigh.schedulers.htcondor import accounting as htcondor_accounting
-from weigh.schedulers.htcondor import commands as htcondor_commands
-from weigh.schedulers.htcondor import lint as htcondor_lint
-from weigh.schedulers.htcondor import reasons as htcondor_reasons
-from weigh.schedulers.htcondor import user_script as htcondor_user_script
+from weigh.schedulers.htcondor import scheduler as htcondor_scheduler
 from weigh.schedulers.protocol import (
     Accounting,
     Argv,
@@ -190,18 +186,18 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 def test_the_files_of_each_folder_are_what_their_protocols_demand() -> None:
     """Compare them: at run time by name, and in these lines by mypy."""
-    backends: list[Backend] = [slurm_commands, gridengine_commands, htcondor_commands]
-    lints: list[Lint] = [slurm_lint, gridengine_lint, htcondor_lint]
+    backends: list[Backend] = [slurm_commands, gridengine_commands, htcondor_scheduler]
+    lints: list[Lint] = [slurm_lint, gridengine_lint, htcondor_scheduler]
     accounts: list[Accounting] = [
         slurm_accounting,
         gridengine_accounting,
-        htcondor_accounting,
+        htcondor_scheduler,
     ]
-    reasons: list[Reasons] = [slurm_reasons, gridengine_reasons, htcondor_reasons]
+    reasons: list[Reasons] = [slurm_reasons, gridengine_reasons, htcondor_scheduler]
     scripts: list[UserScripts] = [
         slurm_user_script,
         gridengine_user_script,
-        htcondor_user_script,
+        htcondor_scheduler,
     ]
 
     assert [kind.backend for kind in KINDS.values()] == backends
@@ -229,7 +225,8 @@ def test_what_a_scheduler_writes_is_recognized_as_its_directive(kind: Kind) -> N
     line = directive_line(kind.text, flag)
 
     assert [k.name for k in KINDS.values() if k.directive.match(line)] == [kind.name]
-    assert kind.lint.directives(f"#!/bin/bash\n{line}\ntrue\n") == 1
+    has_rules = kind.traits.takes_scripts
+    assert kind.lint.directives(f"#!/bin/bash\n{line}\ntrue\n") == int(has_rules)
 
 
 def test_commands_without_an_answer_leave_the_limits_unknown(kind: Kind) -> None:

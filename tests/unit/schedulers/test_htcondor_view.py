@@ -11,7 +11,7 @@ from weigh.model.cluster import NodeGpus
 from weigh.model.job import STUCK
 from weigh.schedulers import KINDS, facts_from_environment
 from weigh.schedulers.command import Ran
-from weigh.schedulers.htcondor import accounting, cluster, commands, text
+from weigh.schedulers.htcondor import scheduler, text
 from weigh.schedulers.protocol import Reply
 from weigh.units import GIB, KIB, MIB
 
@@ -50,7 +50,7 @@ def ads(recorded: str) -> dict[str, int]:
 def test_jobs_in_the_queue_have_these_states(
     name: str, state: str, reason: str | None
 ) -> None:
-    element = commands.parse_queue(QUEUE)[str(ads(QUEUE)[name])][0]
+    element = scheduler.parse_queue(QUEUE)[str(ads(QUEUE)[name])][0]
 
     assert (element.state, element.reason) == (state, reason)
     assert element.ended is None or element.is_final
@@ -70,7 +70,7 @@ def test_jobs_in_the_queue_have_these_states(
 def test_jobs_in_the_history_ended_so(
     name: str, state: str, code: int | None, signal: int | None
 ) -> None:
-    element = commands.parse_ended(HISTORY)[str(ads(HISTORY)[name])][0]
+    element = scheduler.parse_ended(HISTORY)[str(ads(HISTORY)[name])][0]
 
     assert (element.state, element.exit_code, element.signal) == (state, code, signal)
     assert element.node == "localhost"
@@ -80,7 +80,7 @@ def test_jobs_in_the_history_ended_so(
 
 
 def test_the_processes_of_a_cluster_are_the_elements_of_a_job() -> None:
-    assert sorted(commands.parse_ended(HISTORY)[str(ads(HISTORY)["good"])]) == [0, 1]
+    assert sorted(scheduler.parse_ended(HISTORY)[str(ads(HISTORY)["good"])]) == [0, 1]
 
 
 def test_a_user_who_removes_a_job_that_was_once_too_large_has_cancelled_it() -> None:
@@ -88,7 +88,7 @@ def test_a_user_who_removes_a_job_that_was_once_too_large_has_cancelled_it() -> 
     ad["RemoveReason"] = "via condor_rm (by user researcher)"
 
     ((element,),) = (
-        states.values() for states in commands.parse_ended(json.dumps([ad])).values()
+        states.values() for states in scheduler.parse_ended(json.dumps([ad])).values()
     )
 
     assert element.state == "CANCELLED"
@@ -98,13 +98,13 @@ def test_a_user_who_removes_a_job_that_was_once_too_large_has_cancelled_it() -> 
 def test_a_job_on_hold_for_using_too_much_has_ended(code: int) -> None:
     ad = {"ClusterId": 1, "ProcId": 0, "JobStatus": 5, "HoldReasonCode": code}
 
-    element = commands.parse_queue(json.dumps([ad]))["1"][0]
+    element = scheduler.parse_queue(json.dumps([ad]))["1"][0]
 
     assert element.state == ("OUT_OF_MEMORY" if code == 34 else "TIMEOUT")
 
 
 def test_why_a_job_is_on_hold_is_in_its_own_words() -> None:
-    why = commands.parse_why(QUEUE)
+    why = scheduler.parse_why(QUEUE)
 
     assert why is not None
     assert "Failed to execute" in why
@@ -112,35 +112,35 @@ def test_why_a_job_is_on_hold_is_in_its_own_words() -> None:
 
 @pytest.mark.parametrize("out", ["", "\n", "[\n]\n"])
 def test_an_empty_queue_has_no_jobs(out: str) -> None:
-    assert commands.parse_queue(out) == {}
-    assert accounting.parse(out) == ()
+    assert scheduler.parse_queue(out) == {}
+    assert scheduler.parse(out) == ()
 
 
 @pytest.mark.parametrize("out", [QUEUE[:-20], "condor_q: error", '{"ClusterId": 1}'])
 def test_half_an_answer_is_none(out: str) -> None:
     with pytest.raises(FormatError):
-        commands.parse_queue(out)
-    assert commands.parse_ended(out) == {}
-    assert commands.parse_understood(out) is None
+        scheduler.parse_queue(out)
+    assert scheduler.parse_ended(out) == {}
+    assert scheduler.parse_understood(out) is None
 
 
 def test_an_expression_of_a_user_is_no_number() -> None:
     number = ads(QUEUE)["byuser"]
     (ad,) = (ad for ad in json.loads(QUEUE) if ad["ClusterId"] == number)
 
-    understood = commands.parse_understood(json.dumps([ad]))
+    understood = scheduler.parse_understood(json.dumps([ad]))
 
     assert understood is not None
     assert (understood.memory, understood.cpus) == (None, 1)
 
 
 def test_a_job_is_found_by_its_token() -> None:
-    assert commands.parse_found(Ran(0, QUEUE, ""), "token-gpus") == str(
+    assert scheduler.parse_found(Ran(0, QUEUE, ""), "token-gpus") == str(
         ads(QUEUE)["gpus"]
     )
-    assert commands.parse_found(Ran(0, QUEUE, ""), "token") is None
+    assert scheduler.parse_found(Ran(0, QUEUE, ""), "token") is None
     with pytest.raises(FormatError, match="no answer"):
-        commands.parse_found(Ran(1, "", "no answer"), "token-gpus")
+        scheduler.parse_found(Ran(1, "", "no answer"), "token-gpus")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_job_is_found_by_its_token() -> None:
     [("42.0 - 42.9\n", "42"), ("hello\n7.0 - 7.0", "7"), ("", None), ("42\n", None)],
 )
 def test_the_number_of_a_cluster_is_the_job(out: str, job: str | None) -> None:
-    assert commands.parse_submitted(out) == job
+    assert scheduler.parse_submitted(out) == job
 
 
 @pytest.mark.parametrize(
@@ -163,22 +163,22 @@ def test_the_number_of_a_cluster_is_the_job(out: str, job: str | None) -> None:
     ],
 )
 def test_a_lost_connection_is_no_refusal(words: str, *, lost: bool) -> None:
-    assert commands.is_unanswered(words) is lost
-    assert (commands.parse_doubt(words) is None) is lost
+    assert scheduler.is_unanswered(words) is lost
+    assert (scheduler.parse_doubt(words) is None) is lost
 
 
 def test_accounts_are_in_bytes_and_seconds() -> None:
     number = ads(HISTORY)["memory"]
     of_it = [ad for ad in json.loads(HISTORY) if ad["ClusterId"] == number]
 
-    (one,) = accounting.parse(json.dumps(of_it))
+    (one,) = scheduler.parse(json.dumps(of_it))
 
     assert (one.memory_asked, one.max_rss) == (100 * MIB, 319056 * KIB)
     assert (one.state, one.cpus, one.wall_time) == ("OUT_OF_MEMORY", 1, 3.0)
 
 
 def test_a_node_is_the_sum_of_its_slots() -> None:
-    (node,) = cluster.nodes_of(cluster.read_slots(SLOTS))
+    (node,) = scheduler.nodes_of(scheduler.read_slots(SLOTS))
 
     assert (node.cpus, node.cpus_used, node.state) == (8, 1, "MIXED")
     assert (node.memory, node.memory_used) == (32000 * MIB, 2 * GIB)
@@ -191,14 +191,14 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
         for name, state in (("a", "Claimed"), ("a", "Unclaimed"), ("b", "Drained"))
     ]
 
-    a, b = cluster.nodes_of(cluster.read_slots(json.dumps(slots)))
+    a, b = scheduler.nodes_of(scheduler.read_slots(json.dumps(slots)))
 
     assert (a.cpus, a.cpus_used, a.state) == (2, 1, "MIXED")
     assert (b.cpus_used, b.state) == (0, "DRAINING")
 
 
 def test_a_pool_lists_jobs_on_hold_as_waiting() -> None:
-    answers = {cluster.SLOTS: Reply(0, SLOTS), cluster.JOBS: Reply(0, QUEUE)}
+    answers = {scheduler.SLOTS: Reply(0, SLOTS), scheduler.JOBS: Reply(0, QUEUE)}
 
     seen = HTCONDOR.read_cluster(lambda argvs: [answers[one] for one in argvs], {})
 

@@ -205,13 +205,8 @@ def test_a_lost_submission_is_found_in_accounting_after_its_end() -> None:
     assert SLURM.parse_sent("7|sbatch x\n", sent, "me") is None
 
 
-def test_htcondor_describes_jobs_and_takes_no_scripts() -> None:
-    ad = '[{"ClusterId": 42, "ProcId": 1, "Owner": "me", "Iwd": "/w", "Out": "o.1"}]'
-
-    found = CONDOR.parse_known("42.1", (ad, ""))
-
-    assert found is not None
-    assert (found.id, found.part, found.logs) == ("42", "1", {"1": "/w/o.1"})
+def test_htcondor_takes_no_scripts_and_no_jobs_of_others() -> None:
+    assert CONDOR.known_argvs("42.1") == ()
     assert not KINDS["htcondor"].traits.takes_scripts
     assert not KINDS["htcondor"].traits.can_change
 

@@ -11,9 +11,6 @@ import pytest
 from following import Weigh
 from rigs import acting_as
 
-from weigh.model.lint import Facts
-from weigh.schedulers.htcondor import lint as htcondor_lint
-
 MIB = 1 << 20
 
 
@@ -63,10 +60,16 @@ def test_what_no_line_can_hold_is_refused(here: Weigh, value: str) -> None:
     assert "cannot hold" in err
 
 
-def test_the_lint_has_nothing_against_our_own_script(here: Weigh) -> None:
-    (here.folder / "job.sh").write_text(text := script(here, "--throttle", "1"))
+def test_a_submit_description_is_left_to_condor_submit(here: Weigh) -> None:
+    (here.folder / "job.sub").write_text("executable = a.sh\nqueue\n")
 
-    assert htcondor_lint.lint(text, Facts(cwd=str(here.folder))) == ()
+    code, _, err = here("check", "job.sub")
+
+    assert code == 2
+    assert err == (
+        "weigh: job.sub: weigh checks no scripts for HTCondor "
+        "(condor_submit -dry-run /dev/null job.sub does)\n"
+    )
 
 
 @pytest.fixture
@@ -123,9 +126,12 @@ def test_a_run_in_a_job_knows_the_job_and_its_slot(pool: Weigh) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--cpus", "20"), "20 CPUs on one node; the largest of pool has 8: never"),
-        (("--memory", "64G"), "the largest node of pool has 31.2 GiB: never starts"),
-        (("--gpus", "9"), "9 GPUs on one node; pool has 4 on one: never starts"),
+        (("--cpus", "20"), "no node of the queue has all of that: the job would never"),
+        (
+            ("--memory", "64G"),
+            "no node of the queue has all of that: the job would never",
+        ),
+        (("--gpus", "9"), "no node of the queue has all of that: the job would never"),
         (("--requirements=Memory >",), "would reject the job: Parse error"),
     ],
 )

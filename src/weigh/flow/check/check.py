@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import msgspec
 
 from weigh.errors import FormatError, StoreError, UsageError, cannot_read
-from weigh.flow.check.script import check_here
+from weigh.flow.check.script import check_here, has_rules, script_scheduler
 from weigh.flow.check.trials import judged_trial, latest_attempts, trial_notes
 from weigh.flow.exec.exec import execute
 from weigh.flow.exec.options import choose_layout
@@ -59,13 +59,15 @@ def tasks_of_plan(folder: str) -> tuple[dict[int, bytes], str]:
 def check_scripts(
     folder: str, *, form: str | None, cwd: str, env: Mapping[str, str]
 ) -> tuple[Checked, ...]:
-    """Check the scripts of a plan's jobs that exist.
+    """Check the scripts of a plan's jobs that exist, of schedulers that have rules.
 
     Raises:
         WeighError: one cannot be read.
     """
     return tuple(
-        check_here(path, form=form, cwd=cwd, env=env) for path in _scripts(folder)
+        check_here(path, form=form, cwd=cwd, env=env)
+        for path in _scripts(folder)
+        if has_rules(script_scheduler(os.path.join(cwd, path), path, form, env))
     )
 
 

@@ -60,7 +60,11 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = read_script_file(os.path.join(cwd, path), path)
-    scheduler = form or guess(text) or installed_scheduler(env)
+    scheduler = script_scheduler(os.path.join(cwd, path), path, form, env)
+    if not has_rules(scheduler):
+        title, tool = KINDS[scheduler].title, KINDS[scheduler].submits
+        cure = f"({tool} -dry-run /dev/null {path} does)"
+        raise UsageError(f"{path}: weigh checks no scripts for {title} {cure}")
     dialect = dialect_of(scheduler)
     facts = facts_of(
         cwd,
@@ -85,6 +89,23 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         acknowledged=ignored,
         lacks_shellcheck=program is None and script.is_shell,
     )
+
+
+def has_rules(scheduler: str) -> bool:
+    """Return whether weigh checks scripts of *scheduler*."""
+    return KINDS[scheduler].traits.takes_scripts
+
+
+def script_scheduler(
+    full: str, path: str, form: str | None, env: Mapping[str, str]
+) -> str:
+    """Return the scheduler whose script is at *full*: *form*, or what it looks like.
+
+    Raises:
+        UsageError: there is no such file, or it is no text.
+        WeighError: it cannot be read.
+    """
+    return form or guess(read_script_file(full, path)) or installed_scheduler(env)
 
 
 def check_here(

@@ -1,7 +1,12 @@
-"""HTCondor: its text, job scripts, commands, limits, lint and accounting."""
+"""HTCondor: what it is called and can do; a job needs its text, the rest is one file.
+
+Its submit descriptions are not checked by rules of ours: condor_submit -dry-run reads
+them.
+"""
 
 import re
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from weigh.schedulers.dialect import Folder, Traits, Variables
 from weigh.schedulers.htcondor import text
@@ -53,6 +58,9 @@ class HTCondor(Folder):
         disk=True,
     )
     text: "Dialect" = text
+
+    def _part(self, name: str) -> Any:  # noqa: ANN401, ARG002 - one file has all
+        return import_module("weigh.schedulers.htcondor.scheduler")
 
 
 KIND = HTCondor()

@@ -137,24 +137,6 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("unsafe-remove", "`rm -r` of results that may not have been copied"),
         ),
     ),
-    (
-        "Submit descriptions of HTCondor",
-        (
-            ("no-command", "a line that is no command"),
-            ("unknown-command", "a command with a typo, which is ignored"),
-            ("unknown-macro", "a variable with a typo, which is empty"),
-            ("behind-queue", "commands behind `queue`"),
-            ("no-queue", "no `queue`"),
-            ("no-jobs", "`queue 0`"),
-            ("no-executable", "no `executable`"),
-            ("executable", "an executable that does not exist, or is a directory"),
-            ("size", "an invalid size"),
-            ("memory-in-mebibytes", "`request_memory` without a unit"),
-            ("disk-in-kibibytes", "`request_disk` without a unit"),
-            ("undefined", "a word that is read as an attribute"),
-            ("environment", "several variables that become one"),
-        ),
-    ),
 )
 RULES = {name: what for _, group in TABLE for name, what in group}
 

@@ -1,0 +1,670 @@
+"""HTCondor: its job scripts, commands, pool and accounting, in one file.
+
+A cluster of HTCondor's is a job of ours, its processes are the elements, from 0. A job
+that breaks a rule is put on hold: it stays in the queue until somebody removes it. All
+commands print their answers in JSON, one description (ad) for each process.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from weigh.errors import FormatError, UsageError
+from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
+from weigh.model.job import (
+    STUCK,
+    ElementState,
+    JobRequest,
+    JobScript,
+    RecordedRequest,
+    States,
+    Submitted,
+)
+from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.record import State
+from weigh.model.report import Accounted
+from weigh.schedulers import absent, job_script
+from weigh.schedulers.command import Ran
+from weigh.schedulers.dialect import whole_number
+from weigh.schedulers.htcondor import text
+from weigh.schedulers.protocol import (
+    AccountingWords,
+    Argv,
+    ClusterAnswers,
+    Live,
+    Query,
+    Who,
+    unanswered,
+)
+from weigh.units import KIB, MIB, Bytes
+
+# ---- what HTCondor has not
+parse_start, accounting_answer = absent.parse_start, absent.accounting_answer
+patience_argv, parse_patience = absent.patience_argv, absent.parse_patience
+from_nodes_argvs, parse_from_nodes = absent.from_nodes_argvs, absent.parse_from_nodes
+slots_argv, parse_slots = absent.slots_argv, absent.parse_slots
+session_argv, with_other_token = absent.session_argv, absent.with_other_token
+resource_names, MESSAGES = absent.resource_names, absent.MESSAGES
+in_words, is_hopeless, freed_by = absent.in_words, absent.is_hopeless, absent.freed_by
+lint, directives, awaited = absent.lint, absent.directives, absent.awaited
+default_files, OF_WHOLE_ARRAY = absent.default_files, absent.OF_WHOLE_ARRAY
+describe, with_flags, only = absent.describe, absent.with_flags, absent.only
+submit_script_argv = absent.submit_script_argv
+check_script_argv = absent.check_script_argv
+raised, wrapper, wrapper_flags = absent.raised, absent.wrapper, absent.wrapper_flags
+default_log, log, raw_argv = absent.default_log, absent.log, absent.raw_argv
+parse_raw, sent_argv, parse_sent = absent.parse_raw, absent.sent_argv, absent.parse_sent
+known_argvs, parse_known = absent.known_argvs, absent.parse_known
+change_argvs, parse_refusal = absent.change_argvs, absent.parse_refusal
+
+# ---- the jobs that it prints
+_REMOVED, _COMPLETED, _HELD = 3, 4, 5
+_STATES: dict[int, tuple[State, str | None]] = {
+    1: ("PENDING", None),
+    2: ("RUNNING", None),
+    _REMOVED: ("RUNNING", "being removed"),
+    _HELD: ("PENDING", "on hold by its user"),
+    6: ("RUNNING", "transferring output"),
+    7: ("RUNNING", "suspended"),
+}
+_BY_USER = frozenset({1, 15})  # condor_hold; hold = true
+# why a job is on hold: weigh makes it end for these reasons. The second number matters
+# for a site's own POLICY only
+_OVER: dict[tuple[int, int | None], tuple[State, str]] = {
+    (34, None): ("OUT_OF_MEMORY", "over its memory request"),
+    (21, 102): ("OUT_OF_MEMORY", "over its memory request"),
+    (46, None): ("TIMEOUT", "over allowed_job_duration"),
+    (47, None): ("TIMEOUT", "over allowed_execute_duration"),
+}
+
+
+class Ad(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """One process as condor_q and condor_history print it; MiB, KiB, seconds.
+
+    What a user may write as an expression is of any type: see `number`.
+    """
+
+    cluster_id: int
+    proc_id: int
+    job_status: int = 0
+    owner: str = ""
+    weigh_token: object = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    hold_reason: str | None = None
+    hold_reason_code: int | None = None
+    hold_reason_sub_code: int | None = None
+    last_hold_reason_code: int | None = None
+    last_hold_reason_sub_code: int | None = None
+    remove_reason: str | None = None
+    remote_host: str | None = None
+    last_remote_host: str | None = None
+    job_current_start_date: int | None = None
+    entered_current_status: int | None = None
+    total_submit_procs: int | None = None
+    request_memory: object = None
+    request_cpus: object = None
+    gpus: object = msgspec.field(default=None, name="RequestGPUs")
+    allowed_job_duration: object = None
+    remote_wall_clock_time: float | None = None
+    remote_user_cpu: float = 0.0
+    remote_sys_cpu: float = 0.0
+    resident_set_size: object = msgspec.field(default=None, name="ResidentSetSize_RAW")
+
+    @property
+    def node(self) -> str | None:
+        """Return the node of the slot ``slot1_2@node``."""
+        slot = self.remote_host or self.last_remote_host or ""
+        return slot.rpartition("@")[2] or None
+
+    @property
+    def memory(self) -> Bytes | None:
+        """Return the requested memory."""
+        mebibytes = number(self.request_memory)
+        return None if mebibytes is None else mebibytes * MIB
+
+    def element(self) -> ElementState:
+        """Return the state of the element, in the queue or after its end."""
+        state, reason = self._judged()
+        one = ElementState(
+            state=state,
+            reason=reason,
+            started=self.job_current_start_date,
+            node=self.node,
+        )
+        if not one.is_final:
+            return one
+        return msgspec.structs.replace(
+            one,
+            exit_code=self.exit_code,
+            signal=self.exit_signal,
+            ended=self.entered_current_status,
+        )
+
+    def _judged(self) -> tuple[State, str | None]:
+        if self.job_status == _HELD and self.hold_reason_code not in _BY_USER:
+            over = _over(self.hold_reason_code, self.hold_reason_sub_code)
+            return over or ("FAILED", STUCK)
+        if self.job_status == _REMOVED and not self.remote_host:
+            # weigh's jobs leave by themselves when they are on hold for using too much
+            by_itself = "PeriodicRemove" in (self.remove_reason or "")
+            over = _over(self.last_hold_reason_code, self.last_hold_reason_sub_code)
+            return (over if by_itself else None) or ("CANCELLED", None)
+        if self.job_status == _COMPLETED:
+            return ("COMPLETED" if self.exit_code == 0 else "FAILED"), None
+        return _STATES.get(self.job_status, ("UNKNOWN", None))
+
+
+def _over(code: int | None, detail: int | None) -> tuple[State, str] | None:
+    return _OVER.get((code or 0, None)) or _OVER.get((code or 0, detail))
+
+
+_AD_FIELDS = Ad.__struct_encode_fields__
+
+
+def number(value: object) -> int | None:
+    """Return a whole number; None for an expression, which is printed as text."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def ads_argv(command: str, *which: str) -> Argv:
+    """Return *command*, condor_q or condor_history, for these jobs in JSON."""
+    return (command, *which, "-json", "-attributes", ",".join(_AD_FIELDS))
+
+
+def read_ads(out: str) -> Sequence[Ad]:
+    """Read the answer of either; condor_q prints nothing if there are no jobs.
+
+    Raises:
+        FormatError: it is truncated, or no list of jobs.
+    """
+    return _read_list(out, Ad)
+
+
+_Printed = TypeVar("_Printed")
+
+
+def _read_list(out: str, kind: type[_Printed]) -> list[_Printed]:
+    try:
+        return msgspec.json.decode(out, type=list[kind]) if out.strip() else []  # type: ignore[valid-type] # mypy knows no such list
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise FormatError("HTCondor's answer is cut off or no list") from error
+
+
+def _read_or_none(out: str) -> Sequence[Ad]:
+    try:
+        return read_ads(out)
+    except FormatError:
+        return ()
+
+
+def _states(ads: Iterable[Ad]) -> States:
+    states: States = {}
+    for ad in ads:
+        states.setdefault(str(ad.cluster_id), {})[ad.proc_id] = ad.element()
+    return states
+
+
+# ---- its commands
+NAME = text.NAME
+LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
+NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
+SHOWS_TOKENS = False
+OWN: Mapping[str, str] = {
+    **dict.fromkeys(("executable", "arguments", "universe"), "the script is weigh's"),
+    **dict.fromkeys(("output", "error"), "weigh logs shows the output"),
+    "queue": "weigh plan makes the elements",
+    "initialdir": "the job runs where it was submitted",
+    "environment": "--setup 'export NAME=value' sets a variable",
+    "should_transfer_files": "the nodes must share the plan's file system",
+    "concurrency_limits": "--throttle limits it",
+    **dict.fromkeys(("on_exit_remove", "periodic_remove"), "weigh resume, --requeue"),
+}
+_SUBMITTED = re.compile(r"^(\d{1,12})\.\d+ - \d+\.\d+\s*$", re.MULTILINE)
+_REFUSED = re.compile(r"\bERROR: (.+)")
+# the request may have arrived nevertheless
+_LOST = re.compile(
+    r"connect|commit|contact|address of|communicat|time[d ]*out|SECMAN|transaction",
+    re.IGNORECASE,
+)
+_SHORT_ARRAY, _NO_GPUS = 1000, {"", "undefined"}
+_GPUS = re.compile(r"request_gpus\s*=\s*[1-9]", re.IGNORECASE)
+
+
+def submit_argv(script: str) -> Argv:
+    """Submit a script."""
+    return ("condor_submit", "-terse", script)
+
+
+def verify_argv(script: str) -> Argv:
+    """Return the command that reads a script and submits nothing."""
+    return ("condor_submit", "-dry-run", "/dev/null", script)
+
+
+def parse_doubt(out: str) -> str | None:
+    """Read why condor_submit would reject it."""
+    found = _REFUSED.search(out)
+    if found is None or _LOST.search(found[1]):
+        return None
+    return f"condor_submit would reject the job: {found[1].strip()}"
+
+
+def understood_argv(job: str) -> Argv:
+    """Return the command that shows the request of a job."""
+    return ads_argv("condor_q", f"{job}.0")
+
+
+def parse_understood(out: str) -> RecordedRequest | None:
+    """Read the request as HTCondor understood it; None if no job is listed."""
+    for ad in _read_or_none(out):
+        return RecordedRequest(
+            memory=ad.memory,
+            cpus=number(ad.request_cpus),
+            gpus=number(ad.gpus),
+            time_limit=number(ad.allowed_job_duration),
+            elements=ad.total_submit_procs,
+        )
+    return None
+
+
+def parse_submitted(out: str) -> str | None:
+    """Read ``42.0 - 42.9``; other text may come before."""
+    found = _SUBMITTED.findall(out)
+    return found[-1] if found else None
+
+
+def is_unanswered(words: str) -> bool:
+    """Return whether condor_submit failed while it talked to the queue."""
+    return not words.strip() or _LOST.search(words) is not None
+
+
+def queue_argv(user: str) -> Argv:
+    """Return the command that lists the jobs of *user* in the queue."""
+    return ads_argv("condor_q", "-allusers", "-constraint", f'Owner == "{user}"')
+
+
+def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - users choose job names
+    """Return the same command, which shows the token of each job."""
+    return queue_argv(user)
+
+
+def parse_found(ran: Ran, token: str) -> str | None:
+    """Read the id of the job with the token.
+
+    Raises:
+        FormatError: condor_q failed, or its output is truncated.
+    """
+    if ran.code != 0:
+        raise FormatError(f"condor_q: {ran.complaint()}")
+    ads = read_ads(ran.out)
+    return next((str(ad.cluster_id) for ad in ads if ad.weigh_token == token), None)
+
+
+def parse_queue(out: str) -> States:
+    """Read condor_q.
+
+    Raises:
+        FormatError: the output is truncated, or a job has no number.
+    """
+    return _states(read_ads(out))
+
+
+def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
+    """Return one command for all jobs."""
+    return (ads_argv("condor_history", *jobs),) if jobs else ()
+
+
+def parse_ended(out: str) -> States:
+    """Read condor_history, which lists the latest end first."""
+    return _states(reversed(_read_or_none(out)))
+
+
+def why_argv(job: str) -> Argv | None:
+    """Return the command that shows why elements are on hold."""
+    return ads_argv("condor_q", job)
+
+
+def parse_why(out: str) -> str | None:
+    """Read why an element is on hold."""
+    return next((ad.hold_reason for ad in _read_or_none(out) if ad.hold_reason), None)
+
+
+def gpu_types_argv() -> Argv | None:
+    """Return the command that lists the names of GPUs."""
+    return ("condor_status", "-af", "GPUs_DeviceName")
+
+
+def parse_gpu_types(out: str) -> tuple[str, ...]:
+    """Read the names of GPUs, one per line."""
+    return tuple(sorted({line.strip() for line in out.splitlines()} - _NO_GPUS))
+
+
+def array_limit_argv(elements: int) -> Argv | None:
+    """Return the command that shows the limit, if the usual default may be too low."""
+    setting = "MAX_JOBS_PER_SUBMISSION"
+    return ("condor_config_val", setting) if elements > _SHORT_ARRAY else None
+
+
+def parse_array_limit(out: str) -> int | None:
+    """Read how many jobs one submission may have."""
+    return whole_number(out.strip())
+
+
+def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
+    """Return the command that removes a job or some of its elements."""
+    some = (f"{job.id}.{element}" for element in elements or ())
+    return ("condor_rm", *((job.id,) if elements is None else some))
+
+
+def on_host_argv(job: str, host: str) -> Argv:
+    """Return the command that lists where the elements of a job run."""
+    here = json.dumps(f"@{host}([.]|$)")
+    runs = f"ClusterId == {job} && regexp({here}, RemoteHost)"
+    return ("condor_q", "-allusers", "-constraint", runs, "-af", "ClusterId")
+
+
+def parse_on_host(out: str, job: str) -> bool:
+    """Return whether the job is listed."""
+    return job in out.split()
+
+
+def session_flags(request: JobRequest) -> list[Argv]:
+    """Refuse: only condor_submit opens a shell on a node, and needs sshd there.
+
+    Raises:
+        UsageError: always.
+    """
+    lines = text.directives(job_script.request_of(request))
+    words = " ".join(f"-append '{line}'" for line in lines)
+    raise UsageError(f"for a shell on a node: condor_submit -interactive {words}")
+
+
+def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
+    """Return whether *flags* request GPUs."""
+    return bool(_GPUS.search(flags))
+
+
+# ---- accounting
+_POLLED = "polled now and then: a short job shows its start, not its peak"
+WORDS = AccountingWords(
+    memory="condor_history ResidentSetSize",
+    unmeasured=_POLLED,
+    below=f"{_POLLED}: trust weigh's",
+    above="with control groups it includes the page cache",
+    below_killed=_POLLED,
+    above_killed="the size at which HTCondor ended the job",
+    zero="the job ended before HTCondor first measured it",
+    cpu_time="condor_history RemoteUserCpu + RemoteSysCpu",
+    wall_time="condor_history RemoteWallClockTime",
+)
+
+
+def argv(job: str) -> Argv:
+    """Return the command that lists a job with all its elements."""
+    return ads_argv("condor_history", job)
+
+
+def parse(out: str) -> tuple[Accounted, ...]:
+    """Read condor_history, which lists the latest end of an element first."""
+    found = {ad.proc_id: _accounted(ad) for ad in reversed(_read_or_none(out))}
+    return tuple(one for _, one in sorted(found.items()))
+
+
+def _accounted(ad: Ad) -> Accounted:
+    resident = number(ad.resident_set_size)
+    return Accounted(
+        element=ad.proc_id,
+        state=ad.element().state,
+        node=ad.node,
+        wall_time=ad.remote_wall_clock_time,
+        cpu_time=ad.remote_user_cpu + ad.remote_sys_cpu,
+        max_rss=None if resident is None else resident * KIB,
+        cpus=number(ad.request_cpus),
+        gpus=number(ad.gpus),
+        memory_asked=ad.memory,
+        time_limit=number(ad.allowed_job_duration),
+    )
+
+
+# ---- the pool: its slots limit a job. It has no queues: it is one
+QUEUE = QueueLimits(name="pool", default=True)
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """One slot; of a partitionable one ``cpus``, ``memory`` and ``gpus`` are left."""
+
+    machine: str
+    slot_type: str = "Static"
+    state: str = ""
+    start: object = True
+    cpus: int = 0
+    memory: int = 0
+    gpus: int = msgspec.field(default=0, name="GPUs")
+    total_slot_cpus: float = 0
+    total_slot_memory: float = 0
+    total_gpus: float = msgspec.field(default=0, name="TotalSlotGPUs")
+    kind: str = msgspec.field(default=UNTYPED, name="GPUs_DeviceName")
+    condor_version: str = ""
+
+    @property
+    def uses(self) -> tuple[int, ...]:
+        """Return how many CPUs and GPUs, and how many MiB, jobs use."""
+        totals = (self.total_slot_cpus, self.total_gpus, self.total_slot_memory)
+        if self.slot_type != "Partitionable":
+            return tuple(map(int, totals)) if self.state == "Claimed" else (0, 0, 0)
+        left = (self.cpus, self.gpus, self.memory)
+        return tuple(int(one) - rest for one, rest in zip(totals, left, strict=True))
+
+
+SLOTS: Argv = (
+    *("condor_status", "-json", "-attributes"),
+    ",".join(Slot.__struct_encode_fields__),
+)
+JOBS = ads_argv("condor_q", "-allusers")
+
+
+def read_slots(out: str) -> list[Slot]:
+    """Read condor_status; dynamic slots are parts of the partitionable ones.
+
+    Raises:
+        FormatError: the output is truncated, or no list of slots.
+    """
+    return [slot for slot in _read_list(out, Slot) if slot.slot_type != "Dynamic"]
+
+
+def nodes_of(slots: Iterable[Slot]) -> tuple[Node, ...]:
+    """Return the nodes that *slots* are on."""
+    found: dict[str, list[Slot]] = {}
+    for slot in slots:
+        found.setdefault(slot.machine, []).append(slot)
+    return tuple(_node(name, group) for name, group in found.items())
+
+
+def _node(name: str, slots: list[Slot]) -> Node:
+    uses = zip(*(slot.uses for slot in slots), strict=True)
+    cpus_used, gpus_used, memory_used = map(sum, uses)
+    cpus = int(sum(slot.total_slot_cpus for slot in slots))
+    gpus = int(sum(slot.total_gpus for slot in slots))
+    state: NodeState = "FULL" if cpus_used >= cpus else "MIXED" if cpus_used else "IDLE"
+    if all(one.state in {"Drained", "Owner"} or one.start is False for one in slots):
+        state = "DRAINING"
+    return Node(
+        name=name,
+        state=state,
+        queues=(QUEUE.name,),
+        cpus=cpus,
+        cpus_used=cpus_used,
+        memory=int(sum(slot.total_slot_memory for slot in slots)) * MIB,
+        memory_used=memory_used * MIB,
+        gpus=(NodeGpus(slots[0].kind, gpus, gpus_used),) if gpus else (),
+    )
+
+
+def read_limits(who: Who, query: Query) -> Live:  # noqa: ARG001 - the same for all
+    """Query the slots, whose size limits a job; never raises."""
+    (slots,) = query((SLOTS,))
+    if not slots.is_answer:
+        return Live(trouble=slots.complaint())
+    try:
+        nodes = nodes_of(read_slots(slots.stdout))
+    except FormatError as error:
+        return Live(trouble=str(error))
+    types = (
+        NodeType(
+            cpus=node.cpus,
+            memory=node.memory,
+            queues=node.queues,
+            gpus={gpus.name: gpus.total for gpus in node.gpus},
+        )
+        for node in nodes
+    )
+    limits = Limits(queues=(QUEUE,), nodes=tuple(types), enforced=False)
+    return Live(limits=limits, nodes=nodes)
+
+
+def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:  # noqa: ARG001
+    """Query slots and jobs. Raises WeighError if there is no answer."""
+    slots, jobs = query((SLOTS, JOBS))
+    slots.require("HTCondor")
+    found = read_slots(slots.stdout)
+    versions = (slot.condor_version.split() for slot in found)
+    return ClusterAnswers(
+        name=None,
+        version=next((words[1] for words in versions if len(words) > 1), None),
+        nodes=nodes_of(found),
+        queues=(QUEUE,),
+        jobs=tuple(map(_cluster_job, read_ads(jobs.text or ""))),
+        notes=unanswered({"condor_q": jobs}),
+    )
+
+
+def _cluster_job(ad: Ad) -> ClusterJob:
+    one = ad.element()
+    return ClusterJob(
+        user=ad.owner,
+        queue=QUEUE.name,
+        state="PENDING" if one.is_final else one.state,
+        cpus=number(ad.request_cpus) or 1,
+        gpus=number(ad.gpus) or 0,
+    )
+
+
+# ---- a job script that is a submit description as well: condor_submit and bash read it
+# bash takes the commands for the text of a here-document, condor_submit takes the body
+# for the value of a variable; `queue` is the last line, since nothing may follow it
+CLUSTER, PROCESS = "CONDOR_CLUSTER_ID", "CONDOR_PROC_ID"  # set by our scripts only
+RULES = job_script.ScriptRules(
+    job_id=f"${CLUSTER}",
+    requeue=f"code={job_script.AGAIN}",
+    forget='$(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || '
+    "echo --forget-survivors)",
+)
+BODY = "# ---- the job, for bash"
+_OPEN, _CLOSE = "true @=bash", "@bash"
+# weigh makes a job end for the reasons in _OVER, which HTCondor keeps it on hold for
+_ENDS = (
+    "HoldReasonCode == 34 || HoldReasonCode == 46 || HoldReasonCode == 47"
+    " || (HoldReasonCode == 21 && HoldReasonSubCode == 102)"
+)
+# the usual limit of a name that the site has not limited has many divisors for this
+_LIMIT = 2308032
+_PASSED_ON = "HOME, LANG, LOGNAME, PATH, SHELL, USER"
+
+
+def render(script: JobScript) -> str:
+    """Return the script of a job.
+
+    Raises:
+        UsageError: a line cannot hold a value.
+    """
+    head = (
+        "# condor_submit reads this file too: to the line before the job, and its end",
+        f"batch_name= <<'{BODY}'",
+        *_commands(script),
+        BODY,
+        _OPEN,
+    )
+    element = f'"$(({PROCESS} + {script.first}))"' if script.first else f'"${PROCESS}"'
+    name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
+    body = job_script.render(head, script, element=element, log=name, rules=RULES)
+    tail = (_CLOSE, "true = true", f"queue {script.elements}", "")
+    return "\n".join((body.rstrip("\n"), *tail))
+
+
+def log_name(job: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
+    """Return the name of an element's log; every job is an array here."""
+    return f"{job}_{element}.out"
+
+
+def _commands(script: JobScript) -> Iterator[str]:
+    wanted = script.request
+    output = "/dev/null"
+    if _can_hold(script.log):
+        output = f"{_value(script.log)}/$(ClusterId)_$(ProcId).out"
+    name = re.sub(r"[^\w.=+-]+", "_", script.name)
+    yield "executable = $(SUBMIT_FILE)"
+    yield f"batch_name = {name}"
+    yield f"output = {output}"
+    yield f"error = {output}"
+    yield f'environment = "{CLUSTER}=$(ClusterId) {PROCESS}=$(ProcId)"'
+    yield f"getenv = {_PASSED_ON}"
+    yield "should_transfer_files = NO"
+    yield "+WeighScript = $(true)"
+    if script.token:
+        yield f'+WeighToken = "{script.token}"'
+    yield from text.directives(job_script.request_of(wanted))
+    if wanted.gpu_type:
+        kind = re.sub(r"[^\w -]", ".", wanted.gpu_type)
+        yield f'require_gpus = regexp("{_word(kind)}", DeviceName, "i")'
+    yield f"periodic_remove = JobStatus == 5 && ({_ENDS})"
+    if script.requeue:
+        yield f"on_exit_remove = ExitCode =!= {job_script.AGAIN}"
+    if wanted.throttle and wanted.throttle < script.elements:
+        limited = script.token or "job"
+        yield f"concurrency_limits = weigh_{limited}:{_LIMIT // wanted.throttle}"
+    if wanted.account is not None:
+        yield f"accounting_group = {_value(wanted.account)}"
+    if wanted.mail is not None:
+        yield f"notify_user = {_value(wanted.mail)}"
+        yield "notification = Complete"
+    yield from _others(script)
+
+
+def _others(script: JobScript) -> Iterator[str]:
+    """Yield the user's own commands; all conditions on machines become one."""
+    needs = [f'Machine != "{_word(node)}"' for node in script.request.exclude]
+    if script.request.site.constraint:
+        needs.append(f"({_value(script.request.site.constraint)})")
+    for name, value in script.request.extra:
+        if name.lower() == "requirements":
+            needs.append(f"({_value(value)})")
+        else:
+            yield f"{_value(name)} = {_value(value)}"
+    if needs:
+        yield f"requirements = {' && '.join(needs)}"
+
+
+def _can_hold(text: str) -> bool:
+    """Return whether a line of a submit description can hold *text* at its end."""
+    return text.isprintable() and text == text.strip() and not text.endswith("\\")
+
+
+def _value(text: str) -> str:
+    """Return *text* as a value, in which ``$`` would begin a variable.
+
+    Raises:
+        UsageError: a line of a submit description cannot hold it.
+    """
+    if not _can_hold(text):
+        raise UsageError(f"a submit description cannot hold {text!r}")
+    return text.replace("$", "$(DOLLAR)")
+
+
+def _word(text: str) -> str:
+    """Return *text* as part of a text in quotes."""
+    if set('"\\') & set(text):
+        raise UsageError(f"a submit description cannot hold {text!r}")
+    return _value(text)
