@@ -1,19 +1,45 @@
-"""``weigh top`` on a terminal: draws each view over the last one.
+"""The screen of ``weigh top``: one moment as rich's tables.
 
 rich is imported here and nowhere else.
 """
 
+import io
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from weigh.render.printable import printable
-from weigh.render.top_lines import TopView, top_lines
+from weigh.render.gpu_lines import render_text as gpu_text
+from weigh.render.printable import (
+    local_time,
+    named_words,
+    printable,
+    short_command,
+    shortened,
+)
+from weigh.render.progress_lines import how_far, time_left
+from weigh.render.record_show import sparkline
+from weigh.render.request_lines import common_lines
+from weigh.render.run_lines import nodes_words, ranks_words
+from weigh.render.top_view import MachineView, ProcessView, RunView, TopView
+from weigh.units import MINUTE, Bytes, format_duration, format_size
 
+TOP_WIDTH = 80
 _USUAL = (80, 24)  # if the terminal reports no size
+_BAR = 20
+_ID = 6
+_MARGIN = 12  # columns before the text about one run
+_MOST_PROCESSES = 10  # if the height is not limited
+_RSS = "RSS: counts shared pages in every process"
+# a column: its title, what it shows of a row, and the least width of its window;
+# to the left are columns of words
+_Columns = tuple[tuple[str, Callable[[Any], str], int], ...]
+_WORDS = frozenset({"run", "label", "command", ""})
 
 
 class TopScreen:
@@ -21,16 +47,7 @@ class TopScreen:
 
     def __init__(self, out: TextIO, *, colour: bool) -> None:
         self._out = out
-        self._console = Console(
-            file=out,
-            force_terminal=True,
-            force_interactive=True,
-            no_color=not colour,
-            color_system="standard" if colour else None,
-            highlight=False,
-            markup=False,
-            emoji=False,
-        )
+        self._console = _console(out, is_terminal=True, colour=colour)
 
     def __enter__(self) -> Self:
         self._console.set_alt_screen(True)
@@ -48,23 +65,228 @@ class TopScreen:
         Raises:
             OSError: the terminal is gone.
         """
-        width, height = self._size()
-        self._console.size = (width, height)
-        self._console.update_screen(renderable(view, width, height))
-
-    def _size(self) -> tuple[int, int]:
         try:
             width, height = os.get_terminal_size(self._out.fileno())
         except OSError:
             width, height = 0, 0
-        return width or _USUAL[0], height or _USUAL[1]
+        width, height = width or _USUAL[0], height or _USUAL[1]
+        self._console.size = (width, height)
+        upper = Group(*_upper_part(view, width, has_keys=True))
+        used = len(self._console.render_lines(upper, pad=False))
+        # a blank line, two titles and the count of the rest
+        most = max(1, height - used - 4)
+        lower = Group(*_process_part(view, width, most))
+        self._console.update_screen(Group(upper, lower))
 
 
-def renderable(view: TopView, width: int, height: int) -> Text:
-    """Convert *view* to rich's text: lines that fit the window."""
-    lines = top_lines(view, width, height, keys=True)
-    text = Text("\n", no_wrap=True, overflow="crop", end="").join(
-        Text(printable(line.text), style=line.style) for line in lines
+def render_text(view: TopView, width: int = TOP_WIDTH) -> str:
+    """Write *view* as plain text."""
+    out = io.StringIO()
+    console = _console(out, is_terminal=False, colour=False)
+    console.width = width
+    console.print(
+        *_upper_part(view, width, has_keys=False),
+        *_process_part(view, width, _MOST_PROCESSES),
+        sep="\n",
     )
-    text.no_wrap, text.overflow = True, "crop"
-    return text
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _console(out: TextIO, *, is_terminal: bool, colour: bool) -> Console:
+    return Console(
+        file=out,
+        force_terminal=is_terminal,
+        force_interactive=is_terminal,
+        no_color=not colour,
+        color_system="standard" if colour else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def _upper_part(
+    view: TopView, width: int, *, has_keys: bool
+) -> Iterator[RenderableType]:
+    title = f"weigh top   {printable(view.machine.name)}   {view.clock}"
+    yield _line(f"{title}   q quits" if has_keys else title, width, "bold")
+    if view.followed is not None:
+        yield from _one_run(view.followed, view, width)
+    else:
+        yield from (_line(line, width) for line in _machine_lines(view.machine))
+        yield Text("")
+        yield _line("runs in progress", width, "bold")
+        if view.runs:
+            yield _table(view.runs, _run_columns(view.runs), width)
+        else:
+            yield _line("  none: weigh run -- COMMAND in another window", width)
+            yield _line(f"  (records are in {printable(view.store)})", width, "dim")
+    if view.gpus or view.gpu_note:
+        yield Text("")
+        yield _line("GPUs", width, "bold")
+    yield from (_line(line, width) for line in gpu_text(view.gpus))
+    if view.gpu_note:
+        yield Padding(Text(printable(view.gpu_note), style="yellow"), (0, 0, 0, 2))
+
+
+def _process_part(view: TopView, width: int, most: int) -> Iterator[RenderableType]:
+    if view.processes is None:
+        return
+    whose = "my" if view.followed is None else "its"
+    yield Text("")
+    yield _line(f"{whose} processes, largest first   ({_RSS})", width, "bold")
+    yield _table(view.processes[:most], _process_columns(width), width)
+    rest = view.processes[most:]
+    if rest:
+        size = format_size(sum(one.resident for one in rest))
+        yield _line(f"  {len(rest)} more with {size}", width, "dim")
+
+
+def _line(text: str, width: int, style: str = "") -> Text:
+    return Text(shortened(printable(text), width), style=style, no_wrap=True)
+
+
+def _table(rows: Sequence[Any], columns: _Columns, width: int) -> RenderableType:
+    """Return a table of *rows* with the columns that a window of *width* has."""
+    shown = [column for column in columns if width >= column[2]]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title, _, _ in shown:
+        side = "left" if title in _WORDS else "right"
+        table.add_column(title, justify=side, no_wrap=True, overflow="crop")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text(text_of(row)) for _, text_of, _ in shown))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _machine_lines(machine: MachineView) -> Iterator[str]:
+    """Write the load and the memory in use, by all users, each with a bar."""
+    if machine.load is not None and machine.all_cpus:
+        bar = _bar(machine.load / machine.all_cpus)
+        is_part = machine.cpus and machine.cpus != machine.all_cpus
+        yours = f", {machine.cpus} for you" if is_part else ""
+        yield f"  load    [{bar}] {machine.load:.1f} of {machine.all_cpus} CPUs{yours}"
+    if machine.memory_total and machine.memory_used is not None:
+        bar = _bar(machine.memory_used / machine.memory_total)
+        used, size = format_size(machine.memory_used), format_size(machine.memory_total)
+        yield f"  memory  [{bar}] {used} of {size} in use by all users"
+
+
+def _bar(share: float) -> str:
+    return ("|" * round(min(max(share, 0.0), 1.0) * _BAR)).ljust(_BAR)
+
+
+def _run_columns(runs: Sequence[RunView]) -> _Columns:
+    columns: _Columns = (
+        ("run", lambda run: run.record.id[:_ID], 0),
+        ("label", _run_label, 40),
+        ("memory", lambda run: _size_or_unknown(run.memory), 0),
+        ("peak", lambda run: _size_or_unknown(run.peak), 50),
+        ("cores", lambda run: "?" if run.cores is None else f"{run.cores:.2f}", 60),
+        ("elapsed", lambda run: format_duration(run.elapsed), 60),
+    )
+    if any(map(_run_note, runs)):
+        columns += (("", lambda run: shortened(_run_note(run), 17), 76),)
+    return columns
+
+
+def _run_label(run: RunView) -> str:
+    label = printable(run.record.label or "") or short_command(run.record.command)
+    return shortened(label, 12)
+
+
+def _run_note(run: RunView) -> str:
+    if run.stopped:
+        return "stopped"
+    host = run.record.host
+    if run.age and host is not None:
+        age = f"{run.age:.0f} s" if run.age < MINUTE else format_duration(run.age)
+        return f"{printable(host.name)}, {age} ago"
+    to_go = _time_to_go(run).partition(" (")[0]
+    return f"{to_go} to go" if to_go else ""
+
+
+def _time_to_go(run: RunView) -> str:
+    headway = run.record.progress
+    if headway is None or run.stale or run.record.state != "RUNNING":
+        return ""
+    return time_left(headway, run.elapsed) or ""
+
+
+def _one_run(run: RunView, view: TopView, width: int) -> Iterator[RenderableType]:
+    record = run.record
+    label = f"{printable(record.label)}   " if record.label else ""
+    yield _line(f"{label}run {printable(record.id)}", width, "bold")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, min_width=_MARGIN - 4)
+    grid.add_column(overflow="fold")
+    for name, words, style in _run_rows(run, view, width):
+        grid.add_row(name, Text(printable(words), style=style))
+    yield Padding(grid, (0, 0, 0, 2))
+
+
+def _run_rows(
+    run: RunView, view: TopView, width: int
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows about one run: name, words, style."""
+    record, usage = run.record, run.record.usage
+    yield "command", short_command(record.command), ""
+    yield "state", _state_words(run), "yellow" if run.stopped else ""
+    now = [] if run.memory is None else [f"{format_size(run.memory)} now"]
+    peak = [] if run.peak is None else [f"peak {format_size(run.peak)}"]
+    rising = ["rising"] if usage and usage.growing else []
+    yield "memory", ", ".join([*now, *peak, *rising]) or "not measured", ""
+    if record.series is not None and len(record.series.memory) > 1:
+        plot = sparkline(record.series.memory, max(1, width - _MARGIN - 4))
+        yield "", f"|{plot}|", ""
+    cores = [] if run.cores is None else [f"{run.cores:.2f} cores now"]
+    if usage and usage.cpus_used is not None:
+        cores.append(f"{usage.cpus_used:.2f} on average")
+    yield "cpu", ", ".join(cores) or "not measured", ""
+    for name, words in (
+        ("nodes", nodes_words(record)),
+        ("ranks", ranks_words(record.ranks)),
+        ("progress", how_far(record.progress) if record.progress else ""),
+        ("ends", f"in {_time_to_go(run)}" if _time_to_go(run) else ""),
+    ):
+        if words:
+            yield name, words, ""
+    if view.request is not None:
+        name = "request"
+        for lines in common_lines(view.request, width - _MARGIN):
+            for line in lines:
+                yield name, line, ""
+                name = ""
+        yield "", "for the usage so far, so a lower bound while it runs", "dim"
+
+
+def _state_words(run: RunView) -> str:
+    record, took = run.record, format_duration(run.elapsed)
+    if record.state == "RUNNING":
+        note = f"   ({_run_note(run)})" if run.stopped or run.age else ""
+        return f"{took} since {local_time(record.started)[1]}{note}"
+    code = f", exit code {record.exit_code}" if record.exit_code else ""
+    signal = "" if record.signal is None else f", signal {record.signal}"
+    details = f"details: weigh records show {record.id[:_ID]}"
+    return f"{record.state} in {took}{code}{signal}; {details}"
+
+
+def _process_columns(width: int) -> _Columns:
+    room = max(1, width - 32)
+    return (
+        ("pid", lambda process: str(process.pid), 0),
+        ("RSS", lambda process: format_size(process.resident), 0),
+        ("cpu", _process_cpu, 40),
+        (
+            "command",
+            lambda process: shortened(named_words(printable(process.command)), room),
+            40,
+        ),
+    )
+
+
+def _process_cpu(process: ProcessView) -> str:
+    return "?" if process.cores is None else f"{100 * process.cores:.0f} %"
+
+
+def _size_or_unknown(size: Bytes | None) -> str:
+    return "?" if size is None else format_size(size)

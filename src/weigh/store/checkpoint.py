@@ -41,12 +41,16 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A run in progress; ``seen`` is the time of its last sign of life."""
+    """A run in progress; ``seen`` is the time of its last sign of life.
+
+    ``leader`` is the command's process, None if it cannot be seen from here.
+    """
 
     record: Record
     host: str
     seen: float
     stale: bool
+    leader: Process | None = None
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -116,6 +120,9 @@ def running(root: str, here: Machine, now: float) -> list[Running]:
             found.seen,
             not here.sees_processes_of(found.checkpoint.machine)
             and now - found.seen > STALE_AFTER,
+            found.checkpoint.leader
+            if here.sees_processes_of(found.checkpoint.machine)
+            else None,
         )
         for found in _checkpoints(root)
     ]

@@ -2,22 +2,17 @@
 
 from hypothesis import strategies as st
 
+from weigh.model.gpu import Gpu, GpuOccupant
 from weigh.model.record import (
     Headway,
     Host,
     PeakMemory,
     Record,
     Request,
+    Series,
     Usage,
 )
-from weigh.render.top_lines import (
-    GpuHolder,
-    GpuView,
-    MachineView,
-    ProcessView,
-    RunView,
-    TopView,
-)
+from weigh.render.top_view import MachineView, ProcessView, RunView, TopView
 from weigh.units import GIB, MIB
 
 RECORD = Record(
@@ -27,6 +22,10 @@ RECORD = Record(
     host=Host(name="node07", system="Linux"),
     started="unreadably 10:00:00",
     state="RUNNING",
+    series=Series(
+        t=(0.0, 3.1, 6.2, 9.8, 12.4),
+        memory=(20 * MIB, 100 * MIB, 200 * MIB, 401 * MIB, 392 * MIB),
+    ),
     usage=Usage(
         wall_time=12.4,
         cpu_time=11.9,
@@ -50,8 +49,6 @@ RUN = RunView(
     peak=401 * MIB,
     cores=0.96,
     processes=2,
-    t=(0.0, 3.1, 6.2, 9.8, 12.4),
-    memories=(20 * MIB, 100 * MIB, 200 * MIB, 401 * MIB, 392 * MIB),
 )
 ELSEWHERE = RunView(
     record=Record(
@@ -70,16 +67,17 @@ PROCESSES = (
     ProcessView(457522, "sort", 12 * MIB, None),
 )
 GPUS = (
-    GpuView(
+    Gpu(
         0,
+        "GPU-0",
         "V100-SXM2-32GB",
         memory_used=7 * GIB,
         memory_total=32 * GIB,
+        memory_percent=22.0,
         utilization=84,
-        holders=(GpuHolder(457520, "python", 6 * GIB),),
-        others=1,
+        occupants=(GpuOccupant(457520, "ada", "python", 6 * GIB, mine=True),),
     ),
-    GpuView(2, "V100-SXM2-32GB", memory_total=32 * GIB),
+    Gpu(2, "GPU-2", "V100-SXM2-32GB", memory_total=32 * GIB),
 )
 MACHINE = MachineView("node07", 64, 12 * GIB, 251 * GIB, 31.7, 128)
 OVERVIEW = TopView(
@@ -142,17 +140,13 @@ _runs = st.builds(
     stale=st.booleans(),
 )
 _gpus = st.builds(
-    GpuView,
+    Gpu,
     index=st.integers(0, 99),
+    uuid=st.just("GPU-1"),
     name=_text,
     memory_used=_sizes,
     memory_total=_sizes,
     utilization=_shares,
-    holders=st.lists(st.builds(GpuHolder, pid=_size, name=_text), max_size=2).map(
-        tuple
-    ),
-    others=st.none() | st.integers(0, 99),
-    lost=st.booleans(),
 )
 _processes = st.builds(
     ProcessView, pid=st.integers(1, 1 << 22), command=_text, resident=_size

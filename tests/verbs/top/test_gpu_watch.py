@@ -31,7 +31,11 @@ class FakeGpu:
     def read(self) -> tuple[GpuReading, ...]:
         self.answers.wait()
         self.used += 1 << 30
-        return (GpuReading("GPU-1", self.used, self.holders),)
+        return (
+            GpuReading(
+                "GPU-1", self.used, self.holders, processes=tuple(self.holders or ())
+            ),
+        )
 
 
 @pytest.fixture
@@ -76,8 +80,8 @@ def test_a_gpu_names_my_processes_and_counts_the_others(tmp_path: Path) -> None:
         pass
     watcher.close()
     (gpu,) = gpus
-    assert [(one.pid, one.memory) for one in gpu.holders] == [(os.getpid(), 5 << 30)]
-    assert gpu.others == 1
+    held = {one.pid: (one.mine, one.memory) for one in gpu.occupants or ()}
+    assert held == {os.getpid(): (True, 5 << 30), 1 << 23: (None, 1 << 30)}
 
 
 def test_no_driver_is_no_gpu_and_no_complaint() -> None:

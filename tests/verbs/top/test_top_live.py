@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from weigh.errors import RecordNotFoundError, UsageError
 from weigh.flow.records.records import Store, open_store
 from weigh.flow.watch.top import Watcher, Watching
-from weigh.render.top_lines import RunView
+from weigh.render.top_view import RunView
 from weigh.store.checkpoint import Checkpoint, save
 from weigh.units import MIB
 

@@ -148,14 +148,18 @@ def list_gpus(
         look = _look_in_time(factory or open_probe, environment, patience)
     except NoGpuError as error:
         return GpuListing((), (str(error),))
+    return GpuListing(gpus_of(look, environment), look.notes)
+
+
+def gpus_of(look: "_Look | GpuLook", environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """Return the GPUs that a probe showed, with the processes on them."""
     torch = read_torch(sys.modules.get("torch"))
     allocated = any(name in environment for name in _GRANTED)
     readings = {reading.uuid: reading for reading in look.readings}
-    found = tuple(
+    return tuple(
         _gpu(device, readings.get(device.uuid), number, torch, allocated=allocated)
         for number, device in enumerate(look.devices)
     )
-    return GpuListing(found, look.notes)
 
 
 def _absence(environment: Mapping[str, str]) -> str:
