@@ -25,6 +25,7 @@ from weigh.planning.record_match import (
     Candidate,
     Finder,
     Library,
+    Parts,
     Sizes,
     nearest,
     parts_of,
@@ -175,6 +176,7 @@ Parameters = Mapping[str, int | float | str]
 ParametersOf = Callable[[int, str], Parameters]
 
 _MOST_READ = 200  # records that a curve is fitted to
+_SHOWN = 6  # letters of an id
 _MOST_NAMED = 20  # records that a kind of task lists as its source
 
 
@@ -187,6 +189,11 @@ class StatedUsage(msgspec.Struct, frozen=True, kw_only=True):
     time: Seconds | None = None
     gpus: int | None = None
     nodes: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether memory and time need no record."""
+        return self.memory is not None and self.time is not None
 
     @property
     def quantities(self) -> frozenset[Quantity]:
@@ -238,11 +245,15 @@ class Ranks(msgspec.Struct, frozen=True):
 
 
 class _Basis(msgspec.Struct, frozen=True):
-    """The source of a task's need: records, and predictions by curves through them."""
+    """The source of a task's need: records, and predictions by curves through them.
+
+    ``failed`` is a run of such a command that failed at once, where there is no other.
+    """
 
     records: tuple[str, ...] = ()
     predictions: tuple[Prediction, ...] = ()
     launch: Launch | None = None
+    failed: str | None = None
 
     def predicts(self, quantity: Quantity) -> bool:
         """Return whether a curve predicts *quantity*."""
@@ -291,8 +302,13 @@ def of_tasks(
         base = measured[basis.records][0]
         kind = _as_predicted(base.kind, basis.predictions, headroom)
         kind = _placed(kind, base, basis, given)
+        notes = kind.notes
+        if basis.failed is not None and not given.is_whole:
+            notes = (*notes, _of_a_failed_run(basis.failed))
         kinds.append(
-            msgspec.structs.replace(kind, tasks=counts[place], example=examples[place])
+            msgspec.structs.replace(
+                kind, tasks=counts[place], example=examples[place], notes=notes
+            )
         )
     if given.nodes is None:
         kinds = list(_placed_alike(kinds, [basis.launch for basis in found]))
@@ -300,6 +316,14 @@ def of_tasks(
     gpu = used_gpus[0] if used_gpus else None
     return Needs(
         tuple(kinds), tuple(places), gpu, grounds.unlike, dict(grounds.unnamed)
+    )
+
+
+def _of_a_failed_run(record: str) -> str:
+    name = record[:_SHOWN]
+    return (
+        f"the measured run {name} failed within its first second, so it does not show "
+        f"what a task needs: weigh records show {name}"
     )
 
 
@@ -321,14 +345,19 @@ class _Grounds:
         Raises:
             UsageError: the user named records, and none is of a similar command.
         """
-        if not self._library.known:
-            return _Basis()
-        words = words_of(line)
-        parts = parts_of(words)
+        parts = parts_of(words_of(line))
+        basis = _Basis()
+        if self._library.known:
+            basis = self._of_runs(line, parts, parameters)
+        if basis.records:
+            return basis
+        return _Basis(failed=self._library.failed.get(parts[0]))
+
+    def _of_runs(self, line: str, parts: Parts, parameters: Parameters) -> _Basis:
         alike = self._finder.most_alike(line, parts)
         names = tuple(name for one in alike for name in one.names)[:_MOST_READ]
         curves = self._curves(names, alike)
-        sizes = sizes_in(words, parameters)
+        sizes = sizes_in(words_of(line), parameters)
         for name, only in self._only[names].items():
             if sizes.get(name, only) != only:
                 self.unlike[name] = only

@@ -154,12 +154,14 @@ class Candidate(msgspec.Struct, frozen=True):
 class Library(msgspec.Struct, frozen=True):
     """The commands that have records, and the function that reads a record by its id.
 
-    ``named``: the user named the records, so each task has to match one.
+    ``named``: the user named the records, so each task has to match one. ``failed`` are
+    the ids of runs that failed at once, of which nothing can be learnt, by their stem.
     """
 
     known: tuple[Candidate, ...]
     read: Callable[[str], Record]
     named: bool = False
+    failed: Mapping[tuple[str, ...], str] = {}
 
 
 class Timed(Protocol):
@@ -199,6 +201,15 @@ def candidates(heads: Iterable[RunHead]) -> tuple[Candidate, ...]:
         if head.command in runs or len(runs) < _MOST_COMMANDS:
             runs.setdefault(head.command, []).append(head)
     return tuple(_candidate(command, same) for command, same in runs.items())
+
+
+def failed_runs(heads: Iterable[RunHead]) -> dict[tuple[str, ...], str]:
+    """Return the newest run that failed at once, by the program and script that ran."""
+    found: dict[tuple[str, ...], str] = {}
+    for head in heads:
+        if head.usage and failed_at_once(head.state, head.usage.wall_time):
+            found.setdefault(parts_of(words_run(head.command))[0], head.id)
+    return found
 
 
 class Finder:

@@ -5,7 +5,7 @@ from weigh.errors import UsageError
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.planning.needs import Needs, StatedUsage, of_tasks
-from weigh.planning.record_match import Library, candidates
+from weigh.planning.record_match import Library, candidates, failed_runs
 from weigh.store.index import head_of
 from weigh.units import GIB, MIB
 
@@ -41,8 +41,10 @@ def needs(
     named: bool = False,
 ) -> Needs:
     by_id = {record.id: record for record in records}
-    known = candidates(head_of(record) for record in records)
-    library = Library(known, by_id.__getitem__, named=named)
+    heads = [head_of(record) for record in records]
+    library = Library(
+        candidates(heads), by_id.__getitem__, named=named, failed=failed_runs(heads)
+    )
     return of_tasks(lines, given or StatedUsage(), headroom, library)
 
 
@@ -146,6 +148,28 @@ def test_a_run_that_failed_is_no_measure_where_another_completed() -> None:
 
     assert records_of("python tag.py", [failed, good]) == ("dddd4",)
     assert "did not complete" in needs(["python tag.py"], [failed]).kinds[0].notes[0]
+
+
+def failed(record_id: str, line: str, wall_time: float) -> Record:
+    run = measured(record_id, line)
+    assert run.usage is not None
+    usage = msgspec.structs.replace(run.usage, wall_time=wall_time)
+    return msgspec.structs.replace(run, state="FAILED", exit_code=1, usage=usage)
+
+
+def test_a_run_that_failed_at_once_is_named_where_there_is_no_other() -> None:
+    runs = [failed("fa11ed000001", "python rl.py --seed 1", 0.1)]
+    (kind,) = needs(["python rl.py --seed 2", "python rl.py --seed 3"], runs).kinds
+    (note,) = kind.notes
+    assert note.startswith("the measured run fa11ed failed within its first second")
+    assert note.endswith("weigh records show fa11ed")
+    for lines, given, known in (
+        (["python rl.py --seed 2"], None, [*runs, PPO]),
+        (["python other.py"], None, runs),
+        (["python rl.py 2"], StatedUsage(memory=GIB, time=60.0), runs),
+    ):
+        found = needs(lines, known, given).kinds[0].notes
+        assert not any("failed within" in note for note in found)
 
 
 def test_what_is_reported_goes_before_what_was_measured() -> None:

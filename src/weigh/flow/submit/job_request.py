@@ -184,11 +184,17 @@ def complete_request(
     if scheduler.name == LOCAL and request.gpus and not os.path.exists(_NVIDIA):
         notes.append(_NO_GPU)
     if scheduler.name != LOCAL:
-        if request.memory is None:
-            notes.append(_NO_MEMORY)
-        if request.time_limit is None:
-            notes.append(_NO_TIME)
+        notes += _what_is_not_known(request, plan)
     return request, notes
+
+
+def _what_is_not_known(request: JobRequest, plan: Plan) -> Iterator[str]:
+    if request.memory is None:
+        yield _NO_MEMORY
+    if request.time_limit is None:
+        yield _NO_TIME
+    if request.memory is None or request.time_limit is None:  # why, if there was a run
+        yield from dict.fromkeys(note for kind in plan.kinds for note in kind.notes)
 
 
 def _time_limit(typed: JobRequest, plan: Plan, reserved: int) -> int | None:
