@@ -237,6 +237,11 @@ def _capacity(
     count = options.per_gpu
     if whole or ranks.nodes > 1 or ranks.ntasks:
         count = 1
+    elif gpu is None and memory is not None and cpus is None:
+        raise UsageError(
+            "--node-memory alone would pack as many tasks as memory holds, with a CPU "
+            "or more each: add --node-cpus N"
+        )
     elif gpu is None and memory is None and cpus is None:
         count = count or 1  # the node's size is not known: one task per element
     return Capacity(
@@ -309,15 +314,22 @@ def _left_out(packing: Packing) -> tuple[LeftOut, ...]:
     )
 
 
-def too_big(plan: Plan) -> str:
-    """Return the message on tasks that fit into no element, and what to do."""
+def too_big(plan: Plan, *, states_cpus: bool = False) -> str:
+    """Return the message on tasks that fit into no element, and what to do.
+
+    *states_cpus*: the user stated the CPUs of a task.
+    """
     first = plan.left_out[0]
     more = len(plan.left_out) - _NAMED
     numbers = ", ".join(str(short.task) for short in plan.left_out[:_NAMED])
     tasks = f"tasks {numbers}" if len(plan.left_out) > 1 else f"task {numbers}"
+    way_out = ""
     if first.resource == "cpus":
         need = f"{first.need} CPU{'s' if first.need > 1 else ''}"
         has = str(first.capacity)
+        if not states_cpus:
+            need += " as measured"
+            way_out = f"; --cpus {has} if fewer are enough"
     else:
         need, has = format_size(first.need), format_size(first.capacity)
         need += " of GPU memory" if first.resource == "gpu_memory" else " of memory"
@@ -328,7 +340,7 @@ def too_big(plan: Plan) -> str:
     out = "" if len(plan.left_out) == plan.tasks else "; --leave-out plans the rest"
     return (
         f"{tasks}{f' and {more:,} more' if more > 0 else ''}: {need}, "
-        f"and {where} has {has}{out}"
+        f"and {where} has {has}{way_out}{out}"
     )
 
 

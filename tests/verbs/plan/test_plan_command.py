@@ -221,6 +221,29 @@ def test_a_task_too_big_is_named_and_nothing_is_written(
     assert left == "python rl.py --algo dqn --seed 2\n"
 
 
+def test_measured_cpus_that_a_node_lacks_come_with_the_option_for_fewer(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    """Eight threads on a busy machine were taken for four CPUs."""
+    peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
+    record = Record(
+        id="bbbbbbbbbbbb",
+        command=("python", "threads.py", "1"),
+        started="2026-11-21T10:00:00Z",
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(wall_time=60.0, peak_memory=peak, cpus_used=3.9),
+    )
+    shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+    (tmp_path / "threads.txt").write_text("python threads.py 2\n")
+
+    code, _, err = weigh("plan", "threads.txt", "--node-cpus", "2")
+
+    assert code == 2
+    assert "4 CPUs as measured, and the node has 2; --cpus 2 if fewer are enough" in err
+    assert weigh("plan", "threads.txt", "--node-cpus", "2", "--cpus", "2")[0] == 0
+
+
 def test_a_plan_is_not_overwritten_unless_requested(
     weigh: Weigh, tmp_path: Path
 ) -> None:
@@ -310,8 +333,9 @@ def test_a_file_that_is_no_task_file_is_refused_by_its_line(
         (["tasks.txt", "--name", ".."], "not a directory name"),
         (
             ["tasks.txt", "--node-cpus", "1", "--cpus", "2"],
-            "2 CPUs, and the node has 1",
+            "2 CPUs, and the node has 1\n",
         ),
+        (["tasks.txt", "--node-memory", "4GiB"], "add --node-cpus N"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_way_out(
@@ -461,5 +485,6 @@ def test_a_run_that_failed_at_once_is_nothing_to_plan_with(
     (tmp_path / "solve.txt").write_text("srun ./solve\n")
     code, out, err = weigh("plan", "solve.txt")
     assert (code, "memory is not known" in out + err) == (0, True)
+    assert "measured run aaaaaa failed" in " ".join(err.split())
     code, _, err = weigh("plan", "solve.txt", "--from", "typo", "--name", "b")
     assert (code, "each failed at once" in err) == (2, True)

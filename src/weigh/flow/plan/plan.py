@@ -38,7 +38,7 @@ from weigh.planning.options import (
     PlanOptions,
     stated_usage,
 )
-from weigh.planning.record_match import Library, candidates
+from weigh.planning.record_match import Library, candidates, failed_runs
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
@@ -106,7 +106,8 @@ def library(names: str, root: str, env: Mapping[str, str]) -> Library:
     known = candidates(heads)
     if names != ALL and heads and not known:
         raise UsageError(f"{names}: no run to plan with (each failed at once)")
-    return Library(known, read, named=names != ALL)
+    failed = failed_runs(heads)
+    return Library(known, read, named=names != ALL, failed=failed)
 
 
 def _called(index: Index, name: str, root: str) -> list[Entry]:
@@ -234,7 +235,7 @@ def plan(
             )
             made = _with_probe(options, needs, wanted[0], headroom, found)
         if made.left_out and not (options.leave_out and made.elements):
-            raise UsageError(too_big(made))
+            raise UsageError(too_big(made, states_cpus=options.cpus is not None))
         directory = os.path.join(plan_directory.FOLDER, made.name)
         if not options.dry_run:
             folder = os.path.join(cwd, directory)
