@@ -35,11 +35,13 @@ from weigh.render.resume_lines import render_json, resumed_lines
     is_flag=True,
     help="Decide as a healer does, within its limits, and let one follow.",
 )
+@click.option("--confirm", is_flag=True, hidden=True)  # 1 unless all tasks are done
 @options.dry_run("Submit nothing.")
 @options.as_json()
 def resume(
     name: str,
     *,
+    confirm: bool,
     as_json: bool,
     **words: str | bool | None,
 ) -> int:
@@ -63,4 +65,4 @@ def resume(
         click.echo(render_json(answer))
     else:
         click.echo("\n".join(resumed_lines(answer)))
-    return 0
+    return int(confirm and not answer.is_done)

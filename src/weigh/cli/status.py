@@ -8,6 +8,7 @@ import click
 from weigh.cli import options
 from weigh.cli.submit import notify
 from weigh.flow.follow.status import status as status_flow
+from weigh.model.job import NOT_STARTED
 from weigh.render.status_lines import detail_lines, list_lines, render_json
 
 _PAUSE = 10.0
@@ -17,9 +18,15 @@ _PAUSE = 10.0
 @click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=options.jobs)
 @click.option("--wait", is_flag=True, help="Wait until no task runs or waits.")
 @click.option("--notify", "target", hidden=True)  # for the job that follows others
+@click.option("--succeeded", is_flag=True, hidden=True)  # for a job that needs others
 @options.as_json()
 def status(
-    names: tuple[str, ...], *, wait: bool, target: str | None, as_json: bool
+    names: tuple[str, ...],
+    *,
+    wait: bool,
+    target: str | None,
+    succeeded: bool,
+    as_json: bool,
 ) -> int:
     """Show the state of jobs: which tasks are done, failed, running, waiting, and why.
 
@@ -38,6 +45,12 @@ def status(
 
         notify_jobs(names, target, cwd=os.getcwd(), env=os.environ)
         return 0
+    if succeeded:
+        from weigh.flow.follow.dependency import why_not_yet  # noqa: PLC0415 - rarely
+
+        why_not = why_not_yet(names, cwd=os.getcwd(), env=os.environ)
+        click.echo("".join(f"weigh: {NOT_STARTED}{why}\n" for why in why_not), nl=False)
+        return int(bool(why_not))
     standings = status_flow(names, cwd=os.getcwd(), env=os.environ, notify=notify)
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)

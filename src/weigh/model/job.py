@@ -20,6 +20,8 @@ REST = -1  # in an answer: all elements that are not listed
 STUCK = "in error state"  # Grid Engine keeps the element until it is deleted
 CANCELLING = "being cancelled"  # a signal was sent, but the element has not ended
 OUTCOME_UNKNOWN = "its outcome is not known"
+# begins the last line of a job script that waited for a job that failed
+NOT_STARTED = "did not start: "
 STEP_OUT_OF_MEMORY = "a step ran out of memory"  # the script may still exit with 0
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 
@@ -93,11 +95,12 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 
     ``together`` tasks run at once in an element; ``elements`` is how many there are,
     the first of which is number ``first`` of the plan; the script looks for
-    ``programs`` before the first task; ``needs`` are logs of jobs that must have
-    succeeded. ``staged`` are lines of bash for ``staging``, around the tasks. ``token``
-    marks this submission, ``sent`` is the directory of what was sent. ``tasks`` is the
-    directory of the task files, if not ``folder``. ``queue`` is the directory in
-    ``folder`` of the queue that all elements pull from, if they do. ``mps``: the tasks
+    ``programs`` before the first task; ``needs`` are jobs that must have succeeded, by
+    token, or by id if weigh does not know them. ``staged`` are lines of bash for
+    ``staging``, around the tasks. ``token`` marks this submission, ``sent`` is the
+    directory of what was sent. ``tasks`` is the directory of the task files, if not
+    ``folder``. ``queue`` is the directory in ``folder`` of the queue that all elements
+    pull from, if they do. ``mps``: the tasks
     share their GPU through NVIDIA's MPS. ``command`` is a line of bash to run instead
     of tasks.
     """
@@ -172,8 +175,10 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     submitted, if not ``folder``. ``own`` describes a script of the user's: such a job
     has no plan, and each element is one task. ``round`` counts the submissions of the
     plan's unfinished tasks, from 1. With ``heal`` a healer follows, which sends the
-    next round. ``is_healer``: the job is one; ``is_notifier``: it notifies if others
-    ended without doing so. Neither runs tasks.
+    next round. ``needs`` are the jobs that must have succeeded before it starts, by
+    token or id; ``after`` of its request are the ids that it hangs on now.
+    ``is_healer``: the job is one; ``is_notifier``: it notifies if others ended without
+    doing so. Neither runs tasks.
     """
 
     schema: str = SCHEMA
@@ -200,6 +205,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnScript | None = None
     round: int = 1
     heal: Heal | None = None
+    needs: tuple[str, ...] = ()
     is_healer: bool = False
     is_notifier: bool = False
 

@@ -12,7 +12,14 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import NOT_EXECUTABLE, NOT_FOUND, USAGE
-from weigh.model.job import OUTCOME_UNKNOWN, ElementState, Heal, JobRequest, TaskState
+from weigh.model.job import (
+    NOT_STARTED,
+    OUTCOME_UNKNOWN,
+    ElementState,
+    Heal,
+    JobRequest,
+    TaskState,
+)
 from weigh.model.record import State
 from weigh.outcome import fixed_heap, out_of_memory
 from weigh.request import LEAST_MEMORY, round_shared, round_time
@@ -163,6 +170,8 @@ def decide(  # noqa: PLR0913 - keyword-only past the fourth
 def _by_cause(
     task: TaskState, element: ElementState, words: str, command: str, failures: int
 ) -> Choice:
+    if task.state == "FAILED" and NOT_STARTED in (task.reason or ""):
+        return Choice(run=True, reason="waited for a job that failed")
     if task.state == "FAILED" or _diverged(task):
         return _failed(task, element, words, failures)
     if task.state == "OUT_OF_MEMORY":

@@ -7,6 +7,7 @@ import msgspec
 from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, Submitted
 from weigh.render.printable import printable, shortened
 from weigh.render.request_lines import WIDTH, folded
+from weigh.render.status_lines import Needed
 from weigh.render.submit_lines import request_words
 
 SCHEMA = "weigh.resume/1"
@@ -34,11 +35,26 @@ class Again(msgspec.Struct, frozen=True):
     more: tuple[Submitted, ...] = ()
 
 
+class Follower(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that waits for the resumed one: it hangs on the jobs ``after`` now.
+
+    ``was`` is its id before it was sent again. ``blocked`` are the jobs that it needs
+    and that cannot succeed; ``trouble`` is why it could not be changed.
+    """
+
+    job: str
+    name: str
+    after: tuple[str, ...] = ()
+    was: str | None = None
+    blocked: tuple[Needed, ...] = ()
+    trouble: str | None = None
+
+
 class Resumed(msgspec.Struct, frozen=True):
     """What was resumed of a job, and what was not.
 
     ``stopped`` is why healing sends no further round; ``healer`` is the job that sends
-    the next one.
+    the next one. ``followers`` are the jobs that wait for it.
     """
 
     job: Submitted
@@ -46,6 +62,12 @@ class Resumed(msgspec.Struct, frozen=True):
     left: tuple[Left, ...]
     stopped: str | None = None
     healer: Submitted | None = None
+    followers: tuple[Follower, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether no task is left, or runs again."""
+        return not (self.again or self.left)
 
 
 def resumed_lines(answer: Resumed) -> Iterator[str]:
@@ -71,12 +93,30 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
     if answer.healer is not None:
         text = f"job {answer.healer.id} follows when all elements have ended"
         yield from (f"    {line}" for line in _titled("heals", text))
+    for follower in answer.followers:
+        yield from (f"    {line}" for line in _titled("after", _follows(follower)))
     yield from _left_lines(answer)
     if not answer.again and not answer.left:
         yield f"  {printable(answer.job.name)}: all tasks are done"
     jobs = [one.job.id for one in answer.again if one.job]
     if jobs:
         yield f"    follow   weigh status {jobs[-1]}"
+
+
+def _follows(one: Follower) -> str:
+    """Write what a job that waits for the resumed one does now."""
+    name = f"{one.name} (job {one.job})"
+    if one.trouble is not None:
+        return f"{name} still waits for the earlier job: {one.trouble}"
+    if one.blocked:
+        why = ", ".join(f"{need.name} (job {need.job})" for need in one.blocked)
+        return f"{name} starts when all tasks of {why} are done"
+    sent = "" if one.was is None else f" was sent again instead of {one.was}, and"
+    if not one.after:
+        return f"{name}{sent} starts now: all that it needs is done"
+    noun = "job" if len(one.after) == 1 else "jobs"
+    has = "has" if len(one.after) == 1 else "have"
+    return f"{name}{sent} starts when {noun} {', '.join(one.after)} {has} succeeded"
 
 
 def _left_lines(answer: Resumed) -> Iterator[str]:

@@ -56,6 +56,22 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     most: Seconds
 
 
+class Needed(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that another one needs: ``words`` are the states of its unfinished tasks.
+
+    ``ids`` are what the other one hangs on, empty if the job ``is_done``, or cannot
+    succeed as things are (``is_blocked``). ``has_failed``: a task has.
+    """
+
+    name: str
+    job: str
+    ids: tuple[str, ...] = ()
+    words: str = ""
+    is_done: bool = False
+    is_blocked: bool = False
+    has_failed: bool = False
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a job and those that resumed it; ``job`` is the latest of them.
 
@@ -65,7 +81,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
     that pull from a shared queue now, None without one; ``healing`` is None without a
     healer. ``steps`` are those of a job of one element, as accounting lists them.
-    ``held`` tasks wait until the first ones of their plan have ended.
+    ``held`` tasks wait until the first ones of their plan have ended. ``needs`` are the
+    jobs that have to succeed before it starts; ``way_out`` is the command that runs
+    what is left.
     """
 
     job: Submitted
@@ -86,6 +104,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     healing: Healing | None = None
     steps: tuple[AccountedStep, ...] = ()
     held: int = 0
+    needs: tuple[Needed, ...] = ()
+    way_out: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -134,24 +154,32 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     for unknown in one.unknown:
         text = f"{_elements(unknown.elements)}: {unknown.reason}"
         yield from _entry("unknown", text)
-    for text in _waiting(one, now):
-        yield from _entry("waiting", text)
+    for title, text in (*_needs(one.needs), *_waiting(one, now)):
+        yield from _entry(title, text)
     yield from _recent(one.waits)
     yield from _next(one)
     yield from _caveats(one, now)
 
 
-def _waiting(one: Standing, now: Seconds) -> Iterator[str]:
+def _needs(needs: Sequence[Needed]) -> Iterator[tuple[str, str]]:
+    """Yield the jobs that have to succeed first."""
+    for need in needs:
+        yield "after", f"{need.name} (job {need.job}): {need.words}"
+
+
+def _waiting(one: Standing, now: Seconds) -> Iterator[tuple[str, str]]:
     """Yield what waits, and for what."""
     tasks = f"{count(one.held)} task{'' if one.held == 1 else 's'}"
     if one.held and one.healing is not None and one.healing.is_active:
-        yield f"{tasks}: sized and sent when the first ones have ended"
+        yield "waiting", f"{tasks}: sized and sent when the first ones have ended"
     elif one.held:
-        yield f"{tasks}, not sent: weigh resume {one.jobs[-1]}"
+        yield "waiting", f"{tasks}, not sent: weigh resume {one.jobs[-1]}"
     for wait in one.waiting:
+        if wait.hopeless and one.needs:
+            continue  # it can start once what it needs was resumed
         noun = "element" if wait.elements == 1 else "elements"
         text = f"{count(wait.elements)} {noun}: {wait.reason}"
-        yield text + _moments(wait, now)
+        yield "waiting", text + _moments(wait, now)
 
 
 def _moments(wait: Waiting, now: Seconds) -> str:
@@ -252,10 +280,9 @@ def _queue(nodes: Sequence[str]) -> str:
 
 
 def _next(one: Standing) -> Iterator[str]:
-    if not one.is_over:
-        return
-    if not one.is_done:
-        yield f"    {'next':<9}weigh resume {one.jobs[-1]}"
+    if one.way_out is not None:
+        title = "fixed?" if one.way_out.startswith("weigh resume --bugs") else "next"
+        yield f"    {title:<9}{printable(one.way_out)}"
 
 
 def _elements(number: int) -> str:

@@ -108,7 +108,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     ``several_nodes``: it starts a task on several nodes. ``fits_nodes``: a job's CPUs
     and memory must fit on a node (else its queues decide). ``address_space`` is the
     resource by which it limits address space instead of memory, per slot.
-    ``waits_for_any_end``: a dependent job starts even if the job before failed.
     ``first_element`` is its first array task index and
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
     the names of resources. ``no_memory`` is what a job gets that requests no memory.
@@ -125,7 +124,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     several_nodes: bool = False
     fits_nodes: bool = False
     address_space: str | None = None
-    waits_for_any_end: bool = False
     first_element: int = 0
     element_name: str = "{}_{}"
     names_resources: bool = False

@@ -51,13 +51,15 @@ class ScriptRules(msgspec.Struct, frozen=True, kw_only=True):
     ``job_id`` is bash for the id of the job, ``requeue`` bash that requeues it, and
     ``forget`` is the option of weigh exec for a job that was requeued after its node
     was lost: the tasks of that attempt are gone. ``takes_gpus``: the scheduler does not
-    report a job's GPUs, so weigh exec takes idle ones.
+    report a job's GPUs, so weigh exec takes idle ones. ``checks_needs``: it also starts
+    a job after one that failed, so that the script checks whether it may start.
     """
 
     job_id: str
     requeue: str
     forget: str
     takes_gpus: bool = False
+    checks_needs: bool = False
 
 
 def render(
@@ -106,7 +108,7 @@ def _body(script: JobScript, element: str, rules: ScriptRules) -> Iterator[str]:
     yield f"plan={quoted(script.folder)}"
     yield from announce(script, rules.job_id)
     yield f"element={element}"
-    yield from _needed(script)
+    yield from check_needs(script, rules)
     yield from setup_lines(script)
     yield ""
     if script.staging is not None:
@@ -193,14 +195,13 @@ def announce_line(job_id: str, sent: str) -> str:
     return f'ln -s -- "{job_id}" {quoted(sent)}/{ANNOUNCED} 2>/dev/null'
 
 
-def _needed(script: JobScript) -> Iterator[str]:
-    """Yield the lines that stop a job if a job that it depends on has failed."""
-    for log in script.needs:
-        yield f"grep -qx '{ENDED} 0' {quoted(log)} ||"
-        yield (
-            '  { echo "weigh: a job that this one depends on failed:" '
-            f"{quoted(log)} >&2; exit 1; }}"
-        )
+def check_needs(script: JobScript, rules: ScriptRules) -> Iterator[str]:
+    """Yield the lines that end a job if a job that it needs has not succeeded."""
+    if not (script.needs and rules.checks_needs):
+        return
+    weigh = f"{quoted(script.python)} -P -m weigh"
+    yield "# the scheduler starts this job also after one that failed"
+    yield f"{weigh} status --succeeded {' '.join(script.needs)} || exit"
 
 
 def heading(script: JobScript) -> Iterator[str]:

@@ -449,11 +449,15 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change of a waiting job; None: nothing. Bytes and seconds."""
+    """What to change of a waiting job; None: nothing. Bytes and seconds.
+
+    ``after`` are the jobs that it hangs on, empty for none.
+    """
 
     time: int | None = None
     memory: Bytes | None = None
     throttle: int | None = None
+    after: tuple[str, ...] | None = None
 
 
 class UserScripts(Protocol):

@@ -121,7 +121,7 @@ def test_a_job_to_wait_for_that_has_failed_is_named(real: Weigh) -> None:
     )
 
     assert code == 2
-    assert f"job {failed} ended FAILED" in " ".join(err.split())
+    assert f"(job {failed}) cannot succeed: 1 of 1 task failed" in " ".join(err.split())
 
 
 @pytest.mark.slurm

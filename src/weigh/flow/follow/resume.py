@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
 from weigh.flow.follow import resume_script
+from weigh.flow.follow.dependency import Awaited, awaited, is_kept_back, lead_on
 from weigh.flow.follow.first_tasks import never_sent, uses_of
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.notification import notify_end, notify_once
@@ -150,8 +151,23 @@ class Resumption:
         self.stopped: str | None = None
         self._name = name
         self._limits: Heal | None = None
+        self._wait = Awaited()
 
     def carry_out(self) -> Resumed:
+        """Submit what is left, and lead on the jobs that wait for it."""
+        answer = self._carry_out()
+        if self.options.dry_run:
+            return answer
+        followers = lead_on(self._chain(), self._anew, root=self.root, env=self.env)
+        return replace(answer, followers=tuple(followers))
+
+    def _anew(self, job: Submitted) -> Submitted | None:
+        """Send a job again that ended because this one had not succeeded."""
+        options, cwd = ResumeOptions(), job.cwd
+        again = Resumption(job.token, options, cwd, self.env, self.notify)
+        return next((one.job for one in again.carry_out().again), None)
+
+    def _carry_out(self) -> Resumed:
         """Decide on each unfinished task; submit the round, and the healer after it."""
         settle_all(self.root, self.env, self.notify)
         folder = self._chain()[0].folder
@@ -177,7 +193,12 @@ class Resumption:
         self._limits = last.heal or (Heal() if self.options.heal else None)
         limits = self._limits if self.options.heal else None
         self.options = replace(self.options, limits=limits)
+        if last.needs:
+            known = jobs_file.read_jobs(self.root)
+            self._wait = awaited(last.needs, known, root=self.root, env=self.env)
         self.choices = [*self._unfinished(), *self._waiting()]
+        if self._wait.blocked:
+            self.choices = [(task, self._kept_back()) for task, _ in self.choices]
         if any(view.job.staging is not None for view in views):
             self.choices = list(keep_together(self.choices))
         self.groups = self._grouped()
@@ -186,6 +207,11 @@ class Resumption:
             self.stopped = self._why_stop(limits)
         if self.stopped is not None:
             self.groups = []
+
+    def _kept_back(self) -> Choice:
+        need = self._wait.blocked[0]
+        reason = f"waits for {need.name}, {need.words}: weigh resume {need.job}"
+        return Choice(run=False, reason=reason)
 
     def _chain(self) -> list[Submitted]:
         """Return the jobs of the plan, in the order in which they were sent."""
@@ -234,7 +260,7 @@ class Resumption:
             task.task
             for view in self.views
             for task in view.tasks
-            if task.state == "FAILED"
+            if task.state == "FAILED" and not is_kept_back(task)
         )
         with ExitStack() as opened:
             texts = {
@@ -311,7 +337,7 @@ class Resumption:
         before = self._job(tasks[0].job)
         gpu_type, gpus = parse_gpus(self.options.gpus)
         request = enlarged(before.request, choices, self.options)
-        request = replace(request, after=(), gpus=gpus or request.gpus)
+        request = replace(request, after=self._wait.ids, gpus=gpus or request.gpus)
         if gpus:
             request = replace(request, gpu_type=gpu_type)
         plan, elements = None, len(tasks)
@@ -578,6 +604,7 @@ class Resumption:
             programs=programs_of(plan),
             staging=continued(before.staging, group.tasks, jobs),
             requeue=before.requeue,
+            needs=self._wait.needs,
             version=__version__,
         )
         return staged(script, schedulers.kind_of(jobs[-1].scheduler))

@@ -66,11 +66,19 @@ def by_hand(job: Submitted, failed: Sequence[int]) -> str:
     own = job.own or OwnScript()
     if not failed:
         return f"nothing to resume of job {job.id}"
-    if not job.script:
+    command = command_again(job, failed)
+    if command is None:
         what = f"indices {format_ranges(failed)}" if own.indices else "it"
         return f"weigh did not submit job {job.id}: submit its script again for {what}"
+    return f"weigh did not submit job {job.id}: {shlex.join(command)}"
+
+
+def command_again(job: Submitted, failed: Sequence[int]) -> list[str] | None:
+    """Return the command that submits these indices again; None without the script."""
+    own = job.own or OwnScript()
+    if not (job.script and failed):
+        return None
     scripts = KINDS[schedulers.kind_of(job.scheduler)].user_scripts
     part = next(iter(scripts.only(failed, None)), ()) if own.indices else ()
     words = ["weigh", "submit", job.script, *own.flags, *part]
-    words += ["--", *own.arguments] if own.arguments else []
-    return f"weigh did not submit job {job.id}: {shlex.join(words)}"
+    return [*words, "--", *own.arguments] if own.arguments else words

@@ -86,8 +86,18 @@ def status(
     )
     if not names:  # a list: each scheduler is asked once, and no more
         return standings
+    from weigh.flow.follow.way_out import with_way_out  # noqa: PLC0415 - not for a list
+
     return tuple(
-        _with_steps(with_waits(one, root=root, env=env), env) for one in standings
+        with_way_out(
+            _with_steps(with_waits(one, root=root, env=env), env),
+            [views[job.scheduler, job.id] for job in chain],
+            known,
+            root=root,
+            cwd=cwd,
+            env=env,
+        )
+        for one, chain in zip(standings, chains, strict=True)
     )
 
 

@@ -45,7 +45,7 @@ def send_healer(
     why_not = scheduler.why_not_from_nodes(jobs[-1].request.queue)
     if why_not is not None:
         raise SchedulerError(why_not)
-    words = ("resume", "--heal", jobs[-1].token)
+    words = ("resume", "--heal", "--confirm", jobs[-1].token)
     return _send(scheduler, jobs, words, "-heal", sending, env)
 
 

@@ -20,7 +20,6 @@ from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.dialect import Options, Traits, positive_number
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
-from weigh.store.jobs import chain_of, find_jobs
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
@@ -177,8 +176,6 @@ def complete_request(
     if kind is not None and request.gpus and request.cpus > 1:
         request, note = _one_slot(request, scheduler, kind.text.OPTIONS)
         notes += note
-    if kind is not None and traits.waits_for_any_end and request.after:
-        notes.append(f"{kind.title} waits until a job has ended, even if it failed")
     throttle = typed.throttle or _default_throttle(request, plan, scheduler.name)
     request = msgspec.structs.replace(request, throttle=throttle)
     if scheduler.name == LOCAL and request.gpus and not os.path.exists(_NVIDIA):
@@ -409,40 +406,3 @@ def _is_same(requested: object, got: object) -> bool:
     if isinstance(requested, str) and isinstance(got, str):
         return requested.lower() == got.lower()  # accounts may be kept in lower case
     return requested == got
-
-
-def ids_to_await(
-    names: Sequence[str], scheduler: str, known: Sequence[Submitted]
-) -> tuple[str, ...]:
-    """Return the ids of the jobs called *names*; unknown ids are passed on unchanged.
-
-    Raises:
-        UsageError: a job runs at another scheduler, so this one cannot wait for it.
-    """
-    ids: dict[str, None] = {}
-    for name in names:
-        if name.isdecimal() and not any(job.id == name for job in known):
-            ids[name] = None
-            continue
-        job = find_jobs(known, name)[-1]
-        if job.scheduler != scheduler:
-            raise UsageError(
-                f"job {job.id} runs at {job.scheduler}: a job of {scheduler} cannot "
-                "wait for it"
-            )
-        ids |= dict.fromkeys(one.id for one in submitted_with(job, known))
-    return tuple(ids)
-
-
-def submitted_with(job: Submitted, known: Sequence[Submitted]) -> list[Submitted]:
-    """Return all jobs of one submission: the parts of an array, or of a resumption.
-
-    Parts share their folder; jobs of a resumption continue the same job.
-    """
-    return [
-        one
-        for one in chain_of(known, job)
-        if one.id == job.id
-        or one.folder == job.folder
-        or (job.resumes is not None and one.resumes == job.resumes)
-    ]

@@ -10,7 +10,6 @@ from weigh.errors import SchedulerError
 from weigh.flow.follow.view import look
 from weigh.flow.plan.directory import FOLDER
 from weigh.flow.site import schedulers
-from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import JobScript, Setup, Submitted
 from weigh.schedulers import find_kind
 from weigh.store import jobs as jobs_file
@@ -67,19 +66,10 @@ def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScri
             request=msgspec.structs.replace(
                 part.request, after=(*part.request.after, first.id)
             ),
-            needs=_needs(first),
+            needs=(*part.needs, first.token),
         )
         for part in parts
     ]
-
-
-def _needs(first: Submitted) -> tuple[str, ...]:
-    """Return the log to check, where the scheduler waits for any end of a job."""
-    kind = find_kind(first.scheduler)
-    if kind is None or not kind.traits.waits_for_any_end:
-        return ()
-    name = kind.backend.log_name(first.id, 0, is_array=False)
-    return (os.path.join(first.folder, LOGS, name),)
 
 
 def await_prefetch(

@@ -12,6 +12,7 @@ import msgspec
 from weigh import config
 from weigh._version import __version__
 from weigh.errors import NoClusterError, SchedulerError, UsageError, WeighError
+from weigh.flow.follow.dependency import await_jobs, renew
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
@@ -28,7 +29,6 @@ from weigh.flow.submit.job_request import (
     check_limits,
     check_understood,
     complete_request,
-    ids_to_await,
     parse_gpus,
     refuse_absent,
     refuse_heal,
@@ -214,6 +214,9 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
             await_prefetch(fetch, root=root, env=env, notify=notify)
     scheduler = schedulers.reach(name, root=root, env=env)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
+    for job in (answer.job, *answer.more):
+        if job is not None and job.needs:  # a healer may have sent a round meanwhile
+            renew(job, root=root, env=env)
     return followed(answer, scheduler, sending, env)
 
 
@@ -330,9 +333,8 @@ def _prepared(
     """Return the jobs to submit to *name*, their plan, and the answer to print."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
-    request = typed_request(
-        options, ids_to_await(options.after, name, jobs.read_jobs(root))
-    )
+    wait = await_jobs(options.after, name, jobs.read_jobs(root), root=root, env=env)
+    request = typed_request(options, wait.ids)
     site = config.load(cwd, env).cluster
     request = in_site_words(request, kind, site)
     refuse_own(options.extra, kind)
@@ -378,7 +380,7 @@ def _prepared(
     script = _script(
         options, plan, request, staging, folder=folder, cwd=cwd, store=root
     )
-    script = msgspec.structs.replace(script, together=slots)
+    script = msgspec.structs.replace(script, together=slots, needs=wait.needs)
     if staging is not None:
         from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
             left_behind,

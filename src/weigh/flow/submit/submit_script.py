@@ -117,6 +117,7 @@ def ship(
         plan=script.tasks,
         round=1 if origin is None else origin.round,
         heal=sending.heal,
+        needs=script.needs,
     )
     return sending.send(scheduler, draft, as_sent)
 

@@ -43,7 +43,6 @@ class GridEngine(Folder):
     )
     traits = Traits(
         address_space="h_vmem",
-        waits_for_any_end=True,
         # this exit code puts a job in error state, and dependent jobs wait
         first_element=1,
         element_name="{}.{}",

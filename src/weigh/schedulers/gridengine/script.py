@@ -20,6 +20,7 @@ RULES = ScriptRules(
     requeue=f"code={AGAIN}",
     forget='$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)',
     takes_gpus=True,
+    checks_needs=True,
 )
 _NAME = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=%"

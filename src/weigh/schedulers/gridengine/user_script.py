@@ -342,6 +342,8 @@ def _altered(change: RequestChange, known: str) -> Iterator[str]:
         yield ",".join(f"{name}={value}" for name, value in pairs.items())
     if change.throttle is not None:
         yield from ("-tc", str(change.throttle))
+    if change.after is not None:
+        yield from ("-hold_jid", ",".join(change.after) or "0")
 
 
 def parse_refusal(ran: Ran) -> str | None:

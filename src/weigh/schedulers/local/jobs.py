@@ -23,7 +23,7 @@ from weigh.model.job import (
 )
 from weigh.model.record import Complexes, State
 from weigh.schedulers.job_script import ENDED
-from weigh.schedulers.local.script import JOB, local_script
+from weigh.schedulers.local.script import AWAITED, FOLDER, JOB, local_script
 from weigh.schedulers.local.script import log_name as _log_name
 from weigh.schedulers.protocol import Argv, KnownJob, RequestChange, Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
@@ -32,7 +32,6 @@ from weigh.store.location import make_folder, private
 from weigh.units import Seconds
 
 NAME = "local"
-FOLDER = "local"
 _TAIL = 4096
 _TO_START: Seconds = 5.0
 # a new session outlives this one; signals that end the job are passed on to it
@@ -184,13 +183,19 @@ class Local:
         """Return nothing: weigh chooses the names of logs."""
         return {}
 
-    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:  # noqa: ARG002
-        """Refuse: a local job runs at once.
+    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
+        """Change what a job waits for.
 
         Raises:
-            UsageError: always.
+            StoreError: it cannot be written.
+            UsageError: something else is to change: a local job runs at once.
         """
-        raise UsageError(f"job {job.id} runs on this machine: nothing to change")
+        if change != RequestChange(after=change.after) or change.after is None:
+            raise UsageError(f"job {job.id} runs on this machine: nothing to change")
+        path = os.path.join(self._folder(job.id), AWAITED)
+        _write(f"{path}.new", " ".join(change.after).encode())
+        os.replace(f"{path}.new", path)  # the script reads it meanwhile
+        return ()
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
         """Send the job a signal to end it.

@@ -15,17 +15,21 @@ from weigh.schedulers.job_script import (
     ScriptRules,
     announce,
     at_exit,
+    check_needs,
     heading,
     setup_lines,
     tasks_command,
 )
 
 JOB = "WEIGH_JOB_ID"
+FOLDER = "local"  # in the store: one folder per job
+AWAITED = "awaited"  # there: the ids of the jobs that it waits for, once changed
 # a local job is never requeued; its shell may itself run inside a job of Slurm
 RULES = ScriptRules(
     job_id="$job",
     requeue="",
     forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
+    checks_needs=True,
 )
 _LONGEST_WAIT = 1  # seconds between checks of a job to wait for
 
@@ -94,18 +98,32 @@ def _tasks(script: JobScript) -> Iterator[str]:
 
 
 def _after(script: JobScript) -> Iterator[str]:
-    """Yield the lines that wait for other local jobs; each writes an exit code file."""
+    """Yield the lines that wait for other local jobs; each writes an exit code file.
+
+    What the job waits for may change meanwhile: then a file in its folder has the ids.
+    """
     request = script.request
-    for job in (*request.after, *request.after_end):
-        ended = quoted(f"{script.store}/local/{job}/exit")
-        lives = quoted(f"{script.store}/local/{job}/pid")
-        yield ""
-        what = "succeeded" if job in request.after else "ended"
-        yield f"# after {job} has {what}"
-        # a shell that ended may stay a zombie, which kill -0 takes for alive
-        yield f"until [ -e {ended} ] ||"
-        yield "  { gone=$(cat " + lives + ') && ! kill -0 "$gone" 2>/dev/null; }; do'
-        yield f"  sleep {_LONGEST_WAIT}"
-        yield "done"
-        if job in request.after:
-            yield f'[ "$(cat {ended} 2>/dev/null)" = 0 ] || exit 1'
+    ids = " ".join((*request.after, *request.after_end))
+    if not ids:
+        return
+    yield ""
+    yield "# after other jobs; kill -0 finds a zombie, which has ended"
+    yield f'jobs="$WEIGH_DIR/{FOLDER}"'
+    yield "awaited() {"
+    yield f'  cat "$jobs/$job/{AWAITED}" 2>/dev/null || echo {quoted(ids)}'
+    yield "}"
+    yield "have_ended() {"
+    yield "  for before; do"
+    yield '    [ -e "$jobs/$before/exit" ] ||'
+    yield '      { gone=$(cat "$jobs/$before/pid") &&'
+    yield '        ! kill -0 "$gone" 2>/dev/null; } ||'
+    yield "      return 1"
+    yield "  done"
+    yield "}"
+    yield "until"
+    yield "  these=$(awaited)"
+    yield '  have_ended $these && [ "$these" = "$(awaited)" ]'
+    yield "do"
+    yield f"  sleep {_LONGEST_WAIT}"
+    yield "done"
+    yield from check_needs(script, RULES)

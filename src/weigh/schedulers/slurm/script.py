@@ -84,6 +84,8 @@ def _flags(script: JobScript) -> Iterator[str]:
         ("qos", wanted.qos),
         ("exclude", ",".join(wanted.exclude) or None),
         ("dependency", _dependency(wanted)),
+        # weigh resume lets it hang on another job
+        ("kill-on-invalid-dep", "no" if wanted.after else None),
         ("mail-user", wanted.mail),
         ("mail-type", "END,FAIL" if wanted.mail else None),
         *wanted.extra,

@@ -372,6 +372,8 @@ def _updates(change: RequestChange, known: str) -> Iterator[tuple[str, str]]:
             yield "MinMemoryNode", str(size)
     if change.throttle is not None:
         yield "ArrayTaskThrottle", str(change.throttle)
+    if change.after is not None:
+        yield "Dependency", f"afterok:{':'.join(change.after)}" if change.after else ""
 
 
 def parse_refusal(ran: Ran) -> str | None:

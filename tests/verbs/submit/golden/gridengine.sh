@@ -27,6 +27,8 @@ export WEIGH_DIR=/home/me/rl/.weigh
 cd /home/me/rl || exit
 plan=/home/me/rl/plan/ppo-sweep
 element="$((SGE_TASK_ID - 1))"
+# the scheduler starts this job also after one that failed
+/home/me/env/bin/python -P -m weigh status --succeeded w0123456789ab 42 || exit
 
 # the environment of the tasks
 source /etc/profile

@@ -8,19 +8,27 @@ cd /home/me/rl || exit
 plan=/home/me/rl/plan/ppo-sweep
 job=${WEIGH_JOB_ID:-here}
 
-# after 41 has succeeded
-until [ -e /home/me/rl/.weigh/local/41/exit ] ||
-  { gone=$(cat /home/me/rl/.weigh/local/41/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
+# after other jobs; kill -0 finds a zombie, which has ended
+jobs="$WEIGH_DIR/local"
+awaited() {
+  cat "$jobs/$job/awaited" 2>/dev/null || echo '41 42'
+}
+have_ended() {
+  for before; do
+    [ -e "$jobs/$before/exit" ] ||
+      { gone=$(cat "$jobs/$before/pid") &&
+        ! kill -0 "$gone" 2>/dev/null; } ||
+      return 1
+  done
+}
+until
+  these=$(awaited)
+  have_ended $these && [ "$these" = "$(awaited)" ]
+do
   sleep 1
 done
-[ "$(cat /home/me/rl/.weigh/local/41/exit 2>/dev/null)" = 0 ] || exit 1
-
-# after 42 has succeeded
-until [ -e /home/me/rl/.weigh/local/42/exit ] ||
-  { gone=$(cat /home/me/rl/.weigh/local/42/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
-  sleep 1
-done
-[ "$(cat /home/me/rl/.weigh/local/42/exit 2>/dev/null)" = 0 ] || exit 1
+# the scheduler starts this job also after one that failed
+/home/me/env/bin/python -P -m weigh status --succeeded w0123456789ab 42 || exit
 
 # the environment of the tasks
 source /etc/profile

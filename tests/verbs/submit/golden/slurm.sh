@@ -10,6 +10,7 @@
 #SBATCH --account=def-lab
 #SBATCH --exclude=node07
 #SBATCH --dependency=afterok:41:42
+#SBATCH --kill-on-invalid-dep=no
 #SBATCH --mail-user=me@uni.edu
 #SBATCH --mail-type=END,FAIL
 

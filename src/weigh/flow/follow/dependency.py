@@ -1,0 +1,307 @@
+"""``--after JOB``: what a job needs, whether that has succeeded, and who waits for it.
+
+A job waits for all tasks of another one, whichever of its rounds runs them. While a
+healer decides on the next round, the job hangs on the healer, which succeeds only when
+all tasks are done. Else it hangs on the jobs that run the tasks.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
+from weigh.flow.follow.first_tasks import never_sent
+from weigh.flow.follow.named import named_jobs, with_foreign
+from weigh.flow.follow.view import View, look, merged
+from weigh.flow.submit.rounds import Sendings, reaching
+from weigh.model.job import NOT_STARTED, Submitted, TaskState
+from weigh.model.record import State
+from weigh.render.resume_lines import Follower
+from weigh.render.status_lines import Needed
+from weigh.render.words import STATE_WORDS
+from weigh.schedulers.protocol import RequestChange
+from weigh.store import jobs as jobs_file
+from weigh.store import location
+from weigh.units import Seconds
+
+_GOING: frozenset[State] = frozenset({"PENDING", "RUNNING"})
+_FAILED: frozenset[State] = frozenset(
+    {"FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED"}
+)
+_NOT_LISTED: Seconds = 60.0  # within which a scheduler lists a new job
+_TO_SETTLE: Seconds = 60.0  # until a node sees what others wrote, and accounting knows
+_PAUSE: Seconds = 2.0
+SendAnew = Callable[[Submitted], Submitted | None]
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """What a job waits for: ``needs`` are the jobs, by token, or by id if unknown here.
+
+    ``ids`` are the scheduler's jobs to hang on; ``blocked`` are the needs that cannot
+    succeed as things are.
+    """
+
+    needs: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    blocked: tuple[Needed, ...] = ()
+
+
+def needs_of(
+    names: Sequence[str], scheduler: str, known: Sequence[Submitted]
+) -> tuple[str, ...]:
+    """Return the tokens of the jobs called *names*; unknown ids are kept as they are.
+
+    Raises:
+        UsageError: there is no such job, or it runs at another scheduler.
+    """
+    needs: dict[str, None] = {}
+    for name in names:
+        if name.isdecimal() and not any(job.id == name for job in known):
+            needs[name] = None
+            continue
+        job = jobs_file.find_jobs(known, name)[-1]
+        if job.scheduler != scheduler:
+            raise UsageError(
+                f"job {job.id} runs at {job.scheduler}: a job of {scheduler} cannot "
+                "wait for it"
+            )
+        needs[job.token or job.id] = None
+    return tuple(needs)
+
+
+def awaited(
+    needs: Sequence[str],
+    known: Sequence[Submitted],
+    *,
+    root: str,
+    env: Mapping[str, str],
+) -> Awaited:
+    """Return what a job with these *needs* has to wait for at this moment.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    found = [needed(need, known, root=root, env=env) for need in needs]
+    return Awaited(
+        needs=tuple(
+            need for need, one in zip(needs, found, strict=True) if not one.is_done
+        ),
+        ids=tuple(dict.fromkeys(job for one in found for job in one.ids)),
+        blocked=tuple(one for one in found if one.is_blocked),
+    )
+
+
+def await_jobs(
+    names: Sequence[str],
+    scheduler: str,
+    known: Sequence[Submitted],
+    *,
+    root: str,
+    env: Mapping[str, str],
+) -> Awaited:
+    """Return what a new job waits for that starts after the jobs called *names*.
+
+    Raises:
+        UsageError: there is no such job, or it cannot succeed as things are.
+    """
+    if not names:
+        return Awaited()
+    wait = awaited(needs_of(names, scheduler, known), known, root=root, env=env)
+    for one in wait.blocked:
+        raise UsageError(
+            f"--after: {one.name} (job {one.job}) cannot succeed: {one.words} (weigh "
+            f"resume {one.job}, then submit this)"
+        )
+    return wait
+
+
+def needed(
+    need: str, known: Sequence[Submitted], *, root: str, env: Mapping[str, str]
+) -> Needed:
+    """Return the state of the job that another one needs.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    if need.isdecimal() and not any(job.id == need for job in known):
+        return Needed(name=need, job=need, ids=(need,), words="not submitted from here")
+    chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, need)[-1])
+    healers = list[Submitted]()
+    if any(job.heal is not None for job in chain):
+        reach = reaching(root, env)
+        healers = Sendings(chain[0].folder, root=root, reach=reach).healers()[-1:]
+    views = list(look(chain, [*known, *healers], root=root, env=env, fresh=True))
+    return _needed_of(views, healers)
+
+
+def _needed_of(views: Sequence[View], healers: Sequence[Submitted]) -> Needed:
+    tasks = [*merged(views).values(), *_unsent(views)]
+    last, snapshot = views[-1].job, views[-1].snapshot
+    left = [task for task in tasks if task.state != "COMPLETED"]
+    healer = [one for one in healers if _goes_on(one, snapshot.of(one, 0).state)]
+    by_id = {view.job.id: view.job for view in views}
+    live = [
+        view.job
+        for view in views
+        if any(_goes_on(view.job, state.state) for state in view.elements)
+    ]
+    stuck = [task for task in left if not _goes_on(by_id[task.job], task.state)]
+    if snapshot.trouble is not None:  # what it answers counts, not that it is silent
+        live, stuck = [view.job for view in views if view.job.round == last.round], []
+    words = _words(stuck or left, len(tasks))
+    if not left:
+        ids: tuple[str, ...] = ()
+    elif healer:
+        ids = (healer[-1].id,)
+    else:
+        ids = () if stuck else tuple(job.id for job in live)
+    return Needed(
+        name=last.name,
+        job=last.id,
+        ids=ids,
+        words=words,
+        is_done=not left,
+        is_blocked=bool(left) and not ids,
+        has_failed=any(task.state in _FAILED for task in stuck),
+    )
+
+
+def _unsent(views: Sequence[View]) -> Iterator[TaskState]:
+    with suppress(WeighError):  # a plan that was deleted
+        if views[0].job.own is None:
+            yield from never_sent(views)
+
+
+def _goes_on(job: Submitted, state: State) -> bool:
+    """Return whether a part of *job* waits or runs, or is too new to be listed."""
+    is_new = time.time() - job.submitted < _NOT_LISTED
+    return state in _GOING or (state == "UNKNOWN" and is_new)
+
+
+def _words(left: Sequence[TaskState], total: int) -> str:
+    """Write how many tasks are in which state, e.g. '1 of 4 tasks failed'."""
+    states = Counter(task.state for task in left)
+    parts = [f"{number:,} {STATE_WORDS[state]}" for state, number in states.items()]
+    noun = "task" if total == 1 else "tasks"
+    if len(states) == 1:
+        number, _, word = parts[0].partition(" ")
+        return f"{number} of {total:,} {noun} {word}"
+    return f"of {total:,} {noun} {', '.join(parts)}" if parts else "all tasks are done"
+
+
+def why_not_yet(needs: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> list[str]:
+    """Return why a job with these *needs* may not start; nothing if it may.
+
+    A node sees what other nodes wrote some seconds later, and accounting lists an end
+    later still: only a task that has failed decides at once.
+    """
+    root = location.locate(cwd, env)
+    end = time.monotonic() + _TO_SETTLE
+    while True:
+        known = jobs_file.read_jobs(root)
+        found = [_state_of_need(need, known, root=root, env=env) for need in needs]
+        not_yet = [one for one in found if not one.is_done]
+        has_failed = any(one.has_failed for one in not_yet)
+        if not not_yet or has_failed or time.monotonic() > end:
+            return [
+                f"{one.name} (job {one.job}) has not succeeded: {one.words}"
+                for one in not_yet
+            ]
+        time.sleep(_PAUSE)
+
+
+def _state_of_need(
+    need: str, known: Sequence[Submitted], *, root: str, env: Mapping[str, str]
+) -> Needed:
+    """Return the state of a job that is needed, also of one of another store."""
+    if not need.isdecimal() or any(job.id == need for job in known):
+        return needed(need, known, root=root, env=env)
+    jobs = named_jobs(known, need, root=root, env=env)
+    views = look(jobs, with_foreign(known, jobs), root=root, env=env, fresh=True)
+    return _needed_of(list(views), ())
+
+
+def is_kept_back(task: TaskState) -> bool:
+    """Return whether a task did not start because a job that it needs has failed."""
+    return task.state == "FAILED" and NOT_STARTED in (task.reason or "")
+
+
+def hang_on(job: Submitted, wait: Awaited, view: View, root: str) -> None:
+    """Let a waiting *job* wait for other jobs, and record that.
+
+    Raises:
+        SchedulerError: the scheduler refuses it.
+        StoreError: a file cannot be written.
+    """
+    view.scheduler.change(job, RequestChange(after=wait.ids))
+    request = msgspec.structs.replace(job.request, after=wait.ids)
+    jobs_file.append(root, msgspec.structs.replace(job, request=request))
+
+
+def renew(job: Submitted, *, root: str, env: Mapping[str, str]) -> None:
+    """Let a job that was just sent wait for what its needs are now, if that changed.
+
+    Else it would hang on a healer that sent the next round before it knew of the job.
+    """
+    known = jobs_file.read_jobs(root)
+    with suppress(WeighError):
+        wait = awaited(job.needs, known, root=root, env=env)
+        if not wait.blocked and wait.ids != job.request.after:
+            view = next(iter(look([job], known, root=root, env=env, fresh=True)))
+            hang_on(job, wait, view, root)
+
+
+def lead_on(
+    chain: Sequence[Submitted],
+    send_anew: SendAnew,
+    *,
+    root: str,
+    env: Mapping[str, str],
+) -> Iterator[Follower]:
+    """Let the jobs that wait for a job of *chain* wait for its last round.
+
+    Those that have ended because it had not succeeded are sent again. Yields what was
+    done; a follower that cannot be changed is named with the reason.
+    """
+    tokens = {job.token or job.id for job in chain}
+    known = jobs_file.read_jobs(root)
+    for job in known:
+        newest = jobs_file.chain_of(known, job)[-1]
+        if not tokens & set(job.needs) or newest.id != job.id or job in chain:
+            continue
+        try:
+            done = _led_on(job, known, send_anew, root=root, env=env)
+        except (SchedulerError, StoreError, UsageError) as error:
+            done = Follower(job=job.id, name=job.name, trouble=str(error))
+        if done is not None:
+            yield done
+
+
+def _led_on(
+    job: Submitted,
+    known: Sequence[Submitted],
+    send_anew: SendAnew,
+    *,
+    root: str,
+    env: Mapping[str, str],
+) -> Follower | None:
+    view = next(iter(look([job], known, root=root, env=env, fresh=True)))
+    waits = any(state.state == "PENDING" for state in view.elements)
+    is_over = all(state.is_final for state in view.elements)
+    was_kept = is_over and any(map(is_kept_back, view.tasks))
+    if not (waits or was_kept):
+        return None
+    wait = awaited(job.needs, known, root=root, env=env)
+    if wait.blocked:
+        return Follower(job=job.id, name=job.name, blocked=wait.blocked)
+    if waits and wait.ids != job.request.after:
+        hang_on(job, wait, view, root)
+    if waits:
+        return Follower(job=job.id, name=job.name, after=wait.ids)
+    again = send_anew(job)
+    if again is None:
+        return None
+    return Follower(job=again.id, name=job.name, after=wait.ids, was=job.id)

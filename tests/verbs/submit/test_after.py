@@ -1,0 +1,205 @@
+"""--after JOB: a job starts when all tasks of another one are done, in any round."""
+
+from pathlib import Path
+
+import pytest
+from following import Weigh, until
+from rigs import mainly
+
+ONCE = "[ -e once ] || {{ touch once; exit 9; }}; echo {} >>order"
+BUG = "{{ [ -e fixed ] || python3 -c 'print(1 / 0)'; }} && echo {} >>order"
+EACH = mainly("slurm", "gridengine", "local")
+
+
+def order() -> list[str]:
+    """Return which tasks have run, in order."""
+    path = Path("order")
+    return path.read_text().split() if path.exists() else []
+
+
+def chained(
+    weigh: Weigh, line: str, *words: str, begin: bool = True
+) -> tuple[str, str]:
+    """Submit a job, and one that starts after it; return their ids."""
+    weigh.needs_waiting()
+    line = f"until [ -e begin ]; do sleep 0.1; done; {line.format('a')}"
+    first = weigh.submit(weigh.plan(line, name="a"), *words)
+    second = weigh.submit(weigh.plan("echo b >>order", name="b"), "--after", "a")
+    if begin:
+        Path("begin").touch()
+    return first, second
+
+
+def ended_without(weigh: Weigh, job: str) -> None:
+    """Wait until *job* shows that what it needs cannot succeed as things are."""
+    weigh.wait_for(job, lambda one: any(need["is_blocked"] for need in one["needs"]))
+
+
+def settled(weigh: Weigh, job: str) -> None:
+    """Wait until a job that may not start has ended, or can never start."""
+    weigh.wait_for(
+        job,
+        lambda one: (
+            "FAILED" in one["tasks"] or any(wait["hopeless"] for wait in one["waiting"])
+        ),
+    )
+
+
+@EACH
+def test_a_job_starts_when_healing_has_made_good_what_failed(weigh: Weigh) -> None:
+    _, second = chained(weigh, ONCE, "--heal")
+
+    assert weigh.finish(second) == {"COMPLETED": 1}
+    assert order() == ["a", "b"]
+
+
+@EACH
+def test_a_job_waits_where_healing_gives_up_and_starts_when_a_person_resumes(
+    weigh: Weigh,
+) -> None:
+    first, second = chained(weigh, BUG, "--heal")
+    ended_without(weigh, second)
+    settled(weigh, second)
+    shown = weigh("status", second)[1]
+    Path("fixed").touch()
+
+    answer = weigh.resume(first, "--bugs")
+
+    assert "1 of 1 task failed" in shown
+    assert f"weigh resume --bugs {first}" in shown
+    assert [one["name"] for one in answer["followers"]] == ["b"]
+    assert weigh.finish("b") == {"COMPLETED": 1}
+    assert order() == ["a", "b"]
+
+
+@EACH
+def test_a_job_starts_after_the_one_that_was_resumed_by_hand(weigh: Weigh) -> None:
+    first, second = chained(weigh, ONCE)
+    weigh.finish(first)
+    settled(weigh, second)
+    assert order() == []
+
+    code, out, err = weigh("resume", "a")
+
+    assert code == 0, err
+    assert "starts when job" in " ".join(out.split())
+    assert weigh.finish("b") == {"COMPLETED": 1}
+    assert order() == ["a", "b"]
+
+
+@EACH
+def test_resuming_the_one_that_waits_names_the_one_to_resume(weigh: Weigh) -> None:
+    first, second = chained(weigh, ONCE)
+    weigh.finish(first)
+    settled(weigh, second)
+
+    _, out, _ = weigh("resume", second)
+    weigh("cancel", "all")
+
+    assert "nothing resumed of b" in out
+    assert f"weigh resume {first}" in out
+    assert order() == []
+
+
+@EACH
+def test_a_job_waits_for_one_that_was_cancelled_until_that_is_resumed(
+    weigh: Weigh,
+) -> None:
+    first, second = chained(weigh, "[ -e again ] || sleep 300; echo {} >>order")
+    weigh.wait_for(first, lambda one: "RUNNING" in one["tasks"])
+    weigh("cancel", first)
+    weigh.finish(first)
+    settled(weigh, second)
+    Path("again").touch()
+
+    weigh.resume(first)
+
+    assert weigh.finish("b") == {"COMPLETED": 1}
+    assert order() == ["a", "b"]
+
+
+@EACH
+def test_two_jobs_and_one_that_waits_for_both_follow_a_job_that_healed(
+    weigh: Weigh,
+) -> None:
+    first, _ = chained(weigh, ONCE, "--heal", begin=False)
+    weigh.submit(weigh.plan("echo c >>order", name="c"), "--after", first)
+    plan = weigh.plan("echo d >>order", name="d")
+    last = weigh.submit(plan, "--after", "b", "--after", "c")
+    Path("begin").touch()
+
+    assert weigh.finish(last) == {"COMPLETED": 1}
+    assert order()[0] == "a"
+    assert sorted(order()) == ["a", "b", "c", "d"]
+    assert order()[3] == "d"
+
+
+@EACH
+def test_a_follower_of_a_follower_is_led_on_too(weigh: Weigh) -> None:
+    first, second = chained(weigh, ONCE, begin=False)
+    third = weigh.submit(weigh.plan("echo c >>order", name="c"), "--after", second)
+    Path("begin").touch()
+    weigh.finish(first)
+    settled(weigh, second)
+    if weigh.scheduler != "slurm":  # there it hangs on b, which still waits
+        settled(weigh, third)
+
+    weigh.resume(first)
+
+    assert weigh.finish("b") == {"COMPLETED": 1}
+    assert weigh.finish("c") == {"COMPLETED": 1}
+    assert order() == ["a", "b", "c"]
+
+
+@mainly("slurm", "local")
+def test_a_job_may_be_chained_while_healing_decides(weigh: Weigh) -> None:
+    """The array has failed then, and only the healer runs or waits."""
+    weigh.needs_waiting()
+    first = weigh.submit(weigh.plan(ONCE.format("a"), name="a"), "--heal")
+    until(Path("once").exists)
+
+    plan = weigh.plan("echo b >>order", name="b")
+    second = weigh.submit(plan, "--after", "a")
+
+    assert first != second
+    assert weigh.finish(second) == {"COMPLETED": 1}
+    assert order() == ["a", "b"]
+
+
+@EACH
+def test_what_has_failed_for_good_is_not_waited_for(weigh: Weigh) -> None:
+    weigh.needs_waiting()
+    first = weigh.submit(weigh.plan("exit 1", name="a"))
+    weigh.finish(first)
+    plan = weigh.plan("true", name="b")
+
+    code, _, err = weigh("submit", plan, "--on", weigh.scheduler, "--after", "a")
+
+    assert code == 2
+    assert f"--after: a (job {first}) cannot succeed: 1 of 1 task failed" in err
+    assert f"weigh resume {first}" in err
+
+
+@EACH
+def test_a_job_that_needs_what_is_done_starts_at_once(weigh: Weigh) -> None:
+    weigh.needs_waiting()
+    weigh.finish(weigh.submit(weigh.plan("echo a >>order", name="a")))
+
+    second = weigh.submit(weigh.plan("echo b >>order", name="b"), "--after", "a")
+
+    assert weigh.finish(second) == {"COMPLETED": 1}
+
+
+@pytest.mark.parametrize(
+    "weigh",
+    [pytest.param("gridengine", marks=pytest.mark.gridengine), "local"],
+    indirect=True,
+)
+def test_the_script_checks_where_the_scheduler_does_not(weigh: Weigh) -> None:
+    first, second = chained(weigh, "exit 3")
+
+    assert weigh.finish(second) == {"FAILED": 1}
+    assert f"did not start: a (job {first}) has not succeeded" in (
+        " ".join(weigh("status", second)[1].split())
+    )
+    assert order() == []
