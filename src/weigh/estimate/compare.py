@@ -153,7 +153,9 @@ def _parameter(group: Sequence[Record], name: str) -> _Value:
     )
     if len(values) == 1:
         return next(iter(values))
-    return ", ".join("none" if value is None else str(value) for value in values)
+    return ", ".join(
+        "not recorded" if value is None else str(value) for value in values
+    )
 
 
 def _changed_words(groups: Sequence[Sequence[Record]]) -> tuple[str, ...]:

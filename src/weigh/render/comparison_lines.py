@@ -44,6 +44,7 @@ _WORDS = {
     "time_per_batch": ("quicker", "slower"),
     "time_per_sample": ("quicker", "slower"),
 }
+_NONE = "not recorded"  # a parameter may stand in the command all the same
 _LESS_OR_MORE = ("less", "more")
 _SAME = 0.0005  # of the first, which rounds to 0.0 %
 _EXACT = 0.1  # from here on whole per cents
@@ -112,7 +113,7 @@ def _differences(found: Sequence[Difference]) -> Iterator[str]:
     """Write the differences on one line each, or one line per side if too long."""
     for one in found:
         values = [
-            f"{letter(turn):<3}{'none' if value is None else printable(str(value))}"
+            f"{letter(turn):<3}{_NONE if value is None else printable(str(value))}"
             for turn, value in enumerate(one.values)
         ]
         start = f"  {padded(shortened(printable(one.name), 13), 14)}"

@@ -104,3 +104,14 @@ def test_names_are_found_from_python_too(weigh: Weigh) -> None:
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(UsageError, match="empty list"):
         compare(guide_run(50), [])
+
+
+def test_a_parameter_that_one_side_lacks_is_not_recorded_there(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    """Its command may well have it: `--lr 0.1`, typed without --param."""
+    for label, parameters in (("typed", {}), ("swept", {"lr": 0.1})):
+        one = run(label, usage(5.0), id=label.ljust(12, "0"), parameters=parameters)
+        shards.append(str(tmp_path / ".weigh"), one, identity.this_machine())
+    _, out, _ = weigh("compare", "typed", "swept")
+    assert "lr            A  not recorded   B  0.1" in out

@@ -216,7 +216,7 @@ def test_a_parameter_that_differs_within_a_side_names_all_its_values() -> None:
     found = compare([Group("a", (run("a", parameters={"n": 1}),)), Group("b", mixed)])
 
     [difference] = [one for one in found.differences if one.name == "n"]
-    assert difference.values == (1, "1, 2, none")
+    assert difference.values == (1, "1, 2, not recorded")
 
 
 def test_of_a_run_that_kept_its_repeats_alone_no_gpus_are_known() -> None:
