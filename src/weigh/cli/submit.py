@@ -195,9 +195,6 @@ def notify(line: str) -> None:
     help="Run N tasks of each kind first; size and send the others from these.",
 )
 @click.option(
-    "--each-node", is_flag=True, help="Run the command once on every node of a queue."
-)
-@click.option(
     "--interactive", is_flag=True, help="Open a shell on a node, or run COMMAND there."
 )
 @click.option("--name", help="Name of the job.  [default: the plan's name]")

@@ -70,8 +70,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     slot, ``parallel`` Grid Engine's parallel environments, ``projects`` those of
     ``-P``; ``queues_of_node`` are the queues of each node by its name, where known;
     ``budgets`` are those of the accounts that the job may use, where hours are limited.
-    ``memory_update`` is what it lacks to lower the memory of a running job, None if not
-    known.
     """
 
     queues: tuple[QueueLimits, ...] = ()

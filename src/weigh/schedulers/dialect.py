@@ -59,8 +59,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     ``one_cpu`` is written for one CPU, if not ``cpus``. ``memory`` is per slot where
     the scheduler limits address space; ``memory_per_cpu`` is the other form of it.
-    ``node`` and ``resource`` are flags of a job as (name, value): run on one node only;
-    request an amount of a resource that the site has named.
+    ``resource`` is a flag of a job as (name, value): request an amount of a resource
+    that the site has named.
     """
 
     memory: str
@@ -70,7 +70,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     gpus: str
     no_gpus: str
     exclude: str
-    node: tuple[str, str]
     one_cpu: str | None = None
     resource: tuple[str, str] | None = None
 

@@ -10,7 +10,6 @@ from some_requests import PLAIN
 import weigh.schedulers
 from weigh.errors import FormatError, UsageError
 from weigh.flow.run.progress import asking, limit_query, queried_time_left, time_left
-from weigh.flow.submit.job_parts import one_per_node, pinned
 from weigh.flow.submit.job_request import refuse_own
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.report import Accounted, Measure
@@ -144,14 +143,6 @@ def test_flags_of_its_job_scripts_are_refused(kind: Kind) -> None:
         with pytest.raises(UsageError, match="set by the job script"):
             refuse_own([(flag, "x")], kind.name)
     refuse_own([("x-unknown", "y")], kind.name)
-
-
-def test_a_job_for_one_node_is_pinned(kind: Kind) -> None:
-    (part,) = one_per_node(SCRIPT, ["node7"], kind.name)
-
-    assert pinned(part.request)
-    assert "node7" in kind.backend.render(part)
-    assert not pinned(SCRIPT.request)
 
 
 def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: Kind) -> None:

@@ -1,15 +1,13 @@
-"""What is asked before a job is submitted; a shell on a node; a job for each node."""
+"""What is asked before a job is submitted; a shell on a node."""
 
 import os
 from pathlib import Path
 
 import pytest
-from captured_text import captured
 from scheduler_scripts import GRIDENGINE, SLURM, answering
 
-from weigh.errors import SchedulerError, UsageError
+from weigh.errors import UsageError
 from weigh.flow.site.live_limits import live_limits
-from weigh.flow.submit import each_node
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
@@ -148,26 +146,6 @@ def test_a_shell_requests_no_more_than_the_queue_gives(env: dict[str, str]) -> N
 def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="the largest node of short has"):
         shell(env, "slurm", memory=900 * GIB)
-
-
-def test_nodes_that_are_down_are_left_out_and_named(env: dict[str, str]) -> None:
-    down = captured("slurm-22.05-node.txt").replace(
-        "State=IDLE+DRAIN", "State=DOWN+DRAIN"
-    )
-    answers = CLUSTER | {slurm_cluster.NODES: Reply(0, down)}
-
-    up, notes = each_node.nodes_of(
-        JobRequest(queue="short"), "slurm", cwd="/", env=env, ask=answering(answers)
-    )
-
-    known = {node.name for node in slurm_cluster.parse_nodes(down)}
-    assert set(up) < known
-    assert all(name in notes[0] for name in known - set(up))
-
-
-def test_nodes_that_nobody_names_are_an_error(env: dict[str, str]) -> None:
-    with pytest.raises(SchedulerError, match="the nodes are not known"):
-        each_node.nodes_of(JobRequest(), "slurm", cwd="/", env=env, ask=answering({}))
 
 
 def test_a_cell_s_hosts_are_requested_their_gpus(env: dict[str, str]) -> None:

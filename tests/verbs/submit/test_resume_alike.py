@@ -79,15 +79,6 @@ def test_tasks_whose_needs_round_to_one_request_go_into_one_array() -> None:
     ]
 
 
-def test_a_job_for_each_node_stays_on_its_node() -> None:
-    def on(node: str) -> JobRequest:
-        return JobRequest(extra=(("l", f"h={node}"),))
-
-    assert groups(
-        view("1", on("a"), "FAILED"), view("2", on("b"), "FAILED", first=2)
-    ) == [[1], [2]]
-
-
 def test_the_parts_of_one_array_are_resumed_together() -> None:
     whole = JobRequest(memory=GIB, throttle=3)
     rest = msgspec.structs.replace(whole, after=("1",), throttle=2)

@@ -1,6 +1,5 @@
 """Before and after ``weigh submit``: what would go wrong is refused, with its cure."""
 
-import json
 import os
 import re
 from pathlib import Path
@@ -234,18 +233,6 @@ def test_a_long_plan_is_as_many_questions_as_a_short_one(
 
 
 @pytest.mark.slurm
-def test_a_command_runs_once_on_every_node_that_takes_jobs(real: Weigh) -> None:
-    task = ("bash", "-c", "echo $SLURMD_NODENAME >>nodes")
-    code, out, err = real(
-        "submit", "--json", "--on", "slurm", "--each-node", "--time", "5m", "--", *task
-    )
-    assert code == 0, err
-
-    assert real.finish(json.loads(out)["job"]["id"]) == {"COMPLETED": 3}
-    assert sorted(Path("nodes").read_text().split()) == ["cn1", "cn2", "cn3"]
-
-
-@pytest.mark.slurm
 def test_a_shell_on_a_node_requests_what_a_queue_gives(real: Weigh) -> None:
     code, out, _ = real("submit", "--on", "slurm", "--interactive", "--dry-run")
 
@@ -290,14 +277,6 @@ def test_a_shell_refuses_what_only_a_job_can_have(
     assert f"omit {named}" in err
 
 
-def test_each_node_has_no_first_ones(here: Weigh) -> None:
-    words = ("--on", "slurm", "--each-node", "--first", "1", "--", "true")
-
-    code, _, err = here("submit", *words)
-
-    assert (code, "--each-node submits one job per node" in err) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
 )
@@ -317,13 +296,6 @@ def test_the_jobs_that_a_script_waits_for_are_found_in_it() -> None:
 
     assert slurm_lint.awaited(asked) == ("41", "42", "7")
     assert gridengine_lint.awaited(held) == ("41", "42")
-
-
-def test_each_node_needs_a_command(here: Weigh) -> None:
-    code, _, err = here("submit", here.plan("true"), "--on", "local", "--each-node")
-
-    assert code == 2
-    assert "--each-node runs a command" in err
 
 
 def submitted(**wanted: object) -> Submitted:

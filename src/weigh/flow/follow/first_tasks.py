@@ -10,7 +10,6 @@ from weigh.errors import WeighError
 from weigh.flow.follow.tasks import LOGS, lines_of
 from weigh.flow.follow.view import View, merged
 from weigh.flow.plan.directory import plan_of
-from weigh.flow.submit.job_parts import pinned
 from weigh.model.job import TaskState
 from weigh.planning.first_tasks import Used, kinds_of
 from weigh.runner import events
@@ -31,7 +30,7 @@ _WORDS = {
 def never_sent(views: Sequence[View]) -> Iterator[TaskState]:
     """Yield the tasks of the elements of a plan that were not submitted."""
     first = views[0].job
-    if first.resumes is not None or pinned(first.request):
+    if first.resumes is not None:
         return
     there = merged(views)
     for number, element in enumerate(plan_of(first).elements):

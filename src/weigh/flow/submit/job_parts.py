@@ -1,4 +1,4 @@
-"""Cut one submission into several jobs: long arrays, `--first N` and `--each-node`.
+"""Cut one submission into several jobs: long arrays, and `--first N`.
 
 With ``--first N`` only some tasks of each kind are sent. The healer that follows them
 sizes the others from what these used, and sends them, so that nothing runs on a login
@@ -13,17 +13,15 @@ import msgspec
 
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.plan.directory import tasks_of
-from weigh.model.job import JobRequest, JobScript, Submitted
+from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.first_tasks import Line, choose_first, first_plan, kinds_of
 from weigh.planning.record_match import parts_of as parts_of_words
 from weigh.planning.record_match import sizes_in, words_of
 from weigh.runner.task_source import TaskSource
-from weigh.schedulers import KINDS, kind_or_first
 from weigh.units import Bytes
 
 TOO_LONG = "the array was too long for one job"
-ONE_PER_NODE = "one job per node"
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -52,39 +50,15 @@ def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:
         )
 
 
-def one_per_node(
-    script: JobScript, nodes: Sequence[str], scheduler: str
-) -> Iterator[JobScript]:
-    """Yield one script per node."""
-    for number, node in enumerate(nodes):
-        name, value = kind_or_first(scheduler).text.OPTIONS.node
-        extra = (*script.request.extra, (name, value.format(node)))
-        request = msgspec.structs.replace(script.request, extra=extra, throttle=None)
-        yield msgspec.structs.replace(script, first=number, elements=1, request=request)
-
-
 def halfway(
     error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
 ) -> SchedulerError:
     """Return the error on a part that was refused after *made* had been accepted."""
     there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
     ids = ", ".join(job.id for job in made)
-    way_out = f"weigh resume {made[0].id} submits the rest"
-    if pinned(made[0].request):
-        way_out = f"weigh cancel {ids.replace(',', '')}, then weigh submit --again"
     return SchedulerError(
         f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
-        f"{way_out}"
-    )
-
-
-def pinned(request: JobRequest) -> bool:
-    """Return whether a job may run on one named node only, as with --each-node."""
-    forms = [kind.text.OPTIONS.node for kind in KINDS.values()]
-    return any(
-        flag == name and given.startswith(value.partition("{")[0])
-        for flag, given in request.extra
-        for name, value in forms
+        f"weigh resume {made[0].id} submits the rest"
     )
 
 

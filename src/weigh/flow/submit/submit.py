@@ -86,7 +86,6 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     throttle: int | None = None
     first: int | None = None
-    each_node: bool = False
     setup: Setup = Setup()
     cluster: str | None = None
     prefetch: str | None = None
@@ -353,15 +352,6 @@ def _prepared(
     if options.first is not None:
         plan, note = job_parts.with_first(folder, plan, options.first, cwd=cwd)
         staging_notes = (*staging_notes, note)
-    nodes: tuple[str, ...] = ()
-    down: tuple[str, ...] = ()
-    if options.each_node and kind != LOCAL:
-        from weigh.flow.submit import each_node  # noqa: PLC0415 - only for --each-node
-
-        nodes, down = each_node.nodes_of(request, kind, cwd=cwd, env=env)
-        plan = each_node.widened(
-            plan, folder, options.command, len(nodes), dry_run=options.dry_run
-        )
     reserved = reserved_time(staging, requeue=options.requeue)
     request, notes = complete_request(plan, request, scheduler, reserved)
     refuse_lacking(request, kind, site if options.setup.checks else {})
@@ -391,8 +381,6 @@ def _prepared(
         staging_notes = (*staging_notes, *left_behind(plan, staging, cwd))
     limit = scheduler.array_limit(script.elements)
     parts = list(job_parts.parts_of(script, limit))
-    if nodes:
-        parts = list(job_parts.one_per_node(script, nodes, kind))
     answer = SubmitAnswer(
         scheduler=kind,
         script=script_path(parts[0]),
@@ -400,7 +388,6 @@ def _prepared(
         notes=(
             *notes,
             *site_warnings(cwd, env),
-            *down,
             *_reach_notes(kind),
             *staging_notes,
             *_prefetch_notes(options),
@@ -486,9 +473,8 @@ def _ship_all(
 ) -> SubmitAnswer:
     """Submit a script, or each part of one that was too long for one job."""
     made: list[Submitted] = []
-    why = job_parts.TOO_LONG if parts[0].elements > 1 else job_parts.ONE_PER_NODE
     for part in parts:
-        origin = job_parts.Origin(made[0].id, why) if made else None
+        origin = job_parts.Origin(made[0].id, job_parts.TOO_LONG) if made else None
         try:
             made.append(ship(scheduler, part, plan, sending, origin=origin))
         except WeighError as error:
@@ -585,10 +571,6 @@ def _staging(
 def _plan(
     options: SubmitOptions, root: str, *, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, Plan]:
-    if options.each_node and not options.command:
-        raise UsageError("--each-node runs a command: weigh submit --each-node -- CMD")
-    if options.each_node and options.first is not None:
-        raise UsageError("--each-node submits one job per node: omit --first")
     if options.command:
         from weigh.flow.submit.command_plan import (  # noqa: PLC0415 - no plan given
             plan_command,

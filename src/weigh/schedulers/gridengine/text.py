@@ -28,7 +28,6 @@ OPTIONS = Options(
     gpus="-l ngpus={}",
     no_gpus="no -l ngpus",
     exclude="-l h=!{}",
-    node=("l", "h={}"),
     resource=("l", "{}={}"),
 )
 

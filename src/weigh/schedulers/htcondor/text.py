@@ -23,7 +23,6 @@ OPTIONS = dialect.Options(
     gpus="request_gpus = {}",
     no_gpus="no request_gpus",
     exclude='requirements = Machine != "{}"',
-    node=("requirements", 'Machine == "{}"'),
 )
 format_memory = dialect.binary_size
 limit_argv, start_file = dialect.no_argv, dialect.no_file  # `end_time` knows the limit

@@ -29,7 +29,6 @@ OPTIONS = Options(
     gpus="--gres=gpu:{}",
     no_gpus="no --gres=gpu",
     exclude="--exclude={}",
-    node=("nodelist", "{}"),
 )
 
 _SIZE_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
