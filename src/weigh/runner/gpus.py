@@ -1,39 +1,33 @@
 """Choose the GPUs of a run: those the environment names, or idle ones found by NVML.
 
 Some schedulers (mostly Grid Engine) grant a number of GPUs without naming them, so jobs
-have to find idle ones. A claim, a file that is locked during the run, prevents two runs
-from taking the same GPU.
+have to find idle ones. A claim, a name that one process of the machine can bind, keeps
+two runs from taking the same GPU. The kernel frees it when the run ends.
 """
 
-import fcntl
-import os
-import random
-import stat
-import time
+import errno
+import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from weigh.errors import GpuError, UsageError
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.visible import order_is_a_guess
 from weigh.runner.resources import gpus_named
-from weigh.units import Seconds
 
 _IDLE = 0.02  # of a GPU's memory, which the driver itself may use
-_CLAIM = "weigh-gpu-"
-_FOR_ALL = 0o444
-_OTHERS_COUNT_FOR: Seconds = 600.0
-_TRIES = 5
-_PAUSE = (0.05, 0.3)  # seconds until the next try, at random
+_CLAIM = "\0weigh-gpu-"  # an abstract socket: it has no file that could be left
 
 
 class GpuClaims:
-    """The GPUs of this run, and the claims on those not granted by name."""
+    """The GPUs of this run, and the claims on those not granted by name.
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._claims: list[tuple[str, int]] = []
+    Runs of another *scope* are not seen: tests do not meet.
+    """
+
+    def __init__(self, scope: str = "") -> None:
+        self._prefix = f"{_CLAIM}{scope}"
+        self._claims: list[socket.socket] = []
 
     def choose(
         self,
@@ -72,11 +66,9 @@ class GpuClaims:
         return tuple(names[uuid] for uuid in taken)
 
     def release(self) -> None:
-        """Remove the claims."""
-        for path, fd in self._claims:
-            with suppress(OSError):
-                os.unlink(path)
-            os.close(fd)
+        """Let other runs take the GPUs."""
+        for claim in self._claims:
+            claim.close()
         self._claims.clear()
 
     def _claim(
@@ -85,21 +77,13 @@ class GpuClaims:
         readings: Mapping[str, GpuReading],
         count: int,
     ) -> tuple[str, ...]:
-        idle = [
-            device.uuid
-            for device in devices
-            if device.uuid in readings and _is_idle(device, readings[device.uuid])
-        ]
-        taken = [uuid for uuid in idle if self._count < count and self._take(uuid)]
-        for _ in range(_TRIES):
-            if len(taken) >= count or len(idle) == len(taken):
-                break
-            time.sleep(random.uniform(*_PAUSE))  # noqa: S311 - no secret
-            taken += [
-                uuid
-                for uuid in idle
-                if uuid not in taken and self._count < count and self._take(uuid)
-            ]
+        taken: list[str] = []
+        for device in devices:
+            is_idle = device.uuid in readings and _is_idle(
+                device, readings[device.uuid]
+            )
+            if len(taken) < count and is_idle and self._take(device.uuid):
+                taken.append(device.uuid)
         if len(taken) < count:
             self.release()
             raise UsageError(
@@ -109,30 +93,16 @@ class GpuClaims:
             )
         return tuple(taken)
 
-    @property
-    def _count(self) -> int:
-        return len(self._claims)
-
     def _take(self, uuid: str) -> bool:
-        """Claim a GPU, unless another process has a valid claim on it."""
-        prefix = f"{_CLAIM}{uuid}."
-        name = prefix + os.urandom(8).hex()
-        path = os.path.join(self._folder, name)
+        """Claim a GPU; return False if another run has."""
+        claim = socket.socket(socket.AF_UNIX)
         try:
-            fd = _make_locked(os.path.join(self._folder, f".{name}"), path)
-        except OSError:
-            return False
-        self._claims.append((path, fd))
-        if not any(
-            one.startswith(prefix) and one != name and _is_valid(self._folder, one)
-            for one in os.listdir(self._folder)
-        ):
-            return True
-        self._claims.pop()
-        with suppress(OSError):
-            os.unlink(path)
-        os.close(fd)
-        return False
+            claim.bind(f"{self._prefix}{uuid}")
+        except OSError as error:  # any other: no claims here, and idle has to do
+            claim.close()
+            return error.errno != errno.EADDRINUSE
+        self._claims.append(claim)
+        return True
 
 
 def _names(devices: tuple[GpuDevice, ...], env: Mapping[str, str]) -> dict[str, str]:
@@ -141,54 +111,6 @@ def _names(devices: tuple[GpuDevice, ...], env: Mapping[str, str]) -> dict[str, 
     if is_split or order_is_a_guess(devices, env):
         return {device.uuid: device.uuid for device in devices}
     return {device.uuid: str(number) for number, device in enumerate(devices)}
-
-
-def _make_locked(new: str, path: str) -> int:
-    """Make a file that appears under its name only once it is locked.
-
-    Raises:
-        OSError: it cannot be made or locked.
-    """
-    fd = os.open(new, os.O_RDONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, _FOR_ALL)
-    try:
-        os.fchmod(fd, _FOR_ALL)  # whatever the umask is
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rename(new, path)
-    except BaseException:
-        os.close(fd)
-        with suppress(OSError):
-            os.unlink(new)
-        raise
-    return fd
-
-
-def _is_valid(folder: str, name: str) -> bool:
-    """Return whether a claim on an idle GPU is valid; remove it if ours and dead.
-
-    A claim without a lock is dead. Another user's claim counts for ten minutes, by when
-    its program should use the GPU: nobody can block an idle GPU permanently.
-    """
-    path = os.path.join(folder, name)
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    found = os.fstat(fd)
-    is_own = found.st_uid == os.geteuid()
-    try:
-        if not stat.S_ISREG(found.st_mode):
-            return False
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return is_own or time.time() - found.st_mtime < _OTHERS_COUNT_FOR
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    if is_own:
-        with suppress(OSError):
-            os.unlink(path)
-    return False
 
 
 def _is_idle(device: GpuDevice, reading: GpuReading) -> bool:

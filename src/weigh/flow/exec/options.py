@@ -24,9 +24,6 @@ _FILES_OF_A_TASK = 6  # its output, its regions, its files in /proc
 _FILES_OF_WEIGH = 20  # joblog, events, records, and files read briefly
 _FILES_OF_GPUS = 40  # what a driver's library opens
 
-# shared by all jobs of a machine: a scheduler may set a TMPDIR per job
-_OF_THE_MACHINE = "/tmp"  # noqa: S108 - locks there are opened with care
-
 
 def choose_layout(
     options: ExecOptions, env: Mapping[str, str], opened: ExitStack
@@ -102,7 +99,7 @@ def _shared_gpus(
     """Return the GPUs to use; *opened* releases their claims after the run."""
     from weigh.runner.gpus import GpuClaims  # noqa: PLC0415 - only with GPUs
 
-    claims = GpuClaims(_OF_THE_MACHINE)
+    claims = GpuClaims()
     opened.callback(claims.release)
     return claims.choose(env, allocation, lambda: open_probe(env), count=count)
 
