@@ -160,3 +160,13 @@ def read_ends(lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:
             continue
         if command[-1:] == b"\n":
             yield seq, code == number == 0, command[:-1].removesuffix(b"\r")
+
+
+def output_folder(joblog: str) -> str:
+    """Return the folder of the tasks' output that belongs to *joblog*."""
+    return f"{joblog.removesuffix('.joblog')}.out"
+
+
+def output_name(task: int, attempt: int) -> str:
+    """Return the name of the output file of an attempt at a task."""
+    return f"{task}.out" if attempt == 1 else f"{task}.{attempt}.out"

@@ -19,6 +19,7 @@ _Keep: TypeAlias = Callable[[bytes], bool]
 _PAUSE = 0.5
 _PIECE = 1 << 16
 _LAST = 10
+_MOST_FILES = 20
 
 
 def _pattern(
@@ -33,7 +34,11 @@ def _pattern(
 
 
 @click.command(context_settings=options.SETTINGS)
-@click.argument("name", metavar="JOB[_TASK]", shell_complete=options.jobs)
+@click.argument("name", metavar="JOB", shell_complete=options.jobs)
+@click.argument("task", metavar="[TASK]", type=options.Count(), required=False)
+@click.option(
+    "--task", "task_option", type=options.Count(), metavar="N", help="As TASK."
+)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")
 @click.option("--failed", is_flag=True, help="Show the output of failed tasks.")
 @click.option(
@@ -53,7 +58,9 @@ def _pattern(
 @click.option("--paths", is_flag=True, help="Print only the paths of the files.")
 def logs(  # noqa: PLR0913 - a parameter per option
     name: str,
+    task: int | None,
     *,
+    task_option: int | None,
     follow: bool,
     failed: bool,
     lines: int | None,
@@ -61,25 +68,34 @@ def logs(  # noqa: PLR0913 - a parameter per option
     without: re.Pattern[bytes] | None,
     paths: bool,
 ) -> int:
-    """Show the output of a job's elements, or of one of its tasks.
+    """Show the output of a job's tasks, or of one of them.
 
     JOB is a job's id, a plan's name or directory, or `last`; TASK is the number of a
-    task as `weigh status` shows it.
+    task as `weigh status` shows it, also written as 481516_58. Of many tasks those are
+    shown that printed last.
 
     \b
     weigh logs 481516
-    weigh logs 481516_58
+    weigh logs 481516 58
     weigh logs -f last
     weigh logs --failed ppo-sweep
     weigh logs last --only __main__ --without DEBUG
     """  # noqa: D301 - click reads \b as: keep these lines
-    files = logs_flow(name, failed=failed, cwd=os.getcwd(), env=os.environ)
+    task = task_option if task is None else task
+    files = logs_flow(name, task, failed=failed, cwd=os.getcwd(), env=os.environ)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)
     if paths:
         for one in files:
             click.echo(printable(one.to_show()))
         return 0
+    if len(files) > _MOST_FILES and not follow:
+        click.echo(
+            f"weigh: {_MOST_FILES} of {len(files):,} tasks, those that printed last "
+            f"(weigh logs {name} TASK)",
+            err=True,
+        )
+        files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
     most = lines or (_LAST if len(files) > 1 else None)
 
     def is_kept(line: bytes) -> bool:
@@ -101,6 +117,13 @@ def logs(  # noqa: PLR0913 - a parameter per option
     if follow:
         _follow(files, ends, keep)
     return 0
+
+
+def _last_change(one: LogFile) -> float:
+    try:
+        return os.stat(one.to_show()).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _show(path: str, most: int | None, keep: _Keep | None, *, title: str | None) -> int:

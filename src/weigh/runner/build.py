@@ -163,15 +163,17 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """The queue that this run pulls from, and what the verb knows about it.
 
     ``folder`` is its directory. ``units``, ``elements``, ``kind_of`` and
-    ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.Pulling`; ``room`` is
-    what the plan has for all tasks that run at once. ``gone`` returns the names of the
-    given runs that have certainly ended.
+    ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.Pulling`;
+    ``number_of`` returns a task's number in the plan. ``room`` is what the plan has for
+    all tasks that run at once. ``gone`` returns the names of the given runs that have
+    certainly ended.
     """
 
     folder: str
     units: Sequence[Sequence[int]]
     elements: int
     kind_of: Callable[[int], int]
+    number_of: Callable[[int], int]
     time_to_start: Callable[[int], Seconds | None]
     room: Reservation
     gone: Callable[[Collection["Owner"]], Collection[str]]
@@ -185,8 +187,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     ``ends_at`` returns the time limit of weigh itself, on the monotonic clock. ``ask``
     writes a time limit as an option of the scheduler. ``add_regions`` adds what a
     program wrote to its file of regions. ``parameters`` returns those of a task, by its
-    number and text; ``plan_of`` returns a task's planned need. ``shared`` is the queue
-    to pull from, if it is not the task file's own. ``variables`` are added to the
+    number and text; ``plan_of`` returns a task's planned need, ``number_of`` the number
+    that users know it by: its place in the whole task file. ``shared`` is the queue to
+    pull from, if it is not the task file's own. ``variables`` are added to the
     environment of the tasks.
     """
 
@@ -204,6 +207,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     add_regions: Callable[[str, Measurement], Measurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
     plan_of: Callable[[int], Reservation]
+    number_of: Callable[[int], int] = int
     variables: Mapping[str, str] = {}
     shared: Shared | None = None
 
@@ -569,6 +573,7 @@ class Run:
             progress=progress,
             attempts=self._attempts,
             plan_of=self._machine.plan_of,
+            number_of=self._machine.number_of,
             room=self._room(),
             notify=self._console.notify,
             show=self._console.show,

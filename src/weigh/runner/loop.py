@@ -60,7 +60,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that the loop uses; ``plan_of`` returns a task's planned need.
 
-    ``room`` is what the plan has for all tasks that run at once.
+    ``number_of`` returns the number of a task in the plan, where the task file is a
+    part of it: users know it by that number. ``room`` is what the plan has for all
+    tasks that run at once.
     """
 
     run: str
@@ -78,6 +80,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     progress: ProgressWatch
     attempts: dict[int, int]
     plan_of: Callable[[int], Reservation]
+    number_of: Callable[[int], int]
     room: Reservation
     notify: Callable[[str], None]
     show: Callable[[Tally], Seconds]
@@ -266,7 +269,7 @@ class Loop:
             return False
         stream = None
         try:
-            stream = parts.output.open(slot.number, turn.seq, number)
+            stream = parts.output.open(slot.number, parts.number_of(turn.seq), number)
             attempt = Attempt(
                 turn.seq,
                 number,
@@ -458,7 +461,8 @@ class Loop:
         if attempt.state.evidence is not None:
             reason += f" ({attempt.state.evidence})"
         path = None if attempt.output is None else attempt.output.path
-        self._failures.append(Failure(attempt.seq, reason, path))
+        task = self._parts.number_of(attempt.seq)
+        self._failures.append(Failure(task, reason, path))
         self._parts.notify(self._failures[-1].words(_WIDTH))
         if len(self._failures) == _MOST_FAILURES:
             self._parts.notify("further failures are in the joblog")

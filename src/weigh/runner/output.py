@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from weigh.errors import StoreError
+from weigh.joblog import output_name
 from weigh.units import MIB, Bytes
 
 _OPEN = ".open"
@@ -144,7 +145,7 @@ class OutputFolder:
                 "(choose another --output folder)"
             ) from error
 
-    def open(self, slot: int, seq: int, attempt: int) -> OutputFile:
+    def open(self, slot: int, task: int, attempt: int) -> OutputFile:
         """Return the file for an attempt; a removed folder is created again.
 
         Raises:
@@ -153,8 +154,8 @@ class OutputFolder:
         spare = self._spares.pop(slot, None)
         if spare is None or not _is_linked(spare):
             spare = self._new_spare(slot)
-        name = f"{seq}.out" if attempt == 1 else f"{seq}.{attempt}.out"
-        return OutputFile(slot, spare, f"{self._path}/{name}", self)
+        path = f"{self._path}/{output_name(task, attempt)}"
+        return OutputFile(slot, spare, path, self)
 
     def keep(self, slot: int, spare: _Spare) -> None:
         """Keep an empty file for the next task of its slot."""
@@ -255,7 +256,7 @@ class Output(Protocol):
 
     folder: str | None
 
-    def open(self, slot: int, seq: int, attempt: int, /) -> Stream:
+    def open(self, slot: int, task: int, attempt: int, /) -> Stream:
         """Prepare the output of an attempt. Raises OSError if that is impossible."""
 
     def is_full(self) -> bool:
@@ -291,7 +292,7 @@ class Ungrouped:
 
     folder: str | None = None
 
-    def open(self, _slot: int, _seq: int, _attempt: int) -> _Inherited:
+    def open(self, _slot: int, _task: int, _attempt: int) -> _Inherited:
         """Return weigh's own streams."""
         return _Inherited()
 

@@ -15,6 +15,7 @@ from weigh.flow.exec.options import (
     end_at,
     find_parameters,
     planned_needs,
+    planned_numbers,
     temporary_folder,
     within_open_files,
 )
@@ -89,10 +90,12 @@ def execute(
         opened.callback(held.release)
         _warn_of_job_scripts(source, console, cwd, env)
         shared, plan_of = None, planned_needs(source.name, len(source))
+        number_of = planned_numbers(source.name, len(source))
         if queue is not None:
             from weigh.flow.exec.pull import shared_queue  # noqa: PLC0415 - as above
 
             shared, plan_of = shared_queue(queue, options.gone, cwd=cwd, env=env)
+            number_of = shared.number_of
         machine = Machine(
             cwd=cwd,
             env=env,
@@ -109,6 +112,7 @@ def execute(
             parameters=find_parameters(source.name, opened),
             plan_of=plan_of,
             variables=options.variables,
+            number_of=number_of,
             shared=shared,
         )
         if options.mps:

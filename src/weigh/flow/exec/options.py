@@ -149,7 +149,8 @@ def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
     The plan is in the task file's folder. A task that is not in it has no planned need;
     no task has one if the task file was changed since.
     """
-    kinds, places = _planned_kinds(task_file, tasks)
+    kinds, element = _planned_element(task_file, tasks)
+    places = () if element is None else element.kinds
     shares = [Reservation(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
 
     def plan_of(seq: int) -> Reservation:
@@ -158,21 +159,29 @@ def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
     return plan_of
 
 
-def _planned_kinds(
+def planned_numbers(task_file: str, tasks: int) -> Callable[[int], int]:
+    """Return a function for each task's number in its plan; outside of one, its own."""
+    _, element = _planned_element(task_file, tasks)
+    numbers = () if element is None else element.tasks
+    return lambda seq: numbers[seq - 1] if 0 < seq <= len(numbers) else seq
+
+
+def _planned_element(
     task_file: str, tasks: int
-) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
+) -> tuple[tuple[Kind, ...], Element | None]:
+    """Return the element of the plan that *task_file* is, and the plan's kinds."""
     path = os.path.join(os.path.dirname(task_file), PLAN_FILE)
     try:
         with open(path, "rb") as file:
             plan = msgspec.json.decode(file.read(), type=_Planned)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError):
-        return (), ()
+        return (), None
     name = os.path.basename(task_file)
     for element in plan.elements:
         if element.file == name and len(element.kinds) == tasks:
             is_known = all(0 <= kind < len(plan.kinds) for kind in element.kinds)
-            return (plan.kinds, element.kinds) if is_known else ((), ())
-    return (), ()
+            return (plan.kinds, element) if is_known else ((), None)
+    return (), None
 
 
 class _Planned(msgspec.Struct):

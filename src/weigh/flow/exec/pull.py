@@ -86,6 +86,7 @@ def shared_queue(
         units=[unit.tasks for unit in units_of(queue, plan.kinds, elements)],
         elements=elements,
         kind_of=lambda seq: queue.kinds[seq - 1],
+        number_of=lambda seq: queue.tasks[seq - 1],
         time_to_start=lambda kind: times[kind],
         room=Reservation() if room is None else _reservation(room),
         gone=lambda owners: _gone(owners, folder, gone, cwd=cwd, env=env),

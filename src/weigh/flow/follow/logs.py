@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.follow.named import named_jobs, with_foreign
+from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.submit.submit_script import LOGS
+from weigh.joblog import output_folder, output_name
 from weigh.model.job import FINAL, OwnScript, Submitted, TaskState
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
@@ -20,18 +21,21 @@ from weigh.store import location
 class LogFile(msgspec.Struct, frozen=True):
     """A file to show; ``until`` is its element's log, which shows when it ended.
 
-    It is shown where ``path`` does not exist. The log of a user's own script does not
-    show an end: ``has_ended`` asks the scheduler.
+    ``instead`` is shown where ``path`` does not exist. The log of a user's own script
+    does not show an end: ``has_ended`` asks the scheduler.
     """
 
     title: str
     path: str
     until: str
+    instead: str | None = None
     has_ended: Callable[[], bool] | None = None
 
     def to_show(self) -> str:
         """Return the path of the file that there is to show."""
-        return self.path if os.path.exists(self.path) else self.until
+        if self.instead is None or os.path.exists(self.path):
+            return self.path
+        return self.instead
 
     def is_over(self) -> bool:
         """Return whether nothing more will be written."""
@@ -41,11 +45,17 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 def logs(
-    name: str, *, failed: bool = False, cwd: str, env: Mapping[str, str]
+    name: str,
+    task: int | None = None,
+    *,
+    failed: bool = False,
+    cwd: str,
+    env: Mapping[str, str],
 ) -> tuple[LogFile, ...]:
-    """Return the logs of a job's elements, or the output of one task ``JOB_TASK``.
+    """Return the output of a job's tasks, or of one: of *task*, or as ``JOB_TASK``.
 
-    With *failed*, return the output of the failed tasks.
+    With *failed*, return the output of the failed tasks. Of a user's own script it is
+    the logs of its elements.
 
     Raises:
         UsageError: there is no such job or task, no failed one, or it left no log.
@@ -54,12 +64,16 @@ def logs(
     known = jobs_file.read_jobs(root)
     whole = {job.id for job in known if job.own is None} | {job.name for job in known}
     plans = {job.id for job in known if job.own is None}
-    name, task = _split(name, whole, plans)
+    if task is None:
+        name, task = _split(name, whole, plans)
     chain = named_jobs(known, name, root=root, env=env)
     known = with_foreign(known, chain)
-    views = list(look(chain, known, root=root, env=env))
     if chain[-1].own is not None:
+        if task is not None:
+            chain = [narrowed_to(chain[-1], task)]
+        views = list(look(chain, known, root=root, env=env))
         return tuple(_of_own(views, known, root, env, failed=failed))
+    views = list(look(chain, known, root=root, env=env))
     tasks = merged(views)
     if task is not None:
         if task not in tasks:  # it may be in another job of the plan
@@ -75,15 +89,27 @@ def logs(
             raise UsageError(f"no task of {name} has failed (weigh status {name})")
         found = [_of_task(views, task) for task in bad]
     else:
-        found = [
-            LogFile(f"{view.job.id} element {number}", path, path)
-            for view in views
-            for number in range(view.job.elements)
-            if os.path.exists(path := _element_log(view, number))
-        ]
+        found = _of_all_tasks(views, tasks)
     if not any(os.path.exists(one.to_show()) for one in found):
         _refuse_if_ended(views)
     return tuple(found)
+
+
+def _of_all_tasks(
+    views: Sequence[View], tasks: Mapping[int, TaskState]
+) -> list[LogFile]:
+    """Return the output of all tasks; if none printed anything, the elements' logs."""
+    ordered = [tasks[number] for number in sorted(tasks)]
+    found = [_of_task(views, task) for task in ordered]
+    if len(found) == 1:
+        return found
+    printed = [
+        msgspec.structs.replace(one, instead=None)
+        for one, task in zip(found, ordered, strict=True)
+        if task.state not in FINAL or os.path.exists(one.path)
+    ]
+    paths = dict.fromkeys(one.until for one in found)
+    return printed or [LogFile("job", path, path) for path in paths]
 
 
 def _refuse_if_ended(views: Sequence[View]) -> None:
@@ -124,7 +150,7 @@ def _of_own(
                 continue
             named = f"{job.id} element {task.task}" if own.indices else job.id
             for path in view.logs[task.element]:
-                yield LogFile(named, path, path, has_ended)
+                yield LogFile(named, path, path, has_ended=has_ended)
     if not failed and not any(found for view in views for found in view.logs):
         states = {state.state for view in views for state in view.elements}
         if states and all(state in FINAL for state in states):
@@ -147,21 +173,20 @@ def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None
     return job, int(task)
 
 
-def _of_task(views: list[View], task: TaskState) -> LogFile:
+def _of_task(views: Sequence[View], task: TaskState) -> LogFile:
     view = next(view for view in views if view.job.id == task.job)
     log = _element_log(view, task.element)
     output = task.output or _output(view, task)
-    title = f"task {task.task}"
-    return LogFile(title, output, log)
+    return LogFile(f"task {task.task}", output, log, instead=log)
 
 
 def _output(view: View, task: TaskState) -> str:
     """Return the path of the output of a task's latest attempt."""
     number = view.job.first + task.element
-    folder = os.path.join(view.job.folder, LOGS, f"tasks_{number}.out")
-    first = os.path.join(folder, f"{task.seq}.out")
-    attempt, latest = 2, first
-    while os.path.exists(path := os.path.join(folder, f"{task.seq}.{attempt}.out")):
+    joblog = os.path.join(view.job.folder, LOGS, f"tasks_{number}.joblog")
+    folder = output_folder(joblog)
+    attempt, latest = 2, os.path.join(folder, output_name(task.task, 1))
+    while os.path.exists(path := os.path.join(folder, output_name(task.task, attempt))):
         attempt, latest = attempt + 1, path
     return latest
 

@@ -98,6 +98,17 @@ def _part_of_known(known: Sequence[Submitted], name: str) -> Submitted | None:
     return None
 
 
+def narrowed_to(job: Submitted, index: int) -> Submitted:
+    """Return a job with the user's own script that has one element of the array only.
+
+    Raises:
+        UsageError: the job is no array, or has no such index.
+    """
+    if job.own is None or not job.own.indices:
+        raise UsageError(f"job {job.id} has no tasks: weigh logs {job.id}")
+    return _narrowed(job, str(index), str(index))
+
+
 def _narrowed(job: Submitted, part: str, name: str) -> Submitted:
     """Return a job that has only the elements *part* of an array.
 

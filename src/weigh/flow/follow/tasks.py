@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 
 from weigh.errors import SIGNAL_BASE
-from weigh.joblog import read_ends
+from weigh.joblog import output_folder, output_name, read_ends
 from weigh.model.element_time import GRACE
 from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
@@ -293,12 +293,12 @@ class ElementTasks(msgspec.Struct, frozen=True):
 
     def _outputs(self, seq: int) -> list[tuple[int, str]]:
         """Return the output files of a task with their attempts, the last one last."""
-        folder = f"{self.joblog.removesuffix('.joblog')}.out"
+        folder, task = output_folder(self.joblog), self.numbers[seq - 1]
         found = (_OUTPUT.fullmatch(name) for name in _names(folder))
         return sorted(
             (int(one[2] or 1), os.path.join(folder, one[0]))
             for one in found
-            if one is not None and int(one[1]) == seq
+            if one is not None and int(one[1]) == task
         )
 
     def _task(
@@ -321,9 +321,8 @@ class ElementTasks(msgspec.Struct, frozen=True):
         )
 
     def _output(self, seq: int, attempt: int) -> str | None:
-        folder = f"{self.joblog.removesuffix('.joblog')}.out"
-        name = f"{seq}.out" if attempt == 1 else f"{seq}.{attempt}.out"
-        path = os.path.join(folder, name)
+        name = output_name(self.numbers[seq - 1], attempt)
+        path = os.path.join(output_folder(self.joblog), name)
         return path if os.path.exists(path) else None
 
     def _last_events(self, failed: set[int]) -> "dict[int, _Last]":

@@ -13,7 +13,7 @@ from weigh.flow.report.runs import (
     joblog_entries,
     run_of_ended_attempt,
 )
-from weigh.joblog import Entry
+from weigh.joblog import Entry, output_folder, output_name
 from weigh.model.job import FINAL
 from weigh.model.mask import MASK
 from weigh.model.record import Record, State
@@ -49,7 +49,7 @@ def runs_of_exec(joblog: str, root: str) -> list[Run]:
     total = opened.tasks if opened is not None else len(by_task)
     for seq in range(1, total + 1):
         by_task.setdefault(seq, [])
-    folder = f"{joblog.removesuffix('.joblog')}.out"
+    folder = output_folder(joblog)
     return [
         run
         for seq, tried in sorted(by_task.items())
@@ -101,8 +101,7 @@ def _unmeasured(entry: Entry | None) -> Run:
 def _runs_of_task(seq: int, tried: list[Run], folder: str) -> Iterator[Run]:
     """Yield the attempts at a task; the last has its output and the error in it."""
     for number, run in enumerate(tried, start=1):
-        name = f"{seq}.out" if number == 1 else f"{seq}.{number}.out"
-        path = os.path.join(folder, name)
+        path = os.path.join(folder, output_name(seq, number))
         output = path if os.path.exists(path) else None
         is_bad = run.row.state in FINAL and run.row.state != "COMPLETED"
         row = msgspec.structs.replace(

@@ -1,0 +1,80 @@
+"""``weigh logs``: what the tasks print, by the numbers that status shows."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Weigh = Callable[..., tuple[int, str, str]]
+Submit = Callable[..., None]
+LINES = "".join(f"echo this is {number}\n" for number in range(1, 6))
+
+
+def test_the_log_of_one_task_is_what_its_program_prints(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    submitted("echo hello\n")
+    assert weigh("logs", "last") == (0, "hello\n", "")
+
+
+def test_the_log_of_a_silent_task_is_that_of_its_element(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    submitted("true\n")
+    code, out, _ = weigh("logs", "last")
+    assert code == 0
+    assert "1 of 1 tasks done" in out
+
+
+@pytest.mark.parametrize(
+    "words", [("last_4",), ("last", "4"), ("last", "--task", "4"), ("pp", "4")]
+)
+def test_a_task_is_named_in_several_ways(
+    weigh: Weigh, submitted: Submit, words: tuple[str, ...]
+) -> None:
+    submitted(LINES)
+    assert weigh("logs", *words) == (0, "this is 4\n", "")
+
+
+def test_a_task_has_one_number_in_titles_file_names_and_status(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    submitted(f"{LINES}sh -c 'echo bad; exit 3'\n")
+    out = weigh("logs", "last")[1].splitlines()
+    titles = [line for line in out if line.startswith("==> ")]
+    assert len(titles) == 6
+    for number, title in enumerate(titles, start=1):
+        assert title.startswith(f"==> task {number}: ")
+        assert title.endswith(f"/{number}.out")
+        words = f"this is {number}" if number < 6 else "bad"
+        assert out[out.index(title) + 1] == words
+    status = weigh("status", "last")[1]
+    assert "task 6" in status
+    assert "/6.out" in status
+
+
+def test_a_resumed_task_keeps_its_number(weigh: Weigh, submitted: Submit) -> None:
+    fails_once = "if [ -e again ]; then echo good; else touch again; exit 3; fi"
+    submitted(f"{LINES}{fails_once}\n")
+    assert weigh("resume", "pp", "--bugs")[0] == 0
+    assert weigh("status", "pp", "--wait")[0] == 0
+    assert weigh("logs", "pp", "6") == (0, "good\n", "")
+    assert weigh("logs", "--paths", "pp", "6")[1].endswith("/6.out\n")
+
+
+def test_of_many_tasks_those_that_printed_last_are_shown(
+    weigh: Weigh, submitted: Submit
+) -> None:
+    submitted("echo x\n" * 25)
+    _, out, err = weigh("logs", "last")
+    assert out.count("==> ") == 20
+    assert err == (
+        "weigh: 20 of 25 tasks, those that printed last (weigh logs last TASK)\n"
+    )
+
+
+def test_paths_of_all_tasks_are_printed(weigh: Weigh, submitted: Submit) -> None:
+    submitted("echo x\n" * 25)
+    paths = weigh("logs", "--paths", "last")[1].splitlines()
+    assert len(paths) == 25
+    assert all(Path(path).read_text() == "x\n" for path in paths)
