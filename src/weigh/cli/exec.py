@@ -59,7 +59,6 @@ _HEARTBEAT = 60.0
     metavar="N",
     help="Use N GPUs; idle ones if the scheduler names none.",
 )
-@click.option("--mps", is_flag=True, help="Let tasks share GPUs through NVIDIA's MPS.")
 @click.option(
     "--joblog",
     metavar="FILE",

@@ -100,9 +100,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     ``staging``, around the tasks. ``token`` marks this submission, ``sent`` is the
     directory of what was sent. ``tasks`` is the directory of the task files, if not
     ``folder``. ``queue`` is the directory in ``folder`` of the queue that all elements
-    pull from, if they do. ``mps``: the tasks
-    share their GPU through NVIDIA's MPS. ``command`` is a line of bash to run instead
-    of tasks.
+    pull from, if they do. ``command`` is a line of bash to run instead of tasks.
     """
 
     name: str
@@ -126,7 +124,6 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     sent: str = ""
     tasks: str = ""
     queue: str = ""
-    mps: bool = False
     command: str = ""
 
     @property

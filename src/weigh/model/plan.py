@@ -213,9 +213,8 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     """The measurement of *count* tasks that ran together.
 
     ``wall_time`` is that of the slowest task, ``slow_down`` its ratio to a task alone,
-    ``speed_up`` the throughput relative to one task. ``gpu_busy`` is the GPU's mean
-    utilisation in per cent, ``others`` the CPUs that other programs kept busy if the
-    tasks waited for them. ``mps``: they shared the GPU through NVIDIA's MPS.
+    ``speed_up`` the throughput relative to one task. ``others`` are the CPUs
+    that other programs kept busy if the tasks waited for them.
     """
 
     count: int
@@ -224,9 +223,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     speed_up: float = 1.0
     memory: Bytes | None = None
     gpu_memory: Bytes | None = None
-    gpu_busy: float | None = None
     others: float | None = None
-    mps: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +231,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     With a ``queue`` the elements have no tasks of their own. ``fewest`` is the number
     of elements that every packing needs, ``free_now`` the number of GPUs of this model
-    that are free now. ``mps``: each element starts NVIDIA's MPS where it is installed.
+    that are free now.
     The last ``held`` elements wait until the first ones have ended, and are sized from
     these; ``rest`` is the queue that their tasks will be pulled from, if any.
     """
@@ -255,7 +252,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     free_now: int | None = None
     queue: Queue | None = None
-    mps: bool = False
     held: int = 0
     rest: Queue | None = None
 

@@ -26,7 +26,6 @@ Groups: TypeAlias = list[list[int]]
 _UNLIMITED = 1 << 62
 _COMPARED = 16  # bins that hold an item, of which the best match takes it
 _AS_GOOD = 0.95  # share of the highest throughput that counts as equal
-_FELT, _HALF_BUSY = 1.3, 50  # slow-down factor; GPU utilisation in per cent
 
 
 def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
@@ -144,48 +143,11 @@ def most_work(found: Sequence[Together]) -> Together:
     return next(one for one in found if one.speed_up >= most * _AS_GOOD)
 
 
-def sharing_notes(found: Sequence[Together]) -> tuple[str, ...]:
-    """Return what makes the probe doubtful, and what may let tasks share a GPU."""
-    return (*_full_machine(found), *_mps(found))
-
-
-def _full_machine(found: Sequence[Together]) -> Iterator[str]:
+def sharing_notes(found: Sequence[Together]) -> Iterator[str]:
+    """Yield what makes the probe doubtful."""
     others = found[0].others
     if others:
         yield (
             f"the probe waited for CPUs, of which other programs used {others:.1f}: "
             "probe again on a free machine"
         )
-
-
-def mps_may_help(found: Sequence[Together]) -> bool:
-    """Return whether tasks wait for one another on a GPU that is not busy.
-
-    Without MPS the processes on a GPU take turns. A GPU that one task uses for less
-    than half of the time could run kernels of several processes at once.
-    """
-    alone, pair = found[0], next((one for one in found if one.count == 2), None)  # noqa: PLR2004
-    if pair is None or alone.gpu_busy is None:
-        return False
-    return pair.slow_down >= _FELT and alone.gpu_busy < _HALF_BUSY
-
-
-def _mps(found: Sequence[Together]) -> tuple[str, ...]:
-    """Return what NVIDIA's MPS gained, or where it may help and was not tried."""
-    if not mps_may_help(found):
-        return ()
-    best = most_work(found)
-    before = max(one.speed_up for one in found if not one.mps)
-    after = max((one.speed_up for one in found if one.mps), default=None)
-    if after is None:
-        alone, pair = found[0], next(one for one in found if one.count == 2)  # noqa: PLR2004
-        advice = (
-            f"a second task makes a task {pair.slow_down:.1f} times as long, although "
-            f"the GPU is {alone.gpu_busy:.0f} % busy: NVIDIA's MPS may help; probe "
-            "where nvidia-cuda-mps-control is installed"
-        )
-        return (advice,)
-    gain = f"{after:.2f} times the throughput of one task, {before:.2f} without"
-    if best.mps:
-        return (f"NVIDIA's MPS: {gain}; each element starts it",)
-    return (f"NVIDIA's MPS does not pay: {gain}",)

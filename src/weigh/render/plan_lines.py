@@ -237,9 +237,7 @@ def _probe(found: Sequence[Together]) -> Iterator[str]:
     does = "does" if best == 1 else "do"
     yield f"  measured: {best} together {does} the most work per hour"
     rows = {
-        "together": [
-            f"{one.count} MPS" if one.mps else str(one.count) for one in found
-        ],
+        "together": [str(one.count) for one in found],
         "speed-up": [f"{one.speed_up:.2f}" for one in found],
         "each takes": [f"{one.slow_down:.2f}x" for one in found],
     }

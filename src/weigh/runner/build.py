@@ -117,7 +117,6 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0
-    mps: bool = False
     stop_nan: bool = False
     end_idle: Seconds | None = None
     only: tuple[int, ...] = ()

@@ -42,7 +42,6 @@ _JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
 # without a driver there are no GPUs to choose from
 _TAKE_GPUS = "$([ ! -e /dev/nvidiactl ] || echo --gpus {})"
 # where it is not installed the tasks take turns on the GPU, as without it
-_MPS = "$(command -v nvidia-cuda-mps-control >/dev/null && echo --mps)"
 
 
 class ScriptRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,8 +251,6 @@ def _own_flags(script: JobScript, rules: ScriptRules) -> Iterator[str]:
     yield rules.forget
     if rules.takes_gpus and script.request.gpus:
         yield _TAKE_GPUS.format(script.request.gpus)
-    if script.mps:
-        yield _MPS
 
 
 def staged_lines(script: JobScript, rules: ScriptRules) -> str:

@@ -1,14 +1,13 @@
 """``weigh exec`` on the stub's cards: tasks that share one, and fill it."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_script import GIB, Script, uuid
+from nvml_script import GIB, Script
 
 # a task plays what it holds of a card, step by step; what it holds goes with it
 TASK = """
@@ -150,120 +149,3 @@ def test_lost_tasks_and_idle_gpus_are_ended_with_the_reason(tasks: Tasks) -> Non
     assert "--stop-nan (NaN in line 3 of its output)" in done.stderr
     assert ends[1]["reason"] == "diverged: stopped by --stop-nan"
     assert ends[2]["reason"] == "its GPU was idle: stopped by --end-idle"
-
-
-# plays NVIDIA's control program: a daemon that runs while its pipe has its id
-MPS = """#!/bin/sh
-test -d "$CUDA_MPS_LOG_DIRECTORY" || exit 3
-if [ "$1" = -d ]; then
-    echo "$CUDA_VISIBLE_DEVICES" > "$CUDA_MPS_PIPE_DIRECTORY/served"
-    echo "started $CUDA_MPS_PIPE_DIRECTORY" >> "$MPS_SAYS"
-else
-    read word && echo "$word $CUDA_MPS_PIPE_DIRECTORY" >> "$MPS_SAYS"
-fi
-"""
-SHOW = "echo $CUDA_VISIBLE_DEVICES served $(cat $CUDA_MPS_PIPE_DIRECTORY/served)"
-
-
-def test_an_mps_daemon_of_its_own_serves_the_tasks_and_ends(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks.script.gpus(3)
-    control, said = tasks.folder / "nvidia-cuda-mps-control", tasks.folder / "said"
-    control.write_text(MPS)
-    control.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tasks.folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("MPS_SAYS", str(said))
-    (tasks.folder / "tasks.txt").write_text(f"{SHOW}\n")
-    done = tasks.execute("--per-gpu=2", "--mps", "-u", cards="2,0")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{uuid(2)} served {uuid(2)},{uuid(0)}\n"
-    started, ended = said.read_text().splitlines()
-    folder = started.removeprefix("started ")
-    assert ended == f"quit {folder}"
-    assert not Path(folder).parent.exists()
-
-
-# a GPU that tasks use a quarter of: one after the other, and together under MPS
-TURNS = "if [ -e $CUDA_MPS_PIPE_DIRECTORY/served ]; then sleep 1; else"
-TURNS += " flock lock sleep 1; fi"
-
-
-@pytest.fixture
-def shared(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> Tasks:
-    """Give tasks that take turns on a GPU, and the program that plays MPS."""
-    tasks.script.gpus(2, util=20, used=GIB)
-    control = tasks.folder / "nvidia-cuda-mps-control"
-    control.write_text(MPS)
-    control.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tasks.folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("MPS_SAYS", str(tasks.folder / "said"))
-    (tasks.folder / "tasks.txt").write_text(f"{TURNS}\n" * 4)
-    return tasks
-
-
-def planned(tasks: Tasks) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe"),
-            *("--gpu=V100", "--gpu-memory=1GiB", "--cpus=1", "--node-cpus=2"),
-        ],
-        cwd=tasks.folder,
-        env=tasks.script.environment()
-        | {"WEIGH_DIR": str(tasks.folder / ".weigh"), "CUDA_VISIBLE_DEVICES": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def test_a_plan_starts_mps_where_its_probe_shows_that_it_pays(shared: Tasks) -> None:
-    done = planned(shared)
-    assert done.returncode == 0, done.stderr
-    assert "each element starts it" in " ".join((done.stdout + done.stderr).split())
-    plan = json.loads((shared.folder / "plan/tasks/plan.json").read_text())
-    assert plan["mps"]
-    assert [(one["count"], one.get("mps", False)) for one in plan["probe"]] == [
-        (1, False),
-        (2, False),
-        (2, True),
-    ]
-    started, ended = (shared.folder / "said").read_text().split("\n")[:2]
-    assert ended == started.replace("started", "quit")
-
-    script = jobs_script(shared)
-    assert "command -v nvidia-cuda-mps-control" in script
-
-
-def jobs_script(tasks: Tasks) -> str:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "weigh", "submit", "plan/tasks", "--dry-run"),
-            *("--on=slurm", "--no-checks"),
-        ],
-        cwd=tasks.folder,
-        env=tasks.script.environment() | {"WEIGH_DIR": str(tasks.folder / ".weigh")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_an_mps_daemon_that_does_not_start_is_a_warning(shared: Tasks) -> None:
-    (shared.folder / "nvidia-cuda-mps-control").write_text(
-        "#!/bin/sh\necho no leave >&2; exit 1\n"
-    )
-    done = shared.execute("--per-gpu=2", "--mps", cards="0")
-    assert done.returncode == 0, done.stderr
-    assert "MPS does not start: no leave" in done.stderr
-
-
-def test_mps_that_is_not_here_is_one_clear_line(tasks: Tasks) -> None:
-    tasks.script.gpus(1)
-    (tasks.folder / "tasks.txt").write_text("true\n")
-    done = tasks.execute("--per-gpu=2", "--mps", cards="0")
-    assert done.returncode == 2
-    assert "--mps: nvidia-cuda-mps-control is not installed here" in done.stderr

@@ -322,14 +322,3 @@ def test_tasks_that_do_not_fit_together_are_guarded(
     print(f"two tasks of 60 %: {[(one['seq'], one['state']) for one in ends]}")
     assert sorted(one["seq"] for one in ends if one["state"] == "COMPLETED") == [1, 2]
     assert len(ends) > 2
-
-
-def test_mps_starts_for_the_tasks_and_ends_with_them(uuid: str, tmp_path: Path) -> None:
-    if shutil.which("nvidia-cuda-mps-control") is None:
-        pytest.skip("needs nvidia-cuda-mps-control")
-    (tmp_path / "grows.py").write_text(GROWS)
-    line = f"{sys.executable} grows.py 512 512"
-    ends = executed(tmp_path, uuid, line, line, options=("--mps",))
-    assert [one["state"] for one in ends] == ["COMPLETED"] * 2
-    print(f"under MPS: {[one['gpu_memory'] for one in ends]} bytes")
-    assert all(one["gpu_memory"] >= 512 * MIB for one in ends)

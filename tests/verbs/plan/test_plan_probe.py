@@ -12,16 +12,15 @@ import msgspec
 import pytest
 
 from weigh.model.plan import Together
-from weigh.planning.bin_packing import most_work, sharing_notes
+from weigh.planning.bin_packing import most_work
 
 
-def together(count: int, speed_up: float, busy: float | None = None) -> Together:
+def together(count: int, speed_up: float) -> Together:
     return Together(
         count=count,
         wall_time=10.0,
         slow_down=count / speed_up,
         speed_up=speed_up,
-        gpu_busy=busy,
     )
 
 
@@ -47,17 +46,6 @@ def test_the_number_that_does_the_most_work_is_taken() -> None:
 def test_of_nearly_equal_numbers_the_smaller_is_taken() -> None:
     found = [together(1, 1.0), together(2, 1.9), together(3, 1.91)]
     assert most_work(found).count == 2
-
-
-def test_mps_is_advised_where_tasks_wait_on_a_gpu_that_has_time_left() -> None:
-    assert "MPS" in sharing_notes([together(1, 1.0, 20.0), together(2, 1.1)])[0]
-
-
-@pytest.mark.parametrize("busy", [None, 95.0])
-def test_mps_is_not_advised_for_a_gpu_that_is_busy_or_unknown(
-    busy: float | None,
-) -> None:
-    assert not sharing_notes([together(1, 1.0, busy), together(2, 1.1)])
 
 
 def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from msgspec.structs import replace
 
 from weigh import __version__
-from weigh.errors import GpuError, StoreError, UsageError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.exec.options import (
     choose_layout,
     end_at,
@@ -115,12 +115,6 @@ def execute(
             number_of=number_of,
             shared=shared,
         )
-        if options.mps:
-            try:
-                mps = _started_mps(layout.gpus, env, opened)
-                machine = replace(machine, variables={**options.variables, **mps})
-            except GpuError as error:  # the tasks run without it, in turns
-                console.notify(f"{error}")
         run = build(options, machine, (source, joblog), console, opened)
         if blank.job is None and queue is None:
             _remember_run(run.id, source.name, joblog, cwd, env)
@@ -143,17 +137,6 @@ def _remember_run(
     )
     with suppress(StoreError):  # the tasks run all the same
         append_exec_run(locate(cwd, env), exec_run)
-
-
-def _started_mps(
-    gpus: tuple[str, ...], env: Mapping[str, str], opened: ExitStack
-) -> dict[str, str]:
-    """Start the MPS daemon; *opened* ends it. Return the variables for the tasks."""
-    from weigh.runner.mps import Mps  # noqa: PLC0415 - rarely
-
-    daemon = Mps(gpus, env, temporary_folder(env))
-    opened.callback(daemon.close)
-    return daemon.variables
 
 
 def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, str]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 import msgspec
 
-from weigh.errors import GpuError, UsageError
+from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
 from weigh.model.plan import PLAN_FILE, Element, Kind
@@ -45,8 +45,6 @@ def choose_layout(
         gpus = _shared_gpus(env, allocation, options.gpus, opened)
         if not gpus:
             raise UsageError("--per-gpu: this job has no GPU")
-    if options.mps:
-        gpus = by_uuid(gpus, env)
     if options.jobs is not None:
         jobs = options.jobs
     elif options.per_gpu is not None:
@@ -102,23 +100,6 @@ def _shared_gpus(
     claims = GpuClaims()
     opened.callback(claims.release)
     return claims.choose(env, allocation, lambda: open_probe(env), count=count)
-
-
-def by_uuid(gpus: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the UUIDs of GPUs as named for CUDA: MPS would number them anew.
-
-    Raises:
-        UsageError: there is no GPU, or it cannot be read.
-    """
-    try:
-        probe = open_probe({**env, resources.CUDA: ",".join(gpus)})
-    except GpuError as error:
-        raise UsageError(f"--mps: {error}") from error
-    uuids = tuple(device.uuid for device in probe.devices())
-    probe.close()
-    if not gpus or len(uuids) != len(gpus):
-        raise UsageError("--mps: this job has no GPU")
-    return uuids
 
 
 def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:

@@ -597,7 +597,6 @@ class Resumption:
             elements=len(plan.elements),
             together=plan.together,
             queue=plan.queue.folder if plan.queue else "",
-            mps=plan.mps,
             request=group.again.request,
             setup=before.setup,
             runner=before.runner,

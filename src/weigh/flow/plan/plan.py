@@ -16,8 +16,8 @@ from operator import truediv
 import msgspec
 
 from weigh import config, gpu_models
-from weigh.errors import GpuError, UsageError, WeighError
-from weigh.flow.exec.options import by_uuid, find_parameters, temporary_folder
+from weigh.errors import UsageError, WeighError
+from weigh.flow.exec.options import find_parameters
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
@@ -29,7 +29,7 @@ from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
-from weigh.planning.bin_packing import most_work, mps_may_help, sharing_notes
+from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, StatedUsage, of_tasks
 from weigh.planning.nodes import on_nodes
@@ -42,7 +42,6 @@ from weigh.planning.record_match import Library, candidates, failed_runs
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
-from weigh.runner.mps import Mps, is_installed
 from weigh.runner.resources import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
@@ -338,7 +337,6 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     """Run more and more tasks of the fullest element together.
 
     Each is compared with a task of its kind that ran alone; *first* is task 1 alone.
-    Where MPS may help and is installed, all is measured once more with it.
     """
     tasks = max((element.tasks for element in made.elements), key=len)
     if made.queue is not None:
@@ -351,33 +349,7 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
             notify(f"task {task} alone: {format_duration(alone[kind])}")
     lines = [_line(source, task) for task in tasks]
     times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
-    found = (first, *probe_more(lines, times, place, notify=notify))
-    if place.gpu is None or not mps_may_help(found) or not is_installed(place.env):
-        return found
-    with ExitStack() as opened:
-        try:
-            shared = _under_mps(place, place.gpu, opened)
-        except (UsageError, GpuError) as error:
-            notify(f"{error}")
-            return found
-        notify("once more with NVIDIA's MPS")
-        more = probe_more(lines, times, shared, notify=notify)
-        return (*found, *(msgspec.structs.replace(one, mps=True) for one in more))
-
-
-def _under_mps(place: Place, gpu: str, opened: ExitStack) -> Place:
-    """Return *place* with an MPS daemon for its *gpu*; *opened* ends the daemon.
-
-    Raises:
-        UsageError: the GPU cannot be read.
-        GpuError: the daemon does not start.
-    """
-    gpus = by_uuid((gpu,), place.env)
-    daemon = Mps(gpus, place.env, temporary_folder(place.env))
-    opened.callback(daemon.close)
-    return msgspec.structs.replace(
-        place, env={**place.env, **daemon.variables}, gpu=gpus[0]
-    )
+    return (first, *probe_more(lines, times, place, notify=notify))
 
 
 def _with_probe(
@@ -392,7 +364,7 @@ def _with_probe(
     again = msgspec.structs.replace(options, per_gpu=best.count)
     made = planned(again, needs, target, headroom, slow_down=best.slow_down)
     notes = (*made.notes, *sharing_notes(found))
-    return msgspec.structs.replace(made, probe=found, notes=notes, mps=best.mps)
+    return msgspec.structs.replace(made, probe=found, notes=notes)
 
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -490,7 +462,6 @@ def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
     times = [usage.wall_time for usage in usages]
     peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
     gpus = [gpu for usage in usages for gpu in usage.gpus]
-    busy = [g.utilization_mean for g in gpus if g.utilization_mean is not None]
     # the slowest counts: where tasks wait for one another the first ones are fast
     slow_down = max(map(truediv, times, alone or times))
     return Together(
@@ -500,7 +471,6 @@ def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
         speed_up=len(records) / slow_down,
         memory=sum(peaks) if peaks else None,
         gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
-        gpu_busy=max(busy, default=None),
         others=_others(usages) if len(usages) == 1 else None,
     )
 

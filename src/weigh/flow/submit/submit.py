@@ -436,7 +436,6 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
         elements=len(plan.elements) - plan.held,
         together=plan.together,
         queue=plan.queue.folder if plan.queue else "",
-        mps=plan.mps,
         request=request,
         setup=options.setup,
         runner=options.runner,
