@@ -13,19 +13,17 @@ from weigh.render.doctor_lines import render_json, render_text
 @click.command(context_settings=options.SETTINGS)
 @click.option(
     "--job",
-    is_flag=False,
-    flag_value="",
-    metavar="[PLAN|SCRIPT]",
+    metavar="PLAN|SCRIPT",
     help="Also check a job before it is submitted: code, data, environment, "
-    "memory and GPU request, script.  [default: the job in this directory]",
+    "memory and GPU request, script.",
 )
 @options.as_json()
 def doctor(*, job: str | None, as_json: bool) -> int:
     """Find problems of this machine, and show how to fix them.
 
-    Checks the scheduler, Python and torch, the GPU driver, disks and quotas,
-    limits, the clock, and what weigh can measure. Nothing is changed. The exit
-    code is 1 if something is broken, and 0 if there are only warnings.
+    Checks the scheduler, Python and torch, the GPU, disks, and where records go.
+    Nothing is changed. The exit code is 1 if something is broken, and 0 if there
+    are only warnings.
     """
     found = doctor_flow(current_folder() or os.sep, os.environ, job=job)
     if as_json:

@@ -13,7 +13,7 @@ import written
 
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
-from weigh.flow.doctor.doctor import parse_git
+from weigh.flow.doctor.job_checks import code_check_of
 from weigh.flow.follow.first_tasks import read_ends
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.joined_records import read_light
@@ -24,7 +24,6 @@ from weigh.measure.region.channel import read_channel
 from weigh.model.job import JobRequest, OwnScript, Submitted
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.model.lint import Facts
-from weigh.probe.filesystem import parse_quota
 from weigh.probe.python_environment import parse_torch
 from weigh.progress.reader import Reader as ProgressReader
 from weigh.runner.events import read_past
@@ -478,8 +477,7 @@ READERS: dict[str, Reader] = {
     "plan": Reader(
         in_file("plan.json", lambda root, _: read_plan(root)), (written.PLAN,)
     ),
-    "quota": Reader(of_output(parse_quota), sample("quota.txt")),
-    "git": Reader(of_output(parse_git), sample("git-status.txt")),
+    "git": Reader(of_output(code_check_of), sample("git-status.txt")),
     "torch": Reader(
         of_output(parse_torch), ("__version__ = '2.4.0+cpu'\ncuda = None",)
     ),

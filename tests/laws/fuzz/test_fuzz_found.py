@@ -59,12 +59,6 @@ def test_a_count_of_gpus_beyond_any_range_is_none() -> None:
     assert node.gpus == ()
 
 
-def test_git_that_counts_in_odd_words_has_no_count() -> None:
-    git = READERS["git"].read("# branch.ab +# -0\n")
-
-    assert getattr(git, "ahead", 0) is None
-
-
 def test_jobs_that_resume_each_other_are_a_chain_all_the_same() -> None:
     jobs = [
         msgspec.json.decode(line, type=Submitted)

@@ -7,8 +7,7 @@ import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.flow.doctor.checklist import driver
-from weigh.model.doctor import Facts, GpuFacts
+from weigh.flow.doctor import machine_checks
 from weigh.probe.gpu import GpuWear
 from weigh.probe.nvml import NvmlProbe
 
@@ -349,9 +348,10 @@ def test_an_old_package_in_the_place_of_the_binding_is_named_with_its_fix(
     with pytest.raises(GpuError, match=f"^{owner} is too old: {cure}$") as caught:
         probe()
     assert len(f"weigh: {caught.value}") <= 80
-    facts = GpuFacts(trouble=str(caught.value))
-    (check,) = driver(Facts(host="h", gpus=facts))
-    assert check.cure == cure
+    monkeypatch.setattr(machine_checks, "gpu_may_be_present", lambda _env: True)
+    monkeypatch.setattr(machine_checks, "open_probe", probe)
+    (check,) = machine_checks.gpu_checks({})
+    assert (check.state, check.cure) == ("broken", cure)
 
 
 def test_memory_taken_out_of_use_is_read_the_older_and_the_newer_way(

@@ -35,13 +35,13 @@ def test_the_page_has_a_line_for_each_thing(tmp_path: Path) -> None:
     done = weigh_doctor(tmp_path, PATH=str(tmp_path))
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
-    for name in ("place", "environment", "GPU", "home", "ulimit", "reach", "records"):
+    for name in ("scheduler", "environment", "GPU", "home", "records"):
         assert f" {name} " in done.stdout
-    assert "no scheduler found" in done.stdout
+    assert "jobs run on this machine" in done.stdout
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    weigh_doctor(tmp_path, "--job", PATH=str(tmp_path))
+    weigh_doctor(tmp_path, "--job", "run.sh", PATH=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -52,16 +52,6 @@ def test_a_scheduler_that_fails_breaks_the_page(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert states(done)["scheduler"] == "broken"
     assert json.loads(done.stdout)["broken"] is True
-
-
-def test_a_full_quota_is_read_though_quota_fails(tmp_path: Path) -> None:
-    table = (
-        "Filesystem blocks quota limit grace files quota limit grace\\n"
-        "/home 1000* 1000 1100 6days 5 0 0\\n"
-    )
-    fake(tmp_path, "quota", f"printf '{table}'; exit 1")
-    done = weigh_doctor(tmp_path, "--json", PATH=str(tmp_path))
-    assert states(done)["quota"] == "broken"
 
 
 def test_a_driver_that_lies_about_gives_no_traceback(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from weigh.flow.doctor.doctor import job_facts, parse_git
+from weigh.flow.doctor.job_checks import (
+    JobFiles,
+    activated_environment,
+    job_checks,
+    named_paths,
+    read_job,
+)
 from weigh.flow.site.ask import ask
-from weigh.model.doctor import Git, JobFacts
+from weigh.model.doctor import Check
 from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
 from weigh.model.record import Host, Monitor, Provenance, Record, Usage
 from weigh.store.identity import this_machine
@@ -26,10 +31,14 @@ ENV = {
 }
 
 
-def facts(
-    folder: Path, named: str = "", env: Mapping[str, str] | None = None
-) -> JobFacts:
-    return job_facts(named, str(folder), ENV | dict(env or {}), ask)
+def facts(folder: Path, named: str = "run.sh") -> JobFiles:
+    return read_job(named, str(folder), ENV)
+
+
+def check_of(folder: Path, name: str, named: str = "run.sh", **env: str) -> Check:
+    """Give the check of that name."""
+    checks = job_checks(named, str(folder), ENV | env, ask)
+    return next(check for check in checks if check.name == name)
 
 
 def git(folder: Path, *words: str) -> None:
@@ -73,36 +82,20 @@ def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> N
     git(tmp_path, "init", "-q", "--bare", str(there))
     git(tmp_path, "init", "-q", str(here))
     a_script(here)
-    assert facts(here).git == Git(untracked=1)
+    assert check_of(here, "code").text == "not committed: 1 new"
     git(here, "add", "-A")
     git(here, "commit", "-qm", "one")
-    committed = facts(here).git
-    assert committed is not None
-    assert (committed.changed, committed.untracked, committed.upstream) == (0, 0, None)
+    assert check_of(here, "code").text == "committed, but not pushed"
     git(here, "remote", "add", "origin", str(there))
     git(here, "push", "-qu", "origin", "HEAD")
+    assert check_of(here, "code").state == "ok"
     a_script(here, "true")
     git(here, "commit", "-qam", "two")
-    ahead = facts(here).git
-    assert ahead is not None
-    assert (ahead.ahead, ahead.changed) == (1, 0)
+    assert check_of(here, "code").text == "1 commits are not pushed"
 
 
 def test_outside_a_checkout_git_is_reported(tmp_path: Path) -> None:
-    found = facts(tmp_path)
-    assert found.git is None
-    assert found.git_trouble is not None
-    assert "not a git repository" in found.git_trouble
-
-
-def test_a_name_in_the_branch_lines_is_read() -> None:
-    text = (
-        "# branch.oid 1234\n# branch.head main\n# branch.upstream origin/main\n"
-        "# branch.ab +3 -1\n1 .M N... 100644 100644 100644 a b x y\n? new file\n"
-    )
-    assert parse_git(text) == Git(
-        changed=1, untracked=1, ahead=3, upstream="origin/main", commit="1234"
-    )
+    assert "not a git repository" in check_of(tmp_path, "code").text
 
 
 @pytest.mark.parametrize(
@@ -127,17 +120,12 @@ def test_a_script_requests_gpus_by_its_directives(
     assert facts(tmp_path, "run.sh").asks_gpus is asks
 
 
-def test_the_one_script_of_a_folder_need_not_be_named(tmp_path: Path) -> None:
-    a_script(tmp_path, "#SBATCH --mem=1G")
-    (tmp_path / "setup.sh").write_text("echo no job script\n")
-    assert facts(tmp_path).file == "run.sh"
-
-
 def test_the_files_a_script_names_are_found(tmp_path: Path) -> None:
     (tmp_path / "data.csv").touch()
     a_script(tmp_path, "python train.py --data=data.csv 'it goes on", "# x.csv'")
-    paths = {one.path for one in facts(tmp_path, "run.sh").data}
-    assert paths == {".", "data.csv"}
+    lines = facts(tmp_path).lines
+    paths = named_paths(lines, str(tmp_path))
+    assert set(paths) == {str(tmp_path), str(tmp_path / "data.csv")}
 
 
 def test_the_environment_a_script_activates_is_looked_at(tmp_path: Path) -> None:
@@ -145,17 +133,16 @@ def test_the_environment_a_script_activates_is_looked_at(tmp_path: Path) -> None
     (tmp_path / "v" / "bin" / "activate").touch()
     (tmp_path / "v" / "pyvenv.cfg").touch()
     a_script(tmp_path, 'source "$HOME/v/bin/activate"', "python a.py")
-    found = facts(tmp_path, "run.sh", {"HOME": str(tmp_path)})
-    assert found.environment is not None
-    assert (found.environment.kind, found.environment.name) == ("venv", "v")
+    lines = facts(tmp_path).lines
+    _, found = activated_environment(lines, str(tmp_path), {"HOME": str(tmp_path)})
+    assert (found.kind, found.name) == ("venv", "v")
 
 
 def test_an_environment_that_is_not_there_is_none(tmp_path: Path) -> None:
     a_script(tmp_path, "conda activate nowhere")
-    found = facts(tmp_path, "run.sh", {"HOME": str(tmp_path)})
-    assert found.activates == "nowhere"
-    assert found.environment is not None
-    assert found.environment.kind == "none"
+    check = check_of(tmp_path, "environment", HOME=str(tmp_path))
+    assert check.state == "warning"
+    assert "nowhere: environment not found" in check.text
 
 
 def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
@@ -182,11 +169,13 @@ def test_a_plan_reports_its_runs_and_whether_its_files_are_there(
     tmp_path: Path,
 ) -> None:
     a_plan(tmp_path)
-    found = facts(tmp_path)
-    assert (found.kind, found.tasks, found.runs, found.gpu_runs) == ("plan", 4, 2, 2)
-    assert (found.asks_gpus, found.missing_files) == (True, ())
+    found = facts(tmp_path, "plan/p")
+    assert (found.description, found.runs) == ("plan/p: a plan of 4 tasks", 2)
+    assert (found.asks_gpus, found.gpu_runs, found.trouble) == (True, 2, None)
     (tmp_path / "plan" / "p" / "tasks_1.txt").unlink()
-    assert facts(tmp_path).missing_files == ("tasks_1.txt",)
+    assert "1 task files are missing: tasks_1.txt" in (
+        check_of(tmp_path, "script", "plan/p").text
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema": 1}', "\x00\xff"])
@@ -195,3 +184,26 @@ def test_a_plan_that_does_not_parse_is_reported(tmp_path: Path, text: str) -> No
     found = facts(tmp_path, "plan.json")
     assert found.trouble is not None
     assert "cannot be read" in found.trouble
+
+
+def test_a_script_that_is_not_there_is_broken(tmp_path: Path) -> None:
+    check = check_of(tmp_path, "script", "nosuch.sh")
+    assert (check.state, check.text) == ("broken", "nosuch.sh: it is not there")
+
+
+def test_sizes_are_ticked_when_records_stand_behind_them(tmp_path: Path) -> None:
+    a_plan(tmp_path)
+    assert check_of(tmp_path, "RAM", "plan/p").text == "known from 2 runs"
+    assert check_of(tmp_path, "GPUs", "plan/p").state == "ok"
+    a_script(tmp_path, "#SBATCH --gres=gpu:1", "python never-measured.py")
+    assert check_of(tmp_path, "RAM").state == "warning"
+    assert check_of(tmp_path, "GPUs").state == "warning"
+
+
+def test_data_on_a_disk_of_this_machine_alone_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "sbatch").touch(mode=0o755)
+    (tmp_path / "data.csv").touch()
+    a_script(tmp_path, "python train.py data.csv")
+    check = check_of(tmp_path, "data", PATH=str(tmp_path))
+    assert check.state == "warning"
+    assert "this directory, data.csv" in check.text

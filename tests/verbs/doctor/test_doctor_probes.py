@@ -1,16 +1,12 @@
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from weigh.model.doctor import Quota, TorchBuild
-from weigh.probe.filesystem import mount_of, parse_quota, read_disk
-from weigh.probe.process_limits import read_limits
+from weigh.model.doctor import TorchBuild
+from weigh.probe.filesystem import mount_of, read_disk
 from weigh.probe.python_environment import (
     environment_at,
     environment_of,
@@ -18,7 +14,6 @@ from weigh.probe.python_environment import (
     find_python,
     parse_torch,
 )
-from weigh.units import GIB, KIB, MIB
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -59,46 +54,6 @@ def test_a_folder_that_is_not_there_is_on_the_disk_of_the_one_above(
     disk = read_disk("records", str(tmp_path / "a" / "b"))
     assert disk.mount == read_disk("home", str(tmp_path)).mount
     assert disk.writable
-
-
-def test_quota_of_linux_reads_with_and_without_a_grace_time() -> None:
-    text = (
-        "Disk quotas for user ann (uid 1000): \n"
-        "     Filesystem  blocks   quota   limit   grace   files   quota   limit\n"
-        "      /dev/sda1  524288* 500000  600000   6days    1234       0       0   \n"
-        "server:/home 14340M  16384M  20480M            160k    200k    250k      \n"
-    )
-    assert parse_quota(text) == (
-        Quota(file_system="/dev/sda1", used=512 * MIB, limit=500000 * KIB, files=1234),
-        Quota(
-            file_system="server:/home",
-            used=14340 * MIB,
-            limit=16 * GIB,
-            files=160_000,
-            files_limit=200_000,
-        ),
-    )
-
-
-def test_quota_of_lustre_reads_with_a_name_on_its_own_line() -> None:
-    text = (
-        "Disk quotas for usr ann (uid 1000):\n"
-        "     Filesystem    used   quota   limit   grace   files   quota   limit\n"
-        "/lustre/a/rather/long/name\n"
-        "              [1041408]  5242880 6291456       -     [12]       0       0  -\n"
-        "uid 1000 is using default file quota setting\n"
-    )
-    (quota,) = parse_quota(text)
-    assert (quota.file_system, quota.used) == (
-        "/lustre/a/rather/long/name",
-        1041408 * KIB,
-    )
-    assert (quota.limit, quota.files_limit) == (5242880 * KIB, None)
-
-
-@given(st.text(max_size=200))
-def test_no_quota_text_is_too_odd_to_read(text: str) -> None:
-    parse_quota("Filesystem\n" + text)
 
 
 CPU_VERSION = """from typing import Optional
@@ -171,11 +126,3 @@ def test_a_conda_environment_is_found_by_name(tmp_path: Path) -> None:
     found = find_conda("tag", env)
     assert found == str(tmp_path / "miniconda3" / "envs" / "tag")
     assert find_conda("other", env) is None
-
-
-def test_limits_are_those_of_this_process() -> None:
-    limits = read_limits()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert limits is not None
-    assert limits.open_files == (None if soft == resource.RLIM_INFINITY else soft)
-    assert limits.most_open_files == (None if hard == resource.RLIM_INFINITY else hard)
