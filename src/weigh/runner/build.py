@@ -279,7 +279,6 @@ class Run:
         def is_left(seq: int) -> bool:
             return not 0 < seq <= len(states) or states[seq - 1] != DONE
 
-        self._joblog.remember(self._source, settled.states)
         past = self._events.read_past(is_left)
         self._attempts = past.attempts
         if past.open_runs:

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import struct
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -103,9 +102,6 @@ _WATCHED = 128  # bytes at the end that reveal whether the file was overwritten
 _SIGNS = tuple(map(str.encode, SIGNS))
 _DIGEST = 10  # letters: 40 bits distinguish tasks
 KEY_SUFFIX = ".key"
-_ROW = struct.Struct(
-    "<IddQhB"
-)  # an entry without its command, to restore the file from
 
 
 def put_aside(path: str) -> None:
@@ -131,8 +127,9 @@ def put_aside(path: str) -> None:
 class JoblogFile:
     """The joblog of this run; ``unwritten`` are entries that could not be written yet.
 
-    What was written is kept in memory too, so that the joblog can be restored if
-    another program removes, replaces or truncates it.
+    It is written again if another program removes or replaces it, because the open file
+    still has its content. Of one that was truncated or overwritten nothing is left, so
+    no more is written to it.
     """
 
     def __init__(self, path: str, mask: Mask = MASK) -> None:
@@ -149,9 +146,7 @@ class JoblogFile:
         self._dirty = False
         self._mask = mask
         self._hide: Hide | None = None
-        self._source: TaskSource | None = None
-        self._states = bytearray()
-        self._rows = bytearray()
+        self._is_damaged = False
         try:
             self._file = AppendFile(path, follow=True)
             self._size = _repair(self._file.fd, path)
@@ -163,11 +158,6 @@ class JoblogFile:
     def path(self) -> str:
         """Return where the file is now."""
         return self._file.path
-
-    def remember(self, source: TaskSource, states: bytearray) -> None:
-        """Keep the tasks and their states from earlier runs, to restore the file."""
-        self._source = source
-        self._states = states
 
     def append(self, entry: Entry) -> str | None:
         """Write one line; return what prevents it, or None."""
@@ -186,26 +176,30 @@ class JoblogFile:
         return self._file.put_back()
 
     def restore(self) -> str | None:
-        """Write the file again if it was removed, replaced, moved or truncated.
+        """Write the file again if it was removed, replaced or moved.
 
         Return what happened to it; None if nothing did.
 
         Raises:
-            StoreError: it cannot be written again.
+            StoreError: it cannot be written again, or was truncated or overwritten.
         """
         try:
             happened = self._put_back()
-            if self._is_intact():
-                return happened
-            self._file.replace_by(self._remembered())
-            self._size = os.fstat(self._file.fd).st_size
-            self._tail = self._read_tail(self._size)
+            self._is_damaged = self._read_tail(self._size) != self._tail
         except OSError as error:
             raise StoreError(
-                f"{self.path} was removed or changed and cannot be written again: "
+                f"{self.path} was removed and cannot be written again: "
                 f"{error.strerror or error}"
             ) from error
-        return f"{self.path} was truncated or overwritten: written again"
+        if self._is_damaged:
+            raise StoreError(self._damage())
+        return happened
+
+    def _damage(self) -> str:
+        return (
+            f"{self.path} was truncated or overwritten by another program: no more "
+            "tasks start (what ended is in its .events.jsonl, too)"
+        )
 
     def sync(self) -> None:
         """Flush what was written since the last time to the disk."""
@@ -230,6 +224,11 @@ class JoblogFile:
         fd = self._file.fd
         try:
             before = os.fstat(fd).st_size
+            if before != self._size:
+                self._is_damaged = self._read_tail(self._size) != self._tail
+            if self._is_damaged:
+                self.unwritten = entries
+                return self._damage()
             written = os.write(fd, text)
             if written == len(text):
                 if before == self._size:
@@ -237,8 +236,6 @@ class JoblogFile:
                     self._tail = (self._tail + text)[-_WATCHED:]
                 self._dirty = True
                 self.unwritten = []
-                for entry in entries:
-                    self._rows += _packed(entry)
                 return None
             trouble = "No space left on device"
             os.ftruncate(fd, before)  # an incomplete line would swallow the next
@@ -250,59 +247,6 @@ class JoblogFile:
     def _read_tail(self, size: int) -> bytes:
         length = min(size, _WATCHED)
         return os.pread(self._file.fd, length, size - length)
-
-    def _is_intact(self) -> bool:
-        """Return whether the file still ends with what was written."""
-        return self._read_tail(self._size) == self._tail
-
-    def _remembered(self) -> bytes:
-        """Return a whole joblog of the tasks that this run and earlier ones ended.
-
-        For earlier runs only success or failure is known, no times.
-        """
-        lines = [_HEADER_LINE]
-        rows = list(_ROW.iter_unpack(self._rows))
-        here = {row[0] for row in rows}
-        for seq, state in enumerate(self._states, start=1):
-            if state != WAITING and seq not in here:
-                code = 0 if state == DONE else 1
-                lines.append(self._line((seq, 0.0, 0.0, 0, code, 0)))
-        lines += [self._line(row) for row in rows]
-        return b"".join(lines)
-
-    def _line(self, row: tuple[int, float, float, int, int, int]) -> bytes:
-        seq, started, wall, size, code, number = row
-        if self._source is None:
-            return b""
-        try:
-            text = self._source.text(seq)
-        except FormatError as error:  # without its text it is unknown what ended
-            raise OSError(str(error)) from error
-        entry = self._without_secrets(
-            Entry(
-                seq=seq,
-                host=":",
-                started=started,
-                wall_time=wall,
-                sent=0,
-                received=size,
-                exit_code=code,
-                signal=number,
-                command=os.fsdecode(text),
-            )
-        )
-        return format_entry(entry)
-
-
-def _packed(entry: Entry) -> bytes:
-    return _ROW.pack(
-        entry.seq,
-        entry.started,
-        entry.wall_time,
-        entry.received,
-        entry.exit_code,
-        entry.signal,
-    )
 
 
 def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
