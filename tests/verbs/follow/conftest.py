@@ -43,10 +43,16 @@ def weigh(
 def submitted(weigh: Weigh) -> Callable[..., None]:
     """Plan lines of a task file, and submit the plan to this machine."""
 
-    def submit(lines: str, *words: str, name: str = "pp", wait: bool = True) -> None:
+    def submit(
+        lines: str,
+        *words: str,
+        name: str = "pp",
+        plan: tuple[str, ...] = (),
+        wait: bool = True,
+    ) -> None:
         Path(f"{name}.txt").write_text(lines)
         sizes = ("--memory", "100M", "--cpus", "1", "--time", "5m", "--headroom", "0")
-        code, _, err = weigh("plan", f"{name}.txt", *sizes)
+        code, _, err = weigh("plan", f"{name}.txt", *sizes, *plan)
         assert code == 0, err
         code, _, err = weigh("submit", f"plan/{name}", "--on", "local", *words)
         assert code == 0, err

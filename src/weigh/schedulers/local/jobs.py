@@ -23,7 +23,14 @@ from weigh.model.job import (
 )
 from weigh.model.record import Complexes, State
 from weigh.schedulers.job_script import ENDED
-from weigh.schedulers.local.script import AWAITED, FOLDER, JOB, local_script
+from weigh.schedulers.local.script import (
+    AWAITED,
+    CANCELLED,
+    ELEMENT,
+    FOLDER,
+    JOB,
+    local_script,
+)
 from weigh.schedulers.local.script import log_name as _log_name
 from weigh.schedulers.protocol import Argv, KnownJob, RequestChange, Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
@@ -198,23 +205,26 @@ class Local:
         return ()
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
-        """Send the job a signal to end it.
+        """Send the job, or some of its elements, a signal to end.
 
         Raises:
-            SchedulerError: the job runs elsewhere, or *elements* are only some of it.
+            SchedulerError: the job runs elsewhere.
         """
-        if elements is not None and len(elements) < job.elements:
-            raise SchedulerError(
-                "a job on this machine can only be cancelled as a whole"
-            )
         runs = self._runs(job.id)
         if runs is None or not self._machine.sees_processes_of(runs.machine):
             where = "nowhere" if runs is None else f"on {runs.machine.host}"
             raise SchedulerError(f"{job.id} runs {where}: cancel it there")
-        _write(os.path.join(self._folder(job.id), "cancelled"), b"")
-        if is_alive(runs.process):
-            with suppress(ProcessLookupError):  # the process may have ended meanwhile
-                os.kill(runs.process.pid, signals.SIGTERM)
+        mark = os.path.join(self._folder(job.id), CANCELLED)
+        if elements is None or len(elements) == job.elements:
+            _write(mark, b"")
+            if is_alive(runs.process):
+                _terminate(runs.process.pid)
+            return
+        for number in elements:
+            _write(f"{mark}_{number}", b"")
+            pid = _number(os.path.join(self._folder(job.id), f"{ELEMENT}_{number}"))
+            if pid is not None and _is_grandchild(pid, runs.process.pid):
+                _terminate(pid)
 
     def _elements(self, job: Submitted) -> Elements:
         folder = self._folder(job.id)
@@ -226,13 +236,18 @@ class Local:
         lives = exit_code is None and sees and is_alive(runs.process)
         facts = _Facts(
             lives=lives,
-            cancelled=os.path.exists(os.path.join(folder, "cancelled")),
+            cancelled=os.path.exists(os.path.join(folder, CANCELLED)),
             is_known=sees or exit_code is not None,
             node=runs.machine.host,
             words=self.why(job),
         )
+        alone = {name for name in os.listdir(folder) if name.startswith(CANCELLED)}
+        as_cancelled = msgspec.structs.replace(facts, cancelled=True)
         return {
-            number: _state(_log_path(job, number), facts)
+            number: _state(
+                _log_path(job, number),
+                as_cancelled if f"{CANCELLED}_{number}" in alone else facts,
+            )
             for number in range(job.elements)
         }
 
@@ -302,6 +317,26 @@ def _unended(facts: _Facts, *, begun: bool) -> tuple[State, str | None]:
     if begun:
         return "INTERRUPTED", "killed, or the machine was restarted"
     return "FAILED", facts.words or "the script ended before this element"
+
+
+def _terminate(pid: int) -> None:
+    with suppress(ProcessLookupError):  # the process may have ended meanwhile
+        os.kill(pid, signals.SIGTERM)
+
+
+def _is_grandchild(pid: int, above: int) -> bool:
+    """Return whether the parent of the parent of a process is *above*.
+
+    The shell of the job is in between. The number may be another process's by now.
+    """
+    parent = pid
+    for _ in range(2):
+        argv = ("ps", "-o", "ppid=", "-p", str(parent))
+        ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if not ran.stdout.strip().isdecimal():
+            return False
+        parent = int(ran.stdout)
+    return parent == above
 
 
 def _log_path(job: Submitted, number: int) -> str:

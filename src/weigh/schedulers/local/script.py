@@ -23,6 +23,8 @@ from weigh.schedulers.job_script import (
 
 JOB = "WEIGH_JOB_ID"
 FOLDER = "local"  # in the store: one folder per job
+CANCELLED = "cancelled"  # there: the job is; with _N: its element N alone
+ELEMENT = "element"  # there, with _N: the process of element N
 AWAITED = "awaited"  # there: the ids of the jobs that it waits for, once changed
 # a local job is never requeued; its shell may itself run inside a job of Slurm
 RULES = ScriptRules(
@@ -50,6 +52,7 @@ def _body(script: JobScript) -> Iterator[str]:
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
     yield f"job=${{{JOB}:-here}}"
+    yield f'own="$WEIGH_DIR/{FOLDER}/$job"'
     yield from announce(script, "$job")
     yield from _after(script)  # the job that it waits for may make the environment
     yield from setup_lines(script)
@@ -69,8 +72,10 @@ def _body(script: JobScript) -> Iterator[str]:
     yield f"for number in {{0..{script.elements - 1}}}; do"
     yield f'  while [ "$(jobs -pr | wc -l)" -ge {at_once} ]; do wait -n; done'
     yield '  [ -z "$ended" ] || break'
+    yield f'  [ ! -e "$own/{CANCELLED}_$number" ] || continue'
     yield '  element "$number" >"$plan/log/${job}_$number.out" 2>&1 &'
     yield "  all+=($!)"
+    yield f'  [ ! -d "$own" ] || echo $! >"$own/{ELEMENT}_$number"'
     yield "done"
     yield 'for tasks in "${all[@]}"; do'
     yield "  again=1"
