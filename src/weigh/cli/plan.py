@@ -134,7 +134,7 @@ def _notify(line: str) -> None:
 def _next(directory: str | None, chosen: PlanOptions) -> tuple[str, ...]:
     """Return the lines that name the plan's directory and the next command."""
     if directory is None:
-        return (f"  next: weigh plan {quoted(chosen.task_file)} --gpu NAME",)
+        return ("  next: the same command with --gpu and one of these",)
     if chosen.dry_run:
         return (f"  would be written to {printable(directory)}{os.sep}",)
     return (

@@ -118,7 +118,7 @@ def _how_to_resume(report: Report) -> Iterator[str]:
         return
     if os.path.basename(folder) == _SENT:  # of a plan that was submitted
         name = os.path.basename(os.path.dirname(folder))
-        yield f"  resume    weigh resume {printable(shlex.quote(name))}"
+        yield f"  next      weigh status {printable(shlex.quote(name))}"
     elif report.left:
         yield "  resume    run the same command again"
     else:

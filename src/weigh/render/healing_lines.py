@@ -65,7 +65,7 @@ def healing_rows(one: Healing, job: str) -> Iterator[tuple[str, str]]:
     elif one.state == "PENDING" and one.healer is not None:
         yield "heals", f"job {one.healer} follows when all elements have ended"
     elif one.state == "CANCELLED":
-        yield "heals", f"job {one.healer} was cancelled: weigh resume {job}"
+        yield "heals", f"job {one.healer} was cancelled"
     else:
         what = "no healer follows" if one.goes_on else "no healer sent the next round"
         was = f" (job {one.healer}: {one.words or 'ended'})" if one.healer else ""

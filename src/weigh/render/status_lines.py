@@ -173,7 +173,7 @@ def _waiting(one: Standing, now: Seconds) -> Iterator[tuple[str, str]]:
     if one.held and one.healing is not None and one.healing.is_active:
         yield "waiting", f"{tasks}: sized and sent when the first ones have ended"
     elif one.held:
-        yield "waiting", f"{tasks}, not sent: weigh resume {one.jobs[-1]}"
+        yield "waiting", f"{tasks}, not sent"
     for wait in one.waiting:
         if wait.hopeless and one.needs:
             continue  # it can start once what it needs was resumed
@@ -281,7 +281,7 @@ def _queue(nodes: Sequence[str]) -> str:
 
 def _next(one: Standing) -> Iterator[str]:
     if one.way_out is not None:
-        title = "fixed?" if one.way_out.startswith("weigh resume --bugs") else "next"
+        title = "fixed?" if one.way_out.endswith(" --bugs") else "next"
         yield f"    {title:<9}{printable(one.way_out)}"
 
 

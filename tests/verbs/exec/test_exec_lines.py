@@ -39,8 +39,8 @@ def test_a_job_s_log_names_the_plan_to_resume() -> None:
     sent = replace(by_hand, task_file="/w/plan/my tasks/sent/1.plan/tasks_0.txt")
     ran_out = replace(sent, left=1)
     assert "  resume    add --resume-failed" in "\n".join(summary_lines(by_hand))
-    assert "  resume    weigh resume 'my tasks'" in summary_lines(sent)
-    assert "  resume    weigh resume 'my tasks'" in summary_lines(ran_out)
+    assert "  next      weigh status 'my tasks'" in summary_lines(sent)
+    assert "  next      weigh status 'my tasks'" in summary_lines(ran_out)
 
 
 @pytest.mark.parametrize("reason", ["exit code 1", "a long story " * 9])

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -166,10 +167,12 @@ def _as_job(
 
 def _of_line(known: KnownJob, cwd: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return the script, its flags and arguments; from the submission if need be."""
-    for place, word in enumerate(known.line):
-        path = os.path.join(cwd, word)
-        if not word.startswith("-") and os.path.isfile(path):
-            return path, known.line[:place], known.line[place + 1 :]
+    words = known.line or (known.script, *known.arguments)
+    for place, end in combinations(range(len(words) + 1), 2):
+        # schedulers quote no spaces
+        path = os.path.join(cwd, " ".join(words[place:end]))
+        if not words[place].startswith("-") and os.path.isfile(path):
+            return path, words[:place], words[end:]
     return known.script, (), known.arguments
 
 

@@ -80,5 +80,5 @@ def _of_views(views: Sequence[View], *, cwd: str, env: Mapping[str, str]) -> str
         with suppress(WeighError):  # a plan that was deleted
             found.look(views)
         if found.groups:
-            return shlex.join(("weigh", "resume", *flags, job.id))
+            return shlex.join(("weigh", "resume", job.id, *flags))
     return None

@@ -1,0 +1,217 @@
+"""Each command that a screen names as the next one does something when it is typed."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from following import Weigh, until
+
+ONCE = "[ -e once ] || { touch once; exit 9; }"
+BUG = "python3 -c 'print(1 / 0)'"
+_TITLED = re.compile(
+    r"^ +(?:next|fixed\?|follow)(?:: | +)(weigh .*)$|^weigh: .*?: (weigh \w+ .*)$"
+)
+_INLINE = re.compile(r"^ +(?:heals|waiting|left) .*?: (weigh .*)$")
+
+
+def named(screen: str) -> list[list[str]]:
+    """Return the commands that a screen names, each as its words."""
+    joined = re.sub(r"\n {11,}(?=\S)", " ", screen)  # lines are folded at 80 columns
+    found = (
+        pattern.match(line)
+        for line in joined.splitlines()
+        for pattern in (_TITLED, _INLINE)
+    )
+    return [shlex.split(next(filter(None, one.groups())))[1:] for one in found if one]
+
+
+def types_each(weigh: Weigh, screen: str, *, least: int = 1) -> list[str]:
+    """Type what a screen names; return what that printed."""
+    commands = named(screen)
+    assert len(commands) >= least, screen
+    printed = []
+    for words in commands:
+        code, out, err = weigh(*words)
+        assert code == 0, f"{shlex.join(words)}: {out}{err}"
+        assert "nothing resumed" not in out, f"{shlex.join(words)}: {out}"
+        printed.append(out)
+    return printed
+
+
+def ended(weigh: Weigh, *lines: str, words: tuple[str, ...] = ()) -> str:
+    """Submit these tasks and wait for their end; return the job."""
+    job = weigh.submit(weigh.plan(*lines), *words)
+    weigh.finish(job)
+    return job
+
+
+def failed_once(weigh: Weigh) -> str:
+    return weigh("status", ended(weigh, ONCE, "true"))[1]
+
+
+def only_bugs(weigh: Weigh) -> str:
+    return weigh("status", ended(weigh, BUG, "true"))[1]
+
+
+def a_bug_and_more(weigh: Weigh) -> str:
+    return weigh("status", ended(weigh, BUG, ONCE))[1]
+
+
+def failed_twice(weigh: Weigh) -> str:
+    job = ended(weigh, "exit 9")
+    weigh.resume(job)
+    weigh.finish("p")
+    return weigh("status", "p")[1]
+
+
+def cancelled(weigh: Weigh) -> str:
+    job = weigh.submit(weigh.plan("[ -e again ] || sleep 300"))
+    weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    weigh("cancel", job)
+    weigh.finish(job)
+    Path("again").touch()
+    return weigh("status", job)[1]
+
+
+def killed(weigh: Weigh) -> str:
+    job = weigh.submit(weigh.plan("[ -e again ] || sleep 300"))
+    weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    os.killpg(int(Path(".weigh/local", job, "pid").read_text()), signal.SIGKILL)
+    weigh.finish(job)
+    Path("again").touch()
+    return weigh("status", job)[1]
+
+
+def refused_to_resume(weigh: Weigh) -> str:
+    return weigh("resume", ended(weigh, BUG))[1]
+
+
+def healed(weigh: Weigh) -> str:
+    job = weigh.submit(weigh.plan(BUG, ONCE), "--heal")
+    weigh.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
+    return weigh("status", job)[1]
+
+
+def healer_was_killed(weigh: Weigh) -> str:
+    job = weigh.submit(weigh.plan("until [ -e go ]; do sleep 0.1; done"), "--heal")
+    healer = weigh.status(job)["healing"]["healer"]
+    process = Path(".weigh/local", healer, "pid")
+    weigh.wait_for(job, lambda _: process.exists())
+    os.killpg(int(process.read_text()), signal.SIGKILL)
+    weigh.wait_for(job, lambda one: one["healing"]["state"] != "PENDING")
+    screen = weigh("status", job)[1]
+    Path("go").touch()
+    return screen
+
+
+def healer_was_cancelled(weigh: Weigh) -> str:
+    job = weigh.submit(weigh.plan("[ -e again ] || sleep 300"), "--heal")
+    weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    weigh("cancel", job)
+    weigh.finish(job)
+    weigh.wait_for(job, lambda one: one["healing"]["state"] == "CANCELLED")
+    Path("again").touch()
+    return weigh("status", job)[1]
+
+
+def waits_for_what_has_failed(weigh: Weigh) -> str:
+    first = weigh.submit(weigh.plan(f"sleep 1; {ONCE}", name="a"))
+    second = weigh.submit(weigh.plan("true", name="b"), "--after", first)
+    weigh.finish(second)
+    return weigh("status", second)[1]
+
+
+def resuming_what_waits(weigh: Weigh) -> str:
+    first = weigh.submit(weigh.plan(f"sleep 1; {ONCE}", name="a"))
+    second = weigh.submit(weigh.plan("true", name="b"), "--after", first)
+    weigh.finish(second)
+    return weigh("resume", second)[1]
+
+
+def planned(weigh: Weigh) -> str:
+    tasks = weigh.folder / "my tasks.txt"
+    tasks.write_text("true\ntrue\n")
+    known = ("--memory", "50M", "--cpus", "1", "--time", "5m")
+    return weigh("plan", str(tasks), *known)[1]
+
+
+def checked(weigh: Weigh) -> str:
+    (weigh.folder / "t.txt").write_text("true\ntrue\n")
+    weigh("run", "--", "true")
+    return weigh("check", "t.txt")[1]
+
+
+def submitted(weigh: Weigh) -> str:
+    return weigh("submit", weigh.plan("true"), "--on", "local")[1]
+
+
+def resumed(weigh: Weigh) -> str:
+    return weigh("resume", ended(weigh, ONCE))[1]
+
+
+def first_tasks_failed(weigh: Weigh) -> str:
+    lines = [f"{BUG} {number}" for number in range(9)]
+    job = weigh.submit(weigh.plan(*lines), "--first", "3")
+    weigh.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
+    return weigh("status", job)[1]
+
+
+LOCAL: list[Callable[[Weigh], str]] = [
+    failed_once,
+    only_bugs,
+    a_bug_and_more,
+    failed_twice,
+    cancelled,
+    killed,
+    refused_to_resume,
+    healed,
+    healer_was_killed,
+    healer_was_cancelled,
+    waits_for_what_has_failed,
+    resuming_what_waits,
+    planned,
+    checked,
+    submitted,
+    resumed,
+    first_tasks_failed,
+]
+
+
+@pytest.mark.parametrize("screen", LOCAL, ids=lambda screen: screen.__name__)
+def test_a_command_that_a_screen_names_works(
+    here: Weigh, screen: Callable[[Weigh], str]
+) -> None:
+    types_each(here, screen(here))
+
+
+def test_no_command_is_named_where_none_helps(here: Weigh) -> None:
+    job = ended(here, "true")
+
+    assert named(here("status", job)[1]) == []
+
+
+@pytest.mark.slurm
+def test_a_job_of_others_is_submitted_again_by_its_script(
+    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in slurm.items():
+        monkeypatch.setenv(name, value)
+    script = here.folder / "my job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --mem=50M\n#SBATCH -t 5\nexit 3\n")
+    sent = subprocess.run(
+        ["sbatch", "--parsable", str(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    job = sent.stdout.strip()
+    until(lambda: "FAILED" in here.status(job)["tasks"])
+
+    (screen,) = types_each(here, here("status", job)[1])
+
+    assert "submitted my job.sh" in screen
