@@ -7,6 +7,7 @@ export WEIGH_DIR=/home/me/rl/.weigh
 cd /home/me/rl || exit
 plan=/home/me/rl/plan/ppo-sweep
 job=${WEIGH_JOB_ID:-here}
+own="$WEIGH_DIR/local/$job"
 
 # after other jobs; kill -0 finds a zombie, which has ended
 jobs="$WEIGH_DIR/local"
@@ -88,8 +89,10 @@ trap 'ended=1 again=1; kill -TERM $(jobs -p) 2>/dev/null' TERM INT HUP
 for number in {0..24}; do
   while [ "$(jobs -pr | wc -l)" -ge 3 ]; do wait -n; done
   [ -z "$ended" ] || break
+  [ ! -e "$own/cancelled_$number" ] || continue
   element "$number" >"$plan/log/${job}_$number.out" 2>&1 &
   all+=($!)
+  [ ! -d "$own" ] || echo $! >"$own/element_$number"
 done
 for tasks in "${all[@]}"; do
   again=1
