@@ -5,7 +5,8 @@
 #
 # What passes only alone waited too short a time for a machine with other work. It is
 # printed, so that somebody repairs it. What fails alone too fails here, and so do more
-# than MOST tests, which are no matter of chance.
+# than MOST tests, which are no matter of chance. Processes that are left when all tests
+# have passed are a failure, too: exit code 9.
 set -u
 MOST=5
 python=$1
@@ -13,7 +14,9 @@ shift
 cache=$(mktemp -d "${TMPDIR:-/tmp}/pytest.XXXXXX")
 trap 'rm -rf "$cache"' EXIT
 
-"$python" -m pytest -o cache_dir="$cache" "$@"
+tests() { "$python" "${0%/*}/leftovers.py" "$python" -m pytest -o cache_dir="$cache" "$@"; }
+
+tests "$@"
 code=$?
 [ $code -eq 1 ] || exit $code # 1: tests failed; others: interrupted, wrong usage, none found
 # of a test in a group, xdist appends the group to the name; alone it has none
@@ -35,7 +38,7 @@ if [ "$count" -gt $MOST ]; then
 fi
 echo "${0##*/}: failed beside others, and now once more alone:"
 printf '%s\n' "$failed" | sed 's,^,    ,'
-"$python" -m pytest -o cache_dir="$cache" "$@" -n 0 --last-failed
+tests "$@" -n 0 --last-failed
 again=$?
 if [ $again -eq 0 ] && ! grep -qx '{}' "$cache/v/cache/lastfailed"; then
     echo "${0##*/}: not all of them ran again"

@@ -19,6 +19,18 @@ complain() { echo "${0##*/}: $*" >&2; }
 
 need_root() { [ "$(id -u)" -eq 0 ] || { complain "needs root"; exit 3; }; }
 
+apt_in_turn() { # ARG...: apt-get, which waits for dpkg's lock only, not for its own two
+    local end=$((SECONDS + ${WEIGH_APT_PATIENCE:-300})) said code
+    while :; do
+        said=$(apt-get -o DPkg::Lock::Timeout=300 "$@" 2>&1)
+        code=$?
+        [[ $code -ne 0 && $said == *"Could not get lock"* && $SECONDS -lt $end ]] || break
+        sleep 2
+    done
+    printf '%s\n' "$said"
+    return $code
+}
+
 need_packages() { # missing ones are installed, where apt can
     local missing=() name
     for name; do dpkg -s "$name" >/dev/null 2>&1 || missing+=("$name"); done
@@ -33,7 +45,7 @@ need_packages() { # missing ones are installed, where apt can
     fi
     export DEBIAN_FRONTEND=noninteractive
     local log; log=$(mktemp)
-    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+    if ! { apt_in_turn update -qq && apt_in_turn install -y -qq --no-install-recommends \
         -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"; } >"$log" 2>&1; then
         rm -f $ours
         tail -n 5 "$log" >&2

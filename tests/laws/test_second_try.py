@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "ci" / "pytest.sh"
+LEFT = 9  # the exit code where tests passed and left processes
 BUSY = """
 from pathlib import Path
 
@@ -59,3 +60,27 @@ def test_many_failures_are_no_matter_of_chance(tmp_path: Path) -> None:
     done = run(tmp_path, WRONG.format(6))
     assert done.returncode == 1
     assert "6 tests failed, too many to try again alone" in done.stdout
+
+
+LEAVES = """
+import subprocess
+
+def test_leaves():
+    subprocess.run(["setsid", "-f", "sleep", "4711"], check=True)
+"""
+
+
+def test_a_process_that_is_left_is_named_with_its_test_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_LEFTOVERS_PATIENCE", "0")
+    done = run(tmp_path, LEAVES)
+    assert done.returncode == LEFT
+    (line,) = [one for one in done.stderr.splitlines() if "sleep 4711" in one]
+    assert "(test_it.py::test_leaves (call))" in line
+    assert not Path(f"/proc/{line.split()[0]}").exists()
+
+
+def test_a_process_that_ends_by_itself_is_waited_for(tmp_path: Path) -> None:
+    done = run(tmp_path, LEAVES.replace("4711", "2"))
+    assert (done.returncode, "sleep" in done.stderr) == (0, False)

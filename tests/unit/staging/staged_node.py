@@ -112,7 +112,7 @@ class Node:
 
     def counted_copies(self) -> dict[str, str]:
         """Return an environment in which every rsync leaves a line in ``copies``."""
-        text = f'echo "$*" >> {self.folder}/copies; exec {shutil.which("rsync")} "$@"'
+        text = f'echo "$*" >> {self.folder}/copies; exec {real_program("rsync")} "$@"'
         return {"PATH": program(self.folder / "bin", "rsync", text)}
 
     def slow(
@@ -127,7 +127,7 @@ class Node:
             f"until [ -e {self.folder}/go ]; do sleep 0.05; done"
         )
         pick = f'[[ "$*" {"!=" if unless else "=="} *{word}* ]]'
-        work = f'{shutil.which(name) or name} "$@"'
+        work = f'{real_program(name)} "$@"'
         steps = f"{work}; code=$?; {wait}; exit $code" if after else f"{wait}; {work}"
         text = f"if {pick}; then {steps}; else {work}; fi"
         return {"PATH": program(self.folder / "bin", name, text)}
@@ -185,6 +185,17 @@ def waits_for_lock(task: Task) -> bool:
         if words[:2] == [b"flock", b"9"]:
             return True
     return False
+
+
+def real_program(name: str) -> str:
+    """Return the absolute path of a program, for a fake of that name to call.
+
+    By its name alone the fake, which comes first on PATH, would call itself for ever.
+    """
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"no {name} here")
+    return path
 
 
 def program(folder: Path, name: str, text: str) -> str:
