@@ -15,13 +15,13 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo examples test compiled style test-quick integrations matrix coverage docs zipapp bench figures soak clean
+.PHONY: help demo examples test test-as-user compiled style test-quick integrations matrix coverage docs zipapp bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run; a report of it"
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
-	@echo "make test    style, types, import contract, tests"
+	@echo "make test    style, types, import contract, tests (of root: once more as a user)"
 	@echo "make test-quick  the same, with the tests that take a minute in all"
 	@echo "make integrations  those of make test that it does once, on the other schedulers"
 	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
@@ -59,6 +59,16 @@ test: $(VENV)/.dev
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) ci/pytest.sh $(BIN)/python \
 	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m "not integrations" $(PYTEST)
+	@[ "$$(id -u)" -ne 0 ] || [ -n "$(DIRTY)" ] || $(MAKE) --no-print-directory test-as-user
+
+# root's `make test` does it at its end: what root skips, and what only works for root;
+# without the schedulers, which only root can start, and the laws, which are the same
+AS_USER := $(if $(PYTEST),,tests/unit tests/verbs tests/docs)
+test-as-user: export PYTHONDONTWRITEBYTECODE :=
+test-as-user: $(VENV)/.dev
+	ci/isolated.sh ci/ordinary_user.sh ci/pytest.sh $(BIN)/python -n $(WORKERS) \
+	  --dist loadgroup -rfE -m "not integrations and not slurm and not gridengine" \
+	  $(AS_USER) $(PYTEST)
 
 # what `make test` does once, with the other schedulers
 integrations: export PYTHONDONTWRITEBYTECODE :=

@@ -131,10 +131,25 @@ def unmet(block: Block, env: Mapping[str, str]) -> list[str]:
     ]
 
 
+def copy_sources(folder: Path, target: Path) -> None:
+    """Copy a folder of these sources, without what somebody made there.
+
+    A user follows the tutorial in examples/tutorial; git knows what is not from there.
+    """
+    # env: where git is missing the exit code is 127, and no exception
+    command = ["env", "git", "-c", "safe.directory=*", "ls-files", "-z", "--", "."]
+    listed = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    if listed.returncode:  # not a clone
+        shutil.copytree(folder, target, dirs_exist_ok=True)
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(folder / name, target / name)
+
+
 def prepare(block: Block, here: Place) -> None:
     """Put there what a page says that it works on."""
     for name in block.words.get("files", "").split():
-        shutil.copytree(ROOT / name, here.folder, dirs_exist_ok=True)
+        copy_sources(ROOT / name, here.folder)
     if "file" in block.words:
         file = here.folder / block.words["file"]
         file.parent.mkdir(parents=True, exist_ok=True)
