@@ -5,6 +5,8 @@
     2     USAGE           invalid command line or file (`weigh run`: 125, as 2 may be
                           the command's own)
     123   TOO_LARGE       `weigh run --fail-above`: it completed and used more
+    124   NO_TIME_LEFT    `weigh exec --pull`: tasks of the queue are left that need
+                          more time than there is, and no other run will take them
     125   WEIGH_FAILED    weigh itself could not do it
     126   NOT_EXECUTABLE  the command exists and cannot be executed
     127   NOT_FOUND       the command does not exist
@@ -37,8 +39,9 @@ import os
 _NEAR = 0.7  # of the letters without the ending
 
 SUCCESS, FAILED, USAGE = 0, 1, 2
-TOO_LARGE, WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = (
+TOO_LARGE, NO_TIME_LEFT, WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = (
     123,
+    124,
     125,
     126,
     127,

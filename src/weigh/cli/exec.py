@@ -12,7 +12,7 @@ from weigh import config
 from weigh.cli import options
 from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
-from weigh.errors import FAILED, SIGNAL_BASE, WEIGH_FAILED
+from weigh.errors import FAILED, NO_TIME_LEFT, SIGNAL_BASE, WEIGH_FAILED
 from weigh.flow.exec.exec import execute, plan
 from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
@@ -340,10 +340,18 @@ def _report(task_file: str, finished: Finished) -> exec_lines.Report:
         signal=finished.result.signal,
         trouble=finished.result.trouble,
         halted=finished.result.halted,
+        untaken=_untaken_text(finished),
         queue=finished.pulled.folder if finished.pulled else None,
         unsure=finished.pulled.unsure if finished.pulled else (),
         links=finished.pulled.links if finished.pulled else None,
     )
+
+
+def _untaken_text(finished: Finished) -> str | None:
+    untaken = finished.pulled and finished.pulled.untaken
+    if not untaken:
+        return None
+    return exec_lines.untaken_text(untaken.tasks, untaken.needed, untaken.left)
 
 
 def _exit_code(finished: Finished) -> int:
@@ -354,6 +362,9 @@ def _exit_code(finished: Finished) -> int:
         return SIGNAL_BASE + result.signal
     if result.halt_code is not None:
         return result.halt_code
+    untaken = finished.pulled and finished.pulled.untaken
+    if untaken and not untaken.later:
+        return NO_TIME_LEFT
     tally = result.tally
     return 0 if tally.done >= tally.tasks else FAILED
 

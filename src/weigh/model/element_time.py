@@ -9,6 +9,7 @@ from weigh.model.staging import Staging
 from weigh.units import Seconds
 
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 s after their warning
+NOT_STARTED = "not started:"  # in the line of an element that left tasks in the queue
 _TO_BEGIN = 10  # seconds from the start of an element to that of its first task
 _MOST_RESERVED = 4  # the part of a time limit that is reserved at most: a quarter
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from weigh.model.element_time import NOT_STARTED
 from weigh.progress.eta import Span
 from weigh.render.printable import count, printable, shortened, width_of
 from weigh.render.progress_lines import between
@@ -67,6 +68,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     trouble: str | None = None
     halted: str | None = None
+    untaken: str | None = None
     queue: str | None = None
     unsure: tuple[str, ...] = ()
     links: int | None = None
@@ -136,6 +138,8 @@ def summary_lines(report: Report) -> list[str]:
         lines.append(f"  stopped   {report.trouble}")
     if report.halted is not None:
         lines.append(f"  stopped   {report.halted}")
+    if report.untaken is not None:
+        lines.append(f"  stopped   {report.untaken}")
     lines += _how_to_resume(report)
     for host in report.unsure:
         lines.append(
@@ -146,6 +150,16 @@ def summary_lines(report: Report) -> list[str]:
         lines.append(f"  output    {printable(report.output)}")
     lines.append(f"  joblog    {printable(report.joblog)}")
     return lines
+
+
+def untaken_text(tasks: int, needed: Seconds, left: Seconds) -> str:
+    """Return why tasks of a queue were not started: there was too little time."""
+    which = "it" if tasks == 1 else "the shortest"
+    what = "1 task" if tasks == 1 else f"{count(tasks)} tasks"
+    return (
+        f"{what} {NOT_STARTED} {which} needs {format_duration(needed)}, "
+        f"{format_duration(max(0.0, left))} left"
+    )
 
 
 def _headline(report: Report) -> str:

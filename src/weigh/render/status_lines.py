@@ -260,7 +260,8 @@ def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
         tasks = format_ranges([one.task for one in same])
         whose = f"{noun} {tasks}" if len(same) == 1 else f"{noun}s {tasks}"
         text = printable(f"{whose}  {why}")
-        yield f"    {'failed':<9}{shortened(text, WIDTH - len(_INDENT))}"
+        title = "left" if same[0].state == "INTERRUPTED" else "failed"
+        yield f"    {title:<9}{shortened(text, WIDTH - len(_INDENT))}"
         if output := next((one.output for one in same if one.output), None):
             yield f"{_INDENT}{printable(output)}"
     shown = sum(map(len, [*alike.values()][:_MOST_FAILURES]))

@@ -42,7 +42,7 @@ from weigh.units import Bytes, Seconds
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.runner.gpu_meter import GpuMeter
-    from weigh.runner.shared_queue import OwnClaims, Owner, SharedQueue
+    from weigh.runner.shared_queue import OwnClaims, Owner, SharedQueue, Untaken
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _WAITED = frozenset(
@@ -149,13 +149,15 @@ class Pulled(msgspec.Struct, frozen=True):
     """What a run did with a shared queue.
 
     ``links`` and ``listings`` are how often it linked a claim and listed the directory.
-    ``unsure`` are hosts of runs that have tasks without an end, and may be alive.
+    ``unsure`` are hosts of runs that have tasks without an end, and may be alive;
+    ``untaken`` are the tasks for which time was too short.
     """
 
     folder: str
     links: int
     listings: int
     unsure: tuple[str, ...]
+    untaken: "Untaken | None" = None
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -507,6 +509,7 @@ class Run:
                     o.machine.host for o in queue.unsure if self._is_hidden(o)
                 )
             ),
+            queue.untaken,
         )
 
     def _is_hidden(self, owner: "Owner") -> bool:

@@ -83,6 +83,10 @@ class Files:
         with open(path, "rb") as file:
             return file.read()
 
+    def changed(self, path: str) -> Seconds:
+        """Return when a file was written, by the clock of its file system."""
+        return os.stat(path).st_mtime
+
     def listed(self, folder: str) -> list[tuple[str, int]]:
         """Return the names in a directory, with their inodes."""
         with os.scandir(folder) as entries:
@@ -136,6 +140,12 @@ class Claims:
         names = sorted(set(self._by_inode.values()))
         found = (self._read_owner(name) for name in names)
         return tuple(one for one in found if one is not None)
+
+    def entered(self, owner: Owner) -> Seconds:
+        """Return when a run entered; 0 if that is not visible."""
+        with suppress(OSError):
+            return self.files.changed(f"{self.folder}/{owner.name}")
+        return 0.0
 
     def claimants(self) -> Iterator[tuple[int, list[Owner | None]]]:
         """Yield each claimed unit with its owners in the order of their claims.
@@ -301,6 +311,19 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     taken: Callable[[int], None]
 
 
+class Untaken(msgspec.Struct, frozen=True):
+    """Tasks that a run leaves in the queue, as there is too little time for them.
+
+    The shortest needs ``needed``, and ``left`` is left. ``later``: other elements have
+    more time, or have still to start.
+    """
+
+    tasks: int
+    needed: Seconds
+    left: Seconds
+    later: bool
+
+
 class _Lost(msgspec.Struct, frozen=True):
     """A unit that runs left which are gone, and the number of its next claim.
 
@@ -332,6 +355,7 @@ class SharedQueue(Queue):
         self._give_back: Callable[[Slot], None] = lambda _: None
         self._is_over = False
         self.unsure: tuple[Owner, ...] = ()
+        self.untaken: Untaken | None = None
 
     def is_empty(self) -> bool:
         """Return whether nothing is left that this run could start."""
@@ -358,6 +382,8 @@ class SharedQueue(Queue):
             self._find_lost()
             found = self._left_over(place)
             self._is_over = found is None and super().is_empty()
+            if self._is_over:
+                self.untaken = self._left_untaken()
         return found
 
     def _of_ours(self, place: Callable[[int], Slot | None]) -> tuple[Turn, Slot] | None:
@@ -482,6 +508,37 @@ class SharedQueue(Queue):
             left = self._left(unit, owners)
             if left and all(owner.name in gone for owner in owners):
                 self._lose(unit, left, owners)
+
+    def _left_untaken(self) -> Untaken | None:
+        """Return the tasks that nobody has taken, if time is too short for them."""
+        claims, pulling = self.claims, self._pulling
+        free = [unit for unit in range(len(self._units)) if unit not in claims.taken]
+        tasks = [*self._ours, *(seq for unit in free for seq in self._units[unit])]
+        left = pulling.time_left()
+        needs = [pulling.time_to_start(pulling.kind_of(seq)) for seq in tasks]
+        if left is None or not needs or None in needs:
+            return None
+        needed = min(need for need in needs if need is not None)
+        if needed <= left:
+            return None
+        return Untaken(
+            len(tasks), needed, left, later=self._is_taken_later(needed - left)
+        )
+
+    def _is_taken_later(self, lacked: Seconds) -> bool:
+        """Return whether another run has the time that is *lacked*, or is to come.
+
+        An element that entered later has more time by as much; if it does not take the
+        tasks either, the last one to enter reports it. A run by hand has no others.
+        """
+        ours = self.claims.owner
+        if ours.element is None:
+            return False
+        owners = self.claims.owners()
+        if len({one.element for one in owners} - {None}) < self._pulling.elements:
+            return True
+        since = self.claims.entered(ours) + lacked
+        return any(self.claims.entered(one) >= since for one in owners)
 
     def _lose(self, unit: int, tasks: Sequence[int], owners: Sequence[Owner]) -> None:
         """Note these tasks of runs that are gone, if they may end here.

@@ -450,8 +450,9 @@ def _python(script: JobScript) -> str | None:
 # Grid Engine requeues a job with this exit code, which weigh exec never returns
 AGAIN = 99
 MOST_RUNS = 100  # consecutive ones in which no task has ended
-# exit codes of weigh exec after TERM, or after the scheduler's USR1 or XCPU
-_ENDED_BY_SIGNAL = "143|138|152"
+# exit codes of weigh exec after TERM, after the scheduler's USR1 or XCPU, and if it
+# leaves tasks in a queue because time is over
+_OUT_OF_TIME = "143|138|152|124"
 _TIMES = r"s/[0-9]+(:[0-9]+)+(\.[0-9]+)?//g; s/[0-9]+-[0-9]+-[0-9]+//g"
 _REAL_NUMBERS = r"s/[0-9]*\.[0-9]+(e[-+]?[0-9]+)?//g"
 
@@ -478,7 +479,7 @@ def requeue_lines(how: str) -> Iterator[str]:
     yield f'  [ "$runs" -lt {MOST_RUNS} ] || return'
     yield '  [ "$ended" -gt "$ended_before" ] || [ "$lines" -gt "$lines_before" ]'
     yield "}"
-    yield f"if [[ $code =~ ^({_ENDED_BY_SIGNAL})$ && $by =~ ^(USR1|XCPU|)$ ]]; then"
+    yield f"if [[ $code =~ ^({_OUT_OF_TIME})$ && $by =~ ^(USR1|XCPU|)$ ]]; then"
     yield "  if makes_progress; then"
     yield '    echo "weigh: time limit reached: requeued, to continue from here" >&2'
     yield f"    {how}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.errors import StoreError
+from weigh.errors import NO_TIME_LEFT, StoreError
 from weigh.flow.follow.tasks import (
     LOGS,
     ElementTasks,
@@ -14,6 +14,7 @@ from weigh.flow.follow.tasks import (
     judge_by_log,
     lines_of,
 )
+from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import ElementState, Submitted, TaskState
 from weigh.model.plan import Plan, Queue
 from weigh.model.record import State
@@ -176,8 +177,13 @@ class _Reader:
                 return msgspec.structs.replace(
                     self._task(seq, state), reason=next(filter(None, reasons), None)
                 )
+        judged = [self._judge(n) for n in range(self._job.elements)]
+        for one in judged:
+            if one.exit_code == NO_TIME_LEFT and one.state == "INTERRUPTED":
+                task = self._task(seq, "INTERRUPTED")
+                _, words, figures = (one.reason or "").partition(NOT_STARTED)
+                return msgspec.structs.replace(task, reason=words + figures)
         if states == {"FAILED"} and not self._owners:  # before the first task
-            judged = (self._judge(n) for n in range(self._job.elements))
             reasons = [one.reason for one in judged]
             return msgspec.structs.replace(
                 self._task(seq, "FAILED"), reason=next(filter(None, reasons), None)

@@ -42,7 +42,7 @@ from weigh.flow.submit.rounds import (
 )
 from weigh.flow.submit.staging import continued, staged
 from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
-from weigh.model.element_time import reserved_time
+from weigh.model.element_time import NOT_STARTED, reserved_time
 from weigh.model.job import (
     CANCELLING,
     RESUME,
@@ -73,6 +73,7 @@ from weigh.planning.resume_policy import (
 )
 from weigh.planning.round_plan import narrowed, plan_of_round, was
 from weigh.render.resume_lines import Again, Left, Resumed
+from weigh.request import round_time
 from weigh.runner.shared_queue import OwnClaims, Owner
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store import jobs as jobs_file
@@ -345,7 +346,8 @@ class Resumption:
             plan = self._plan(tasks, choices[0], before)
             elements = len(plan.elements)
             most = choices[0].at_once(before.request.memory)
-            request = self._with_time_to_start(narrowed(request, plan, most), plan)
+            request = narrowed(request, plan, most)
+            request = self._with_time_to_start(request, plan, tasks)
             if request.memory != before.request.memory and before.scheduler == LOCAL:
                 fitting = elements_this_machine_holds(request)
                 request = replace(request, throttle=fitting)
@@ -357,8 +359,13 @@ class Resumption:
         )
         return _Group(before, tasks, again, plan, choices[0].sized)
 
-    def _with_time_to_start(self, request: JobRequest, plan: Plan) -> JobRequest:
+    def _with_time_to_start(
+        self, request: JobRequest, plan: Plan, tasks: Sequence[TaskState]
+    ) -> JobRequest:
         """Return the request with a time limit in which each task may start.
+
+        Where an element left tasks for want of time, the limit grows: that was enough
+        by the plan, so something else took time (a slow start, a busy machine).
 
         Raises:
             UsageError: a shorter one was typed.
@@ -371,6 +378,8 @@ class Resumption:
         if self.options.time is not None:
             check_limit(plan, limit, reserved)
         least = least_limit(plan, reserved) or 0
+        if any(NOT_STARTED in (task.reason or "") for task in tasks):
+            least = max(least, round_time(2 * limit))
         if self.options.limits is not None and self.options.limits.max_time:
             least = min(least, self.options.limits.max_time)
         return replace(request, time_limit=max(limit, least))

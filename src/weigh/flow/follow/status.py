@@ -19,6 +19,7 @@ from weigh.flow.plan.directory import plan_of
 from weigh.flow.site.schedulers import kind_of
 from weigh.flow.site.schedulers import reaching as reaching_cluster
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all
+from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
 from weigh.render.status_lines import Failure, Standing, Waiting
@@ -133,7 +134,11 @@ def _standing(views: Sequence[View], sendings: Sendings | None = None) -> Standi
     states = Counter(task.state for task in tasks.values())
     if held and healing is not None and healing.is_active:
         states["PENDING"] += held
-    failed = [task for task in tasks.values() if task.state in FAILED]
+    failed = [
+        task
+        for task in tasks.values()
+        if task.state in FAILED or NOT_STARTED in (task.reason or "")
+    ]
     return Standing(
         job=last.job,
         jobs=tuple(view.job.id for view in views),

@@ -8,9 +8,9 @@ from typing import get_args
 
 import msgspec
 
-from weigh.errors import SIGNAL_BASE
+from weigh.errors import NO_TIME_LEFT, SIGNAL_BASE
 from weigh.joblog import output_folder, output_name, read_ends
-from weigh.model.element_time import GRACE
+from weigh.model.element_time import GRACE, NOT_STARTED
 from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
     ElementState,
@@ -118,6 +118,8 @@ def _ended(state: ElementState, code: int, before: str) -> ElementState:
     last = failure_line("\n".join(lines))
     for title in ("weigh: ", "stopped "):
         last = last.removeprefix(title).strip()
+    if code == NO_TIME_LEFT and NOT_STARTED in last:
+        return _as(state, "INTERRUPTED", last, code)
     return _as(state, "FAILED", _of_shell(last) or state.reason, code)
 
 
