@@ -29,6 +29,7 @@ def script(weigh: Weigh, *words: str) -> str:
         (("--qos", "high"), "has no quality of service: omit --qos"),
         (("--after", "12"), "lets no job wait for another: omit --after"),
         (("--first", "1"), "lets no job wait for another: omit --first"),
+        (("--prefetch", "true"), "lets no job wait for another: omit --prefetch"),
         (("--output=x",), "--output is set by the job script (weigh logs"),
     ],
 )

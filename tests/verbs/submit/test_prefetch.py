@@ -1,13 +1,10 @@
 """A job that needs a download first: without a GPU, and before it."""
 
-from types import SimpleNamespace
-
 import msgspec
 import pytest
 from following import Weigh
 from rigs import mainly
 
-from weigh.flow.submit.prefetch import await_prefetch
 from weigh.model.job import Submitted
 from weigh.schedulers import KINDS
 from weigh.store import jobs
@@ -58,29 +55,6 @@ def test_without_a_scheduler_nothing_is_looked_for_before_the_prefetch(
     assert here.finish(job) == {"COMPLETED": 1}
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "why"),
-    [
-        ("htcondor", "pending (HTCondor lets no job wait for another)"),
-        ("slurm@cpu", "pending on another cluster, slurm@cpu"),
-    ],
-)
-def test_why_the_prefetch_is_waited_for_here(
-    here: Weigh, monkeypatch: pytest.MonkeyPatch, scheduler: str, why: str
-) -> None:
-    here.submit(here.plan("true"))
-    first = msgspec.structs.replace(prefetch_of(here), scheduler=scheduler)
-    states = ["PENDING", "PENDING", "COMPLETED"]
-
-    def look(*_: object, **__: object) -> list[SimpleNamespace]:
-        return [SimpleNamespace(tasks=[SimpleNamespace(state=states.pop(0))])]
-
-    monkeypatch.setattr("weigh.flow.submit.prefetch.look", look)
-    said: list[str] = []
-    await_prefetch(first, root="", env={}, notify=said.append, sleep=lambda _: None)
-    assert said == [f"waiting for prefetch job {first.id}: {why}"]
-
-
 @mainly("slurm")
 def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
     weigh.needs_waiting()
@@ -96,47 +70,6 @@ def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
         weigh("cancel", job)
     assert "COMPLETED" not in weigh.finish(job)
     assert not (weigh.folder / "ran").exists()
-
-
-@pytest.fixture
-def two_clusters(
-    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Weigh:
-    """Two names in the settings for the one cluster that there is."""
-    monkeypatch.setattr("weigh.flow.submit.prefetch._PACE", 0.2)
-    entry = "".join(f'{key} = "{value}"\n' for key, value in slurm.items())
-    (here.folder / "weigh.toml").write_text(
-        '[cluster.named.gpu]\nscheduler = "slurm"\nprefetch = "cpu"\n'
-        f"[cluster.named.gpu.env]\n{entry}"
-        '[cluster.named.cpu]\nscheduler = "slurm"\n'
-        f"[cluster.named.cpu.env]\n{entry}"
-    )
-    return here
-
-
-@pytest.mark.slurm
-def test_a_prefetch_on_another_cluster_is_waited_for(two_clusters: Weigh) -> None:
-    weigh = two_clusters
-    words = (weigh.plan("cp model copy"), "--cluster", "gpu", "--prefetch", FETCH)
-
-    code, _, err = weigh("submit", *words)
-
-    assert code == 0, err
-    assert "pending on another cluster, slurm@cpu" in " ".join(err.split())
-    assert weigh.finish("last") == {"COMPLETED": 1}
-    script = (weigh.folder / "plan/p/job.sh").read_text()
-    assert "--dependency" not in script
-
-
-@pytest.mark.slurm
-def test_a_failed_prefetch_on_another_cluster_stops_it_all(two_clusters: Weigh) -> None:
-    weigh = two_clusters
-    words = (weigh.plan("true"), "--cluster", "gpu", "--prefetch", "false")
-
-    code, _, err = weigh("submit", *words)
-
-    assert (code, "so the job was not submitted" in err) == (125, True)
-    assert len(jobs.read_jobs(str(weigh.folder / ".weigh"))) == 1
 
 
 def test_a_cluster_that_no_setting_names_is_refused(here: Weigh) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.probe.host import may_be_login_node
-from weigh.schedulers import KINDS, client, find_kind, kind_or_first
+from weigh.schedulers import KINDS, client, kind_or_first
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
 from weigh.schedulers.local.jobs import NAME as LOCAL
@@ -25,14 +25,10 @@ CLUSTER_MARK = "@"
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several clusters: its scheduler, and the environment that selects it.
-
-    ``prefetch`` is the cluster whose nodes download the files that jobs need.
-    """
+    """One of several clusters: its scheduler, and the environment that selects it."""
 
     scheduler: str
     env: dict[str, str] = {}
-    prefetch: str | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown scheduler."""
@@ -106,12 +102,6 @@ def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
 def kind_of(name: str) -> str:
     """Return the scheduler of ``slurm@gpu``, one of several clusters: ``slurm``."""
     return name.partition(CLUSTER_MARK)[0]
-
-
-def waits(name: str) -> bool:
-    """Return whether a job of the scheduler *name* can wait for another one."""
-    kind = find_kind(name)
-    return kind is None or kind.traits.waits
 
 
 def find_cluster(name: str, cwd: str, env: Mapping[str, str]) -> Named:

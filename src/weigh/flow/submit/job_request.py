@@ -63,8 +63,12 @@ def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
             raise UsageError(f"--{name} is set by the job script ({instead})")
 
 
-def refuse_absent(request: JobRequest, scheduler: str, *, first: bool = False) -> None:
-    """Refuse options for what the scheduler has not; *first*: --first was given.
+def refuse_absent(
+    request: JobRequest, scheduler: str, *, first: bool = False, prefetch: bool = False
+) -> None:
+    """Refuse options for what the scheduler has not.
+
+    *first* and *prefetch*: --first and --prefetch were given.
 
     Raises:
         UsageError: there is one.
@@ -79,6 +83,7 @@ def refuse_absent(request: JobRequest, scheduler: str, *, first: bool = False) -
         ("--qos", request.qos, kind.traits.queues, "has no quality of service"),
         ("--after", request.after, kind.traits.waits, "lets no job wait for another"),
         ("--first", first, kind.traits.waits, "lets no job wait for another"),
+        ("--prefetch", prefetch, kind.traits.waits, "lets no job wait for another"),
     ):
         if value and not is_there:
             raise UsageError(f"{kind.title} {what}: omit {option}")

@@ -177,7 +177,7 @@ def _submit_to(
     sending = sendings.begin(number, heal=limits_of(options, name, cwd=cwd, env=here))
     with sending:
         prepared = parts, plan, answer
-        return _sent(options, prepared, sending, name, cwd=cwd, env=here, notify=notify)
+        return _sent(options, prepared, sending, name, cwd=cwd, env=here)
 
 
 def _sent(  # noqa: PLR0913 - keyword-only past the fifth
@@ -188,7 +188,6 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     *,
     cwd: str,
     env: Mapping[str, str],
-    notify: Callable[[str], None],
 ) -> SubmitAnswer:
     """Submit the prepared parts, and before them the prefetch job."""
     parts, plan, answer = prepared
@@ -199,18 +198,13 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     if plan.held:
         parts = _frozen(parts, plan, sending)
     if options.prefetch is not None:
-        from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
-            after_prefetch,
-            await_prefetch,
-        )
+        from weigh.flow.submit.prefetch import after_prefetch  # noqa: PLC0415 - rarely
 
-        fetch = _prefetch(options, parts[0].name, cwd=cwd, env=env)
+        on = None if options.cluster else name
+        fetch = _prefetch(options, on, parts[0].name, cwd=cwd, env=env)
         note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
-        if fetch.scheduler == name and schedulers.waits(name):
-            parts = after_prefetch(parts, fetch)
-        else:
-            await_prefetch(fetch, root=root, env=env, notify=notify)
+        parts = after_prefetch(parts, fetch)
     scheduler = schedulers.reach(name, root=root, env=env)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
     for job in (answer.job, *answer.more):
@@ -337,7 +331,12 @@ def _prepared(
     site = config.load(cwd, env).cluster
     request = in_site_words(request, kind, site)
     refuse_own(options.extra, kind)
-    refuse_absent(request, kind, first=options.first is not None)
+    refuse_absent(
+        request,
+        kind,
+        first=options.first is not None,
+        prefetch=options.prefetch is not None,
+    )
     heal = limits_of(options, kind, cwd=cwd, env=env)
     staging, staging_notes = _staging(options, cwd, env)
     if options.requeue:
@@ -491,20 +490,24 @@ def _ship_all(
 
 
 def _prefetch(
-    options: SubmitOptions, name: str, *, cwd: str, env: Mapping[str, str]
+    options: SubmitOptions,
+    scheduler: str | None,
+    name: str,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
 ) -> Submitted:
-    """Submit the prefetch command as a job without a GPU."""
+    """Submit the prefetch command as a job without a GPU, to the same scheduler."""
     from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
         MEMORY,
         free_name,
-        prefetch_cluster,
         setup_before,
     )
 
     fetch = SubmitOptions(
         command=("bash", "-c", options.prefetch or ""),
-        scheduler=options.scheduler,
-        cluster=prefetch_cluster(options.cluster, cwd=cwd, env=env),
+        scheduler=scheduler,
+        cluster=options.cluster,
         name=free_name(name, cwd),
         ignore_directives=options.ignore_directives,
         memory=MEMORY,
