@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import msgspec
@@ -16,6 +16,7 @@ from weigh.render.printable import (
     local_time,
     short_command,
     shortened,
+    width_of,
 )
 from weigh.render.printable import printable as safe
 from weigh.store.index import Head, UsageHead
@@ -102,6 +103,7 @@ _GAP = "  "
 _RIGHT = frozenset({"time", "memory", "GPU"})
 _MEMORY = 4  # its column
 _SINGLE = "*"
+_PROGRAM_WORDS = 2  # of a command: the program and its script
 _FOOTNOTE = f"{_SINGLE} of the largest single process, not of all processes"
 
 
@@ -140,7 +142,7 @@ def render_text(listing: Listing, *, year: str) -> str:
         for row in listing.rows
     ]
     single = any(row[_MEMORY].endswith(_SINGLE) for row in cells)
-    lines = list(_aligned([*names, "command"], cells))
+    lines = list(_aligned(names, cells, [row.head for row in listing.rows]))
     return "\n".join([*lines, *_closing(listing, single=single)])
 
 
@@ -187,22 +189,89 @@ def _table_cells(row: Row, id_length: int, *, year: str, gpus: bool) -> list[str
     ]
     if gpus:
         cells.append(_gpu_memory(usage))
-    label = f"{safe(head.label)}: " if head.label else ""
-    return [*cells, label + short_command(head.command)]
+    return cells
 
 
-def _aligned(names: list[str], rows: list[list[str]]) -> Iterator[str]:
-    table = [names, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    rest = WIDTH - sum(widths[:-1]) - len(_GAP) * len(widths[:-1])
+def _aligned(
+    names: list[str], rows: list[list[str]], heads: Sequence[Head]
+) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    rest = WIDTH - sum(widths) - len(_GAP) * len(widths)
+    commands = ["command", *commands_within(heads, rest)]
+    table = [
+        [*row, command] for row, command in zip([names, *rows], commands, strict=True)
+    ]
+    names = [*names, "command"]
+    widths.append(rest)
     sides = [">" if name in _RIGHT else "<" for name in names]
     fields = [f"{{:{side}{w}}}" for side, w in zip(sides, widths, strict=True)]
     form = _GAP.join(
         [*fields[:-1], "{}"]
     )  # one format string for all rows: twice as fast
     for row in table:
-        row[-1] = shortened(row[-1], rest)
         yield form.format(*row).rstrip()
+
+
+def commands_within(heads: Sequence[Head], room: int) -> list[str]:
+    """Write label and command of each record in *room* columns.
+
+    Of a command that is too long the parameters are kept that differ from those of
+    the other records of its kind, or else the words that do.
+    """
+    lines = [short_command(head.command).split(" ") for head in heads]
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, (head, words) in enumerate(zip(heads, lines, strict=True)):
+        key = (head.label, *words[:_PROGRAM_WORDS], len(words))
+        groups.setdefault(key, []).append(place)
+    texts = [""] * len(heads)
+    for places in groups.values():
+        columns = zip(*(lines[place] for place in places), strict=True)
+        differ = [at for at, column in enumerate(columns) if len(set(column)) > 1]
+        names = _differing_names([heads[place].parameters for place in places])
+        for place in places:
+            head, words = heads[place], lines[place]
+            label = f"{safe(head.label)}: " if head.label else ""
+            given = {name: safe(str(head.parameters.get(name, "-"))) for name in names}
+            forms = [label + form for form in _command_forms(words, differ, given)]
+            fits = (form for form in forms if width_of(form) <= room)
+            texts[place] = shortened(next(fits, forms[-1]), room)
+    return texts
+
+
+def _differing_names(parameters: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return the names of the parameters whose values differ."""
+    names = dict.fromkeys(name for one in parameters for name in one)
+    return [
+        name for name in names if len({str(one.get(name)) for one in parameters}) > 1
+    ]
+
+
+def _command_forms(
+    words: list[str], differ: Sequence[int], given: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a command in shorter and shorter forms; *given* parameters differ."""
+    pairs = [f"{name}={value}" for name, value in given.items()]
+    hidden = [pair for pair in pairs if pair.partition("=")[2] not in words]
+    yield " ".join([*words, *hidden])
+    if not differ and not pairs:
+        return
+    for first, keeps_options in (
+        (_PROGRAM_WORDS, True),
+        (1, True),
+        (0, True),
+        (0, False),
+    ):
+        if pairs:
+            yield " ".join([*words[:first], "...", *pairs])
+            continue
+        kept = {*range(min(first, len(words))), *differ}
+        if keeps_options:
+            kept |= {at - 1 for at in differ if words[at - 1].startswith("-")}
+        parts, last = [], -1
+        for at in sorted(kept):
+            parts += ["...", words[at]] if at > last + 1 else [words[at]]
+            last = at
+        yield " ".join([*parts, "..."] if last < len(words) - 1 else parts)
 
 
 def _closing(listing: Listing, *, single: bool) -> Iterator[str]:

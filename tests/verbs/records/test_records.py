@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weigh.cli.records import records
 from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
@@ -22,8 +24,10 @@ from weigh.model.record import (
     Series,
     Usage,
 )
+from weigh.render.record_list import commands_within
 from weigh.store.checkpoint import Checkpoint, save
 from weigh.store.identity import Machine, Process, process, this_machine
+from weigh.store.index import Head
 from weigh.store.shards import append, append_line
 
 HERE = this_machine()
@@ -418,3 +422,59 @@ def test_the_commands_of_others_are_not_kept(
     assert "/home/me" in text
     assert "yours" not in text
     assert "/home/you" not in text
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.text("abcdef-", min_size=1, max_size=20), min_size=3, max_size=12
+        ).map(tuple),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(20, 60),
+)
+def test_no_command_of_a_list_is_wider_than_its_room(
+    commands: list[tuple[str, ...]], room: int
+) -> None:
+    heads = [Head(id="0", command=("run", *words)) for words in commands]
+    assert max(map(len, commands_within(heads, room))) <= room
+
+
+def test_a_list_keeps_the_words_in_which_long_commands_differ() -> None:
+    long = ("--hidden-size", "1024", "--layers", "12", "--epochs", "300")
+    heads = [
+        Head(id="0", command=("python3", "train.py", *long, "--seed", seed))
+        for seed in ("1", "2")
+    ]
+    assert commands_within(heads, 34) == [
+        "python3 train.py ... --seed 1",
+        "python3 train.py ... --seed 2",
+    ]
+    assert commands_within(heads, 22) == [
+        "python3 ... --seed 1",
+        "python3 ... --seed 2",
+    ]
+
+
+def test_a_list_shows_parameters_that_differ_and_are_not_in_the_command() -> None:
+    heads = [
+        Head(id="0", command=("./fit",), parameters={"lr": lr, "batch": 32})
+        for lr in (0.1, 0.2)
+    ]
+    assert commands_within(heads, 34) == ["./fit lr=0.1", "./fit lr=0.2"]
+
+
+def test_a_list_names_the_parameters_of_commands_that_are_too_long() -> None:
+    heads = [
+        Head(
+            id="0",
+            command=("python3", "train.py", "--learning-rate", lr, "--epochs", "300"),
+            parameters={"lr": float(lr), "epochs": 300},
+        )
+        for lr in ("0.1", "0.2")
+    ]
+    assert commands_within(heads, 34) == [
+        "python3 train.py ... lr=0.1",
+        "python3 train.py ... lr=0.2",
+    ]
