@@ -82,7 +82,7 @@ _FEWEST_BLOCKS = 5
 _GRID = 48  # moments per part of the run: 1,128 slopes
 _SCORE = 2.33  # one flat series in a hundred reaches it
 _TAIL_SCORE = 1.64  # one in twenty: a second opinion, on half of the series
-_MATERIAL = 0.02  # of the peak, in another run of the same length
+_MATERIAL = 0.05  # of the peak, in another run as long: at 2 %, flat curves rise, too
 _NEGLIGIBLE = 0.002
 _LEAST = MIB  # the same, in bytes: an interpreter's memory is never quite steady
 _DYING = 0.5  # of the earlier rate, left in the last quarter
@@ -173,7 +173,7 @@ def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Growth | Non
 def is_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
     """Return whether memory still rose when a run ended; None if it was too short.
 
-    A rise counts if another run of the same length would add 2 % of the peak and 1 MiB.
+    A rise counts if another run of the same length would add 5 % of the peak and 1 MiB.
     """
     growth = growth_of(times, memory)
     return None if growth is None else growth.growing

@@ -17,7 +17,12 @@ from weigh.errors import UsageError
 from weigh.measure import signals
 from weigh.measure.command import Watch
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler, is_growing, thin_series
+from weigh.measure.sampler import (
+    Sampler,
+    is_growing,
+    peak_in_samples,
+    thin_series,
+)
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
 from weigh.probe.driver import gpu_may_be_present, open_probe
@@ -138,15 +143,17 @@ class _Attached:
 
     def _usage(self, wall: Seconds, gpus: tuple[GpuUsage, ...]) -> Usage:
         cpu = self._cpu - self._cpu_before
+        peak = self._tracker.peak(_METHOD)
+        samples = peak_in_samples(self._sampler.samples, peak)
         return Usage(
             wall_time=wall,
             cpu_time=cpu,
             cpus_used=cpu / wall if wall else None,
-            peak_memory=self._tracker.peak(_METHOD),
+            peak_memory=peak,
             max_process_memory=self._tracker.max_process(),
             virtual_memory=self._tracker.virtual or None,
             processes=self._tree.seen,
-            growing=is_growing(self._sampler.samples),
+            growing=is_growing(samples),
             gpus=gpus,
         )
 
@@ -156,7 +163,8 @@ class _Attached:
         return self._gpus.stop() if ended else self._gpus.usages()
 
     def _series(self) -> Series:
-        series = thin_series(self._sampler.samples)
+        peak = self._tracker.peak(_METHOD)
+        series = thin_series(peak_in_samples(self._sampler.samples, peak))
         rows = () if self._gpus is None else self._gpus.rows()
         if not all(rows):  # the process's memory on one GPU is unknown
             return series

@@ -18,7 +18,13 @@ from weigh.measure.launcher import Launcher
 from weigh.measure.memory.ledger import Ledger, open_ledger
 from weigh.measure.orphans import Orphans, adopt_orphans, send
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler, is_growing, start_gpu_sampler, thin_series
+from weigh.measure.sampler import (
+    Sampler,
+    is_growing,
+    peak_in_samples,
+    start_gpu_sampler,
+    thin_series,
+)
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
@@ -435,20 +441,22 @@ class _Run:
         user, system, cpu = self._cpu_times()
         io = self._io_since_start()
         rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
+        peak = self._tracker.peak(self._method())
+        samples = peak_in_samples(self._sampler.samples, peak)
         usage = Usage(
             wall_time=wall,
             cpu_time=cpu,
             user_time=user,
             system_time=system,
             cpus_used=None if cpu is None or wall < _SHORTEST_MEAN else cpu / wall,
-            peak_memory=self._tracker.peak(self._method()),
+            peak_memory=peak,
             max_process_memory=self._tracker.max_process(),
             virtual_memory=self._tracker.virtual or None,
             cgroup_peak=cgroup.peak if rose else None,
             read_bytes=None if io is None else io.read_bytes,
             write_bytes=None if io is None else max(0, io.write_bytes),
             processes=max(self._tree.seen, self._reaped, 1),
-            growing=is_growing(self._sampler.samples),
+            growing=is_growing(samples),
             gpus=self._gpu_usages(),
             memory_limit=read_memory_limit() if self._exit else None,
             cpu_wait=self._sampler.cpu_wait(cpu, wall),
@@ -461,7 +469,8 @@ class _Run:
         return self._gpus.usages() if self._exit is None else self._gpus.stop()
 
     def _series(self) -> Series:
-        series = thin_series(self._sampler.samples)
+        peak = self._tracker.peak(self._method())
+        series = thin_series(peak_in_samples(self._sampler.samples, peak))
         if self._gpus is None:
             return series
         from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs

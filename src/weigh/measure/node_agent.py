@@ -25,7 +25,12 @@ from weigh.measure.async_command import OWN
 from weigh.measure.node_part import Part, is_own_machine, part_lines
 from weigh.measure.peak import PeakTracker
 from weigh.measure.ranks import RankTracker
-from weigh.measure.sampler import Sampler, start_gpu_sampler, thin_series
+from weigh.measure.sampler import (
+    Sampler,
+    peak_in_samples,
+    start_gpu_sampler,
+    thin_series,
+)
 from weigh.probe.job_members import JobMembers
 from weigh.units import Seconds
 
@@ -124,12 +129,14 @@ class NodeAgent:
         gpus: tuple[GpuUsage, ...] = ()
         if self._gpus is not None:
             gpus = self._gpus.stop() if final else self._gpus.usages()
+        peak = self._tracker.peak(self._sampler.method)
+        samples = peak_in_samples(self._sampler.samples, peak)
         return Part(
             node=self._node,
             elapsed=self._sampler.elapsed(),
             final=final,
-            peak=self._tracker.peak(self._sampler.method),
-            series=thin_series(self._sampler.samples, _POINTS),
+            peak=peak,
+            series=thin_series(samples, _POINTS),
             ranks=tuple(
                 msgspec.structs.replace(rank, host=self._node)
                 for rank in self._sampler.ranks(gpus)

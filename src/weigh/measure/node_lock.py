@@ -17,7 +17,7 @@ import msgspec
 
 from weigh.measure.node_part import is_own_machine
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler, thin_series
+from weigh.measure.sampler import Sampler, peak_in_samples, thin_series
 from weigh.model.record import Node
 from weigh.probe.proc import ProcTree
 from weigh.units import DAY, Seconds
@@ -161,7 +161,7 @@ class LockedNode:
         return Node(
             name=self._name,
             peak_memory=peak,
-            series=thin_series(samples),
+            series=thin_series(peak_in_samples(samples, peak)),
             final=final,
             heard=began + self._sampler.elapsed(),
         )

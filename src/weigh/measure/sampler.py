@@ -11,7 +11,7 @@ import msgspec
 
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
-from weigh.model.record import CpuWait, Rank, Sample, Series, Usage
+from weigh.model.record import CpuWait, PeakMemory, Rank, Sample, Series, Usage
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
@@ -376,6 +376,28 @@ _COLUMNS = 500  # columns of a series
 _STRETCHES = 60  # of a run: the least memory of each is kept
 _SHORTEST_RATE = 0.02  # seconds between two readings of CPU time
 _WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
+
+
+def peak_in_samples(samples: Sequence[Sample], peak: PeakMemory | None) -> list[Sample]:
+    """Return the samples with *peak* as their largest, at its time.
+
+    A sample may show a spike of one process that the settled peak does not have, and
+    a peak may settle after its sample: a record has one figure for both.
+    """
+    if peak is None or not samples:
+        return list(samples)
+    kept = [_limited_to(sample, peak.value) for sample in samples]
+    if peak.time is not None and max(one.memory for one in kept) < peak.value:
+        gaps = [abs(one.time - peak.time) for one in kept]
+        place = gaps.index(min(gaps))
+        kept[place] = msgspec.structs.replace(kept[place], memory=peak.value)
+    return kept
+
+
+def _limited_to(sample: Sample, most: Bytes) -> Sample:
+    if sample.memory <= most:
+        return sample
+    return msgspec.structs.replace(sample, memory=most)
 
 
 def thin_series(samples: Sequence[Sample], limit: int = _COLUMNS) -> Series:

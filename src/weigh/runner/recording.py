@@ -9,7 +9,12 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler, is_growing, thin_series
+from weigh.measure.sampler import (
+    Sampler,
+    is_growing,
+    peak_in_samples,
+    thin_series,
+)
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Job,
@@ -53,13 +58,16 @@ def measurement(
     if ended:
         tracker.reap(attempt.usage.max_rss)
         tracker.finish(wall)
+    usage = _usage(attempt, tracker, sampler, processes=processes, wall=wall)
     return Measurement(
         started=attempt.launch.started,
         ended=attempt.launch.started + wall if ended else None,
         exit_code=code if code is not None and code >= 0 else None,
         signal=-code if code is not None and code < 0 else None,
-        usage=_usage(attempt, tracker, sampler, processes=processes, wall=wall),
-        series=_NO_SERIES if sampler is None else thin_series(sampler.samples),
+        usage=usage,
+        series=_NO_SERIES
+        if sampler is None
+        else thin_series(peak_in_samples(sampler.samples, usage.peak_memory)),
         monitor=Monitor()
         if sampler is None
         else Monitor(samples=sampler.looks, interval=sampler.reached_interval()),
@@ -77,19 +85,22 @@ def _usage(
 ) -> Usage:
     seen = 0.0 if sampler is None else sampler.most_cpu_time
     cpu = max(attempt.usage.user + attempt.usage.system, seen)
+    peak = tracker.peak(_method(sampler, processes))
     usage = Usage(
         wall_time=wall,
         cpu_time=cpu,
         user_time=attempt.usage.user,
         system_time=attempt.usage.system,
         cpus_used=None if wall < _SHORTEST_MEAN else cpu / wall,
-        peak_memory=tracker.peak(_method(sampler, processes)),
+        peak_memory=peak,
         max_process_memory=tracker.max_process(),
         virtual_memory=tracker.virtual or None,
         read_bytes=attempt.usage.read_bytes,
         write_bytes=attempt.usage.write_bytes,
         processes=max(processes, attempt.usage.reaped, 1),
-        growing=None if sampler is None else is_growing(sampler.samples),
+        growing=None
+        if sampler is None
+        else is_growing(peak_in_samples(sampler.samples, peak)),
         cpu_wait=None if sampler is None else sampler.cpu_wait(cpu, wall),
     )
     return usage if sampler is None else sampler.with_programs(usage)

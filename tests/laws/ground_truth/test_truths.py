@@ -167,6 +167,7 @@ def measured(
     )
     true = int(json.loads(truth.read_text())["peak_memory"])
     seen = json.loads(record.read_text())
+    assert max(seen["series"]["memory"]) == seen["usage"]["peak_memory"]["value"]
     return true, seen["usage"]["peak_memory"], float(seen["monitor"]["interval"])
 
 

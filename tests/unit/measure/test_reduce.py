@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.sampler import is_growing, thin_samples, thin_series
-from weigh.model.record import Sample
+from weigh.measure.sampler import (
+    is_growing,
+    peak_in_samples,
+    thin_samples,
+    thin_series,
+)
+from weigh.model.record import PeakMemory, Sample
 from weigh.units import GIB
 
 
@@ -47,6 +52,14 @@ def test_thinning_keeps_the_peak_the_first_and_the_last(
     kept = thin_samples(samples, limit)
     assert max(s.memory for s in kept) == max(s.memory for s in samples)
     assert (kept[0], kept[-1]) == (samples[0], samples[-1])
+
+
+@given(runs().filter(bool), st.integers(0, 1 << 50))
+def test_the_largest_sample_is_the_peak(samples: list[Sample], value: int) -> None:
+    peak = PeakMemory(value, value, value, None, None, None, "pages", samples[-1].time)
+    kept = peak_in_samples(samples, peak)
+    assert max(sample.memory for sample in kept) == value
+    assert [sample.time for sample in kept] == [sample.time for sample in samples]
 
 
 @given(runs(), limits)
@@ -147,6 +160,7 @@ GROWING: dict[str, Callable[[float], float]] = {
 FLAT: dict[str, Callable[[float], float]] = {
     "flat": lambda _: 1,
     "zero": lambda _: 0,
+    "850 MiB, and a few more at the end": lambda x: min(10 * x, 0.83 + 0.03 * x),
     "falling": lambda x: 1 - 0.5 * x,
     "plateau after a third": lambda x: min(3 * x, 1),
     "plateau after four fifths": lambda x: min(1.25 * x, 1),
