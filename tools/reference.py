@@ -15,10 +15,10 @@ from typing import get_type_hints
 from xml.sax.saxutils import escape
 
 import click
-from click.shell_completion import get_completion_class
 from click_man.core import generate_man_page
 
 import weigh
+from weigh.cli.completion import completion_script
 from weigh.cli.main import VERBS, read_page
 from weigh.cli.main import weigh as command_line
 from weigh.schedulers.lint.rules import TABLE as RULE_TABLE
@@ -111,12 +111,7 @@ def man_pages() -> Files:
 def completions() -> Files:
     """Yield the script of each shell that asks weigh what may come next."""
     for shell, path in COMPLETION.items():
-        kind = get_completion_class(shell)
-        assert kind is not None
-        # the class, for bash would be asked for its version to make an instance do it
-        script = kind(command_line, {}, "weigh", "_WEIGH_COMPLETE")
-        text = kind.source_template % script.source_vars()
-        yield path, text.strip() + "\n"
+        yield path, f"{completion_script(shell)}\n"
 
 
 def recording() -> str:

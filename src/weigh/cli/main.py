@@ -60,6 +60,7 @@ _MORE = {
     "compare": ("weigh.cli.compare", "compare runs with a first one"),
     "cluster": ("weigh.cli.cluster", "show queues, free GPUs, nodes that are down"),
     "doctor": ("weigh.cli.doctor", "find problems of this machine and their fixes"),
+    "completion": ("weigh.cli.completion", "print what makes a shell complete weigh"),
     "mcp": ("weigh.cli.mcp", "serve agents: run, request, plan, submit as tools"),
 }
 # what other tools call them

@@ -1,12 +1,14 @@
 """What <TAB> offers, as a shell asks for it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from weigh.cli.completion import completion_script
 from weigh.model.job import JobRequest, Submitted
 from weigh.store import jobs
 
@@ -79,3 +81,34 @@ def test_tab_offers_verbs_options_jobs_and_records(
 
 def test_tab_is_silent_where_there_is_nothing(tmp_path: Path) -> None:
     assert offered(tmp_path, "weigh status 4") == []
+
+
+def test_bash_completes_after_it_sourced_what_is_printed(folder: Path) -> None:
+    typed = (
+        "source <(weigh completion bash); complete -p weigh\n"
+        "COMP_WORDS=(weigh st) COMP_CWORD=1; _weigh_completion weigh\n"
+        'echo "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(
+        ["bash", "-c", typed], cwd=folder, capture_output=True, text=True, check=True
+    )
+
+    assert "-F _weigh_completion weigh" in done.stdout
+    assert done.stdout.splitlines()[-1] == "status"
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_each_shell_reads_what_is_printed_for_it(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    script = tmp_path / "weigh"
+    script.write_text(completion_script(shell))
+    subprocess.run([shell, "-n", script], check=True)
+
+
+def test_a_shell_without_completion_is_refused_with_those_that_have_it() -> None:
+    argv = [sys.executable, "-m", "weigh", "completion", "tcsh"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in done.stderr
