@@ -142,8 +142,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job, or one element or attempt of it, as accounting lists it.
 
     ``id`` is the scheduler's, with the index of an element (``12_3``). ``command`` is
-    the line that submitted it. ``submitted``, ``eligible`` (since when it could start),
-    ``started`` and ``ended`` are seconds since the epoch.
+    the line that submitted it. ``started`` and ``ended`` are seconds since the epoch.
     """
 
     id: str
@@ -156,8 +155,6 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     signal: int | None = None
     started: Seconds | None = None
     ended: Seconds | None = None
-    submitted: Seconds | None = None
-    eligible: Seconds | None = None
     queue: str | None = None
 
 

@@ -47,15 +47,6 @@ class Waiting(msgspec.Struct, frozen=True):
     expected: Seconds | None = None
 
 
-class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the user's recent jobs in a queue waited: median, and nine of ten."""
-
-    queue: str
-    jobs: int
-    median: Seconds
-    most: Seconds
-
-
 class Needed(msgspec.Struct, frozen=True, kw_only=True):
     """A job that another one needs: ``words`` are the states of its unfinished tasks.
 
@@ -99,7 +90,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     accounting: str | None = None
     unknown: tuple[Waiting, ...] = ()
     cancelling: int = 0
-    waits: Waits | None = None
     pulling: tuple[str, ...] | None = None
     healing: Healing | None = None
     steps: tuple[AccountedStep, ...] = ()
@@ -156,7 +146,6 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         yield from _entry("unknown", text)
     for title, text in (*_needs(one.needs), *_waiting(one, now)):
         yield from _entry(title, text)
-    yield from _recent(one.waits)
     yield from _next(one)
     yield from _caveats(one, now)
 
@@ -190,15 +179,6 @@ def _moments(wait: Waiting, now: Seconds) -> str:
     if wait.expected is not None and wait.expected > now and not wait.hopeless:
         words.append(f"expected to start {moment(wait.expected, now)}")
     return f" ({', '.join(words)})" if words else ""
-
-
-def _recent(waits: Waits | None) -> Iterator[str]:
-    if waits is None:
-        return
-    noun = "job" if waits.jobs == 1 else "jobs"
-    text = f"your last {count(waits.jobs)} {noun} in {waits.queue} waited "
-    text += f"{format_duration(waits.median)} in the middle, 9 of 10 at most "
-    yield from _entry("lately", text + format_duration(waits.most))
 
 
 def list_lines(standings: Sequence[Standing], now: Seconds) -> Iterator[str]:

@@ -14,7 +14,6 @@ from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import last_words
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
-from weigh.flow.follow.waits import with_waits
 from weigh.flow.plan.directory import plan_of
 from weigh.flow.site.schedulers import kind_of
 from weigh.flow.site.schedulers import reaching as reaching_cluster
@@ -91,7 +90,7 @@ def status(
 
     return tuple(
         with_way_out(
-            _with_steps(with_waits(one, root=root, env=env), env),
+            _with_steps(one, env),
             [views[job.scheduler, job.id] for job in chain],
             known,
             root=root,

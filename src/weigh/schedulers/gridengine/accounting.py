@@ -53,7 +53,7 @@ _CATEGORY = len(_FILE_FIELDS)
 _FILE_WIDTH = _CATEGORY + 1 + len(_AFTER_CATEGORY)
 _USED = (
     *("jobnumber", "taskid", "jobname", "owner", "failed", "exit_status"),
-    *("start_time", "end_time", "qsub_time", "qname", "hostname"),
+    *("start_time", "end_time", "qname", "hostname"),
     *("slots", "category", "ru_wallclock", "cpu", "ru_maxrss", "maxvmem"),
 )
 _used = itemgetter(
@@ -138,7 +138,7 @@ def _past(fields: Iterable[str]) -> PastJob | None:
     """Read the fields of a job, those of _USED."""
     # fmt: off
     (
-        job, index, name, owner, failed, status, start, end, submit, queue, host,
+        job, index, name, owner, failed, status, start, end, queue, host,
         *figures,
     ) = fields
     # fmt: on
@@ -154,7 +154,6 @@ def _past(fields: Iterable[str]) -> PastJob | None:
         signal=ended.signal,
         started=_epoch(start),
         ended=_epoch(end),
-        submitted=_epoch(submit),
         queue=queue or None,
         accounted=_accounted(max(task - 1, 0), ended.state, host, figures),
     )

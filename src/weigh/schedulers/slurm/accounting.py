@@ -26,7 +26,7 @@ _OF_A_JOB = """
     NodeList TRESUsageInMax ConsumedEnergyRaw NNodes NTasks AveRSS TRESUsageInTot Start
     End
 """
-_OF_THE_PAST = "Submit Eligible User Partition ExitCode"
+_OF_THE_PAST = "User Partition ExitCode"
 _LAST = "JobName"  # it may contain the delimiter
 _FIELDS = (*_OF_A_JOB.split(), _LAST)
 _PAST_FIELDS = (*_OF_A_JOB.split(), *_OF_THE_PAST.split(), _LAST)
@@ -308,7 +308,7 @@ def _sum(spans: Sequence[Seconds | None]) -> Seconds | None:
 
 
 _JOB_VALUES = """
-    jobid jobname user submitline workdir state exitcode start end submit eligible
+    jobid jobname user submitline workdir state exitcode start end
     partition nodelist elapsedraw elapsed totalcpu maxrss consumedenergyraw
     alloccpus nnodes alloctres reqmem timelimitraw timelimit
 """
@@ -317,7 +317,7 @@ _JOB_VALUES = """
 def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
     # fmt: off
     (
-        job, name, user, command, cwd, word, code, start, end, submit, eligible,
+        job, name, user, command, cwd, word, code, start, end,
         queue, node, elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
     ) = at.job(row)
     # fmt: on
@@ -342,8 +342,6 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
         signal=_count(signal) or None,
         started=_epoch(start),
         ended=_epoch(end),
-        submitted=_epoch(submit),
-        eligible=_epoch(eligible),
         queue=queue or None,
         accounted=Accounted(
             element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
