@@ -17,14 +17,12 @@ _PAUSE = 10.0
 @click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=options.jobs)
 @click.option("--wait", is_flag=True, help="Wait until no task runs or waits.")
-@click.option("--notify", "target", hidden=True)  # for the job that follows others
 @click.option("--succeeded", is_flag=True, hidden=True)  # for a job that needs others
 @options.as_json()
 def status(
     names: tuple[str, ...],
     *,
     wait: bool,
-    target: str | None,
     succeeded: bool,
     as_json: bool,
 ) -> int:
@@ -40,11 +38,6 @@ def status(
     weigh status plan/ppo-sweep
     weigh status last --wait && weigh report
     """  # noqa: D301 - click reads \b as: keep these lines
-    if target is not None:
-        from weigh.flow.follow.notification import notify_jobs  # noqa: PLC0415 - rarely
-
-        notify_jobs(names, target, cwd=os.getcwd(), env=os.environ)
-        return 0
     if succeeded:
         from weigh.flow.follow.dependency import why_not_yet  # noqa: PLC0415 - rarely
 

@@ -330,6 +330,10 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
         from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
 
         script, flags = ctx.meta[_SCRIPT]
+        if words["notify"] is not None:
+            raise UsageError(
+                "--notify: weigh does not change your script (in it: trap COMMAND EXIT)"
+            )
         own = ScriptOptions(
             script=script,
             flags=flags,
@@ -337,7 +341,6 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
             scheduler=words["scheduler"],
             cluster=words["cluster"],
             measure=measure,
-            notify=words["notify"],
             heal=bool(words["heal"]),
             **{name: words[name] for name in _LIMITS},
             again=words["again"],

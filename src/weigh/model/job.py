@@ -174,8 +174,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     plan's unfinished tasks, from 1. With ``heal`` a healer follows, which sends the
     next round. ``needs`` are the jobs that must have succeeded before it starts, by
     token or id; ``after`` of its request are the ids that it hangs on now.
-    ``is_healer``: the job is one; ``is_notifier``: it notifies if others ended without
-    doing so. Neither runs tasks.
+    ``is_healer``: the job is one. Neither runs tasks.
     """
 
     schema: str = SCHEMA
@@ -204,12 +203,6 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     heal: Heal | None = None
     needs: tuple[str, ...] = ()
     is_healer: bool = False
-    is_notifier: bool = False
-
-    @property
-    def follows(self) -> bool:
-        """Return whether the job only follows others, and is recorded with them."""
-        return self.is_healer or self.is_notifier
 
     @property
     def plan_folder(self) -> str:

@@ -39,8 +39,8 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
     run leaves out. ``now`` is the time in seconds since the epoch. ``left`` are words
-    on what is left of the user's budget. ``healer`` and ``notifier`` are jobs that
-    follow. ``held`` tasks wait until the healer has sized them.
+    on what is left of the user's budget. ``healer`` is a job that
+    follows. ``held`` tasks wait until the healer has sized them.
     """
 
     scheduler: str
@@ -54,7 +54,6 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     now: Seconds = 0.0
     left: tuple[str, ...] = ()
     healer: Submitted | None = None
-    notifier: Submitted | None = None
     held: int = 0
 
     @property
@@ -86,8 +85,6 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
         yield f"  then      {text if answer.held > 1 else text[:-1]}"
     if answer.healer is not None and job.heal is not None:
         yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
-    if answer.notifier is not None:
-        yield f"  notifies  job {answer.notifier.id} follows, if the job itself cannot"
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
 
@@ -213,7 +210,6 @@ def render_json(answer: SubmitAnswer) -> str:
         if answer.most is None
         else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
         "left": answer.left,
-        "notifier": None if answer.notifier is None else answer.notifier.id,
         "healer": None if answer.healer is None else answer.healer.id,
         "held": answer.held,
         "text": answer.text,

@@ -44,18 +44,6 @@ def test_a_job_that_is_cancelled_notifies(weigh: Weigh) -> None:
     assert [one["state"] for one in events(path)] == ["failed"]
 
 
-def test_a_job_that_is_killed_without_a_warning_notifies(weigh: Weigh) -> None:
-    weigh.needs_waiting()
-    path = weigh.folder / "events"
-    plan = weigh.plan("kill -9 $(ps -o ppid= -p $PPID) $PPID")
-
-    job = weigh.submit(plan, "--notify", f"cat >>{path}")
-
-    until(lambda: bool(events(path)))
-    (event,) = events(path)
-    assert (event["job"], event["state"], event["failed"]) == (job, "failed", 1)
-
-
 def test_an_address_gets_the_line(here: Weigh) -> None:
     got: list[bytes] = []
 

@@ -189,36 +189,6 @@ def test_what_the_scheduler_would_refuse_is_refused_before(weigh: Weigh) -> None
     assert not (weigh.folder / ".weigh" / "jobs.jsonl").exists()
 
 
-KILLED = {
-    "slurm": """#!/bin/bash
-#SBATCH --mem=60M --time=5 --array=1-2
-[ "$SLURM_ARRAY_TASK_ID" = 1 ] || kill -9 $$
-""",
-    "gridengine": """#!/bin/bash
-#$ -S /bin/bash -l h_vmem=500M,h_rt=00:05:00 -cwd -t 1-2
-[ "$SGE_TASK_ID" = 1 ] || kill -9 $$
-""",
-}
-
-
-def test_a_job_notifies_once_though_it_was_killed_without_a_warning(
-    weigh: Weigh,
-) -> None:
-    events = weigh.folder / "events"
-    (weigh.folder / "job.sh").write_text(KILLED[weigh.scheduler])
-    job = submitted(weigh, "--notify", f"cat >>{events}")
-
-    until(lambda: events.exists() and events.read_text().endswith("\n"))
-    (line,) = events.read_text().splitlines()
-    event = json.loads(line)
-    assert (event["job"], event["elements"], event["failed"]) == (job, 2, 1)
-    assert event["state"] == "failed"
-    (token,) = {one.token for one in jobs.read_jobs(str(weigh.folder / ".weigh"))}
-    assert weigh("status", token, "--notify", f"cat >>{events}")[0] == 0
-    assert events.read_text() == f"{line}\n"
-    assert (weigh.folder / "job.sh").read_text() == KILLED[weigh.scheduler]
-
-
 HEALED = {
     "slurm": """#!/bin/bash
 #SBATCH --mem=60M --time=5 --array=1-3

@@ -4,61 +4,20 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
-from weigh.flow.follow.view import View, look
+from weigh.flow.follow.view import View
 from weigh.flow.submit.rounds import FOLDER as SENT
 from weigh.flow.submit.rounds import Stopped
 from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import Submitted
 from weigh.schedulers.job_script import NOTIFY_SCHEMA, is_url
-from weigh.store import jobs as jobs_file
-from weigh.store import location
-from weigh.units import MINUTE, Seconds
 
 SCHEMA = "weigh.healed/1"
 _NOTIFY_TIME = 20  # seconds
-_PATIENCE: Seconds = 5 * MINUTE  # for accounting to know how an element ended
-_PAUSE: Seconds = 5.0
 _NOTIFIED = "notified"
-
-
-def notify_jobs(
-    tokens: Sequence[str],
-    target: str,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    sleep: Callable[[Seconds], None] = time.sleep,
-) -> None:
-    """Notify *target* of jobs that have ended and did not notify themselves.
-
-    Raises:
-        UsageError: there is no such job.
-        OSError: it cannot be sent.
-        subprocess.SubprocessError: the command failed or took too long.
-    """
-    root = location.locate(cwd, env)
-    known = jobs_file.read_jobs(root)
-    jobs = [jobs_file.find_jobs(known, token)[-1] for token in tokens]
-    end = time.monotonic() + _PATIENCE
-    while True:
-        views = list(look(jobs, known, root=root, env=env, fresh=True))
-        if _have_ended(views) or time.monotonic() > end:
-            break
-        sleep(_PAUSE)
-    for view in views:
-        notify_once(view, target)
-
-
-def _have_ended(views: Sequence[View]) -> bool:
-    return all(
-        state.is_final and state.state != "UNKNOWN"
-        for view in views
-        for state in view.elements
-    )
 
 
 def notify_once(view: View, target: str) -> None:

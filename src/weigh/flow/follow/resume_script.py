@@ -25,7 +25,6 @@ def draft(job: Submitted, more: Argv, root: str, env: Mapping[str, str]) -> Draf
         flags=(*own.flags, *more),
         arguments=own.arguments,
         measure=own.measured,
-        notify=job.request.notify,
     )
     return draft_of(options, job.scheduler, root=root, cwd=job.cwd, env=env)
 

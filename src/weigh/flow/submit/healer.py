@@ -1,8 +1,6 @@
-"""Jobs that start when others have ended: the healer and the notifier.
+"""The healer: a job that starts when others have ended.
 
-The healer runs ``weigh resume --heal`` on a node, so no process has to wait on a login
-node. The notifier runs ``weigh status --notify``, for jobs that cannot notify by
-themselves: a script of the user's own, or one that was killed without a warning.
+It runs ``weigh resume --heal`` on a node, so no process has to wait on a login node.
 """
 
 import os
@@ -19,7 +17,6 @@ from weigh.flow.submit.rounds import Round
 from weigh.flow.submit.submit_script import SCRIPT, make_log_folder, write_script
 from weigh.model.job import JobRequest, JobScript, Setup, Submitted
 from weigh.model.record import SiteFlags
-from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import find_kind
 from weigh.schedulers.protocol import Scheduler
 from weigh.units import GIB, MIB, MINUTE
@@ -37,6 +34,8 @@ def send_healer(
 ) -> Submitted:
     """Submit the job that resumes *jobs*, of one plan, once all of them have ended.
 
+    It runs where and as the last of them did.
+
     Raises:
         StoreError: a file cannot be written.
         SchedulerError: the scheduler refused it, or nodes may not submit jobs.
@@ -45,68 +44,11 @@ def send_healer(
     why_not = scheduler.why_not_from_nodes(jobs[-1].request.queue)
     if why_not is not None:
         raise SchedulerError(why_not)
-    words = ("resume", "--heal", "--confirm", jobs[-1].token)
-    return _send(scheduler, jobs, words, "-heal", sending, env)
-
-
-def why_none(
-    scheduler: Scheduler, queue: str | None, name: str, *, held: int
-) -> tuple[str, ...]:
-    """Return the note that no healer can follow job *name*; none where one can.
-
-    *held* tasks wait for the healer to send them. A scheduler that does not answer is
-    believed to let nodes submit.
-    """
-    try:
-        why = scheduler.why_not_from_nodes(queue)
-    except SchedulerError:
-        return ()
-    return () if why is None else (without_healer(why, name, held=held),)
-
-
-def without_healer(why: str, name: str, *, held: int) -> str:
-    """Write that no healer follows job *name*, why, and who has to go on."""
-    what = "no job sends the others" if held else "no healer follows"
-    return (
-        f"{what}: {why}. When weigh status shows that all have ended: "
-        f"weigh resume --heal {name}"
-    )
-
-
-def notified(
-    answer: SubmitAnswer, scheduler: Scheduler, sending: Round, env: Mapping[str, str]
-) -> SubmitAnswer:
-    """Submit the notifier of the jobs, if one is wanted; they do without if refused."""
-    jobs = [job for job in (answer.job, *answer.more) if job is not None]
-    kind = find_kind(scheduler.name)
-    target = jobs[0].request.notify if jobs else None
-    if target is None or (kind is not None and not kind.traits.waits):
-        return answer
-    words = ("status", "--notify", target, *(job.token for job in jobs))
-    try:
-        notifier = _send(scheduler, jobs, words, "-notify", sending, env)
-    except SchedulerError as error:
-        note = f"no job follows that notifies: {error}"
-        return replace(answer, notes=(*answer.notes, note))
-    return replace(answer, notifier=notifier)
-
-
-def _send(  # noqa: PLR0913, PLR0917 - all of it varies
-    scheduler: Scheduler,
-    jobs: Sequence[Submitted],
-    words: Sequence[str],
-    suffix: str,
-    sending: Round,
-    env: Mapping[str, str],
-) -> Submitted:
-    """Submit a small job that runs ``weigh`` with *words* once *jobs* have ended.
-
-    It runs where and as the last of them did.
-    """
     last = jobs[-1]
+    words = ("resume", "--heal", "--confirm", last.token)
     token, sent = sending.new_token()
     script = JobScript(
-        name=last.name + suffix,
+        name=f"{last.name}-heal",
         folder=sent,
         cwd=last.cwd,
         store=sending.sender.store,
@@ -137,10 +79,33 @@ def _send(  # noqa: PLR0913, PLR0917 - all of it varies
         setup=script.setup,
         token=token,
         round=last.round,
-        is_healer=words[0] == "resume",
-        is_notifier=words[0] == "status",
+        is_healer=True,
     )
     return sending.send(scheduler, draft, path)
+
+
+def why_none(
+    scheduler: Scheduler, queue: str | None, name: str, *, held: int
+) -> tuple[str, ...]:
+    """Return the note that no healer can follow job *name*; none where one can.
+
+    *held* tasks wait for the healer to send them. A scheduler that does not answer is
+    believed to let nodes submit.
+    """
+    try:
+        why = scheduler.why_not_from_nodes(queue)
+    except SchedulerError:
+        return ()
+    return () if why is None else (without_healer(why, name, held=held),)
+
+
+def without_healer(why: str, name: str, *, held: int) -> str:
+    """Write that no healer follows job *name*, why, and who has to go on."""
+    what = "no job sends the others" if held else "no healer follows"
+    return (
+        f"{what}: {why}. When weigh status shows that all have ended: "
+        f"weigh resume --heal {name}"
+    )
 
 
 def _request(last: Submitted, ids: Sequence[str]) -> JobRequest:

@@ -57,7 +57,6 @@ class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     cluster: str | None = None
     measure: bool = False
-    notify: str | None = None
     heal: bool = False
     max_memory: str | None = None
     max_time: str | None = None
@@ -179,10 +178,6 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
         )
     if described.refusals:
         raise UsageError(f"{options.script}: {described.refusals[0]}")
-    described = msgspec.structs.replace(
-        described,
-        request=msgspec.structs.replace(described.request, notify=options.notify),
-    )
     own = OwnScript(
         flags=options.flags,
         arguments=options.arguments,

@@ -269,7 +269,7 @@ class Round:
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of the jobs of this round, without those that follow them."""
-        return tuple(job.id for job in self.accepted() if not job.follows)
+        return tuple(job.id for job in self.accepted() if not job.is_healer)
 
     def settle(self, notify: Notify) -> list[str]:
         """Determine the outcome of each part; return messages on parts still open."""
@@ -301,7 +301,7 @@ class Round:
         """Return whether each part has an answer, and each job is recorded."""
         if any(self.answer(number) is None for number, _ in self.parts()):
             return False
-        sent = {job.token for job in self.accepted() if not job.follows}
+        sent = {job.token for job in self.accepted() if not job.is_healer}
         if not sent or not self._is_ours():
             return True
         try:
@@ -363,7 +363,7 @@ class Round:
     def _record(self, job: Submitted, job_id: str | None) -> None:
         """Record the job in its sender's store, unless its token is there already."""
         store = self.sender.store
-        if job_id is None or job.follows or not self._is_ours():
+        if job_id is None or job.is_healer or not self._is_ours():
             return
         if all(one.token != job.token for one in jobs.read_jobs(store)):
             jobs.append(store, replace(job, id=job_id))
@@ -562,8 +562,6 @@ def _settled(job: Submitted, answer: Answer) -> str:
     kind = schedulers.kind_of(job.scheduler)
     if answer.id is not None:
         return f"{job.name}: {kind} accepted it as job {answer.id}"
-    if job.is_notifier:
-        return f"{job.name} never reached {kind}"
     if job.is_healer:
         return f"{job.name} never reached {kind} (weigh resume sends it again)"
     verb = "resume" if job.resumes else "submit"

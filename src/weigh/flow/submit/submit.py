@@ -18,7 +18,6 @@ from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
 from weigh.flow.submit import job_parts
 from weigh.flow.submit.healer import (
-    notified,
     send_healer,
     why_none,
     without_healer,
@@ -265,9 +264,9 @@ def followed(
     sending: Round,
     env: Mapping[str, str],
 ) -> SubmitAnswer:
-    """Submit the healer or notifier of the jobs; a refusal leaves them as they are."""
+    """Submit the healer of the jobs, if there is one; a refusal leaves them alone."""
     if sending.heal is None:
-        return notified(answer, scheduler, sending, env)
+        return answer
     jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
     try:
         healer = send_healer(scheduler, jobs_sent, sending, env)
