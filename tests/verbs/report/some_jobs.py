@@ -8,6 +8,7 @@ from zlib import crc32
 import msgspec
 
 from weigh.flow.plan import directory as plan_directory
+from weigh.joblog import output_name
 from weigh.model.gpu import GpuUsage
 from weigh.model.job import ElementState, JobRequest, Submitted
 from weigh.model.plan import Capacity, Element, Plan, PlanRequest, TargetGpu
@@ -231,7 +232,7 @@ def _write_element(
         commands.append(f"{line}\n")
         entries.append("\t".join(map(str, (*fields, line))) + "\n")
         if not good:
-            name = f"{seq}.out" if task.attempts == 1 else f"{seq}.{task.attempts}.out"
+            name = output_name(number * job.together + seq, task.attempts)
             out = Path(folder, "log", f"tasks_{number}.out", name)
             out.parent.mkdir(exist_ok=True)
             out.write_text(f"Traceback (most recent call last):\n{task.words}\n")

@@ -380,3 +380,28 @@ def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
     view = View(job, None, states, (task,), snapshot)  # type: ignore[arg-type]
     (run,) = runs_of_view(view, str(tmp_path))
     assert (run.row.memory == GIB) is is_its
+
+
+def test_an_element_that_began_after_the_scheduler_answered_runs(
+    root: str, say: Say
+) -> None:
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(), Task())))
+    joblog = Path(root).parent / "plan/p/log/tasks_0.joblog"
+    joblog.unlink()
+    written = Path(f"{joblog}.events.jsonl")
+    written.write_text("".join(written.read_text().splitlines(keepends=True)[:2]))
+    waits = client.Poll(
+        asked=BEGAN,
+        tried=BEGAN,
+        states={
+            JOB: {0: ElementState(state="PENDING"), 1: ElementState(state="PENDING")}
+        },
+    )
+    client.save(root, "slurm", waits)
+    os.utime(written, (BEGAN + 1, BEGAN + 1))
+    os.utime(f"{str(joblog).replace('_0', '_1')}.events.jsonl", (BEGAN - 9, BEGAN - 9))
+
+    status = json.loads(say("status", JOB, "--json")[1])["jobs"][0]["tasks"]
+    report = json.loads(say("report", JOB, "--json")[1])["states"]
+
+    assert status == report == {"RUNNING": 1, "COMPLETED": 1}

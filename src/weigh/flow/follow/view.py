@@ -12,9 +12,11 @@ from weigh.flow.plan.directory import plan_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
+from weigh.runner import events
 from weigh.schedulers import find_kind
 from weigh.schedulers.elements import indices_of
 from weigh.schedulers.protocol import Scheduler, Snapshot
+from weigh.units import Seconds
 
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
 
@@ -212,11 +214,25 @@ def _with_why(
     )
 
 
+def _has_begun_since(job: Submitted, number: int, asked: Seconds) -> bool:
+    """Return whether an element has written events since the scheduler was asked.
+
+    The scheduler's answer is up to half a minute old, and the tasks' files are not.
+    """
+    name = f"tasks_{job.first + number}.joblog{events.SUFFIX}"
+    try:
+        return os.stat(os.path.join(job.folder, LOGS, name)).st_mtime > asked
+    except OSError:
+        return False
+
+
 def _element(
     job: Submitted, number: int, scheduler: Scheduler, snapshot: Snapshot
 ) -> ElementState:
     """Return the scheduler's state of an element, or else the state by its log."""
     state = snapshot.of(job, number)
+    if state.state == "PENDING" and _has_begun_since(job, number, snapshot.asked):
+        return msgspec.structs.replace(state, state="RUNNING", reason=None)
     if state.state != "UNKNOWN":
         return state
     name = scheduler.log_name(job.id, number, is_array=job.elements > 1)
