@@ -99,6 +99,21 @@ def format_brief(seconds: Seconds) -> str:
     return format_duration(seconds)
 
 
+def size_or_dash(size: float | None, missing: str = "-") -> str:
+    """Write a size, or *missing* where it is not known."""
+    return missing if size is None else format_size(round(size))
+
+
+def duration_or_dash(seconds: Seconds | None, missing: str = "-") -> str:
+    """Write a duration, or *missing* where it is not known."""
+    return missing if seconds is None else format_duration(seconds)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things: ``1 task``, ``1,200 tasks``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def parse_duration(text: str, *, bare: Seconds | None = None) -> Seconds:
     """Parse a time such as ``90m``, ``1.5h``, ``1h30m`` or ``01:30:00`` to seconds.
 

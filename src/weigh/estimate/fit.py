@@ -32,6 +32,7 @@ from weigh.estimate.curve import (
     parabola,
 )
 from weigh.estimate.samples import Failure, Point, size_text
+from weigh.units import counted
 
 # level and coefficient, from 69 curves of memory: see benchmarks/estimate
 _START = ((0.5, 0.0), (0.8, 0.39), (0.9, 0.53), (0.95, 0.62), (0.99, 1.0))
@@ -460,8 +461,7 @@ def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
     if far < min(sizes, FEWEST_SIZES):
         yield f"only {far} of the {sizes} sizes differ by 5 %: a bend takes three"
     elif sizes < FEWEST_SIZES:
-        plural = "" if sizes == 1 else "s"
-        yield f"only {sizes} size{plural} measured: it takes three to see a bend"
+        yield f"only {counted(sizes, 'size')} measured: it takes three to see a bend"
     if fit.power is not None:
         what = "time" if fit.quantity in _TIMES else "memory"
         yield (

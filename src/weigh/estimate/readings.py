@@ -13,7 +13,7 @@ from weigh.estimate.samples import LARGEST_SIZE, Failure
 from weigh.model.record import Batches, Record, Usage
 from weigh.need import knobs_of
 from weigh.outcome import ran_out_on_gpu
-from weigh.units import Bytes
+from weigh.units import Bytes, counted
 
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
 _WORD_END, _A_NUMBER = "\0", "\1"
@@ -333,7 +333,7 @@ def _none_has(records: Sequence[Record], by: Sequence[str]) -> str:
 
 def _left_out(count: int, why: str) -> Iterator[str]:
     if count:
-        yield f"{count} record{'s' if count > 1 else ''} left out: {why}"
+        yield f"{counted(count, 'record')} left out: {why}"
 
 
 def _unsized(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ import msgspec
 from weigh.model.job import Submitted
 from weigh.model.plan import SCHEMA, Kind, Plan
 from weigh.planning.resume_policy import HELD, Choice
-from weigh.units import MIB, Bytes
+from weigh.units import MIB, Bytes, counted
 
 _LEAST_MARGIN, _FALLING = 0.03, 0.21  # the latter over the number of first tasks
 _OF_WEIGH = 24 * MIB  # what a task holds at most whose peak was below that of weigh
@@ -232,7 +232,7 @@ def rest_choices(
     if not peaks:
         return [Choice(run=True, reason=_NOT_SENT)] * len(kinds)
     measured = sum(one.trouble is None for one in first)
-    reason = f"{_SIZED} {measured} first task{'' if measured == 1 else 's'}"
+    reason = f"{_SIZED} {counted(measured, 'first task')}"
     needs = {kind: _need(of) for kind, of in peaks.items()}
     most = max(needs.values())
     return [

@@ -41,7 +41,7 @@ from weigh.planning.queue_order import (
 )
 from weigh.planning.targets import Target
 from weigh.request import round_memory, round_time
-from weigh.units import Seconds, format_size
+from weigh.units import Seconds, counted, format_size
 
 _NOISE = 1.05  # slow-down that equal runs show by chance
 _NAMED = 3  # tasks or parameters that are listed by name
@@ -218,7 +218,7 @@ def _whole_gpus(needs: Needs) -> int:
 
 def _gpu_use(count: int) -> str:
     if count:
-        return f"uses {count} GPU{'s' if count > 1 else ''}"
+        return f"uses {counted(count, 'GPU')}"
     return "shares one"
 
 
@@ -325,7 +325,7 @@ def too_big(plan: Plan, *, states_cpus: bool = False) -> str:
     tasks = f"tasks {numbers}" if len(plan.left_out) > 1 else f"task {numbers}"
     way_out = ""
     if first.resource == "cpus":
-        need = f"{first.need} CPU{'s' if first.need > 1 else ''}"
+        need = counted(first.need, "CPU")
         has = str(first.capacity)
         if not states_cpus:
             need += " as measured"

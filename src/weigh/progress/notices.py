@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from weigh.model.progress import Forecast
-from weigh.units import HOUR, MINUTE, Seconds, format_duration
+from weigh.units import HOUR, MINUTE, Seconds, counted, format_duration
 
 Outlook: TypeAlias = Literal["fits", "doubtful", "too late"]
 
@@ -161,5 +161,4 @@ def _what_runs(cores: float | None) -> str:
 def _round_time(seconds: Seconds) -> str:
     if seconds % MINUTE or seconds >= HOUR:
         return format_duration(seconds)
-    minutes = round(seconds / MINUTE)
-    return f"{minutes} minute{'s' if minutes != 1 else ''}"
+    return counted(round(seconds / MINUTE), "minute")

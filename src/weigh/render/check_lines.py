@@ -11,7 +11,7 @@ from weigh.render.columns import Column, fill, table
 from weigh.render.printable import count, printable, shortened
 from weigh.render.script_lines import document
 from weigh.sweep.quoting import quoted
-from weigh.units import format_duration, format_size
+from weigh.units import format_duration, size_or_dash
 
 WIDTH = 80
 
@@ -59,8 +59,8 @@ def _columns(check: Check) -> list[Column]:
             flexible=True,
         ),
         Column("state", tuple(trial.state for trial in trials), right=False),
-        Column("memory", tuple(_size(trial.peak_memory) for trial in trials)),
-        Column("GPU", tuple(_size(trial.gpu_memory) for trial in trials)),
+        Column("memory", tuple(size_or_dash(trial.peak_memory) for trial in trials)),
+        Column("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
         Column("cpu", tuple(map(_cpu, trials)), drop=1),
         Column("wants", tuple(map(_wants, trials)), drop=1),
         Column("verdict", tuple(trial.verdict for trial in trials), right=False),
@@ -78,10 +78,6 @@ def _parameters(trial: Trial) -> str:
         for name, value in trial.parameters.items()
     )
     return printable(" ".join(words)) or printable(trial.command)
-
-
-def _size(size: int | None) -> str:
-    return "-" if size is None else format_size(size)
 
 
 def _cpu(trial: Trial) -> str:

@@ -18,7 +18,7 @@ from weigh.model.cluster import (
 from weigh.render.columns import Column, shortened, table
 from weigh.render.printable import count, printable
 from weigh.schedulers import kind_or_first
-from weigh.units import MIB, format_duration, format_limit, format_size
+from weigh.units import MIB, counted, format_duration, format_limit, format_size
 
 WIDTH = 80
 _MOST_ROWS = 12
@@ -66,7 +66,7 @@ def _title(cluster: Cluster) -> str:
     system = f"{kind_or_first(cluster.scheduler).title} {version}".strip()
     name = f"{printable(cluster.name)} ({system})" if cluster.name else system
     free, cpus = _cpus(cluster)
-    nodes = f"{len(cluster.nodes)} node{'' if len(cluster.nodes) == 1 else 's'}"
+    nodes = counted(len(cluster.nodes), "node")
     return shortened(
         f"  {name}   {nodes}, {count(free)} of {count(cpus)} CPUs free",
         WIDTH,

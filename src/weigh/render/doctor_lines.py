@@ -7,6 +7,7 @@ import msgspec
 from weigh.model.doctor import Check, Diagnosis
 from weigh.render.columns import wrap
 from weigh.render.printable import printable
+from weigh.units import counted
 
 WIDTH = 80
 _MARKS = {"ok": "ok", "warning": "warning", "broken": "BROKEN"}
@@ -56,5 +57,5 @@ def _summary(checks: Sequence[Check]) -> str:
         return "no problems found"
     counts = [f"{broken} broken"] if broken else []
     if warnings:
-        counts.append(f"{warnings} warning{'' if warnings == 1 else 's'}")
+        counts.append(counted(warnings, "warning"))
     return ", ".join(counts) + ("" if broken else ", nothing broken")

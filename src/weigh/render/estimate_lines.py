@@ -12,7 +12,14 @@ from weigh.estimate.samples import size_text
 from weigh.model.record import Request
 from weigh.render.columns import Column, columns_of, table, wrap
 from weigh.render.request_lines import packed_lines
-from weigh.units import Bytes, Seconds, format_brief, format_duration, format_size
+from weigh.units import (
+    Seconds,
+    duration_or_dash,
+    format_brief,
+    format_duration,
+    format_size,
+    size_or_dash,
+)
 
 _HEIGHT = 8
 _MEASURED, _CURVE, _BOUND = "o", ".", "'"
@@ -174,11 +181,13 @@ def _measured(advice: Advice) -> Iterator[str]:
     rows = advice.rows
     columns = [Column(advice.estimate.by, tuple(size_text(row.size) for row in rows))]
     if any(row.gpu_memory for row in rows):
-        cells = tuple(_size(row.gpu_memory) for row in rows)
+        cells = tuple(size_or_dash(row.gpu_memory) for row in rows)
         columns.append(Column("GPU peak", cells))
     if any(row.memory for row in rows):
-        columns.append(Column("RAM peak", tuple(_size(row.memory) for row in rows)))
-    columns.append(Column("time", tuple(_time(row.time) for row in rows)))
+        columns.append(
+            Column("RAM peak", tuple(size_or_dash(row.memory) for row in rows))
+        )
+    columns.append(Column("time", tuple(duration_or_dash(row.time) for row in rows)))
     if any(row.time_per_sample for row in rows):
         cells = tuple(_brief(row.time_per_sample) for row in rows)
         columns.append(Column("per sample", cells))
@@ -363,14 +372,6 @@ def _items(name: str, texts: Sequence[str]) -> Iterator[str]:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.4g} %"
-
-
-def _size(size: Bytes | None) -> str:
-    return "-" if size is None else format_size(round(size))
-
-
-def _time(seconds: Seconds | None) -> str:
-    return "-" if seconds is None else format_duration(seconds)
 
 
 def _brief(seconds: Seconds | None) -> str:

@@ -8,7 +8,14 @@ import msgspec
 from weigh.estimate.history import ENOUGH, FURTHEST, MOST_SEEN, Prediction
 from weigh.render.columns import Column, table
 from weigh.render.printable import count, printable
-from weigh.units import Bytes, format_duration, format_size
+from weigh.units import (
+    Bytes,
+    counted,
+    duration_or_dash,
+    format_duration,
+    format_size,
+    size_or_dash,
+)
 
 _LONGEST_COMMAND = 60
 _HOSTS_NAMED = 3
@@ -73,28 +80,20 @@ def kinds_table(kinds: Sequence[PastKind], width: int) -> Iterator[str]:
         Column("name", names, right=False, flexible=True),
         Column("jobs", tuple(count(one.jobs) for one in kinds)),
         Column("CPUs", tuple(str(one.cpus) for one in kinds), drop=1),
-        Column("requested", tuple(_size(one.requested) for one in kinds)),
-        Column("most used", tuple(_size(one.most) for one in kinds)),
+        Column("requested", tuple(size_or_dash(one.requested, "?") for one in kinds)),
+        Column("most used", tuple(size_or_dash(one.most, "?") for one in kinds)),
         Column("killed", tuple(count(one.out_of_memory) for one in kinds), drop=2),
-        Column("request", tuple(_size(one.memory) for one in kinds)),
-        Column("time", tuple(_time(one.time) for one in kinds), drop=3),
+        Column("request", tuple(size_or_dash(one.memory, "?") for one in kinds)),
+        Column("time", tuple(duration_or_dash(one.time, "?") for one in kinds), drop=3),
     )
     yield from table(columns, width)
-
-
-def _size(size: Bytes | None) -> str:
-    return "?" if size is None else format_size(size)
-
-
-def _time(seconds: int | None) -> str:
-    return "?" if seconds is None else format_duration(seconds)
 
 
 def notes(learnt: Learnt) -> tuple[str, ...]:
     """Return notes: the runs used, the margin, the share expected to be killed."""
     memory, time = learnt.memory, learnt.time
     return (
-        f"from {_count(memory.runs)} of {_described(learnt.kind)}",
+        f"from {counted(memory.runs, 'run')} of {_described(learnt.kind)}",
         f"memory {format_size(round(memory.value))}{_for(learnt.kind)}: {_by(memory)}",
         *_record_of(memory, "killed"),
         f"time {format_duration(time.value)}: {_by(time)}",
@@ -189,10 +188,6 @@ def _figures(prediction: Prediction) -> dict[str, object]:
     }
 
 
-def _count(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
-
-
 def _described(kind: Kind) -> str:
     words = " ".join(kind.command)
     if len(words) > _LONGEST_COMMAND:
@@ -235,7 +230,7 @@ def _record_of(prediction: Prediction, ended: str) -> Iterator[str]:
             f"{replay.killed} {ended}{waste}; expect {_expected(prediction)} {ended}"
         )
     else:
-        runs = _count(prediction.runs)
+        runs = counted(prediction.runs, "run")
         yield f"of {runs} so far; expect {_expected(prediction)} {ended}"
 
 

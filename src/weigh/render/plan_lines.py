@@ -18,7 +18,7 @@ from weigh.render.columns import Column, table
 from weigh.render.printable import printable
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import with_ranks
-from weigh.units import format_duration, format_limit, format_size
+from weigh.units import counted, format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12
@@ -55,11 +55,11 @@ def _tasks(plan: Plan) -> Iterator[str]:
         needs = ", ".join(_needs(rows[0].kind, plan.headroom))
         runs = f" ({rows[0].runs})" if rows[0].runs != _NO_RUNS else ""
         each = ", each" if plan.tasks > 1 else ":"
-        text = f"{_count(plan.tasks, 'task')}{each} {needs}{runs}"
+        text = f"{counted(plan.tasks, 'task')}{each} {needs}{runs}"
         yield from (f"  {line}" for line in folded(text, WIDTH - 2))
         return
     yield (
-        f"  {_count(plan.tasks, 'task')} of {len(rows):,} kinds, "
+        f"  {counted(plan.tasks, 'task')} of {len(rows):,} kinds, "
         f"each figure with {_percent(plan.headroom)} headroom{_or_bound(plan)}"
     )
     if len(rows) <= _MOST_KINDS:
@@ -104,14 +104,14 @@ def _or_bound(plan: Plan) -> str:
 def _needs(kind: Kind, headroom: float) -> Iterator[str]:
     item, used = kind.item, kind.used
     if item.gpus:
-        yield f"{item.gpus} GPU{'s' if item.gpus > 1 else ''}"
+        yield counted(item.gpus, "GPU")
     if item.gpu_memory:
         above = f" ({format_size(used.gpu_memory)} + {_percent(headroom)})"
         if any(one.quantity == "gpu_memory" for one in kind.predictions):
             above = f" ({format_size(used.gpu_memory)} predicted)"
         of = "each GPU" if item.gpus > 1 else "GPU"
         yield f"{format_size(item.gpu_memory)} of {of}{above if headroom else ''}"
-    yield _count(item.cpus, "CPU")
+    yield counted(item.cpus, "CPU")
     if item.memory:
         yield f"{format_size(item.memory)} RAM"
     if item.time is not None:
@@ -189,14 +189,14 @@ def _packing(plan: Plan) -> Iterator[str]:
         noun = "task" if together == "1" else "tasks"
         fit = f"{together} {noun} per GPU{by}"
         if plan.request.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
-            fit = f"each task has {_count(plan.request.gpus, 'GPU')} of its own"
+            fit = f"each task has {counted(plan.request.gpus, 'GPU')} of its own"
         yield f"  {plan.gpu.name} {size}: {fit}"
     yield from _probe(plan.probe)
     if plan.left_out:
         numbers = [str(short.task) for short in plan.left_out[:5]]
         dots = ", ..." if len(plan.left_out) > len(numbers) else ""
         yield (
-            f"  too big, left out: {_count(len(plan.left_out), 'task')} "
+            f"  too big, left out: {counted(len(plan.left_out), 'task')} "
             f"({', '.join(numbers)}{dots})"
         )
     if plan.queue is not None:
@@ -207,7 +207,7 @@ def _packing(plan: Plan) -> Iterator[str]:
     yield from (
         f"  {line}"
         for line in folded(
-            f"{_count(len(plan.elements), 'array element')} x {together} "
+            f"{counted(len(plan.elements), 'array element')} x {together} "
             f"{'task' if together == '1' else 'tasks'}, {_ask(plan.request)} each",
             WIDTH - 2,
         )
@@ -217,9 +217,9 @@ def _packing(plan: Plan) -> Iterator[str]:
 def _queue(plan: Plan, queue: Queue) -> Iterator[str]:
     """Write the elements that pull from one queue, and when they should be done."""
     text = (
-        f"{_count(len(plan.elements), 'array element')} x "
-        f"{_count(queue.slots, 'slot')}, {_ask(plan.request)} each; "
-        f"one wave of tasks each would be {_count(queue.waves, 'element')}"
+        f"{counted(len(plan.elements), 'array element')} x "
+        f"{counted(queue.slots, 'slot')}, {_ask(plan.request)} each; "
+        f"one wave of tasks each would be {counted(queue.waves, 'element')}"
     )
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     if queue.expected is not None:
@@ -269,8 +269,8 @@ def _limit(plan: Plan) -> str | None:
 
 
 def _ask(ask: PlanRequest) -> str:
-    parts = [_count(ask.gpus, "GPU")] if ask.gpus else []
-    parts.append(_count(ask.cpus, "CPU"))
+    parts = [counted(ask.gpus, "GPU")] if ask.gpus else []
+    parts.append(counted(ask.cpus, "CPU"))
     if ask.memory is not None:
         parts.append(format_size(ask.memory))
     if ask.time_limit is not None:
@@ -313,8 +313,3 @@ def _limit_of(ask: PlanRequest) -> str:
 
 def _percent(share: float) -> str:
     return f"{round(share * 100, 1):g} %"
-
-
-def _count(number: int, noun: str) -> str:
-    """Write a number of things with their noun."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -14,7 +14,14 @@ from weigh.model.record import (
 )
 from weigh.render.printable import command_line, printable
 from weigh.render.words import usage_words
-from weigh.units import Bytes, Seconds, format_brief, format_duration, format_size
+from weigh.units import (
+    Bytes,
+    Seconds,
+    format_brief,
+    format_duration,
+    format_size,
+    size_or_dash,
+)
 
 if TYPE_CHECKING:
     from weigh.model.gpu import GpuMemory
@@ -103,10 +110,10 @@ def _phase(phase: Phase, number_of_gpus: int) -> tuple[str, ...]:
         str(phase.calls),
         format_brief(phase.wall_time),
         "-" if phase.cpu_time is None else format_brief(phase.cpu_time),
-        _size(phase.memory_before),
-        _size(phase.peak_memory),
-        _size(phase.memory_after),
-        *(_size(None if gpu is None else gpu.peak) for gpu in gpus),
+        size_or_dash(phase.memory_before),
+        size_or_dash(phase.peak_memory),
+        size_or_dash(phase.memory_after),
+        *(size_or_dash(None if gpu is None else gpu.peak) for gpu in gpus),
     )
 
 
@@ -136,10 +143,6 @@ def _row(name: str, text: str) -> str:
 
 def _cell(text: str, tag: str, *, first: bool) -> str:
     return f'<{tag} style="{_CELL if first else _NUMBER}">{_text(text)}</{tag}>'
-
-
-def _size(size: Bytes | None) -> str:
-    return "-" if size is None else format_size(size)
 
 
 def _text(text: str) -> str:

@@ -20,7 +20,7 @@ from weigh.render.printable import (
 )
 from weigh.render.printable import printable as safe
 from weigh.store.index import Head, UsageHead
-from weigh.units import format_duration, format_size
+from weigh.units import duration_or_dash, format_size
 
 _OF_RECORD = ("id", "label", "state", "started", "ended", "exit_code", "signal", "cwd")
 _OF_USAGE = (
@@ -184,7 +184,7 @@ def _table_cells(row: Row, id_length: int, *, year: str, gpus: bool) -> list[str
         safe(head.id[:id_length]),
         _started(head.started, year),
         _state(row),
-        "-" if usage.wall_time is None else format_duration(usage.wall_time),
+        duration_or_dash(usage.wall_time),
         _memory(usage),
     ]
     if gpus:

@@ -18,7 +18,7 @@ from weigh.need import cache_words, heap_words, sign_words, wait_words
 from weigh.render.columns import columns_of, wrap
 from weigh.render.printable import command_line, local_time, printable
 from weigh.render.run_lines import parts_lines
-from weigh.units import format_duration, format_size
+from weigh.units import duration_or_dash, format_duration, format_size, size_or_dash
 
 WIDTH = 80
 _MARGIN = 14  # two of indent, a name, two of gap
@@ -62,9 +62,9 @@ def rank_table(ranks: Sequence[Rank]) -> list[str]:
             str(rank.rank),
             *((printable(rank.step or "-"),) if has_steps else ()),
             printable(rank.host or "-"),
-            "-" if rank.peak_memory is None else format_size(rank.peak_memory),
-            "-" if rank.cpu_time is None else format_duration(rank.cpu_time),
-            "-" if rank.wall_time is None else format_duration(rank.wall_time),
+            size_or_dash(rank.peak_memory),
+            duration_or_dash(rank.cpu_time),
+            duration_or_dash(rank.wall_time),
             *((_on_gpus(rank),) if has_gpus else ()),
         )
         for rank in shown[:_MOST_RANKS]

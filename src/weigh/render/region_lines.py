@@ -12,7 +12,14 @@ from weigh.model.record import (
     Regions,
 )
 from weigh.render.printable import count, padded, printable, shortened
-from weigh.units import Bytes, format_brief, format_duration, format_size
+from weigh.units import (
+    Bytes,
+    counted,
+    format_brief,
+    format_duration,
+    format_size,
+    size_or_dash,
+)
 
 WIDTH = 80
 _NAME = 24
@@ -85,13 +92,13 @@ def _phase(phase: Phase) -> str:
     indent = "  " * min(phase.depth, 6)
     name = padded(shortened(f"{indent}{rank}{printable(phase.name)}", _NAME), _NAME)
     cpu = "-" if phase.cpu_time is None else format_brief(phase.cpu_time)
-    peak = _size(phase.peak_memory)
+    peak = size_or_dash(phase.peak_memory)
     if _is_bound(phase):
         peak = f"<{peak}"
     return (
         f"  {name}{_calls(phase.calls):>7}"
         f"{format_brief(phase.wall_time):>10}{cpu:>10}"
-        f"{_size(phase.memory_before):>9}{peak:>9}{_size(phase.memory_after):>9}"
+        f"{size_or_dash(phase.memory_before):>9}{peak:>9}{size_or_dash(phase.memory_after):>9}"
     )
 
 
@@ -118,7 +125,7 @@ def _phase_gpu(phase: Phase, gpu: GpuMemory) -> str:
     name = padded(shortened(indented, _NAME), _NAME)
     return (
         f"  {name}{'':>7}{_difference(gpu.after, gpu.before):>10}{'':>10}"
-        f"{_size(gpu.before):>9}{_size(gpu.peak):>9}{_size(gpu.after):>9}"
+        f"{size_or_dash(gpu.before):>9}{size_or_dash(gpu.peak):>9}{size_or_dash(gpu.after):>9}"
     )
 
 
@@ -127,7 +134,7 @@ def _loop(loop: Batches) -> Iterator[str]:
     if loop.total is not None:
         many = f"{many} of {count(loop.total)}"
     size = "" if loop.size is None else f", of {count(loop.size)} each"
-    samples = "" if loop.samples is None else f", {_counted(loop.samples, 'sample')}"
+    samples = "" if loop.samples is None else f", {counted(loop.samples, 'sample')}"
     yield _row("batches", f"{many}{size}{samples}")
     if loop.time_mean is None:
         return
@@ -209,7 +216,7 @@ def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
     if gpu.peak_memory is not None and gpu.peak_memory == gpu.memory_before:
         yield _row("", "not used: no more memory in use than before")
         return
-    rows = [("in use before", _size(gpu.memory_before))]
+    rows = [("in use before", size_or_dash(gpu.memory_before))]
     loop = _first_of(gpu.uuid, (one.gpus for one in regions.batches))
     if loop is not None:
         taken = _difference(loop.before, gpu.memory_before)
@@ -220,7 +227,7 @@ def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
     rows.append(
         ("peak beyond what was in use", _difference(gpu.peak_memory, gpu.memory_before))
     )
-    rows.append(("peak of the whole GPU", _size(gpu.peak_memory)))
+    rows.append(("peak of the whole GPU", size_or_dash(gpu.peak_memory)))
     rows += _torch(gpu, regions)
     for what, size in rows:
         yield _row("", f"{what:<38}{size:>10}")
@@ -268,16 +275,8 @@ def _is_bound(phase: Phase) -> bool:
     return phase.peak_memory is not None and (phase.source or "").startswith(_BOUND)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{count(number)} {what}{'' if number == 1 else 's'}"
-
-
 def _calls(number: int) -> str:
     return count(number) if number < 100_000 else f"{number / 1e6:.3g}M"  # noqa: PLR2004
-
-
-def _size(size: Bytes | None) -> str:
-    return "-" if size is None else format_size(size)
 
 
 def _difference(size: Bytes | None, less: Bytes | None) -> str:

@@ -17,6 +17,7 @@ from weigh.render.words import (
     requested_words,
     state_words,
 )
+from weigh.units import counted
 
 LEAST = 8  # elements needed for a histogram
 _BINS = 6
@@ -133,14 +134,14 @@ def _lines(report: Report, *, is_ascii: bool) -> Iterator[str]:
 
 def _title(report: Report) -> Iterator[str]:
     rows = len(report.rows)
-    counted = f"{count(rows)} {report.unit}{'' if rows == 1 else 's'}"
-    counted += f", {state_words(report)}" if report.states else ""
+    total = counted(rows, report.unit)
+    total += f", {state_words(report)}" if report.states else ""
     right = held_words(report)
     title = printable(report.title)
-    line = f"  {title}   {counted}"
+    line = f"  {title}   {total}"
     if columns_of(line) + 2 + len(right) > WIDTH:
         yield shortened(f"  {title}", WIDTH)
-        line = f"  {shortened(counted, WIDTH - 4 - len(right))}"
+        line = f"  {shortened(total, WIDTH - 4 - len(right))}"
     yield f"{line}{right:>{WIDTH - columns_of(line)}}".rstrip()
 
 

@@ -15,7 +15,7 @@ from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import moment
 from weigh.render.words import STATE_WORDS, step_words
 from weigh.schedulers.elements import format_ranges
-from weigh.units import MINUTE, Seconds, format_duration
+from weigh.units import MINUTE, Seconds, counted, format_duration
 
 SCHEMA = "weigh.status/1"
 _MOST_FAILURES = 5
@@ -140,9 +140,11 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     if steps:
         yield from _entry("steps", printable(steps))
     if one.cancelling:
-        yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
+        yield from _entry(
+            "cancel", f"{counted(one.cancelling, 'element')} being cancelled"
+        )
     for unknown in one.unknown:
-        text = f"{_elements(unknown.elements)}: {unknown.reason}"
+        text = f"{counted(unknown.elements, 'element')}: {unknown.reason}"
         yield from _entry("unknown", text)
     for title, text in (*_needs(one.needs), *_waiting(one, now)):
         yield from _entry(title, text)
@@ -158,7 +160,7 @@ def _needs(needs: Sequence[Needed]) -> Iterator[tuple[str, str]]:
 
 def _waiting(one: Standing, now: Seconds) -> Iterator[tuple[str, str]]:
     """Yield what waits, and for what."""
-    tasks = f"{count(one.held)} task{'' if one.held == 1 else 's'}"
+    tasks = counted(one.held, "task")
     if one.held and one.healing is not None and one.healing.is_active:
         yield "waiting", f"{tasks}: sized and sent when the first ones have ended"
     elif one.held:
@@ -257,17 +259,13 @@ def _queue(nodes: Sequence[str]) -> str:
     names = dict.fromkeys(nodes)
     on = ", ".join(f"{name} ({nodes.count(name)})" for name in names)
     pull = "pulls" if len(nodes) == 1 else "pull"
-    return f"{_elements(len(nodes))} {pull} tasks, on {on}"
+    return f"{counted(len(nodes), 'element')} {pull} tasks, on {on}"
 
 
 def _next(one: Standing) -> Iterator[str]:
     if one.way_out is not None:
         title = "fixed?" if one.way_out.endswith(" --bugs") else "next"
         yield f"    {title:<9}{printable(one.way_out)}"
-
-
-def _elements(number: int) -> str:
-    return f"{count(number)} element{'' if number == 1 else 's'}"
 
 
 def _caveats(one: Standing, now: Seconds) -> Iterator[str]:

@@ -9,7 +9,7 @@ import msgspec
 from weigh.model.job import Heal, JobRequest, Submitted
 from weigh.render.printable import padded, printable, three
 from weigh.render.request_lines import WIDTH, folded
-from weigh.units import HOUR, Seconds, format_limit, format_size
+from weigh.units import HOUR, Seconds, counted, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
 _WIDEST = 24
@@ -70,7 +70,7 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
         return
     # the parts of a plan with a shared queue have all of its tasks each
     is_pulled = job.tasks > 1 and any(part.tasks == job.tasks for part in answer.more)
-    what = _count(job.elements, "element") if is_pulled else _what(job)
+    what = counted(job.elements, "element") if is_pulled else _what(job)
     text = f"submitted {what} as job {job.id}{_at_once(job)}"
     if job.scheduler == "local":
         text += ", on this machine"
@@ -156,11 +156,11 @@ def check_lines(checks: Sequence[Check]) -> Iterator[str]:
 def _what(job: Submitted) -> str:
     if job.own is not None:
         named = f"{job.name}" if job.elements == 1 else f"{job.name}, "
-        return named + (_count(job.elements, "element") if job.elements > 1 else "")
+        return named + (counted(job.elements, "element") if job.elements > 1 else "")
     if job.elements == 1:
-        return _count(job.tasks, "task")
-    words = _count(job.elements, "element")
-    more = f" with {_count(job.tasks, 'task')}" if job.tasks != job.elements else ""
+        return counted(job.tasks, "task")
+    words = counted(job.elements, "element")
+    more = f" with {counted(job.tasks, 'task')}" if job.tasks != job.elements else ""
     return words + more
 
 
@@ -219,7 +219,7 @@ def render_json(answer: SubmitAnswer) -> str:
 
 def request_words(wanted: JobRequest) -> str:
     """Write the request of one element."""
-    parts = [_count(wanted.cpus, "CPU")]
+    parts = [counted(wanted.cpus, "CPU")]
     if wanted.memory is not None:
         parts.append(format_size(wanted.memory))
     elif wanted.virtual_memory is not None:
@@ -234,9 +234,5 @@ def request_words(wanted: JobRequest) -> str:
 def with_ranks(words: str, nodes: int, ntasks: int) -> str:
     """Write the request of each node, *words*, with the nodes and ranks if several."""
     if ntasks:
-        return f"{_count(ntasks, 'rank')} on {_count(nodes, 'node')} with {words}"
+        return f"{counted(ntasks, 'rank')} on {counted(nodes, 'node')} with {words}"
     return f"{nodes} nodes with {words}" if nodes > 1 else words
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

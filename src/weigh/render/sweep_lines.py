@@ -9,6 +9,7 @@ from weigh.model.mask import MASK
 from weigh.model.plan import Task
 from weigh.render.columns import shortened
 from weigh.render.printable import count, printable
+from weigh.units import counted
 
 SCHEMA = "weigh.sweep/1"
 WIDTH = 80
@@ -62,7 +63,7 @@ def head_line(sweep: Sweep) -> str:
     """Write how many tasks there are, and how the number arises."""
     several = [one for one in sweep.dimensions if one[1] > 1] or sweep.dimensions
     product = " x ".join(f"{size:,} {name}" for name, size in several)
-    head = _tasks(sweep.tasks)
+    head = counted(sweep.tasks, "task")
     if sweep.random is not None:
         return f"{head} drawn from {product}, --seed {sweep.seed}"
     if sweep.conditions:
@@ -79,7 +80,8 @@ def notes(sweep: Sweep) -> Iterator[str]:
         rest = f" and {more:,} more" if more > 0 else ""
         yield shortened(f"given more than once, used once: {named}{rest}", WIDTH)
     if sweep.kept > sweep.tasks:
-        yield f"left out {_tasks(sweep.kept - sweep.tasks)} with a repeated line"
+        repeated = counted(sweep.kept - sweep.tasks, "task")
+        yield f"left out {repeated} with a repeated line"
     if sweep.random is not None and sweep.kept < sweep.random:
         yield f"only {count(sweep.kept)} combinations to draw from"
     if sweep.few_seeds is not None:
@@ -99,10 +101,6 @@ def render_json(sweep: Sweep) -> str:
         "notes": _without_surrogates(list(notes(sweep))),
     }
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
-
-
-def _tasks(number: int) -> str:
-    return f"{count(number)} task{'' if number == 1 else 's'}"
 
 
 def _without_surrogates(tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of

@@ -27,7 +27,7 @@ from weigh.render.record_show import sparkline
 from weigh.render.request_lines import common_lines
 from weigh.render.run_lines import nodes_words, ranks_words
 from weigh.render.top_view import MachineView, ProcessView, RunView, TopView
-from weigh.units import MINUTE, Bytes, format_duration, format_size
+from weigh.units import MINUTE, format_duration, format_size, size_or_dash
 
 TOP_WIDTH = 80
 _USUAL = (80, 24)  # if the terminal reports no size
@@ -179,8 +179,8 @@ def _run_columns(runs: Sequence[RunView]) -> _Columns:
     columns: _Columns = (
         ("run", lambda run: run.record.id[:_ID], 0),
         ("label", _run_label, 40),
-        ("memory", lambda run: _size_or_unknown(run.memory), 0),
-        ("peak", lambda run: _size_or_unknown(run.peak), 50),
+        ("memory", lambda run: size_or_dash(run.memory, "?"), 0),
+        ("peak", lambda run: size_or_dash(run.peak, "?"), 50),
         ("cores", lambda run: "?" if run.cores is None else f"{run.cores:.2f}", 60),
         ("elapsed", lambda run: format_duration(run.elapsed), 60),
     )
@@ -286,7 +286,3 @@ def _process_columns(width: int) -> _Columns:
 
 def _process_cpu(process: ProcessView) -> str:
     return "?" if process.cores is None else f"{100 * process.cores:.0f} %"
-
-
-def _size_or_unknown(size: Bytes | None) -> str:
-    return "?" if size is None else format_size(size)

@@ -17,6 +17,7 @@ from weigh.units import (
     format_duration,
     format_limit,
     format_size,
+    size_or_dash,
 )
 
 STATE_WORDS: dict[State, str] = {
@@ -62,7 +63,7 @@ def _peak(peak: PeakMemory) -> str:
 
 
 def _gpu(gpu: GpuUsage) -> str:
-    held = "-" if gpu.job_peak is None else format_size(gpu.job_peak)
+    held = size_or_dash(gpu.job_peak)
     of = f" of {format_size(gpu.memory_total)}" if gpu.memory_total is not None else ""
     words = [f"{gpu.name}: {held}{of}"]
     if gpu.utilization_mean is not None:

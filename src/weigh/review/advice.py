@@ -19,13 +19,20 @@ from weigh.request import (
     round_time,
 )
 from weigh.review.elements import Element
-from weigh.review.failures import counted
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.dialect import Dialect
 from weigh.schedulers.protocol import Kind
-from weigh.units import MIB, Bytes, Seconds, format_duration, format_limit, format_size
+from weigh.units import (
+    MIB,
+    Bytes,
+    Seconds,
+    counted,
+    format_duration,
+    format_limit,
+    format_size,
+)
 
 _NEAR = 0.95  # of a limit: the next run may exceed it
 _CLOSE = 0.9

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from weigh.model.report import Note, Row
+from weigh.units import counted
 
 _SLOWER = 1.25
 _CLEARLY = 10.0  # seconds: starts and a busy moment cost short tasks as much
@@ -97,11 +98,6 @@ def _way(alike: Sequence[Row], rows: Sequence[Row], unit: str) -> Note:
         weight=95 if number > 1 else 75,
         is_finding=True,
     )
-
-
-def counted(number: int, unit: str) -> str:
-    """Return ``1 task`` or ``1,200 tasks``."""
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
 def _named(alike: Sequence[Row], unit: str) -> str:

@@ -91,7 +91,7 @@ def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> N
     assert check_of(here, "code").state == "ok"
     a_script(here, "true")
     git(here, "commit", "-qam", "two")
-    assert check_of(here, "code").text == "1 commits are not pushed"
+    assert check_of(here, "code").text == "1 commit not pushed"
 
 
 def test_outside_a_checkout_git_is_reported(tmp_path: Path) -> None:

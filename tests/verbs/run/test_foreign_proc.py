@@ -92,19 +92,6 @@ def test_attach_refuses_where_it_cannot_distinguish_processes(
     assert b"/proc shows another pid namespace" in done.stderr
 
 
-def test_doctor_names_the_namespace(
-    weigh: Weigh, under_foreign_proc: tuple[str, ...]
-) -> None:
-    done = subprocess.run(
-        [*under_foreign_proc, *WEIGH, "doctor"],
-        capture_output=True,
-        env=weigh.env(),
-        cwd=weigh.folder,
-        check=False,
-    )
-    assert b"another pid" in done.stdout
-
-
 @pytest.mark.parametrize("options", [(), ("--timeout", "20"), ("--resume",)])
 def test_exec_runs_every_task_next_to_strangers(
     weigh: Weigh, under_foreign_proc: tuple[str, ...], options: tuple[str, ...]

@@ -28,6 +28,7 @@ from weigh.schedulers import KINDS
 from weigh.store.index import Head, read_index
 from weigh.store.location import locate
 from weigh.sweep.quoting import quoted
+from weigh.units import counted
 
 _PLAN = "plan.json"
 _LONGEST_SCRIPT = 1 << 20
@@ -72,14 +73,14 @@ def job_checks(
     yield _data_check(job, cwd, env)
     yield from _environment_checks(job, cwd, env)
     if job.runs:
-        yield Check("RAM", "ok", f"known from {_runs_words(job.runs)}")
+        yield Check("RAM", "ok", f"known from {counted(job.runs, 'run')}")
     else:
         cure = "weigh run -- COMMAND (or weigh scan), then weigh request"
         yield Check("RAM", "warning", "unknown: its command has no record", cure)
     if not job.asks_gpus:
         yield Check("GPUs", "ok", "it requests none")
     elif job.gpu_runs:
-        text = f"GPU memory is known from {_runs_words(job.gpu_runs)}"
+        text = f"GPU memory is known from {counted(job.gpu_runs, 'run')}"
         yield Check("GPUs", "ok", text)
     else:
         cure = "weigh run -- COMMAND on a GPU node, to measure memory and load"
@@ -172,7 +173,8 @@ def code_check_of(status: str) -> Check:
         cure = "git push -u origin HEAD"
         return Check("code", "warning", "committed, but not pushed", cure)
     if ahead != "0":
-        return Check("code", "warning", f"{ahead} commits are not pushed", "git push")
+        commits = counted(int(ahead), "commit") if ahead.isdecimal() else "commits"
+        return Check("code", "warning", f"{commits} not pushed", "git push")
     return Check("code", "ok", f"committed and pushed to {branch['upstream']}")
 
 
@@ -277,7 +279,3 @@ def _records_of(lines: Sequence[str], cwd: str, env: Mapping[str, str]) -> list[
         and os.path.basename(head.command[0]) in programs
         and {one for one in head.command[1:2] if not one.startswith("-")} <= words
     ]
-
-
-def _runs_words(number: int) -> str:
-    return f"{number} run{'' if number == 1 else 's'}"

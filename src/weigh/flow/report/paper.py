@@ -11,10 +11,9 @@ from weigh.flow.report.since import runs_since
 from weigh.model.record import Host, Record
 from weigh.render.printable import printable, three
 from weigh.render.words import STATE_WORDS, short_name
-from weigh.review.failures import counted
 from weigh.review.gpu_energy import gpu_totals, held_gpus
 from weigh.review.runs import Run
-from weigh.units import HOUR, format_duration, format_size
+from weigh.units import HOUR, counted, format_duration, format_size
 
 _JOULES_PER_KWH = 3.6e6
 _MOST_VALUES = 8  # of a parameter that are listed; of more the range is stated

@@ -23,14 +23,14 @@ from weigh.review.advice import (
     memory_flag,
 )
 from weigh.review.elements import Element, measures, single
-from weigh.review.failures import FAILED, counted, way_of, words_of
+from weigh.review.failures import FAILED, way_of, words_of
 from weigh.review.notes import gpu_flag, used_gpus
 from weigh.review.requested import Requested, requested_by_records
 from weigh.review.runs import Run, run_of, seconds_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index
-from weigh.units import GIB, HOUR, Seconds, format_size, parse_duration
+from weigh.units import GIB, HOUR, Seconds, counted, format_size, parse_duration
 
 # what a GPU and 4 GiB count in CPUs, to add them up: nodes of computing centres
 # have 12 to 16 cores and 60 to 250 GiB per GPU

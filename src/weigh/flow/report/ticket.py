@@ -13,12 +13,12 @@ from weigh.flow.report.report import Material, gather
 from weigh.model.report import Row
 from weigh.render.printable import printable
 from weigh.render.request_lines import folded
-from weigh.review.failures import FAILED, counted, way_of
+from weigh.review.failures import FAILED, way_of
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
 from weigh.schedulers import find_kind
 from weigh.schedulers.dialect import Traits
-from weigh.units import format_duration, format_limit, format_size
+from weigh.units import counted, format_duration, format_limit, format_size
 
 _WIDTH = 80
 _MARGIN = 12

@@ -28,7 +28,14 @@ from weigh.request import from_usages, round_memory
 from weigh.schedulers import steps_of
 from weigh.sweep import variables
 from weigh.sweep.tasks import command_line
-from weigh.units import GIB, MIB, Bytes, Seconds, format_duration, format_size
+from weigh.units import (
+    GIB,
+    MIB,
+    Bytes,
+    Seconds,
+    format_duration,
+    size_or_dash,
+)
 
 AUTO = "memory=auto"
 MOST_RUNS = 4  # in addition to the plain one
@@ -222,7 +229,7 @@ class Scan:
         usage, peak = record.usage, None
         if usage is not None and usage.peak_memory is not None:
             peak = usage.peak_memory.value
-        size = "-" if peak is None else format_size(peak)
+        size = size_or_dash(peak)
         time = format_duration(usage.wall_time) if usage is not None else "-"
         state = "" if record.state == "COMPLETED" else f"  {record.state}"
         if record.exit_code == _TIMEOUT:

@@ -26,7 +26,7 @@ from weigh.schedulers.command import run_as_is
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
-from weigh.units import HOUR, format_duration, format_limit, format_size
+from weigh.units import HOUR, counted, format_duration, format_limit, format_size
 
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "log-pattern"})
@@ -315,12 +315,12 @@ def _no_node(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[F
     if fit or not live.nodes or not live.limits or not queues_of(request, live.limits):
         return
     cpus = request.cpus or 1
-    parts = [f"{cpus} CPU{'' if cpus == 1 else 's'}"]
+    parts = [counted(cpus, "CPU")]
     if request.memory is not None:
         parts.append(format_size(request.memory))
     if request.gpus:
         kind = f"{request.gpu_type} " if request.gpu_type else ""
-        parts.append(f"{request.gpus} {kind}GPU{'' if request.gpus == 1 else 's'}")
+        parts.append(counted(request.gpus, f"{kind}GPU"))
     yield Finding(
         line=None,
         rule="no-such-node",
@@ -416,7 +416,7 @@ def _queue_row(
 ) -> Check:
     free = sum(_is_free(node, request) for node in fit)
     kind = f" with {request.gpu_type or 'GPUs'}" if request.gpus else ""
-    count = f"{len(fit)} node{'' if len(fit) == 1 else 's'}"
+    count = counted(len(fit), "node")
     what = f"queue {_named(queues)}" if request.queue or len(queues) == 1 else "queue"
     detail = f"{count}{kind}, {free} free now" if nodes else ""
     return Check(what, "ok" if request.queue or len(queues) == 1 else "any", detail)
