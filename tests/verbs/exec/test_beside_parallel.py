@@ -1,0 +1,87 @@
+"""A task file under GNU parallel and under ``weigh exec``: docs/moving.md, as it is."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("parallel") is None, reason="no GNU parallel here"
+)
+WEIGH = (sys.executable, "-m", "weigh", "exec", "--jobs", "1")
+PARALLEL = ("parallel", "--jobs", "1", "--will-cite")
+TASKS = "echo out; echo errors >&2\nexit 3\nexit 4\ntrue\nexit 5\n"
+
+
+def ran(folder: Path, argv: tuple[str, ...], tasks: str, log: str) -> int:
+    """Run the tasks; return the exit code."""
+    (folder / "tasks.txt").write_text(tasks)
+    with (folder / "tasks.txt").open("rb") as file:
+        done = subprocess.run(
+            [
+                *argv,
+                "--joblog",
+                log,
+                *(("tasks.txt",) if argv[0] != "parallel" else ()),
+            ],
+            cwd=folder,
+            stdin=file,
+            capture_output=True,
+            env={**os.environ, "HOME": str(folder)},
+            check=False,
+        )
+    return done.returncode
+
+
+def column(folder: Path, log: str, name: str) -> list[str]:
+    rows = [one.split("\t") for one in (folder / log).read_text().splitlines()]
+    return [row[rows[0].index(name)] for row in rows[1:]]
+
+
+def test_numbers_exit_values_and_signals_are_the_same(tmp_path: Path) -> None:
+    ran(tmp_path, PARALLEL, TASKS + "kill -9 $$\n", "p")
+    ran(tmp_path, WEIGH, TASKS + "kill -9 $$\n", "w")
+    for name in ("Seq", "Exitval", "Signal", "Command"):
+        assert column(tmp_path, "p", name) == column(tmp_path, "w", name)
+
+
+def test_each_resumes_what_the_other_began(tmp_path: Path) -> None:
+    lines = "".join(f"echo {n} >>ran\n" for n in range(4))
+    ran(tmp_path, PARALLEL, lines[: len(lines) // 2], "log")
+    assert ran(tmp_path, WEIGH, lines, "log") == 0
+    assert ran(tmp_path, (*PARALLEL, "--resume"), lines + "echo 4 >>ran\n", "log") == 0
+    assert (tmp_path / "ran").read_text().split() == list("01234")
+
+
+def test_a_comment_is_no_task_of_weigh(tmp_path: Path) -> None:
+    ran(tmp_path, PARALLEL, "# why\n\ntrue\n", "p")
+    ran(tmp_path, WEIGH, "# why\n\ntrue\n", "w")
+    assert column(tmp_path, "p", "Seq") == ["1", "2", "3"]
+    assert column(tmp_path, "w", "Seq") == ["1"]
+
+
+def test_receive_is_what_the_task_printed_errors_too(tmp_path: Path) -> None:
+    ran(tmp_path, PARALLEL, TASKS, "p")
+    ran(tmp_path, WEIGH, TASKS, "w")
+    assert column(tmp_path, "p", "Receive")[0] == str(len("out\n"))
+    assert column(tmp_path, "w", "Receive")[0] == str(len("out\nerrors\n"))
+
+
+@pytest.mark.parametrize(
+    ("halt", "parallel", "weigh"),
+    [
+        ("never", 3, 1),
+        ("now,fail=1", 3, 3),
+        ("now,fail=2", 2, 4),
+        ("soon,fail=50%", 60, 5),
+        ("now,success=1", 0, 0),
+    ],
+)
+def test_exit_codes_with_halt_are_as_the_page_says(
+    halt: str, parallel: int, weigh: int, tmp_path: Path
+) -> None:
+    assert ran(tmp_path, (*PARALLEL, "--halt", halt), TASKS, "p") == parallel
+    assert ran(tmp_path, (*WEIGH, "--halt", halt), TASKS, "w") == weigh
