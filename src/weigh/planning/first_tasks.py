@@ -9,79 +9,55 @@ smallest, a middle one and the largest by their input.
 
 import hashlib
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.model.job import Submitted
-from weigh.model.plan import SCHEMA, Kind, Plan
+from weigh.model.plan import SCHEMA, Plan
 from weigh.planning.resume_policy import HELD, Choice
 from weigh.units import MIB, Bytes, counted
 
 _LEAST_MARGIN, _FALLING = 0.03, 0.21  # the latter over the number of first tasks
 _OF_WEIGH = 24 * MIB  # what a task holds at most whose peak was below that of weigh
-_SIZED, _NOT_SENT = "sized from", "was not submitted"
-_SHARED = 2  # times the number of first tasks: commands that share the word of a kind
-_MOST_FIRST = 0.5  # of all tasks: finer kinds would leave too few to wait
+_SIZED, NOT_SENT = "sized from", "was not submitted"
+_MOST_FIRST = 0.5  # of all tasks: more kinds would leave too few to wait
 _VARIES = 1.05  # sizes of files that differ by less do not count
 
 
 class Line(msgspec.Struct, frozen=True):
     """What is known of a task before it starts.
 
-    ``kind`` is that of the plan, ``words`` those of its command without numbers and
-    files, ``files`` the bytes of the files that it names, ``numbers`` its sizes.
+    ``kind`` is that of the plan, ``files`` the bytes of the files that its command
+    names, ``numbers`` its sizes.
     """
 
     kind: int
-    words: frozenset[str] = frozenset()
     files: Bytes = 0
     numbers: Mapping[str, float] = {}
 
 
 class First(msgspec.Struct, frozen=True):
-    """The places of the tasks to run first, and what makes a kind of each task.
-
-    ``kinds`` are the plan's, or finer; ``by`` is what the sizes are.
-    """
+    """The places of the tasks to run first; ``by`` is what their sizes are."""
 
     places: tuple[int, ...]
-    kinds: tuple[int, ...]
     by: str | None
 
 
 def choose_first(lines: Sequence[Line], count: int) -> First:
     """Choose *count* tasks of each kind: of all sizes, with the largest, or at random.
 
-    Commands with other words are kinds of their own, unless these would be too many. A
-    word of few commands names a task, not a kind.
+    All are of one kind if else more than half of the tasks would run first.
     """
-    most = _MOST_FIRST * len(lines)
-    kinds = [line.kind for line in lines]
-    found = next((k for k in _finer(lines, count) if count * len(set(k)) <= most), None)
-    groups = found or (kinds if count * len(set(kinds)) <= most else [0] * len(lines))
+    kinds = {line.kind for line in lines}
+    is_one = count * len(kinds) > _MOST_FIRST * len(lines)
     by, sizes = _sizes(lines)
     places: dict[int, list[int]] = defaultdict(list)
-    for place, group in enumerate(groups):
-        places[group].append(place)
+    for place, line in enumerate(lines):
+        places[0 if is_one else line.kind].append(place)
     picked = (place for one in places.values() for place in _picked(one, sizes, count))
-    return First(tuple(sorted(picked)), tuple(found or kinds), by)
-
-
-def _finer(lines: Sequence[Line], count: int) -> Iterator[list[int]]:
-    """Yield kinds by words, with fewer and fewer of the words that few lines have."""
-    seen = Counter(word for line in lines for word in line.words)
-    least = _SHARED * count
-    while least < len(lines):
-        kept = frozenset(word for word, times in seen.items() if times >= least)
-        yield _numbered([(line.kind, line.words & kept) for line in lines])
-        least *= 2
-
-
-def _numbered(keys: Sequence[Hashable]) -> list[int]:
-    numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(key, len(numbers)) for key in keys]
+    return First(tuple(sorted(picked)), by)
 
 
 def _sizes(lines: Sequence[Line]) -> tuple[str | None, Sequence[float]]:
@@ -121,17 +97,15 @@ def _drawn(place: int) -> bytes:
     return hashlib.blake2b(b"%d" % place).digest()
 
 
-def first_plan(plan: Plan, first: First, examples: Mapping[int, str]) -> Plan:
+def first_plan(plan: Plan, first: First) -> Plan:
     """Return the plan with the *first* tasks in elements of their own, before the rest.
 
-    *examples* are the line of one task of each kind. The tasks of a queue are dealt to
-    elements, and the queue is kept for the rest.
+    The tasks of a queue are dealt to elements, and the queue is kept for the rest.
     """
-    old = kinds_of(plan)
-    numbers = sorted(old)
-    kinds = dict(zip(numbers, first.kinds, strict=True))
+    kinds = kinds_of(plan)
+    numbers = sorted(kinds)
     early = [numbers[place] for place in first.places]
-    together = plan.together if len({old[task] for task in early}) == 1 else 1
+    together = plan.together if len({kinds[task] for task in early}) == 1 else 1
     begin = [early[at : at + together] for at in range(0, len(early), together)]
     rest = list(_rest(plan, frozenset(early)))
     elements = tuple(
@@ -147,7 +121,6 @@ def first_plan(plan: Plan, first: First, examples: Mapping[int, str]) -> Plan:
         plan,
         schema=SCHEMA,
         elements=elements,
-        kinds=tuple(_split(plan, old, kinds, examples)),
         queue=None,
         rest=plan.queue,
         held=len(rest),
@@ -178,20 +151,6 @@ def _rest(plan: Plan, first: frozenset[int]) -> Iterator[list[int]]:
         kept = [task for task in tasks if task not in first]
         if kept:
             yield kept
-
-
-def _split(
-    plan: Plan, old: Mapping[int, int], new: Mapping[int, int], lines: Mapping[int, str]
-) -> Iterator[Kind]:
-    """Yield the plan's kinds, split further where *new* kinds are finer."""
-    before = {new[task]: kind for task, kind in old.items()}
-    if set(new.items()) == set(old.items()):
-        yield from plan.kinds
-        return
-    for kind in range(len(before)):
-        tasks = sum(1 for one in new.values() if one == kind)
-        source = plan.kinds[before[kind]]
-        yield msgspec.structs.replace(source, tasks=tasks, example=lines[kind])
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -230,7 +189,7 @@ def rest_choices(
         if one.trouble is None:
             peaks.setdefault(one.kind, []).append(one.peak or _OF_WEIGH)
     if not peaks:
-        return [Choice(run=True, reason=_NOT_SENT)] * len(kinds)
+        return [Choice(run=True, reason=NOT_SENT)] * len(kinds)
     measured = sum(one.trouble is None for one in first)
     reason = f"{_SIZED} {counted(measured, 'first task')}"
     needs = {kind: _need(of) for kind, of in peaks.items()}

@@ -45,20 +45,6 @@ def test_the_others_are_sized_from_the_first(weigh: Weigh) -> None:
     assert len(list(weigh.folder.glob("t?"))) == 6
 
 
-def test_some_of_each_kind_run_first(here: Weigh) -> None:
-    small = [HOLDS.format(100, f"{n} && : small") for n in range(5)]
-    large = [HOLDS.format(300, f"l{n} && : large") for n in range(5)]
-    plan = here.plan(*small, *large, memory="500M")
-
-    job, held = submit(here, plan, "--first", "1")
-
-    assert held == 8
-    assert here.finish(job) == {"COMPLETED": 10}
-    words = " ".join(here("status", job)[1].split())
-    assert "4 tasks sized from 2 first tasks: 500 MiB -> 200 MiB" in words
-    assert "4 tasks sized from 2 first tasks: 500 MiB -> 450 MiB" in words
-
-
 def test_the_largest_input_is_among_the_first(here: Weigh) -> None:
     for number, size in enumerate((10, 900, 20, 500, 30)):
         Path(f"in{number}").write_bytes(b"x" * (size << 10))
@@ -94,7 +80,7 @@ def test_a_first_task_that_failed_holds_the_others(weigh: Weigh) -> None:
     job, _ = submit(weigh, plan, "--first", "1")
 
     until(lambda: "the others were not sent: task " in logs())
-    assert weigh.finish(job) == {"FAILED": 1}
+    assert weigh.finish(job) == {"FAILED": 1, "INTERRUPTED": 1}
     answer = weigh.resume(job)
     assert len(answer["again"]) == 1  # a person sends them all the same
 
@@ -125,3 +111,54 @@ def test_a_first_that_cannot_be_is_refused(
 
     assert code == 2
     assert why in err
+
+
+def test_tasks_that_were_not_sent_are_counted_on_each_screen(here: Weigh) -> None:
+    """While the first ones run, and when these have failed."""
+    plan = here.plan(
+        *(f"until [ -e go ]; do sleep 0.1; done; exit {n}" for n in "9" * 9)
+    )
+    job, _ = submit(here, plan, "--first", "3", "--throttle", "1")
+    here.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+
+    listed = json.loads(here("status", "--json")[1])["jobs"][0]
+    report = json.loads(here("report", job, "--json")[1])
+
+    assert listed["tasks"] == {"RUNNING": 1, "PENDING": 8}
+    assert sum(listed["tasks"].values()) == listed["total"] == 9
+    assert report["states"] == {"RUNNING": 1, "PENDING": 8}
+    Path("go").touch()
+    here.wait_for(job, lambda one: one["healing"]["stopped"] is not None)
+    assert here.status(job)["tasks"] == {"FAILED": 3, "INTERRUPTED": 6}
+    report = json.loads(here("report", job, "--json")[1])
+    assert report["states"] == {"FAILED": 3, "INTERRUPTED": 6}
+
+
+@pytest.mark.parametrize("flags", [(), ("--pending",)])
+def test_the_job_that_would_send_the_rest_is_cancelled_and_named(
+    here: Weigh, flags: tuple[str, ...]
+) -> None:
+    waits = "until [ -e go ]; do sleep 0.1; done"
+    job, _ = submit(
+        here, here.plan(*(f"{waits}; true {n}" for n in range(4))), "--first", "1"
+    )
+    here.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    healer = here.status(job)["healing"]["healer"]
+
+    _, out, _ = here("cancel", job, *flags)
+    Path("go").touch()
+
+    assert f"cancelled {healer} (p-heal)" in out
+    here.wait_for(job, lambda one: one["healing"]["state"] == "CANCELLED")
+    assert here.finish(job)["INTERRUPTED"] == 3
+
+
+def test_a_report_judges_what_the_others_requested(here: Weigh) -> None:
+    plan = here.plan(*(HOLDS.format(100, n) for n in range(4)), memory="900M")
+    job, _ = submit(here, plan, "--first", "1")
+    here.finish(job)
+
+    measures = json.loads(here("report", job, "--json")[1])["measures"]
+
+    requested = {one["name"]: one["requested"] for one in measures}
+    assert requested["memory"] < 400 << 20

@@ -1,11 +1,11 @@
 """``weigh cancel``: cancel jobs, or only their running or waiting elements."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
+from weigh.flow.follow.first_tasks import sends_rest
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.site import schedulers
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all
@@ -25,7 +25,7 @@ class Cancelled(msgspec.Struct, frozen=True):
     count: int
 
 
-def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
+def cancel(  # noqa: PLR0913 - keyword-only past the first
     names: Sequence[str],
     *,
     keep: Sequence[str] = (),
@@ -60,19 +60,11 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     for scheduler_name in dict.fromkeys(job.scheduler for job in chosen_jobs):
         scheduler = schedulers.reach(scheduler_name, root=root, env=env)
         ours = [job for job in known if job.scheduler == scheduler_name]
-        healers = (
-            []
-            if only
-            else _healers(chosen_jobs, known, scheduler_name, root=root, env=env)
-        )
+        chosen_here = [job for job in chosen_jobs if job.scheduler == scheduler_name]
+        healers = _healers(chosen_here, known, only, root=root, env=env)
         snapshot = scheduler.states([*ours, *healers], fresh=True)
-        for healer in healers:  # first: else one could start before its jobs are gone
-            if snapshot.of(healer, 0).state in _THERE and not dry_run:
-                with suppress(SchedulerError):  # it leaves what was cancelled
-                    scheduler.cancel(healer, None)
-        for job in chosen_jobs:
-            if job.scheduler != scheduler_name:
-                continue
+        # healers first: else one could start before its jobs are gone
+        for job in (*healers, *chosen_here):
             alive = [
                 number
                 for number in range(job.elements)
@@ -99,20 +91,27 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
 def _healers(
     chosen: Sequence[Submitted],
     known: Sequence[Submitted],
-    scheduler: str,
+    only: State | None,
     *,
     root: str,
     env: Mapping[str, str],
 ) -> list[Submitted]:
-    """Return the last healers of each plan that has one of the *chosen* jobs."""
+    """Return the last healers of each plan that has one of the *chosen* jobs.
+
+    Where *only* some elements are cancelled, the healer is too if it would send tasks
+    that wait for the first ones.
+    """
     reach = reaching(root, env)
-    healed = [job for job in chosen if job.heal is not None]
-    folders = {jobs_file.chain_of(known, job)[0].folder for job in healed}
+    chains = {
+        chain[0].folder: chain
+        for job in chosen
+        if job.heal is not None and (chain := jobs_file.chain_of(known, job))
+    }
     return [
         healer
-        for folder in sorted(folders)
+        for folder, chain in sorted(chains.items())
+        if only is None or sends_rest(chain)
         for healer in Sendings(folder, root=root, reach=reach).healers()[-1:]
-        if healer.scheduler == scheduler
     ]
 
 

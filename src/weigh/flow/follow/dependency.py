@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
-from weigh.flow.follow.first_tasks import never_sent
+from weigh.flow.follow.first_tasks import with_unsent
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.submit.rounds import Sendings, reaching
@@ -138,7 +138,7 @@ def needed(
 
 
 def _needed_of(views: Sequence[View], healers: Sequence[Submitted]) -> Needed:
-    tasks = [*merged(views).values(), *_unsent(views)]
+    tasks = merged(with_unsent(views, comes=False)).values()
     last, snapshot = views[-1].job, views[-1].snapshot
     left = [task for task in tasks if task.state != "COMPLETED"]
     healer = [one for one in healers if _goes_on(one, snapshot.of(one, 0).state)]
@@ -167,12 +167,6 @@ def _needed_of(views: Sequence[View], healers: Sequence[Submitted]) -> Needed:
         is_blocked=bool(left) and not ids,
         has_failed=any(task.state in _FAILED for task in stuck),
     )
-
-
-def _unsent(views: Sequence[View]) -> Iterator[TaskState]:
-    with suppress(WeighError):  # a plan that was deleted
-        if views[0].job.own is None:
-            yield from never_sent(views)
 
 
 def _goes_on(job: Submitted, state: State) -> bool:

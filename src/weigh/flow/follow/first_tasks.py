@@ -1,7 +1,7 @@
 """What the first tasks of a plan used, and which tasks wait for them."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -10,14 +10,16 @@ from weigh.errors import WeighError
 from weigh.flow.follow.tasks import LOGS, lines_of
 from weigh.flow.follow.view import View, merged
 from weigh.flow.plan.directory import plan_of
-from weigh.model.job import TaskState
-from weigh.planning.first_tasks import Used, kinds_of
+from weigh.flow.submit.rounds import Sendings, reaching
+from weigh.model.job import Submitted, TaskState
+from weigh.model.record import State
+from weigh.planning.first_tasks import NOT_SENT, Used, is_rest, kinds_of
 from weigh.runner import events
 from weigh.store.find import find
 from weigh.store.lines import UNREADABLE
 
 _ENDED = b'{"event":"ended"'
-_ACTIVE = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
+_ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
 _WORDS = {
     "FAILED": "failed",
     "OUT_OF_MEMORY": "ran out of memory",
@@ -45,14 +47,45 @@ def never_sent(views: Sequence[View]) -> Iterator[TaskState]:
                 )
 
 
-def held_tasks(views: Sequence[View]) -> Iterator[TaskState]:
-    """Yield the tasks that wait until the first ones of their plan have ended."""
-    job = views[0].job
-    if job.heal is None or job.own is not None:
-        return
+def with_unsent(views: Sequence[View], *, comes: bool) -> list[View]:
+    """Return the views of a plan's jobs, the first one also with tasks never submitted.
+
+    They wait if somebody will send them (*comes*), else they were left.
+    """
+    first = views[0]
+    state: State = "PENDING" if comes else "INTERRUPTED"
+    unsent = list[TaskState]()
+    with suppress(WeighError):  # a plan that was deleted
+        if first.job.own is None:
+            unsent = [
+                msgspec.structs.replace(task, state=state, reason=NOT_SENT)
+                for task in never_sent(views)
+            ]
+    return [msgspec.structs.replace(first, tasks=(*first.tasks, *unsent)), *views[1:]]
+
+
+def is_unsent(task: TaskState) -> bool:
+    """Return whether a task was not submitted yet."""
+    return task.reason == NOT_SENT
+
+
+def sends_rest(chain: Sequence[Submitted]) -> bool:
+    """Return whether the tasks that wait for the first ones were not sent yet."""
     with suppress(WeighError):
-        if plan_of(job).held:
-            yield from never_sent(views)
+        return bool(plan_of(chain[0]).held) and not any(map(is_rest, chain))
+    return False
+
+
+def rest_comes(views: Sequence[View], root: str, env: Mapping[str, str]) -> bool:
+    """Return whether a healer waits or runs that may send more tasks of the plan."""
+    if views[-1].job.heal is None:
+        return False
+    sendings = Sendings(views[0].job.folder, root=root, reach=reaching(root, env))
+    healers, scheduler = sendings.healers()[-1:], views[-1].scheduler
+    states = (scheduler.states(healers).of(one, 0).state for one in healers)
+    return sendings.stopped() is None and any(
+        s in {"PENDING", "RUNNING"} for s in states
+    )
 
 
 def uses_of(views: Sequence[View], root: str) -> list[Used]:

@@ -53,7 +53,7 @@ from weigh.model.job import (
     TaskState,
 )
 from weigh.model.plan import Plan
-from weigh.planning.first_tasks import is_rest, kinds_of, rest_choices
+from weigh.planning.first_tasks import NOT_SENT, is_rest, kinds_of, rest_choices
 from weigh.planning.queue_order import check_limit, least_limit, units_of
 from weigh.planning.resume_policy import (
     Before,
@@ -306,7 +306,7 @@ class Resumption:
             return []
         plan = plan_of(first)
         if not plan.held:
-            return [(one, Choice(run=True, reason="was not submitted")) for one in left]
+            return [(one, Choice(run=True, reason=NOT_SENT)) for one in left]
         kinds = kinds_of(plan)
         choices = rest_choices(
             uses_of(self.views, self.root),

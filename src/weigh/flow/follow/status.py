@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import SubmissionUnknownError, WeighError
-from weigh.flow.follow.first_tasks import held_tasks
+from weigh.flow.follow.first_tasks import is_unsent, with_unsent
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import last_words
@@ -127,12 +127,10 @@ def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
 
 def _standing(views: Sequence[View], sendings: Sendings | None = None) -> Standing:
     last = views[-1]
-    tasks = merged(views)
     healing = None if sendings is None else healing_of(views, sendings)
-    held = 0 if sendings is None else sum(1 for _ in held_tasks(views))
+    comes = healing is not None and healing.is_active
+    tasks = merged(with_unsent(views, comes=comes))
     states = Counter(task.state for task in tasks.values())
-    if held and healing is not None and healing.is_active:
-        states["PENDING"] += held
     failed = [
         task
         for task in tasks.values()
@@ -143,7 +141,7 @@ def _standing(views: Sequence[View], sendings: Sendings | None = None) -> Standi
         jobs=tuple(view.job.id for view in views),
         tasks=states,
         elements=Counter(state.state for view in views for state in view.elements),
-        total=len(tasks) + held,
+        total=len(tasks),
         failures=tuple(_failures(failed)),
         waiting=tuple(w for view in views for w in _waiting(view)),
         ends=ends_of(views, time.time()),
@@ -156,7 +154,7 @@ def _standing(views: Sequence[View], sendings: Sendings | None = None) -> Standi
         ),
         pulling=_pulling(views),
         healing=healing,
-        held=held,
+        held=sum(map(is_unsent, tasks.values())),
     )
 
 

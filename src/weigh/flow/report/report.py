@@ -18,13 +18,14 @@ from weigh.flow.records import joined_records as report_records
 from weigh.flow.records.records import Store, find_record, open_store, runs_of_last
 from weigh.flow.report.accounting import ask, logs_of, tables_in
 from weigh.flow.report.exec_runs import joblog_of, runs_of_exec
-from weigh.flow.report.runs import runs_of_view
+from weigh.flow.report.runs import runs_of_view, unsent_runs
 from weigh.flow.scan.from_records import answer_of_scan, request_note
 from weigh.flow.site.schedulers import kind_of, reaching
 from weigh.model.job import Submitted
 from weigh.model.plan import Plan
 from weigh.model.record import Record, Regions
 from weigh.model.report import Accounted, Note, Report
+from weigh.planning.first_tasks import is_rest
 from weigh.render.healing_lines import round_words
 from weigh.render.printable import short_command, shortened
 from weigh.review.elements import Element, elements_of, single
@@ -346,11 +347,16 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         for view, runs, its in zip(views, by_job, requested, strict=True)
         for element in elements_of(runs, view.elements, its)
     ]
-    every = (run for runs in by_job for run in runs)
+    every = [run for runs in by_job for run in runs]
+    every += unsent_runs(views, store.root, env)
+    # the first tasks only had to show what the others need
+    sized = [
+        its for view, its in zip(views, requested, strict=True) if is_rest(view.job)
+    ]
     return Material(
         title=f"{last.name} {last.id}",
         unit="task" if any(view.job.own is None for view in views) else "element",
-        requested=most_requested(requested),
+        requested=most_requested(sized or requested),
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
         views=views,

@@ -7,8 +7,9 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import FormatError, WeighError
+from weigh.flow.follow.first_tasks import is_unsent, rest_comes, with_unsent
 from weigh.flow.follow.tasks import LOGS, last_words
-from weigh.flow.follow.view import View
+from weigh.flow.follow.view import View, merged
 from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.records import joined_records as report_records
 from weigh.flow.site.schedulers import kind_of
@@ -110,6 +111,17 @@ def runs_of_view(view: View, root: str) -> list[Run]:
             for run in _of_task(task, tried, given.get(task.task, {}))
         )
     return runs
+
+
+def unsent_runs(
+    views: Sequence[View], root: str, env: Mapping[str, str]
+) -> Iterator[Run]:
+    """Yield a run for each task of the plan that was not submitted."""
+    comes = rest_comes(views, root, env)
+    for task in merged(with_unsent(views, comes=comes)).values():
+        if is_unsent(task):
+            row = Row(job=task.job, task=task.task, state=task.state, attempts=0)
+            yield Run(row=row)
 
 
 def _runs_of_own(view: View, root: str) -> Iterator[Run]:

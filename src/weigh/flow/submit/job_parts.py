@@ -16,7 +16,6 @@ from weigh.flow.plan.directory import tasks_of
 from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.first_tasks import Line, choose_first, first_plan, kinds_of
-from weigh.planning.record_match import parts_of as parts_of_words
 from weigh.planning.record_match import sizes_in, words_of
 from weigh.runner.task_source import TaskSource
 from weigh.units import Bytes
@@ -80,11 +79,9 @@ def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, 
         raise UsageError(
             f"--first {count}: the plan has only {len(lines)} tasks, so none would wait"
         )
-    numbers = sorted(kinds)
-    examples = {kind: words[numbers[at]] for at, kind in enumerate(first.kinds)}
-    made = first_plan(plan, first, examples)
     how = "drawn at random" if first.by is None else f"of all sizes by {first.by}"
-    return made, f"{len(first.places)} of {len(lines):,} tasks run first, {how}"
+    note = f"{len(first.places)} of {len(lines):,} tasks run first, {how}"
+    return first_plan(plan, first), note
 
 
 def texts_of(
@@ -124,16 +121,11 @@ def texts_of_job(
 def _line(kind: int, text: str, cwd: str, files: dict[str, Bytes]) -> Line:
     """Return what the line of a task shows; *files* are sizes that are known."""
     words = words_of(text)
-    stem, plain, _ = parts_of_words(words)
     values = (word.partition("=")[2] for word in words)
     pieces = dict.fromkeys((*words, *filter(None, values)))
     for piece in pieces:
         if piece not in files:
             path = os.path.join(cwd, piece)
             files[piece] = os.path.getsize(path) if os.path.isfile(path) else 0
-    return Line(
-        kind=kind,
-        words=frozenset((*stem, *(word for word in plain if not files.get(word)))),
-        files=sum(files[piece] for piece in pieces),
-        numbers=sizes_in(words, {}),
-    )
+    size = sum(files[piece] for piece in pieces)
+    return Line(kind, size, sizes_in(words, {}))
