@@ -174,7 +174,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     plan's unfinished tasks, from 1. With ``heal`` a healer follows, which sends the
     next round. ``needs`` are the jobs that must have succeeded before it starts, by
     token or id; ``after`` of its request are the ids that it hangs on now.
-    ``is_healer``: the job is one. Neither runs tasks.
+    ``is_healer``: the job is one, which runs no tasks.
     """
 
     schema: str = SCHEMA

@@ -107,8 +107,6 @@ def await_jobs(
     Raises:
         UsageError: there is no such job, or it cannot succeed as things are.
     """
-    if not names:
-        return Awaited()
     wait = awaited(needs_of(names, scheduler, known), known, root=root, env=env)
     for one in wait.blocked:
         raise UsageError(

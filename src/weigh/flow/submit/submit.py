@@ -12,7 +12,6 @@ import msgspec
 from weigh import config
 from weigh._version import __version__
 from weigh.errors import NoClusterError, SchedulerError, UsageError, WeighError
-from weigh.flow.follow.dependency import await_jobs, renew
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
@@ -206,10 +205,28 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
         parts = after_prefetch(parts, fetch)
     scheduler = schedulers.reach(name, root=root, env=env)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
-    for job in (answer.job, *answer.more):
-        if job is not None and job.needs:  # a healer may have sent a round meanwhile
-            renew(job, root=root, env=env)
+    if parts[0].needs:
+        from weigh.flow.follow.dependency import renew  # noqa: PLC0415 - as in _awaited
+
+        for job in filter(None, (answer.job, *answer.more)):
+            renew(job, root=root, env=env)  # a healer may have sent a round meanwhile
     return followed(answer, scheduler, sending, env)
+
+
+def _awaited(
+    names: Sequence[str], scheduler: str, *, root: str, env: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the scheduler's jobs to hang on, and the jobs that must have succeeded.
+
+    Raises:
+        UsageError: there is no such job, or it cannot succeed as things are.
+    """
+    if not names:
+        return (), ()
+    from weigh.flow.follow.dependency import await_jobs  # noqa: PLC0415 - start-up time
+
+    wait = await_jobs(names, scheduler, jobs.read_jobs(root), root=root, env=env)
+    return wait.ids, wait.needs
 
 
 def limits_of(
@@ -325,8 +342,8 @@ def _prepared(
     """Return the jobs to submit to *name*, their plan, and the answer to print."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
-    wait = await_jobs(options.after, name, jobs.read_jobs(root), root=root, env=env)
-    request = typed_request(options, wait.ids)
+    hang_on, needs = _awaited(options.after, name, root=root, env=env)
+    request = typed_request(options, hang_on)
     site = config.load(cwd, env).cluster
     request = in_site_words(request, kind, site)
     refuse_own(options.extra, kind)
@@ -368,7 +385,7 @@ def _prepared(
     script = _script(
         options, plan, request, staging, folder=folder, cwd=cwd, store=root
     )
-    script = msgspec.structs.replace(script, together=slots, needs=wait.needs)
+    script = msgspec.structs.replace(script, together=slots, needs=needs)
     if staging is not None:
         from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
             left_behind,
