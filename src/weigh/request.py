@@ -61,7 +61,7 @@ _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
 _WIDEST_BOUND = 1.5  # a wider bound reflects missing knowledge, not the need
 _ESTIMATED = "status:"  # the source of a peak whose shared pages were not counted
-_AT_ONCE: Seconds = 1.0  # a run that fails sooner did none of the job's work
+_AT_ONCE: Seconds = 1.0  # a run that ends sooner did none of the job's work
 _FILE_SHARE = 0.2
 _FILE_FLOOR = 32 * MIB  # a program's own libraries are not mapped data
 _GPU_MAKERS = frozenset(
@@ -120,7 +120,7 @@ def from_usages(
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
-        cpus=layout.cpus or max(_cpus_for(run.usage) for run in runs),
+        cpus=layout.cpus or max(_cpus_for(run.usage) for run in _tell_cpus(runs)),
         memory=_rounded(node, LEAST_MEMORY),
         virtual_memory=_rounded(
             _virtual_of(layout, _virtual_need(runs, headroom, memory)), LEAST_VIRTUAL
@@ -136,7 +136,7 @@ def from_usages(
             *memory.notes,
             *_own_weigh(layout),
             *time.notes,
-            *_cpu_notes(runs, layout),
+            *_cpu_notes(_tell_cpus(runs), layout),
             *_growth(runs),
             *_troubles(records),
             *gpu_notes,
@@ -643,6 +643,17 @@ def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
         )
     note = f"{kind} is a guess: your site may have another name for that GPU"
     return count, kind, (note,)
+
+
+def _tell_cpus(runs: Sequence[Run]) -> Sequence[Run]:
+    """Return the runs whose CPU use is that of the job.
+
+    A run that was killed or ended at once was busy with its start-up, whose mean says
+    nothing of a run that waits most of the time.
+    """
+    completed = [run for run in runs if run.completed]
+    long_enough = [run for run in completed if run.usage.wall_time >= _AT_ONCE]
+    return long_enough or completed or runs
 
 
 def _cpus_for(usage: Usage) -> int:

@@ -143,6 +143,18 @@ def test_the_smallest_job_still_gets_room_for_its_shell() -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "wall_time"), [("OUT_OF_MEMORY", 0.8), ("COMPLETED", 0.8), ("FAILED", 40)]
+)
+def test_a_run_that_was_killed_or_too_short_tells_no_cpus(
+    state: str, wall_time: float
+) -> None:
+    idle = record(cpus_used=0.01, wall_time=600.0)
+    start_up = record(state, cpus_used=1.6, wall_time=wall_time)
+    assert from_usages([idle, start_up]).cpus == 1
+    assert from_usages([start_up]).cpus == 2
+
+
+@pytest.mark.parametrize(
     ("used", "asked"), [(None, 1), (0.0, 1), (0.96, 1), (1.02, 1), (1.3, 2), (7.4, 8)]
 )
 def test_cpus_are_the_mean_rounded_up_but_for_a_sliver(
