@@ -120,7 +120,8 @@ def from_usages(
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
-        cpus=layout.cpus or max(_cpus_for(run.usage) for run in _tell_cpus(runs)),
+        cpus=layout.cpus
+        or max(_cpus_for(run.usage) for run in _runs_of_whole_jobs(runs)),
         memory=_rounded(node, LEAST_MEMORY),
         virtual_memory=_rounded(
             _virtual_of(layout, _virtual_need(runs, headroom, memory)), LEAST_VIRTUAL
@@ -136,7 +137,7 @@ def from_usages(
             *memory.notes,
             *_own_weigh(layout),
             *time.notes,
-            *_cpu_notes(_tell_cpus(runs), layout),
+            *_cpu_notes(_runs_of_whole_jobs(runs), layout),
             *_growth(runs),
             *_troubles(records),
             *gpu_notes,
@@ -645,7 +646,7 @@ def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
     return count, kind, (note,)
 
 
-def _tell_cpus(runs: Sequence[Run]) -> Sequence[Run]:
+def _runs_of_whole_jobs(runs: Sequence[Run]) -> Sequence[Run]:
     """Return the runs whose CPU use is that of the job.
 
     A run that was killed or ended at once was busy with its start-up, whose mean says

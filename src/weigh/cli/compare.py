@@ -1,22 +1,15 @@
 """``weigh compare``: options; a table or JSON."""
 
 import os
-from typing import get_args
 
 import click
 
 from weigh.cli import options
 from weigh.flow.records.compare import compare_named
-from weigh.model.comparison import Order
 from weigh.render.comparison_lines import comparison_json, comparison_text
 
 
 @click.command(context_settings=options.SETTINGS)
-@click.option(
-    "--by",
-    type=click.Choice(get_args(Order)),
-    help="Sort the other runs, smallest first.  [default: as named]",
-)
 @options.as_json()
 @click.argument(
     "records",
@@ -25,7 +18,7 @@ from weigh.render.comparison_lines import comparison_json, comparison_text
     metavar="A B...",
     shell_complete=options.records,
 )
-def compare(records: tuple[str, ...], *, by: Order | None, as_json: bool) -> int:
+def compare(records: tuple[str, ...], *, as_json: bool) -> int:
     """Compare runs with the first one named: time, memory, GPU, time per sample.
 
     A and B are records: an id, the beginning of one, a label, `last` or a file of
@@ -34,9 +27,9 @@ def compare(records: tuple[str, ...], *, by: Order | None, as_json: bool) -> int
 
     \b
     weigh compare tag-50 tag-300
-    weigh compare --by time cpu v100 a100
+    weigh compare cpu v100 a100
     """  # noqa: D301 - click reads \b as: keep these lines
-    comparison = compare_named(records, by=by, cwd=os.getcwd(), env=os.environ)
+    comparison = compare_named(records, cwd=os.getcwd(), env=os.environ)
     write = comparison_json if as_json else comparison_text
     click.echo(write(comparison))
     return 0

@@ -324,7 +324,7 @@ def _line(
 ) -> Trend:
     """Fit a line to *points*; a *recent* rate outside its interval takes precedence."""
     times, values = zip(*points, strict=True)
-    rate, low, high = slope_interval(times, values, LEVEL)
+    rate, low, high = slope_interval(times, values)
     if recent is not None and not low <= recent <= high:
         rate, low, high = recent, min(low, recent), max(high, recent)
     middle = times[len(times) // 2]

@@ -72,7 +72,7 @@ class _ThreadTimes:
         self.run = self.wait = 0
         self.since = self.until = 0.0
 
-    def wanted(self) -> Seconds:
+    def demand(self) -> Seconds:
         """Return the CPU time that it would have used in its life without waiting.
 
         While it slept it wanted no CPU: a thread that waits for Python's lock wakes up
@@ -104,7 +104,7 @@ class CpuWaits:
         self._live: dict[tuple[int, int], _ThreadTimes] = {}
         # of ended threads
         self._run = self._wait = 0
-        self._wanted: Seconds = 0.0
+        self._demand: Seconds = 0.0
         self._most_threads = 0
         self._looks = self._blocked_looks = 0
         self._looked: tuple[Seconds, Seconds] | None = None  # time, CPU time seen
@@ -204,7 +204,7 @@ class CpuWaits:
         threads = self._live.values()
         run = self._run + sum(thread.run for thread in threads)
         wait = self._wait + sum(thread.wait for thread in threads)
-        wanted = self._wanted + sum(thread.wanted() for thread in threads)
+        wanted = self._demand + sum(thread.demand() for thread in threads)
         return run * _NANO, wait * _NANO, wanted
 
     def _meet(self, pid: int) -> None:
@@ -248,7 +248,7 @@ class CpuWaits:
         if thread is not None:
             self._run += thread.run
             self._wait += thread.wait
-            self._wanted += thread.wanted()
+            self._demand += thread.demand()
 
     def _throttled(self) -> Seconds:
         """Return how long CPU limits held our control groups since they were made."""

@@ -7,21 +7,19 @@ import msgspec
 SCHEMA = "weigh.comparison/1"
 
 Unit = Literal["seconds", "bytes", "per cent"]
-Order = Literal["time", "memory"]
 
 
 class Figure(msgspec.Struct, frozen=True):
     """One quantity of one side: its median over ``runs``, and their range.
 
     ``least`` and ``most`` are the range of the runs, or the bounds of a single run
-    whose memory is known between bounds. ``values`` are one per run, in order.
+    whose memory is known between bounds.
     """
 
     median: float
     least: float
     most: float
     runs: int
-    values: tuple[float, ...] = ()
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -68,7 +66,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A parameter, or a word of the command, that differs between sides."""
+    """A parameter that differs between sides."""
 
     name: str
     values: tuple[int | float | str | None, ...]

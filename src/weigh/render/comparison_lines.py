@@ -25,11 +25,9 @@ from weigh.render.request_lines import folded
 from weigh.units import format_brief, format_size
 
 WIDTH = 80
-_NAMES = {
+_TITLES = {
     "wall_time": "time",
     "cpu_time": "CPU time",
-    "cpu_wait": "CPU wait",
-    "alone_time": "without wait",
     "peak_memory": "memory",
     "max_process_memory": "largest proc.",
     "gpu_memory": "GPU memory",
@@ -38,14 +36,12 @@ _NAMES = {
     "time_per_batch": "per batch",
     "time_per_sample": "per sample",
 }
-_WORDS = {
-    "wall_time": ("quicker", "slower"),
-    "alone_time": ("quicker", "slower"),
-    "time_per_batch": ("quicker", "slower"),
-    "time_per_sample": ("quicker", "slower"),
+_QUICKER = frozenset(("wall_time", "time_per_batch", "time_per_sample"))
+_FORMATS: dict[Unit, Callable[[float], str]] = {
+    "seconds": format_brief,
+    "bytes": lambda value: format_size(round(value)),
+    "per cent": lambda value: f"{value:.0f} %",
 }
-_NONE = "not recorded"  # a parameter may stand in the command all the same
-_LESS_OR_MORE = ("less", "more")
 _SAME = 0.0005  # of the first, which rounds to 0.0 %
 _EXACT = 0.1  # from here on whole per cents
 _TIMES = 3.0  # from here on people think in times
@@ -55,13 +51,31 @@ _MANY_TIMES = 100.0  # and from here on in nothing else
 
 def comparison_text(comparison: Comparison) -> str:
     """Write a comparison in at most 80 columns."""
-    lines = [*_sides(comparison.sides), *_differences(comparison.differences)]
+    lines = list(_side_lines(comparison.sides))
+    lines += [line for one in comparison.differences for line in _difference_lines(one)]
     lines.append(f"  {'':<17}{'median':>9}   spread")
     for row in comparison.rows:
-        lines += _row(row)
+        lines += _figure_lines(row)
     for note in comparison.notes:
         lines += [f"  {line}" for line in folded(printable(note), WIDTH - 2)]
     return "\n".join(lines)
+
+
+def _difference_lines(difference: Difference) -> Iterator[str]:
+    """Write a difference on one line, or on one line per side if that is too long."""
+    start = f"  {padded(shortened(printable(difference.name), 13), 14)}"
+    values = []
+    for turn, value in enumerate(difference.values):
+        # a parameter may stand in the command all the same
+        text = "not recorded" if value is None else printable(str(value))
+        values.append(f"{letter(turn):<3}{text}")
+    line = start + "   ".join(values)
+    if width_of(line) <= WIDTH:
+        yield line
+        return
+    for value in values:
+        yield start + shortened(value, WIDTH - len(start))
+        start = " " * len(start)
 
 
 def comparison_json(comparison: Comparison) -> str:
@@ -81,72 +95,55 @@ def change_words(name: str, unit: Unit, change: Change) -> str:
     if unit == "per cent":
         points = round(change.difference)
         return f"{points:+d} points" if points else "the same"
-    return _ratio_words(_WORDS.get(name, _LESS_OR_MORE), change)
+    return "" if change.ratio is None else _ratio_words(name, change.ratio, change)
 
 
-def _ratio_words(words: tuple[str, str], change: Change) -> str:
-    if change.ratio is None:
-        return ""
-    if change.ratio >= _MANY_TIMES:
-        return f"{change.ratio:.3g} x as much"
-    off = change.ratio - 1
+def _ratio_words(name: str, ratio: float, change: Change) -> str:
+    if ratio >= _MANY_TIMES:
+        return f"{ratio:.3g} x as much"
+    off = ratio - 1
     if abs(off) < _SAME:
         return "the same"
     digits = 0 if abs(off) >= _EXACT else 1
-    percent = f"{100 * abs(off):.{digits}f}{_reach(change, digits)} %"
-    text = f"{percent} {words[0] if off < 0 else words[1]}"
-    return f"{text} ({change.ratio:.1f} x)" if change.ratio >= _TIMES else text
+    reach = ""
+    if change.low is not None and change.high is not None and change.high > change.low:
+        most = max(change.high - ratio, ratio - change.low)
+        reach = f" \u00b1 {100 * most:.{digits}f}"
+    less, more = ("quicker", "slower") if name in _QUICKER else ("less", "more")
+    text = f"{100 * abs(off):.{digits}f}{reach} % {less if off < 0 else more}"
+    return f"{text} ({ratio:.1f} x)" if ratio >= _TIMES else text
 
 
-def _sides(sides: Sequence[Side]) -> Iterator[str]:
+def _side_lines(sides: Sequence[Side]) -> Iterator[str]:
     width = min(24, max(len(printable(side.name)) for side in sides))
     for turn, side in enumerate(sides):
-        name = shortened(printable(side.name), width)
-        runs = _runs(side.runs)
+        name = padded(shortened(printable(side.name), width), width)
+        runs = _count_of_runs(side.runs)
         room = WIDTH - 2 - 3 - width - 2 - 2 - len(runs)
-        command = shortened(short_command(side.command), room)
-        row = f"{padded(name, width)}  {padded(command, room)}  {runs}"
-        yield f"  {letter(turn):<3}{row}"
+        command = padded(shortened(short_command(side.command), room), room)
+        yield f"  {letter(turn):<3}{name}  {command}  {runs}"
 
 
-def _differences(found: Sequence[Difference]) -> Iterator[str]:
-    """Write the differences on one line each, or one line per side if too long."""
-    for one in found:
-        values = [
-            f"{letter(turn):<3}{_NONE if value is None else printable(str(value))}"
-            for turn, value in enumerate(one.values)
-        ]
-        start = f"  {padded(shortened(printable(one.name), 13), 14)}"
-        line = start + "   ".join(values)
-        if width_of(line) <= WIDTH:
-            yield line
-            continue
-        for value in values:
-            yield start + shortened(value, WIDTH - len(start))
-            start = " " * len(start)
-
-
-def _row(row: Row) -> Iterator[str]:
-    name = _NAMES.get(row.name, row.name)
+def _figure_lines(row: Row) -> Iterator[str]:
     write = _FORMATS[row.unit]
     for turn, (figure, change) in enumerate(zip(row.figures, row.changes, strict=True)):
-        start = f"  {'' if turn else name:<14}{letter(turn):<3}"
+        title = "" if turn else _TITLES.get(row.name, row.name)
+        start = f"  {title:<14}{letter(turn):<3}"
         if figure is None:
             yield f"{start}{'not measured':>12}"
             continue
-        spread = _spread(figure, write)
         words = "" if change is None else change_words(row.name, row.unit, change)
-        line = f"{start}{write(figure.median):>9}   {spread:<25}"
+        line = f"{start}{write(figure.median):>9}   {_spread_text(figure, write):<25}"
         if len(line) + len(words) + 1 > WIDTH:
             yield line.rstrip()
             line = " " * _CHANGES
         yield f"{line} {words}".rstrip()
 
 
-def _spread(figure: Figure, write: Callable[[float], str]) -> str:
+def _spread_text(figure: Figure, write: Callable[[float], str]) -> str:
     """Write the range of several runs, or the bounds of a single one."""
     first, last = write(figure.least), write(figure.most)
-    runs = f", {_runs(figure.runs)}" if figure.runs > 1 else ""
+    runs = f", {_count_of_runs(figure.runs)}" if figure.runs > 1 else ""
     if first == last:
         return f"all the same{runs}" if runs else ""
     number, _, unit = first.partition(" ")
@@ -155,28 +152,5 @@ def _spread(figure: Figure, write: Callable[[float], str]) -> str:
     return f"{first} to {last}{runs}"
 
 
-def _runs(number: int) -> str:
+def _count_of_runs(number: int) -> str:
     return "1 run" if number == 1 else f"{number} runs"
-
-
-def _reach(change: Change, digits: int) -> str:
-    """Write the half-width of the interval of the change."""
-    if change.low is None or change.high is None or change.ratio is None:
-        return ""
-    reach = max(change.high - change.ratio, change.ratio - change.low)
-    return f" \u00b1 {100 * reach:.{digits}f}" if reach > 0 else ""
-
-
-def _per_cent(value: float) -> str:
-    return f"{value:.0f} %"
-
-
-def _bytes(value: float) -> str:
-    return format_size(round(value))
-
-
-_FORMATS: dict[Unit, Callable[[float], str]] = {
-    "seconds": format_brief,
-    "bytes": _bytes,
-    "per cent": _per_cent,
-}

@@ -145,7 +145,7 @@ def test_the_smallest_job_still_gets_room_for_its_shell() -> None:
 @pytest.mark.parametrize(
     ("state", "wall_time"), [("OUT_OF_MEMORY", 0.8), ("COMPLETED", 0.8), ("FAILED", 40)]
 )
-def test_a_run_that_was_killed_or_too_short_tells_no_cpus(
+def test_a_run_that_was_killed_or_too_short_does_not_count_for_cpus(
     state: str, wall_time: float
 ) -> None:
     idle = record(cpus_used=0.01, wall_time=600.0)

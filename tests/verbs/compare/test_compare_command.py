@@ -65,15 +65,6 @@ def test_json_is_one_document_that_reads_back(weigh: Weigh) -> None:
     assert msgspec.json.decode(out, type=Comparison).row("wall_time") is not None
 
 
-def test_the_others_come_in_the_order_requested(weigh: Weigh) -> None:
-    _, out, _ = weigh("compare", "--by", "memory", "tag-50", "tag-300", "same")
-    assert [line.split()[1] for line in out.splitlines()[:3]] == [
-        "tag-50",
-        "same",
-        "tag-300",
-    ]
-
-
 @pytest.mark.parametrize(
     ("names", "complaint"),
     [
