@@ -13,11 +13,25 @@ from weigh.errors import FormatError
 
 HIDDEN = "********"
 
+# how tokens of GitHub, GitLab, Hugging Face, Slack, npm, PyPI, AWS, Google... begin
+_PREFIXES = (
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "xoxa-"),
+    *("xoxb-", "xoxp-", "xoxr-", "xoxs-", "npm_", "pypi-", "dop_v1_", "r8_", "gsk_"),
+    *("xai-", "shpat_", "lin_api_", "dapi", "AKIA", "ASIA", "AIza", "SG.", "eyJ"),
+)
 # a text without any of these has no secret that is recognised
-SIGNS = ("pass", "pwd", "secret", "token", "key", "credential", "auth", "bearer", "://")
+SIGNS = (
+    *("pass", "pwd", "secret", "token", "key", "credential", "auth", "bearer", "://"),
+    *("sig=", "signature", "cookie", "login", "--pw", "_pw", "-----begin"),
+    *("curl", "lftp", "mysql", "mariadb", "redis-cli", "smbclient", "ldap"),
+    *(f"{before}http{after}" for before in " \t\n/" for after in (" ", "s ")),
+    *(prefix.lower() for prefix in _PREFIXES),
+    *(f"{before}sk-" for before in "\n =:'\"\t"),  # not those of "task-"
+)
 _NAME = (
     r"(?:[\w.-]*[._-])?(?:password|passwd|passphrase|secret|token|credentials?|"
-    r"api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key)"
+    r"api[_-]?key|(?:shared)?access[_-]?key|secret[_-]?key|private[_-]?key|"
+    r"account[_-]?key)"
 )
 # tokens of a language model, not of an account
 _HARMLESS = (
@@ -25,18 +39,45 @@ _HARMLESS = (
     r"image|next|per)[_-]token\b)"
 )
 _VARIABLE = (
-    r"(?:[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|_KEY|_TOKEN|_SECRET)"
+    r"(?:[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|_PW|_KEY|_TOKEN|_SECRET)"
     r"|TOKEN|SECRET)"
 )
 _VALUE = (
     r"(?!['\"]?\$|\*{8})"
-    r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|(?:\\.|[^\s'\"\\;|&<>()])+)+"
+    r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\;|&<>()])+"
 )
 _URL = r"\b[A-Za-z][\w+.-]*://[^\s/@:'\"]*:(?!\*{8}|\$)"
 _HEADER = (
     r"(?i:\b(?:proxy-)?authorization:[ \t]*(?:(?:bearer|basic|token)[ \t]+)?"
     r"|\b(?:x-api-key|private-token|x-auth-token):[ \t]*|\bbearer[ \t]+)"
     r"(?!\$|\*{8}|(?i:bearer|basic|token)[ \t])"
+)
+_SAME = r"[^|;&\n]{0,200}?"  # between words of one command
+# a secret that only its program shows: (the words before it)
+_OF_PROGRAMS = (
+    (
+        rf"\b(?:curl|https?|xh|lftp)\b(?!:){_SAME}[ \t]"
+        r"(?:-[ua]|--(?:proxy-)?user|--auth)"
+        r"(?:=|[ \t]*)['\"]?[^\s:,'\"]*[:,]"
+    ),
+    rf"\b(?:mysql|mariadb)[\w-]*[ \t]{_SAME}(?<=[ \t])-p(?=\S)",
+    rf"\bsshpass[ \t]{_SAME}-p[ \t]*",
+    (
+        rf"\b(?:docker|podman|apptainer|singularity|helm)[ \t]{_SAME}\blogin\b{_SAME}"
+        r"[ \t]-p[ \t]*"
+    ),
+    rf"\bredis-cli[ \t]{_SAME}(?<=[ \t])-a[ \t]*",
+    rf"\bsmbclient[ \t]{_SAME}-U[ \t]*[^\s%]+%",
+    rf"\bldap\w+[ \t]{_SAME}(?<=[ \t])-w[ \t]*",
+    rf"\bhtpasswd[ \t]{_SAME}(?<=[ \t])-\w*b\w*[ \t]+\S+[ \t]+\S+[ \t]+",
+    (
+        r"\b(?:wandb|huggingface-cli|hf|comet|neptune)[ \t]+(?:auth[ \t]+)?login\b"
+        r"(?:[ \t]+--(?:host|entity)[ =]\S+"
+        r"|[ \t]+(?!--(?:host|entity)\b)-[\w-]+(?:=\S+)?)*[ \t]+(?!-)"
+    ),
+    r"\bconda[ \t]+token[ \t]+(?:set|add)[ \t]+",
+    r"\baws_(?:secret_access_key|session_token)[ \t]+",
+    r"\bpass:",  # openssl -passin
 )
 Hide = Callable[[str], str]
 
@@ -54,7 +95,7 @@ class Mask(msgspec.Struct, frozen=True):
         """Return whether *text* may contain a secret."""
         if self.off:
             return False
-        lower = text.lower()
+        lower = f" {text.lower()} "
         return bool(self.patterns) or any(sign in lower for sign in SIGNS)
 
     def line(self, text: str, hide: Hide = lambda _: HIDDEN) -> str:
@@ -96,7 +137,21 @@ class Mask(msgspec.Struct, frozen=True):
             else:
                 said.append(self.line(word))
             is_value = flag.fullmatch(word) is not None
-        return tuple(said)
+        return self._hidden_by_programs(said)
+
+    def _hidden_by_programs(self, words: list[str]) -> tuple[str, ...]:
+        """Return *words* with secrets hidden that only the program's options show."""
+        import shlex  # noqa: PLC0415 - as above
+
+        line = shlex.join(words)
+        masked = self.line(line)
+        if masked == line:
+            return tuple(words)
+        try:
+            found = shlex.split(masked)
+        except ValueError:  # a quote of the value was hidden with it
+            found = []
+        return tuple(found if len(found) == len(words) else words)
 
     def value(self, name: str, value: float | str) -> float | str:
         """Return the value of a parameter, hidden if its name is that of a secret."""
@@ -129,9 +184,24 @@ def parse_mask(where: str, value: object) -> Mask:
 
 def _patterns() -> tuple[str, ...]:
     before = r"(?<![\w.-])"
+    prefixes = "|".join(prefix.replace(".", r"\.") for prefix in _PREFIXES)
     return (
         rf"{before}--?{_HARMLESS}(?i:{_NAME})(?:=|[ \t]+(?!-))({_VALUE})",
+        rf"{before}--?(?:pass|pwd|pw)(?:=|[ \t]+(?!-))(?!\d{{1,3}}(?!\w))({_VALUE})",
         rf"{before}{_HARMLESS}(?:(?i:{_NAME})|{_VARIABLE})=({_VALUE})",
         rf"{_URL}([^\s/@'\"]+)@",
+        r"\bhttps?://(?=[^\s/@]*\d)(?!\*{8}|\$)([\w.~%-]{12,})@",
+        (
+            r"[?&](?i:sig|signature|key|auth|code|x-\w+-(?:signature|credential))="
+            r"(?!\$|\*{8})([^\s&'\"#]+)"
+        ),
+        rf"\\?['\"]{_HARMLESS}(?i:{_NAME})\\?['\"][ \t]*:[ \t]*({_VALUE})",
+        rf"\b(?i:password|passwd|passphrase|api[_-]?key|secret):[ \t]+({_VALUE})",
         rf"{_HEADER}([^\s'\"]+)",
+        r"\b(?i:cookie):[ \t]*(?!\$|\*{8})([^'\"\n]+)",
+        rf"\becho[ \t]+(?:-n[ \t]+)?({_VALUE})[ \t]*\|[^|;&\n]*--password-stdin",
+        r"(-----BEGIN [A-Z ]*PRIVATE KEY-----[^'\"]*)",
+        rf"(?<![\w-])((?:{prefixes})(?=[\w.-]*[A-Z0-9])[A-Za-z0-9_.-]{{16,}})",
+        r"(?<![\w-])(sk-(?=[\w-]*\d)[\w-]{16,})",
+        *(rf"{words}({_VALUE})" for words in _OF_PROGRAMS),
     )

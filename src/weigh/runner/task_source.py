@@ -150,7 +150,7 @@ class TaskSource:
                 place = block.find(sign)
                 while place >= 0:
                     yield bisect_right(self._offsets, at + place)
-                    end = block.find(b"\n", place)
+                    end = block.find(b"\n", place + 1)
                     place = block.find(sign, end) if end >= 0 else -1
             if len(block) < _LONGEST:
                 return
