@@ -1,7 +1,6 @@
 """``weigh check``: try a few tasks or check a job script; print lines or JSON."""
 
 import os
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -11,7 +10,6 @@ from weigh.cli.options import SECONDS
 from weigh.errors import FAILED, SIGNAL_BASE, UsageError
 from weigh.flow.check.check import CheckOptions, choose, is_job_script
 from weigh.flow.check.check import check as check_flow
-from weigh.model.lint import Checked
 from weigh.render.check_lines import planned_line, render_json, render_text
 
 _LONGEST_TIMEOUT = 86400.0
@@ -31,7 +29,7 @@ def _grace(_: click.Context, option: click.Parameter, seconds: float) -> float:
 
 
 @click.command(context_settings=options.SETTINGS)
-@click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=options.files)
+@click.argument("path", metavar="TASKS|SCRIPT", shell_complete=options.files)
 @click.option(
     "--tasks",
     type=options.Count(1, 1000),
@@ -69,7 +67,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     """Try a few tasks of the file TASKS briefly, before all of them run.
 
     A job SCRIPT (a file with a #! line or a scheduler's directives) is checked and
-    never run. For a PLAN, its tasks are tried and the script of its job is checked.
+    never run.
 
     weigh chooses tasks with the extreme and some middle values of each parameter.
     They run concurrently, each is measured as by `weigh run`, and weigh looks for
@@ -84,7 +82,6 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     weigh check tasks.txt
     weigh check tasks.txt --tasks 8 --timeout 60
     weigh check run.sh
-    weigh check plan/tasks
     """  # noqa: D301 - click reads \b
     as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
     form = words.pop("form")
@@ -96,7 +93,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         raise UsageError("--dry-run prints tasks: remove --json")
     if is_dry:
         for task in choose(path, check_options).tasks:
-            click.echo(planned_line(task.seq, os.fsdecode(task.line)))
+            click.echo(planned_line(task.seq, task.line))
         return 0
     done = check_flow(
         path,
@@ -105,31 +102,14 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         cwd=os.getcwd(),
         env=os.environ,
     )
-    scripts = _scripts_of_plan(path, form) if done.is_plan else None
     if as_json:
-        click.echo(render_json(done, scripts))
+        click.echo(render_json(done))
     else:
-        for line in (*render_text(done), *_script_lines(scripts or ())):
+        for line in render_text(done):
             click.echo(line)
     if done.signal is not None:
         return SIGNAL_BASE + done.signal
-    is_wrong = done.wrong or any(script.problems for script in scripts or ())
-    return FAILED if is_wrong else 0
-
-
-def _scripts_of_plan(path: str, form: str | None) -> Sequence[Checked]:
-    from weigh.flow.check.check import check_scripts  # noqa: PLC0415 - only for a plan
-
-    return check_scripts(path, form=form, cwd=os.getcwd(), env=os.environ)
-
-
-def _script_lines(scripts: Sequence[Checked]) -> Iterator[str]:
-    from weigh.render import script_lines  # noqa: PLC0415 - start-up time
-
-    for script in scripts:
-        if not script.findings:
-            yield script.script
-        yield from script_lines.render(script)
+    return FAILED if done.wrong else 0
 
 
 def _check_script(path: str, form: str | None, *, as_json: bool) -> int:

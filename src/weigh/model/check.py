@@ -41,12 +41,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """Trials of some of ``tasks`` tasks, at most ``seconds`` each.
 
     ``side_by_side`` is the largest number that ran at once, ``signal`` the signal that
-    stopped weigh. If ``is_plan``, ``task_file`` is the plan's folder.
+    stopped weigh.
     """
 
     schema: str = SCHEMA
     task_file: str
-    is_plan: bool = False
     tasks: int
     label: str
     seconds: Seconds

@@ -1,15 +1,13 @@
 """Text and JSON of ``weigh check TASKS``: one row per trial task, failures, notes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
 from weigh.model.check import Check, Trial
-from weigh.model.lint import Checked
 from weigh.model.mask import MASK
 from weigh.render.columns import Column, fill, table
 from weigh.render.printable import count, printable, shortened
-from weigh.render.script_lines import document
 from weigh.sweep.quoting import quoted
 from weigh.units import format_duration, size_or_dash
 
@@ -28,11 +26,9 @@ def render_text(check: Check) -> Iterator[str]:
     yield from _conclusion(check)
 
 
-def render_json(check: Check, scripts: Sequence[Checked] | None = None) -> str:
-    """Write one JSON document, the schema first, with the job scripts of a plan."""
+def render_json(check: Check) -> str:
+    """Write one JSON document, the schema first."""
     fields = {**msgspec.to_builtins(check), "wrong": check.wrong}
-    if scripts is not None:
-        fields["scripts"] = [document(script) for script in scripts]
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
@@ -103,5 +99,4 @@ def _conclusion(check: Check) -> Iterator[str]:
     if check.wrong:
         yield f"  {check.wrong} of {tries} failed"
     elif check.signal is None:
-        verb = "submit" if check.is_plan else "plan"
-        yield f"  next: weigh {verb} {quoted(check.task_file)}"
+        yield f"  next: weigh plan {quoted(check.task_file)}"

@@ -212,7 +212,6 @@ def test_a_table_of_other_tasks_is_left_aside(weigh: Weigh, tmp_path: Path) -> N
         file.write("echo --rate 3\n")
     _, document = checked(weigh, "tasks.txt")
     assert document["trials"][2]["parameters"] == {"rate": 3}
-    assert "tasks.tsv has other tasks" in document["notes"][0]
 
 
 def test_whole_runs_are_kept_and_cut_ones_are_not(weigh: Weigh, tmp_path: Path) -> None:
