@@ -1,5 +1,6 @@
 """Text and JSON of ``weigh resume``: tasks that run again, and those that do not."""
 
+import shlex
 from collections.abc import Iterator
 
 import msgspec
@@ -54,7 +55,8 @@ class Resumed(msgspec.Struct, frozen=True):
     """What was resumed of a job, and what was not.
 
     ``stopped`` is why healing sends no further round; ``healer`` is the job that sends
-    the next one. ``followers`` are the jobs that wait for it.
+    the next one. ``followers`` are the jobs that wait for it;
+    ``replaced`` is the directory of its plan, if that was written again since.
     """
 
     job: Submitted
@@ -63,6 +65,7 @@ class Resumed(msgspec.Struct, frozen=True):
     stopped: str | None = None
     healer: Submitted | None = None
     followers: tuple[Follower, ...] = ()
+    replaced: str | None = None
 
     @property
     def is_done(self) -> bool:
@@ -97,7 +100,12 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
         yield from (f"    {line}" for line in _titled("after", _follows(follower)))
     yield from _left_lines(answer)
     if not answer.again and not answer.left:
-        yield f"  {printable(answer.job.name)}: all tasks are done"
+        of = "" if answer.replaced is None else f" of job {answer.job.id}"
+        yield f"  {printable(answer.job.name)}: all tasks{of} are done"
+    if answer.replaced is not None:
+        folder = printable(shlex.quote(answer.replaced))
+        yield "    replaced the plan was written again since; these are the old tasks"
+        yield f"    next     weigh submit {folder} --again"
     jobs = [one.job.id for one in answer.again if one.job]
     if jobs:
         yield f"    follow   weigh status {jobs[-1]}"

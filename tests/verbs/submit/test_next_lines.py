@@ -215,3 +215,24 @@ def test_a_job_of_others_is_submitted_again_by_its_script(
     (screen,) = types_each(here, here("status", job)[1])
 
     assert "submitted my job.sh" in screen
+
+
+@pytest.mark.parametrize("line", ["true", BUG])
+def test_resuming_a_plan_that_was_replaced_names_what_runs_the_new_one(
+    here: Weigh, line: str
+) -> None:
+    job = ended(here, line)
+    here.plan("touch new", words=("--replace",))
+
+    screen = here("resume", job)[1]
+    types_each(here, screen.replace("fixed?", "done"))
+
+    assert "the plan was written again since" in screen
+    here.finish("p")
+    assert Path("new").exists()
+
+
+def test_resuming_a_plan_that_was_not_replaced_says_nothing_of_that(
+    here: Weigh,
+) -> None:
+    assert "replaced" not in here("resume", ended(here, "true"))[1]

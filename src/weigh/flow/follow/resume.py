@@ -21,7 +21,7 @@ from weigh.flow.follow.notification import notify_end, notify_once
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.directory import plan_of
+from weigh.flow.plan.directory import plan_of, replaced_since
 from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import check_request
@@ -451,7 +451,15 @@ class Resumption:
             if self.stopped is not None or not choice.run
         )
         again = tuple(group.again for group in self.groups)
-        return Resumed(self.views[-1].job, again, left, self.stopped)
+        first = self.views[0].job
+        replaced = replaced_since(first) if first.own is None else None
+        return Resumed(
+            self.views[-1].job,
+            again,
+            left,
+            self.stopped,
+            replaced=_as_relative(replaced),
+        )
 
     def _check(self) -> None:
         """Notify of what ended, and compare the requests with the cluster's limits.
@@ -616,6 +624,11 @@ class Resumption:
             version=__version__,
         )
         return staged(script, schedulers.kind_of(jobs[-1].scheduler))
+
+
+def _as_relative(path: str | None) -> str | None:
+    relative = None if path is None else os.path.relpath(path)
+    return path if relative is None or relative.startswith("..") else relative
 
 
 def _plan_of(job: Submitted) -> Plan | None:

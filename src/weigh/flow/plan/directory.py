@@ -3,12 +3,13 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from glob import escape, glob
 
 import msgspec
 
 from weigh.errors import FormatError, StoreError, UsageError
-from weigh.model.job import Submitted
+from weigh.model.job import AGAIN, Submitted
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_private_folder, private
@@ -169,6 +170,16 @@ def plan_of(job: Submitted) -> Plan:
         UsageError, FormatError, StoreError: it cannot be read.
     """
     return read_plan(job.plan_folder)
+
+
+def replaced_since(job: Submitted) -> str | None:
+    """Return the directory of a job's plan if it was written after the submission."""
+    above, name = os.path.split(job.folder)
+    folder = above if name.startswith(AGAIN) else job.folder
+    with suppress(OSError):
+        if os.stat(os.path.join(folder, FILE)).st_mtime > job.submitted:
+            return folder
+    return None
 
 
 def tasks_of(job: Submitted, queue: Queue) -> str:
