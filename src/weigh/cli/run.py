@@ -271,8 +271,10 @@ def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
     if words["dry_run"]:
         from weigh.render.printable import printable  # noqa: PLC0415
 
-        for line in stages.planned(stages.read_stages(path, start)):
-            click.echo(printable(line))
+        steps = stages.read_stages(path, start)
+        width = max(len(step.name) for step in steps)
+        for step in steps:
+            click.echo(printable(f"{step.name:<{width}}  {step.line}"))
         return 0
     stages_options = stages.StagesOptions(
         start=start,
@@ -281,7 +283,7 @@ def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
         label=words["label"],
         quiet=bool(words["quiet"]),
     )
-    stages.become(stages.plan_stages(path, stages_options, os.environ), os.environ)
+    stages.become_stages(path, stages_options, os.environ)
     return 0  # never reached: this process has become another one
 
 

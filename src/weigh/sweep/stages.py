@@ -10,22 +10,35 @@ run = ["python", "train.py"]
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
 from weigh.errors import FormatError, UsageError
 
-_KEYS = ("name", "run")
-_LONGEST_NAME = 80  # characters; a name goes into a table's first column
+_HOW = 'a step is [[stage]], name = "train", run = "python3 train.py"'
+_Word = Annotated[str, msgspec.Meta(pattern=r"^[^\0]*$")]  # no command can hold a NUL
+_Line = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^\0]*$")]
+_Words = Annotated[list[_Word], msgspec.Meta(min_length=1)]
+# a name goes into the first column of a table
+_Name = Annotated[str, msgspec.Meta(pattern=r"^\S(.{0,78}\S)?$")]
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """One step: its name, and a line for a shell."""
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One step: its name, and a line for a shell or the words of a command."""
 
-    name: str
-    line: str
+    name: _Name
+    run: _Line | _Words
+
+    @property
+    def line(self) -> str:
+        """Return what to run as a line for a shell; words are quoted if necessary."""
+        return self.run if isinstance(self.run, str) else shlex.join(self.run)
+
+
+class _StageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    stage: Annotated[tuple[Stage, ...], msgspec.Meta(min_length=1)]
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
@@ -34,21 +47,16 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
     Raises:
         FormatError: *text* is not TOML, or the steps are not valid.
     """
-    import tomllib  # noqa: PLC0415 - only for a stage file
+    from msgspec import toml  # noqa: PLC0415 - only for a stage file
 
     try:
-        table = tomllib.loads(text)
+        stages = toml.decode(text.encode(), type=_StageFile).stage
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"not TOML: {error}") from error
-    for key in table:
-        if key != "stage":
-            raise FormatError(f"no such key: {key} (steps are tables: [[stage]])")
-    given = table.get("stage", [])
-    if not isinstance(given, list) or not given:
-        raise FormatError('no steps: write [[stage]], name = "train", run = "..."')
-    stages = tuple(_stage(one, number) for number, one in enumerate(given, start=1))
-    for stage, name in _repeated(stages):
-        raise FormatError(f"two steps have the name {name!r}: {stage.line[:40]}")
+        raise FormatError(f"{error} ({_HOW})") from error
+    names = [stage.name for stage in stages]
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError(f"two steps have the name {name!r}")
     return stages
 
 
@@ -59,41 +67,6 @@ def since(stages: Sequence[Stage], name: str | None) -> tuple[Stage, ...]:
         UsageError: there is no such step; lists the steps.
     """
     names = [stage.name for stage in stages]
-    if name is None:
-        return tuple(stages)
-    if name not in names:
+    if name is not None and name not in names:
         raise UsageError(f"no step {name!r} (there are: {', '.join(names)})")
-    return tuple(stages[names.index(name) :])
-
-
-def _stage(given: Any, number: int) -> Stage:  # noqa: ANN401 - what TOML is made of
-    if not isinstance(given, Mapping):
-        raise FormatError(f"step {number} is not a table: write [[stage]]")
-    for key in given:
-        if key not in _KEYS:
-            raise FormatError(f"step {number}: no such key: {key} (name and run)")
-    name, run = given.get("name"), given.get("run")
-    if not isinstance(name, str) or not name.strip():
-        raise FormatError(f'step {number} has no name: name = "train"')
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise FormatError(f"step {number}: its name must be short, and one line")
-    return Stage(name, _line(run, name))
-
-
-def _line(run: Any, name: str) -> str:  # noqa: ANN401 - what TOML is made of
-    """Return what to run as a line for a shell; words are quoted if necessary."""
-    if isinstance(run, list) and run and all(isinstance(word, str) for word in run):
-        run = shlex.join(run)
-    if not isinstance(run, str) or not run.strip():
-        raise FormatError(f'step {name!r} has nothing to run: run = "python3 train.py"')
-    if "\0" in run:
-        raise FormatError(f"step {name!r}: a NUL byte, which no command can hold")
-    return run
-
-
-def _repeated(stages: Sequence[Stage]) -> Iterator[tuple[Stage, str]]:
-    seen: set[str] = set()
-    for stage in stages:
-        if stage.name in seen:
-            yield stage, stage.name
-        seen.add(stage.name)
+    return tuple(stages[0 if name is None else names.index(name) :])

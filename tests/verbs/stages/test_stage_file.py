@@ -18,12 +18,13 @@ run = ["python", "train.py", "a b"]
 """
 STAGES = (
     Stage("prepare", "python prepare.py > data.txt"),
-    Stage("train", "python train.py 'a b'"),
+    Stage("train", ["python", "train.py", "a b"]),
 )
 
 
 def test_steps_come_in_their_order() -> None:
     assert parse_stages(TWO) == STAGES
+    assert STAGES[1].line == "python train.py 'a b'"
 
 
 @given(
@@ -44,19 +45,21 @@ def test_words_reach_the_program_as_they_stand(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no steps"),
-        ("stage = 3", "no steps"),
-        ("stage = [3]", "step 1 is not a table"),
-        ("[[stage]\n", "not TOML"),
-        ("steps = []", "no such key: steps"),
-        ('[[stage]]\nrun = "true"', "step 1 has no name"),
-        ('[[stage]]\nname = " "\nrun = "true"', "step 1 has no name"),
-        ('[[stage]]\nname = "a\\nb"\nrun = "true"', "one line"),
-        ('[[stage]]\nname = "a"', "step 'a' has nothing to run"),
-        ('[[stage]]\nname = "a"\nrun = []', "step 'a' has nothing to run"),
-        ('[[stage]]\nname = "a"\nrun = [1]', "step 'a' has nothing to run"),
-        ('[[stage]]\nname = "a"\nrun = "a\\u0000"', "NUL"),
-        ('[[stage]]\nname = "a"\nruns = "true"', "no such key: runs"),
+        ("", "missing required field `stage`"),
+        ("stage = []", "length >= 1"),
+        ("stage = 3", "Expected `array`, got `int`"),
+        ("stage = [3]", r"Expected `object`, got `int` - at `\$.stage\[0\]`"),
+        ("[[stage]\n", "Expected"),
+        ("steps = []", "unknown field `steps`"),
+        ('[[stage]]\nrun = "true"', "missing required field `name`"),
+        ('[[stage]]\nname = " "\nrun = "true"', r"at `\$.stage\[0\].name`"),
+        ('[[stage]]\nname = "a\\nb"\nrun = "true"', r"at `\$.stage\[0\].name`"),
+        ('[[stage]]\nname = "a"', "missing required field `run`"),
+        ('[[stage]]\nname = "a"\nrun = []', "length >= 1"),
+        ('[[stage]]\nname = "a"\nrun = ""', "length >= 1"),
+        ('[[stage]]\nname = "a"\nrun = [1]', "got `int`"),
+        ('[[stage]]\nname = "a"\nrun = "a\\u0000"', "run"),
+        ('[[stage]]\nname = "a"\nruns = "true"', "unknown field `runs`"),
         (2 * '[[stage]]\nname = "a"\nrun = "true"\n', "two steps have the name 'a'"),
     ],
 )

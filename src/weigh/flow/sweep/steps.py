@@ -26,12 +26,15 @@ _PASSED_ON = (*_ENDING, _signal.SIGUSR1, _signal.SIGUSR2)
 
 def main(again: str, source: str, shell: str, *steps: str) -> int:
     """Run the steps; give the exit code of the first that fails, or 0."""
-    signals = _Signals()
+    _signal.signal(_CHILD, _signal.SIG_DFL)
+    awaited = {n for n in _PASSED_ON if _signal.getsignal(n) != _signal.SIG_IGN}
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, {*awaited, _CHILD})
     names, lines = steps[::2], steps[1::2]
     for at, (name, line) in enumerate(zip(names, lines, strict=True)):
-        code = _run((shell, "-c", line), _Phase(name, at, source), signals)
-        if code == 0 and signals.number and at + 1 < len(names):
-            code = _FAILED_BY_SIGNAL + signals.number
+        phase = _Phase(name, at, source)
+        code, sent = _run((shell, "-c", line), phase, {*awaited, _CHILD}, mask)
+        if code == 0 and sent and at + 1 < len(names):
+            code = _FAILED_BY_SIGNAL + sent
         if code:
             _print_error(again, names, at, code)
             return code
@@ -60,67 +63,46 @@ class _Phase:
         )
 
 
-class _Signals:
-    """What this program was sent: passed on to the step that runs."""
+def _run(
+    argv: tuple[str, ...], phase: _Phase, awaited: set[int], mask: set[int]
+) -> tuple[int, int]:
+    """Run one step; give its exit code, and the last signal to end that came.
 
-    def __init__(self) -> None:
-        self.number = 0
-        _signal.signal(_CHILD, _signal.SIG_DFL)
-        heeded = {n for n in _PASSED_ON if _signal.getsignal(n) != _signal.SIG_IGN}
-        self._awaited = heeded | {_CHILD}
-        self.first_mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, self._awaited)
-
-    def wait(self, pid: int) -> None:
-        """Wait until something happened to a child; pass on what was sent here.
-
-        What a terminal sends has reached the step by itself.
-        """
-        info = _signal.sigwaitinfo(self._awaited)
-        if info.si_signo == _CHILD:
-            return
-        if info.si_signo in _ENDING:
-            self.number = info.si_signo
-        if info.si_code <= 0:  # from a process, not from the kernel
-            os.kill(pid, info.si_signo)
-
-
-def _run(argv: tuple[str, ...], phase: _Phase, signals: _Signals) -> int:
-    """Run one step; give its exit code, or 128+n where signal n ended it."""
+    What a process sends here is passed on; what a terminal sends reaches the step by
+    itself. The code is 128+n where signal n ended the step.
+    """
     _report_phase(phase.line())
     try:
         pid = os.posix_spawn(
-            argv[0],
-            argv,
-            os.environ,
-            setsigmask=signals.first_mask,
-            setsigdef=_IGNORED_BY_PYTHON,
+            *(argv[0], argv, os.environ), setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
         )
     except OSError as error:
         sys.stderr.write(f"weigh: {argv[0]}: {error.strerror}\n")
-        return _NOT_STARTED
+        return _NOT_STARTED, 0
+    sent = 0
     while True:
-        signals.wait(pid)
+        info = _signal.sigwaitinfo(awaited)
+        if info.si_signo in _ENDING:
+            sent = info.si_signo
+        if info.si_signo != _CHILD and info.si_code <= 0:  # not from the kernel
+            os.kill(pid, info.si_signo)
         ended, status, used = os.wait4(pid, os.WNOHANG)
         if ended:
             break
     cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * _KIB
     _report_phase(phase.line(f',"cpu_time":{cpu!r},"peak_memory":{peak}'))
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else _FAILED_BY_SIGNAL - code
+    return code if code >= 0 else _FAILED_BY_SIGNAL - code, sent
 
 
 def _report_phase(line: str) -> None:
     """Append a line; where that fails the steps go on, and their phases are lost."""
     try:
         channel = os.open(os.environ["WEIGH_CHANNEL"], os.O_WRONLY | os.O_APPEND)
+        os.write(channel, os.fsencode(line))
+        os.close(channel)
     except (KeyError, OSError):
         return
-    try:
-        os.write(channel, os.fsencode(line))
-    except OSError:
-        return
-    finally:
-        os.close(channel)
 
 
 def _print_error(again: str, names: tuple[str, ...], at: int, code: int) -> None:
