@@ -244,13 +244,12 @@ _GPU_SOURCE = "NVML, the fullest GPU"
 
 
 class _Of(msgspec.Struct, frozen=True):
-    """The resource of a measure; ``typical`` ones are judged by their median."""
+    """The resource of a measure."""
 
     name: Name
     unit: Unit
     requested: float | None
     source: str = "weigh"
-    typical: bool = False
 
 
 def measures(elements: Sequence[Element], requested: Requested) -> tuple[Measure, ...]:
@@ -268,7 +267,7 @@ def _all(elements: Sequence[Element], requested: Requested) -> Iterator[Measure]
     total = requested.gpu_memory if requested.gpus or any(held) else None
     yield _measure(_Of("gpu_memory", "bytes", total, source=_GPU_SOURCE), held)
     cpus = [one.cpus for one in ran]
-    yield _measure(_Of("cpus", "cpus", requested.cpus, typical=True), cpus)
+    yield _measure(_Of("cpus", "cpus", requested.cpus), cpus)
     times = [one.wall_time for one in ran]
     yield _measure(_Of("time", "seconds", requested.time_limit), times)
     busy = [one.utilization for one in ran]
@@ -277,18 +276,23 @@ def _all(elements: Sequence[Element], requested: Requested) -> Iterator[Measure]
 
 def _measure(of: _Of, values: Sequence[float | None]) -> Measure:
     known = tuple(value for value in values if value is not None)
-    median = statistics.median(known) if known else None
-    most = max(known, default=None)
-    judged = median if of.typical else most
-    return Measure(
-        name=of.name,
-        unit=of.unit,
-        requested=of.requested,
+    blank = Measure(name=of.name, unit=of.unit, source=of.source)
+    return measure_of(blank, known, of.requested)
+
+
+def measure_of(
+    one: Measure, values: Sequence[float], requested: float | None
+) -> Measure:
+    """Return a measure with these values; CPUs are judged by their median."""
+    median = statistics.median(values) if values else None
+    most = max(values, default=None)
+    judged = median if one.name == "cpus" else most
+    is_judged = requested and judged is not None
+    return msgspec.structs.replace(
+        one,
+        requested=requested,
         median=median,
         most=most,
-        efficiency=judged / of.requested
-        if of.requested and judged is not None
-        else None,
-        source=of.source,
-        values=known,
+        efficiency=judged / requested if is_judged else None,  # type: ignore[operator]
+        values=tuple(values),
     )

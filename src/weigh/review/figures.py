@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.report import Accounted, Figure, GpuTable, Measure
+from weigh.review.elements import measure_of
 from weigh.review.requested import Requested
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.protocol import AccountingWords
@@ -61,6 +62,60 @@ def with_other_figures(
     return tuple(
         msgspec.structs.replace(one, others=tuple(others.of(one))) for one in measures
     )
+
+
+def filled_measures(
+    measures: Sequence[Measure],
+    accounted: Sequence[Accounted],
+    requested: Requested,
+    *,
+    scheduler: str | None,
+) -> tuple[tuple[Measure, ...], str]:
+    """Return measures with accounting's figures where nothing was measured.
+
+    Also return where the memory is from, as words; empty if it is weigh's. A limit on
+    address space (h_vmem) is what counts as requested memory, if nothing else does.
+    """
+    over = [one for one in accounted if one.state not in {"RUNNING", "PENDING"}]
+    kind = kind_or_first(scheduler)
+    limits_addresses = kind.traits.address_space is not None
+    sizes = [one.virtual_memory if limits_addresses else one.max_rss for one in over]
+    values: dict[str, list[float | None]] = {
+        "memory": [size or None for size in sizes],  # 0: there was no sample
+        "gpu_memory": [one.gpu_memory for one in over],
+        "gpu_utilization": [one.gpu_utilization for one in over],
+        "time": [one.wall_time for one in over],
+        "cpus": [
+            None
+            if one.cpu_time is None or not one.wall_time
+            else one.cpu_time / one.wall_time
+            for one in over
+        ],
+    }
+    found, source = [], ""
+    for one in measures:
+        if one.name == "memory" and one.requested is None:
+            asked = requested.virtual_memory or requested.memory
+            one = measure_of(one, one.values, asked)  # noqa: PLW2901
+        known = tuple(value for value in values[one.name] if value is not None)
+        if one.median is None and known:
+            if one.name == "memory":
+                source = _memory_source(kind.accounting.WORDS, over, limits_addresses)
+            one = measure_of(one, known, one.requested)  # noqa: PLW2901
+            one = msgspec.structs.replace(one, others=(), source=kind.accounts)  # noqa: PLW2901
+        found.append(one)
+    return tuple(found), source
+
+
+def _memory_source(
+    words: AccountingWords,
+    accounted: Sequence[Accounted],
+    limits_addresses: bool,  # noqa: FBT001
+) -> str:
+    if limits_addresses:
+        return f"{words.virtual}: {words.virtual_word}"
+    often, _ = _how_often(accounted)
+    return f"{words.memory}: {words.unmeasured.format(often=often)}"
 
 
 class _Others(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from weigh.render.printable import three
 from weigh.render.words import AS_USUAL, step_words
 from weigh.review.advice import Subject
 from weigh.review.elements import Element, measures
-from weigh.review.figures import with_other_figures
+from weigh.review.figures import filled_measures, with_other_figures
 from weigh.review.gpu_energy import gpu_totals
 from weigh.review.notes import notes
 from weigh.review.requested import Requested
@@ -81,6 +81,9 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         if one.requested is not None or one.median is not None or one.others
     )
     by_name = {str(one.name): one for one in measured}
+    shown, source = filled_measures(
+        measured, found.accounted, requested, scheduler=found.scheduler
+    )
     return Report(
         title=found.title,
         unit=found.unit,
@@ -90,7 +93,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         started=min(starts, default=None),
         ended=max(ends, default=None),
         states=dict(Counter(row.state for row in rows)),
-        measures=measured,
+        measures=shown,
         rows=rows,
         notes=(
             *_caveats(found.troubles, rows),
@@ -107,6 +110,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
                 ),
                 found.request,
             ),
+            *(Note(about="source", words=source),) * bool(source),
             *step_notes(found.accounted),
             *_rounds(found.rounds),
         ),

@@ -15,8 +15,11 @@ from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.errors import SchedulerError
 from weigh.model.job import JobRequest
-from weigh.model.report import Accounted, Measure
+from weigh.model.report import Accounted, Measure, Report
+from weigh.render.report_lines import render_text
 from weigh.review.figures import with_other_figures
+from weigh.review.requested import Requested
+from weigh.review.summary import Findings, compose
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables
 from weigh.schedulers.command import Ran
@@ -257,3 +260,65 @@ def test_a_smaller_figure_is_distrusted_where_its_interval_is_known(
     )
     (figure,) = _of(GIB, told).others
     assert figure.word == words
+
+
+def unmeasured(scheduler: str, requested: Requested, *told: Accounted) -> Report:
+    """Report on a job without a record."""
+    return compose(
+        Findings(
+            title="job 1",
+            unit="element",
+            requested=requested,
+            runs=(),
+            elements=(),
+            job="1",
+            scheduler=scheduler,
+            accounted=told,
+        )
+    )
+
+
+def test_without_a_record_saccts_figures_stand_in_the_columns() -> None:
+    asked = Requested(scheduler="slurm", memory=GIB, cpus=4, time_limit=600)
+    told = [
+        Accounted(
+            element=n,
+            state="COMPLETED",
+            max_rss=(100 + n) * MIB,
+            cpu_time=100.0,
+            wall_time=50.0,
+            sampled=30.0,
+        )
+        for n in range(3)
+    ]
+    shown = " ".join(render_text(unmeasured("slurm", asked, *told)).split())
+    assert "memory 1.00 GiB 101 MiB 102 MiB" in shown
+    assert "10 %" in shown
+    assert "CPUs 4 2 2" in shown
+    assert "time 00:10:00 50.0 s 50.0 s" in shown
+    assert (
+        "source sacct MaxRSS: sampled every 30 s: peaks in between are missed" in shown
+    )
+
+
+def test_without_a_record_grid_engines_address_space_is_compared_with_h_vmem() -> None:
+    asked = Requested(scheduler="gridengine", virtual_memory=GIB, time_limit=600)
+    told = Accounted(
+        element=0,
+        state="COMPLETED",
+        max_rss=100 * MIB,
+        virtual_memory=512 * MIB,
+        memory_asked=GIB,
+        wall_time=50.0,
+    )
+    shown = " ".join(render_text(unmeasured("gridengine", asked, told)).split())
+    assert "memory 1.00 GiB 512 MiB" in shown
+    assert "50 %" in shown
+    assert "source qacct maxvmem: address space, which h_vmem limits" in shown
+
+
+def test_without_a_sample_no_memory_is_made_up() -> None:
+    asked = Requested(scheduler="slurm", memory=GIB)
+    told = Accounted(element=0, state="COMPLETED", max_rss=0, wall_time=1.0)
+    memory = unmeasured("slurm", asked, told).measures[0]
+    assert (memory.name, memory.requested, memory.most) == ("memory", GIB, None)
