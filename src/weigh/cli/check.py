@@ -8,9 +8,9 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SECONDS
 from weigh.errors import FAILED, SIGNAL_BASE, UsageError
-from weigh.flow.check.check import CheckOptions, choose, is_job_script
-from weigh.flow.check.check import check as check_flow
-from weigh.render.check_lines import planned_line, render_json, render_text
+from weigh.flow.check.check import CheckOptions, choose_tasks, is_job_script
+from weigh.flow.check.check import try_tasks as check_flow
+from weigh.render.check_lines import check_document, check_screen, planned_line
 
 _LONGEST_TIMEOUT = 86400.0
 _LONGEST_GRACE = 3600.0
@@ -92,7 +92,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     if is_dry and as_json:
         raise UsageError("--dry-run prints tasks: remove --json")
     if is_dry:
-        for task in choose(path, check_options).tasks:
+        for task in choose_tasks(path, check_options).tasks:
             click.echo(planned_line(task.seq, task.line))
         return 0
     done = check_flow(
@@ -103,9 +103,9 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         env=os.environ,
     )
     if as_json:
-        click.echo(render_json(done))
+        click.echo(check_document(done))
     else:
-        for line in render_text(done):
+        for line in check_screen(done):
             click.echo(line)
     if done.signal is not None:
         return SIGNAL_BASE + done.signal

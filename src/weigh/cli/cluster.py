@@ -6,8 +6,12 @@ import click
 
 from weigh.cli import options
 from weigh.errors import UsageError
-from weigh.flow.site.cluster import cluster as cluster_flow
-from weigh.render.cluster_lines import render_free, render_json, render_text
+from weigh.flow.site.cluster import query_cluster as cluster_flow
+from weigh.render.cluster_lines import (
+    cluster_document,
+    cluster_free_line,
+    cluster_screen,
+)
 from weigh.render.columns import fill
 from weigh.render.printable import printable
 
@@ -41,11 +45,11 @@ def cluster(
         return _write_config(config, scheduler)
     seen = cluster_flow(os.environ, scheduler=scheduler)
     if as_json:
-        click.echo(render_json(seen).decode())
+        click.echo(cluster_document(seen).decode())
     elif free:
-        click.echo(render_free(seen))
+        click.echo(cluster_free_line(seen))
     else:
-        click.echo("\n".join(render_text(seen)))
+        click.echo("\n".join(cluster_screen(seen)))
     for note in seen.notes:
         click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
     return 0

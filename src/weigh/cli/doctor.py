@@ -5,9 +5,9 @@ import os
 import click
 
 from weigh.cli import options
-from weigh.flow.doctor.doctor import doctor as doctor_flow
+from weigh.flow.doctor.doctor import diagnose_machine as doctor_flow
 from weigh.flow.run.record_sink import current_folder
-from weigh.render.doctor_lines import render_json, render_text
+from weigh.render.doctor_lines import doctor_document, doctor_page
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -27,7 +27,7 @@ def doctor(*, job: str | None, as_json: bool) -> int:
     """
     found = doctor_flow(current_folder() or os.sep, os.environ, job=job)
     if as_json:
-        click.echo(render_json(found).decode())
+        click.echo(doctor_document(found).decode())
     else:
-        click.echo("\n".join(render_text(found)))
+        click.echo("\n".join(doctor_page(found)))
     return 1 if found.is_broken else 0

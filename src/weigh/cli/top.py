@@ -19,7 +19,7 @@ from weigh.errors import SIGNAL_BASE, StoreError, UsageError
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom
 from weigh.flow.watch.gpus import nvml_gpus
-from weigh.flow.watch.top import Watcher, Watching
+from weigh.flow.watch.top import TopSubject, TopWatcher
 from weigh.units import Seconds
 
 _SHORTEST_INTERVAL = 0.1
@@ -31,7 +31,9 @@ _TO_WAKE = ("WINCH", "CONT")  # the others end the screen, TSTP for a while
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP", *_TO_WAKE)
 
 
-def _interval(_context: click.Context, option: click.Parameter, value: float) -> float:
+def _checked_interval(
+    _context: click.Context, option: click.Parameter, value: float
+) -> float:
     if not _SHORTEST_INTERVAL <= value <= _LONGEST_INTERVAL:
         raise click.BadParameter(
             f"{value:g} s is not possible: "
@@ -50,7 +52,7 @@ def _interval(_context: click.Context, option: click.Parameter, value: float) ->
     type=SECONDS,
     default=1.0,
     metavar="SECONDS",
-    callback=_interval,
+    callback=_checked_interval,
     help="Time between updates.  [default: 1]",
 )
 @click.option("--once", is_flag=True, help="Print one screen as plain text.")
@@ -82,28 +84,30 @@ def top(
         return _print_gpus(as_json=as_json)
     if as_json:
         raise UsageError("--json needs --gpus")
-    headroom = configured_headroom(config.load(_folder(), os.environ))
-    watching = Watching(name=name, headroom=headroom, gpus=nvml_gpus)
-    with closing(Watcher(open_store(_folder(), os.environ), watching)) as watcher:
+    headroom = configured_headroom(config.load(_existing_folder(), os.environ))
+    watching = TopSubject(name=name, headroom=headroom, gpus=nvml_gpus)
+    with closing(
+        TopWatcher(open_store(_existing_folder(), os.environ), watching)
+    ) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        if once or not _can_draw():
+        if once or not _has_screen():
             return _print_once(watcher, interval)
-        return _watch(watcher, interval)
+        return _draw_until_quit(watcher, interval)
 
 
 def _print_gpus(*, as_json: bool) -> int:
     from weigh.flow.watch.gpus import list_gpus  # noqa: PLC0415 - only for --gpus
     from weigh.render.columns import fill  # noqa: PLC0415
+    from weigh.render.gpu_lines import gpu_list as gpu_text  # noqa: PLC0415
     from weigh.render.gpu_lines import (  # noqa: PLC0415
-        render_json,
+        gpu_list_document,
     )
-    from weigh.render.gpu_lines import render_text as gpu_text  # noqa: PLC0415
     from weigh.render.printable import printable  # noqa: PLC0415
 
     listing = list_gpus(os.environ)
     if as_json:
-        click.echo(render_json(listing).decode())
+        click.echo(gpu_list_document(listing).decode())
     for line in () if as_json else gpu_text(listing.gpus):
         click.echo(line)
     for note in listing.notes:
@@ -111,22 +115,22 @@ def _print_gpus(*, as_json: bool) -> int:
     return 0
 
 
-def _folder() -> str:
+def _existing_folder() -> str:
     try:
         return os.getcwd()
     except OSError as error:
         raise StoreError("the current directory was deleted: cd to another") from error
 
 
-def _can_draw() -> bool:
+def _has_screen() -> bool:
     """Return whether a screen can be drawn: the terminal can move its cursor."""
     if sys.stdout is None or not sys.stdout.isatty():
         return False
     return os.name == "nt" or os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _print_once(watcher: Watcher, interval: float) -> int:
-    from weigh.render.top_screen import TOP_WIDTH, render_text  # noqa: PLC0415 - rich
+def _print_once(watcher: TopWatcher, interval: float) -> int:
+    from weigh.render.top_screen import TOP_WIDTH, top_page  # noqa: PLC0415 - rich
 
     watcher.look()
     time.sleep(min(interval, _FIRST_INTERVAL))
@@ -134,11 +138,11 @@ def _print_once(watcher: Watcher, interval: float) -> int:
         width = os.get_terminal_size(sys.stdout.fileno()).columns or TOP_WIDTH
     except (OSError, ValueError):
         width = TOP_WIDTH
-    click.echo(render_text(watcher.look(), min(TOP_WIDTH, width)))
+    click.echo(top_page(watcher.look(), min(TOP_WIDTH, width)))
     return 0
 
 
-def _watch(watcher: Watcher, interval: Seconds) -> int:
+def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
     """Draw until the user quits; return the exit code."""
     from weigh.render.top_screen import TopScreen  # noqa: PLC0415 - rich, when drawn
 

@@ -37,7 +37,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str = ""
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedTasks(msgspec.Struct, frozen=True, kw_only=True):
     """Trials of some of ``tasks`` tasks, at most ``seconds`` each.
 
     ``side_by_side`` is the largest number that ran at once, ``signal`` the signal that

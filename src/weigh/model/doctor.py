@@ -14,7 +14,7 @@ SCHEMA = "weigh.doctor/1"
 CheckState = Literal["ok", "warning", "broken"]
 
 
-class Check(msgspec.Struct, frozen=True):
+class DoctorCheck(msgspec.Struct, frozen=True):
     """One check: its result, and what to do about a problem."""
 
     name: str
@@ -64,8 +64,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     host: str
-    checks: tuple[Check, ...]
-    job: tuple[Check, ...] = ()
+    checks: tuple[DoctorCheck, ...]
+    job: tuple[DoctorCheck, ...] = ()
 
     @property
     def is_broken(self) -> bool:

@@ -22,7 +22,9 @@ def read_disk(role: str, path: str, proc: str = "/proc") -> Disk:
     May hang if a file server does: call it with a time-out.
     """
     there = _existing(path)
-    kind, mount = mount_of(os.path.realpath(there), _read(f"{proc}/self/mountinfo"))
+    kind, mount = mount_of(
+        os.path.realpath(there), _mountinfo_text(f"{proc}/self/mountinfo")
+    )
     shared = None if kind is None else kind in _SHARED
     try:
         status = os.statvfs(there)
@@ -59,7 +61,7 @@ def mount_of(path: str, mountinfo: str) -> tuple[str | None, str | None]:
         words, types = before.split(" "), after.split(" ")
         if not dash or len(words) < 5:  # noqa: PLR2004 - the mount point is the fifth
             continue
-        point = _plain(words[4])
+        point = _unescaped_mount(words[4])
         is_above = path == point or path.startswith(point.rstrip("/") + "/")
         if is_above and len(point) >= len(mount or ""):
             kind, mount = types[0], point
@@ -80,13 +82,13 @@ def _existing(path: str) -> str:
     return path or "."
 
 
-def _plain(text: str) -> str:
+def _unescaped_mount(text: str) -> str:
     for escaped, character in _UNESCAPED.items():
         text = text.replace(escaped, character)
     return text
 
 
-def _read(path: str) -> str:
+def _mountinfo_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()

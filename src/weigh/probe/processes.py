@@ -46,7 +46,7 @@ def parse_process(pid: int, text: bytes) -> UserProcess | None:
 
 def read_process(pid: int, root: str = "/proc") -> UserProcess | None:
     """Read one process; None if it has ended or is hidden."""
-    text = _read(f"{usable_proc(root)}/{pid}/stat")
+    text = _read_stat(f"{usable_proc(root)}/{pid}/stat")
     return None if text is None else parse_process(pid, text)
 
 
@@ -55,7 +55,7 @@ def has_ended(pid: int, root: str = "/proc") -> bool:
 
     A first thread that ended before the others is a zombie too, but they go on.
     """
-    text = _read(f"{root}/{pid}/stat") or b""
+    text = _read_stat(f"{root}/{pid}/stat") or b""
     words = text[text.rfind(b")") + 2 :].split()
     return not words or (words[0] in b"ZX" and words[17:18] in ([b"0"], [b"1"]))
 
@@ -70,7 +70,7 @@ def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | 
             pids = [
                 int(entry.name)
                 for entry in entries
-                if entry.name.isdecimal() and _owner(entry) == user
+                if entry.name.isdecimal() and _owner_of_process(entry) == user
             ]
     except OSError:
         return None
@@ -82,19 +82,19 @@ def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | 
 
 def read_command(pid: int, root: str = "/proc") -> tuple[str, ...]:
     """Read a process's command line; empty for one that is gone or has none."""
-    text = _read(f"{usable_proc(root)}/{pid}/cmdline") or b""
+    text = _read_stat(f"{usable_proc(root)}/{pid}/cmdline") or b""
     words = text.rstrip(b"\0").split(b"\0") if text else []
     return tuple(word.decode("utf-8", "replace") for word in words)
 
 
-def _owner(entry: "os.DirEntry[str]") -> int | None:
+def _owner_of_process(entry: "os.DirEntry[str]") -> int | None:
     try:
         return entry.stat().st_uid
     except OSError:  # it ended meanwhile
         return None
 
 
-def _read(path: str) -> bytes | None:
+def _read_stat(path: str) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

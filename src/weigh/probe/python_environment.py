@@ -46,7 +46,7 @@ def environment_at(prefix: str) -> PythonEnvironment:
         kind=kind,  # type: ignore[arg-type] # one of three literals
         prefix=prefix,
         name=os.path.basename(prefix),
-        torch=_torch(prefix),
+        torch=_torch_build_at(prefix),
     )
 
 
@@ -78,14 +78,16 @@ def _conda_bases(env: Mapping[str, str], home: str) -> Iterator[str]:
         yield from (os.path.join(home, one) for one in _CONDA_FOLDERS)
 
 
-def _torch(prefix: str) -> TorchBuild | None:
+def _torch_build_at(prefix: str) -> TorchBuild | None:
     """Read torch's own version file; its metadata where there is none."""
     for folder in _packages(prefix):
-        text = _read(os.path.join(folder, "torch", "version.py"))
+        text = _start_of_file(os.path.join(folder, "torch", "version.py"))
         if text:
             return parse_torch(text)
         for found in glob(os.path.join(escape(folder), "torch-*.dist-info")):
-            return _named(os.path.basename(found).removesuffix(".dist-info")[6:])
+            return _build_by_version(
+                os.path.basename(found).removesuffix(".dist-info")[6:]
+            )
     return None
 
 
@@ -98,7 +100,7 @@ def parse_torch(text: str) -> TorchBuild | None:
     return TorchBuild(version, values.get("cuda") or None, values.get("hip") or None)
 
 
-def _named(version: str) -> TorchBuild | None:
+def _build_by_version(version: str) -> TorchBuild | None:
     """Read the build from a version such as ``2.4.0+cu121``."""
     local = _LOCAL.search(version)
     if local is None:
@@ -116,7 +118,7 @@ def _packages(prefix: str) -> Iterator[str]:
     yield from sorted(glob(pattern))
 
 
-def _read(path: str) -> str:
+def _start_of_file(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_LONGEST)

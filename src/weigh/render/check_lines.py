@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.check import Check, Trial
+from weigh.model.check import CheckedTasks, Trial
 from weigh.model.mask import MASK
 from weigh.render.columns import Column, fill, table
 from weigh.render.printable import count, printable, shortened
@@ -14,19 +14,19 @@ from weigh.units import format_duration, size_or_dash
 WIDTH = 80
 
 
-def render_text(check: Check) -> Iterator[str]:
+def check_screen(check: CheckedTasks) -> Iterator[str]:
     """Write the screen."""
-    yield _headline(check)
-    yield from table(_columns(check), WIDTH)
+    yield _check_headline(check)
+    yield from table(_trial_columns(check), WIDTH)
     for trial in check.trials:
         if trial.is_wrong:
-            yield from _failure(trial)
+            yield from _trial_failure(trial)
     for note in check.notes:
         yield fill(f"  {printable(note)}", WIDTH, subsequent_indent="    ")
-    yield from _conclusion(check)
+    yield from _check_conclusion(check)
 
 
-def render_json(check: Check) -> str:
+def check_document(check: CheckedTasks) -> str:
     """Write one JSON document, the schema first."""
     fields = {**msgspec.to_builtins(check), "wrong": check.wrong}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
@@ -37,28 +37,28 @@ def planned_line(seq: int, line: str) -> str:
     return f"{seq}\t{printable(MASK.line(line))}"
 
 
-def _headline(check: Check) -> str:
+def _check_headline(check: CheckedTasks) -> str:
     tries = f"{len(check.trials)} of {count(check.tasks)} tasks"
     at_once = f"{check.side_by_side} at once"
     seconds = f"up to {format_duration(check.seconds)} each"
     return f"{printable(check.task_file)}   {tries}, {at_once}, {seconds}"
 
 
-def _columns(check: Check) -> list[Column]:
+def _trial_columns(check: CheckedTasks) -> list[Column]:
     trials = check.trials
     columns = [
         Column("task", tuple(str(trial.task) for trial in trials)),
         Column(
             "parameters",
-            tuple(map(_parameters, trials)),
+            tuple(map(_trial_parameters, trials)),
             right=False,
             flexible=True,
         ),
         Column("state", tuple(trial.state for trial in trials), right=False),
         Column("memory", tuple(size_or_dash(trial.peak_memory) for trial in trials)),
         Column("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
-        Column("cpu", tuple(map(_cpu, trials)), drop=1),
-        Column("wants", tuple(map(_wants, trials)), drop=1),
+        Column("cpu", tuple(map(_trial_cpus_used, trials)), drop=1),
+        Column("wants", tuple(map(_trial_cpus_wanted, trials)), drop=1),
         Column("verdict", tuple(trial.verdict for trial in trials), right=False),
     ]
     used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
@@ -67,7 +67,7 @@ def _columns(check: Check) -> list[Column]:
     return [one for one in columns if not left_out.get(one.title)]
 
 
-def _parameters(trial: Trial) -> str:
+def _trial_parameters(trial: Trial) -> str:
     """Write the parameters that distinguish a task, or else its command line."""
     words = (
         str(value) if name.startswith("#") else f"{name}={value}".rstrip("=")
@@ -76,16 +76,16 @@ def _parameters(trial: Trial) -> str:
     return printable(" ".join(words)) or printable(trial.command)
 
 
-def _cpu(trial: Trial) -> str:
+def _trial_cpus_used(trial: Trial) -> str:
     return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
 
 
-def _wants(trial: Trial) -> str:
+def _trial_cpus_wanted(trial: Trial) -> str:
     """Write the CPUs that it used or waited for."""
     return "-" if trial.cpus_wanted is None else f"{trial.cpus_wanted:.1f}"
 
 
-def _failure(trial: Trial) -> Iterator[str]:
+def _trial_failure(trial: Trial) -> Iterator[str]:
     command = shortened(printable(trial.command), WIDTH - 14)
     yield f"  task {trial.task:<6} {command}"
     evidence = printable(trial.evidence) or "(no output)"
@@ -94,7 +94,7 @@ def _failure(trial: Trial) -> Iterator[str]:
         yield f"    {printable(trial.output)}"
 
 
-def _conclusion(check: Check) -> Iterator[str]:
+def _check_conclusion(check: CheckedTasks) -> Iterator[str]:
     tries = len(check.trials)
     if check.wrong:
         yield f"  {check.wrong} of {tries} failed"

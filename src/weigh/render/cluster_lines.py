@@ -31,41 +31,41 @@ _OUT_OF_USE = {
 }
 
 
-def render_json(cluster: Cluster) -> bytes:
+def cluster_document(cluster: Cluster) -> bytes:
     """Write the cluster as one JSON document."""
     return msgspec.json.encode(cluster)
 
 
-def render_free(cluster: Cluster) -> str:
+def cluster_free_line(cluster: Cluster) -> str:
     """Write what is free now on one line."""
     gpus = [f"{printable(one.name)} {one.free} of {one.total}" for one in cluster.gpus]
-    free, cpus = _cpus(cluster)
+    free, cpus = _free_and_all_cpus(cluster)
     words = [*gpus, f"CPUs {count(free)} of {count(cpus)}"]
     shut = sum(node.state in _OUT_OF_USE for node in cluster.nodes)
     tail = f"; {shut} of {len(cluster.nodes)} nodes out of use" if shut else ""
     return shortened(f"free: {', '.join(words)}", WIDTH - len(tail)) + tail
 
 
-def render_text(cluster: Cluster) -> list[str]:
+def cluster_screen(cluster: Cluster) -> list[str]:
     """Write the screen: resources first, then users."""
     parts = (
-        _gpus(cluster.gpus),
-        _queues(cluster.queues),
+        _gpu_table(cluster.gpus),
+        _queue_table(cluster.queues),
         _out_of_use(cluster.nodes),
-        _users(cluster),
+        _user_table(cluster),
     )
-    lines = [_title(cluster)]
+    lines = [_cluster_title(cluster)]
     for part in parts:
         rows = [shortened(line, WIDTH) for line in part]
         lines += ["", *rows] if rows else []
     return lines
 
 
-def _title(cluster: Cluster) -> str:
+def _cluster_title(cluster: Cluster) -> str:
     version = printable(cluster.version or "").removeprefix("SGE ")
     system = f"{kind_or_first(cluster.scheduler).title} {version}".strip()
     name = f"{printable(cluster.name)} ({system})" if cluster.name else system
-    free, cpus = _cpus(cluster)
+    free, cpus = _free_and_all_cpus(cluster)
     nodes = counted(len(cluster.nodes), "node")
     return shortened(
         f"  {name}   {nodes}, {count(free)} of {count(cpus)} CPUs free",
@@ -73,14 +73,14 @@ def _title(cluster: Cluster) -> str:
     )
 
 
-def _cpus(cluster: Cluster) -> tuple[int, int]:
+def _free_and_all_cpus(cluster: Cluster) -> tuple[int, int]:
     """Return (free, total) CPUs; CPUs of nodes that take no jobs are not free."""
     up = [node for node in cluster.nodes if node.state not in _OUT_OF_USE]
     free = sum(max(0, (node.cpus or 0) - (node.cpus_used or 0)) for node in up)
     return free, sum(node.cpus or 0 for node in cluster.nodes)
 
 
-def _gpus(gpus: Sequence[GpuCount]) -> Iterator[str]:
+def _gpu_table(gpus: Sequence[GpuCount]) -> Iterator[str]:
     if not gpus:
         return
     columns = [
@@ -99,16 +99,18 @@ def _gpus(gpus: Sequence[GpuCount]) -> Iterator[str]:
     yield from table(columns, WIDTH)
 
 
-def _queues(queues: Sequence[Queue]) -> Iterator[str]:
+def _queue_table(queues: Sequence[Queue]) -> Iterator[str]:
     if not queues:
         return
     columns = [
         Column("queue", tuple(map(_queue_name, queues)), right=False),
-        Column("time limit", tuple(_limit(one) for one in queues)),
-        Column("default", tuple(_default(one) for one in queues), drop=2),
-        Column("nodes", tuple(map(_nodes, queues)), drop=1),
-        Column("CPUs free", tuple(map(_cpus_of, queues))),
-        Column("GPUs free", tuple(map(_gpus_of, queues)), right=False, flexible=True),
+        Column("time limit", tuple(_time_limit_text(one) for one in queues)),
+        Column("default", tuple(_default_time_text(one) for one in queues), drop=2),
+        Column("nodes", tuple(map(_nodes_up_text, queues)), drop=1),
+        Column("CPUs free", tuple(map(_free_cpus_text, queues))),
+        Column(
+            "GPUs free", tuple(map(_free_gpus_text, queues)), right=False, flexible=True
+        ),
         Column("run", tuple(count(one.running) for one in queues)),
         Column("wait", tuple(count(one.waiting) for one in queues)),
     ]
@@ -141,31 +143,31 @@ def _queue_name(queue: Queue) -> str:
     return printable(queue.limits.name) + mark + shut
 
 
-def _limit(queue: Queue) -> str:
+def _time_limit_text(queue: Queue) -> str:
     limit = queue.limits.time_limit
-    return "none" if limit is None else _duration(limit)
+    return "none" if limit is None else _short_time_text(limit)
 
 
-def _default(queue: Queue) -> str:
+def _default_time_text(queue: Queue) -> str:
     default = queue.limits.default_time
-    return "" if default is None else _duration(default)
+    return "" if default is None else _short_time_text(default)
 
 
-def _duration(seconds: float) -> str:
+def _short_time_text(seconds: float) -> str:
     """Write a time limit without trailing zero units."""
     text = format_duration(seconds)
     return text.removesuffix(" 00 s").removesuffix(" 00 m").removesuffix(" 00 h")
 
 
-def _nodes(queue: Queue) -> str:
+def _nodes_up_text(queue: Queue) -> str:
     return f"{queue.nodes - queue.nodes_down} of {queue.nodes}"
 
 
-def _cpus_of(queue: Queue) -> str:
+def _free_cpus_text(queue: Queue) -> str:
     return f"{count(queue.cpus_free)} of {count(queue.cpus)}"
 
 
-def _gpus_of(queue: Queue) -> str:
+def _free_gpus_text(queue: Queue) -> str:
     return ", ".join(f"{count(one.free)} {printable(one.name)}" for one in queue.gpus)
 
 
@@ -195,7 +197,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _users(cluster: Cluster) -> Iterator[str]:
+def _user_table(cluster: Cluster) -> Iterator[str]:
     users = cluster.users[:_MOST_ROWS]
     if not users:
         return
@@ -217,7 +219,7 @@ def _users(cluster: Cluster) -> Iterator[str]:
         yield f"  and {len(cluster.users) - _MOST_ROWS} more users (--json)"
 
 
-def render_site(
+def site_settings_text(
     cluster: Cluster, scratch: str | None, complexes: Mapping[str, str]
 ) -> str:
     """Write the site file: scheduler, scratch, GPUs and their memory, queues.
@@ -230,36 +232,36 @@ def render_site(
         "# ~/.config/weigh/config.toml for yourself",
         "",
         "[cluster]",
-        f"scheduler = {_text(cluster.scheduler)}",
-        *([f"name = {_text(cluster.name)}"] if cluster.name else []),
-        *_scratch(scratch),
+        f"scheduler = {_toml_text(cluster.scheduler)}",
+        *([f"name = {_toml_text(cluster.name)}"] if cluster.name else []),
+        *_scratch_settings(scratch),
         "# what each job has to request here, if anything:",
         '# require = ["account", "time"]  # also qos, queue, memory',
         '# account = "NAME"',
         '# memory = "per-cpu"  # where memory per node is refused',
         "",
         "[gpus]  # what programs can use of each, by the scheduler's names",
-        *(line for gpu in cluster.gpus for line in _gpu(gpu)),
+        *(line for gpu in cluster.gpus for line in _gpu_setting(gpu)),
     ]
     if complexes:
         words = "names of the GPU, CPU and slot resources"
         lines += ["", f"[cluster.{cluster.scheduler}]  # {words}"]
-        lines += [f"{key} = {_text(word)}" for key, word in complexes.items()]
+        lines += [f"{key} = {_toml_text(word)}" for key, word in complexes.items()]
     for queue in cluster.queues:
-        lines += ["", *_queue(queue)]
+        lines += ["", *_queue_settings(queue)]
     return "\n".join(lines) + "\n"
 
 
-def _scratch(scratch: str | None) -> Iterator[str]:
+def _scratch_settings(scratch: str | None) -> Iterator[str]:
     if scratch is None:
         yield "# none found here; nodes may have one:"
         yield '# scratch = "/disk/scratch/$USER"'
     else:
-        yield f"scratch = {_text(scratch)}  # found here: is it on the nodes?"
+        yield f"scratch = {_toml_text(scratch)}  # found here: is it on the nodes?"
 
 
-def _gpu(gpu: GpuCount) -> Iterator[str]:
-    name = _text(gpu.name)
+def _gpu_setting(gpu: GpuCount) -> Iterator[str]:
+    name = _toml_text(gpu.name)
     if gpu.name == UNTYPED:
         yield f'# the type of {gpu.total} GPUs is unknown: V100 = "32510MiB"'
         return
@@ -273,19 +275,19 @@ def _gpu(gpu: GpuCount) -> Iterator[str]:
     yield f'{name} = "{models[0].memory // MIB}MiB"  # {gpu.total} of them{doubt}'
 
 
-def _queue(queue: Queue) -> Iterator[str]:
+def _queue_settings(queue: Queue) -> Iterator[str]:
     limits = queue.limits
-    yield f"[cluster.queues.{_text(limits.name)}]"
+    yield f"[cluster.queues.{_toml_text(limits.name)}]"
     if limits.default:
         yield "default = true"
     if not limits.open:
         yield "open = false"
     values = {
-        "time_limit": _time(limits.time_limit),
-        "default_time": _time(limits.default_time),
-        "memory": _size(limits.memory),
-        "default_memory": _size(limits.default_memory),
-        "default_memory_per_cpu": _size(limits.default_memory_per_cpu),
+        "time_limit": _toml_time(limits.time_limit),
+        "default_time": _toml_time(limits.default_time),
+        "memory": _toml_size(limits.memory),
+        "default_memory": _toml_size(limits.default_memory),
+        "default_memory_per_cpu": _toml_size(limits.default_memory_per_cpu),
         "cpus": limits.cpus,
         "nodes": limits.nodes,
     }
@@ -293,21 +295,21 @@ def _queue(queue: Queue) -> Iterator[str]:
         if value is not None:
             yield f"{key} = {value}"
     if limits.accounts:
-        yield f"accounts = [{', '.join(map(_text, limits.accounts))}]"
+        yield f"accounts = [{', '.join(map(_toml_text, limits.accounts))}]"
     if queue.gpus:
-        kinds = ", ".join(f"{_text(one.name)} = {one.total}" for one in queue.gpus)
+        kinds = ", ".join(f"{_toml_text(one.name)} = {one.total}" for one in queue.gpus)
         yield f"gpus = {{ {kinds} }}"
     yield f"# nodes: {queue.nodes}, CPUs: {queue.cpus}"
 
 
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else _text(format_limit(seconds))
+def _toml_time(seconds: float | None) -> str | None:
+    return None if seconds is None else _toml_text(format_limit(seconds))
 
 
-def _size(size: int | None) -> str | None:
+def _toml_size(size: int | None) -> str | None:
     return None if size is None else f'"{size // MIB}MiB"'
 
 
-def _text(value: str) -> str:
+def _toml_text(value: str) -> str:
     """Write a TOML string, which has JSON's escapes."""
     return json.dumps(printable(value), ensure_ascii=False)

@@ -65,23 +65,23 @@ def fill(text: str, width: int, **options: Any) -> str:  # noqa: ANN401 - textwr
 def table(columns: Sequence[Column], width: int) -> Iterator[str]:
     """Lay out columns in *width*, titles first; a flexible one takes what is left."""
     kept = list(columns)
-    while len(kept) > 1 and _least(kept) > width:
+    while len(kept) > 1 and _least_table_width(kept) > width:
         worst = max(kept, key=lambda column: column.drop)
         if not worst.drop:
             break
         kept.remove(worst)
-    spare = width - _least(kept)
+    spare = width - _least_table_width(kept)
     widths = [
         min(one.width(), _NARROWEST + max(0, spare)) if one.flexible else one.width()
         for one in kept
     ]
     titles = [one.title for one in kept]
-    yield _aligned(titles, kept, widths)
+    yield _aligned_row(titles, kept, widths)
     for row in zip(*(one.cells for one in kept), strict=True):
-        yield _aligned(row, kept, widths)
+        yield _aligned_row(row, kept, widths)
 
 
-def _least(columns: Sequence[Column]) -> int:
+def _least_table_width(columns: Sequence[Column]) -> int:
     """Return the least width of a table, gaps included."""
     widths = (
         min(_NARROWEST, one.width()) if one.flexible else one.width() for one in columns
@@ -89,7 +89,7 @@ def _least(columns: Sequence[Column]) -> int:
     return sum(width + 2 for width in widths)
 
 
-def _aligned(
+def _aligned_row(
     cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
 ) -> str:
     padded = []

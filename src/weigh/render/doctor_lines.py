@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.doctor import Check, Diagnosis
+from weigh.model.doctor import Diagnosis, DoctorCheck
 from weigh.render.columns import wrap
 from weigh.render.printable import printable
 from weigh.units import counted
@@ -15,34 +15,38 @@ _TICKS = {"ok": "[x]", "warning": "[ ]", "broken": "[!]"}
 _MARK_WIDTH = max(map(len, _MARKS.values()))
 
 
-def render_json(diagnosis: Diagnosis) -> bytes:
+def doctor_document(diagnosis: Diagnosis) -> bytes:
     """Write all of it as one document."""
     document = msgspec.to_builtins(diagnosis)
     return msgspec.json.encode(document | {"broken": diagnosis.is_broken})
 
 
-def render_text(diagnosis: Diagnosis) -> list[str]:
+def doctor_page(diagnosis: Diagnosis) -> list[str]:
     """Write the page and, last, how many lines need a look."""
     checks = (*diagnosis.checks, *diagnosis.job)
     width = max((len(check.name) for check in checks), default=0)
     lines = [f"  weigh doctor on {printable(diagnosis.host)}"]
     for check in diagnosis.checks:
-        lines += _lines(check, f"  {_MARKS[check.state]:<{_MARK_WIDTH}}", width)
+        lines += _lines_of_check(
+            check, f"  {_MARKS[check.state]:<{_MARK_WIDTH}}", width
+        )
     if diagnosis.job:
         lines += ["", "  before a job is submitted"]
         for check in diagnosis.job:
-            lines += _lines(check, f"  {_TICKS[check.state]:<{_MARK_WIDTH}}", width)
-    return [*lines, "", f"  {_summary(checks)}"]
+            lines += _lines_of_check(
+                check, f"  {_TICKS[check.state]:<{_MARK_WIDTH}}", width
+            )
+    return [*lines, "", f"  {_problems_in_words(checks)}"]
 
 
-def _lines(check: Check, mark: str, width: int) -> Iterator[str]:
+def _lines_of_check(check: DoctorCheck, mark: str, width: int) -> Iterator[str]:
     start = f"{mark}  {check.name:<{width}}  "
-    yield from _wrapped(start, check.text)
+    yield from _indented_rows(start, check.text)
     if check.cure is not None:
-        yield from _wrapped(" " * len(start) + "-> ", check.cure)
+        yield from _indented_rows(" " * len(start) + "-> ", check.cure)
 
 
-def _wrapped(start: str, text: str) -> Iterator[str]:
+def _indented_rows(start: str, text: str) -> Iterator[str]:
     """Break *text* between words, behind *start*; a path too long is left whole."""
     room = WIDTH - len(start)
     rows = wrap(printable(text), room, break_long_words=False, break_on_hyphens=False)
@@ -50,7 +54,7 @@ def _wrapped(start: str, text: str) -> Iterator[str]:
         yield (start if not number else " " * len(start)) + row
 
 
-def _summary(checks: Sequence[Check]) -> str:
+def _problems_in_words(checks: Sequence[DoctorCheck]) -> str:
     broken = sum(check.state == "broken" for check in checks)
     warnings = sum(check.state == "warning" for check in checks)
     if not broken and not warnings:

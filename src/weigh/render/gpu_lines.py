@@ -33,9 +33,9 @@ class GpuListing(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
+def gpu_list(gpus: tuple[Gpu, ...]) -> list[str]:
     """Write one line per GPU, and a second if torch uses it in this process."""
-    cells = [_cells(gpu) for gpu in gpus]
+    cells = [_gpu_list_cells(gpu) for gpu in gpus]
     widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
     lines: list[str] = []
     for gpu, row in zip(gpus, cells, strict=True):
@@ -46,31 +46,38 @@ def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
         start = "  " + "  ".join(aligned[:-1]) + "  "
         lines.append((start + shortened(row[-1], WIDTH - width_of(start))).rstrip())
         if gpu.torch_reserved is not None:
-            lines.append(_torch(gpu))
+            lines.append(_torch_peaks_text(gpu))
     return lines
 
 
-def render_json(listing: GpuListing) -> bytes:
+def gpu_list_document(listing: GpuListing) -> bytes:
     """Write the list as one document."""
     return msgspec.json.encode(
         {"schema": SCHEMA, "gpus": listing.gpus, "notes": listing.notes}
     )
 
 
-def _cells(gpu: Gpu) -> tuple[str, str, str, str, str, str]:
+def _gpu_list_cells(gpu: Gpu) -> tuple[str, str, str, str, str, str]:
     name = shortened(printable(short_name(gpu.name)), _LONGEST_NAME)
     share = "" if gpu.memory_percent is None else f"{gpu.memory_percent:.0f} %"
     memory = memory_words(gpu.memory_used, gpu.memory_total)
-    return str(gpu.index), name, memory, share, _busy(gpu), _who(gpu)
+    return (
+        str(gpu.index),
+        name,
+        memory,
+        share,
+        _gpu_load_text(gpu),
+        _first_occupant_text(gpu),
+    )
 
 
-def _busy(gpu: Gpu) -> str:
+def _gpu_load_text(gpu: Gpu) -> str:
     if gpu.utilization is None:
         return ""
     return f"busy {gpu.utilization:.0f} %" if gpu.utilization else "idle"
 
 
-def _who(gpu: Gpu) -> str:
+def _first_occupant_text(gpu: Gpu) -> str:
     """Write who uses the GPU: the user's own process first, the others counted."""
     occupants = gpu.occupants
     if occupants is None:
@@ -81,20 +88,20 @@ def _who(gpu: Gpu) -> str:
         return "allocated, not used" if gpu.allocated else "free"
     first = max(occupants, key=lambda one: (one.mine is True, one.memory or 0))
     more = f" +{len(occupants) - 1}" if len(occupants) > 1 else ""
-    return f"{_owner(first)}: {_command(first)}{first.pid}{more}"
+    return f"{_occupant_owner(first)}: {_occupant_command(first)}{first.pid}{more}"
 
 
-def _owner(occupant: GpuOccupant) -> str:
+def _occupant_owner(occupant: GpuOccupant) -> str:
     return "mine" if occupant.mine else printable(occupant.user or "other")
 
 
-def _command(occupant: GpuOccupant) -> str:
+def _occupant_command(occupant: GpuOccupant) -> str:
     if occupant.command is None:
         return ""
     return f"{shortened(printable(occupant.command), _LONGEST_COMMAND)} "
 
 
-def _torch(gpu: Gpu) -> str:
+def _torch_peaks_text(gpu: Gpu) -> str:
     """Write torch's peaks, and the memory that NVML counts outside torch."""
     which = f"cuda:{gpu.cuda_index}{', current' if gpu.torch_current else ''}"
     text = f"torch {which}: peak {format_size(gpu.torch_allocated or 0)}"

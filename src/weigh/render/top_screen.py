@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from weigh.render.gpu_lines import render_text as gpu_text
+from weigh.render.gpu_lines import gpu_list as gpu_text
 from weigh.render.printable import (
     local_time,
     named_words,
@@ -79,7 +79,7 @@ class TopScreen:
         self._console.update_screen(Group(upper, lower))
 
 
-def render_text(view: TopView, width: int = TOP_WIDTH) -> str:
+def top_page(view: TopView, width: int = TOP_WIDTH) -> str:
     """Write *view* as plain text."""
     out = io.StringIO()
     console = _console(out, is_terminal=False, colour=False)
@@ -109,22 +109,24 @@ def _upper_part(
     view: TopView, width: int, *, has_keys: bool
 ) -> Iterator[RenderableType]:
     title = f"weigh top   {printable(view.machine.name)}   {view.clock}"
-    yield _line(f"{title}   q quits" if has_keys else title, width, "bold")
+    yield _screen_line(f"{title}   q quits" if has_keys else title, width, "bold")
     if view.followed is not None:
         yield from _one_run(view.followed, view, width)
     else:
-        yield from (_line(line, width) for line in _machine_lines(view.machine))
+        yield from (_screen_line(line, width) for line in _machine_lines(view.machine))
         yield Text("")
-        yield _line("runs in progress", width, "bold")
+        yield _screen_line("runs in progress", width, "bold")
         if view.runs:
-            yield _table(view.runs, _run_columns(view.runs), width)
+            yield _rich_table(view.runs, _run_columns(view.runs), width)
         else:
-            yield _line("  none: weigh run -- COMMAND in another window", width)
-            yield _line(f"  (records are in {printable(view.store)})", width, "dim")
+            yield _screen_line("  none: weigh run -- COMMAND in another window", width)
+            yield _screen_line(
+                f"  (records are in {printable(view.store)})", width, "dim"
+            )
     if view.gpus or view.gpu_note:
         yield Text("")
-        yield _line("GPUs", width, "bold")
-    yield from (_line(line, width) for line in gpu_text(view.gpus))
+        yield _screen_line("GPUs", width, "bold")
+    yield from (_screen_line(line, width) for line in gpu_text(view.gpus))
     if view.gpu_note:
         yield Padding(Text(printable(view.gpu_note), style="yellow"), (0, 0, 0, 2))
 
@@ -134,19 +136,19 @@ def _process_part(view: TopView, width: int, most: int) -> Iterator[RenderableTy
         return
     whose = "my" if view.followed is None else "its"
     yield Text("")
-    yield _line(f"{whose} processes, largest first   ({_RSS})", width, "bold")
-    yield _table(view.processes[:most], _process_columns(width), width)
+    yield _screen_line(f"{whose} processes, largest first   ({_RSS})", width, "bold")
+    yield _rich_table(view.processes[:most], _process_columns(width), width)
     rest = view.processes[most:]
     if rest:
         size = format_size(sum(one.resident for one in rest))
-        yield _line(f"  {len(rest)} more with {size}", width, "dim")
+        yield _screen_line(f"  {len(rest)} more with {size}", width, "dim")
 
 
-def _line(text: str, width: int, style: str = "") -> Text:
+def _screen_line(text: str, width: int, style: str = "") -> Text:
     return Text(shortened(printable(text), width), style=style, no_wrap=True)
 
 
-def _table(rows: Sequence[Any], columns: _Columns, width: int) -> RenderableType:
+def _rich_table(rows: Sequence[Any], columns: _Columns, width: int) -> RenderableType:
     """Return a table of *rows* with the columns that a window of *width* has."""
     shown = [column for column in columns if width >= column[2]]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -161,17 +163,17 @@ def _table(rows: Sequence[Any], columns: _Columns, width: int) -> RenderableType
 def _machine_lines(machine: MachineView) -> Iterator[str]:
     """Write the load and the memory in use, by all users, each with a bar."""
     if machine.load is not None and machine.all_cpus:
-        bar = _bar(machine.load / machine.all_cpus)
+        bar = _load_bar(machine.load / machine.all_cpus)
         is_part = machine.cpus and machine.cpus != machine.all_cpus
         yours = f", {machine.cpus} for you" if is_part else ""
         yield f"  load    [{bar}] {machine.load:.1f} of {machine.all_cpus} CPUs{yours}"
     if machine.memory_total and machine.memory_used is not None:
-        bar = _bar(machine.memory_used / machine.memory_total)
+        bar = _load_bar(machine.memory_used / machine.memory_total)
         used, size = format_size(machine.memory_used), format_size(machine.memory_total)
         yield f"  memory  [{bar}] {used} of {size} in use by all users"
 
 
-def _bar(share: float) -> str:
+def _load_bar(share: float) -> str:
     return ("|" * round(min(max(share, 0.0), 1.0) * _BAR)).ljust(_BAR)
 
 
@@ -215,7 +217,7 @@ def _time_to_go(run: RunView) -> str:
 def _one_run(run: RunView, view: TopView, width: int) -> Iterator[RenderableType]:
     record = run.record
     label = f"{printable(record.label)}   " if record.label else ""
-    yield _line(f"{label}run {printable(record.id)}", width, "bold")
+    yield _screen_line(f"{label}run {printable(record.id)}", width, "bold")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, min_width=_MARGIN - 4)
     grid.add_column(overflow="fold")

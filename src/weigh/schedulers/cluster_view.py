@@ -29,12 +29,12 @@ def closed_nodes(
     """Return *nodes*, marked unavailable where all queues of a node are closed."""
     closed = {queue.name for queue in queues if not queue.open}
     return tuple(
-        _closed(node) if node.queues and set(node.queues) <= closed else node
+        _closed_node(node) if node.queues and set(node.queues) <= closed else node
         for node in nodes
     )
 
 
-def _closed(node: Node) -> Node:
+def _closed_node(node: Node) -> Node:
     if not takes_jobs(node):
         return node
     noun = "queue" if len(node.queues) == 1 else "queues"
@@ -60,7 +60,7 @@ def count_queues(
 ) -> tuple[Queue, ...]:
     """Count what each queue has and what is free; a node may be in several queues."""
     return tuple(
-        _queue(
+        _counted_queue(
             one,
             [node for node in nodes if one.name in node.queues],
             [job for job in jobs if one.name in job.queue.split(",")],
@@ -74,7 +74,7 @@ def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
     mine: defaultdict[str, list[ClusterJob]] = defaultdict(list)
     for job in jobs:
         mine[job.user].append(job)
-    counts = (_user(user, owned) for user, owned in mine.items())
+    counts = (_counted_user(user, owned) for user, owned in mine.items())
     return tuple(
         sorted(counts, key=lambda one: (-one.gpus, -one.cpus, -one.running, one.user))
     )
@@ -102,13 +102,13 @@ def _is_full(node: Node) -> bool:
     )
 
 
-def _queue(
+def _counted_queue(
     limits: QueueLimits,
     nodes: Sequence[Node],
     jobs: Sequence[ClusterJob],
 ) -> Queue:
     if not limits.open:
-        nodes = [_closed(node) for node in nodes]
+        nodes = [_closed_node(node) for node in nodes]
     up = [node for node in nodes if takes_jobs(node)]
     return Queue(
         limits=limits,
@@ -122,7 +122,7 @@ def _queue(
     )
 
 
-def _user(user: str, jobs: Sequence[ClusterJob]) -> UserCount:
+def _counted_user(user: str, jobs: Sequence[ClusterJob]) -> UserCount:
     running = [job for job in jobs if job.state == "RUNNING"]
     return UserCount(
         user=user,

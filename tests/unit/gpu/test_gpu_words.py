@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
-from weigh.render.gpu_lines import GpuListing, gpu_lines, render_json, render_text
+from weigh.render.gpu_lines import GpuListing, gpu_lines, gpu_list, gpu_list_document
 from weigh.render.printable import width_of
 from weigh.units import GIB
 
@@ -51,7 +51,7 @@ def words_of(*usages: GpuUsage, allocated: bool = True) -> str:
 
 
 def listed(*gpus: Gpu) -> str:
-    return "\n".join(render_text(gpus))
+    return "\n".join(gpu_list(gpus))
 
 
 def test_one_used_gpu_is_one_row() -> None:
@@ -165,7 +165,7 @@ def test_memory_taken_at_once_comes_with_the_variables_that_end_it() -> None:
 
 def test_lines_are_aligned() -> None:
     idle = gpu_with(index=12, memory_used=0, memory_percent=0.0, utilization=0.0)
-    first, second = render_text((CARD, idle))
+    first, second = gpu_list((CARD, idle))
     assert first.index("V100") == second.index("V100")
     assert first.index(" GiB") == second.index(" GiB")
     assert "idle" in second
@@ -202,7 +202,7 @@ def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
         torch_reserved=5 * GIB,
         outside_torch=GIB // 2,
     )
-    assert render_text((with_torch,))[1] == (
+    assert gpu_list((with_torch,))[1] == (
         "     torch cuda:0, current: peak 4.00 GiB, reserved 5.00 GiB; outside 512 MiB"
     )
 
@@ -232,13 +232,13 @@ def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
     )
 )
 def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[Gpu]) -> None:
-    for line in render_text(tuple(gpus)):
+    for line in gpu_list(tuple(gpus)):
         assert width_of(line) <= 80
         assert line.isprintable()
 
 
 def test_the_document_names_its_schema() -> None:
-    document = json.loads(render_json(GpuListing((CARD,), ("a doubt",))))
+    document = json.loads(gpu_list_document(GpuListing((CARD,), ("a doubt",))))
     assert document["schema"] == "weigh.gpus/1"
     assert document["gpus"][0]["occupants"][0]["pid"] == 457520
     assert document["notes"] == ["a doubt"]

@@ -12,10 +12,14 @@ from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.site.cluster import cluster
+from weigh.flow.site.cluster import query_cluster
 from weigh.flow.site.site_file import find_scratch, site_file, write_new
 from weigh.model.cluster import Cluster
-from weigh.render.cluster_lines import render_free, render_json, render_text
+from weigh.render.cluster_lines import (
+    cluster_document,
+    cluster_free_line,
+    cluster_screen,
+)
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.protocol import Reply
 from weigh.schedulers.slurm import cluster as slurm_cluster
@@ -26,7 +30,7 @@ SYSTEMS = {"slurm": SLURM, "gridengine": GRIDENGINE}
 
 def seen(system: str, changed: Answers | None = None) -> Cluster:
     answers = SYSTEMS[system] | dict(changed or {})
-    return cluster({}, scheduler=system, ask=answering(answers))
+    return query_cluster({}, scheduler=system, ask=answering(answers))
 
 
 def weigh(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -43,11 +47,11 @@ def weigh(*words: str, path: str | None = None) -> subprocess.CompletedProcess[s
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_no_line_of_the_page_is_wider_than_a_terminal(system: str) -> None:
-    assert max(map(len, render_text(seen(system)))) <= 80
+    assert max(map(len, cluster_screen(seen(system)))) <= 80
 
 
 def test_the_page_names_gpus_queues_and_what_is_down() -> None:
-    page = "\n".join(render_text(seen("slurm")))
+    page = "\n".join(cluster_screen(seen("slurm")))
     assert "testcluster (Slurm 22.05.8)" in page
     assert "short (default)" in page
     assert "node3  drained: bad disk a=b, see ticket 7 (root, 2026-11-21)" in page
@@ -55,27 +59,27 @@ def test_the_page_names_gpus_queues_and_what_is_down() -> None:
 
 
 def test_free_is_one_line() -> None:
-    line = render_free(seen("slurm"))
+    line = cluster_free_line(seen("slurm"))
     assert line == (
         "free: a100 0 of 4, v100 2 of 4, CPUs 3 of 24; 1 of 3 nodes out of use"
     )
 
 
 def test_free_on_grid_engine_is_one_line() -> None:
-    assert render_free(seen("gridengine")) == "free: v100 1 of 4, CPUs 5 of 8"
+    assert cluster_free_line(seen("gridengine")) == "free: v100 1 of 4, CPUs 5 of 8"
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_the_document_reads_back_as_it_was(system: str) -> None:
     whole = seen(system)
-    assert msgspec.json.decode(render_json(whole), type=Cluster) == whole
-    assert json.loads(render_json(whole))["schema"] == "weigh.cluster/1"
+    assert msgspec.json.decode(cluster_document(whole), type=Cluster) == whole
+    assert json.loads(cluster_document(whole))["schema"] == "weigh.cluster/1"
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_nothing_is_queried_twice(system: str) -> None:
     asked: list[tuple[str, ...]] = []
-    cluster({}, scheduler=system, ask=answering(SYSTEMS[system], asked))
+    query_cluster({}, scheduler=system, ask=answering(SYSTEMS[system], asked))
     assert len(asked) == len(set(asked))
 
 
@@ -117,7 +121,7 @@ def test_settings_that_change_the_answers_are_taken_away(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("SQUEUE_FORMAT", "%i")
     monkeypatch.setenv("SBATCH_PARTITION", "gpu")
-    cluster(os.environ, scheduler="slurm")
+    query_cluster(os.environ, scheduler="slurm")
     assert "SQUEUE_FORMAT" not in told.read_text()
     assert "SBATCH_PARTITION" not in told.read_text()
 

@@ -13,8 +13,14 @@ from weigh.flow.doctor.machine_checks import (
     scheduler_checks,
     torch_check,
 )
-from weigh.model.doctor import Check, Diagnosis, Disk, PythonEnvironment, TorchBuild
-from weigh.render.doctor_lines import render_json, render_text
+from weigh.model.doctor import (
+    Diagnosis,
+    Disk,
+    DoctorCheck,
+    PythonEnvironment,
+    TorchBuild,
+)
+from weigh.render.doctor_lines import doctor_document, doctor_page
 from weigh.schedulers.protocol import Reply
 from weigh.units import GIB, MIB
 
@@ -196,21 +202,26 @@ def test_code_is_ticked_when_committed_and_pushed(
 
 def test_no_line_of_the_page_is_wider_than_a_terminal() -> None:
     words = "a rather long sentence about a disk, " * 4
-    checks = (Check("home", "broken", words, words), Check("GPU", "ok", "none"))
+    checks = (
+        DoctorCheck("home", "broken", words, words),
+        DoctorCheck("GPU", "ok", "none"),
+    )
     page = Diagnosis(host="login3", checks=checks, job=checks)
-    lines = render_text(page)
+    lines = doctor_page(page)
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "  2 broken"
 
 
 def test_a_path_is_left_whole_to_be_copied() -> None:
     path = "/" + "a" * 100
-    check = Check("home", "warning", f"{path} cannot be written", "choose another")
-    lines = render_text(Diagnosis(host="h", checks=(check,)))
+    check = DoctorCheck(
+        "home", "warning", f"{path} cannot be written", "choose another"
+    )
+    lines = doctor_page(Diagnosis(host="h", checks=(check,)))
     assert any(path in line for line in lines)
 
 
 def test_the_document_states_its_schema_and_whether_something_is_broken() -> None:
-    document = msgspec.json.decode(render_json(Diagnosis(host="h", checks=())))
+    document = msgspec.json.decode(doctor_document(Diagnosis(host="h", checks=())))
     assert document["schema"] == "weigh.doctor/1"
     assert document["broken"] is False

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from weigh.flow.doctor.job_checks import (
-    JobFiles,
+    DoctorJob,
     activated_environment,
     job_checks,
     named_paths,
     read_job,
 )
 from weigh.flow.site.ask import ask
-from weigh.model.doctor import Check
+from weigh.model.doctor import DoctorCheck
 from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
 from weigh.model.record import Host, Monitor, Provenance, Record, Usage
 from weigh.store.identity import this_machine
@@ -31,11 +31,11 @@ ENV = {
 }
 
 
-def facts(folder: Path, named: str = "run.sh") -> JobFiles:
+def facts(folder: Path, named: str = "run.sh") -> DoctorJob:
     return read_job(named, str(folder), ENV)
 
 
-def check_of(folder: Path, name: str, named: str = "run.sh", **env: str) -> Check:
+def check_of(folder: Path, name: str, named: str = "run.sh", **env: str) -> DoctorCheck:
     """Give the check of that name."""
     checks = job_checks(named, str(folder), ENV | env, ask)
     return next(check for check in checks if check.name == name)

@@ -8,13 +8,13 @@ from rich.cells import cell_len
 from some_views import ELSEWHERE, FOLLOWED, NOTHING, OVERVIEW, RUN, views
 
 from weigh.model.record import Headway, Node, Rank, Series
-from weigh.render.top_screen import TopScreen, render_text
+from weigh.render.top_screen import TopScreen, top_page
 from weigh.render.top_view import ProcessView, RunView, TopView
 from weigh.units import MIB
 
 
 def test_the_overview_is_this_screen() -> None:
-    assert render_text(OVERVIEW) == (
+    assert top_page(OVERVIEW) == (
         """\
 weigh top   node07   10:00:12
   load    [|||||               ] 31.7 of 128 CPUs, 64 for you
@@ -37,7 +37,7 @@ my processes, largest first   (RSS: counts shared pages in every process)
 
 
 def test_one_run_is_this_screen() -> None:
-    assert render_text(FOLLOWED) == (
+    assert top_page(FOLLOWED) == (
         """\
 weigh top   node07   10:00:12
 alice   run 7f3a91c0d2e4
@@ -70,14 +70,14 @@ HEADWAY = Headway(
 
 def test_a_run_that_counts_its_steps_states_when_it_ends() -> None:
     view = replace(FOLLOWED, followed=headed(HEADWAY))
-    lines = render_text(view).splitlines()
+    lines = top_page(view).splitlines()
     at = lines.index("  progress  30 of 120 steps (25%), by tqdm")
     assert lines[at + 1] == "  ends      in 29.6 s (between 27.6 s and 33.6 s)"
 
 
 def test_the_overview_states_when_runs_end() -> None:
     view = replace(OVERVIEW, runs=(headed(HEADWAY), ELSEWHERE))
-    lines = render_text(view).splitlines()
+    lines = top_page(view).splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("  run "))
     assert lines[at + 1].endswith("29.6 s to go")
 
@@ -85,29 +85,29 @@ def test_the_overview_states_when_runs_end() -> None:
 def test_no_end_is_predicted_where_nobody_has_read_a_run_for_long() -> None:
     silent = replace(headed(HEADWAY), stale=True, age=500.0)
     view = replace(FOLLOWED, followed=silent)
-    assert "  ends " not in render_text(view)
+    assert "  ends " not in top_page(view)
 
 
 def test_nothing_running_is_reported_and_what_to_do() -> None:
-    text = render_text(NOTHING)
+    text = top_page(NOTHING)
     assert "none: weigh run -- COMMAND in another window" in text
     assert "/home/ada/ner/.weigh" in text
 
 
 def test_a_gpu_driver_in_trouble_is_named() -> None:
     view = replace(NOTHING, gpu_note="the GPU driver does not answer")
-    assert "  the GPU driver does not answer" in render_text(view).splitlines()
+    assert "  the GPU driver does not answer" in top_page(view).splitlines()
 
 
 def test_a_run_that_ended_states_how_and_where_to_read_on() -> None:
     ended = replace(RUN, record=replace(RUN.record, state="FAILED", exit_code=3))
-    text = render_text(replace(FOLLOWED, followed=ended))
+    text = top_page(replace(FOLLOWED, followed=ended))
     assert "FAILED in 12.4 s, exit code 3; details: weigh records show 7f3a91" in text
 
 
 def test_a_stopped_run_is_reported() -> None:
     view = replace(FOLLOWED, followed=replace(RUN, stopped=True))
-    assert "12.4 s since 10:00:00   (stopped)" in render_text(view)
+    assert "12.4 s since 10:00:00   (stopped)" in top_page(view)
 
 
 # rich knows a newer Unicode than Python may: letters whose width both agree on
@@ -146,7 +146,7 @@ def test_nodes_and_ranks_are_shown_as_they_are_now() -> None:
     )
     record = replace(RUN.record, nodes=nodes, ranks=ranks)
     run = replace(RUN, record=record)
-    text = render_text(replace(OVERVIEW, followed=run))
+    text = top_page(replace(OVERVIEW, followed=run))
     assert "nodes     2: cn2 600 MiB, cn1 300 MiB" in text
     assert "ranks     2, each between 290 and 580 MiB (RSS)" in text
 
@@ -161,14 +161,14 @@ def test_a_window_shows_as_many_processes_as_fit_below_the_rest() -> None:
 
 
 def test_a_narrow_page_keeps_the_run_and_its_memory() -> None:
-    assert "  7f3a91  392 MiB" in render_text(OVERVIEW, 24).splitlines()
+    assert "  7f3a91  392 MiB" in top_page(OVERVIEW, 24).splitlines()
 
 
 @given(views, st.integers(20, 200))
 def test_every_line_fits_and_holds_nothing_that_steers_a_terminal(
     view: TopView, width: int
 ) -> None:
-    for line in render_text(view, width).split("\n"):
+    for line in top_page(view, width).split("\n"):
         assert cell_len(line) <= width
         assert line.isprintable()
 

@@ -18,14 +18,14 @@ from msgspec.structs import replace
 
 from weigh.errors import RecordNotFoundError, UsageError
 from weigh.flow.records.records import Store, open_store
-from weigh.flow.watch.top import Watcher, Watching
+from weigh.flow.watch.top import TopSubject, TopWatcher
 from weigh.render.top_view import RunView
 from weigh.store.checkpoint import Checkpoint, save
 from weigh.units import MIB
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
-Open = Callable[[Store, str], Watcher]
+Open = Callable[[Store, str], TopWatcher]
 
 WEIGH = (sys.executable, "-m", "weigh")
 # 100 MiB in the command itself and 50 in a child; a line on stdin lets them go
@@ -109,8 +109,8 @@ def job(tmp_path: Path) -> Iterator[Job]:
 def watch() -> Iterator[Open]:
     watchers = []
 
-    def open_one(store: Store, name: str) -> Watcher:
-        watchers.append(Watcher(store, Watching(name=name)))
+    def open_one(store: Store, name: str) -> TopWatcher:
+        watchers.append(TopWatcher(store, TopSubject(name=name)))
         return watchers[-1]
 
     yield open_one
@@ -118,7 +118,7 @@ def watch() -> Iterator[Open]:
         watcher.close()
 
 
-def _followed(watcher: Watcher) -> RunView:
+def _followed(watcher: TopWatcher) -> RunView:
     followed = watcher.look().followed
     assert followed is not None
     return followed
@@ -224,7 +224,7 @@ def test_an_unknown_name_is_refused(job: Job, watch: Open) -> None:
 
 def test_a_watcher_gives_its_descriptors_back(job: Job) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    watcher = Watcher(job.store(), Watching(name="alice"))
+    watcher = TopWatcher(job.store(), TopSubject(name="alice"))
     watcher.look()
     watcher.close()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -12,7 +12,7 @@ from weigh.flow.check.trials import judged_trial, latest_attempts, trial_notes
 from weigh.flow.exec.exec import execute
 from weigh.flow.exec.options import choose_layout
 from weigh.flow.records.records import open_store
-from weigh.model.check import Check
+from weigh.model.check import CheckedTasks
 from weigh.model.mask import Mask
 from weigh.model.record import Record
 from weigh.runner.build import Console, ExecOptions, Finished
@@ -57,7 +57,7 @@ class ChosenTask(msgspec.Struct, frozen=True):
     parameters: Parameters
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class ChosenTasks(msgspec.Struct, frozen=True):
     """The tasks to try, of so many."""
 
     tasks: tuple[ChosenTask, ...]
@@ -89,7 +89,7 @@ def _is_description(line: bytes) -> bool:
     )
 
 
-def choose(path: str, options: CheckOptions) -> Chosen:
+def choose_tasks(path: str, options: CheckOptions) -> ChosenTasks:
     """Choose the tasks of the file *path* to try: the most different ones.
 
     Raises:
@@ -109,7 +109,7 @@ def choose(path: str, options: CheckOptions) -> Chosen:
         )
         for at in choose_diverse(parameters, options.tasks)
     ]
-    return Chosen(tuple(tasks), len(lines))
+    return ChosenTasks(tuple(tasks), len(lines))
 
 
 def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
@@ -124,14 +124,14 @@ def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
     return [known[line] for line in lines] if {*lines} <= known.keys() else []
 
 
-def check(
+def try_tasks(
     path: str,
     options: CheckOptions,
     *,
     say: Say,
     cwd: str,
     env: Mapping[str, str],
-) -> Check:
+) -> CheckedTasks:
     """Try a few tasks of *path*, as ``weigh exec`` runs them; *say* prints a line.
 
     Records of completed tasks are kept; a task that was stopped leaves no record.
@@ -141,7 +141,7 @@ def check(
         FormatError: a line of it cannot be a command.
         StoreError: there is no room for output or records, or a task cannot start.
     """
-    chosen = choose(path, options)
+    chosen = choose_tasks(path, options)
     root = open_store(cwd, env).root
     label = f"check-{new_id()[:_LABEL_LETTERS]}"
     jobs = _jobs_at_once(options, env, len(chosen.tasks))
@@ -153,7 +153,7 @@ def check(
     if finished.result.trouble is not None:
         raise StoreError(finished.result.trouble)
     for attempts in records.values():
-        _keep(root, attempts[-1], label)
+        _keep_completed(root, attempts[-1], label)
     trials = [
         judged_trial(
             task.seq,
@@ -165,7 +165,7 @@ def check(
         )
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
     ]
-    return Check(
+    return CheckedTasks(
         task_file=path,
         tasks=chosen.of,
         label=label,
@@ -179,7 +179,7 @@ def check(
 
 def _tried(  # noqa: PLR0913, PLR0917 - what one run takes
     task_file: str,
-    chosen: Chosen,
+    chosen: ChosenTasks,
     options: CheckOptions,
     place: tuple[int, str, str],
     cwd: str,
@@ -216,7 +216,7 @@ def _jobs_at_once(options: CheckOptions, env: Mapping[str, str], tasks: int) -> 
     return min(len(layout.slots), tasks)
 
 
-def _announced(chosen: Chosen, options: CheckOptions, jobs: int) -> str:
+def _announced(chosen: ChosenTasks, options: CheckOptions, jobs: int) -> str:
     tries = len(chosen.tasks)
     rounds = -(-tries // jobs)
     up_to = "up to " if jobs > 1 else ""
@@ -227,7 +227,7 @@ def _announced(chosen: Chosen, options: CheckOptions, jobs: int) -> str:
     )
 
 
-def _keep(root: str, record: Record, label: str) -> None:
+def _keep_completed(root: str, record: Record, label: str) -> None:
     if record.state == "COMPLETED":
         kept = msgspec.structs.replace(record, label=label)
         shards.append(root, kept, this_machine())

@@ -6,19 +6,19 @@ from weigh.flow.doctor import machine_checks
 from weigh.flow.doctor.job_checks import job_checks
 from weigh.flow.doctor.machine_checks import PATIENCE, disk_check, folders_to_check
 from weigh.flow.site.ask import Ask, ask, in_time
-from weigh.model.doctor import Check, Diagnosis
+from weigh.model.doctor import Diagnosis, DoctorCheck
 from weigh.probe.host import read_host
 
 _HUNG = f"has not answered for {2 * PATIENCE:g} s"
 _HUNG_CURE = "is a file server or a driver down? ask the site's support"
 
 
-def doctor(
+def diagnose_machine(
     cwd: str, env: Mapping[str, str], *, job: str | None = None, ask: Ask = ask
 ) -> Diagnosis:
     """Check this machine and the plan or script *job*; what hangs is broken."""
     (folders,) = in_time([lambda: folders_to_check(cwd, env)], patience=PATIENCE)
-    looks: list[tuple[str, Callable[[], list[Check]]]] = [
+    looks: list[tuple[str, Callable[[], list[DoctorCheck]]]] = [
         ("scheduler", lambda: machine_checks.scheduler_checks(env, ask)),
         ("nodes", lambda: machine_checks.nodes_checks(env)),
         ("environment", lambda: machine_checks.environment_checks(env)),
@@ -31,12 +31,12 @@ def doctor(
         looks.append(("script", lambda: list(job_checks(job, cwd, env, ask))))
     results = in_time([look for _, look in looks], patience=2 * PATIENCE)
     found = [
-        [Check(name, "broken", _HUNG, _HUNG_CURE)] if checks is None else checks
+        [DoctorCheck(name, "broken", _HUNG, _HUNG_CURE)] if checks is None else checks
         for (name, _), checks in zip(looks, results, strict=True)
     ]
     of_job = found.pop() if job is not None else []
     # several folders on one disk that is fine are one line
-    kept: dict[str, Check] = {}
+    kept: dict[str, DoctorCheck] = {}
     for check in (check for checks in found for check in checks):
         kept.setdefault(check.text.partition(" left on ")[0], check)
     return Diagnosis(
@@ -44,5 +44,5 @@ def doctor(
     )
 
 
-def _disk_look(role: str, path: str) -> Callable[[], list[Check]]:
+def _disk_look(role: str, path: str) -> Callable[[], list[DoctorCheck]]:
     return lambda: [disk_check(role, path)]

@@ -15,7 +15,7 @@ from weigh.flow.doctor.machine_checks import (
     torch_check,
 )
 from weigh.flow.site.ask import Ask
-from weigh.model.doctor import Check, PythonEnvironment
+from weigh.model.doctor import DoctorCheck, PythonEnvironment
 from weigh.model.plan import Plan
 from weigh.probe.filesystem import read_disk
 from weigh.probe.python_environment import (
@@ -47,7 +47,7 @@ _BRANCH = re.compile(r"(?m)^# branch\.(\S+) (.*)$")
 _SYSTEM = ("/usr", "/bin", "/lib", "/etc", "/dev", "/proc", "/sys", "/opt", "/run")
 
 
-class JobFiles(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorJob(msgspec.Struct, frozen=True, kw_only=True):
     """A plan or script as read, with its shell lines: of a plan, one of each kind.
 
     ``runs`` counts the records that its request is based on, ``gpu_runs`` those that
@@ -66,34 +66,34 @@ class JobFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_checks(
     named: str, cwd: str, env: Mapping[str, str], ask: Ask
-) -> Iterator[Check]:
+) -> Iterator[DoctorCheck]:
     """Yield the checks of the plan or script *named*."""
     job = read_job(named, cwd, env)
     yield _code_check(job.folder, env, ask)
     yield _data_check(job, cwd, env)
     yield from _environment_checks(job, cwd, env)
     if job.runs:
-        yield Check("RAM", "ok", f"known from {counted(job.runs, 'run')}")
+        yield DoctorCheck("RAM", "ok", f"known from {counted(job.runs, 'run')}")
     else:
         cure = "weigh run -- COMMAND (or weigh scan), then weigh request"
-        yield Check("RAM", "warning", "unknown: its command has no record", cure)
+        yield DoctorCheck("RAM", "warning", "unknown: its command has no record", cure)
     if not job.asks_gpus:
-        yield Check("GPUs", "ok", "it requests none")
+        yield DoctorCheck("GPUs", "ok", "it requests none")
     elif job.gpu_runs:
         text = f"GPU memory is known from {counted(job.gpu_runs, 'run')}"
-        yield Check("GPUs", "ok", text)
+        yield DoctorCheck("GPUs", "ok", text)
     else:
         cure = "weigh run -- COMMAND on a GPU node, to measure memory and load"
         text = "it requests GPUs, but no record used one"
-        yield Check("GPUs", "warning", text, cure)
+        yield DoctorCheck("GPUs", "warning", text, cure)
     if job.trouble is None:
-        yield Check("script", "ok", job.description)
+        yield DoctorCheck("script", "ok", job.description)
     else:
         cure = "weigh doctor --job PLAN or SCRIPT; weigh plan makes a plan"
-        yield Check("script", "broken", f"{job.name}: {job.trouble}", cure)
+        yield DoctorCheck("script", "broken", f"{job.name}: {job.trouble}", cure)
 
 
-def read_job(named: str, cwd: str, env: Mapping[str, str]) -> JobFiles:
+def read_job(named: str, cwd: str, env: Mapping[str, str]) -> DoctorJob:
     """Read a plan or a script, and count the records of what it runs."""
     path = os.path.join(cwd, named)
     plan = path if os.path.basename(path) == _PLAN else os.path.join(path, _PLAN)
@@ -104,14 +104,14 @@ def read_job(named: str, cwd: str, env: Mapping[str, str]) -> JobFiles:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(_LONGEST_SCRIPT)
     except IsADirectoryError:
-        return JobFiles(name=named, folder=cwd, trouble="it is a folder and no plan")
+        return DoctorJob(name=named, folder=cwd, trouble="it is a folder and no plan")
     except OSError as error:
         why = "it is not there" if not os.path.exists(path) else str(error.strerror)
-        return JobFiles(name=named, folder=cwd, trouble=why)
+        return DoctorJob(name=named, folder=cwd, trouble=why)
     directives = "\n".join(_DIRECTIVE.findall(text))
     lines = tuple(text.splitlines())
     heads = _records_of(lines, cwd, env)
-    return JobFiles(
+    return DoctorJob(
         name=named,
         folder=folder,
         lines=lines,
@@ -122,17 +122,17 @@ def read_job(named: str, cwd: str, env: Mapping[str, str]) -> JobFiles:
     )
 
 
-def _read_plan_files(named: str, path: str, cwd: str) -> JobFiles:
+def _read_plan_files(named: str, path: str, cwd: str) -> DoctorJob:
     try:
         with open(path, "rb") as file:
             plan = msgspec.json.decode(file.read(), type=Plan)
     except (OSError, msgspec.MsgspecError) as error:
-        return JobFiles(name=named, folder=cwd, trouble=f"it cannot be read: {error}")
+        return DoctorJob(name=named, folder=cwd, trouble=f"it cannot be read: {error}")
     folder = os.path.dirname(path)
     missing = [one for one in plan.files if not os.path.isfile(f"{folder}/{one}")]
     names = ", ".join(missing[:_SHOWN])
     runs = min((kind.runs for kind in plan.kinds), default=0)
-    return JobFiles(
+    return DoctorJob(
         name=named,
         folder=cwd,
         lines=tuple(kind.example for kind in plan.kinds),
@@ -144,7 +144,7 @@ def _read_plan_files(named: str, path: str, cwd: str) -> JobFiles:
     )
 
 
-def _code_check(folder: str, env: Mapping[str, str], ask: Ask) -> Check:
+def _code_check(folder: str, env: Mapping[str, str], ask: Ask) -> DoctorCheck:
     """Check that the code is committed and pushed."""
     argv = ("git", "-C", folder, "status", "--porcelain=v2", "--branch")
     # no lock is taken, nothing is written, no password prompt appears
@@ -153,11 +153,11 @@ def _code_check(folder: str, env: Mapping[str, str], ask: Ask) -> Check:
     if not reply.is_answer:
         why = reply.complaint().removeprefix("fatal: ")
         cure = "git init; git add -A; git commit; push it to a server"
-        return Check("code", "warning", f"unknown: {why}", cure)
+        return DoctorCheck("code", "warning", f"unknown: {why}", cure)
     return code_check_of(reply.stdout)
 
 
-def code_check_of(status: str) -> Check:
+def code_check_of(status: str) -> DoctorCheck:
     """Judge the output of ``git status --porcelain=v2 --branch``."""
     branch = dict(_BRANCH.findall(status))
     lines = [line for line in status.splitlines() if line[:1] not in {"#", "!", ""}]
@@ -168,20 +168,22 @@ def code_check_of(status: str) -> Check:
         words += [f"{new} new"] if new else []
         text = f"not committed: {', '.join(words) or 'nothing at all yet'}"
         cure = "git add, git commit: then the record names the code that ran"
-        return Check("code", "warning", text, cure)
+        return DoctorCheck("code", "warning", text, cure)
     if "upstream" not in branch:
         cure = "git push -u origin HEAD"
-        return Check("code", "warning", "committed, but not pushed", cure)
+        return DoctorCheck("code", "warning", "committed, but not pushed", cure)
     if ahead != "0":
         commits = counted(int(ahead), "commit") if ahead.isdecimal() else "commits"
-        return Check("code", "warning", f"{commits} not pushed", "git push")
-    return Check("code", "ok", f"committed and pushed to {branch['upstream']}")
+        return DoctorCheck("code", "warning", f"{commits} not pushed", "git push")
+    return DoctorCheck("code", "ok", f"committed and pushed to {branch['upstream']}")
 
 
-def _data_check(job: JobFiles, cwd: str, env: Mapping[str, str]) -> Check:
+def _data_check(job: DoctorJob, cwd: str, env: Mapping[str, str]) -> DoctorCheck:
     """Check that the files which the commands name are on a disk that nodes see."""
     if not has_scheduler(env):
-        return Check("data", "ok", "the job runs on this machine: it has these disks")
+        return DoctorCheck(
+            "data", "ok", "the job runs on this machine: it has these disks"
+        )
     disks = {
         os.path.relpath(path, cwd): read_disk("data", path)
         for path in named_paths(job.lines, cwd)
@@ -189,14 +191,14 @@ def _data_check(job: JobFiles, cwd: str, env: Mapping[str, str]) -> Check:
     local = [name for name, disk in disks.items() if disk.is_shared is False]
     if not local:
         kinds = ", ".join(sorted({disk.kind or "?" for disk in disks.values()}))
-        return Check("data", "ok", f"its files are on a shared disk ({kinds})")
+        return DoctorCheck("data", "ok", f"its files are on a shared disk ({kinds})")
     shown = ["this directory" if name == "." else name for name in local[:_SHOWN]]
     more = f" and {len(local) - _SHOWN} more" if len(local) > _SHOWN else ""
     text = f"on this machine's own disk: {', '.join(shown)}{more}"
     cure = (
         "nodes may not see it: copy it to the shared disk, or weigh submit --stage-in"
     )
-    return Check("data", "warning", text, cure)
+    return DoctorCheck("data", "warning", text, cure)
 
 
 def named_paths(lines: Sequence[str], cwd: str) -> list[str]:
@@ -225,17 +227,17 @@ def _shell_words(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _environment_checks(
-    job: JobFiles, cwd: str, env: Mapping[str, str]
-) -> Iterator[Check]:
+    job: DoctorJob, cwd: str, env: Mapping[str, str]
+) -> Iterator[DoctorCheck]:
     """Check the environment that a script activates, or the one that is active now."""
     activates, found = activated_environment(job.lines, cwd, env)
     if found.kind == "none":
         text = f"{activates}: environment not found on this machine"
         cure = "create it (conda create, python -m venv), or load its module"
         shown = "no python on PATH" if activates is None else text
-        yield Check("environment", "warning", shown, cure)
+        yield DoctorCheck("environment", "warning", shown, cure)
         return
-    yield Check("environment", "ok", environment_words(found))
+    yield DoctorCheck("environment", "ok", environment_words(found))
     if found.torch is not None and job.asks_gpus:
         yield torch_check(found, is_likely=True, is_requested=True)
 

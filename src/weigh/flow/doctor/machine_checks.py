@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from weigh.errors import GpuError, NoGpuError
 from weigh.flow.site.ask import Ask
 from weigh.flow.site.site_file import find_scratch
-from weigh.model.doctor import Check, PythonEnvironment
+from weigh.model.doctor import DoctorCheck, PythonEnvironment
 from weigh.probe.driver import gpu_may_be_present, open_probe, read_driver_version
 from weigh.probe.filesystem import is_in_memory, read_disk
 from weigh.probe.python_environment import environment_of, find_python
@@ -31,7 +31,7 @@ def has_scheduler(env: Mapping[str, str]) -> bool:
     return any(_is_on_path(kind.submits, env) for kind in KINDS.values())
 
 
-def scheduler_checks(env: Mapping[str, str], ask: Ask) -> list[Check]:
+def scheduler_checks(env: Mapping[str, str], ask: Ask) -> list[DoctorCheck]:
     """Check that the scheduler answers and that all its commands are on PATH."""
     checks = []
     for kind in KINDS.values():
@@ -46,39 +46,41 @@ def scheduler_checks(env: Mapping[str, str], ask: Ask) -> list[Check]:
         elif missing:
             state, text = "warning", f"{text}; not on PATH: {', '.join(missing)}"
             cure = "load the scheduler's module, or ask the site for these commands"
-        checks.append(Check("scheduler", state, text, cure))  # type: ignore[arg-type]
+        checks.append(DoctorCheck("scheduler", state, text, cure))  # type: ignore[arg-type]
     none = "none found: jobs run on this machine (weigh exec)"
-    return checks or [Check("scheduler", "ok", none)]
+    return checks or [DoctorCheck("scheduler", "ok", none)]
 
 
-def nodes_checks(env: Mapping[str, str]) -> list[Check]:
+def nodes_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     """Check whether compute nodes can see weigh's Python."""
     if not has_scheduler(env) or job_from_environment(env) is not None:
         return []
     disk = read_disk("python", sys.prefix)
     if disk.is_shared:
         text = f"weigh's Python is on a shared disk ({disk.kind}): nodes see it"
-        return [Check("nodes", "ok", text)]
+        return [DoctorCheck("nodes", "ok", text)]
     start = next(k.starts for k in KINDS.values() if _is_on_path(k.submits, env))
     text = f"weigh's Python is on this machine's own disk: {disk.path}"
     attempt = f"try {start} {sys.executable} --version"
     cure = f"{attempt}; if it fails, make a venv on a shared disk"
-    return [Check("nodes", "warning", text, cure)]
+    return [DoctorCheck("nodes", "warning", text, cure)]
 
 
-def environment_checks(env: Mapping[str, str]) -> list[Check]:
+def environment_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     """Report which Python a command would start."""
     found = environment_of(find_python(env))
     if found.kind == "none":
         cure = "activate an environment, or load a module"
-        return [Check("environment", "warning", "no python on PATH", cure)]
+        return [DoctorCheck("environment", "warning", "no python on PATH", cure)]
     if env.get("CONDA_PREFIX") and env.get("VIRTUAL_ENV"):
         text = f"conda and a venv are both active; python is of {found.prefix}"
-        return [Check("environment", "warning", text, "deactivate one of them")]
-    return [Check("environment", "ok", f"python is of {environment_words(found)}")]
+        return [DoctorCheck("environment", "warning", text, "deactivate one of them")]
+    return [
+        DoctorCheck("environment", "ok", f"python is of {environment_words(found)}")
+    ]
 
 
-def torch_checks(env: Mapping[str, str]) -> list[Check]:
+def torch_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     """Check whether the installed torch can use a GPU, here by trying it."""
     python = find_python(env)
     found = environment_of(python)
@@ -90,25 +92,25 @@ def torch_checks(env: Mapping[str, str]) -> list[Check]:
     if has_gpu and (found.torch.cuda or found.torch.hip):
         trouble = _torch_trouble(python, env)
     if trouble is not None:
-        checks.append(Check("torch", "broken", trouble, _torch_fix(found)))
+        checks.append(DoctorCheck("torch", "broken", trouble, _torch_fix(found)))
     return checks
 
 
 def torch_check(
     found: PythonEnvironment, *, is_likely: bool, is_requested: bool = False
-) -> Check:
+) -> DoctorCheck:
     """Check what torch was built for; broken only if the job requests GPUs."""
     build = found.torch
     if build is None:
-        return Check("torch", "ok", f"no torch in {environment_words(found)}")
+        return DoctorCheck("torch", "ok", f"no torch in {environment_words(found)}")
     if build.cuda or build.hip:
         kind = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}"
-        return Check("torch", "ok", f"torch {build.version}, built for {kind}")
+        return DoctorCheck("torch", "ok", f"torch {build.version}, built for {kind}")
     text = f"torch {build.version} is built for CPUs only: it cannot use a GPU"
     if not (is_likely or is_requested):
-        return Check("torch", "ok", text)
+        return DoctorCheck("torch", "ok", text)
     state = "broken" if is_requested else "warning"
-    return Check("torch", state, text, _torch_fix(found))  # type: ignore[arg-type]
+    return DoctorCheck("torch", state, text, _torch_fix(found))  # type: ignore[arg-type]
 
 
 def _torch_fix(found: PythonEnvironment) -> str:
@@ -137,7 +139,7 @@ def _torch_trouble(python: str, env: Mapping[str, str]) -> str | None:
     return last.removeprefix("weigh: ") if last.startswith("weigh: ") else None
 
 
-def gpu_checks(env: Mapping[str, str]) -> list[Check]:
+def gpu_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     """Check that the GPUs of this machine answer."""
     absence = "no NVIDIA driver here, or no GPU is allocated to you"
     names: list[str] = []
@@ -152,15 +154,15 @@ def gpu_checks(env: Mapping[str, str]) -> list[Check]:
     except GpuError as error:
         _, found, package = str(error).partition("pip install ")
         cure = f"pip install {package}" if found else _ASK_SITE
-        return [Check("GPU", "broken", str(error), cure)]
+        return [DoctorCheck("GPU", "broken", str(error), cure)]
     if not names:
         is_login = has_scheduler(env) and job_from_environment(env) is None
         more = "; for a node, run weigh doctor in a job there" if is_login else ""
-        return [Check("GPU", "ok", absence + more)]
+        return [DoctorCheck("GPU", "ok", absence + more)]
     words = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
     driver, cuda = read_driver_version()
     words += f", driver {driver}" if driver else ""
-    return [Check("GPU", "ok", words + (f" (CUDA {cuda})" if cuda else ""))]
+    return [DoctorCheck("GPU", "ok", words + (f" (CUDA {cuda})" if cuda else ""))]
 
 
 def folders_to_check(cwd: str, env: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -174,16 +176,16 @@ def folders_to_check(cwd: str, env: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(role, path) for role, path in folders if path]
 
 
-def disk_check(role: str, path: str) -> Check:
+def disk_check(role: str, path: str) -> DoctorCheck:
     """Check whether a disk is full, over quota, or cannot be written."""
     disk = read_disk(role, path)
     where = f"{path} ({disk.kind or 'unknown kind'})"
     if disk.trouble is not None:
         cure = "is its file server up? ask the site's support"
-        return Check(role, "broken", f"{path}: {disk.trouble}", cure)
+        return DoctorCheck(role, "broken", f"{path}: {disk.trouble}", cure)
     if disk.writable is False:
         cure = "choose another folder; is it mounted read-only, or not yours?"
-        return Check(role, "warning", f"{where} cannot be written", cure)
+        return DoctorCheck(role, "warning", f"{where} cannot be written", cure)
     free, size = disk.free or 0, disk.size or 0
     state, text = "ok", f"{format_size(free)} of {format_size(size)} left on {where}"
     trouble = _write_trouble(path) if os.path.isdir(path) else None
@@ -198,10 +200,10 @@ def disk_check(role: str, path: str) -> Check:
         state = "warning"
     largest = f"du -xsh {path}/* {path}/.[!.]* | sort -h | tail"
     cure = f"delete or move what is not needed: {largest}"
-    return Check(role, state, text, None if state == "ok" else cure)  # type: ignore[arg-type]
+    return DoctorCheck(role, state, text, None if state == "ok" else cure)  # type: ignore[arg-type]
 
 
-def records_checks(cwd: str, env: Mapping[str, str]) -> list[Check]:
+def records_checks(cwd: str, env: Mapping[str, str]) -> list[DoctorCheck]:
     """Check where records are written, whether that works, and whether they persist."""
     folder = locate(cwd, env)
     disk = read_disk("records", folder)
@@ -211,15 +213,15 @@ def records_checks(cwd: str, env: Mapping[str, str]) -> list[Check]:
     text = f"records go to {disk.path} ({disk.kind or 'unknown kind'})"
     cure = "set WEIGH_DIR to a folder under your home or project"
     if trouble is not None:
-        return [Check("records", "broken", f"{text}: {trouble}", cure)]
+        return [DoctorCheck("records", "broken", f"{text}: {trouble}", cure)]
     if is_in_memory(disk.kind):
         text += ": gone when this machine restarts"
-        return [Check("records", "warning", text, cure)]
+        return [DoctorCheck("records", "warning", text, cure)]
     if has_scheduler(env) and disk.is_shared is False:
         text += ": nodes write theirs elsewhere"
         cure = "set WEIGH_DIR to a folder on a disk that the nodes share"
-        return [Check("records", "warning", text, cure)]
-    return [Check("records", "ok", text)]
+        return [DoctorCheck("records", "warning", text, cure)]
+    return [DoctorCheck("records", "ok", text)]
 
 
 def environment_words(found: PythonEnvironment) -> str:

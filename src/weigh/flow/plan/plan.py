@@ -24,7 +24,7 @@ from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
 from weigh.flow.site.ask import Ask, ask_scheduler, in_time
-from weigh.flow.site.cluster import cluster
+from weigh.flow.site.cluster import query_cluster
 from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
@@ -172,7 +172,7 @@ def _seen(env: Mapping[str, str], ask: Ask) -> Cluster | None:
         return ask(argv, env=env, cwd=cwd, patience=min(patience, _PATIENCE))
 
     try:
-        return cluster(env, ask=ask_briefly)
+        return query_cluster(env, ask=ask_briefly)
     except WeighError:
         return None
 

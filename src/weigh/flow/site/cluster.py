@@ -226,7 +226,7 @@ def find_complexes(env: Mapping[str, str], ask: Ask, scheduler: str) -> dict[str
     return KINDS[scheduler].resource_names(query(env, ask))
 
 
-def cluster(
+def query_cluster(
     env: Mapping[str, str],
     *,
     scheduler: str | None = None,
@@ -245,7 +245,7 @@ def cluster(
         scheduler=kind,
         name=answers.name,
         version=answers.version,
-        user=_user(),
+        user=_own_user_name(),
         time=time.strftime("%Y-%m-%dT%H:%M:%S"),
         nodes=nodes,
         gpus=count_gpus(nodes),
@@ -275,7 +275,7 @@ def _with_hidden(seen: Cluster) -> Cluster:
     return msgspec.structs.replace(seen, notes=(*seen.notes, note))
 
 
-def _user() -> str:
+def _own_user_name() -> str:
     try:
         import pwd  # noqa: PLC0415 - not on Windows
     except ImportError:

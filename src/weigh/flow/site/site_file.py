@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from weigh.errors import StoreError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler
-from weigh.flow.site.cluster import asking_environment, cluster, find_complexes
-from weigh.render.cluster_lines import render_site
+from weigh.flow.site.cluster import asking_environment, find_complexes, query_cluster
+from weigh.render.cluster_lines import site_settings_text
 from weigh.schedulers import KINDS
 
 # variables for a user's scratch, then the usual directories
@@ -25,9 +25,9 @@ def site_file(
     Raises:
         WeighError: there is no scheduler, or it does not answer.
     """
-    seen = cluster(env, scheduler=scheduler, ask=ask)
+    seen = query_cluster(env, scheduler=scheduler, ask=ask)
     words = find_complexes(asking_environment(env), ask, seen.scheduler)
-    return render_site(seen, find_scratch(env), words), seen.notes
+    return site_settings_text(seen, find_scratch(env), words), seen.notes
 
 
 def find_scratch(env: Mapping[str, str], root: str = "") -> str | None:

@@ -157,7 +157,7 @@ def gpus_of(look: "_Look | GpuLook", environment: Mapping[str, str]) -> tuple[Gp
     allocated = any(name in environment for name in _GRANTED)
     readings = {reading.uuid: reading for reading in look.readings}
     return tuple(
-        _gpu(device, readings.get(device.uuid), number, torch, allocated=allocated)
+        _gpu_now(device, readings.get(device.uuid), number, torch, allocated=allocated)
         for number, device in enumerate(look.devices)
     )
 
@@ -197,7 +197,7 @@ def _look_in_time(
     return answer
 
 
-def _gpu(
+def _gpu_now(
     device: GpuDevice,
     reading: GpuReading | None,
     number: int,
@@ -214,7 +214,7 @@ def _gpu(
         cuda_index=number,
         memory_used=now.memory_used,
         memory_total=device.memory_total,
-        memory_percent=_percent(now.memory_used, device.memory_total),
+        memory_percent=_memory_percent(now.memory_used, device.memory_total),
         utilization=now.utilization,
         occupants=_occupants(now),
         allocated=allocated,
@@ -235,7 +235,7 @@ def _with_torch(gpu: Gpu, torch: TorchDevice, now: GpuReading) -> Gpu:
     )
 
 
-def _percent(part: int | None, whole: int | None) -> float | None:
+def _memory_percent(part: int | None, whole: int | None) -> float | None:
     return None if part is None or not whole else 100 * part / whole
 
 
@@ -255,14 +255,14 @@ def _occupant(pid: int, memory: int | None) -> GpuOccupant:
         return GpuOccupant(pid, memory=memory)
     return GpuOccupant(
         pid,
-        user=_user(owner),
+        user=_name_of_uid(owner),
         command=None if process is None else process.name,
         memory=memory,
         mine=owner == os.getuid(),
     )
 
 
-def _user(uid: int) -> str:
+def _name_of_uid(uid: int) -> str:
     import pwd  # noqa: PLC0415 - not on Windows
 
     try:

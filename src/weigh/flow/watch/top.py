@@ -25,7 +25,7 @@ _SHOWN = 6  # letters of an id
 _STORE_INTERVAL = 2.0  # seconds between looks into the store: it may be on a network
 
 
-class Watching(msgspec.Struct, frozen=True, kw_only=True):
+class TopSubject(msgspec.Struct, frozen=True, kw_only=True):
     """What to watch: the run called *name*, or without one all that goes on here.
 
     ``gpus`` opens the source of GPU readings; None where there is none.
@@ -38,10 +38,10 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     now: Callable[[], Seconds] = time.time
 
 
-class Watcher:
+class TopWatcher:
     """Looks at runs, GPUs and processes; each look is one :class:`TopView`."""
 
-    def __init__(self, store: Store, watching: Watching) -> None:
+    def __init__(self, store: Store, watching: TopSubject) -> None:
         """Find the run to follow, where one is named.
 
         Raises:
@@ -83,7 +83,7 @@ class Watcher:
             for one in self._runs
             if self._followed in {None, one.record.id}
         }
-        followed, request, processes = None, None, _own_processes()
+        followed, request, processes = None, None, _my_processes()
         if self._followed:
             followed = views.get(self._followed) or self._ended(self._followed)
             request = _request_now(followed.record, self._watching.headroom)
@@ -270,7 +270,7 @@ def _request_now(record: Record, headroom: float) -> Request | None:
         return None
 
 
-def _own_processes() -> tuple[UserProcess, ...] | None:
+def _my_processes() -> tuple[UserProcess, ...] | None:
     return read_processes(os.geteuid()) if hasattr(os, "geteuid") else None
 
 
