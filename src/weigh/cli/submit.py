@@ -285,12 +285,6 @@ def notify(line: str) -> None:
     "programs and GPUs are available.",
 )
 @click.option(
-    "--runner",
-    type=click.Choice(("weigh", "parallel")),
-    default="weigh",
-    help="Program that runs the tasks: weigh exec or GNU parallel.",
-)
-@click.option(
     "--again", is_flag=True, help="Run all of a plan again, although it was submitted."
 )
 @click.option(

@@ -3,7 +3,7 @@
 Bytes and seconds; ``None`` means not requested, or not known. Elements count from 0.
 """
 
-from typing import Literal, get_args
+from typing import get_args
 
 import msgspec
 
@@ -15,7 +15,6 @@ SCHEMA = "weigh.job/1"
 
 AGAIN = "again_"  # prefix of the directories in a plan's for each --again
 RESUME = "resume_"  # and for each job that runs its unfinished tasks
-Runner = Literal["weigh", "parallel"]
 REST = -1  # in an answer: all elements that are not listed
 STUCK = "in error state"  # Grid Engine keeps the element until it is deleted
 CANCELLING = "being cancelled"  # a signal was sent, but the element has not ended
@@ -113,7 +112,6 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     request: JobRequest
     first: int = 0
     setup: Setup = Setup()
-    runner: Runner = "weigh"
     programs: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     staging: Staging | None = None
@@ -190,7 +188,6 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     request: JobRequest = msgspec.field(name="wanted")
     first: int = 0
     setup: Setup = Setup()
-    runner: Runner = "weigh"
     staging: Staging | None = None
     requeue: bool = False
     resumes: str | None = None

@@ -5,7 +5,6 @@ short, and all elements end together (Graham 1969). Elements claim units: one ta
 or several where there are very many tasks.
 """
 
-import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from weigh.errors import UsageError
 from weigh.model.element_time import limit_for_tasks, time_for_tasks
 from weigh.model.plan import (
     RESOURCES,
-    SCHEMA,
     Bin,
     Item,
     Kind,
@@ -152,34 +150,6 @@ def _items(plan: Plan, queue: Queue) -> list[Item]:
 
 def _needs(item: Item) -> tuple[int, ...]:
     return tuple(getattr(item, name) for name in RESOURCES)
-
-
-def fixed_shares(plan: Plan) -> Plan:
-    """Return the plan with a fixed share of the tasks for each element, and no queue.
-
-    The longest tasks are dealt first, each to the element with the least time so far.
-    """
-    queue = plan.queue
-    if queue is None:
-        return plan
-    shares: list[list[int]] = [[] for _ in plan.elements]
-    loads = [(0.0, number) for number in range(len(shares))]
-    for unit in units_of(queue, plan.kinds, len(shares)):
-        for seq in unit.tasks:
-            load, number = heapq.heappop(loads)
-            shares[number].append(seq)
-            time = plan.kinds[queue.kinds[seq - 1]].used.time or 1.0
-            heapq.heappush(loads, (load + time, number))
-    elements = tuple(
-        msgspec.structs.replace(
-            element,
-            tasks=tuple(queue.tasks[seq - 1] for seq in share),
-            kinds=tuple(queue.kinds[seq - 1] for seq in share),
-        )
-        for element, share in zip(plan.elements, shares, strict=True)
-        if share
-    )
-    return msgspec.structs.replace(plan, schema=SCHEMA, elements=elements, queue=None)
 
 
 class Sized(msgspec.Struct, frozen=True):

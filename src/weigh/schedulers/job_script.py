@@ -227,12 +227,6 @@ def tasks_command(script: JobScript, rules: ScriptRules) -> str:
     if script.tasks:
         tasks = f'{quoted(script.tasks)}/"tasks_$element.txt"'
     grace = GRACE if script.staging is None else script.staging.grace
-    if script.runner == "parallel":
-        ends = f"--termseq TERM,{grace * 1000},KILL,25"
-        return (
-            f"parallel --jobs {script.together} --resume {ends} \\\n"
-            f"  --joblog {log} <{tasks}"
-        )
     limit = script.request.time_limit
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
     if limit is not None and warning(script) is not None:
@@ -285,7 +279,7 @@ def warning(script: JobScript) -> int | None:
     """
     if not reserved_time(script.staging, requeue=script.requeue):
         return None
-    if script.request.time_limit is None or script.runner == "parallel":
+    if script.request.time_limit is None:
         return _reserve(script)
     return max(1, _reserve(script) // 2)
 
@@ -391,8 +385,8 @@ def _environment(setup: Setup) -> Iterator[str]:
 def _container(script: JobScript) -> Iterator[str]:
     """Yield the lines that write a bash wrapper which runs each task in the container.
 
-    BASH_ENV makes weigh exec start every task with bash, and GNU parallel reads
-    PARALLEL_SHELL. The working directory is bound into the container.
+    BASH_ENV makes weigh exec start every task with bash. The working directory is
+    bound into the container.
     """
     image = script.setup.container
     if image is None:
@@ -415,7 +409,7 @@ def _container(script: JobScript) -> Iterator[str]:
     )
     yield f'  {quoted(image)} >"$container.$$" && chmod 755 "$container.$$" &&'
     yield '  mv -f -- "$container.$$" "$container" || exit'
-    yield f'export PATH={_FOLDER}:"$PATH" PARALLEL_SHELL="$container" BASH_ENV='
+    yield f'export PATH={_FOLDER}:"$PATH" BASH_ENV='
 
 
 def _checks(script: JobScript) -> Iterator[str]:

@@ -26,7 +26,6 @@ from weigh.planning.queue_order import (
     AT_ONCE,
     MOST_UNITS,
     QueuedWork,
-    fixed_shares,
     queued_work,
     size_of_round,
     sized,
@@ -157,29 +156,6 @@ def test_unlike_tasks_have_a_slot_for_each_that_can_fit() -> None:
     cpus = max(bin_.cpus for bin_ in bins)
     assert slots_of(items, bins, count=None) == min(4, cpus)  # 1 + 1 + 2 + 6
     assert slots_of(items, bins, count=2) == max(2, cpus)
-
-
-def test_fixed_shares_have_each_task_once_and_about_the_same_time() -> None:
-    times = [float(1 + at % 7) for at in range(40)]
-    queue, kinds = _queue([*times])
-    element = Element(file="tasks_0.txt", tasks=(), gpu_memory=0, memory=0, cpus=1)
-    plan = Plan(
-        name="p",
-        task_file="t",
-        tasks=40,
-        headroom=0.0,
-        gpu=None,
-        capacity=Capacity(),
-        request=PlanRequest(cpus=1),
-        kinds=tuple(kinds),
-        elements=(element,) * 4,
-        queue=queue,
-    )
-    shares = fixed_shares(plan)
-    assert shares.queue is None
-    assert sorted(t for one in shares.elements for t in one.tasks) == [*range(1, 41)]
-    loads = [sum(times[t - 1] for t in one.tasks) for one in shares.elements]
-    assert max(loads) - min(loads) <= max(times)
 
 
 # the verb

@@ -98,7 +98,6 @@ def test_a_plan_that_was_not_submitted_stays_as_it_was(here: Weigh) -> None:
     ("words", "why"),
     [
         (("--first", "2"), "none would wait"),
-        (("--first", "1", "--runner", "parallel"), "needs weigh exec"),
         (("--first", "1", "--stage-out", "x"), "staging"),
         (("--first", "1", "--no-heal"), "omit --no-heal"),
         (("--first", "0"), "--first"),

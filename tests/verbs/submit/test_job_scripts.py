@@ -166,17 +166,6 @@ def test_a_per_cent_sign_in_a_path_is_no_pattern() -> None:
     assert "--output=/100%%j/log/%A_%a.out" in slurm_script(a_script(folder="/100%j"))
 
 
-def test_gnu_parallel_takes_the_place_of_weigh() -> None:
-    text = slurm_script(a_script(runner="parallel"))
-
-    assert (
-        "parallel --jobs 4 --resume --termseq TERM,20000,KILL,25 \\\n"
-        '  --joblog "$plan/log/tasks_$element.joblog" <"$plan/tasks_$element.txt" &\n'
-        in text
-    )
-    assert "-m weigh" not in text
-
-
 def test_a_queue_on_two_lines_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot hold"):
         slurm_script(a_script(request=JobRequest(queue="short\n#SBATCH --mem=0")))

@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from following import Weigh, until
 from rigs import mainly
 
@@ -120,12 +119,3 @@ def test_a_queue_can_be_pulled_by_hand(here: Weigh) -> None:
     host = this_machine().host
     assert (here.folder / f"plan/t/log/{host}.joblog").exists()
     assert _effects(here.folder) == {str(n): 1 for n in range(1, 21)}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="jobs run on Linux")
-def test_gnu_parallel_gets_fixed_shares(here: Weigh) -> None:
-    _planned(here, *(f"echo {n} >>effects" for n in range(1, 21)))
-    code, out, err = here("submit", "--runner", "parallel", "--dry-run", "plan/t")
-    assert code == 0, err
-    assert "cannot pull from a queue" in out + err
-    assert "tasks_$element.txt" in out

@@ -1,11 +1,9 @@
 """``weigh report`` of jobs that real schedulers ran, with their accounting beside."""
 
-import shutil
 import time
 from pathlib import Path
 
 import msgspec
-import pytest
 from following import PATIENCE, Weigh
 from rigs import mainly
 
@@ -69,18 +67,3 @@ def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
     assert f"job         {name} task 2" in out
     assert out.rstrip().endswith("no luck")
     assert Path(weigh.folder).name in out
-
-
-@mainly("local")
-def test_tasks_that_gnu_parallel_ran_are_reported_by_their_joblog(
-    weigh: Weigh,
-) -> None:
-    if shutil.which("parallel") is None:
-        pytest.skip("GNU parallel is not installed")
-    plan = weigh.plan("sleep 1", "sleep 2", together=2)
-    job = weigh.submit(plan, "--runner", "parallel")
-    weigh.finish(job)
-    told = report(weigh, job, 1)
-    assert told.states == {"COMPLETED": 2}
-    assert [round(row.wall_time or 0) for row in told.rows] == [1, 2]
-    assert 1.9 < (measure(told, "time").most or 0) < 60

@@ -10,7 +10,7 @@ import pytest
 from following import Weigh, until
 from rigs import mainly
 
-from weigh.joblog import HEADER, read_joblog
+from weigh.joblog import read_joblog
 
 # some clusters look at the memory now and then only
 TOUCHES = "python3 -c 'import time; x = b\"x\" * (330 << 20); time.sleep(3)'"
@@ -244,27 +244,6 @@ def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> Non
 
     assert weigh.finish(job) == {"FAILED": 1}
     assert "not found on" in weigh.status(job)["failures"][0]["reason"]
-
-
-@mainly("gridengine")
-def test_gnu_parallel_can_run_the_tasks(weigh: Weigh) -> None:
-    parallel = weigh.folder / "parallel"  # as much of it as the line uses
-    parallel.write_text(
-        "#!/bin/bash\n"
-        'while [ $# -gt 0 ]; do [ "$1" != --joblog ] || log=$2; shift; done\n'
-        f"printf '{HEADER}\\n' >\"$log\"\n"
-        'while read -r line; do n=$((n + 1)); bash -c "$line"; '
-        'printf "$n\\t:\\t1.0\\t1.0\\t0\\t0\\t$?\\t0\\t$line\\n" >>"$log"; done\n'
-    )
-    parallel.chmod(0o755)
-    path = f"PATH={weigh.folder}:$PATH"
-
-    job = weigh.submit(
-        weigh.plan("touch done"), "--runner", "parallel", "--setup", path
-    )
-
-    assert weigh.finish(job) == {"COMPLETED": 1}
-    assert (weigh.folder / "done").exists()
 
 
 @mainly("gridengine")

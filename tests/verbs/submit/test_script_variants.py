@@ -117,21 +117,20 @@ def test_a_task_over_several_nodes_requests_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "runner", "seconds"),
+    ("limit", "seconds"),
     [
-        (None, "weigh", 120),
-        (3600, "weigh", 60),
-        (100, "weigh", 12),  # a quarter of the time at most is for what comes after
-        (2, "weigh", 1),
-        (3600, "parallel", 120),  # which does not know the limit
+        (None, 120),
+        (3600, 60),
+        (100, 12),  # a quarter of the time at most is for what comes after
+        (2, 1),
     ],
 )
 def test_the_warning_leaves_time_for_what_comes_after_the_tasks(
-    limit: int | None, runner: str, seconds: int
+    limit: int | None, seconds: int
 ) -> None:
     wanted = JobRequest(time_limit=limit)
 
-    assert warning(a_script(staging=STAGED, request=wanted, runner=runner)) == seconds
+    assert warning(a_script(staging=STAGED, request=wanted)) == seconds
 
 
 def test_a_job_with_nothing_after_its_tasks_is_not_warned() -> None:

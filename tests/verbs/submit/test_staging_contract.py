@@ -1,7 +1,6 @@
 """Staging holds under every scheduler: in and out, however the tasks end."""
 
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -138,24 +137,6 @@ def test_what_was_done_and_never_results_copied_is_done_again(
     assert here.finish(again) == {"COMPLETED": 2}
     assert (here.folder / "ran").read_text() == "\n\n"
     assert results(here)["one"] == "one\n"
-
-
-def test_gnu_parallel_stages_as_well(here: Weigh) -> None:
-    if shutil.which("parallel") is None:
-        pytest.skip("there is no GNU parallel here")
-    task = (SAVES + WAITS).format(here.folder)
-    plan = here.plan("cp data/a whole", task, together=2)
-    job = here.submit(plan, *words(here, "--runner", "parallel"))
-    until((here.folder / "began").exists)
-    until(lambda: bool([1 for folder in left(here) for _ in folder.glob("*/whole")]))
-
-    here("cancel", job)
-
-    until(lambda: f"partial-{job}_0/saved" in results(here))
-    here.finish(job)
-    (here.folder / "go").touch()
-    assert here.finish(here.resume(job)["again"][0]["job"]["id"]) == {"COMPLETED": 2}
-    assert results(here)["whole"] == "hello\n"
 
 
 def test_an_input_that_is_not_there_is_refused_at_once(here: Weigh) -> None:

@@ -616,7 +616,6 @@ class Resumption:
             queue=plan.queue.folder if plan.queue else "",
             request=group.again.request,
             setup=before.setup,
-            runner=before.runner,
             programs=programs_of(plan),
             staging=continued(before.staging, group.tasks, jobs),
             requeue=before.requeue,

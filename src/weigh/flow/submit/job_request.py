@@ -12,7 +12,7 @@ import msgspec
 
 from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
-from weigh.model.job import Heal, JobRequest, RecordedRequest, Runner, Submitted
+from weigh.model.job import Heal, JobRequest, RecordedRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.queue_order import AT_ONCE as THROTTLE
 from weigh.planning.queue_order import check_limit, planned_limit
@@ -89,13 +89,13 @@ def refuse_absent(
             raise UsageError(f"{kind.title} {what}: omit {option}")
 
 
-def can_heal(scheduler: str, runner: Runner) -> bool:
-    """Return whether a job can follow another, and shows how each task ended."""
+def can_heal(scheduler: str) -> bool:
+    """Return whether a job can follow another."""
     kind = find_kind(scheduler)
-    return runner == "weigh" and (kind is None or kind.traits.waits)
+    return kind is None or kind.traits.waits
 
 
-def refuse_heal(scheduler: str, runner: Runner) -> None:
+def refuse_heal(scheduler: str) -> None:
     """Refuse --heal where it is not possible.
 
     Raises:
@@ -104,8 +104,6 @@ def refuse_heal(scheduler: str, runner: Runner) -> None:
     kind = find_kind(scheduler)
     if kind is not None and not kind.traits.waits:
         raise UsageError(f"{kind.title} lets no job wait for another: omit --heal")
-    if runner != "weigh":
-        raise UsageError("--heal needs weigh exec: omit --runner")
 
 
 def check_limits(heal: Heal, request: JobRequest) -> None:
@@ -126,19 +124,17 @@ def check_limits(heal: Heal, request: JobRequest) -> None:
         )
 
 
-def refuse_requeue(scheduler: str, runner: Runner) -> None:
+def refuse_requeue(scheduler: str) -> None:
     """Refuse --requeue where a job cannot be requeued.
 
     Raises:
-        UsageError: the scheduler has no queue, or weigh exec does not run the tasks.
+        UsageError: the scheduler has no queue.
     """
     if scheduler == LOCAL:
         raise UsageError(
             "--requeue: jobs on this machine have no queue (omit --requeue and --time: "
             "they run until they are done)"
         )
-    if runner != "weigh":
-        raise UsageError("--requeue needs weigh exec: omit --runner")
 
 
 def complete_request(

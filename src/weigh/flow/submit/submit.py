@@ -42,8 +42,8 @@ from weigh.flow.submit.submit_script import (
     ship,
 )
 from weigh.model.element_time import reserved_time
-from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Runner, Setup, Submitted
-from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
+from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Setup, Submitted
+from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import SubmitAnswer
@@ -54,11 +54,6 @@ from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
-
-_SHARES = (
-    "GNU parallel cannot pull from a queue: each element gets a fixed share of the "
-    "tasks"
-)
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +92,6 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_time: str | None = None
     max_rounds: int | None = None
     max_hours: float | None = None
-    runner: Runner = "weigh"
     again: bool = False
     ignore_directives: bool = False
     dry_run: bool = False
@@ -251,7 +245,7 @@ def limits_of(
     given = {name: value for name, value in typed.items() if value is not None}
     settings = config.load(cwd, env).submit
     if options.heal is None and "heal" in settings and settings["heal"].value:
-        if not can_heal(kind, options.runner):
+        if not can_heal(kind):
             return None
     elif options.first is not None and options.heal is None:
         pass  # the healer sends the rest
@@ -262,7 +256,7 @@ def limits_of(
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} limits what --heal may do: add --heal")
         return None
-    refuse_heal(kind, options.runner)
+    refuse_heal(kind)
     if options.first is not None and options.stages:
         raise UsageError("--first cannot be combined with staging: omit one")
     found: dict[str, Any] = {
@@ -356,12 +350,9 @@ def _prepared(
     heal = limits_of(options, kind, cwd=cwd, env=env)
     staging, staging_notes = _staging(options, cwd, env)
     if options.requeue:
-        refuse_requeue(kind, options.runner)
+        refuse_requeue(kind)
     folder, plan = _plan(options, root, cwd=cwd, env=env)
     slots = plan.together
-    if options.runner != "weigh" and plan.queue is not None:
-        plan = _in_shares(plan, plan.queue, folder, dry_run=options.dry_run)
-        staging_notes = (*staging_notes, _SHARES)
     if not options.again:
         _refuse_twice(jobs.read_jobs(root), folder)
     if options.first is not None:
@@ -412,26 +403,6 @@ def _prepared(
     return parts, plan, answer
 
 
-def _in_shares(plan: Plan, queue: Queue, folder: str, *, dry_run: bool) -> Plan:
-    """Return the plan with a fixed share of its tasks for each element, and write it.
-
-    Raises:
-        StoreError: it cannot be read or written.
-    """
-    from weigh.planning.queue_order import fixed_shares  # noqa: PLC0415 - for GNU parallel
-    from weigh.runner.task_source import TaskSource  # noqa: PLC0415 - as above
-
-    shares = fixed_shares(plan)
-    if not dry_run:
-        source = TaskSource(os.path.join(folder, queue.file))
-        place = {task: seq for seq, task in enumerate(queue.tasks, start=1)}
-        try:
-            plan_directory.write(folder, shares, lambda t: source.text(place[t]))
-        finally:
-            source.close()
-    return shares
-
-
 def _script(  # noqa: PLR0913 - keyword-only past the fourth
     options: SubmitOptions,
     plan: Plan,
@@ -453,7 +424,6 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
         queue=plan.queue.folder if plan.queue else "",
         request=request,
         setup=options.setup,
-        runner=options.runner,
         programs=programs_of(plan),
         staging=staging,
         requeue=options.requeue,

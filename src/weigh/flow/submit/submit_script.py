@@ -107,7 +107,6 @@ def ship(
         request=script.request,
         first=script.first,
         setup=script.setup,
-        runner=script.runner,
         staging=script.staging,
         requeue=script.requeue,
         resumes=None if origin is None else origin.job,

@@ -114,7 +114,7 @@ def _warnings(script: JobScript) -> Iterator[str]:
         yield "-notify"
     if script.requeue:
         yield "-r y"
-    late = _WARNING if script.command or script.runner != "weigh" else _LATE_WARNING
+    late = _WARNING if script.command else _LATE_WARNING
     if limit is not None and limit > 2 * _WARNING:
         yield f"-l s_rt={format_time(limit - (warn_time or late))}"
 
