@@ -8,7 +8,6 @@ value is a FormatError of one form: "FILE: KEY must be ALLOWED, not VALUE".
 """
 
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeAlias
 
@@ -16,12 +15,19 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.mask import Mask, parse_mask
+from weigh.project_folders import (
+    folders_of_project,
+    is_regular_file,
+    why_not_trusted,
+)
 from weigh.units import MIB, Bytes, parse_duration, parse_limit, parse_size
 
 Value: TypeAlias = str | int | float | bool
 
 SITE_FILE = "/etc/weigh/config.toml"
 PREFIX = "WEIGH_"
+_LARGEST_FILE: Bytes = MIB
+_ONLY_OWN = ("budget", "named")  # of [cluster]: a command; environments of clusters
 
 _ANSWERS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
@@ -193,38 +199,59 @@ def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Con
         FormatError: a file or variable is invalid; names it, and the key or line.
     """
     config = Config()
-    for path, table in _tables(cwd, env, site_file):
-        config = _with_file(config, path, table)
+    for path in (site_file, _user_file(env)):
+        if path and is_regular_file(path):
+            config = _with_file(config, path, _parsed(path, _contents(path)))
+    config = _with_project(config, cwd, env)
     return msgspec.structs.replace(
         config, settings=config.settings | _from_environment(env)
     )
 
 
-def _tables(
-    cwd: str, env: Mapping[str, str], site_file: str
-) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the path and content of each file that exists, the weakest first."""
-    for path in (site_file, _user_file(env)):
-        if path and _is_file(path):
-            yield path, _parsed(path, _contents(path))
-    project = _project_table(cwd)
-    if project:
-        yield project[0], _without_commands(*project)
+def _with_project(config: Config, cwd: str, env: Mapping[str, str]) -> Config:
+    """Return *config* with the nearest ``weigh.toml`` or ``[tool.weigh]`` above *cwd*.
 
-
-def _without_commands(path: str, table: Mapping[str, object]) -> Mapping[str, object]:
-    """Refuse commands to run in a project's file, which others may have written.
-
-    Raises:
-        FormatError: there is one.
+    A file that others may write is not read: its settings would be theirs.
     """
-    cluster = table.get("cluster")
-    if isinstance(cluster, dict) and "budget" in cluster:
-        raise FormatError(
-            f"{path}: cluster.budget is a command: it belongs into your own settings "
-            "or the site's"
-        )
-    return table
+    for directory in folders_of_project(cwd, env):
+        for name in ("weigh.toml", "pyproject.toml"):
+            path = os.path.join(directory, name)
+            if not is_regular_file(path):
+                continue
+            distrust = why_not_trusted(path)
+            if distrust and name == "weigh.toml":
+                warning = f"{path}: not read: {distrust}"
+                warnings = (*config.warnings, warning)
+                return msgspec.structs.replace(config, warnings=warnings)
+            table = None if distrust else _own_table(path)
+            if table is not None:
+                table, ignored = _of_project(path, table)
+                found = _with_file(config, path, table)
+                warnings = (*found.warnings, *ignored)
+                return msgspec.structs.replace(found, warnings=warnings)
+    return config
+
+
+def _of_project(
+    path: str, table: Mapping[str, object]
+) -> tuple[Mapping[str, object], list[str]]:
+    """Return what a project's file may set, and a warning for each other setting.
+
+    Others may have written it: it came with a repository. So it cannot name a command,
+    change an environment, or show what is hidden in records.
+    """
+    cluster, records = table.get("cluster"), table.get("records")
+    kept, warnings = dict(table), list[str]()
+    if isinstance(cluster, dict):
+        kept["cluster"] = {k: v for k, v in cluster.items() if k not in _ONLY_OWN}
+        warnings += [f"cluster.{key}" for key in _ONLY_OWN if key in cluster]
+    if isinstance(records, dict) and records.get("mask") is False:
+        kept["records"] = {k: v for k, v in records.items() if k != "mask"}
+        warnings.append("records.mask = false")
+    return kept, [
+        f"{path}: {name} belongs into your own settings or the site's; ignored"
+        for name in warnings
+    ]
 
 
 def _user_file(env: Mapping[str, str]) -> str | None:
@@ -235,30 +262,11 @@ def _user_file(env: Mapping[str, str]) -> str | None:
     return os.path.join(base, "weigh", "config.toml") if base else None
 
 
-def _project_table(cwd: str) -> tuple[str, Mapping[str, object]] | None:
-    """Return the nearest ``weigh.toml`` or ``[tool.weigh]`` from *cwd* upwards."""
-    for directory in _upwards(cwd):
-        path = os.path.join(directory, "weigh.toml")
-        if _is_file(path):
-            return path, _parsed(path, _contents(path))
-        path = os.path.join(directory, "pyproject.toml")
-        table = _tool_table(path) if _is_file(path) else None
-        if table is not None:
-            return path, table
-    return None
-
-
-def _upwards(directory: str) -> Iterator[str]:
-    while True:
-        yield directory
-        parent = os.path.dirname(directory)
-        if parent == directory:
-            return
-        directory = parent
-
-
-def _tool_table(path: str) -> Mapping[str, object] | None:
+def _own_table(path: str) -> Mapping[str, object] | None:
+    """Return weigh's settings in a project's file; None in another tool's pyproject."""
     text = _contents(path)
+    if os.path.basename(path) == "weigh.toml":
+        return _parsed(path, text)
     if b"weigh" not in text:  # do not parse, or complain about, another tool's file
         return None
     tool = _parsed(path, text).get("tool")
@@ -268,19 +276,15 @@ def _tool_table(path: str) -> Mapping[str, object] | None:
     return table
 
 
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):  # missing, not accessible, or not a path
-        return False
-
-
 def _contents(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read()
+            contents = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(contents) > _LARGEST_FILE:
+        raise FormatError(f"{path}: larger than 1 MiB: no file of settings")
+    return contents
 
 
 def _parsed(path: str, contents: bytes) -> Mapping[str, object]:

@@ -2,89 +2,48 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TypeAlias
 
 from weigh.errors import StoreError
+from weigh.project_folders import folders_of_project
 
 FOLDER = ".weigh"
-_REPOSITORY = (".git", ".hg", ".svn")
-_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
 _WAY_OUT = "set WEIGH_DIR to a folder you can write to"
 
 _OF_A_GROUP = stat.S_ISGID | stat.S_IWGRP
-_Identity: TypeAlias = tuple[int, int]
 
 
 def locate(cwd: str, environ: Mapping[str, str]) -> str:
     """Return the store for *cwd*, existing or not; ``WEIGH_DIR`` overrides.
 
-    This is ``cwd/.weigh``, unless only a folder above *cwd* has a ``.weigh``. The
-    search upwards ends at a repository's root or the home folder, inclusive. It skips
-    the root folder, folders for temporary files and folders above the home folder: a
-    store left there would collect the records of everything below. It also skips the
-    stores of other users, who would see the commands.
+    This is ``cwd/.weigh``, unless only a folder of the project above *cwd* has a
+    ``.weigh``: a store in /tmp or / would collect the records of everything below. The
+    stores of other users are skipped, who would see the commands; where one is in *cwd*
+    itself, the store is that of the home folder, unless a group shares the one here.
     """
     chosen = environ.get("WEIGH_DIR")
     if chosen:
         return os.path.normpath(os.path.join(cwd, os.path.expanduser(chosen)))
     here = os.path.join(cwd, FOLDER)
-    if _is_mine(here) or _ends_search(cwd, environ):
-        return here
-    shared: set[_Identity | None] | None = None
-    folder, parent = cwd, os.path.dirname(cwd)
-    while parent != folder:
-        folder, parent = parent, os.path.dirname(parent)
+    for folder in folders_of_project(cwd, environ):
         candidate = os.path.join(folder, FOLDER)
         if _is_mine(candidate):
-            if shared is None:
-                shared = set(_shared_folders(environ))
-            if _identity(folder) not in shared:
-                return candidate
-        if _ends_search(folder, environ):
-            break
+            return candidate
+    home = environ.get("HOME")
+    if home and os.path.isdir(here) and not _is_mine(here) and not _is_shared(here):
+        return os.path.join(home, FOLDER)
     return here
 
 
 def note_on_store(cwd: str, environ: Mapping[str, str]) -> str | None:
-    """Return a note that names a store above *cwd*; None for any other store."""
+    """Return a note that names a store outside *cwd*; None for any other store."""
     root = locate(cwd, environ)
     if environ.get("WEIGH_DIR") or os.path.dirname(root) == cwd:
         return None
+    if os.path.isdir(os.path.join(cwd, FOLDER)):
+        return f"records are in {root} ({FOLDER} here is another user's)"
     return f"records are in {root} (above this folder: see WEIGH_DIR)"
-
-
-def _ends_search(folder: str, environ: Mapping[str, str]) -> bool:
-    """Return whether *folder* is the home folder or the root of a repository."""
-    home = environ.get("HOME")
-    if home and (folder == home or _identity(folder) == _identity(home)):
-        return True
-    return any(os.path.exists(os.path.join(folder, name)) for name in _REPOSITORY)
-
-
-def _shared_folders(environ: Mapping[str, str]) -> Iterator[_Identity | None]:
-    """Yield the folders above *cwd* whose ``.weigh`` is never used."""
-    yield _identity(os.sep)
-    named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    for folder in (*_TEMPORARY, *named):
-        if folder:
-            yield _identity(folder)
-    home = environ.get("HOME")
-    for folder in (home, os.path.realpath(home)) if home else ():
-        above = os.path.dirname(folder)
-        while above != os.path.dirname(above):
-            yield _identity(above)
-            above = os.path.dirname(above)
-
-
-def _identity(path: str) -> _Identity | None:
-    """Return the device and inode of *path*, following links; None if missing."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
 
 
 def make_folder(root: str, *below: str) -> str:

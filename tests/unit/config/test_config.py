@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -243,11 +244,69 @@ def test_rules_to_ignore_are_a_list_of_names(
         layers.load()
 
 
-def test_a_project_names_no_command_to_run(tmp_path: Path) -> None:
-    (tmp_path / "weigh.toml").write_text('[cluster]\nbudget = "rm -rf ~"\n')
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('[cluster]\nbudget = "rm -rf ~"\nname = "a"', "cluster.budget"),
+        ('[cluster.named.x]\nenv = {LD_PRELOAD = "e.so"}', "cluster.named"),
+        ("[records]\nmask = false", "records.mask = false"),
+    ],
+)
+def test_a_project_runs_nothing_and_shows_no_secret(
+    layers: Layers, write: Write, text: str, name: str
+) -> None:
+    write(layers.project, text)
+    found = layers.load()
+    expected = f"{layers.project}: {name} belongs into your own settings or the site's"
+    assert found.warnings == (f"{expected}; ignored",)
+    assert not {"budget", "named"} & {*found.cluster}
+    assert not found.mask.off
+    write(layers.user, text)
+    assert layers.load().cluster or layers.load().mask.off
 
-    with pytest.raises(FormatError, match=r"cluster\.budget is a command"):
-        load(str(tmp_path), {})
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change an owner")
+@pytest.mark.parametrize("name", ["project", "pyproject"])
+def test_the_settings_of_another_user_are_not_read(
+    layers: Layers, write: Write, name: str
+) -> None:
+    path = getattr(layers, name)
+    write(path, "[tool.weigh]\nquiet = true" if name == "pyproject" else "quiet = true")
+    os.chown(path, 1234, 1234)
+    found = layers.load()
+    assert found.value("quiet") is None
+    if name == "project":
+        assert found.warnings == (f"{path}: not read: it belongs to another user",)
+
+
+def test_settings_that_others_may_write_are_not_read(
+    layers: Layers, write: Write
+) -> None:
+    write(layers.project, "quiet = true")
+    layers.project.chmod(0o666)
+    found = layers.load()
+    assert found.value("quiet") is None
+    (warning,) = found.warnings
+    assert warning.endswith(f"others may write it (chmod go-w {layers.project})")
+
+
+def test_a_file_of_settings_above_a_repository_is_not_the_projects(
+    layers: Layers, write: Write
+) -> None:
+    write(layers.project, "quiet = true")
+    (layers.cwd / ".git").mkdir()
+    assert layers.load().value("quiet") is None
+
+
+def test_a_huge_file_of_settings_is_named(layers: Layers, write: Write) -> None:
+    write(layers.project, "#" * (2 << 20))
+    with pytest.raises(FormatError, match="larger than 1 MiB"):
+        layers.load()
+
+
+def test_a_fifo_is_no_file_of_settings(layers: Layers) -> None:
+    os.mkfifo(layers.project)
+    assert layers.load() == Config()
 
 
 @pytest.mark.parametrize(
@@ -276,7 +335,7 @@ def test_a_table_that_no_scheduler_has_is_named(layers: Layers, write: Write) ->
     write(
         layers.project,
         '[cluster.gridengin]\ngpus = "gpu"\n[cluster.gridengine]\ngpus = "gpu"\n'
-        '[cluster.named.a]\nscheduler = "slurm"\n[cluster.queues.a]\n',
+        "[cluster.queues.a]\n",
     )
     found = layers.load()
     assert found.warnings == ()

@@ -278,3 +278,19 @@ def test_a_folder_that_a_group_shares_is_shared_with_all_below(tmp_path: Path) -
     modes = all_of_a_plan(tmp_path)
     assert not {name: oct(m) for name, m in modes.items() if m & 0o060 != 0o060}
     assert not {name: oct(m) for name, m in modes.items() if m & 0o007}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change an owner")
+@pytest.mark.parametrize("mode", [0o700, 0o2770], ids=["private", "shared"])
+def test_the_store_of_another_user_in_the_folder_is_used_only_if_a_group_shares_it(
+    tmp_path: Path, mode: int
+) -> None:
+    other = tmp_path / "project/.weigh"
+    other.mkdir(parents=True)
+    other.chmod(mode)
+    os.chown(other, 1234, 1234)
+    home = tmp_path / "home"
+
+    store = locate(str(other.parent), {"HOME": str(home)})
+
+    assert store == str(other if mode == 0o2770 else home / ".weigh")

@@ -1,0 +1,102 @@
+"""Find the folders of a project: where settings and the store are searched.
+
+The search goes upwards from the current folder and ends at a repository's root or the
+home folder. Above the current folder it skips those that everybody shares: what lies in
+/tmp or /home is nobody's project.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+_REPOSITORY = (".git", ".hg", ".svn")
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_Identity: TypeAlias = tuple[int, int]
+
+
+def folders_of_project(cwd: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield *cwd* and the folders above it that belong to the same project."""
+    yield cwd
+    if _ends_search(cwd, environ):
+        return
+    shared: set[_Identity | None] | None = None
+    folder, parent = cwd, os.path.dirname(cwd)
+    while parent != folder:
+        folder, parent = parent, os.path.dirname(parent)
+        if shared is None:
+            shared = set(_shared_folders(environ))
+        if _identity(folder) not in shared:
+            yield folder
+        if _ends_search(folder, environ):
+            return
+
+
+def why_not_trusted(path: str) -> str | None:
+    """Return why a file of settings is not read; None if only user and root may write.
+
+    The group may write where it is the user's own, as a umask of 002 has it.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    status = os.stat(path)
+    user = os.geteuid()
+    if status.st_uid not in (user, 0):
+        return "it belongs to another user"
+    writers = status.st_mode & _OTHERS_WRITE
+    if writers == stat.S_IWGRP and _is_own_group(status.st_gid, user):
+        return None
+    return f"others may write it (chmod go-w {path})" if writers else None
+
+
+def _is_own_group(gid: int, uid: int) -> bool:
+    """Return whether a group is the private one of a user."""
+    import grp  # noqa: PLC0415 - start-up time: few files may be written by a group
+    import pwd  # noqa: PLC0415 - as above
+
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def is_regular_file(path: str) -> bool:
+    """Return whether *path* is a file: reading a FIFO or a device may wait for ever."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):  # missing, not accessible, or not a path
+        return False
+
+
+def _ends_search(folder: str, environ: Mapping[str, str]) -> bool:
+    """Return whether *folder* is the home folder or the root of a repository."""
+    home = environ.get("HOME")
+    if home and (folder == home or _identity(folder) == _identity(home)):
+        return True
+    return any(os.path.exists(os.path.join(folder, name)) for name in _REPOSITORY)
+
+
+def _shared_folders(environ: Mapping[str, str]) -> Iterator[_Identity | None]:
+    """Yield the folders that belong to no project if they are above the current one."""
+    yield _identity(os.sep)
+    named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for folder in (*_TEMPORARY, *named):
+        if folder:
+            yield _identity(folder)
+    home = environ.get("HOME")
+    for folder in (home, os.path.realpath(home)) if home else ():
+        above = os.path.dirname(folder)
+        while above != os.path.dirname(above):
+            yield _identity(above)
+            above = os.path.dirname(above)
+
+
+def _identity(path: str) -> _Identity | None:
+    """Return the device and inode of *path*, following links; None if missing."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
