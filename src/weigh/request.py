@@ -40,6 +40,9 @@ MOST_HEADROOM = 10.0
 ENOUGH_RUNS = 3
 
 LEAST_MEMORY: Bytes = 50 * MIB  # the shell of the job script, and weigh itself
+# of weigh exec and the shell of a job script, without pages that tasks share: measured
+# in a control group (tests/laws/roads/test_runner_memory.py)
+RUNNER_MEMORY: Bytes = 20 * MIB
 LEAST_VIRTUAL: Bytes = 200 * MIB  # a shell maps its locale archive, 110 MiB of it
 LEAST_TIME = 5 * MINUTE
 STILL_RISING = (

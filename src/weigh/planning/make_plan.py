@@ -40,8 +40,8 @@ from weigh.planning.queue_order import (
     work_of,
 )
 from weigh.planning.targets import Target
-from weigh.request import round_memory, round_time
-from weigh.units import Seconds, counted, format_size
+from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_memory, round_time
+from weigh.units import Bytes, Seconds, counted, format_size
 
 _NOISE = 1.05  # slow-down that equal runs show by chance
 _NAMED = 3  # tasks or parameters that are listed by name
@@ -80,7 +80,7 @@ def planned(
         )
         for number, bin_ in enumerate(packing.bins)
     )
-    request = _request(elements, needs, capacity, target, whole=whole)
+    request = _request(elements, needs, capacity, target, headroom)
     waves = Waves(packing.bins, elements, capacity.count)
     pulled = _pulled(options, needs, waves, headroom)
     if pulled is not None:
@@ -273,12 +273,14 @@ def _request(
     needs: Needs,
     capacity: Capacity,
     target: Target,
-    *,
-    whole: int,
+    headroom: float,
 ) -> PlanRequest:
-    ranks = needs.ranks
+    ranks, whole = needs.ranks, _whole_gpus(needs)
     memory = max((element.memory for element in elements), default=0)
-    rounded = round_memory(memory)
+    wanted = max(
+        (_with_runner(element, needs, headroom) for element in elements), default=0
+    )
+    rounded = round_memory(wanted)
     if capacity.memory is not None:
         rounded = max(memory, min(rounded, capacity.memory))
     times = [element.time for element in elements]
@@ -296,6 +298,22 @@ def _request(
         nodes=ranks.nodes,
         ntasks=ranks.ntasks,
     )
+
+
+def _with_runner(element: Element, needs: Needs, headroom: float) -> Bytes:
+    """Return the memory of an element's tasks, and of weigh exec, which runs them.
+
+    A need of the least that is requested has room for both.
+    """
+    if not element.memory:
+        return 0
+    kinds = [needs.kinds[place] for place in element.kinds]
+    floors = (kind for kind in kinds if kind.item.memory == LEAST_MEMORY)
+    spare = sum(
+        LEAST_MEMORY - round((kind.used.memory or LEAST_MEMORY) * (1 + headroom))
+        for kind in floors
+    )
+    return max(element.memory, element.memory - spare + RUNNER_MEMORY)
 
 
 def _limit_of_waves(bounds: Sequence[Seconds], needs: Needs) -> int:

@@ -111,17 +111,28 @@ def planned_limit(plan: Plan, reserved: int = 0) -> int | None:
     return max(limit, least_limit(plan, reserved) or 0)
 
 
-def check_limit(plan: Plan, limit: int, reserved: int = 0) -> None:
-    """Raise UsageError if an element with this time *limit* takes no task of a kind."""
+def enough_time(plan: Plan, limit: int, reserved: int = 0) -> tuple[int, str | None]:
+    """Return a time *limit* in which each task may start, and a note where it differs.
+
+    The note also says if the elements run only some of the tasks in that time.
+    """
     least = least_limit(plan, reserved)
-    if plan.queue is None or least is None or limit >= least:
-        return
+    if plan.queue is None or least is None:
+        return limit, None
     needed = max(time_to_start(kind) or 0.0 for kind in plan.kinds)
-    left = max(0, time_for_tasks(limit, reserved))
-    raise UsageError(
-        f"--time {format_limit(limit)}: a task of {plan.name} starts only if "
-        f"{format_duration(needed)} is left, and an element has "
-        f"{format_duration(left)} for it: --time {format_limit(least)} or more"
+    if limit < least:
+        left = max(0, time_for_tasks(limit, reserved))
+        return least, (
+            f"time limit {format_limit(least)} instead of {format_limit(limit)}: a "
+            f"task starts only if {format_duration(needed)} is left, not "
+            f"{format_duration(left)}"
+        )
+    expected = plan.queue.expected or 0.0
+    if (share := time_for_tasks(limit, reserved) / (expected or 1.0)) >= 1:
+        return limit, None
+    return limit, (
+        f"in {format_limit(limit)} the elements run about {share:.0%} of the tasks: "
+        "omit --time, or weigh resume runs the others"
     )
 
 

@@ -22,10 +22,9 @@ from weigh.model.job import (
 )
 from weigh.model.record import State
 from weigh.outcome import fixed_heap, out_of_memory
-from weigh.request import LEAST_MEMORY, round_shared, round_time
+from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_shared, round_time
 from weigh.units import (
     HOUR,
-    MIB,
     Bytes,
     format_duration,
     format_limit,
@@ -36,7 +35,6 @@ from weigh.units import (
 
 HELD = "waits for the first tasks: "  # how the reason of a task begins that waits
 _FACTOR = 2
-_OWN = 32 * MIB  # of weigh exec and the shell of the job script
 _MARGIN = 1.2  # above the largest peak that was not enough, and a predicted time
 _QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
 # Python's last line of output when the program is wrong, not its environment
@@ -323,9 +321,9 @@ def enlarged(
     if options.memory is not None:
         memory = parse_size(options.memory)
     elif more.sized and more.need is not None:
-        memory = max(LEAST_MEMORY, round_shared(more.need * at_once + _OWN))
+        memory = max(LEAST_MEMORY, round_shared(more.need * at_once + RUNNER_MEMORY))
     elif more.need is not None and memory is not None:
-        wanted = round_shared(more.need * at_once)
+        wanted = round_shared(more.need * at_once + RUNNER_MEMORY)
         memory = max(memory, min(wanted, limits.max_memory or wanted))
         cpus = -(-cpus * at_once // more.together)
     elif more.memory > 1:

@@ -29,13 +29,22 @@ def test_tasks_that_nobody_starts_for_want_of_time_fail_their_job(road: Road) ->
     road.check_screens()
 
 
-def test_a_time_limit_in_which_no_task_would_start_is_refused(road: Road) -> None:
+def test_a_time_limit_in_which_no_task_would_start_is_not_sent(road: Road) -> None:
     road.program()
     road("sweep", "x=1..12", "--", "python3", "job.py", "--x", "{x}")
     road("plan", "tasks.txt", "--memory", "150M", "--time", "1m")
-    refused = road.submit("plan/tasks", "--time", "2m", ok=(2,))
-    assert "--time 00:02:30 or more" in " ".join(refused.split())
-    road.submit("plan/tasks", "--time", "150s", "--dry-run")
+    said = " ".join(road.submit("plan/tasks", "--time", "2m").split())
+    assert (
+        "00:02:30 instead of 00:02:00: a task starts only if 2 m 00 s is left" in said
+    )
+    assert road.wait() == {"COMPLETED": 12}
+
+
+def test_a_time_limit_in_which_few_tasks_run_is_noted(road: Road) -> None:
+    (road.folder / "tasks.txt").write_text("sleep 60\n" * 300)
+    road("plan", "tasks.txt", "--memory", "150M", "--time", "1m")
+    words = " ".join(road.submit("plan/tasks", "--time", "10m", "--dry-run").split())
+    assert "in 00:10:00 the elements run about 38% of the tasks: omit --time" in words
 
 
 def test_a_run_by_hand_says_what_it_leaves(road: Road) -> None:

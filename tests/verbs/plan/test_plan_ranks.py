@@ -106,7 +106,7 @@ LINES = ["srun -n4 ./solve --at 1", "srun -n4 ./solve --at 2"]
 def test_elements_request_the_layout_that_was_measured() -> None:
     plan = plan_of([*LINES, "srun -n4 ./other"], measured(LINES[0], 2, 2))
 
-    expected = "--nodes=2 --ntasks-per-node=2 --mem=200M --cpus-per-task=1"
+    expected = "--nodes=2 --ntasks-per-node=2 --mem=220M --cpus-per-task=1"
     assert flags(plan) == expected
     assert [element.tasks for element in plan.elements] == [(1,), (2,), (3,)]
 
@@ -125,25 +125,25 @@ def test_other_numbers_of_ranks_keep_what_a_node_holds() -> None:
     record = measured("srun -n 4 ./solve a", 2, 2)
 
     more = plan_of(["srun -n 7 ./solve a"], record)
-    expected = "--nodes=4 --ntasks=7 --ntasks-per-node=2 --mem=200M --cpus-per-task=1"
+    expected = "--nodes=4 --ntasks=7 --ntasks-per-node=2 --mem=220M --cpus-per-task=1"
     assert flags(more) == expected
     assert any("measured with 4 ranks" in note for note in more.notes)
     crowded = plan_of(["srun -n 4 ./solve a"], record, nodes=1)
-    expected = "--nodes=1 --ntasks-per-node=4 --mem=400M --cpus-per-task=1"
+    expected = "--nodes=1 --ntasks-per-node=4 --mem=420M --cpus-per-task=1"
     assert flags(crowded) == expected
 
 
 def test_ranks_that_were_not_measured_are_requested_as_the_line_states_them() -> None:
     said = {"memory": "600MiB", "cpus": 4, "time": "5m"}  # of each node
     stated = plan_of(["mpirun -n 4 ./solve"], **said)
-    expected = "--nodes=1 --ntasks-per-node=4 --mem=600M --cpus-per-task=1"
+    expected = "--nodes=1 --ntasks-per-node=4 --mem=620M --cpus-per-task=1"
     assert flags(stated) == expected
     two = plan_of(["srun -n4 ./solve"], **said, nodes=2)
-    expected = "--nodes=2 --ntasks-per-node=2 --mem=600M --cpus-per-task=2"
+    expected = "--nodes=2 --ntasks-per-node=2 --mem=620M --cpus-per-task=2"
     assert flags(two) == expected
 
     one_process = plan_of(["srun -n4 ./solve a"], measured("./solve a"))
-    assert one_process.request.memory == 400 * MIB
+    assert one_process.request.memory == 420 * MIB
     assert any("4 times its memory" in note for note in one_process.notes)
 
 
@@ -159,7 +159,7 @@ def test_an_element_requests_the_most_ranks_of_its_tasks() -> None:
 def test_a_script_that_starts_its_ranks_gets_their_layout() -> None:
     plan = plan_of(["bash job.sh"], measured("bash job.sh", 3, 1))
 
-    expected = "--nodes=2 --ntasks-per-node=2 --mem=300M --cpus-per-task=1"
+    expected = "--nodes=2 --ntasks-per-node=2 --mem=320M --cpus-per-task=1"
     assert flags(plan) == expected
 
 

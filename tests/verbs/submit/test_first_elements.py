@@ -41,7 +41,7 @@ def test_the_others_are_sized_from_the_first(weigh: Weigh) -> None:
 
     assert held == 4
     assert weigh.finish(job) == {"COMPLETED": 6}
-    assert "sized from 2 first tasks: 600 MiB -> 300 MiB" in weigh("status", job)[1]
+    assert "sized from 2 first tasks: 620 MiB -> 300 MiB" in weigh("status", job)[1]
     assert len(list(weigh.folder.glob("t?"))) == 6
 
 

@@ -54,7 +54,7 @@ from weigh.model.job import (
 )
 from weigh.model.plan import Plan
 from weigh.planning.first_tasks import NOT_SENT, is_rest, kinds_of, rest_choices
-from weigh.planning.queue_order import check_limit, least_limit, units_of
+from weigh.planning.queue_order import least_limit, units_of
 from weigh.planning.resume_policy import (
     Before,
     Choice,
@@ -364,21 +364,17 @@ class Resumption:
     ) -> JobRequest:
         """Return the request with a time limit in which each task may start.
 
-        Where an element left tasks for want of time, the limit grows: that was enough
-        by the plan, so something else took time (a slow start, a busy machine).
-
-        Raises:
-            UsageError: a shorter one was typed.
+        Where an element left tasks because time was too short, the limit grows: it was
+        enough by the plan, so something else took time (a slow start, a busy machine).
         """
         job = self.views[-1].job
         reserved = reserved_time(job.staging, requeue=job.requeue)
         limit = request.time_limit
         if limit is None or plan.queue is None:
             return request
-        if self.options.time is not None:
-            check_limit(plan, limit, reserved)
         least = least_limit(plan, reserved) or 0
-        if any(NOT_STARTED in (task.reason or "") for task in tasks):
+        is_repeated = any(NOT_STARTED in (task.reason or "") for task in tasks)
+        if is_repeated and self.options.time is None:
             least = max(least, round_time(2 * limit))
         if self.options.limits is not None and self.options.limits.max_time:
             least = min(least, self.options.limits.max_time)

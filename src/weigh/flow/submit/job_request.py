@@ -15,7 +15,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.model.job import Heal, JobRequest, RecordedRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.queue_order import AT_ONCE as THROTTLE
-from weigh.planning.queue_order import check_limit, planned_limit
+from weigh.planning.queue_order import enough_time, planned_limit
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.dialect import Options, Traits, positive_number
 from weigh.schedulers.local.jobs import NAME as LOCAL
@@ -145,8 +145,7 @@ def complete_request(
     *reserved* are the seconds before the time limit that the job script needs.
 
     Raises:
-        UsageError: a task needs several nodes, and this scheduler uses one; or no
-            task would start in the time that was typed.
+        UsageError: a task needs several nodes, and this scheduler uses one.
     """
     ask = plan.request
     notes: list[str] = []
@@ -159,11 +158,13 @@ def complete_request(
             f"{' or '.join(others)}"
         )
     per_node = max(1, -(-ask.ntasks // ask.nodes))
+    limit, note_on_time = _time_limit(typed, plan, reserved)
+    notes += [note_on_time] if note_on_time else []
     request = msgspec.structs.replace(
         typed,
         cpus=-(-(typed.cpus or ask.cpus) // per_node) * per_node,
         memory=ask.memory if typed.memory is None else typed.memory,
-        time_limit=_time_limit(typed, plan, reserved),
+        time_limit=limit,
         nodes=ask.nodes,
         ntasks=ask.ntasks,
     )
@@ -195,11 +196,13 @@ def _what_is_not_known(request: JobRequest, plan: Plan) -> Iterator[str]:
         yield from dict.fromkeys(note for kind in plan.kinds for note in kind.notes)
 
 
-def _time_limit(typed: JobRequest, plan: Plan, reserved: int) -> int | None:
+def _time_limit(
+    typed: JobRequest, plan: Plan, reserved: int
+) -> tuple[int | None, str | None]:
+    """Return the time limit, planned or typed, and a note where that is too short."""
     if typed.time_limit is None:
-        return planned_limit(plan, reserved)
-    check_limit(plan, typed.time_limit, reserved)
-    return typed.time_limit
+        return planned_limit(plan, reserved), None
+    return enough_time(plan, typed.time_limit, reserved)
 
 
 def _gpu_word(

@@ -1,0 +1,86 @@
+"""What weigh exec and the shell of a job need is part of each element's request."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from roads import Road
+
+from weigh.request import RUNNER_MEMORY
+
+
+@contextmanager
+def memory_group(limit: int) -> Iterator[Path]:
+    """Make a memory control group below our own; give its list of processes."""
+    lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    groups = (line.split(":", 2) for line in lines)
+    paths = {kinds: path for _, kinds, path in groups}
+    kind = "memory" if "memory" in paths else ""
+    above = Path(f"/sys/fs/cgroup/{kind}{paths.get(kind, '')}")
+    group = above / f"weigh-test.{os.getpid()}.{time.monotonic_ns()}"
+    try:
+        group.mkdir()
+        name = "memory.limit_in_bytes" if kind else "memory.max"
+        (group / name).write_text(str(limit))
+    except OSError:
+        with suppress(OSError):
+            group.rmdir()
+        pytest.skip("no memory control group can be made here (needs root)")
+    try:
+        yield group / "cgroup.procs"
+    finally:
+        for _ in range(100):
+            with suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.05)
+
+
+def pull(road: Road, limit: int) -> int:
+    """Pull all tasks below a memory *limit*, as the shell of a job does."""
+    words = f"{sys.executable} -P -m weigh exec --pull --jobs 1 --time-limit 5m"
+    with memory_group(limit) as processes:
+        command = f"echo $$ >{processes}; {words} plan/tasks & wait $!"
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=road.folder,
+            env=road.env,
+            capture_output=True,
+            check=False,
+        ).returncode
+
+
+def test_the_runner_works_in_what_is_added_for_it_and_not_in_half(road: Road) -> None:
+    if road.scheduler != "local":
+        pytest.skip("needs no scheduler")
+    (road.folder / "tasks.txt").write_text("true\n" * 12)
+    road("plan", "tasks.txt", "--memory", "1M", "--time", "1s", "--cpus", "1")
+    assert pull(road, RUNNER_MEMORY // 2) != 0
+    assert not road.succeeded()
+    assert pull(road, RUNNER_MEMORY) == 0
+    assert road.succeeded() == 12
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "options"), [("31", ()), ("91", ("--headroom", "0"))]
+)
+def test_tasks_that_were_measured_exactly_are_not_killed_for_memory(
+    road: Road, mebibytes: str, options: tuple[str, ...]
+) -> None:
+    """A peak of 40 MiB and 20 % were 50 MiB: no room for what runs the tasks."""
+    if road.scheduler != "slurm":
+        pytest.skip("only Slurm limits the memory of all processes together")
+    road.program()
+    job = ("python3", "job.py", "--mb", mebibytes, "--seconds", "0.3", "--x")
+    road("run", "-q", "--", *job, "1")
+    road.forget()
+    road("sweep", "x=1..12", "--", *job, "{x}")
+    road("plan", "tasks.txt", *options)
+    road.submit("plan/tasks")
+    assert road.wait() == {"COMPLETED": 12}
+    assert {*road.begun().values()} == {1}
