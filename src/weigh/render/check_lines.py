@@ -58,7 +58,7 @@ def _trial_columns(check: CheckedTasks) -> list[Column]:
         Column("memory", tuple(size_or_dash(trial.peak_memory) for trial in trials)),
         Column("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
         Column("cpu", tuple(map(_trial_cpus_used, trials)), drop=1),
-        Column("wants", tuple(map(_trial_cpus_wanted, trials)), drop=1),
+        Column("wants", tuple(map(_trial_cpus_needed, trials)), drop=1),
         Column("verdict", tuple(trial.verdict for trial in trials), right=False),
     ]
     used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
@@ -80,7 +80,7 @@ def _trial_cpus_used(trial: Trial) -> str:
     return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
 
 
-def _trial_cpus_wanted(trial: Trial) -> str:
+def _trial_cpus_needed(trial: Trial) -> str:
     """Write the CPUs that it used or waited for."""
     return "-" if trial.cpus_wanted is None else f"{trial.cpus_wanted:.1f}"
 

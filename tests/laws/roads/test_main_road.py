@@ -54,7 +54,7 @@ class DrawnRoad:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_each_task_runs_once_and_each_screen_says_so(road: Road, seed: int) -> None:
+def test_each_task_runs_once_and_each_screen_shows_it(road: Road, seed: int) -> None:
     drawn = DrawnRoad(seed)
     road.program()
     job = ("python3", "job.py", "--x")

@@ -47,7 +47,7 @@ def test_a_time_limit_in_which_few_tasks_run_is_noted(road: Road) -> None:
     assert "in 00:10:00 the elements run about 38% of the tasks: omit --time" in words
 
 
-def test_a_run_by_hand_says_what_it_leaves(road: Road) -> None:
+def test_a_run_by_hand_names_what_it_leaves(road: Road) -> None:
     road.program()
     road("sweep", "x=1..12", "--", "python3", "job.py", "--x", "{x}")
     road("plan", "tasks.txt", "--memory", "150M", "--time", "5m")

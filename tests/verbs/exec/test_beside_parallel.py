@@ -80,7 +80,7 @@ def test_receive_is_what_the_task_printed_errors_too(tmp_path: Path) -> None:
         ("now,success=1", 0, 0),
     ],
 )
-def test_exit_codes_with_halt_are_as_the_page_says(
+def test_exit_codes_with_halt_are_those_of_the_page(
     halt: str, parallel: int, weigh: int, tmp_path: Path
 ) -> None:
     assert ran(tmp_path, (*PARALLEL, "--halt", halt), TASKS, "p") == parallel

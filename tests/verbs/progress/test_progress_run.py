@@ -116,7 +116,7 @@ def test_a_run_that_prints_nothing_is_seen_to_run(weigh: Weigh) -> None:
 
 
 @pytest.mark.parametrize("quiet", [("-q",), ()])
-def test_no_line_is_drawn_where_it_could_not_be_erased_or_is_not_wanted(
+def test_no_line_is_drawn_where_it_could_not_be_erased_or_is_switched_off(
     weigh: Weigh, quiet: tuple[str, ...]
 ) -> None:
     program = "import time; time.sleep(4); print('end')"

@@ -232,7 +232,7 @@ def test_resuming_a_plan_that_was_replaced_names_what_runs_the_new_one(
     assert Path("new").exists()
 
 
-def test_resuming_a_plan_that_was_not_replaced_says_nothing_of_that(
+def test_resuming_a_plan_that_was_not_replaced_does_not_mention_it(
     here: Weigh,
 ) -> None:
     assert "replaced" not in here("resume", ended(here, "true"))[1]
