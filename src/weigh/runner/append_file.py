@@ -23,10 +23,7 @@ _PAUSE = 0.05
 
 
 class AppendFile:
-    """An open file that only this process appends to.
-
-    ``path`` is where it is now: it changes when the folder of the file is renamed.
-    """
+    """An open file that only this process appends to."""
 
     def __init__(self, path: str, *, follow: bool) -> None:
         """Open the file, create it where it is missing, and lock it.
@@ -57,10 +54,6 @@ class AppendFile:
         """Close the file, which unlocks it."""
         os.close(self.fd)
 
-    def is_at_its_path(self) -> bool:
-        """Return whether the file of that name is still this one."""
-        return is_same(self.path, self.fd)
-
     def put_back(self) -> str | None:
         """Write the file again if it was removed, moved or replaced.
 
@@ -69,30 +62,17 @@ class AppendFile:
         Raises:
             OSError: it cannot be written again.
         """
-        if self.is_at_its_path():
+        if is_same(self.path, self.fd):
             return None
-        before = self.path
-        folder = os.path.dirname(os.path.realpath(before))
-        if not os.path.isdir(folder):
-            moved_to = self._new_path()
-            if moved_to is not None:
-                self.path = moved_to
-                return f"{before} was moved: weigh continues in {moved_to}"
-            os.makedirs(folder, exist_ok=True)
-        was_replaced = os.path.lexists(before)
-        if was_replaced:
-            os.rename(before, before + ".replaced")
-        self.replace_by(None)
-        if was_replaced:
-            return f"{before} was replaced ({before}.replaced): written again"
-        return f"{before} was removed: written again"
+        os.makedirs(os.path.dirname(os.path.realpath(self.path)), exist_ok=True)
+        what = "removed"
+        if os.path.lexists(self.path):
+            os.rename(self.path, self.path + ".replaced")
+            what = f"replaced ({self.path}.replaced)"
+        self._write_again()
+        return f"{self.path} was {what}: written again"
 
-    def replace_by(self, content: bytes | None) -> None:
-        """Replace the file by a new one with *content*, by default the present content.
-
-        Raises:
-            OSError: it cannot be written; the old file stays.
-        """
+    def _write_again(self) -> None:
         path = os.path.realpath(self.path)
         temporary = f"{path}.{os.getpid()}.tmp"
         with suppress(FileNotFoundError):
@@ -102,13 +82,10 @@ class AppendFile:
         )
         try:
             os.fchmod(fd, stat.S_IMODE(os.fstat(self.fd).st_mode))
-            if content is None:
-                at = 0
-                while piece := os.pread(self.fd, _PIECE, at):
-                    write_all(fd, piece)
-                    at += len(piece)
-            else:
-                write_all(fd, content)
+            at = 0
+            while piece := os.pread(self.fd, _PIECE, at):
+                write_all(fd, piece)
+                at += len(piece)
             os.fsync(fd)
             _lock(fd, path)
             os.rename(temporary, path)
@@ -119,16 +96,6 @@ class AppendFile:
             raise
         finally:
             os.close(fd)
-
-    def _new_path(self) -> str | None:
-        """Return where the file was moved to; None if it was removed."""
-        if os.fstat(self.fd).st_nlink == 0:
-            return None
-        try:
-            path = os.readlink(f"/proc/self/fd/{self.fd}")
-        except OSError:
-            return None
-        return path if is_same(path, self.fd) else None
 
 
 def is_locked(path: str) -> bool:

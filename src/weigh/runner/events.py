@@ -119,7 +119,7 @@ class EventsFile:
 
     @property
     def path(self) -> str:
-        """Return where the file is now."""
+        """Return where the file is."""
         return self._file.path
 
     def append(self, *events: msgspec.Struct) -> None:

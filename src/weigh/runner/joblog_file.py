@@ -156,7 +156,7 @@ class JoblogFile:
 
     @property
     def path(self) -> str:
-        """Return where the file is now."""
+        """Return where the file is."""
         return self._file.path
 
     def append(self, entry: Entry) -> str | None:

@@ -334,21 +334,6 @@ def test_a_joblog_that_is_truncated_or_overwritten_stops_the_run(
     assert {one["seq"] for one in batch.events_of("ended")} == {1, 2}
 
 
-def test_a_joblog_whose_folder_was_moved_is_carried_on_there(batch: Batch) -> None:
-    (batch.folder / "logs").mkdir()
-    batch.write("echo a >> ran", WAITS)
-    first = batch.start("-j", "2", "--joblog", "logs/log")
-    until(lambda: len(batch.ran()) == 2)
-    (batch.folder / "logs").rename(batch.folder / "kept")
-    go(batch)
-    out, err = first.communicate(timeout=30)
-    assert first.returncode == 0
-    assert "kept/log" in err + out
-    assert (batch.folder / "kept" / "log").read_text().count("\n") == 3
-    assert batch.run("--joblog", "kept/log").returncode == 0
-    assert sorted(batch.ran()) == ["a", "b"]
-
-
 def test_a_joblog_whose_folder_was_removed_is_written_again(batch: Batch) -> None:
     (batch.folder / "logs").mkdir()
     batch.write("echo a >> ran", WAITS)
