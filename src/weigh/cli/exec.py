@@ -138,7 +138,6 @@ _HEARTBEAT = 60.0
     help="Stop a task whose GPUs were idle for TIME, such as 30m.",
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run the tasks in random order.")
-@click.option("--seed", type=int, metavar="N", help="Seed for the order of --shuf.")
 @options.dry_run("Print the tasks that would run.")
 @click.option("--pin/--no-pin", default=True, help="Bind each task to its own cores.")
 @click.option(
@@ -250,8 +249,6 @@ def _refuse_contradictions(words: dict[str, Any]) -> None:
         raise click.UsageError("--pull continues by its claims: omit --no-resume")
     if words["gone"] and not words["pull"]:
         raise click.UsageError("--gone is about the runs of a queue: add --pull")
-    if words["seed"] is not None and not words["shuffle"]:
-        raise click.UsageError("--seed is for the order of --shuf: add that")
     for name in ("timeout", "time_limit"):
         if words[name] == 0:
             option = "--" + name.replace("_", "-")

@@ -20,9 +20,7 @@ from weigh.measure.launcher import Launcher
 _SHORTEST_INTERVAL = 0.001
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 _WITHOUT_DASHES = {"-h", "--help", "--attach", "--stages"}
-_OF_STAGES = frozenset(
-    ("stages", "start", "dry_run", "command", "output", "label", "quiet")
-)
+_OF_STAGES = frozenset(("stages", "start", "command", "output", "label", "quiet"))
 
 
 class AfterDashes(options.SettingsCommand):
@@ -207,9 +205,6 @@ def _parameters(
 @click.option(
     "--from", "start", metavar="STEP", help="With --stages: skip the steps before STEP."
 )
-@click.option(
-    "--dry-run", is_flag=True, help="With --stages: print the steps; run nothing."
-)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
@@ -233,7 +228,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     weigh run --label tag --param batch_size=50 -o tag.json -- python3 tag.py 50
     weigh run --stages experiment.toml lr=0.1 --from train
     """  # noqa: D301 - click reads \b
-    if words["stages"] is not None or words["start"] or words["dry_run"]:
+    if words["stages"] is not None or words["start"]:
         return _run_stages(context, words)
     settings = options.settings_of(context)
     quiet, headroom = words["quiet"], words["headroom"]
@@ -256,7 +251,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
 
 def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
-    """Become the program that runs the steps, or print them."""
+    """Become the program that runs the steps."""
     from weigh.flow.sweep import stages  # noqa: PLC0415
 
     for name in words:
@@ -266,16 +261,7 @@ def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
             )
     path, start = words["stages"], words["start"]
     if path is None:
-        flag = "--from" if start else "--dry-run"
-        raise click.UsageError(f"{flag} needs --stages FILE")
-    if words["dry_run"]:
-        from weigh.render.printable import printable  # noqa: PLC0415
-
-        steps = stages.read_stages(path, start)
-        width = max(len(step.name) for step in steps)
-        for step in steps:
-            click.echo(printable(f"{step.name:<{width}}  {step.line}"))
-        return 0
+        raise click.UsageError("--from needs --stages FILE")
     stages_options = stages.StagesOptions(
         start=start,
         settings=words["command"],

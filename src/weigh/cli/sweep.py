@@ -35,12 +35,6 @@ from weigh.render.sweep_lines import head_line, notes, render_json, render_text
     help='Keep only matching tasks: "lr < 1e-2 or seed == 1"; repeatable.',
 )
 @click.option(
-    "--exclude",
-    metavar="CONDITION",
-    multiple=True,
-    help="Leave out matching tasks; repeatable.",
-)
-@click.option(
     "--random", type=int, metavar="N", help="Choose N combinations at random."
 )
 @click.option(

@@ -106,7 +106,6 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes | None = None
     guard: bool = True
     shuffle: bool = False
-    seed: int | None = None
     pin: bool = True
     wait_orphans: bool = True
     interval: Seconds = 0.05
@@ -684,7 +683,7 @@ def left_to_run(settled: Settled, options: ExecOptions) -> Iterator[int]:
     import random  # noqa: PLC0415 - start-up time
 
     shuffled = list(left)
-    random.Random(options.seed).shuffle(shuffled)  # noqa: S311 - no secret
+    random.shuffle(shuffled)
     return iter(shuffled)
 
 

@@ -1,7 +1,7 @@
 """Read a sweep from a TOML file, for sweeps that are too long to type.
 
 command = ["python", "run.py", "--lr", "{lr}", "--seed", "{seed}"]
-where = "lr < 1e-2 or seed == 1"      # or a list; exclude likewise
+where = "lr < 1e-2 or seed == 1"      # or a list
 
 [grid]
 lr = [1e-2, 1e-3]                     # values as they stand
@@ -46,7 +46,7 @@ def is_seed(name: str) -> bool:
 
 Table: TypeAlias = Mapping[str, Any]
 
-_KEYS = ("command", "grid", "zip", "where", "exclude", "random")
+_KEYS = ("command", "grid", "zip", "where", "random")
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -56,7 +56,6 @@ class Spec(msgspec.Struct, frozen=True):
     axes: tuple[Axis, ...] = ()
     zips: tuple[tuple[str, ...], ...] = ()
     where: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
     random: int | None = None
     seed: int | None = None
 
@@ -94,7 +93,6 @@ def parse_spec(text: str, find_files: FindFiles | None = None) -> Spec:
         ),
         zips=tuple(tuple(axis.name for axis in group) for group in groups),
         where=_conditions(table, "where"),
-        exclude=_conditions(table, "exclude"),
         random=tasks,
         seed=seed,
     )

@@ -153,7 +153,6 @@ def test_begun_anew_the_old_joblog_is_put_aside(batch: Batch) -> None:
     "options",
     [
         ("--resume-failed", "--no-resume"),
-        ("--seed", "3"),
         ("--timeout", "0"),
         ("--time-limit", "0"),
         ("--halt", "soon,fail=101%"),

@@ -165,13 +165,6 @@ def test_tasks_of_exec_may_be_stages(tmp_path: Path) -> None:
     assert all(record["phases"][1]["peak_memory"] > 30 * MIB for record in found)
 
 
-def test_dry_run_shows_the_steps_and_runs_none(tmp_path: Path) -> None:
-    write(tmp_path, prepare="touch was-run", train="true")
-    done = weigh(tmp_path, "run", "--stages", "steps.toml", "--dry-run")
-    assert done.stdout == "prepare  touch was-run\ntrain    true\n"
-    assert not (tmp_path / "was-run").exists()
-
-
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

@@ -160,7 +160,7 @@ def test_a_dry_run_shows_the_first_and_the_last_and_writes_nothing(
 def test_conditions_keep_and_leave_out(weigh: Weigh, tmp_path: Path) -> None:
     _, out, _ = weigh(
         *("lr=1e-2,1e-3", "seed=1..5", "--where", "lr < 1e-2 or seed == 1"),
-        *("--exclude", "seed == 5", "--", *RUN),
+        *("--where", "not seed == 5", "--", *RUN),
     )
 
     assert out.startswith("5 tasks: 2 lr x 5 seed, less 5 by conditions\n")

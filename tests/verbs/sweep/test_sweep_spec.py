@@ -9,7 +9,6 @@ from weigh.sweep.values import Axis
 WHOLE = """
 command = ["python", "run.py", "{lr}", "{seed}", "{model}", "{batch}"]
 where = "lr < 1e-2 or seed == 1"
-exclude = ["seed == 2", "lr == 1"]
 
 [grid]
 lr = [1e-2, 1.0e-3, "auto"]
@@ -36,7 +35,6 @@ def test_a_file_states_all_that_the_command_line_can() -> None:
         ),
         zips=(("model", "batch"),),
         where=("lr < 1e-2 or seed == 1",),
-        exclude=("seed == 2", "lr == 1"),
         random=20,
         seed=1,
     )
@@ -91,7 +89,7 @@ def test_a_number_to_draw_needs_no_table() -> None:
         ('[grid]\nx = ["\\u0000"]', "NUL"),
         ("[grid]\n'a b' = 1", "not a parameter's name"),
         ("where = 1", "where: text"),
-        ("exclude = [1.5]", "exclude: text"),
+        ("where = [1.5]", "where: text"),
         ("command = 1", "command: a list of words"),
         ("command = ['a', 1.5]", "command: a list of words"),
         ('command = "a \'b"', "command: no closing quotation"),

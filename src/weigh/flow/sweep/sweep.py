@@ -41,7 +41,6 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     zips: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
     random: int | None = None
     seed: int | None = None
     spec_file: str | None = None
@@ -109,7 +108,7 @@ def _summary(made: _Made, paths: tuple[str, str] | None, state: State) -> Sweep:
         dimensions=tuple((one.name, len(one)) for one in grid.dimensions),
         combinations=grid.size,
         kept=len(made.kept),
-        conditions=len(made.spec.where) + len(made.spec.exclude),
+        conditions=len(made.spec.where),
         random=made.spec.random,
         seed=made.spec.seed,
         repeated=grid.repeated,
@@ -146,7 +145,6 @@ def _spec(options: SweepOptions) -> Spec:
         axes=axes,
         zips=(*spec.zips, *zips),
         where=(*spec.where, *options.where),
-        exclude=(*spec.exclude, *options.exclude),
         random=spec.random if options.random is None else options.random,
         seed=spec.seed if options.seed is None else options.seed,
     )
@@ -207,14 +205,7 @@ def _check_command(argv: Sequence[str], grid: Grid) -> None:
 
 
 def _conditions(spec: Spec, grid: Grid) -> tuple[Condition, ...]:
-    return (
-        *(parse_condition(text, grid.names) for text in spec.where),
-        *(_not(parse_condition(text, grid.names)) for text in spec.exclude),
-    )
-
-
-def _not(condition: Condition) -> Condition:
-    return lambda row: not condition(row)
+    return tuple(parse_condition(text, grid.names) for text in spec.where)
 
 
 def _paths(output: str) -> tuple[str, str] | None:
