@@ -7,6 +7,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.submit import notify
+from weigh.flow.follow.status import has_jobs_here, status_elsewhere
 from weigh.flow.follow.status import status as status_flow
 from weigh.model.job import NOT_STARTED
 from weigh.render.status_lines import detail_lines, list_lines, render_json
@@ -29,7 +30,8 @@ def status(
     """Show the state of jobs: which tasks are done, failed, running, waiting, and why.
 
     JOB is a job's id, a plan's name or directory, or `last`. Without JOB the latest
-    jobs are listed. The scheduler is queried at most every 30 seconds.
+    jobs are listed, in a folder without jobs those of other folders. The scheduler is
+    queried at most every 30 seconds.
 
     Exit codes: 0; with --wait 1 if a task did not succeed.
 
@@ -44,6 +46,12 @@ def status(
         why_not = why_not_yet(names, cwd=os.getcwd(), env=os.environ)
         click.echo("".join(f"weigh: {NOT_STARTED}{why}\n" for why in why_not), nl=False)
         return int(bool(why_not))
+    if not names and not has_jobs_here(os.getcwd(), os.environ):
+        standings, others = status_elsewhere(cwd=os.getcwd(), env=os.environ)
+        if (standings or others) and not (wait or as_json):
+            lines = list_lines(standings, time.time(), others, with_folder=True)
+            click.echo("\n".join(lines))
+            return 0
     standings = status_flow(names, cwd=os.getcwd(), env=os.environ, notify=notify)
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)

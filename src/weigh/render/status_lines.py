@@ -1,5 +1,6 @@
 """Text and JSON of ``weigh status``: tasks by state, failures, what waits and why."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -19,6 +20,7 @@ from weigh.units import MINUTE, Seconds, counted, format_duration
 
 SCHEMA = "weigh.status/1"
 _MOST_FAILURES = 5
+_FOLDER = 20  # columns
 _INDENT = " " * 13
 _WORDS = {**STATE_WORDS, "COMPLETED": "done"}
 
@@ -118,6 +120,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return self.tasks.get("COMPLETED", 0) == self.total
 
 
+class QueuedElsewhere(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of the user that weigh did not submit: its elements by state."""
+
+    scheduler: str
+    job: str
+    elements: Mapping[State, int]
+
+
 def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     """Write the details of one job."""
     ids = " -> ".join(one.jobs)
@@ -183,8 +193,14 @@ def _moments(wait: Waiting, now: Seconds) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def list_lines(standings: Sequence[Standing], now: Seconds) -> Iterator[str]:
-    """Write one line per job."""
+def list_lines(
+    standings: Sequence[Standing],
+    now: Seconds,
+    others: Sequence[QueuedElsewhere] = (),
+    *,
+    with_folder: bool = False,
+) -> Iterator[str]:
+    """Write one line per job; *others* are of the user, and not from weigh."""
     columns = [
         Column("job", tuple(one.jobs[-1] for one in standings), right=False),
         Column(
@@ -204,10 +220,25 @@ def list_lines(standings: Sequence[Standing], now: Seconds) -> Iterator[str]:
         ),
         Column("tasks", tuple(_counts(one) for one in standings), right=False),
     ]
-    yield from (line.rstrip() for line in table(columns, WIDTH))
+    if with_folder:
+        folders = tuple(printable(_shown_folder(one.job.cwd)) for one in standings)
+        columns.append(Column("folder", folders, right=False))
+    if standings:
+        yield from (line.rstrip() for line in table(columns, WIDTH))
+    for other in others:
+        words = (f"{count(n)} {_WORDS[state]}" for state, n in other.elements.items())
+        name = f"{printable(other.job)}  {other.scheduler}, not from weigh"
+        yield f"  {name}: {', '.join(words)}"
     troubles = {one.trouble: one for one in standings if one.trouble}
     for one in troubles.values():
         yield from _caveats(one, now)
+
+
+def _shown_folder(folder: str) -> str:
+    """Return the end of a folder, with ``~`` for the user's home."""
+    home = os.path.expanduser("~")
+    shown = f"~{folder[len(home) :]}" if folder.startswith(f"{home}/") else folder
+    return shown if len(shown) <= _FOLDER else f"...{shown[-_FOLDER + 3 :]}"
 
 
 def render_json(standings: Sequence[Standing]) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.model.job import RESUME, Submitted
+from weigh.store.known_stores import remember_store
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 from weigh.store.shards import append_line
@@ -24,6 +25,7 @@ def append(root: str, job: Submitted) -> None:
     """
     make_folder(root)
     append_line(os.path.join(root, FILE), msgspec.json.encode(job))
+    remember_store(root, os.environ)
 
 
 def read_jobs(root: str) -> list[Submitted]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
+from weigh.flow.follow.elsewhere import refuse_all_from_here, store_of_jobs
 from weigh.flow.follow.first_tasks import sends_rest
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.site import schedulers
@@ -12,7 +13,6 @@ from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.job import STUCK, ElementState, Submitted
 from weigh.model.record import State
 from weigh.store import jobs as jobs_file
-from weigh.store import location
 
 ALL = "all"
 _THERE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
@@ -45,7 +45,7 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
         SchedulerError: a scheduler refuses or does not answer.
         SubmissionUnknownError: a job may exist whose id is not known yet.
     """
-    root = location.locate(cwd, env)
+    root = store_of_jobs(names, cwd, env)
     still = settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
     if still and not _has_all(names, known):
@@ -156,6 +156,8 @@ def _named(
     if not names:
         raise UsageError("which job? weigh cancel JOB, or weigh cancel all")
     if ALL in names:
+        if not known:
+            refuse_all_from_here(root, env)
         return list(known)
     found = [
         job for name in names for job in named_jobs(known, name, root=root, env=env)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.tasks import tail_of
@@ -15,7 +16,6 @@ from weigh.joblog import output_folder, output_name
 from weigh.model.job import FINAL, OwnScript, Submitted, TaskState
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
-from weigh.store import location
 
 
 class LogFile(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def logs(
     Raises:
         UsageError: there is no such job or task, no failed one, or it left no log.
     """
-    root = location.locate(cwd, env)
+    root = store_of_jobs((name, name.rpartition("_")[0]), cwd, env)
     known = jobs_file.read_jobs(root)
     whole = {job.id for job in known if job.own is None} | {job.name for job in known}
     plans = {job.id for job in known if job.own is None}

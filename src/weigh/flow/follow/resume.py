@@ -15,6 +15,7 @@ from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
 from weigh.flow.follow import resume_script
 from weigh.flow.follow.dependency import Awaited, awaited, is_kept_back, lead_on
+from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.first_tasks import never_sent, uses_of
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.notification import notify_end, notify_once
@@ -77,7 +78,6 @@ from weigh.request import round_time
 from weigh.runner.shared_queue import OwnClaims, Owner
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store import jobs as jobs_file
-from weigh.store import location
 from weigh.store.identity import new_id, process, this_machine
 
 _TO_END = 60.0  # seconds that a cancelled job may take to end
@@ -144,7 +144,7 @@ class Resumption:
         env: Mapping[str, str],
         notify: Notify,
     ) -> None:
-        self.root = location.locate(cwd, env)
+        self.root = store_of_jobs((name,), cwd, env)
         self.env, self.notify, self.options = env, notify, options
         self.views: Sequence[View] = ()
         self.choices: list[Chosen] = []

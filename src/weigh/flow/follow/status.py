@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import SubmissionUnknownError, WeighError
+from weigh.flow.follow.elsewhere import (
+    other_stores,
+    queued_without_weigh,
+    store_of_jobs,
+)
 from weigh.flow.follow.first_tasks import is_unsent, with_unsent
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
@@ -21,7 +26,7 @@ from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
-from weigh.render.status_lines import Failure, Standing, Waiting
+from weigh.render.status_lines import Failure, QueuedElsewhere, Standing, Waiting
 from weigh.schedulers import find_kind
 from weigh.schedulers.accounting import ask
 from weigh.schedulers.command import run
@@ -49,7 +54,7 @@ def status(
         StoreError: the jobs cannot be read.
         SubmissionUnknownError: whether the only job was accepted is not known.
     """
-    root = location.locate(cwd, env)
+    root = store_of_jobs(names, cwd, env)
     still = settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
     if still and not known and not names:
@@ -99,6 +104,40 @@ def status(
         )
         for one, chain in zip(standings, chains, strict=True)
     )
+
+
+def status_elsewhere(
+    *, cwd: str, env: Mapping[str, str]
+) -> tuple[tuple[Standing, ...], tuple[QueuedElsewhere, ...]]:
+    """Return the latest jobs from other folders, and those that weigh did not send.
+
+    Raises:
+        StoreError: the jobs of a store cannot be read.
+    """
+    here = location.locate(cwd, env)
+    standings: list[Standing] = []
+    known: list[Submitted] = []
+    for root in other_stores(here, env):
+        jobs = jobs_file.read_jobs(root)
+        known += jobs
+        chains = _recent(jobs)
+        views = {
+            (view.job.scheduler, view.job.id): view
+            for view in look(
+                [job for chain in chains for job in chain], jobs, root=root, env=env
+            )
+        }
+        standings += [
+            _standing([views[job.scheduler, job.id] for job in chain])
+            for chain in chains
+        ]
+    standings.sort(key=lambda one: (one.is_over, -one.job.submitted))
+    return tuple(standings[:_RECENT]), tuple(queued_without_weigh(known, env))
+
+
+def has_jobs_here(cwd: str, env: Mapping[str, str]) -> bool:
+    """Return whether any job was submitted from this folder."""
+    return bool(jobs_file.read_jobs(location.locate(cwd, env)))
 
 
 def _with_steps(one: Standing, env: Mapping[str, str]) -> Standing:

@@ -10,8 +10,7 @@ from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.estimate.estimate import estimate
 from weigh.estimate.readings import varying
-from weigh.flow.records.records import open_store
-from weigh.flow.report.report import composed, gather
+from weigh.flow.report.report import composed, gather, open_store_of
 from weigh.flow.scan.from_records import Answer, request_note
 from weigh.model.record import Record
 from weigh.model.report import Note, Report
@@ -43,7 +42,7 @@ def page_of(
         RecordNotFoundError: nothing answers to that name; offers the nearest.
         StoreError: the store cannot be read.
     """
-    store = open_store(cwd, env)
+    store = open_store_of(name, cwd, env)
     material = gather(name, store, logs=logs, cwd=cwd, env=env)
     report = composed(material, store)
     records = [run.record for run in material.runs if run.record is not None]

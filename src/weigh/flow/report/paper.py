@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weigh.errors import UsageError
-from weigh.flow.records.records import open_store
-from weigh.flow.report.report import gather
+from weigh.flow.report.report import gather, open_store_of
 from weigh.flow.report.since import runs_since
 from weigh.model.record import Host, Record
 from weigh.render.printable import printable, three
@@ -35,7 +34,7 @@ def compute_statement(
     if since is not None:
         title, every = f"the last {since}", runs_since(since, cwd=cwd, env=env)
     else:
-        found = gather(name, open_store(cwd, env), cwd=cwd, env=env)
+        found = gather(name, open_store_of(name, cwd, env), cwd=cwd, env=env)
         title, every = found.title, list(found.runs)
     runs = [run for run in every if run.row.started is not None]
     if not runs:

@@ -9,6 +9,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
+from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
@@ -98,8 +99,14 @@ def build(
         RecordNotFoundError: nothing answers to that name; offers the nearest.
         StoreError: the store cannot be read.
     """
-    store = open_store(cwd, env)
+    store = open_store_of(name, cwd, env)
     return composed(gather(name, store, logs=logs, cwd=cwd, env=env), store)
+
+
+def open_store_of(name: str, cwd: str, env: Mapping[str, str]) -> Store:
+    """Return the store with the job *name*, which may be that of another folder."""
+    root = store_of_jobs((name,), cwd, env)
+    return msgspec.structs.replace(open_store(cwd, env), root=root)
 
 
 def composed(material: Material, store: Store) -> Report:

@@ -8,8 +8,7 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.flow.follow.tasks import tail_of
-from weigh.flow.records.records import open_store
-from weigh.flow.report.report import Material, gather
+from weigh.flow.report.report import Material, gather, open_store_of
 from weigh.model.report import Row
 from weigh.render.printable import printable
 from weigh.render.request_lines import folded
@@ -40,7 +39,7 @@ def support_ticket(name: str, *, cwd: str, env: Mapping[str, str]) -> SupportTic
         RecordNotFoundError: nothing answers to that name.
         StoreError: the store cannot be read.
     """
-    found = gather(name, open_store(cwd, env), cwd=cwd, env=env)
+    found = gather(name, open_store_of(name, cwd, env), cwd=cwd, env=env)
     last = [run for run in found.runs if run.is_last]
     ways: dict[str, list[Run]] = {}
     for run in last:

@@ -1,0 +1,45 @@
+"""The stores of this user from which jobs were submitted, one path per line."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+from weigh.store.location import private
+
+_MOST = 100  # of the newest
+
+
+def remember_store(root: str, environ: Mapping[str, str]) -> None:
+    """Add *root* as a store with jobs; a list that cannot be written is left alone."""
+    path = _list_path(environ)
+    if path is None or root in _read_lines(path):
+        return
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "a", encoding="utf-8", opener=private) as file:
+            file.write(f"{root}\n")
+
+
+def known_stores(environ: Mapping[str, str]) -> list[str]:
+    """Return the stores with jobs that still exist, the newest first."""
+    path = _list_path(environ)
+    roots = reversed(_read_lines(path)) if path is not None else ()
+    return [root for root in roots if os.path.isdir(root)][:_MOST]
+
+
+def _list_path(environ: Mapping[str, str]) -> str | None:
+    base = environ.get("XDG_STATE_HOME", "")
+    home = environ.get("HOME", "")
+    if not os.path.isabs(base):
+        if not home:
+            return None
+        base = os.path.join(home, ".local", "state")
+    return os.path.join(base, "weigh", "stores")
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return [line.rstrip("\n") for line in file]
+    except OSError:
+        return []
