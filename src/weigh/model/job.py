@@ -94,7 +94,8 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 
     ``together`` tasks run at once in an element; ``elements`` is how many there are,
     the first of which is number ``first`` of the plan; the script looks for
-    ``programs`` before the first task; ``needs`` are jobs that must have succeeded, by
+    ``programs`` before the first task, and ends where torch sees no GPU if a task
+    ``imports_torch``; ``needs`` are jobs that must have succeeded, by
     token, or by id if weigh does not know them. ``staged`` are lines of bash for
     ``staging``, around the tasks. ``token`` marks this submission, ``sent`` is the
     directory of what was sent. ``tasks`` is the directory of the task files, if not
@@ -113,6 +114,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 0
     setup: Setup = Setup()
     programs: tuple[str, ...] = ()
+    imports_torch: bool = False
     needs: tuple[str, ...] = ()
     staging: Staging | None = None
     staged: str = ""

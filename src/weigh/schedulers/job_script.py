@@ -314,6 +314,7 @@ if kinds and not any(wanted <= (major, minor) and (kind == "compute" or
     sys.exit(f"weigh: torch {torch.__version__} was built for {names}, and "
              f"{torch.cuda.get_device_name()} on {platform.node()} is "
              f"sm_{major}{minor}")"""
+_NO_TORCH = 'echo "weigh: no task is known to import torch: they run" >&2'
 _IMPORTS = """\
 import importlib, sys
 for name in sys.argv[1:]:
@@ -422,7 +423,8 @@ def _checks(script: JobScript) -> Iterator[str]:
         yield f"{_run(python or 'python', _IMPORTS, setup)} \\"
         yield f"  {' '.join(map(quoted, setup.imports))} || exit {_UNAVAILABLE}"
     if script.request.gpus and python is not None:
-        yield f"{_run(python, TORCH_CHECK, setup)} || exit {_UNAVAILABLE}"
+        ends = f"exit {_UNAVAILABLE}" if script.imports_torch else _NO_TORCH
+        yield f"{_run(python, TORCH_CHECK, setup)} || {ends}"
 
 
 def _run(python: str, program: str, setup: Setup) -> str:

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
+from weigh.flow.submit.torch_imports import lines_import_torch
+from weigh.model.job import Setup
+
 # as much of it as a job script uses
 APPTAINER = """\
 #!/bin/bash
@@ -123,6 +126,54 @@ def test_training_without_the_gpu_that_was_requested_does_not_begin(
     assert (here.folder / "ran").exists() is sees
     if not sees:
         assert "torch sees no GPU" in words_of(here, job)
+
+
+def test_a_program_without_torch_runs_beside_one_that_sees_no_gpu(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_torch(here, monkeypatch, sees=False)
+    (here.folder / "jax_only.py").write_text("import json\nopen('ran', 'w')\n")
+
+    job = here.submit(here.plan("python3 jax_only.py"), "--gpus", "1")
+
+    assert here.finish(job) == {"COMPLETED": 1}
+    job_folder = here.folder / ".weigh" / "local" / job
+    printed = "".join(path.read_text() for path in job_folder.glob("*out*"))
+    assert "torch sees no GPU" in printed
+    assert "no task is known to import torch: they run" in printed
+
+
+@pytest.mark.parametrize(
+    ("line", "uses"),
+    [
+        ("python3 train.py --lr 1", True),
+        ("bash run.sh", True),
+        ("python3 -m net.train", True),
+        ("python3 -c 'import os, torch.nn as nn'", True),
+        ("torchrun other.py", True),
+        ("python3 other.py", False),
+        ("python3 -m json.tool", False),
+        ("cat train.py.txt 'unclosed", False),
+    ],
+)
+def test_torch_is_found_in_the_files_that_a_task_runs(
+    tmp_path: Path, line: str, *, uses: bool
+) -> None:
+    for name, text in {
+        "train.py": "import json\nfrom net.model import Net\n",
+        "net/__init__.py": "",
+        "net/model.py": "import numpy as np; import torch\n",
+        "net/train.py": "from .model import Net\n",
+        "run.sh": "#!/bin/bash\npython3 train.py\n",
+        "other.py": "import run, other\n# import torch\ntorch = None\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert lines_import_torch([line], Setup(), str(tmp_path)) == uses
+
+
+def test_a_module_that_the_job_shall_import_may_need_torch(tmp_path: Path) -> None:
+    assert lines_import_torch([], Setup(imports=("stanza.models",)), str(tmp_path))
 
 
 def test_without_torch_a_gpu_is_nobody_s_doubt(here: Weigh) -> None:

@@ -72,7 +72,7 @@ def directives(text: str) -> list[str]:
 @pytest.mark.parametrize("name", sorted(RENDER))
 def test_a_script_looks_as_it_did(name: str) -> None:
     golden = GOLDEN / f"{name}.sh"
-    text = RENDER[name](a_script(needs=("w0123456789ab", "42")))
+    text = RENDER[name](a_script(needs=("w0123456789ab", "42"), imports_torch=True))
     if os.environ.get("WEIGH_NEW_GOLDEN"):
         golden.write_text(text)
 

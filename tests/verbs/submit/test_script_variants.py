@@ -85,10 +85,13 @@ def test_an_image_of_a_registry_is_looked_for_by_no_file() -> None:
 
 
 @EACH_KIND
-def test_a_job_after_others_sees_in_their_logs_that_they_succeeded(name: str) -> None:
-    text = RENDER[name](a_script(needs=("/home/me/a b.out",)))
+def test_a_job_asks_whether_others_succeeded_where_the_scheduler_does_not(
+    name: str,
+) -> None:
+    text = RENDER[name](a_script(needs=("w0123456789ab", "42")))
 
-    assert "grep -qx 'weigh: exit code 0' '/home/me/a b.out' ||" in text
+    asks = "-m weigh status --succeeded w0123456789ab 42 || exit" in text
+    assert asks == (name == "gridengine")
     assert is_bash(text)
 
 

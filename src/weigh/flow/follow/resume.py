@@ -43,6 +43,7 @@ from weigh.flow.submit.rounds import (
 )
 from weigh.flow.submit.staging import continued, staged
 from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
+from weigh.flow.submit.torch_imports import imports_torch
 from weigh.model.element_time import NOT_STARTED, reserved_time
 from weigh.model.job import (
     CANCELLING,
@@ -613,6 +614,7 @@ class Resumption:
             request=group.again.request,
             setup=before.setup,
             programs=programs_of(plan),
+            imports_torch=imports_torch(plan, before.setup, first.cwd),
             staging=continued(before.staging, group.tasks, jobs),
             requeue=before.requeue,
             needs=self._wait.needs,

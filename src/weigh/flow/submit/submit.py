@@ -41,6 +41,7 @@ from weigh.flow.submit.submit_script import (
     script_path,
     ship,
 )
+from weigh.flow.submit.torch_imports import imports_torch
 from weigh.model.element_time import reserved_time
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Setup, Submitted
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan
@@ -425,6 +426,7 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
         request=request,
         setup=options.setup,
         programs=programs_of(plan),
+        imports_torch=request.gpus > 0 and imports_torch(plan, options.setup, cwd),
         staging=staging,
         requeue=options.requeue,
         version=__version__,
