@@ -199,6 +199,24 @@ def test_of_jobs_with_the_same_id_grid_engine_means_the_latest() -> None:
     assert (found.name, found.indices) == ("new", "3")
 
 
+@pytest.mark.parametrize(
+    ("path", "flags", "name"),
+    [
+        ("/w/my job.sh", (), "my_job.sh"),
+        ("/w/1a.sh", (), "j1a.sh"),
+        ("/w/my job.sh", ("-N", "mine"), ""),
+        ("/w/a(b),%.sh", (), ""),
+    ],
+)
+def test_a_script_whose_name_qsub_refuses_is_refused_with_one_that_it_takes(
+    path: str, flags: tuple[str, ...], name: str
+) -> None:
+    found = GRID.describe("#!/bin/bash\ntrue\n", flags, path, FACTS)
+
+    hint = f"qsub takes no job of this name: add -N {name}"
+    assert found.refusals == ((hint,) if name else ())
+
+
 def test_a_lost_submission_is_found_in_accounting_after_its_end() -> None:
     sent = job("slurm", indices="")
     assert SLURM.parse_sent("7_1|sbatch --comment=weigh:w0a x\n", sent, "me") == "7"

@@ -177,6 +177,14 @@ _LOWEST, _HIGHEST = -1023, 1024
 _DATE = r"(?:\d\d){4,6}(?:\.\d\d)?"
 
 
+_NO_DIGIT_FIRST, _NO_MARKS = r"[^\d].*", r"[^/:@\\*?\s]*"
+
+
+def is_job_name(name: str) -> bool:
+    """Return whether qsub takes *name*: that of a script without -N, too."""
+    return all(re.fullmatch(one, name) for one in (_NO_DIGIT_FIRST, _NO_MARKS))
+
+
 def _time_fix(value: str) -> str:
     if re.fullmatch(r"\d+:\d\d", value):
         return f"three fields: {value}:00"
@@ -210,8 +218,14 @@ VALUES = (
     Value("time", _TIMES, parse_time, "not a Grid Engine time", _time_fix),
     Value("memory", _SIZES, _is_size, "not a Grid Engine size", _size_fix),
     Value("array", "t", _is_range, "not a range", "-t 1-10"),
-    Value("option-value", "N", r"[^\d].*", "begins with a digit", lambda v: f"-N j{v}"),
-    Value("option-value", "N", r"[^/:@\\*?\s]*", "a name with one of / : @ \\ * ?"),
+    Value(
+        "option-value",
+        "N",
+        _NO_DIGIT_FIRST,
+        "begins with a digit",
+        lambda v: f"-N j{v}",
+    ),
+    Value("option-value", "N", _NO_MARKS, "a name with one of / : @ \\ * ?"),
     Value(
         "option-value",
         "m",

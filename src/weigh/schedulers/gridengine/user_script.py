@@ -19,10 +19,13 @@ from weigh.schedulers.gridengine.lint import (
     PREFIX,
     case_of,
     directive_lines,
+    is_job_name,
     read_options,
     requested_by,
 )
+from weigh.schedulers.gridengine.script import job_name
 from weigh.schedulers.job_script import SHEBANG
+from weigh.schedulers.lint.case import Case
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
 from weigh.schedulers.script import read_script
@@ -72,12 +75,18 @@ def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Descri
             throttle=throttle,
         ),
         misread=misread_flag(read_options(flags_alone(PREFIX, flags)).findings, "qsub"),
-        refusals=tuple(
-            why
-            for key, why in _CANNOT.items()
-            if (one := case.option(key)) and one.value not in {"n", "no"}
-        ),
+        refusals=tuple(_refusals(case, name)),
     )
+
+
+def _refusals(case: Case, name: str) -> Iterator[str]:
+    """Yield why weigh cannot submit the script as it is; *name* is the job's."""
+    for key, why in _CANNOT.items():
+        option = case.option(key)
+        if option is not None and option.value not in {"n", "no"}:
+            yield why
+    if case.option("N") is None and not is_job_name(name):
+        yield f"qsub takes no job of this name: add -N {job_name(name)}"
 
 
 def _pattern(typed: str, letter: str, where: str, indices: str, facts: Facts) -> str:
