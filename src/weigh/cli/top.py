@@ -28,6 +28,7 @@ _FIRST_INTERVAL = 0.5  # seconds between the two looks that a share of CPU takes
 _LEAVING = 1.0  # seconds that a terminal has to take the last of the screen
 _QUIT = b"qQ\x03\x04"  # Ctrl-C, Ctrl-D, where they come as keys
 _TO_WAKE = ("WINCH", "CONT")  # the others end the screen, TSTP for a while
+_TERMINAL_GONE: int = getattr(signal, "SIGHUP", signal.SIGTERM)
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP", *_TO_WAKE)
 
 
@@ -155,7 +156,7 @@ def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
             while ended is None:
                 if out.wait(0.0):
                     it.show(watcher.look())
-                ended = signal.SIGHUP if out.error else events.wait(pause)
+                ended = _TERMINAL_GONE if out.error else events.wait(pause)
                 pause = interval
         out.wait(_LEAVING)
         if ended == signal.SIGINT:
@@ -225,7 +226,7 @@ class TopEvents:
             with suppress(OSError):
                 typed = os.read(sys.stdin.fileno(), 1024)
                 return signal.SIGINT if not typed or set(typed) & set(_QUIT) else None
-            return signal.SIGHUP  # the terminal is gone
+            return _TERMINAL_GONE
         return None
 
 

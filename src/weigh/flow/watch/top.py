@@ -55,6 +55,7 @@ class TopWatcher:
         self._followers: dict[str, _RunFollower] = {}
         self._interrupted: dict[str, Record] = {}
         self._cpu_times: dict[tuple[int, int], Seconds] = {}
+        self._commands: dict[tuple[int, int], str] = {}
         self._looked_at: Seconds = 0.0
         self._refreshed: Seconds = 0.0
         self._refresh(watching.clock())
@@ -153,13 +154,15 @@ class TopWatcher:
         self._cpu_times = {
             (one.pid, one.start_ticks): one.cpu_time for one in processes
         }
+        known, self._commands = self._commands, {}
         views = []
         for one in sorted(processes, key=lambda one: (-one.resident, one.pid)):
-            last = before.get((one.pid, one.start_ticks))
+            key = (one.pid, one.start_ticks)
+            last = before.get(key)
             busy = None if last is None else max(0.0, one.cpu_time - last) / since
-            command = read_command(one.pid)
-            shown = short_command(command) if command else one.name
-            views.append(ProcessView(one.pid, shown, one.resident, busy))
+            command = known.get(key) or _command_of(one)
+            self._commands[key] = command
+            views.append(ProcessView(one.pid, command, one.resident, busy))
         return tuple(views)
 
     def _machine(self) -> MachineView:
@@ -268,6 +271,11 @@ def _request_now(record: Record, headroom: float) -> Request | None:
         return from_usages([record], headroom=headroom)
     except UsageError:
         return None
+
+
+def _command_of(process: UserProcess) -> str:
+    command = read_command(process.pid)
+    return short_command(command) if command else process.name
 
 
 def _my_processes() -> tuple[UserProcess, ...] | None:
