@@ -1,4 +1,4 @@
-"""Find the folders of a project: where settings and the store are searched.
+"""Find the folders of a project, where settings and the store are searched, and /tmp.
 
 The search goes upwards from the current folder and ends at a repository's root or the
 home folder. Above the current folder it skips those that everybody shares: what lies in
@@ -31,6 +31,16 @@ def folders_of_project(cwd: str, environ: Mapping[str, str]) -> Iterator[str]:
             yield folder
         if _ends_search(folder, environ):
             return
+
+
+def temporary_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return where temporary files may go, the best folder first.
+
+    TMPDIR may be that of another machine: a login node's, which compute nodes lack.
+    """
+    named = environ.get("TMPDIR", "")
+    folders = dict.fromkeys((named, *_TEMPORARY[:2]))
+    return tuple(folder for folder in folders if os.path.isabs(folder))
 
 
 def why_not_trusted(path: str) -> str | None:

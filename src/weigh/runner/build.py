@@ -201,7 +201,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout
     mask: frozenset[int]
     blank: Record
-    temporary: str
+    temporary: Sequence[str]
     ends_at: Callable[[], Seconds | None]
     ask: Callable[[Seconds], str]
     add_regions: Callable[[str, Measurement], Measurement]

@@ -24,18 +24,24 @@ class Channels:
     They stay open, so that checking their size is cheap.
     """
 
-    def __init__(self, run: str, slots: Iterable[int], folder: str) -> None:
+    def __init__(self, run: str, slots: Iterable[int], folders: Iterable[str]) -> None:
+        """Make the files in the first of *folders* that takes them.
+
+        If there is none, the programs run without regions.
+        """
         self._paths: dict[int, str] = {}
         self._fds: dict[int, int] = {}
         self._taken = 0
         self._lock: int | None = None
-        self._folder = os.path.join(folder, _PREFIX + run)
-        remove_dead(folder)
-        try:
-            self._lock = _make_locked(os.path.join(folder, _NEW + run), self._folder)
-        except OSError:
-            return  # the programs run without regions
-        for slot in slots:
+        self._folder = ""
+        for folder in folders:
+            remove_dead(folder)
+            path = os.path.join(folder, _PREFIX + run)
+            with suppress(OSError):
+                self._lock = _make_locked(os.path.join(folder, _NEW + run), path)
+                self._folder = path
+                break
+        for slot in slots if self._folder else ():
             self._paths[slot] = os.path.join(self._folder, f"{slot}.events")
             self._make(slot)
 
@@ -49,9 +55,11 @@ class Channels:
         Return None if there is nothing to read or the file cannot be moved.
         """
         fd = self._fds.get(slot)
+        if fd is None:
+            return None
         path = self._paths[slot]
         try:
-            if fd is None or not os.fstat(fd).st_size:
+            if not os.fstat(fd).st_size:
                 return None
             self._taken += 1
             aside = f"{path}.{self._taken}"

@@ -16,7 +16,6 @@ from weigh.flow.exec.options import (
     find_parameters,
     planned_needs,
     planned_numbers,
-    temporary_folder,
     within_open_files,
 )
 from weigh.flow.run.channel import with_regions
@@ -25,6 +24,7 @@ from weigh.flow.run.progress import asking, queried_time_left, time_left
 from weigh.flow.run.run import blank_record
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS
 from weigh.model.record import Measurement
+from weigh.project_folders import temporary_folders
 from weigh.runner import joblog_file, lock
 from weigh.runner.build import (
     Console,
@@ -105,7 +105,7 @@ def execute(
             layout=layout,
             mask=block_signals(opened),
             blank=blank,
-            temporary=temporary_folder(env),
+            temporary=temporary_folders(env),
             ends_at=lambda: end_at(options.time_limit, env),
             ask=asking(env),
             add_regions=_with_task_regions,

@@ -170,8 +170,3 @@ class _Planned(msgspec.Struct):
 
     kinds: tuple[Kind, ...]
     elements: tuple[Element, ...]
-
-
-def temporary_folder(env: Mapping[str, str]) -> str:
-    """Return the machine's own temporary folder."""
-    return env.get("TMPDIR") or "/tmp"  # noqa: S108 - files there are opened with care

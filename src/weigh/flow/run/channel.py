@@ -1,8 +1,10 @@
 """The event file of one run: created before the job, read after it, removed."""
 
+import fcntl
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -18,9 +20,11 @@ from weigh.model.record import (
     Series,
     Usage,
 )
+from weigh.project_folders import temporary_folders
 from weigh.units import Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
+_PREFIX, _ENDING = "weigh-", ".events"
 
 
 # the sources of a step's figures under `weigh run --stages`
@@ -41,7 +45,14 @@ class Channel:
     """
 
     def __init__(self, name: str) -> None:
-        self._path = next((path for path in _paths(name) if _is_made(path)), None)
+        self._path: str | None = None
+        self._lock: int | None = None  # while it is held, the file is not a dead run's
+        for path in _paths(name):
+            _remove_dead(os.path.dirname(path))
+            self._lock = _made_and_locked(path)
+            if self._lock is not None:
+                self._path = path
+                break
 
     @property
     def path(self) -> str | None:
@@ -74,6 +85,9 @@ class Channel:
         """Remove the file."""
         if self._path is not None:
             _remove(self._path)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def forget(name: str) -> None:
@@ -247,17 +261,45 @@ def _size(path: str) -> int:
 
 def _paths(name: str) -> list[str]:
     """Return the possible paths: the TMPDIR of a scheduler may not exist."""
-    folders = dict.fromkeys((os.environ.get("TMPDIR", ""), "/tmp"))  # noqa: S108 - opened exclusively
-    file = f"weigh-{name}.events"
-    return [os.path.join(folder, file) for folder in folders if os.path.isabs(folder)]
+    folders = temporary_folders(os.environ)
+    return [os.path.join(folder, f"{_PREFIX}{name}{_ENDING}") for folder in folders]
 
 
-def _is_made(path: str) -> bool:
+def _made_and_locked(path: str) -> int | None:
+    """Make the file *path*; return the descriptor of its lock, None if it fails."""
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except OSError:
-        return False
-    return True
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:  # another run took it for a dead one's before it was locked
+        is_ours = False
+    if not is_ours:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _remove_dead(folder: str) -> None:
+    """Remove this user's files in *folder* whose ``weigh run`` was killed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and entry.name.endswith(_ENDING):
+                with suppress(OSError):
+                    _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(path: str) -> None:
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(path, flags)
+    try:
+        if os.fstat(fd).st_uid == os.geteuid():
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+    finally:
+        os.close(fd)
 
 
 def _remove(path: str) -> None:

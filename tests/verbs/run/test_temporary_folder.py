@@ -1,0 +1,72 @@
+"""TMPDIR may be missing, a file, or another machine's: nothing depends on it."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from processes import WEIGH, Weigh, until
+
+
+def missing(place: Path) -> None:
+    assert not place.exists()
+
+
+def a_file(place: Path) -> None:
+    place.write_text("")
+
+
+def dangling(place: Path) -> None:
+    place.symlink_to("/nonexistent/folder")
+
+
+def a_loop(place: Path) -> None:
+    place.symlink_to(place)
+
+
+def read_only(place: Path) -> None:
+    place.symlink_to("/proc/1")
+
+
+@pytest.mark.parametrize("make", [missing, a_file, dangling, a_loop, read_only])
+@pytest.mark.parametrize("verb", [("run", "-q", "--", "sh", "tasks.txt"), ("exec",)])
+def test_an_unusable_tmpdir_stops_no_task(
+    tmp_path: Path, make: Callable[[Path], None], verb: tuple[str, ...]
+) -> None:
+    make(tmp_path / "place")
+    (tmp_path / "tasks.txt").write_text("echo a >> ran\necho b >> ran\necho c >> ran\n")
+    words = verb if verb[0] == "run" else (*verb, "tasks.txt")
+
+    done = subprocess.run(
+        [*WEIGH, *words],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path / "place")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert sorted((tmp_path / "ran").read_text().split()) == ["a", "b", "c"]
+
+
+def test_what_a_killed_run_leaves_in_the_temporary_folder_goes_with_the_next(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    env = weigh.env(TMPDIR=str(place))
+    started = weigh.start("run", "-q", "--", "sleep", "60", env=env)
+    (left,) = until(lambda: [*place.iterdir()])
+    other = weigh.run("-q", "--", "true", env=env)
+    assert other.returncode == 0
+    assert left.exists()  # its run goes on
+
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    weigh.run("-q", "--", "true", env=env)
+
+    assert not [*place.iterdir()]
