@@ -23,14 +23,11 @@ def runs(page: Path) -> bool:
 LONG = dict.fromkeys(
     [
         "check.md",
-        "cheatsheet.md",
-        "plan.md",
         "programs.md",
         "python.md",
         "report.md",
         "request.md",
         "run.md",
-        "status.md",
     ],
     (pytest.mark.integrations,),
 )

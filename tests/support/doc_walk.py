@@ -12,6 +12,9 @@ What comments before a block say about it:
 - ``<!-- shown by: weigh request leak -->``: a ``text`` block is some lines of that
 - ``<!-- varies: speed -->``: lines that begin so, or not at all, by chance
 - ``<!-- not run: why -->``
+- ``<!-- ends: try: 2 failed -->``: what `weigh status` says of the plan `try` at last
+
+What a page plans is submitted at its end, and has to run whole.
 
 ``console`` blocks are typed, and their output is compared. Figures differ from machine
 to machine: of each line of output the words at its beginning are looked for; ``...``
@@ -103,6 +106,39 @@ def walk(page: Path, home: Path, scheduler: Mapping[str, str] | None = None) -> 
         prepare(block, here)
         if is_run(block, here.env):
             follow(block, here)
+    run_plans_to_their_end(here, ends_of_plans(page))
+
+
+def ends_of_plans(page: Path) -> dict[str, str]:
+    """Return what a page says on how plans end: ``<!-- ends: try: 2 failed -->``."""
+    said = (one.words["ends"] for one in blocks(page) if "ends" in one.words)
+    return dict(one.split(": ", 1) for one in said)
+
+
+def run_plans_to_their_end(here: Place, ends: Mapping[str, str]) -> None:
+    """Submit each plan that a page has made, and wait until all tasks are done.
+
+    Where no scheduler is they run on this machine. A plan that prints well and runs
+    nothing has happened. *ends* are the words of `weigh status` for the plans of which
+    not all tasks succeed.
+    """
+    plans = sorted(one.parent for one in here.folder.glob("plan/*/plan.json"))
+    for plan in plans:
+        if not (plan / "sent").exists():
+            bash(f"weigh submit plan/{plan.name}", here)
+    for plan in plans:
+        end = time.monotonic() + PATIENCE
+        while " running" in (text := status_of_plan(plan, here)) or " wait" in text:
+            assert time.monotonic() < end, text
+            time.sleep(1)
+        tasks = text.partition(" tasks: ")
+        expected = ends.get(plan.name, f"{tasks[0].split()[-1]} done")
+        assert expected in tasks[2], f"{plan.name}: {expected!r} in\n{text}"
+
+
+def status_of_plan(plan: Path, here: Place) -> str:
+    """Return what `weigh status` prints of a plan, as one line."""
+    return " ".join(bash(f"weigh status {plan.name}", here).split())
 
 
 def left_out(page: Path, env: Mapping[str, str]) -> list[str]:
