@@ -161,6 +161,13 @@ class Headway(msgspec.Struct, frozen=True, kw_only=True):
     low: Seconds | None = None
     high: Seconds | None = None
 
+    @property
+    def whole_time(self) -> Seconds | None:
+        """Return how long a run that was stopped would have taken; None if unknown."""
+        if self.remaining is None:
+            return None
+        return round(self.time + self.remaining, 1)
+
 
 class Rank(msgspec.Struct, frozen=True):
     """One rank of a distributed run: where it ran, and the memory of its processes.

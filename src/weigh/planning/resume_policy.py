@@ -26,6 +26,7 @@ from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_shared, round_time
 from weigh.units import (
     HOUR,
     Bytes,
+    Seconds,
     format_duration,
     format_limit,
     format_size,
@@ -263,9 +264,14 @@ def _with_time(
     if most and needs > most:
         about = f"needs about {format_duration(needs)}"
         return _left(f"{about}: --max-time is {format_limit(most)}")
-    while max(1, limit) * more < _MARGIN * needs:
-        more *= _FACTOR
-    return replace(choice, time=more)
+    return replace(choice, time=enough_time_factor(limit, needs, more))
+
+
+def enough_time_factor(limit: int, needs: Seconds, factor: int = _FACTOR) -> int:
+    """Return by how much to raise a time limit; *needs* is the time by its progress."""
+    while max(1, limit) * factor < _MARGIN * needs:
+        factor *= _FACTOR
+    return factor
 
 
 def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:

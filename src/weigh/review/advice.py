@@ -9,6 +9,7 @@ from weigh.model.record import Usage
 from weigh.model.report import Measure, Note
 from weigh.need import cpus_for, has_waited, need_notes, wait_words
 from weigh.outcome import out_of_memory, ran_out_on_gpu
+from weigh.planning.resume_policy import enough_time_factor
 from weigh.request import (
     DEFAULT_HEADROOM,
     ENOUGH_RUNS,
@@ -406,6 +407,18 @@ def _time(subject: Subject) -> Iterator[Note]:
             yield _less_time(subject, enough, most)
 
 
+def forecast_time(subject: Subject) -> Seconds | None:
+    """Return the longest time that unfinished runs need by their progress, if known."""
+    records = [
+        run.record
+        for one in subject.elements
+        for run in one.runs
+        if run.record is not None and run.row.state != "COMPLETED"
+    ]
+    times = [one.progress.whole_time for one in records if one.progress is not None]
+    return max((time for time in times if time is not None), default=None)
+
+
 def _longest(measure: Measure | None) -> Seconds | None:
     """Return the longest time that counts against the limit, of any source."""
     if measure is None or measure.most is None:
@@ -416,10 +429,16 @@ def _longest(measure: Measure | None) -> Seconds | None:
 def _stopped(subject: Subject, late: int) -> Note:
     requested = subject.requested.time_limit
     what = f"{counted(late, subject.unit)} {'was' if late == 1 else 'were'}"
+    needs = forecast_time(subject) or 0.0
+    factor = enough_time_factor(requested or 1, needs)
+    more = "twice as much"
+    if requested and needs:
+        more = f"{format_limit(round_time(factor * requested))}, as weigh resume does"
+        what = f"by its progress about {format_duration(needs)} are needed; {what}"
     return Note(
         about="time",
-        words=f"{what} stopped by the time limit: request twice as much",
-        flag=time_flag(subject, round_time(2 * requested)) if requested else None,
+        words=f"{what} stopped by the time limit: request {more}",
+        flag=time_flag(subject, round_time(factor * requested)) if requested else None,
         weight=90,
         is_finding=True,
     )

@@ -11,10 +11,16 @@ from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request, SiteFlags
 from weigh.model.report import Note, Row
 from weigh.render.words import preallocation_words, xid_words
-from weigh.request import DEFAULT_HEADROOM, from_usages, why_no_request
+from weigh.request import (
+    DEFAULT_HEADROOM,
+    from_usages,
+    round_time,
+    why_no_request,
+)
 from weigh.review.advice import (
     Subject,
     enough_memory,
+    forecast_time,
     resource_notes,
     tasks_out_of_memory,
     unmeasured,
@@ -298,7 +304,7 @@ def _unasked(subject: Subject) -> Iterator[Note]:
     reasons = {why_no_request(record) for record in apart.values()}
     records = [one for one in apart.values() if why_no_request(one) is None]
     try:
-        request = from_usages(records)
+        request = _long_enough(from_usages(records), subject)
     except UsageError:
         for why in sorted(reason for reason in reasons if reason):
             yield Note(about="request", words=f"none: {why}", weight=1)
@@ -309,6 +315,16 @@ def _unasked(subject: Subject) -> Iterator[Note]:
         flag=" ".join(subject.dialect.directives(_as_requested(request, subject))),
         weight=1,
     )
+
+
+def _long_enough(request: Request, subject: Subject) -> Request:
+    """Return *request* with the time that unfinished runs need by their progress."""
+    needs = forecast_time(subject)
+    if needs is None:
+        return request
+    time = round_time(needs * (1 + DEFAULT_HEADROOM))
+    limit = max(request.time_limit or 0, time)
+    return msgspec.structs.replace(request, time_limit=limit)
 
 
 def _as_requested(request: Request, subject: Subject) -> Request:

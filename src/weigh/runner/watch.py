@@ -19,7 +19,7 @@ import msgspec
 from weigh.errors import StoreError
 from weigh.measure.launcher import own_peak
 from weigh.measure.sampler import Sampler
-from weigh.model.record import Headway, Measurement, Record, Usage
+from weigh.model.record import Measurement, Record, Usage
 from weigh.runner.attempt import Attempt
 from weigh.runner.channels import forget
 from weigh.runner.events import Ended, EventsFile, Started
@@ -342,7 +342,8 @@ class Watcher:
             measured = self._measured(attempt, watched)
             usage = measured.usage
             if attempt.state.stop is not None:
-                needs = _whole_time(measured.progress)
+                progress = measured.progress
+                needs = None if progress is None else progress.whole_time
             self._batch.add(self._record(attempt, ending, measured))
         self._news.append(_ended(attempt, ending, usage, needs))
         if watched is not None:
@@ -434,13 +435,6 @@ def _started(attempt: Attempt, run: str) -> Started:
         gpu_memory=attempt.reservation.gpu_memory or None,
         alone=attempt.alone,
     )
-
-
-def _whole_time(progress: Headway | None) -> Seconds | None:
-    """Return how long an attempt would have taken; None if its progress is unknown."""
-    if progress is None or progress.remaining is None:
-        return None
-    return round(progress.time + progress.remaining, 1)
 
 
 def _ended(

@@ -21,13 +21,14 @@ from weigh.model.job import (
     Submitted,
     TaskState,
 )
-from weigh.model.record import Allocation, Job, Jvm, Request
+from weigh.model.record import Allocation, Headway, Job, Jvm, Request
 from weigh.model.report import Report
 from weigh.runner import events
 from weigh.schedulers import client
 from weigh.schedulers.protocol import Snapshot
 from weigh.store import shards
 from weigh.store.identity import Machine
+from weigh.store.index import read_index, read_record
 from weigh.units import GIB, MIB
 
 ME = Machine("node01", "0" * 32, None, None)
@@ -405,3 +406,21 @@ def test_an_element_that_began_after_the_scheduler_answered_runs(
     report = json.loads(say("report", JOB, "--json")[1])["states"]
 
     assert status == report == {"RUNNING": 1, "COMPLETED": 1}
+
+
+def test_the_time_to_request_is_what_the_progress_needs_and_resume_requests(
+    root: str, say: Say
+) -> None:
+    task = Task(state="TIMEOUT", wall_time=40.0)
+    wanted = JobRequest(cpus=1, memory=GIB, time_limit=60)
+    write_job(
+        root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(task,), wanted=wanted)
+    )
+    (entry,) = read_index(root).entries
+    progress = Headway(done=80, total=1000, source="steps", time=40.0, remaining=460.0)
+    record = msgspec.structs.replace(read_record(entry), progress=progress)
+    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    shown = " ".join(say("report", JOB)[1].split())
+    assert "by its progress about 8 m 20 s are needed" in shown
+    # 60 s doubled until it holds 500 s and a fifth more, rounded up as requests are
+    assert "request 00:20:00, as weigh resume does --time=00:20:00" in shown
