@@ -15,7 +15,7 @@ Without arguments: the traces under tests/support/data/workflows. A trace of you
 has the columns task, peak_memory, wall_time (s), asked (optional); any others are sizes
 that are known before a task starts, or words if their names end in _word. Where a size
 is often unknown, the tasks that have it are also played alone; where there are words,
-all is played without and with them, then after 5 runs of the same words. A first run
+all is played without and with them, as by --group, after 5 runs of a word. A first run
 gets what was requested; where that is not known, what a user would request who knows
 the trace's largest peak: that, rounded up to a power of two.
 """
@@ -50,6 +50,7 @@ class Task(msgspec.Struct, frozen=True):
 
     run: Past
     asked: float | None
+    words: tuple[str | None, ...] = ()
 
 
 class Score(msgspec.Struct):
@@ -91,10 +92,15 @@ def read(path: str) -> tuple[dict[str, list[Task]], int]:
                 value=parse_size(row["peak_memory"]),
                 sizes=tuple(float(row[size] or "nan") for size in sizes),
                 weight=float(row["wall_time"]),
-                words=tuple(row[word] or None for word in words),
             )
             asked = row.get("asked")
-            types[row["task"]].append(Task(past, parse_size(asked) if asked else None))
+            types[row["task"]].append(
+                Task(
+                    past,
+                    parse_size(asked) if asked else None,
+                    tuple(row[word] or None for word in words),
+                )
+            )
     return types, len(sizes)
 
 
@@ -102,16 +108,18 @@ def by_history(risk: Risk) -> Method:
     """Give weigh's method at *risk*."""
 
     def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
-        names = [f"word{n}" for n in range(len(tasks[0].run.words))]
-        history = History([f"size{n}" for n in range(sizes)], names, risk=risk)
-        most = 0.0
+        names = [f"size{n}" for n in range(sizes)]
+        # as with `--group label,command,WORD`
+        histories = defaultdict(lambda: History(names, risk=risk))
+        most: dict[tuple[str | None, ...], float] = defaultdict(float)
         for task in tasks:
+            history = histories[task.words]
             if history.runs >= ENOUGH:
-                yield history.predict(task.run.sizes, task.run.words).value
+                yield history.predict(task.run.sizes).value
             else:  # what `weigh request` says of one or two runs
-                yield most * 1.2 or None
+                yield most[task.words] * 1.2 or None
             history.add(task.run)
-            most = max(most, task.run.value)
+            most[task.words] = max(most[task.words], task.run.value)
 
     return asked
 
@@ -131,7 +139,7 @@ def most_of_same(tasks: Sequence[Task], _sizes: int) -> Iterator[float | None]:
     """Request the most seen of the same words and a tenth more."""
     most: dict[tuple[str | None, ...], float] = {}
     for task in tasks:
-        words, value = task.run.words, task.run.value
+        words, value = task.words, task.run.value
         yield 1.1 * most[words] if words in most else None
         most[words] = max(value, most.get(words, 0.0))
 
@@ -202,10 +210,7 @@ def variants(path: str) -> Iterator[tuple[str, Types, int]]:
     """Yield a trace as it is, without tasks of unknown size, and with its words."""
     name = os.path.basename(path)
     types, sizes = read(path)
-    plain = {
-        key: [Task(msgspec.structs.replace(one.run, words=()), one.asked) for one in of]
-        for key, of in types.items()
-    }
+    plain = {key: [Task(one.run, one.asked) for one in of] for key, of in types.items()}
     yield name, plain, sizes
     sized = {
         key: [one for one in of if all(map(math.isfinite, one.run.sizes))]
@@ -213,7 +218,7 @@ def variants(path: str) -> Iterator[tuple[str, Types, int]]:
     }
     if sum(map(len, sized.values())) < OFTEN * sum(map(len, plain.values())):
         yield f"{name}, of known size", sized, sizes
-    if any(one.run.words for of in types.values() for one in of):
+    if any(one.words for of in types.values() for one in of):
         yield f"{name}, by word", types, sizes
 
 
@@ -225,9 +230,9 @@ def score(types: Types, sizes: int, method: Method) -> tuple[Score, Score]:
         played = play(tasks, sizes, method)
         for task, one in zip(tasks, played, strict=True):
             whole.add(one)
-            if before[task.run.words] >= LEARNT:
+            if before[task.words] >= LEARNT:
                 learnt.add(one)
-            before[task.run.words] += 1
+            before[task.words] += 1
     return learnt, whole
 
 

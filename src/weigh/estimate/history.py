@@ -2,10 +2,9 @@
 
 The request is the most seen and a margin: .15 / n of n runs, .02, and as a guard
 against a larger value still to come some part of the distance from the largest value to
-the third largest (`GUARDS`), at most .2 in all. Other views of a run are a line in a
-size that is known before it starts, raised over all its past
-errors, and the most seen of the same word (a model, a sample). After five runs the view
-is taken that would have cost least on the latest ones, in order: memory x time
+the third largest (`GUARDS`), at most .2 in all. The other view of a run is a line in a
+size that is known before it starts, raised over all its past errors. After five runs
+the view is taken that would have cost least on the latest ones, in order: memory x time
 requested and not used or, where the run would have been killed, all of it and the
 second try. Before that, the view that requests most.
 
@@ -16,7 +15,7 @@ The constants were chosen on three public traces of Nextflow (J. Bader et al., S
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -40,10 +39,8 @@ WINDOW = 256  # runs that a line looks back on: older ones are of another progra
 REPLAYED = 300  # latest runs, on which the views are compared
 MOST_SEEN = "the most seen"
 _FIT = "a line in {}"
-_SAME = "the most seen of the same {}"
 _KEPT = 64  # of many bounds only the largest matter
 _HALF = 0.5
-_NOTHING: tuple[str | None, ...] = ()
 
 
 def known_risk(word: str) -> Risk:
@@ -129,16 +126,14 @@ def _covers(sizes: Sequence[float], others: Sequence[float]) -> bool:
 
 
 class Past(msgspec.Struct, frozen=True):
-    """One completed run. ``sizes`` and ``words`` are in the history's order.
+    """One completed run. ``sizes`` are in the history's order, NaN if unknown.
 
-    A size is NaN and a word None if unknown. ``weight`` is how long ``value`` was held:
-    the cost of a byte too many.
+    ``weight`` is how long ``value`` was held: the cost of a byte too many.
     """
 
     value: float
     sizes: tuple[float, ...] = ()
     weight: float = 1.0
-    words: tuple[str | None, ...] = ()
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -212,25 +207,17 @@ class View(msgspec.Struct, frozen=True):
 class History:
     """The runs of one kind so far, for one quantity: bytes of memory, or seconds.
 
-    *sizes* and *words* are the names of what is known of a run before it starts.
+    *sizes* are the names of what is known of a run before it starts.
     """
 
-    def __init__(
-        self,
-        sizes: Sequence[str] = (),
-        words: Sequence[str] = (),
-        *,
-        risk: Risk = "low",
-    ) -> None:
+    def __init__(self, sizes: Sequence[str] = (), *, risk: Risk = "low") -> None:
         self.runs = 0
         self._risk = known_risk(risk)
-        self._size_names, self._word_names = tuple(sizes), tuple(words)
+        self._size_names = tuple(sizes)
         self._top: tuple[float, ...] = ()
         self._least = math.inf
         self._largest = [0.0] * len(sizes)
         self._latest: deque[Past] = deque(maxlen=WINDOW)
-        # of a word, or of unknown size: how many runs, and the largest of them
-        self._alike: dict[tuple[str, str | None], tuple[int, tuple[float, ...]]] = {}
         self._bounds: list[LowerBound] = []
         self._replays: deque[Replay] = deque(maxlen=REPLAYED)
         self._costs: deque[list[Replay]] = deque(maxlen=REPLAYED)
@@ -240,7 +227,6 @@ class History:
         cls,
         runs: Sequence[Past | LowerBound],
         sizes: Sequence[str] = (),
-        words: Sequence[str] = (),
         *,
         risk: Risk = "low",
     ) -> "History":
@@ -249,7 +235,7 @@ class History:
         Raises:
             FormatError: a run's figures are not measurements.
         """
-        history = cls(sizes, words, risk=risk)
+        history = cls(sizes, risk=risk)
         late = max(0, len(runs) - REPLAYED - WINDOW)
         for run in runs[:late]:
             if isinstance(run, Past):
@@ -283,61 +269,40 @@ class History:
         self._check(Past(bound.value, bound.sizes))
         self._bounds.append(bound)
 
-    def predict(
-        self,
-        sizes: Sequence[float] = (),
-        words: Sequence[str | None] = (),
-        *,
-        risk: Risk | None = None,
-    ) -> Prediction:
-        """Return what the next run, of *sizes* and *words*, should request.
+    def predict(self, sizes: Sequence[float] = ()) -> Prediction:
+        """Return what the next run, of *sizes*, should request.
 
         Raises:
-            UsageError: fewer than 3 runs completed so far, or there is no such risk.
+            UsageError: fewer than 3 runs completed so far.
         """
         if self.runs < ENOUGH:
             raise UsageError(f"run {ENOUGH} of these first: {self.runs} completed")
         at = tuple(sizes) or (math.nan,) * len(self._size_names)
-        risk = self._risk if risk is None else known_risk(risk)
-        view = self._choose(self._views(at, tuple(words), risk))
-        value, least = view.request(risk), least_request(self._bounds, at)
+        view = self._choose(self._views(at))
+        value, least = view.request(self._risk), least_request(self._bounds, at)
         return Prediction(
             value=max(value, least),
-            risk=risk,
+            risk=self._risk,
             by=view.by,
-            margin=round(margin(view.runs, view.top, risk), 3),
+            margin=round(margin(view.runs, view.top, self._risk), 3),
             runs=self.runs,
-            replay=sum(self._replays if risk == self._risk else (), Replay()),
+            replay=sum(self._replays, Replay()),
             reach=self._reach(at),
             after_kill=least if least > value else None,
         )
 
-    def _views(
-        self, at: tuple[float, ...], words: tuple[str | None, ...], risk: Risk
-    ) -> list[View]:
+    def _views(self, at: tuple[float, ...]) -> list[View]:
         """Return all views of a run; those that know nothing of it see the most."""
-        most = self._most_seen(risk)
-        views = [most]
-        for place, name in enumerate(self._size_names):
-            fit = self._fit(place, at[place])
-            views.append(fit or self._of_same(name, None, most))
-        known = words or (None,) * len(self._word_names)
-        for name, word in zip(self._word_names, known, strict=True):
-            views.append(self._of_same(name, word, most))
-        return views
+        most = self._most_seen()
+        fits = (self._fit(place, size) for place, size in enumerate(at))
+        return [most, *(fit or most for fit in fits)]
 
-    def _most_seen(self, risk: Risk) -> View:
+    def _most_seen(self) -> View:
         """Return the most seen ever at low risk, else of the latest runs."""
-        if risk == "low" or self.runs <= WINDOW:
+        if self._risk == "low" or self.runs <= WINDOW:
             return View(MOST_SEEN, self._top[0], self.runs, self._top)
         top = largest_of(run.value for run in self._latest)
         return View(MOST_SEEN, top[0], len(self._latest), top)
-
-    def _of_same(self, name: str, word: str | None, most: View) -> View:
-        """Return the most seen of the same word, or of all where that is too few."""
-        runs, top = self._alike.get((name, word), (0, ()))
-        by = MOST_SEEN if word is None else _SAME.format(name)
-        return View(by, top[0], runs, top) if runs >= ENOUGH else most
 
     def _fit(self, place: int, size: float) -> View | None:
         """Return the line at a size, raised over all its errors."""
@@ -346,9 +311,13 @@ class History:
             return None
         points = [(run.sizes[place], run.value) for run in runs]
         line, least = _line(points), self._least * _HALF
-        errors = largest_of(y / max(least, line(x)) for x, y in points)
+
+        def fit(x: float) -> float:
+            return max(least, line(x))
+
+        errors = largest_of(y / fit(x) for x, y in points)
         most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
-        largest = max(least, min(line(size) * errors[0], most))
+        largest = max(least, min(fit(size) * errors[0], most))
         by = _FIT.format(self._size_names[place])
         return View(by, largest, len(points), errors)
 
@@ -364,7 +333,7 @@ class History:
 
     def _replay(self, run: Past) -> None:
         """Enter what each view would have requested for *run*."""
-        views = self._views(run.sizes, run.words, self._risk)
+        views = self._views(run.sizes)
         most = self._top[0]
         if self.runs >= ENOUGH:
             request = max(
@@ -390,18 +359,6 @@ class History:
         self._latest.append(run)
         for place, size in enumerate(run.sizes):
             self._largest[place] = max(self._largest[place], size)  # NaN is not more
-        for key in self._keys(run):
-            runs, top = self._alike.get(key, (0, ()))
-            self._alike[key] = runs + 1, with_largest(top, run.value)
-
-    def _keys(self, run: Past) -> Iterator[tuple[str, str | None]]:
-        """Yield what a run has in common with others: words, or no known size."""
-        for name, size in zip(self._size_names, run.sizes, strict=True):
-            if not size > 0:
-                yield name, None
-        for name, word in zip(self._word_names, run.words, strict=False):
-            if word is not None:
-                yield name, word
 
     def _check(self, run: Past) -> None:
         for figure in (run.value, run.weight):

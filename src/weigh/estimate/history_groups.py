@@ -6,7 +6,7 @@ are the program.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from weigh.errors import UsageError
@@ -52,27 +52,12 @@ def choose_sizes(
 
     Half of the *runs* must have them; *leave_out* are those to group by.
     """
-    return _varying(runs, leave_out, is_size)
-
-
-def choose_words(
-    runs: Iterable[Parameters], leave_out: Sequence[str] = ()
-) -> list[str]:
-    """Choose the text parameters to learn from: those that vary, as with sizes."""
-    return _varying(runs, leave_out, lambda value: isinstance(value, str))
-
-
-def _varying(
-    runs: Iterable[Parameters],
-    leave_out: Sequence[str],
-    is_wanted: Callable[[float | str], bool],
-) -> list[str]:
     seen: dict[str, list[float | str]] = {}
     count = 0
     for parameters in runs:
         count += 1
         for name, value in parameters.items():
-            if name not in leave_out and is_wanted(value):
+            if name not in leave_out and is_size(value):
                 seen.setdefault(name, []).append(value)
     varying = [
         name

@@ -25,9 +25,9 @@ _SURE = 0.1  # a share killed above this is worth a way out
 class Kind(msgspec.Struct, frozen=True):
     """The runs that count as the same job, and those that do not.
 
-    ``sizes`` and ``words`` are the next run's, None if unknown; ``spans`` the measured
-    ranges of sizes, ``mixed`` how many values each word has. ``left_out`` counts runs
-    by the reason why they do not count; ``apart`` are notes on runs of other kinds.
+    ``sizes`` are the next run's, None if unknown; ``spans`` the measured ranges.
+    ``left_out`` counts runs by the reason why they do not count; ``apart`` are notes
+    on runs of other kinds.
     """
 
     keys: tuple[str, ...]
@@ -37,8 +37,6 @@ class Kind(msgspec.Struct, frozen=True):
     sizes: Mapping[str, float | None] = {}
     spans: Mapping[str, tuple[float, float]] = {}
     hosts: tuple[str, ...] = ()
-    words: Mapping[str, str | None] = {}
-    mixed: Mapping[str, int] = {}
     left_out: Mapping[str, int] = {}
     apart: tuple[str, ...] = ()
 
@@ -46,14 +44,12 @@ class Kind(msgspec.Struct, frozen=True):
 class Learnt(msgspec.Struct, frozen=True):
     """A request from history: of what kind of job, and what was predicted.
 
-    ``others`` are the memory requests of the other risks; ``node`` is the memory of a
-    node, if the request had to be cut to it.
+    ``node`` is the memory of a node, if the request had to be cut to it.
     """
 
     kind: Kind
     memory: Prediction
     time: Prediction
-    others: Mapping[str, Bytes] = {}
     node: Bytes | None = None
 
 
@@ -99,9 +95,8 @@ def notes(learnt: Learnt) -> tuple[str, ...]:
         f"time {format_duration(time.value)}: {_by(time)}",
         *_record_of(time, "cut off"),
         *_capped(learnt),
-        *_risks(learnt),
         *_reach(learnt),
-        *kind_notes(learnt.kind, memory.by),
+        *kind_notes(learnt.kind),
     )
 
 
@@ -116,11 +111,8 @@ def cold_notes(kind: Kind) -> tuple[str, ...]:
     )
 
 
-def kind_notes(kind: Kind, by: str = MOST_SEEN) -> Iterator[str]:
-    """Yield which runs were counted together, and which were not.
-
-    *by* is what memory was predicted by: it may be runs of one word alone.
-    """
+def kind_notes(kind: Kind) -> Iterator[str]:
+    """Yield which runs were counted together, and which were not."""
     for name, value in kind.sizes.items():
         low, high = kind.spans[name]
         if value is None:
@@ -141,10 +133,6 @@ def kind_notes(kind: Kind, by: str = MOST_SEEN) -> Iterator[str]:
         counts = (f"{number} {why}" for why, number in sorted(kind.left_out.items()))
         yield f"not counted: {', '.join(counts)}"
     yield from kind.apart
-    for name, values in kind.mixed.items():
-        if not by.endswith(f" {name}"):
-            keys = ",".join((*kind.keys, name))
-            yield f"{values} kinds of {name} mixed: --group {keys} keeps to one"
 
 
 def document(learnt: Learnt) -> dict[str, object]:
@@ -153,7 +141,6 @@ def document(learnt: Learnt) -> dict[str, object]:
         **kind_document(learnt.kind),
         "memory": _figures(learnt.memory),
         "time": _figures(learnt.time),
-        "other_risks": dict(learnt.others),
         "node_memory": learnt.node,
     }
 
@@ -249,12 +236,6 @@ def _capped(learnt: Learnt) -> Iterator[str]:
             f"limited to {format_size(learnt.node)}, the memory of a node, "
             "which may not be enough"
         )
-
-
-def _risks(learnt: Learnt) -> Iterator[str]:
-    others = [f"{risk} {format_size(size)}" for risk, size in learnt.others.items()]
-    if others:
-        yield f"risk {learnt.memory.risk}; other risks request: {', '.join(others)}"
 
 
 def _reach(learnt: Learnt) -> Iterator[str]:

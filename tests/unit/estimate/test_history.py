@@ -218,44 +218,6 @@ def test_values_that_lie_apart_need_more_of_a_margin() -> None:
     assert margin(10, [1.0, 0.99, 0.95], "normal") == pytest.approx(0.035 + 0.05)
 
 
-def of_words(count: int) -> History:
-    """Learn from small and large models in turn, and one that ran once."""
-    runs = [
-        Past(size * GIB * (1 + place % 3 / 100), words=(word,))
-        for place in range(count)
-        for size, word in ((1, "small"), (8, "large"))
-    ]
-    return History.of([*runs, Past(4.0 * GIB, words=("new",))], words=["model"])
-
-
-def test_runs_of_one_word_count_by_themselves_where_that_was_cheaper() -> None:
-    history = of_words(10)
-    small, large = (history.predict(words=[word]) for word in ("small", "large"))
-    assert small.value < 1.2 * GIB
-    assert 8 * GIB < large.value < 9.6 * GIB
-    assert small.by == "the most seen of the same model"
-
-
-@pytest.mark.parametrize("word", ["new", "never seen", None])
-def test_a_word_of_few_runs_gets_what_all_may_need(word: str | None) -> None:
-    assert of_words(10).predict(words=[word]).value > 8 * GIB
-
-
-def test_a_word_that_makes_no_difference_leaves_the_request() -> None:
-    runs = [
-        Past(GIB * (1 + place * 7 % 10 / 20), words=(f"seed {place % 8}",))
-        for place in range(64)
-    ]
-    assert History.of(runs, words=["seed"]).predict(words=["seed 1"]).value > 1.4 * GIB
-
-
-def test_runs_of_unknown_size_are_a_group() -> None:
-    known = [Past(value, (at,)) for value, at in on_a_line(range(100, 900, 20))]
-    unknown = [Past(300.0 * MIB, (math.nan,))] * 5
-    said = History.of([*known, *unknown], ["x"]).predict([math.nan])
-    assert said.value < 1 * GIB
-
-
 @pytest.mark.parametrize("runs", [0, 1, 2])
 def test_before_three_runs_the_answer_is_to_run_three(runs: int) -> None:
     with pytest.raises(UsageError, match="run 3 of these first"):
@@ -288,4 +250,4 @@ def test_sizes_that_do_not_match_are_refused() -> None:
 
 def test_an_unknown_risk_names_those_there_are() -> None:
     with pytest.raises(UsageError, match="low, normal, high"):
-        of_values([1.0] * 3).predict(risk="none")  # type: ignore[arg-type]
+        History(risk="none")  # type: ignore[arg-type]

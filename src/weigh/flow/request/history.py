@@ -9,15 +9,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.history import (
-    ENOUGH,
-    RISKS,
-    History,
-    LowerBound,
-    Past,
-    Risk,
-    known_risk,
-)
+from weigh.estimate.history import ENOUGH, History, LowerBound, Past, Risk, known_risk
 from weigh.estimate.history_groups import (
     COMMAND,
     DEFAULT,
@@ -26,7 +18,6 @@ from weigh.estimate.history_groups import (
     LABEL,
     Parameters,
     choose_sizes,
-    choose_words,
     is_size,
     parse_keys,
 )
@@ -51,10 +42,9 @@ from weigh.store.find import LAST
 from weigh.store.index import Head, read_record
 from weigh.units import Bytes, format_size, parse_size
 
-READ = 1000  # records that are read whole; of older ones, what the list shows
+READ = 1000  # the latest records that are learnt from
 _OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
 _SHORTEST = 0.01  # seconds: /usr/bin/time's clock shows 0 for what is shorter
-_UNMEASURED = "without a figure of memory"
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -69,31 +59,31 @@ class Words(msgspec.Struct, frozen=True):
 _Marks: TypeAlias = dict[str, int | float | str | None]
 
 
-class _Use(msgspec.Struct, frozen=True):
-    """One run of the group. ``state`` says what its figures are worth.
+class _PastUse(msgspec.Struct, frozen=True):
+    """One run. ``seen`` is its memory, or the limit that stopped it."""
 
-    ``source`` is the tool that measured it, None for weigh; ``looks`` is how often that
-    sampled, None if the figure is exact. ``requested`` is what its job requested.
-    """
-
-    id: str
     state: str
-    memory: Bytes | None
+    seen: Seen
     wall_time: float
     parameters: Parameters
-    source: str | None = None
-    looks: int | None = None
-    requested: Bytes | None = None
+
+    def at(self, sizes: Sequence[str]) -> tuple[float, ...]:
+        """Return its *sizes*, NaN where one is unknown."""
+        return tuple(_size(self.parameters.get(size)) for size in sizes)
 
 
-class _Group(msgspec.Struct, frozen=True):
-    """The runs like the one named, oldest first; ``records`` are the latest, whole."""
+class _SimilarRuns(msgspec.Struct, frozen=True):
+    """The runs like the one named, oldest first; ``apart`` are notes on others."""
 
     keys: tuple[str, ...]
     like: Record
-    uses: tuple[_Use, ...]
     records: tuple[Record, ...]
     apart: tuple[str, ...]
+
+    @property
+    def is_imported(self) -> bool:
+        """Return whether another tool measured one of them."""
+        return any(map(_source, self.records))
 
 
 def request_from_history(
@@ -116,69 +106,70 @@ def request_from_history(
     """
     if len(names) > 1:
         raise UsageError("history is of one job at a time: name one record of it")
-    settings = config.load(cwd, env)
     risk = known_risk(words.risk)
     store = open_store(cwd, env)
     like = find_record(store, names[0] if names else LAST)
-    group = _group(store, like, parse_keys(words.group), words.parameters)
-    ended = as_jobs_ended(group.records, store.root, env)
-    group = _outweighed(msgspec.structs.replace(group, records=tuple(ended)))
-    kind = _kind(group, words.parameters)
-    request, description = _stated_request(group, kind, risk, words)
+    runs = _similar_runs(store, like, parse_keys(words.group), words.parameters)
+    ended = tuple(as_jobs_ended(runs.records, store.root, env))
+    runs = _exact_if_enough(msgspec.structs.replace(runs, records=ended))
+    uses = [use for record in runs.records for use in _past_uses(record)]
+    kind = _kind(runs, uses, words.parameters)
+    node = _node_memory(runs.records, words.node_memory)
+    description: dict[str, object]
+    if kind.completed < ENOUGH:
+        request = _request_of_few(runs, uses, kind, node)
+        description = history_lines.kind_document(kind)
+    else:
+        learnt = _learn(runs, uses, kind, risk)
+        if node is not None and node < learnt.memory.value:
+            learnt = msgspec.structs.replace(learnt, node=node)
+        request = _request_of_many(runs, learnt)
+        description = history_lines.document(learnt)
     return answer(
         request,
-        group.records,
+        runs.records,
         form=form,
         env=env,
-        settings=settings,
+        settings=config.load(cwd, env),
         history=description,
     )
 
 
-def _stated_request(
-    group: _Group, kind: Kind, risk: Risk, words: Words
-) -> tuple[Request, dict[str, object]]:
-    node = _node(group.records, words.node_memory)
-    if kind.completed < ENOUGH:
-        return _cold(group, kind, node), history_lines.kind_document(kind)
-    learnt = _learn(group, kind, risk)
-    if node is not None and node < learnt.memory.value:
-        learnt = msgspec.structs.replace(learnt, node=node)
-    return _request(group, learnt), history_lines.document(learnt)
-
-
-def _cold(group: _Group, kind: Kind, node: Bytes | None) -> Request:
+def _request_of_few(
+    runs: _SimilarRuns, uses: Sequence[_PastUse], kind: Kind, node: Bytes | None
+) -> Request:
     """Advise to run 3 first, and return the request of the known runs.
 
     What only accounting knows keeps the request that was enough.
     """
     # of one kind, whatever their arguments: nothing to warn of
-    alike = (msgspec.structs.replace(r, command=kind.command) for r in group.records)
-    cold = from_usages(list(alike))
-    least = cold.memory
-    kept = _accounts(group.uses).proven if _is_imported(group.uses) else None
+    alike = (msgspec.structs.replace(r, command=kind.command) for r in runs.records)
+    request = from_usages(list(alike))
+    memory = request.memory
+    enough = _accounts(uses).proven if runs.is_imported else None
     why: tuple[str, ...] = ()
-    if kept is not None and (least is None or not kind.completed or kept < least):
-        least = round(kept)
-        why = (f"memory as requested: {format_size(least)} was enough for a job",)
-    least = least if node is None or least is None else min(least, node)
+    if enough is not None and not (kind.completed and memory and memory <= enough):
+        memory = round(enough)
+        why = (f"memory as requested: {format_size(memory)} was enough for a job",)
+    if node is not None and memory is not None:
+        memory = min(memory, node)
     notes = (
         *why,
         *history_lines.cold_notes(kind),
-        *cold.notes,
+        *request.notes,
         *history_lines.kind_notes(kind),
     )
-    return msgspec.structs.replace(cold, memory=least, notes=notes)
+    return msgspec.structs.replace(request, memory=memory, notes=notes)
 
 
-def _request(group: _Group, learnt: Learnt) -> Request:
-    """Take memory and time from what was learnt, the rest from the latest records."""
-    rest = from_usages(group.records, headroom=learnt.memory.margin)
+def _request_of_many(runs: _SimilarRuns, learnt: Learnt) -> Request:
+    """Take memory and time from what was learnt, the rest from the records."""
+    rest = from_usages(runs.records, headroom=learnt.memory.margin)
     memory = learnt.node or max(LEAST_MEMORY, round_memory(learnt.memory.value))
     if learnt.memory.is_proven:  # rounded up, it would be more
         memory = round(learnt.memory.value)
     virtual = rest.virtual_memory
-    rising = any(one.usage.growing for one in group.records if one.usage)
+    rising = any(one.usage.growing for one in runs.records if one.usage)
     return msgspec.structs.replace(
         rest,
         memory=memory,
@@ -190,213 +181,116 @@ def _request(group: _Group, learnt: Learnt) -> Request:
     )
 
 
-def _learn(group: _Group, kind: Kind, risk: Risk) -> Learnt:
-    names = tuple(kind.sizes)
+def _learn(
+    runs: _SimilarRuns, uses: Sequence[_PastUse], kind: Kind, risk: Risk
+) -> Learnt:
+    sizes = tuple(kind.sizes)
     coming = [math.nan if size is None else size for size in kind.sizes.values()]
-    if _is_imported(group.uses) and not names:
-        return _learn_imported(group, kind)
-    words, said = tuple(kind.words), tuple(kind.words.values())
-    memory = History.of(_memories(group.uses, names, words), names, words, risk=risk)
     # an hour too many costs nothing once the job ends; one too few costs all of it
-    time = History.of(_times(group.uses, names, words), names, words, risk="low")
-    others: dict[str, Bytes] = {}
-    for other in RISKS:
-        if other != risk:
-            others[other] = round(memory.predict(coming, said, risk=other).value)
-    return Learnt(
-        kind=kind,
-        memory=memory.predict(coming, said),
-        time=time.predict(coming, said),
-        others=others,
-    )
+    time = History.of(list(_times(uses, sizes)), sizes, risk="low").predict(coming)
+    if runs.is_imported and not sizes:
+        memory = _accounts(uses).predict()
+        if memory is None:  # checked before: at least 3 have a figure
+            raise UsageError("no memory was sampled in these jobs")
+        return Learnt(kind=kind, memory=memory, time=time)
+    history = History.of(list(_memories(uses, sizes)), sizes, risk=risk)
+    return Learnt(kind=kind, memory=history.predict(coming), time=time)
 
 
-def _learn_imported(group: _Group, kind: Kind) -> Learnt:
-    """Learn from figures that were sampled, and from the requests of jobs."""
-    memory = _accounts(group.uses).predict()
-    if memory is None:  # checked before: at least 3 have a figure
-        raise UsageError("no memory was sampled in these jobs")
-    time = History.of(_times(group.uses, (), ()), risk="low")
-    return Learnt(kind=kind, memory=memory, time=time.predict(), others={})
-
-
-def _is_imported(uses: Sequence[_Use]) -> bool:
-    return any(use.source is not None for use in uses)
-
-
-def _accounts(uses: Sequence[_Use]) -> Accounts:
+def _accounts(uses: Sequence[_PastUse]) -> Accounts:
     accounts = Accounts()
     for use in uses:
         if use.state == COMPLETED:
-            seen = Seen(use.memory or 0, use.looks, use.requested, use.wall_time)
-            accounts.add(seen)
+            accounts.add(use.seen)
         elif use.state == _OUT_OF_MEMORY:
-            accounts.add_kill(max(use.memory or 0, use.requested or 0))
+            accounts.add_kill(max(use.seen.value, use.seen.requested or 0))
     return accounts
 
 
-def _outweighed(group: _Group) -> _Group:
-    """Leave out imported runs where weigh measured the same job, or enough others."""
-    exact = {
-        (record.job.id, record.job.element or 0)
-        for record in group.records
-        if record.job and _source(record) is None
-    }
-    same = {
-        record.id
-        for record in group.records
-        if record.job
-        and _source(record) is not None
-        and (record.job.id, record.job.element or 0) in exact
-    }
-    cpus = group.like.allocation.cpus if group.like.allocation else None
-    other = {
-        record.id
-        for record in group.records
-        if _source(record) is not None
-        and record.allocation is not None
-        and cpus is not None
-        and record.allocation.cpus not in {None, cpus}
-    }
-    own = sum(use.source is None and use.state == COMPLETED for use in group.uses)
-    less = {
-        use.id
-        for use in group.uses
-        if own >= ENOUGH and use.source is not None and use.state == COMPLETED
-    }
-    apart = list(group.apart)
-    if other - less:
-        apart.append(f"{len(other - less)} more with another number of CPUs left out")
-    if less:
-        apart.append(f"{len(less)} imported left out: weigh's own {own} are exact")
-    gone = same | other | less
-    return msgspec.structs.replace(
-        group,
-        uses=tuple(use for use in group.uses if use.id not in gone),
-        records=tuple(one for one in group.records if one.id not in gone),
-        apart=tuple(apart),
-    )
-
-
-def _source(record: Record) -> str | None:
-    return record.monitor.source if record.monitor else None
-
-
 def _memories(
-    uses: Sequence[_Use], sizes: Sequence[str], words: Sequence[str]
-) -> list[Past | LowerBound]:
-    past: list[Past | LowerBound] = []
+    uses: Sequence[_PastUse], sizes: Sequence[str]
+) -> Iterator[Past | LowerBound]:
     for use in uses:
-        if use.memory is None:
-            continue
-        at = _at(use.parameters, sizes)
-        if use.state == COMPLETED:
-            seen = Seen(use.memory, use.looks, use.requested)
-            past.append(Past(seen.upper, at, use.wall_time, _words_of(use, words)))
-        elif use.state == _OUT_OF_MEMORY:
-            past.append(LowerBound(use.memory, at))
-        elif use.state == _TIMEOUT:
-            past.append(LowerBound(use.memory, at, factor=1))
-    return past
+        if use.state == COMPLETED and use.seen.is_well_seen:
+            yield Past(use.seen.upper, use.at(sizes), use.wall_time)
+        elif use.state == _OUT_OF_MEMORY and use.seen.value:
+            yield LowerBound(use.seen.value, use.at(sizes))
+        elif use.state == _TIMEOUT and use.seen.value:
+            yield LowerBound(use.seen.value, use.at(sizes), factor=1)
 
 
 def _times(
-    uses: Sequence[_Use], sizes: Sequence[str], words: Sequence[str]
-) -> list[Past | LowerBound]:
-    past: list[Past | LowerBound] = []
+    uses: Sequence[_PastUse], sizes: Sequence[str]
+) -> Iterator[Past | LowerBound]:
     for use in uses:
-        at = _at(use.parameters, sizes)
         if use.state == COMPLETED:
-            past.append(Past(use.wall_time, at, words=_words_of(use, words)))
+            yield Past(use.wall_time, use.at(sizes))
         elif use.state == _TIMEOUT:
-            past.append(LowerBound(use.wall_time, at))
-    return past
+            yield LowerBound(use.wall_time, use.at(sizes))
 
 
-def _at(parameters: Parameters, sizes: Sequence[str]) -> tuple[float, ...]:
-    values = (parameters.get(size) for size in sizes)
-    return tuple(
-        float(value) if value is not None and is_size(value) else math.nan
-        for value in values
-    )
-
-
-def _words_of(use: _Use, names: Sequence[str]) -> tuple[str | None, ...]:
-    values = (use.parameters.get(name) for name in names)
-    return tuple(value if isinstance(value, str) else None for value in values)
-
-
-def _kind(group: _Group, said: Parameters) -> Kind:
-    completed = [use for use in group.uses if use.state == COMPLETED]
-    measured = [use for use in completed if use.memory is not None]
-    names = choose_sizes((use.parameters for use in measured), group.keys)
-    _check_parameters(said, group.uses)
-    coming = {**group.like.parameters, **said}
-    hosts = {record.host.name for record in group.records if record.host}
+def _kind(runs: _SimilarRuns, uses: Sequence[_PastUse], said: Parameters) -> Kind:
+    measured = [u for u in uses if u.state == COMPLETED and u.seen.is_well_seen]
+    sizes = choose_sizes((use.parameters for use in measured), runs.keys)
+    _check_parameters(said, {name for use in uses for name in use.parameters})
+    coming = {**runs.like.parameters, **said}
+    next_sizes = {name: _size(coming.get(name)) for name in sizes}
+    left_out = Counter(use.state for use in uses)
+    for state in (COMPLETED, _OUT_OF_MEMORY, _TIMEOUT):
+        left_out.pop(state, None)
+    completed = sum(use.state == COMPLETED for use in uses)
+    if completed > len(measured):
+        left_out["without a figure of memory"] = completed - len(measured)
     return Kind(
-        keys=group.keys,
-        label=group.like.label,
-        command=kind_of(group.like.command, group.like.parameters),
+        keys=runs.keys,
+        label=runs.like.label,
+        command=kind_of(runs.like.command, runs.like.parameters),
         completed=len(measured),
-        sizes={name: _size(coming.get(name)) for name in names},
-        spans={name: _span(name, measured) for name in names},
-        words={name: _word(coming.get(name)) for name in _word_names(measured, group)},
-        hosts=tuple(sorted(hosts)),
-        left_out=_left_out(group.uses),
-        apart=group.apart,
-        mixed=_words_that_vary(group),
+        sizes={n: None if math.isnan(s) else s for n, s in next_sizes.items()},
+        spans={name: _span(name, measured) for name in sizes},
+        hosts=tuple(sorted({r.host.name for r in runs.records if r.host})),
+        left_out=left_out,
+        apart=(*runs.apart, *_mixed_words(uses, runs.keys)),
     )
 
 
-def _word_names(uses: Sequence[_Use], group: _Group) -> list[str]:
-    return choose_words((use.parameters for use in uses), group.keys)
+def _mixed_words(uses: Sequence[_PastUse], keys: Sequence[str]) -> Iterator[str]:
+    """Report texts that vary: another model has other needs."""
+    values: dict[str, set[str]] = {}
+    for use in uses:
+        for name, value in use.parameters.items():
+            if isinstance(value, str) and name not in keys:
+                values.setdefault(name, set()).add(value)
+    for name, words in values.items():
+        if len(words) > 1:
+            group = ",".join((*keys, name))
+            yield f"{len(words)} kinds of {name} mixed: --group {group} keeps to one"
 
 
-def _word(value: float | str | None) -> str | None:
-    return value if isinstance(value, str) else None
+def _size(value: float | str | None) -> float:
+    return float(value) if value is not None and is_size(value) else math.nan
 
 
-def _size(value: float | str | None) -> float | None:
-    return float(value) if value is not None and is_size(value) else None
-
-
-def _span(name: str, uses: Sequence[_Use]) -> tuple[float, float]:
-    sizes = [size for use in uses if (size := _size(use.parameters.get(name)))]
+def _span(name: str, uses: Sequence[_PastUse]) -> tuple[float, float]:
+    every = (_size(use.parameters.get(name)) for use in uses)
+    sizes = [size for size in every if not math.isnan(size)]
     return min(sizes, default=0), max(sizes, default=0)
 
 
-def _left_out(uses: Sequence[_Use]) -> dict[str, int]:
-    counting = {COMPLETED, _OUT_OF_MEMORY, _TIMEOUT}
-    left = Counter(use.state for use in uses if use.state not in counting)
-    left[_UNMEASURED] += sum(u.state == COMPLETED and u.memory is None for u in uses)
-    return {why: number for why, number in left.items() if number}
-
-
-def _check_parameters(said: Parameters, uses: Sequence[_Use]) -> None:
-    known = {name for use in uses for name in use.parameters}
+def _check_parameters(said: Parameters, known: set[str]) -> None:
     for name, value in said.items():
         if name not in known:
-            there = ", ".join(sorted(known)) or "weigh run --param gives them"
+            others = ", ".join(sorted(known)) or "weigh run --param gives them"
             raise UsageError(
-                f"no run of this kind has the parameter {name!r} ({there})"
+                f"no run of this kind has the parameter {name!r} ({others})"
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name}={value} is no size")
 
 
-def _words_that_vary(group: _Group) -> dict[str, int]:
-    """Count the values of each text parameter: another model has other needs."""
-    words: dict[str, set[str]] = {}
-    for use in group.uses:
-        for name, value in use.parameters.items():
-            if isinstance(value, str) and name not in group.keys:
-                words.setdefault(name, set()).add(value)
-    return {name: len(values) for name, values in words.items() if len(values) > 1}
-
-
-def _group(
+def _similar_runs(
     store: Store, like: Record, keys: tuple[str, ...], said: Parameters
-) -> _Group:
+) -> _SimilarRuns:
     """Find the runs that agree with *like*, as *said* otherwise, in all of *keys*."""
     if keys == (LABEL,) and like.label is None:
         raise UsageError(f"record {like.id} has no label: --group command")
@@ -404,37 +298,28 @@ def _group(
     marked = [
         (one, _marks(one.head, keys, one.head.parameters)) for one in choose(store, ())
     ]
-    _check_keys(keys, wanted, [marks for _, marks in marked])
-    same = [one for one, marks in marked if all(marks[k] == wanted[k] for k in keys)]
-    late = [read_record(one) for one in same[-READ:]]
-    own = _marks(like, keys, like.parameters)
-    if like.id not in {one.head.id for one in same} and own == wanted:
-        late.append(like)  # from a file of its own
-    early = [_of_head(one.head) for one in same[:-READ]]
-    alike = [one for one in late if knobs_of(one) == knobs_of(like)]
-    if len(alike) < len(late):
-        late, early = alike, []  # heads do not show variables
-    if any(_source(one) for one in late):
-        early = []  # their heads do not show how they were measured
-    if HOST in keys:
-        late, early = [one for one in late if _host(one) == _host(like)], []
-    return _Group(
-        keys=keys,
-        like=like,
-        uses=(*early, *(use for record in late for use in _of_record(record))),
-        records=tuple(late),
-        apart=tuple(_apart([marks for _, marks in marked], wanted, keys)),
-    )
-
-
-def _check_keys(keys: Sequence[str], wanted: _Marks, others: Sequence[_Marks]) -> None:
     for key in keys:
-        nobody = all(marks.get(key) is None for marks in (wanted, *others))
-        if nobody and key not in KEYS:
+        values = [wanted.get(key), *(marks.get(key) for _, marks in marked)]
+        if key not in KEYS and not any(value is not None for value in values):
             raise UsageError(
                 f"nothing to group by: no record has a parameter {key!r} "
                 f"(others: {', '.join(KEYS)})"
             )
+    same = [one for one, marks in marked if all(marks[k] == wanted[k] for k in keys)]
+    records = [read_record(one) for one in same[-READ:]]
+    is_kept = like.id in {one.head.id for one in same}
+    if not is_kept and _marks(like, keys, like.parameters) == wanted:
+        records.append(like)  # from a file of its own
+    # lists of records do not show variables, nor hosts
+    records = [one for one in records if knobs_of(one) == knobs_of(like)]
+    if HOST in keys:
+        records = [one for one in records if _host(one) == _host(like)]
+    apart = _runs_apart([marks for _, marks in marked], wanted, keys)
+    return _SimilarRuns(keys, like, tuple(records), tuple(apart))
+
+
+def _host(record: Record) -> str | None:
+    return record.host.name if record.host else None
 
 
 def _marks(of: Head | Record, keys: Sequence[str], parameters: Parameters) -> _Marks:
@@ -447,7 +332,7 @@ def _marks(of: Head | Record, keys: Sequence[str], parameters: Parameters) -> _M
     return {**marks, LABEL: of.label, COMMAND: command, HOST: None}
 
 
-def _apart(
+def _runs_apart(
     others: Sequence[_Marks], wanted: _Marks, keys: Sequence[str]
 ) -> Iterator[str]:
     """Report runs that have the label or the command, but not both."""
@@ -466,50 +351,67 @@ def _apart(
             )
 
 
-def _host(record: Record) -> str | None:
-    return record.host.name if record.host else None
+def _exact_if_enough(runs: _SimilarRuns) -> _SimilarRuns:
+    """Leave out imported runs where weigh measured the same job, or enough others.
+
+    Those of another number of CPUs are another kind of job.
+    """
+    exact = [one for one in runs.records if _source(one) is None]
+    measured = {(r.job.id, r.job.element or 0) for r in exact if r.job}
+    completed = sum(one.state == COMPLETED for one in exact)
+    cpus = _cpus(runs.like)
+    kept, other_cpus, outweighed = [], 0, 0
+    for record in runs.records:
+        job = record.job
+        if _source(record) is None:
+            kept.append(record)
+        elif job is not None and (job.id, job.element or 0) in measured:
+            continue
+        elif cpus is not None and _cpus(record) not in {None, cpus}:
+            other_cpus += 1
+        elif completed >= ENOUGH and record.state == COMPLETED:
+            outweighed += 1
+        else:
+            kept.append(record)
+    apart = list(runs.apart)
+    if other_cpus:
+        apart.append(f"{other_cpus} more with another number of CPUs left out")
+    if outweighed:
+        apart.append(
+            f"{outweighed} imported left out: weigh's own {completed} are exact"
+        )
+    return msgspec.structs.replace(runs, records=tuple(kept), apart=tuple(apart))
 
 
-def _of_record(record: Record) -> Iterator[_Use]:
+def _cpus(record: Record) -> int | None:
+    return record.allocation.cpus if record.allocation else None
+
+
+def _source(record: Record) -> str | None:
+    return record.monitor.source if record.monitor else None
+
+
+def _past_uses(record: Record) -> Iterator[_PastUse]:
+    monitor = record.monitor
+    looks = None
+    if monitor is not None and monitor.source is not None and monitor.interval:
+        looks = monitor.samples
+    requested = record.allocation.memory if record.allocation else None
     for memory, run in uses_of(record):
-        _check(record.id, memory, run.usage.wall_time)
-        source, monitor = _source(record), record.monitor
-        sampled = source is not None and monitor is not None and monitor.interval
-        looks = monitor.samples if monitor is not None and sampled else None
-        yield _Use(
-            id=record.id,
-            state=run.state,
-            # what was never sampled shows its start at most
-            memory=None if looks == 0 and run.state == COMPLETED else memory,
-            wall_time=max(run.usage.wall_time, _SHORTEST),
-            parameters=record.parameters,
-            source=source,
-            looks=looks,
-            requested=record.allocation.memory if record.allocation else None,
-        )
+        wall_time = run.usage.wall_time
+        sane = memory is None or 0 < memory < math.inf
+        if not sane or not 0 <= wall_time < math.inf:
+            what = f"a time of {wall_time:g} s" if sane else f"a memory of {memory:g} B"
+            raise FormatError(
+                f"record {record.id} has {what}, which is no measurement: "
+                f"weigh records rm {record.id[:6]}"
+            )
+        wall_time = max(wall_time, _SHORTEST)
+        seen = Seen(memory or 0, looks, requested, wall_time)
+        yield _PastUse(run.state, seen, wall_time, record.parameters)
 
 
-def _of_head(head: Head) -> _Use:
-    usage = head.usage
-    memory = usage.max_process_memory if usage else None
-    if usage and usage.peak_memory:
-        memory = usage.peak_memory.value
-    wall_time = (usage.wall_time if usage else None) or _SHORTEST
-    _check(head.id, memory, wall_time)
-    return _Use(head.id, head.state, memory, wall_time, head.parameters)
-
-
-def _check(record_id: str, memory: float | None, wall_time: float) -> None:
-    sane = memory is None or 0 < memory < math.inf
-    if not sane or not 0 <= wall_time < math.inf:
-        what = f"a time of {wall_time:g} s" if sane else f"a memory of {memory:g} B"
-        raise FormatError(
-            f"record {record_id} has {what}, which is no measurement: "
-            f"weigh records rm {record_id[:6]}"
-        )
-
-
-def _node(records: Sequence[Record], said: str | None) -> Bytes | None:
+def _node_memory(records: Sequence[Record], said: str | None) -> Bytes | None:
     """Return the memory of a node: as typed, or the largest node that was used."""
     if said is not None:
         node = parse_size(said)
