@@ -37,7 +37,6 @@ from weigh.units import (
 HELD = "waits for the first tasks: "  # how the reason of a task begins that waits
 _FACTOR = 2
 _MARGIN = 1.2  # above the largest peak that was not enough, and a predicted time
-_QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
 # Python's last line of output when the program is wrong, not its environment
 _BUG = re.compile(
     r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FloatingPointError|"
@@ -172,7 +171,7 @@ def _by_cause(
     if task.state == "FAILED" and NOT_STARTED in (task.reason or ""):
         return Choice(run=True, reason="waited for a job that failed")
     if task.state == "FAILED" or _diverged(task):
-        return _failed(task, element, words, failures)
+        return _failed(task, words, failures)
     if task.state == "OUT_OF_MEMORY":
         return _out_of_memory(words, command)
     if task.state == "UNKNOWN":
@@ -198,9 +197,7 @@ def _out_of_memory(words: str, command: str) -> Choice:
     return Choice(run=True, reason="ran out of memory", memory=_FACTOR)
 
 
-def _failed(
-    task: TaskState, element: ElementState, words: str, failures: int
-) -> Choice:
+def _failed(task: TaskState, words: str, failures: int) -> Choice:
     shown = _BUG.findall(words)
     bug = shown[-1].strip() if shown else _BUG_CODES.get(task.exit_code or 0)
     bug = task.reason if _diverged(task) else bug
@@ -208,20 +205,11 @@ def _failed(
         return _left(f"a bug: {bug}")
     if failures > 1:
         return _left(f"failed {failures} times")
-    if task.exit_code is None and task.signal is None and _died_at_once(element):
-        why = "killed within seconds of its start"
-        return Choice(run=True, reason=why, avoid=element.node)
     return Choice(run=True, reason="failed once")
 
 
 def _diverged(task: TaskState) -> bool:
     return (task.reason or "").startswith("diverged")
-
-
-def _died_at_once(element: ElementState) -> bool:
-    started, ended = element.started, element.ended
-    was_signalled = element.signal is not None and None not in {started, ended}
-    return was_signalled and (ended or 0) - (started or 0) < _QUICKLY
 
 
 def _left(reason: str) -> Choice:
@@ -385,8 +373,6 @@ def change_words(before: JobRequest, after: JobRequest) -> str:
         words.append(" -> ".join(limits))
     if set(after.exclude) - set(before.exclude):
         words.append(f"not on {', '.join(after.exclude)}")
-    left_out = [f"--{one[0]}" for one in before.extra if one not in after.extra]
-    words += [f"without {', '.join(left_out)}"] if left_out else []
     return ", ".join(words)
 
 

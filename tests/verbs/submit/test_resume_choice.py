@@ -108,13 +108,3 @@ def test_what_was_ended_from_outside_is_run_again(state: State) -> None:
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "UNKNOWN", "COMPLETED"])
 def test_what_may_yet_end_is_left_alone(state: State) -> None:
     assert not choose(a_task(state), ENDED, "", 0).run
-
-
-def test_an_element_killed_within_seconds_goes_elsewhere() -> None:
-    killed = ElementState(
-        state="FAILED", node="node7", signal=9, started=100.0, ended=103.0
-    )
-
-    choice = choose(a_task("FAILED", None), killed, "", 1)
-
-    assert (choice.run, choice.avoid) == (True, "node7")

@@ -1,55 +1,16 @@
-"""Notify a command or an address of the end of a job, or of its healing, once."""
+"""Notify a command or an address of the end of healing."""
 
 import os
-import socket
 import subprocess
-import time
-from collections.abc import Mapping
 
 import msgspec
 
-from weigh.flow.follow.view import View
-from weigh.flow.submit.rounds import FOLDER as SENT
 from weigh.flow.submit.rounds import Stopped
-from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import Submitted
-from weigh.schedulers.job_script import NOTIFY_SCHEMA, is_url
+from weigh.schedulers.job_script import is_url
 
 SCHEMA = "weigh.healed/1"
 _NOTIFY_TIME = 20  # seconds
-_NOTIFIED = "notified"
-
-
-def notify_once(view: View, target: str) -> None:
-    """Notify *target* of the end of a job, unless somebody did: a link decides.
-
-    Raises:
-        OSError: it cannot be sent.
-        subprocess.SubprocessError: the command failed or took too long.
-    """
-    job, host = view.job, socket.gethostname()
-    mark = os.path.join(job.folder, LOGS, f".ended_{job.id}", _NOTIFIED)
-    if job.own is not None:  # a script of the user's own has no directory of logs
-        mark = os.path.join(job.folder, SENT, job.token, _NOTIFIED)
-    os.makedirs(os.path.dirname(mark), exist_ok=True)
-    try:
-        os.symlink(host, mark)
-    except FileExistsError:
-        return
-    states = [state.state for state in view.elements]
-    failed = sum(state != "COMPLETED" for state in states)
-    state = "unknown" if "UNKNOWN" in states else "failed" if failed else "completed"
-    event = {
-        "schema": NOTIFY_SCHEMA,
-        "job": job.id,
-        "name": job.name,
-        "elements": job.elements,
-        "failed": failed,
-        "state": state,
-        "host": host,
-        "ended": round(time.time()),
-    }
-    _send(target, event, job, state)
 
 
 def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None:
@@ -69,10 +30,7 @@ def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None
         "why": stopped.why,
         "ended": stopped.time,
     }
-    _send(target, event, job, "failed" if stopped.left else "completed")
-
-
-def _send(target: str, event: Mapping[str, object], job: Submitted, state: str) -> None:
+    state = "failed" if stopped.left else "completed"
     line = msgspec.json.encode(event) + b"\n"
     if is_url(target):
         from urllib.request import Request, urlopen  # noqa: PLC0415 - rarely

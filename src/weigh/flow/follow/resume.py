@@ -18,7 +18,7 @@ from weigh.flow.follow.dependency import Awaited, awaited, is_kept_back, lead_on
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.first_tasks import never_sent, uses_of
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
-from weigh.flow.follow.notification import notify_end, notify_once
+from weigh.flow.follow.notification import notify_end
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
@@ -459,7 +459,7 @@ class Resumption:
         )
 
     def _check(self) -> None:
-        """Notify of what ended, and compare the requests with the cluster's limits.
+        """Compare the requests with the cluster's limits.
 
         Raises:
             UsageError: a job would be refused, or never start.
@@ -472,9 +472,6 @@ class Resumption:
                 self.notify(line)
         if self.options.dry_run:
             return
-        for view in self.views if self.options.heal else ():
-            if view.job.request.notify is not None:
-                self._notified(notify_once, view, view.job.request.notify)
         name, scheduler = last.scheduler, self.views[-1].scheduler
         for group in self.groups:
             if group.plan is None or not group.before.setup.checks:
@@ -503,12 +500,10 @@ class Resumption:
         if before is not None and before.round == stopped.round:
             return
         done = sum(one.state == "COMPLETED" for one in merged(self.views).values())
-        if job.request.notify is not None:
-            self._notified(notify_end, job.request.notify, job, stopped, done)
-
-    def _notified(self, send: Callable[..., None], *words: object) -> None:
+        if job.request.notify is None:
+            return
         try:
-            send(*words)
+            notify_end(job.request.notify, job, stopped, done)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.notify(f"the notification failed: {error}")
 
