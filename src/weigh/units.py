@@ -27,7 +27,6 @@ _NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.AS
 _TIME_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(ms|[smhd])", re.ASCII)
 _LONGEST_DURATION = 40
 _LONGEST_QUOTED = 15
-_INFINITE = float("inf")
 _LONGEST_HOURS = 1000 * 366 * 24
 
 

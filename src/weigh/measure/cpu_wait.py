@@ -15,7 +15,6 @@ from weigh.model.record import CpuWait
 from weigh.probe.proc import ProcessReading, usable_proc
 from weigh.units import Seconds
 
-_BYTES = 96
 _INTERVAL = 0.25  # seconds between looks at the threads of one process, at least
 _INTERVAL_OF_SEVERAL = 0.1  # some may be short
 _SHARE = 0.0005  # of one core

@@ -62,31 +62,3 @@ class Progress(msgspec.Struct, frozen=True):
     total: float | None
     step_time: Seconds
     source: str
-
-
-class Lowered(msgspec.Struct, frozen=True):
-    """How far the memory limit of a running job can fall, and when.
-
-    ``delay`` minutes after its start it falls to the memory in use then plus ``margin``
-    percent, at most ``limit`` for the ``runs`` that this is based on.
-    """
-
-    margin: int
-    delay: int
-    limit: Bytes
-    runs: int
-
-
-class Fall(msgspec.Struct, frozen=True):
-    """A run that a falling limit would have killed.
-
-    At ``time`` it had ``used`` so much, so the limit falls to ``limit``; it needs
-    ``peak`` at ``peak_time``. ``run`` is its name.
-    """
-
-    run: str
-    time: Seconds
-    used: Bytes
-    limit: Bytes
-    peak: Bytes
-    peak_time: Seconds

@@ -41,12 +41,6 @@ def render(
     raise UsageError(f"no such form: {form!r} (one of {', '.join(FORMS)})")
 
 
-def one_line(request: Request, form: str) -> str:
-    """Write *request* for one scheduler as one line."""
-    dialect = KINDS[form].text
-    return directive_line(dialect, *dialect.directives(request))
-
-
 def common_lines(request: Request, width: int) -> list[tuple[str, ...]]:
     """Write *request* for each common scheduler on lines of *width*."""
     return [packed_lines(request, form, width) for form in COMMON]

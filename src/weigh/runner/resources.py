@@ -21,14 +21,12 @@ SHOWN = (_HIP, CUDA, _ROCR)  # the variables that hide GPUs from a program
 class Resources(msgspec.Struct, frozen=True):
     """``cpus`` to divide among slots; ``cores`` are their numbers if surely ours alone.
 
-    ``gpus`` are names for CUDA_VISIBLE_DEVICES, None if the environment names none;
-    ``said`` describes where the number of CPUs comes from.
+    ``gpus`` are names for CUDA_VISIBLE_DEVICES, None if the environment names none.
     """
 
     cpus: int
     cores: tuple[int, ...]
     gpus: tuple[str, ...] | None
-    said: str
 
 
 def read_resources(
@@ -43,16 +41,14 @@ def read_resources(
     Tasks can be pinned to cores only if the affinity alone limits the CPUs: a quota on
     a larger set assigns no cores in particular.
     """
-    cpus, said = len(affinity), "CPUs this process may run on"
+    cpus = len(affinity)
     if quota is not None and quota < cpus:
-        cpus, said = max(1, int(quota)), "CPUs by the control group's quota"
+        cpus = max(1, int(quota))
     granted = None if allocation is None else allocation.cpus
     if allocation is not None and granted is not None and granted < cpus:
-        cpus, said = granted, f"CPUs granted by {allocation.scheduler}"
+        cpus = granted
     is_ours = cpus == len(affinity)
-    return Resources(
-        cpus, tuple(sorted(affinity)) if is_ours else (), gpus_named(env), said
-    )
+    return Resources(cpus, tuple(sorted(affinity)) if is_ours else (), gpus_named(env))
 
 
 def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -117,7 +117,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     chooses nodes by their features: by a word, an expression, or not at all.
     ``exclusive``: a job can have whole nodes; ``disk``: it can request space on a
     node's own disk (both by a name that the site chose, if it names resources).
-    ``nodes_ask``: a node that may not submit jobs may still list and cancel them.
     """
 
     several_nodes: bool = False
@@ -135,7 +134,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     constraint: Literal["", "word", "expression"] = ""
     exclusive: bool = False
     disk: bool = False
-    nodes_ask: bool = False
 
 
 class Dialect(Protocol):

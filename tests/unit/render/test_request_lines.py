@@ -10,7 +10,6 @@ from weigh.model.record import Request
 from weigh.render.request_lines import (
     FORMS,
     note_lines,
-    one_line,
     packed_lines,
     render,
 )
@@ -43,14 +42,15 @@ def test_flags_are_one_line_for_the_available_scheduler() -> None:
 
 
 def test_the_summary_has_each_scheduler_on_one_line() -> None:
-    assert one_line(a_request(), "slurm") == (
-        "#SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00"
+    assert packed_lines(a_request(), "slurm", 80) == (
+        "#SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00",
     )
-    assert one_line(a_request(), "gridengine") == "#$ -l h_vmem=1200M -l h_rt=00:05:00"
+    assert packed_lines(a_request(), "gridengine", 80) == (
+        "#$ -l h_vmem=1200M -l h_rt=00:05:00",
+    )
 
 
 def test_directives_beyond_the_width_go_on_a_line_of_their_own() -> None:
-    assert packed_lines(a_request(), "slurm", 80) == (one_line(a_request(), "slurm"),)
     assert packed_lines(a_request(cpus=2), "gridengine", 30) == (
         "#$ -l h_vmem=600M -pe smp 2",
         "#$ -l h_rt=00:05:00",

@@ -15,7 +15,6 @@ from weigh.model.record import State
 from weigh.store import jobs as jobs_file
 
 ALL = "all"
-_THERE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
 
 
 class Cancelled(msgspec.Struct, frozen=True):

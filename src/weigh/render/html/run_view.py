@@ -27,7 +27,6 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     title: str
     state: str
-    state_words: str
     facts: tuple[tuple[str, str], ...]
     phases: Table | None
     batches: tuple[tuple[str, str], ...]
@@ -43,7 +42,6 @@ def run_view(record: Record, row: Row | None = None) -> RunView:
         id=printable(record.id),
         title=_title(record, row),
         state=printable(record.state),
-        state_words=printable(state_words(record.state)),
         facts=tuple((name, printable(text)) for name, text in _facts(record)),
         phases=_phases(record.phases),
         batches=() if record.batches is None else tuple(_batches(record.batches)),

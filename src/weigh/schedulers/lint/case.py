@@ -191,7 +191,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Rule: TypeAlias = Callable[[Case], Iterator[Finding]]
-MakeFinding: TypeAlias = Callable[[Spot | None, str, str, str], Finding]
 
 
 def problem(

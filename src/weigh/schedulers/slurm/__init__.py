@@ -56,7 +56,6 @@ class Slurm(Folder):
         constraint="word",
         exclusive=True,
         disk=True,
-        nodes_ask=True,
     )
     text: "Dialect" = text
 

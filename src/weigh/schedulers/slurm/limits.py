@@ -119,13 +119,6 @@ def limits(
     )
 
 
-def is_older(version: str, than: tuple[int, int]) -> bool:
-    """Return whether a version such as 24.11.5 is older; not if it does not parse."""
-    parts = [whole_number(part) for part in version.split(".")[:2]]
-    known = tuple(part for part in parts if part is not None)
-    return len(known) == len(than) and known < than
-
-
 def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Return the commands that show the states of jobs: the queue, accounting."""
     ids = ",".join(jobs)
