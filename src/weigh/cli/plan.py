@@ -8,6 +8,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import SIGNAL_BASE
+from weigh.flow.plan.plan import Answer
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.run.run_measured import Interrupted
 from weigh.planning.options import ALL, PlanOptions
@@ -122,7 +123,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     sys.stdout.flush()  # the plan before the notes, where both reach one terminal
     for note in answer.notes:
         click.echo(fill(f"  {printable(note)}", 80, subsequent_indent="    "), err=True)
-    for line in _next(answer.directory, chosen):
+    for line in _next(answer, chosen):
         click.echo(line)
     return 0
 
@@ -131,13 +132,15 @@ def _notify(line: str) -> None:
     click.echo(f"weigh: {line}", err=True)
 
 
-def _next(directory: str | None, chosen: PlanOptions) -> tuple[str, ...]:
+def _next(answer: Answer, chosen: PlanOptions) -> tuple[str, ...]:
     """Return the lines that name the plan's directory and the next command."""
+    directory = answer.directory
     if directory is None:
         return ("  next: the same command with --gpu and one of these",)
     if chosen.dry_run:
         return (f"  would be written to {printable(directory)}{os.sep}",)
+    again = " --again" if answer.replaces_submitted else ""
     return (
         f"  -> {printable(directory)}{os.sep}",
-        f"  next: weigh submit {quoted(directory)}",
+        f"  next: weigh submit {quoted(directory)}{again}",
     )

@@ -317,7 +317,7 @@ def enlarged(
     elif more.sized and more.need is not None:
         memory = max(LEAST_MEMORY, round_shared(more.need * at_once + RUNNER_MEMORY))
     elif more.need is not None and memory is not None:
-        wanted = round_shared(more.need * at_once + RUNNER_MEMORY)
+        wanted = round_shared(more.need * at_once)  # has a share of the runner
         memory = max(memory, min(wanted, limits.max_memory or wanted))
         cpus = -(-cpus * at_once // more.together)
     elif more.memory > 1:

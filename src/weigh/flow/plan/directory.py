@@ -127,13 +127,27 @@ def _remove_old(directory: str) -> None:
 
     A queue stays once an element has pulled from it, or may because it was submitted.
     """
-    was_sent = os.path.isdir(os.path.join(directory, SENT))
+    was_sent = was_submitted(directory)
     for name in os.listdir(directory):
         if name.startswith(_QUEUE):
             if not was_sent:
                 _remove_unused(os.path.join(directory, name))
         elif _is_ours(name):
             os.remove(os.path.join(directory, name))
+
+
+def planned_in(directory: str) -> str | None:
+    """Return where weigh plan made the plan in *directory*: its tasks name files there.
+
+    None if the plan was moved elsewhere since.
+    """
+    above, name = os.path.split(os.path.dirname(directory))
+    return above if name == FOLDER and os.path.isdir(above) else None
+
+
+def was_submitted(directory: str) -> bool:
+    """Return whether the plan in *directory*, or the one before, was submitted."""
+    return os.path.isdir(os.path.join(directory, SENT))
 
 
 def _remove_unused(queue: str) -> None:

@@ -178,10 +178,14 @@ def _seen(env: Mapping[str, str], ask: Ask) -> Cluster | None:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One plan per GPU; ``directory`` is where the plan was written, if it was."""
+    """One plan per GPU; ``directory`` is where the plan was written, if it was.
+
+    ``replaces_submitted``: jobs of an earlier plan in that directory were submitted.
+    """
 
     plans: tuple[Plan, ...]
     directory: str | None = None
+    replaces_submitted: bool = False
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -226,7 +230,7 @@ def plan(
         if len(plans) > 1:
             compared = with_free_gpus(plans, env)
             notes = dict.fromkeys(note for one in plans for note in one.notes)
-            return Answer(compared, None, tuple(notes), settings.warnings)
+            return Answer(compared, None, False, tuple(notes), settings.warnings)
         made = plans[0]
         if place is not None and alone is not None and made.elements:
             found = _probed(
@@ -248,7 +252,8 @@ def plan(
             plan_directory.write(folder, made, text_of)
     finally:
         source.close()
-    return Answer((made,), directory, made.notes, settings.warnings)
+    replaces = plan_directory.was_submitted(os.path.join(cwd, directory))
+    return Answer((made,), directory, replaces, made.notes, settings.warnings)
 
 
 def _alike_on(made: Plan) -> int:

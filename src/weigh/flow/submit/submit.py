@@ -374,8 +374,11 @@ def _prepared(
         staging_notes = (*staging_notes, *no_healer)
     if staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
+    tasks_in = cwd if staging is not None else plan_directory.planned_in(folder) or cwd
+    if not os.path.samefile(tasks_in, cwd):
+        staging_notes = (*staging_notes, f"the tasks run in {tasks_in}, as planned")
     script = _script(
-        options, plan, request, staging, folder=folder, cwd=cwd, store=root
+        options, plan, request, staging, folder=folder, cwd=tasks_in, store=root
     )
     script = msgspec.structs.replace(script, together=slots, needs=needs)
     if staging is not None:
