@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.estimate.scaling import Answer, CpuScan, Row
+from weigh.estimate.scaling import CpuRow, CpuScan
 from weigh.estimate.squeeze import Squeeze
 from weigh.model.record import Request
 from weigh.render.columns import Column, table
@@ -21,9 +21,12 @@ def scaling_lines(scan: CpuScan, *, scheduler: str | None = None) -> Iterator[st
         yield from table(_columns(scan.rows), WIDTH)
     if any(row.is_beyond for row in scan.rows):
         yield "  * more than the CPUs here: the time it would take at best"
-    if scan.answer is None or scan.request is None:
+    if scan.cpus is None or scan.request is None:
         return
-    words = _answer(scan.answer, scan.efficiency)
+    cpus = "1 CPU" if scan.cpus == 1 else f"{scan.cpus} CPUs"
+    words = f"{cpus}: the most with {100 * scan.efficiency:.0f} % efficiency"
+    if scan.cpus == max(row.cpus for row in scan.rows):
+        words += f"; beyond {scan.cpus}: not measured"
     for turn, line in enumerate(folded(words, WIDTH - len(_INDENT))):
         yield f"  {'' if turn else 'pays':<11}{line}"
     lines = packed_lines(scan.request, scheduler, WIDTH - len(_INDENT))
@@ -32,7 +35,7 @@ def scaling_lines(scan: CpuScan, *, scheduler: str | None = None) -> Iterator[st
     yield from note_lines(scan.request, indent=_INDENT)
 
 
-def _columns(rows: tuple[Row, ...]) -> list[Column]:
+def _columns(rows: tuple[CpuRow, ...]) -> list[Column]:
     marks = ["*" if row.is_beyond else "" for row in rows]
     return [
         Column("cpus", tuple(str(row.cpus) for row in rows)),
@@ -46,15 +49,6 @@ def _columns(rows: tuple[Row, ...]) -> list[Column]:
             ),
         ),
     ]
-
-
-def _answer(answer: Answer, efficiency: float) -> str:
-    cpus = "1 CPU" if answer.cpus == 1 else f"{answer.cpus} CPUs"
-    reach = "" if answer.low == answer.high else f" ({answer.low} to {answer.high})"
-    words = f"{cpus}: the most with {100 * efficiency:.0f} % efficiency{reach}"
-    if answer.high >= answer.limit:
-        words += f"; beyond {answer.limit}: not measured"
-    return words
 
 
 def scaling_json(scan: CpuScan) -> str:

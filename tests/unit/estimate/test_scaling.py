@@ -5,60 +5,38 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.scaling import Scaling, cpus_that_pay, fit_scaling
+from weigh.estimate.scaling import CpuRow, cpu_efficiency, cpus_that_pay
 from weigh.flow.scan.cpu_scan import alone_on, held_to, numbers_of
 from weigh.model.record import CpuWait, Usage
 from weigh.sweep.values import parse_axis
 
-SIZES = (1, 2, 4, 8)
 
-
-@given(
-    serial=st.floats(0, 50),
-    divided=st.floats(1, 1000),
-    sizes=st.integers(2, len(SIZES)),
-)
-def test_the_law_of_exact_times_is_found(
-    serial: float, divided: float, sizes: int
-) -> None:
-    law = Scaling(serial, divided)
-    made = fit_scaling({n: law.time(n) for n in SIZES[:sizes]})
-    assert made.time(3) == pytest.approx(law.time(3), rel=1e-6)
-
-
-def test_an_overhead_is_found_with_four_sizes_and_not_with_three() -> None:
-    law = Scaling(1.0, 20.0, 0.8)
-    times = {n: law.time(n) for n in (1, 2, 4, 8)}
-    assert fit_scaling(times).overhead == pytest.approx(0.8)
-    del times[8]
-    assert fit_scaling(times).overhead == 0
+def rows_of(times: dict[int, float]) -> list[CpuRow]:
+    shares = cpu_efficiency(times)
+    return [
+        CpuRow(cpus=n, wall_time=time, alone=time, efficiency=shares[n])
+        for n, time in times.items()
+    ]
 
 
 @pytest.mark.parametrize(
-    ("serial", "answer"), [(0.0, 8), (0.05, 7), (0.3, 2), (0.5, 1), (1.0, 1)]
+    ("serial", "answer"), [(0.0, 8), (0.05, 4), (0.3, 2), (0.5, 1), (1.0, 1)]
 )
 def test_the_most_cpus_with_three_quarters_efficiency_pay(
     serial: float, answer: int
 ) -> None:
-    law = Scaling(serial, 1 - serial)
-    found = cpus_that_pay({n: law.time(n) for n in SIZES}, 0.75)
-    assert found.low <= found.cpus == answer <= found.high <= found.limit == 8
-
-
-def test_a_noise_of_the_times_widens_the_range() -> None:
-    law = Scaling(0.05, 0.95)
-    off = (1.1, 0.9, 1.1, 0.9)
-    noisy = {n: law.time(n) * by for n, by in zip(SIZES, off, strict=True)}
-    found = cpus_that_pay(noisy, 0.75)
-    assert found.low < 7 <= found.high
+    times = {n: serial + (1 - serial) / n for n in (1, 2, 4, 8)}
+    assert cpus_that_pay(rows_of(times), 0.75) == answer
 
 
 def test_time_that_grows_with_cpus_advises_one() -> None:
-    assert cpus_that_pay({1: 1.0, 2: 1.4, 4: 2.0}, 0.75).cpus == 1
+    assert cpus_that_pay(rows_of({1: 1.0, 2: 1.4, 4: 2.0}), 0.75) == 1
+
+
+def test_efficiency_is_relative_to_the_fewest_cpus() -> None:
+    assert cpu_efficiency({2: 3.0, 4: 2.0}) == {2: 1.0, 4: 0.75}
 
 
 def waited(wanted: float, alone: float) -> Usage:
@@ -105,7 +83,7 @@ def test_a_scan_of_cpus_asks_for_those_that_pay(tmp_path: Path) -> None:
     )
     made = json.loads(done.stdout)
     assert [row["cpus"] for row in made["rows"]] == [1, 2]
-    assert made["request"]["cpus"] == made["answer"]["cpus"]
+    assert made["request"]["cpus"] == made["cpus"]
     logs = [path.read_text().split() for path in sorted(tmp_path.rglob("*.log"))]
     assert [log[0] for log in logs] == ["1", "2"]
     assert len(logs[0]) == 2

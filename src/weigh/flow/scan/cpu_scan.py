@@ -8,7 +8,12 @@ from statistics import median
 import msgspec
 
 from weigh.errors import FAILED, FormatError, UsageError
-from weigh.estimate.scaling import CpuScan, Row, cpus_that_pay
+from weigh.estimate.scaling import (
+    CpuRow,
+    CpuScan,
+    cpu_efficiency,
+    cpus_that_pay,
+)
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.flow.scan.estimate_options import parse_share
@@ -47,7 +52,7 @@ def numbers_of(axis: Axis) -> tuple[int, ...]:
             raise FormatError(f"{NAME}={text}: not a whole number of CPUs")
     numbers = sorted({int(value) for value in axis.values})
     if len(numbers) < _FEWEST:
-        raise UsageError(f"{NAME}: one number; a law takes two, better three")
+        raise UsageError(f"{NAME}: one number; efficiency takes two, better three")
     return tuple(numbers)
 
 
@@ -128,27 +133,26 @@ def _concluded(
         return CpuScan(
             label=label, rows=(), efficiency=efficiency, exit_code=code or FAILED
         )
-    answer = cpus_that_pay(times, efficiency)
-    one = answer.scaling.time(1)
+    shares = cpu_efficiency(times)
     rows = tuple(
-        Row(
+        CpuRow(
             cpus=n,
             wall_time=median(usage.wall_time for usage in usages[n]),
             alone=times[n],
-            efficiency=one / (n * times[n]),
+            efficiency=shares[n],
             is_beyond=n > here,
         )
         for n in sorted(times)
     )
-    at = min((n for n in times if n >= answer.cpus), default=max(times))
-    request = from_usages(records[at])
+    cpus = cpus_that_pay(rows, efficiency)
+    request = from_usages(records[cpus])
     notes = tuple(note for note in request.notes if not note.startswith("wants "))
-    request = msgspec.structs.replace(request, cpus=answer.cpus, notes=notes)
+    request = msgspec.structs.replace(request, cpus=cpus, notes=notes)
     return CpuScan(
         label=label,
         rows=rows,
         efficiency=efficiency,
-        answer=answer,
+        cpus=cpus,
         request=request,
         exit_code=code,
     )
