@@ -27,7 +27,7 @@ Value: TypeAlias = str | int | float | bool
 SITE_FILE = "/etc/weigh/config.toml"
 PREFIX = "WEIGH_"
 _LARGEST_FILE: Bytes = MIB
-_ONLY_OWN = ("budget", "named")  # of [cluster]: a command; environments of clusters
+_ONLY_OWN = ("named",)  # of [cluster]: environments of clusters
 
 _ANSWERS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
@@ -177,7 +177,7 @@ EXEC_KEYS = (
 # of [cluster]; tables of it are queues, named clusters, and schedulers by their names
 CLUSTER_KEYS = (
     *("scheduler", "name", "scratch", "scratch_resource", "memory", "exclusive"),
-    *("constraint", "account", "qos", "require", "budget", "queues", "named"),
+    *("constraint", "account", "qos", "require", "queues", "named"),
 )
 QUEUE_KEYS = (
     *("default", "open", "time_limit", "default_time", "memory", "default_memory"),

@@ -47,18 +47,6 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     start_mode: str = ""
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The CPU and GPU hours that an account has left; None without a limit.
-
-    What running jobs may still use is subtracted. ``user``: it is the user's own share.
-    """
-
-    account: str
-    cpu: float | None = None
-    gpu: float | None = None
-    user: bool = False
-
-
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The known limits of a cluster; ``queues`` is empty if they are unknown.
 
@@ -68,8 +56,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     number of elements; ``node_names`` are all nodes, None if unknown; ``resources`` are
     Grid Engine's complexes or Slurm's generic resources, ``per_slot`` those counted per
     slot, ``parallel`` Grid Engine's parallel environments, ``projects`` those of
-    ``-P``; ``queues_of_node`` are the queues of each node by its name, where known;
-    ``budgets`` are those of the accounts that the job may use, where hours are limited.
+    ``-P``; ``queues_of_node`` are the queues of each node by its name, where known.
     """
 
     queues: tuple[QueueLimits, ...] = ()
@@ -86,7 +73,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     parallel: tuple[str, ...] | None = None
     projects: tuple[str, ...] | None = None
     queues_of_node: dict[str, tuple[str, ...]] = {}
-    budgets: tuple[Budget, ...] = ()
 
     @property
     def start_mode(self) -> str:

@@ -38,9 +38,8 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
-    run leaves out. ``now`` is the time in seconds since the epoch. ``left`` are words
-    on what is left of the user's budget. ``healer`` is a job that
-    follows. ``held`` tasks wait until the healer has sized them.
+    run leaves out. ``now`` is the time in seconds since the epoch. ``healer`` is
+    a job that follows. ``held`` tasks wait until the healer has sized them.
     """
 
     scheduler: str
@@ -52,7 +51,6 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
-    left: tuple[str, ...] = ()
     healer: Submitted | None = None
     held: int = 0
 
@@ -118,16 +116,14 @@ def most_hours(jobs: Sequence[Submitted]) -> Most | None:
 
 
 def _cost(answer: SubmitAnswer) -> Iterator[str]:
-    """Write what the jobs can use at most, and what is left for it."""
+    """Write what the jobs can use at most."""
     job, most = answer.job, answer.most
     if job is None or most is None:
         return
     parts = [(most.gpu, "GPU"), (most.cpu, "CPU")]
     words = [f"{three(hours)} {unit} hours" for hours, unit in parts if hours]
     again = " per attempt" if job.requeue else ""
-    text = "; ".join((f"{', '.join(words)}{again}", *answer.left))
-    for number, line in enumerate(folded(printable(text), WIDTH - 12)):
-        yield f"  {'at most' if number == 0 else '':<8}  {line}"
+    yield f"  at most   {', '.join(words)}{again}"
 
 
 def _more(parts: Sequence[Submitted]) -> Iterator[str]:
@@ -209,7 +205,6 @@ def render_json(answer: SubmitAnswer) -> str:
         "at_most_hours": None
         if answer.most is None
         else {"gpu": answer.most.gpu, "cpu": answer.most.cpu},
-        "left": answer.left,
         "healer": None if answer.healer is None else answer.healer.id,
         "held": answer.held,
         "text": answer.text,

@@ -109,7 +109,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     resource by which it limits address space instead of memory, per slot.
     ``first_element`` is its first array task index and
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
-    the names of resources. ``no_memory`` is what a job gets that requests no memory.
+    the names of resources.
     ``waits``: a job can wait for another one. ``queues``: a job can choose a queue, and
     a QOS. ``takes_scripts``: one file is the job and its directives, so that weigh
     checks a user's own and submits it as it is. ``can_change``: weigh can change a
@@ -125,7 +125,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     first_element: int = 0
     element_name: str = "{}_{}"
     names_resources: bool = False
-    no_memory: str = "no limit"
     waits: bool = True
     queues: bool = True
     takes_scripts: bool = True

@@ -247,7 +247,6 @@ def test_rules_to_ignore_are_a_list_of_names(
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ('[cluster]\nbudget = "rm -rf ~"\nname = "a"', "cluster.budget"),
         ('[cluster.named.x]\nenv = {LD_PRELOAD = "e.so"}', "cluster.named"),
         ("[records]\nmask = false", "records.mask = false"),
     ],
@@ -259,7 +258,7 @@ def test_a_project_runs_nothing_and_shows_no_secret(
     found = layers.load()
     expected = f"{layers.project}: {name} belongs into your own settings or the site's"
     assert found.warnings == (f"{expected}; ignored",)
-    assert not {"budget", "named"} & {*found.cluster}
+    assert not {"named"} & {*found.cluster}
     assert not found.mask.off
     write(layers.user, text)
     assert layers.load().cluster or layers.load().mask.off

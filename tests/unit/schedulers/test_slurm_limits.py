@@ -152,23 +152,3 @@ def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
     )
 
     assert (told.queues, told.nodes, told.largest_index) == ((), (), None)
-
-
-# as sshare 22.05 prints it, after a job of 4 CPUs and 2 GPUs for 62 s in account lab
-SHARES = """\
-lab||cpu=1000,gres/gpu=500|cpu=4,mem=4133,node=1,gres/gpu=2|cpu=60,gres/gpu=0
- lab|root||cpu=0,mem=0|cpu=0
- lab|me|cpu=120|cpu=4|cpu=0
-bio||mem=5|cpu=1|cpu=0
-torn
-"""
-
-
-def test_the_hours_left_are_the_limit_less_what_was_and_may_be_used() -> None:
-    lab, mine = slurm_limits.parse_budgets(SHARES, "me")
-
-    assert (lab.account, lab.user) == ("lab", False)
-    assert lab.cpu == (1000 - 4 - 60) / 60
-    assert lab.gpu == (500 - 2) / 60
-    assert (mine.account, mine.user, mine.gpu) == ("lab", True, None)
-    assert mine.cpu == (120 - 4) / 60

@@ -128,7 +128,7 @@ def test_training_without_the_gpu_that_was_requested_does_not_begin(
         assert "torch sees no GPU" in words_of(here, job)
 
 
-def test_a_program_without_torch_runs_beside_one_that_sees_no_gpu(
+def test_a_program_without_torch_runs_where_torch_sees_no_gpu(
     here: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_torch(here, monkeypatch, sees=False)

@@ -89,7 +89,7 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
     )
     found = ""
     try:
-        checks.check_user_script(
+        checks.check_request(
             text,
             JobRequest(),
             scheduler="slurm",

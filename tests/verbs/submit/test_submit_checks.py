@@ -151,12 +151,12 @@ def test_what_was_checked_is_listed_with_what_is_free(real: Weigh) -> None:
 def test_a_request_that_is_missing_is_answered_with_the_queue_s_default(
     real: Weigh,
 ) -> None:
-    _, out, _ = real("submit", "--on", "slurm", "-p", "gpu", "--", "true")
+    _, out, err = real("submit", "--on", "slurm", "-p", "gpu", "--", "true")
 
-    words = " ".join(out.split())
-    assert "no --time: queue gpu gives 30 min" in words
-    assert "no --memory: queue gpu gives 1000 MiB" in words
-    assert "no --gpus: the job gets none (the nodes have v100, a100)" in words
+    words = " ".join((out + err).split())
+    assert "no time limit requested: the default of gpu is 30 m 00 s" in words
+    assert "no memory requested: the default of gpu is 1000 MiB" in words
+    assert "no GPU requested: gpu has GPUs, but the job gets none" in words
 
 
 @pytest.mark.slurm

@@ -104,11 +104,13 @@ def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
         request=JobRequest(),
     )
     checks.check_request(
-        script,
         slurm_commands.render(script),
+        script.request,
         scheduler="slurm",
+        cwd="/",
         env={},
         elements=elements,
+        written=script,
     )
 
 

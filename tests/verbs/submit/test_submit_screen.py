@@ -151,18 +151,3 @@ def test_what_the_jobs_can_use_at_most_is_shown() -> None:
 
 def test_without_a_time_limit_nothing_is_promised() -> None:
     assert not [line for line in lines(job()) if "at most" in line]
-
-
-def test_what_is_left_follows_what_is_used() -> None:
-    one = job(request=JobRequest(time_limit=HOUR))
-    answer = SubmitAnswer(
-        scheduler="slurm",
-        script="/p/job.sh",
-        text="",
-        job=one,
-        left=("lab has 12 CPU hours left",),
-    )
-
-    assert "  at most   5 CPU hours; lab has 12 CPU hours left" in list(
-        submitted_lines(answer)
-    )

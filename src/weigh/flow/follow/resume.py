@@ -478,11 +478,13 @@ class Resumption:
                 continue
             script = self._script(group, group.plan, group.before.folder)
             check_request(
-                script,
                 scheduler.render(script),
+                script.request,
                 scheduler=schedulers.kind_of(name),
+                cwd=script.cwd,
                 env=schedulers.reaching(name, self.env),
                 elements=script.elements,
+                written=script,
             )
 
     def _end(self, why: str, sendings: Sendings) -> None:

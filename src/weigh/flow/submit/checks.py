@@ -3,84 +3,45 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 import msgspec
 
 from weigh import config
-from weigh.errors import FormatError, SchedulerError, UsageError
+from weigh.errors import UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import Budget, Limits, QueueLimits
+from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Finding
-from weigh.render.printable import three
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
 from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import takes_jobs
-from weigh.schedulers.command import run_as_is
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
-from weigh.units import HOUR, counted, format_duration, format_limit, format_size
+from weigh.units import counted, format_limit, format_size
 
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "log-pattern"})
 _OURS = frozenset(
-    {"memory-per-slot", "no-soft-limit", "literal-dollar", "log-shared"}
-    | {"default-time", "default-memory", "default-gpu", "starts-at-home", "no-shell"}
-    | {"no-throttle", "elements-alike", "no-array"}
+    {"memory-per-slot", "no-soft-limit", "literal-dollar", "log-shared", "no-shell"}
+    | {"no-throttle", "elements-alike", "no-array", "starts-at-home"}
 )
 _NAMED = 3
-_BALANCE_TIME = 5.0  # seconds
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """The passed checks, one row each, the warnings, and words on the budget left."""
+    """The passed checks, one row each, and the warnings."""
 
     rows: tuple[Check, ...] = ()
     doubts: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
 
 
 def check_request(  # noqa: PLR0913 - keyword-only past the second
-    script: JobScript,
-    text: str,
-    *,
-    scheduler: str,
-    env: Mapping[str, str],
-    elements: int,
-    ask: Ask = ask_scheduler,
-) -> Checks:
-    """Compare the script *text*, written from *script*, with the cluster's limits.
-
-    *elements* counts the elements of all jobs of this submission, *runs* are those
-    that were measured of its tasks.
-
-    Raises:
-        UsageError: the job would be refused, never start, or run other than requested;
-            the message names the reason and the fix.
-        FormatError: a settings file does not parse.
-    """
-    if scheduler not in KINDS:
-        return Checks()
-    return check_user_script(
-        text,
-        script.request,
-        scheduler=scheduler,
-        cwd=script.cwd,
-        env=env,
-        elements=elements,
-        written=script,
-        ask=ask,
-    )
-
-
-def check_user_script(  # noqa: PLR0913 - keyword-only past the second
     text: str,
     request: JobRequest,
     *,
@@ -91,157 +52,47 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
     written: JobScript | None = None,
     ask: Ask = ask_scheduler,
 ) -> Checks:
-    """Check the script *text*: a user's, or the one *written* by weigh.
+    """Compare a script with the cluster's limits: a user's, or the one *written* by us.
+
+    *elements* counts the elements of all jobs of this submission.
 
     Raises:
-        UsageError: it would be refused, never start, or run other than meant; the
-            message names the reason and the fix.
+        UsageError: the job would be refused, never start, or run other than requested;
+            the message names the reason and the fix.
         FormatError: a settings file does not parse.
     """
+    if scheduler not in KINDS:
+        return Checks()
     settings = config.load(cwd, env)
-    live = _live(text, request, scheduler, env, settings.cluster, ask)
-    found = text_findings(
-        text,
-        live,
-        scheduler=scheduler,
-        cwd=cwd,
-        env=env,
-        ignore=settings.ignore,
-        ours=_OURS if written else frozenset(),
-        site=settings.cluster,
-    )
-    if written:
-        found = _not_ours(found, written, text, scheduler)
-        found += tuple(_too_many(elements, written, live.limits))
-    checks = _judged(request, live, scheduler, found)
-    return _with_budget(checks, request, live, elements, settings.cluster, env)
-
-
-def _not_ours(
-    found: Sequence[Finding], script: JobScript, text: str, scheduler: str
-) -> tuple[Finding, ...]:
-    """Return the findings that are not on lines or the log that weigh wrote."""
-    ours = _own_lines(script, text, scheduler)
-    return tuple(
-        one for one in found if one.line not in ours and not _is_our_log(script, one)
-    )
-
-
-def _live(  # noqa: PLR0913, PLR0917 - what the question names
-    text: str,
-    request: JobRequest,
-    scheduler: str,
-    env: Mapping[str, str],
-    site: Mapping[str, Any],
-    ask: Ask,
-) -> Live:
-    """Query the limits that apply to a submission."""
     who = Who(
         user=current_user(),
         account=request.account,
         qos=request.qos,
         after=dialect_of(scheduler).awaited(text),
     )
-    return live_limits(scheduler, who, env=env, site=site, ask=ask)
-
-
-def _judged(
-    request: JobRequest, live: Live, scheduler: str, found: Sequence[Finding]
-) -> Checks:
-    """Refuse a problem; return what was checked, with the notes.
-
-    Raises:
-        UsageError: one of the findings is a problem, or no node fits.
-    """
+    live = live_limits(scheduler, who, env=env, site=settings.cluster, ask=ask)
+    found = text_findings(text, live, settings, scheduler=scheduler, cwd=cwd, env=env)
+    if written is not None:
+        lines = _own_lines(written, text, scheduler)
+        found = tuple(one for one in found if not _is_ours(one, written, lines))
+        found += tuple(_too_many(elements, written, live.limits))
     refuse(found)
     fit = _fitting(request, live, scheduler)
     refuse(tuple(_no_node(request, live, fit)))
     doubts = (_doubt(one) for one in found if one.severity == "note")
-    return Checks(tuple(_rows(request, live, scheduler)), (*doubts, *_unavailable(fit)))
+    return Checks(tuple(_rows(request, live, fit)), (*doubts, *_unavailable(fit)))
 
 
-def _with_budget(  # noqa: PLR0913, PLR0917 - what a budget depends on
-    checks: Checks,
-    request: JobRequest,
-    live: Live,
-    elements: int,
-    site: Mapping[str, object],
-    env: Mapping[str, str],
-) -> Checks:
-    """Add what accounts have left, and a warning if it is less than the jobs may use.
-
-    Raises:
-        FormatError: the site's command on budgets is not a command.
-    """
-    budgets = () if live.limits is None else live.limits.budgets
-    return msgspec.structs.replace(
-        checks,
-        doubts=(*checks.doubts, *_over_budget(request, elements, budgets)),
-        left=(*_left_words(budgets), *_site_balance(site, env)),
-    )
-
-
-def _left_words(budgets: Sequence[Budget]) -> Iterator[str]:
-    """Yield what accounts have left, in words."""
-    for one in budgets[:_NAMED]:
-        pairs = ((one.gpu, "GPU"), (one.cpu, "CPU"))
-        hours = [
-            f"{three(left)} {unit} hours" for left, unit in pairs if left is not None
-        ]
-        whose = f"your share of {one.account}" if one.user else one.account
-        yield f"{whose} has {' and '.join(hours)} left"
-
-
-def _over_budget(
-    request: JobRequest, elements: int, budgets: Sequence[Budget]
-) -> Iterator[str]:
-    """Warn if an account has fewer hours left than the jobs may use."""
-    if request.time_limit is None:
-        return
-    hours = elements * request.nodes * request.time_limit / HOUR
-    for one in budgets:
-        needs = ((one.gpu, request.gpus, "GPU"), (one.cpu, request.cpus or 1, "CPU"))
-        for left, count, unit in needs:
-            if left is not None and left < count * hours:
-                yield (
-                    f"{one.account} has {three(left)} {unit} hours left, and the job "
-                    f"may use {three(count * hours)}: it may wait, or stop halfway"
-                )
-
-
-def _site_balance(site: Mapping[str, object], env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the first line that the site's own command on budgets prints."""
-    command = site.get("budget")
-    if command is None:
-        return
-    if not isinstance(command, str):
-        raise FormatError(f"cluster.budget must be a command, not {command!r}")
-    try:
-        ran = run_as_is(
-            ("/bin/sh", "-c", command), cwd=None, env=env, timeout=_BALANCE_TIME
-        )
-    except SchedulerError as error:
-        yield f"budget unknown ({error})"
-        return
-    lines = [line.strip() for line in ran.out.splitlines() if line.strip()]
-    if ran.code == 0 and lines:
-        yield lines[0]
-    else:
-        yield f"budget unknown ({command}: {ran.complaint()})"
-
-
-def text_findings(  # noqa: PLR0913 - keyword-only past the second
+def text_findings(  # noqa: PLR0913 - keyword-only past the third
     text: str,
     live: Live,
+    settings: config.Config,
     *,
     scheduler: str,
     cwd: str,
     env: Mapping[str, str],
-    ignore: Sequence[str] = (),
-    ours: frozenset[str] = _OURS,
-    site: Mapping[str, object] | None = None,
 ) -> tuple[Finding, ...]:
-    """Lint a script with the cluster's limits, without findings of the rules *ours*."""
+    """Lint a script with the cluster's limits, as the settings want it."""
     dialect = dialect_of(scheduler)
     facts = facts_of(
         cwd,
@@ -250,11 +101,18 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
         jobs=live.jobs,
         default_files=dialect.default_files(cwd, env),
         scheduler=scheduler,
-        site=site,
+        site=settings.cluster,
     )
-    found = dialect.lint(text, facts)
-    kept, _ = acknowledged(text, found, ignore)
-    return tuple(one for one in kept if one.rule not in ours)
+    return acknowledged(text, dialect.lint(text, facts), settings.ignore)[0]
+
+
+def _is_ours(one: Finding, script: JobScript, lines: frozenset[int]) -> bool:
+    """Return whether a finding is about what weigh wrote, on purpose, into *script*.
+
+    That is a rule of _OURS, one of its *lines*, or the log directory, which it makes.
+    """
+    named = script.log in one.text or script.log.replace("%", "%%") in one.text
+    return one.rule in _OURS or one.line in lines or (named and one.rule in _LOGS)
 
 
 def _too_many(
@@ -346,12 +204,6 @@ def _unavailable(fit: Sequence[Node]) -> Iterator[str]:
     yield f"{which} {verb} no jobs now{why}: the job waits until that changes"
 
 
-def _is_our_log(script: JobScript, one: Finding) -> bool:
-    """Return whether the finding is about the log directory, which weigh creates."""
-    named = script.log in one.text or script.log.replace("%", "%%") in one.text
-    return named and one.rule in _LOGS
-
-
 def _own_lines(script: JobScript, text: str, scheduler: str) -> frozenset[int]:
     """Return the line numbers of the commands that weigh wrote; no directives."""
     theirs = set(script.setup.lines)
@@ -379,21 +231,8 @@ def _indented(text: str, room: int) -> Iterator[str]:
 
 def _doubt(one: Finding) -> str:
     cure = f" ({one.cure})" if one.cure else ""
-    return f"{one.text or one.rule}: {one.effect}{cure} [{one.rule}]"
-
-
-def _rows(request: JobRequest, live: Live, scheduler: str) -> Iterator[Check]:
-    limits = live.limits
-    if limits is None or not limits.queues:
-        yield Check("limits", "?", live.trouble or "the scheduler names no queue")
-        return
-    queues = queues_of(request, limits)
-    yield _queue_row(request, queues, live.nodes, _fitting(request, live, scheduler))
-    yield _time_row(request, queues)
-    if request.memory is None and request.virtual_memory is None:
-        yield _memory_row(request, queues, scheduler)
-    yield from _gpu_row(request, queues, live.nodes)
-    yield from _account_row(request, limits)
+    place = f"{one.text}: " if one.text else ""
+    return f"{place}{one.effect}{cure} [{one.rule}]"
 
 
 def queues_of(request: JobRequest, limits: Limits) -> tuple[QueueLimits, ...]:
@@ -408,18 +247,29 @@ def queues_of(request: JobRequest, limits: Limits) -> tuple[QueueLimits, ...]:
     return tuple(one for one in limits.queues if one.default) or limits.queues
 
 
-def _queue_row(
-    request: JobRequest,
-    queues: Sequence[QueueLimits],
-    nodes: Sequence[Node],
-    fit: Sequence[Node],
-) -> Check:
+def _rows(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[Check]:
+    """Yield what was compared: the queue with its nodes that fit, and the time."""
+    if live.limits is None or not live.limits.queues:
+        yield Check("limits", "?", live.trouble or "the scheduler names no queue")
+        return
+    queues = queues_of(request, live.limits)
+    is_clear = bool(request.queue) or len(queues) == 1
+    names = ", ".join(queue.name for queue in queues[:_NAMED])
     free = sum(_is_free(node, request) for node in fit)
     kind = f" with {request.gpu_type or 'GPUs'}" if request.gpus else ""
-    count = counted(len(fit), "node")
-    what = f"queue {_named(queues)}" if request.queue or len(queues) == 1 else "queue"
-    detail = f"{count}{kind}, {free} free now" if nodes else ""
-    return Check(what, "ok" if request.queue or len(queues) == 1 else "any", detail)
+    count = f"{len(fit)} node{'' if len(fit) == 1 else 's'}"
+    yield Check(
+        f"queue {names}" if is_clear else "queue",
+        "ok" if is_clear else "any",
+        f"{count}{kind}, {free} free now" if live.nodes else "",
+    )
+    if request.time_limit is None:
+        return  # a note names the default
+    limits = [queue.time_limit for queue in queues]
+    known = [limit for limit in limits if limit is not None]
+    is_limited = bool(known) and len(known) == len(limits)
+    allows = f"queue allows {format_limit(max(known))}" if is_limited else "no limit"
+    yield Check(f"time {format_limit(request.time_limit)}", "ok", allows)
 
 
 def _gpus_of(node: Node, request: JobRequest) -> list[NodeGpus]:
@@ -444,78 +294,6 @@ def _is_free(node: Node, request: JobRequest) -> bool:
 
 def _left(total: int | None, used: int | None) -> float:
     return float("inf") if total is None else total - (used or 0)
-
-
-def _time_row(request: JobRequest, queues: Sequence[QueueLimits]) -> Check:
-    if request.time_limit is not None:
-        limits = [queue.time_limit for queue in queues]
-        known = [limit for limit in limits if limit is not None]
-        allows = (
-            f"queue allows {format_limit(max(known))}"
-            if known and len(known) == len(limits)
-            else "no limit here"
-        )
-        return Check(f"time {format_limit(request.time_limit)}", "ok", allows)
-    defaults = (
-        f"{queue.name} gives {_duration(queue.default_time or queue.time_limit)}"
-        for queue in queues[:_NAMED]
-    )
-    return Check("time", "default", f"no --time: queue {', '.join(defaults)}")
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "no limit"
-    text = format_duration(seconds).replace(" m", " min")
-    return text.removesuffix(" 00 s").removesuffix(" 00 min").removesuffix(" 00 h")
-
-
-def _memory_row(
-    request: JobRequest, queues: Sequence[QueueLimits], scheduler: str
-) -> Check:
-    given = [_default_memory(queue, request, scheduler) for queue in queues]
-    if len(set(given)) == 1 < len(given):
-        words = f"every queue gives {given[0]}"
-    else:
-        pairs = list(zip(queues, given, strict=True))[:_NAMED]
-        words = "queue " + ", ".join(f"{one.name} gives {text}" for one, text in pairs)
-    return Check("memory", "default", f"no --memory: {words}")
-
-
-def _default_memory(queue: QueueLimits, request: JobRequest, scheduler: str) -> str:
-    if queue.default_memory is not None:
-        return format_size(queue.default_memory)
-    if queue.default_memory_per_cpu is not None:
-        return format_size(queue.default_memory_per_cpu * max(1, request.cpus))
-    return KINDS[scheduler].traits.no_memory
-
-
-def _gpu_row(
-    request: JobRequest, queues: Sequence[QueueLimits], nodes: Sequence[Node]
-) -> Iterator[Check]:
-    names = {queue.name for queue in queues}
-    here = [node for node in nodes if names & set(node.queues)]
-    if request.gpus or request.queue is None or not here:
-        return
-    if all(node.gpus for node in here):
-        kinds = dict.fromkeys(one.name for node in here for one in node.gpus)
-        has = ", ".join("GPUs" if kind == UNTYPED else kind for kind in kinds)
-        detail = f"no --gpus: the job gets none (the nodes have {has})"
-        yield Check("GPU", "default", detail)
-
-
-def _account_row(request: JobRequest, limits: Limits) -> Iterator[Check]:
-    if limits.accounts is None:
-        return
-    if request.account is not None or len(limits.accounts) == 1:
-        yield Check("account", "ok", request.account or limits.accounts[0])
-    elif limits.accounts:
-        yours = ", ".join(limits.accounts[:_NAMED])
-        yield Check("account", "default", f"your default account, one of {yours}")
-
-
-def _named(queues: Sequence[QueueLimits]) -> str:
-    return ", ".join(queue.name for queue in queues[:_NAMED])
 
 
 def log_row(script: JobScript, *, was_there: bool) -> Check:

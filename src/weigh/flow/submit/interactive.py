@@ -89,11 +89,12 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     """
     if scheduler == LOCAL:
         raise UsageError("no scheduler found: tasks run on this machine anyway")
+    settings = config.load(cwd, env)
     live = live_limits(
         scheduler,
         Who(user=current_user(), account=request.account, qos=request.qos),
         env=env,
-        site=config.load(cwd, env).cluster,
+        site=settings.cluster,
         ask=ask,
     )
     kind = KINDS[scheduler]
@@ -103,10 +104,7 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     flags = kind.backend.session_flags(filled)
     rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
-    site = config.load(cwd, env).cluster
-    refuse(
-        text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env, site=site)
-    )
+    refuse(text_findings(script, live, settings, scheduler=scheduler, cwd=cwd, env=env))
     words = tuple(word for flag in flags for word in flag)
     argv = kind.backend.session_argv(words, tuple(command))
     return Session(argv=argv, request=filled)

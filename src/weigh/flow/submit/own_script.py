@@ -22,7 +22,7 @@ from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import site_warnings
-from weigh.flow.submit.checks import check_user_script
+from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.healer import why_none
 from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.job_request import check_limits
@@ -320,7 +320,7 @@ def _checked(
 ) -> SubmitAnswer:
     """Refuse a script that would fail; add the results of the checks."""
     scripts = KINDS[answer.scheduler].user_scripts
-    checks = check_user_script(
+    checks = check_request(
         scripts.with_flags(draft.text, draft.own.flags),
         draft.described.request,
         scheduler=answer.scheduler,
@@ -334,9 +334,7 @@ def _checked(
         noun = "note" if noted == 1 else "notes"
         more = " ".join(("weigh check", shlex.quote(draft.typed)))
         notes = (*notes, f"{noted} {noun} on the script: {more}")
-    return msgspec.structs.replace(
-        answer, checks=checks.rows, notes=notes, left=checks.left
-    )
+    return msgspec.structs.replace(answer, checks=checks.rows, notes=notes)
 
 
 def _notes(draft: Draft, kind: str) -> list[str]:

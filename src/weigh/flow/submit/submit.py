@@ -525,20 +525,23 @@ def _checked(
     script = parts[0]
     was_there = os.path.isdir(script.log)
     checks = check_request(
-        script,
         answer.text,
+        script.request,
         scheduler=answer.scheduler,
+        cwd=script.cwd,
         env=env,
         elements=sum(part.elements for part in parts),
+        written=script,
     )
     if not checks.rows:
         return answer
-    notes = tuple(note for note in answer.notes if note not in UNKNOWN)
+    # what is not known is then a default, which a rule names
+    has_rules = KINDS[answer.scheduler].traits.takes_scripts
+    notes = [one for one in answer.notes if not (has_rules and one in UNKNOWN)]
     return msgspec.structs.replace(
         answer,
         checks=(*checks.rows, log_row(script, was_there=was_there)),
         notes=(*notes, *checks.doubts),
-        left=checks.left,
     )
 
 

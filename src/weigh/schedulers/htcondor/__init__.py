@@ -49,7 +49,6 @@ class HTCondor(Folder):
     traits = Traits(
         fits_nodes=True,
         element_name="{}.{}",
-        no_memory="the size of the script",
         waits=False,
         queues=False,
         takes_scripts=False,

@@ -50,7 +50,6 @@ class Slurm(Folder):
     traits = Traits(
         several_nodes=True,
         fits_nodes=True,
-        no_memory="all of a node",
         can_change=True,
         changed_by="scontrol update",
         constraint="word",

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.model.cluster import Node
-from weigh.model.limits import Budget, Limits, NodeType, QueueLimits
+from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.schedulers import absent
 from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import Live, Query, Reply, Who
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.units import HOUR, MIB, MINUTE, Bytes
+from weigh.units import MIB, Bytes
 
 resource_names = absent.resource_names
 _ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
@@ -34,46 +34,6 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 def associations_argv(user: str) -> tuple[str, ...]:
     """Return the command that lists a user's accounts and QOS with their limits."""
     return ("sacctmgr", "-nP", "show", "assoc", f"user={user}", _ASSOCIATION)
-
-
-def budget_argv(accounts: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that shows the minutes that accounts may use, and have used.
-
-    sshare counts usage in minutes (GrpTRESRaw), and what running jobs may still use.
-    """
-    fields = "Account,User,GrpTRESMins,GrpTRESRaw,TRESRunMins"
-    return ("sshare", "-n", "-P", "-A", ",".join(accounts), "-o", fields)
-
-
-_BUDGET_COLUMNS = 5
-
-
-def parse_budgets(text: str, user: str) -> tuple[Budget, ...]:
-    """Read the accounts whose minutes are limited, and the user's own limits there."""
-    found = []
-    for line in text.splitlines():
-        row = line.split("|")
-        if len(row) < _BUDGET_COLUMNS or row[1] not in {"", user}:
-            continue
-        limits, used, running = map(_minutes, row[2:_BUDGET_COLUMNS])
-        left = {
-            name: max(0, most - used.get(name, 0) - running.get(name, 0))
-            * MINUTE
-            / HOUR
-            for name, most in limits.items()
-        }
-        cpu, gpu = left.get("cpu"), left.get("gres/gpu")
-        if cpu is not None or gpu is not None:
-            account = row[0].strip()
-            found.append(Budget(account=account, cpu=cpu, gpu=gpu, user=bool(row[1])))
-    return tuple(found)
-
-
-def _minutes(text: str) -> dict[str, int]:
-    """Read ``cpu=1000,gres/gpu=500``."""
-    pairs = (part.partition("=") for part in text.split(","))
-    known = ((name, whole_number(value)) for name, _, value in pairs)
-    return {name: number for name, number in known if number is not None}
 
 
 def submitted_argv(user: str) -> tuple[str, ...]:
@@ -301,28 +261,17 @@ def read_limits(who: Who, query: Query) -> Live:
     )
     found = limits(texts, account=who.account, qos=who.qos)
     return Live(
-        limits=_with_use(found, who, texts, query),
+        limits=_with_use(found, who, query),
         nodes=closed_nodes(slurm_cluster.parse_nodes(texts.nodes or ""), found.queues),
         jobs=_slurm_jobs(who.after, jobs),
     )
 
 
-def _with_use(limits: Limits, who: Who, texts: Texts, query: Query) -> Limits:
-    """Subtract what is in use: the user's jobs, and the hours of the accounts."""
-    enforced = _config(texts.config or "").get("AccountingStorageEnforce", "").lower()
-    mine = (one[0] for one in _associations(texts.associations or ""))
-    accounts = [who.account] if who.account else list(dict.fromkeys(mine))
-    asks_hours = bool(accounts) and bool({"limits", "safe"} & {*enforced.split(",")})
-    asks_jobs = limits.most_submitted is not None
-    argvs = [submitted_argv(who.user)] if asks_jobs else []
-    replies = query(argvs + ([budget_argv(accounts)] if asks_hours else []))
-    if asks_hours:
-        shown = replies.pop()
-        budgets = parse_budgets(shown.text or "", who.user)
-        limits = msgspec.structs.replace(limits, budgets=budgets)
+def _with_use(limits: Limits, who: Who, query: Query) -> Limits:
+    """Subtract the user's jobs from those that may be submitted."""
     if limits.most_submitted is None:
         return limits
-    (listed,) = replies
+    (listed,) = query([submitted_argv(who.user)])
     there = len(listed.stdout.split()) if listed.is_answer else 0
     left = max(0, limits.most_submitted - there)
     return msgspec.structs.replace(limits, most_submitted=left)
