@@ -23,9 +23,10 @@ _INSTANT = 1e-5  # seconds, and more than a double loses of a time since the epo
 class Element(msgspec.Struct, frozen=True, kw_only=True):
     """One element of a job, or one run outside a job.
 
-    ``need`` is the memory that the kernel could not drop, ``virtual`` the address
-    space, ``cpus`` the mean number busy, ``utilization`` the mean share of its GPUs
-    over time. ``number`` is None outside a job.
+    ``need`` is ``memory``, or what a run that was killed for memory was granted if that
+    is more; ``virtual`` is the address space, ``cpus`` the mean number busy,
+    ``utilization`` the mean share of its GPUs over time. ``number`` is None outside a
+    job.
     """
 
     number: int | None = None
@@ -95,7 +96,10 @@ def most_at_once(spans: Iterable[tuple[Seconds, Seconds, float]]) -> float | Non
     return most
 
 
-def memory_at_once(runs: Iterable[Run]) -> Bytes | None:
+def memory_at_once(
+    runs: Iterable[Run],
+    memory_of: Callable[[Run], Bytes | None] = lambda run: run.row.memory,
+) -> Bytes | None:
     """Return the peak over time of the memory that runs held together.
 
     A run's mapped files count as a whole, but once for all runs of one program at the
@@ -105,7 +109,7 @@ def memory_at_once(runs: Iterable[Run]) -> Bytes | None:
     """
     changes: list[tuple[Seconds, bool, int, _Held]] = []
     for number, run in enumerate(runs):
-        held = _held(run)
+        held = _held(run, memory_of(run))
         if held is not None and run.row.started is not None:
             start, wall = run.row.started, (run.row.wall_time or 0.0) - _ROUNDING
             over = max(start + wall, start + _INSTANT)
@@ -137,9 +141,9 @@ class _Held(msgspec.Struct, frozen=True):
     file: Bytes
 
 
-def _held(run: Run) -> _Held | None:
+def _held(run: Run, memory: Bytes | None) -> _Held | None:
     """Return what a run held; without a record its files are not known apart."""
-    memory, usage = run.row.memory, run.record.usage if run.record else None
+    usage = run.record.usage if run.record else None
     if memory is None:
         return None
     peak = usage.peak_memory if usage else None
@@ -163,7 +167,7 @@ def _element(group: Sequence[Run], state: ElementState | None) -> Element:
         requested=_NOTHING,
         state=state,
         memory=memory_at_once(timed),
-        need=_whole(most_at_once(_spans(timed, lambda run: run.need))),
+        need=memory_at_once(timed, lambda run: run.need),
         virtual=_whole(most_at_once(_spans(timed, _virtual))),
         gpu_memory=_gpu_memory(timed),
         cpus=_cpus(timed),

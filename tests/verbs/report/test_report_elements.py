@@ -1,11 +1,13 @@
 """What an element held at once, against counting moment by moment."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.model.report import Row
-from weigh.review.elements import memory_at_once, most_at_once
+from weigh.review.elements import elements_of, memory_at_once, most_at_once
+from weigh.review.requested import Requested
 from weigh.review.runs import Run
 
 SPANS = st.lists(
@@ -90,3 +92,15 @@ def test_a_run_without_a_record_counts_as_a_whole() -> None:
     row = Row(started=1.0, wall_time=2.0, memory=50, command="python a")
     assert memory_at_once([known, Run(row=row)]) == 100
     assert memory_at_once([Run(row=Row())]) is None
+
+
+@given(HELD)
+def test_a_request_is_judged_by_the_figure_that_the_table_shows(
+    held: list[tuple[int, int, int, int, str]],
+) -> None:
+    runs = [
+        msgspec.structs.replace(run, need=run.row.memory)
+        for run in (run_of(*one) for one in held)
+    ]
+    for element in elements_of(runs, (), Requested()):
+        assert element.need == element.memory
