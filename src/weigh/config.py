@@ -17,9 +17,9 @@ from weigh.errors import FormatError
 from weigh.model.mask import Mask, parse_mask
 from weigh.project_folders import (
     folders_of_project,
-    is_regular_file,
     why_not_trusted,
 )
+from weigh.regular_file import is_regular_file, only_regular
 from weigh.units import MIB, Bytes, parse_duration, parse_limit, parse_size
 
 Value: TypeAlias = str | int | float | bool
@@ -278,7 +278,7 @@ def _own_table(path: str) -> Mapping[str, object] | None:
 
 def _contents(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             contents = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error

@@ -72,14 +72,6 @@ def _is_own_group(gid: int, uid: int) -> bool:
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def is_regular_file(path: str) -> bool:
-    """Return whether *path* is a file: reading a FIFO or a device may wait for ever."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):  # missing, not accessible, or not a path
-        return False
-
-
 def _ends_search(folder: str, environ: Mapping[str, str]) -> bool:
     """Return whether *folder* is the home folder or the root of a repository."""
     home = environ.get("HOME")

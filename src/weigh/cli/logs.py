@@ -13,6 +13,7 @@ import click
 from weigh.cli import options
 from weigh.flow.follow.logs import LogFile
 from weigh.flow.follow.logs import logs as logs_flow
+from weigh.regular_file import only_regular
 from weigh.render.printable import printable
 
 _Keep: TypeAlias = Callable[[bytes], bool]
@@ -129,7 +130,7 @@ def _last_change(one: LogFile) -> float:
 def _show(path: str, most: int | None, keep: _Keep | None, *, title: str | None) -> int:
     """Print a file, or its last lines; return the offset that was reached."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             kept = file if keep is None else (line for line in file if keep(line))
             whole = kept if most is None else deque(kept, most)
             if title is not None:
@@ -170,7 +171,7 @@ def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> No
 
 def _added(path: str, begin: int) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             file.seek(begin)
             return file.read(_PIECE)
     except FileNotFoundError:

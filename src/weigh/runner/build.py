@@ -19,6 +19,7 @@ from weigh.measure.orphans import adopt_orphans
 from weigh.model.mask import Mask
 from weigh.model.record import Job, Measurement, Record
 from weigh.probe.driver import gpu_may_be_present, open_probe
+from weigh.regular_file import only_regular
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock
 from weigh.runner.channels import Channels
@@ -336,7 +337,7 @@ class Run:
         def left(owner: shared_queue.Owner) -> dict[int, events_file.Left]:
             path = os.path.join(shared.folder, owner.joblog) + events_file.SUFFIX
             try:
-                with open(path, "rb") as file:
+                with open(path, "rb", opener=only_regular) as file:
                     return events_file.read_left(file)
             except OSError:
                 return {}

@@ -11,6 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import StoreError
+from weigh.regular_file import only_regular
 from weigh.store.identity import Machine, Process
 from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, Seconds
@@ -147,7 +148,7 @@ class EventsFile:
 
     def read_past(self, is_wanted: Callable[[int], bool]) -> "Past":
         """Read the events of earlier runs; count attempts of tasks that *is_wanted*."""
-        with open(self.path, "rb", buffering=1 << 20) as file:
+        with open(self.path, "rb", buffering=1 << 20, opener=only_regular) as file:
             return read_past(file, is_wanted)
 
 

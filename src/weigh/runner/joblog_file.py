@@ -13,6 +13,7 @@ import msgspec
 from weigh.errors import FormatError, StoreError
 from weigh.joblog import HEADER, Entry, format_entry, read_ends
 from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, Mask
+from weigh.regular_file import only_regular
 from weigh.runner.append_file import AppendFile
 from weigh.runner.task_source import TaskSource
 from weigh.store.location import file_mode
@@ -258,7 +259,7 @@ def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
     Raises:
         FormatError: it belongs to another task file.
     """
-    with open(path, "rb", buffering=1 << 20) as file:
+    with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
         file.readline()
         mask = Mask(mask.patterns)  # the joblog may be older than the setting
         key = _key(path)

@@ -6,6 +6,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.model.record import Headway
+from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import private
 from weigh.units import Seconds
@@ -54,7 +55,7 @@ def write_progress(path: str, progress: Progress) -> bool:
 def read_progress(joblog: str) -> Progress | None:
     """Read the progress of the running tasks of *joblog*; None if unknown."""
     try:
-        with open(joblog + SUFFIX, "rb") as file:
+        with open(joblog + SUFFIX, "rb", opener=only_regular) as file:
             found = msgspec.json.decode(file.read(), type=Progress)
     except (OSError, *UNREADABLE):
         return None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from weigh.model.record import Allocation
+from weigh.regular_file import only_regular
 from weigh.schedulers import KINDS
 
 _ROOT = "/sys/fs/cgroup"
@@ -124,7 +125,9 @@ def _quota(folder: str) -> float | None:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(
+            path, encoding="utf-8", errors="replace", opener=only_regular
+        ) as file:
             return file.read(65536)
     except OSError:
         return ""

@@ -23,6 +23,7 @@ import msgspec
 from weigh.errors import StoreError, UsageError
 from weigh.joblog import read_ends
 from weigh.planning.queue_order import looked_ahead
+from weigh.regular_file import only_regular
 from weigh.runner.events import Left
 from weigh.runner.queue import Queue, Turn
 from weigh.runner.slots import Slot
@@ -80,7 +81,7 @@ class Files:
 
     def read(self, path: str) -> bytes:
         """Return the content of a file."""
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             return file.read()
 
     def changed(self, path: str) -> Seconds:
@@ -277,7 +278,7 @@ def ended_tasks(joblog: str) -> dict[int, bool]:
         OSError: it exists and cannot be read.
     """
     try:
-        with open(joblog, "rb", buffering=1 << 20) as file:
+        with open(joblog, "rb", buffering=1 << 20, opener=only_regular) as file:
             file.readline()
             return {seq: good for seq, good, _ in read_ends(file)}
     except FileNotFoundError:

@@ -26,6 +26,7 @@ from weigh.model.job import (
     Submitted,
 )
 from weigh.model.record import Complexes
+from weigh.regular_file import only_regular
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
 from weigh.schedulers.elements import numbers_of
@@ -82,7 +83,7 @@ class Poll(msgspec.Struct, frozen=True):
 def load(root: str, name: str) -> Poll:
     """Read the last answer; return an empty one if it is missing or unreadable."""
     try:
-        with open(_path(root, name), "rb") as file:
+        with open(_path(root, name), "rb", opener=only_regular) as file:
             return msgspec.json.decode(file.read(), type=Poll)
     except (OSError, *UNREADABLE):
         return Poll()

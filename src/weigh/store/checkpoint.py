@@ -15,6 +15,7 @@ import msgspec
 from weigh.errors import FormatError, StoreError, WeighError
 from weigh.joined import join_records
 from weigh.model.record import Outcome, Record
+from weigh.regular_file import only_regular
 from weigh.store.identity import Machine, Process, is_alive, is_id, process
 from weigh.store.lines import UNREADABLE, decode, encode
 from weigh.store.location import file_mode, hand_over, make_folder
@@ -238,7 +239,7 @@ def _read(path: str) -> _Found | None:
     if not name.endswith((".json", ".claim")) or not is_id(name.partition(".")[0]):
         return None
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             seen = os.fstat(file.fileno()).st_mtime
             return _Found(path, seen, _CHECKPOINTS.decode(file.read()))
     except (OSError, *UNREADABLE):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.errors import StoreError
+from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 from weigh.store.shards import append_line
@@ -47,7 +48,7 @@ def read_exec_runs(root: str) -> list[ExecRun]:
 
 def _parsed_runs(path: str) -> Iterator[ExecRun]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return

@@ -10,6 +10,7 @@ from weigh.errors import (
     cannot_read,
 )
 from weigh.model.record import Record
+from weigh.regular_file import only_regular
 from weigh.store.identity import is_prefix
 from weigh.store.index import Entry, Index, read_index, read_record
 from weigh.store.lines import decode
@@ -118,7 +119,7 @@ def read_file(path: str) -> Record:
         SchemaError: a newer weigh wrote it.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             content = file.read()
     except OSError as error:
         raise RecordNotFoundError(cannot_read(path, error)) from error
@@ -147,7 +148,10 @@ def not_found(root: str, name: str, index: Index) -> RecordNotFoundError:
 def closed_note(closed: Sequence[str]) -> str:
     """Return what hides records, and the way out: *closed* files or folders."""
     more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
-    return f"{closed[0]}{more} belongs to another user: chown it"
+    what = "belongs to another user: chown it"
+    if os.path.exists(closed[0]) and os.access(closed[0], os.R_OK):
+        what = "is not a regular file: remove it"
+    return f"{closed[0]}{more} {what}"
 
 
 def _nearest(name: str, index: Index) -> list[str]:

@@ -11,6 +11,7 @@ import msgspec
 from weigh.errors import RecordNotFoundError, StoreError
 from weigh.joined import join_records, largest, total, worse_state
 from weigh.model.record import SCHEMA, Record
+from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE, decode, encode
 from weigh.store.shards import closed_shards, read_lines, shards
 
@@ -140,7 +141,7 @@ def read_line(entry: Entry) -> bytes:
 
 def _line_at(path: str, offset: int) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             file.seek(offset)
             return file.readline().removesuffix(b"\n")
     except OSError as error:

@@ -8,6 +8,7 @@ import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.model.job import RESUME, Submitted
+from weigh.regular_file import only_regular
 from weigh.store.known_stores import remember_store
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
@@ -134,7 +135,7 @@ def _plan_of(folder: str) -> str:
 
 def _read(path: str) -> Iterator[Submitted]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
+from weigh.regular_file import only_regular
 from weigh.store.location import private
 
 _MOST = 100  # of the newest
@@ -39,7 +40,9 @@ def _list_path(environ: Mapping[str, str]) -> str | None:
 
 def _read_lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(
+            path, encoding="utf-8", errors="surrogateescape", opener=only_regular
+        ) as file:
             return [line.rstrip("\n") for line in file]
     except OSError:
         return []

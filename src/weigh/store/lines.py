@@ -13,6 +13,7 @@ import msgspec
 
 from weigh.errors import FormatError, SchemaError
 from weigh.model.record import SCHEMA, Record
+from weigh.regular_file import only_regular
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -93,7 +94,7 @@ def _legible(value: object) -> object:
 def read_tail(path: str, most: int) -> bytes:
     """Return the last *most* bytes of a file; nothing if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
             return file.read(most)

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from weigh.errors import FormatError, SchemaError, StoreError
 from weigh.model.record import Record
+from weigh.regular_file import only_regular
 from weigh.store.index import join_parts
 from weigh.store.lines import decode
 from weigh.store.shards import RECORDS, listing, month
@@ -29,7 +30,7 @@ def read_parts(root: str, own: Record) -> Record:
 
 def _last_lines(path: str) -> list[bytes]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _RECENT))
             return file.read().splitlines()

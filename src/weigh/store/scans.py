@@ -5,6 +5,7 @@ import os
 import msgspec
 
 from weigh.errors import StoreError
+from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode, hand_over, make_folder
 
@@ -58,7 +59,7 @@ def last_scan(root: str, label: str | None = None) -> Scan | None:
     """
     path = os.path.join(root, _FILE)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return None

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from weigh.errors import StoreError
 from weigh.model.record import Record
+from weigh.regular_file import is_regular_file, only_regular
 from weigh.store.identity import Machine
 from weigh.store.lines import Tombstone, encode
 from weigh.store.location import file_mode, hand_over, make_folder
@@ -79,10 +80,10 @@ def shards(root: str) -> Iterator[str]:
 
 
 def closed_shards(root: str) -> list[str]:
-    """Return the paths of shards, and months of them, that another user closed.
+    """Return the paths of shards, and months of them, that cannot be read.
 
-    Root leaves such, if it ran in a container or by sudo. One of them must not hide
-    all other records.
+    Root leaves closed ones, if it ran in a container or by sudo; a FIFO or a device is
+    none of weigh's. One of them must not hide all other records.
     """
     return [path for path in _all_shards(root) if not _is_open(path)]
 
@@ -104,7 +105,9 @@ def _all_shards(root: str) -> Iterator[str]:
 
 
 def _is_open(path: str) -> bool:
-    return os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0))
+    if os.path.isdir(path):
+        return os.access(path, os.R_OK | os.X_OK)
+    return is_regular_file(path) and os.access(path, os.R_OK)
 
 
 def read_lines(path: str) -> Iterator[bytes]:
@@ -114,7 +117,7 @@ def read_lines(path: str) -> Iterator[bytes]:
         StoreError: it cannot be read.
     """
     try:
-        with open(path, "rb", buffering=1 << 20) as file:
+        with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
             yield from file
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error

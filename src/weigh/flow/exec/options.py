@@ -14,6 +14,7 @@ from weigh.flow.run.run import blank_record
 from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
 from weigh.probe.driver import open_probe
+from weigh.regular_file import only_regular
 from weigh.runner import resources
 from weigh.runner.build import ExecOptions
 from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
@@ -153,7 +154,7 @@ def _planned_element(
     """Return the element of the plan that *task_file* is, and the plan's kinds."""
     path = os.path.join(os.path.dirname(task_file), PLAN_FILE)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             plan = msgspec.json.decode(file.read(), type=_Planned)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return (), None

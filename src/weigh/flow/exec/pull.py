@@ -10,6 +10,7 @@ from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.model.plan import QUEUE_TASKS, Item
 from weigh.planning.queue_order import room_of, time_to_start, units_of
+from weigh.regular_file import only_regular
 from weigh.runner import events, previous_run
 from weigh.runner.build import ExecOptions, Shared
 from weigh.runner.shared_queue import Owner
@@ -128,7 +129,7 @@ def _gone(
 
 def _past(path: str) -> events.Past | None:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             return events.read_past(file, lambda _: False)
     except OSError:
         return None

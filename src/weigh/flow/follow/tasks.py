@@ -20,6 +20,7 @@ from weigh.model.job import (
 from weigh.model.plan import Plan
 from weigh.model.record import State
 from weigh.outcome import failure_line
+from weigh.regular_file import only_regular
 from weigh.runner import events
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import AGAIN, ENDED, HOME, NEAR
@@ -394,7 +395,7 @@ def _ends(joblog: str) -> dict[int, bool]:
 def lines_of(path: str) -> Sequence[bytes]:
     """Return the lines of a file; none if it does not exist."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             return file.read().splitlines(keepends=True)
     except OSError:
         return ()

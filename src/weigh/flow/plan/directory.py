@@ -11,6 +11,7 @@ import msgspec
 from weigh.errors import FormatError, StoreError, UsageError
 from weigh.model.job import AGAIN, Submitted
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
+from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_private_folder, private
 from weigh.sweep.quoting import quoted
@@ -211,7 +212,7 @@ def read_plan(folder: str) -> Plan:
     """
     path = os.path.join(folder, FILE)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             return msgspec.json.decode(file.read(), type=Plan)
     except (FileNotFoundError, NotADirectoryError) as error:
         if os.path.isfile(folder):

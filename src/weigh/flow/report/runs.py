@@ -18,6 +18,7 @@ from weigh.model.job import FINAL, Submitted, TaskState
 from weigh.model.mask import MASK
 from weigh.model.record import Record
 from weigh.model.report import Row
+from weigh.regular_file import only_regular
 from weigh.review.runs import STATES, Run, row_of, run_of, seconds_of
 from weigh.runner import events
 from weigh.schedulers import KINDS
@@ -44,7 +45,7 @@ def parameters_of(view: View) -> Mapping[int, Parameters]:
     known: dict[int, tuple[str, Parameters]] = {}
     table = os.path.join(view.job.cwd, table_path(plan.task_file))
     try:
-        with open(table, encoding="utf-8", newline="") as file:
+        with open(table, encoding="utf-8", newline="", opener=only_regular) as file:
             for task in read_table(file):
                 known[task.seq] = task.line, task.parameters
     except (OSError, FormatError, UnicodeDecodeError):
@@ -61,7 +62,7 @@ def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
     numbers = {(task.element, task.seq): task.task for task in view.tasks}
     for path, element in _task_files(view, elements):
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=only_regular) as file:
                 for task in read_task_lines(file, path):
                     number = numbers.get((element, task.seq))
                     if number is not None:
@@ -396,7 +397,7 @@ def _known(first: int | None, second: int | None) -> int | None:
 
 def _joblog_lines(path: str) -> list[bytes]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             return file.readlines()
     except OSError:
         return []

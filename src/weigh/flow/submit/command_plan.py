@@ -13,6 +13,7 @@ from weigh.flow.plan.plan import plan
 from weigh.model.plan import Plan
 from weigh.planning.nodes import on_nodes
 from weigh.planning.options import PlanOptions
+from weigh.regular_file import only_regular
 from weigh.store.location import private
 from weigh.sweep.quoting import quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
@@ -166,7 +167,9 @@ def _is_same(folder: str, line: bytes, submitted: Collection[str]) -> bool:
     if folder in submitted:
         return False
     try:
-        with open(os.path.join(folder, "tasks_0.txt"), "rb") as file:
+        with open(
+            os.path.join(folder, "tasks_0.txt"), "rb", opener=only_regular
+        ) as file:
             return file.read() == line
     except OSError:
         return False

@@ -42,6 +42,7 @@ from weigh.errors import (
 )
 from weigh.flow.site import schedulers
 from weigh.model.job import Heal, Submitted
+from weigh.regular_file import only_regular
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
 from weigh.schedulers.protocol import Argv, Scheduler
@@ -633,7 +634,7 @@ def _make(folder: str) -> None:
 
 def _read(path: str, kind: type[_T]) -> _T | None:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=only_regular) as file:
             return msgspec.json.decode(file.read(), type=kind)
     except (OSError, *UNREADABLE):
         return None
@@ -679,6 +680,6 @@ def _open_folders(root: str) -> Iterator[tuple[str, str]]:
         if name.startswith("."):  # not linked to its name yet
             continue
         path = os.path.join(top, name)
-        with suppress(OSError), open(path, "rb") as file:
+        with suppress(OSError), open(path, "rb", opener=only_regular) as file:
             folder = os.fsdecode(file.read())
             yield path, folder

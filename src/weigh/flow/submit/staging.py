@@ -15,6 +15,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.model.job import JobScript, Submitted, TaskState
 from weigh.model.plan import Plan
 from weigh.model.staging import Earlier, Staging
+from weigh.regular_file import is_regular_file
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import (
     ScriptRules,
@@ -69,6 +70,10 @@ def refuse_missing(staging: Staging) -> None:
     for source in staging.sources:
         if not os.path.exists(source.path):
             raise UsageError(f"--stage-in {source.path}: no such file")
+        if not (os.path.isdir(source.path) or is_regular_file(source.path)):
+            raise UsageError(
+                f"--stage-in {source.path}: not a regular file or a folder"
+            )
 
 
 class Extent(msgspec.Struct):
@@ -159,6 +164,11 @@ def _count(
         extent.size += entry.stat().st_size
         return None
     target = os.path.realpath(entry.path)
+    if os.path.exists(target) and not (entry.is_dir() or is_regular_file(target)):
+        raise UsageError(
+            f"--stage-in {top.path}: the link {entry.path} leads to {target}, a device "
+            "or FIFO (the copy might never end)"
+        )
     if _is_below(target, top.real) and not os.path.isabs(os.readlink(entry.path)):
         return None
     extent.links += 1

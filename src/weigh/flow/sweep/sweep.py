@@ -13,6 +13,7 @@ import msgspec
 
 from weigh.errors import FormatError, UsageError, WeighError
 from weigh.model.plan import Task
+from weigh.regular_file import only_regular
 from weigh.render.sweep_lines import State, Sweep
 from weigh.sweep import table
 from weigh.sweep.condition import Condition, parse_condition
@@ -167,7 +168,7 @@ def _joined(axes: tuple[Axis, ...], typed: tuple[Axis, ...]) -> tuple[Axis, ...]
 
 def _read_spec(path: str) -> Spec:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=only_regular) as file:
             return parse_spec(file.read(), _matching)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error

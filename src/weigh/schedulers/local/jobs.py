@@ -22,6 +22,7 @@ from weigh.model.job import (
     Submitted,
 )
 from weigh.model.record import Complexes, State
+from weigh.regular_file import only_regular
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.local.script import (
     AWAITED,
@@ -253,7 +254,9 @@ class Local:
 
     def _runs(self, job: str) -> Runs | None:
         try:
-            with open(os.path.join(self._folder(job), "process"), "rb") as file:
+            with open(
+                os.path.join(self._folder(job), "process"), "rb", opener=only_regular
+            ) as file:
                 return msgspec.json.decode(file.read(), type=Runs)
         except (OSError, *UNREADABLE):
             return None

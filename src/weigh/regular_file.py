@@ -1,0 +1,29 @@
+"""Open files that others may have replaced: a FIFO or a device is never waited for."""
+
+import errno
+import os
+import stat
+
+_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def is_regular_file(path: str) -> bool:
+    """Return whether *path* is a file that exists, and no FIFO, device or folder."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):  # missing, not accessible, or not a path
+        return False
+
+
+def only_regular(path: str, flags: int) -> int:
+    """Open *path* as ``open(opener=only_regular)``: its reading ends.
+
+    Raises:
+        OSError: it cannot be opened, or is a FIFO or a device, also behind a link.
+    """
+    descriptor = os.open(path, flags | _FLAGS)
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open() itself names a folder
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return descriptor

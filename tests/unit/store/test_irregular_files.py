@@ -1,0 +1,79 @@
+"""A FIFO or a device where weigh expects its files: named, not waited for."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import UsageError
+from weigh.flow.submit.staging import measure_source
+
+
+def weigh(cwd: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", *words],
+        cwd=cwd,
+        env={**os.environ, "WEIGH_DIR": str(cwd / ".weigh")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [fifo, endless])
+def test_records_are_read_beside_what_is_no_record(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    assert weigh(tmp_path, "run", "-q", "--", "true").returncode == 0
+    (month,) = (tmp_path / ".weigh/records").iterdir()
+    make(month / "other-12345678-aaaaaaaa.jsonl")
+
+    for verb in ("records", "report", "request"):
+        done = weigh(tmp_path, verb)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("make", [fifo, endless])
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("plan/p/plan.json", ("submit", "plan/p", "--on", "local")),
+        (".weigh/jobs.jsonl", ("status",)),
+        ("tasks.txt.joblog", ("exec", "tasks.txt")),
+    ],
+)
+def test_a_file_that_is_none_is_named(
+    tmp_path: Path,
+    make: Callable[[Path], None],
+    file: str,
+    words: tuple[str, ...],
+) -> None:
+    (tmp_path / "tasks.txt").write_text("true\n")
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    make(tmp_path / file)
+
+    done = weigh(tmp_path, *words)
+
+    assert done.returncode in {2, 125}
+    assert Path(file).name in done.stderr
+    assert "not a regular file" in done.stderr
+
+
+def test_a_link_to_a_device_is_not_staged(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    endless(tmp_path / "data/all.bin")
+
+    with pytest.raises(UsageError, match=r"leads to /dev/zero, a device"):
+        measure_source(str(tmp_path / "data"))
