@@ -7,17 +7,21 @@ the server was started so, and no more than its budget.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import IO, Any
 
 import msgspec
 
 from weigh._version import __version__
 from weigh.errors import FAILED, UsageError, WeighError
+from weigh.regular_file import only_regular
 from weigh.render.printable import last_line_of
 from weigh.units import HOUR, format_limit, parse_limit
 
@@ -28,6 +32,7 @@ compare requested and used with report. Bytes and seconds are numbers; null is
 not measured. Never guess GPU memory: it is only measured on a GPU."""
 _LONGEST_OUTPUT = 4000  # characters of a command's output that an agent gets
 _PATIENCE = 120.0  # seconds for a verb that runs no job
+_PIECE, _MOST_KEPT = 1 << 16, 64 << 20  # bytes; of a slow writer's pieces fewer
 _GRACE = 15.0  # seconds until a stopped command is killed
 
 
@@ -123,15 +128,16 @@ class Tools:
             raise Refused("commands: one shell command per task, each on one line")
         tasks = os.path.join(self._folder, f"{name}.txt")
         text = "".join(f"{line}\n" for line in lines)
-        if os.path.exists(tasks):
-            with open(tasks, encoding="utf-8") as file:
-                if file.read() != text:
-                    raise Refused(
-                        f"{name}.txt exists and has other tasks: another name"
-                    )
-        else:
-            with open(tasks, "w", encoding="utf-8") as file:
+        if "\0" in text:
+            raise Refused("commands: a command holds a NUL byte")
+        try:
+            with open(tasks, "x", encoding="utf-8") as file:  # follows no link
                 file.write(text)
+        except FileExistsError as error:
+            if _text_of(tasks, len(text)) != text:
+                raise Refused(
+                    f"{name}.txt exists and has other tasks: another name"
+                ) from error
         options = {"--cpus": cpus, "--memory": memory, "--time": time, "--gpu": gpu}
         options["--gpu-memory"] = gpu_memory
         argv = ["plan", f"{name}.txt", f"--name={name}", "--json", *_flags(options)]
@@ -154,7 +160,8 @@ class Tools:
         folder = os.path.join("plan", os.path.basename(plan.rstrip("/")))
         costs = self._costs(folder, time)
         options = {"--queue": queue, "--time": time, "--on": on}
-        argv = ["submit", folder, "--json", *_flags(options)]
+        # healing sends more than the budget counts, whatever the settings say
+        argv = ["submit", folder, "--json", "--no-heal", *_flags(options)]
         if dry_run:
             return {"hours": costs, **self._read([*argv, "--dry-run"])}
         if not self._limits.submit:
@@ -220,27 +227,66 @@ class Tools:
     def _call(
         self, argv: Sequence[str], patience: float = _PATIENCE
     ) -> tuple[int, str, str]:
+        """Run a verb to its end, or to that of *patience*; return code and output.
+
+        Of the output the end is kept. A command that ignores TERM is killed with weigh,
+        and what still holds a pipe then is not waited for.
+        """
+        if any("\0" in word for word in argv):
+            raise Refused("a word holds a NUL byte: no program can get it")
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "weigh", *argv],
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
+            start_new_session=True,
         )
-        with process:
-            try:
-                output, error = process.communicate(timeout=patience)
-            except subprocess.TimeoutExpired:
-                process.terminate()  # weigh passes it on to the command
-                try:
-                    output, error = process.communicate(timeout=_GRACE)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    output, error = process.communicate()
-                error += f"\nstopped after {format_limit(patience)}"
-            return process.returncode, output, error
+        output, error = (_OutputEnd(pipe) for pipe in (process.stdout, process.stderr))
+        try:
+            process.wait(patience)
+            stopped = ""
+        except subprocess.TimeoutExpired:
+            process.terminate()  # weigh passes it on to the command
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            stopped = f"\nstopped after {format_limit(patience)}"
+        return process.returncode, output.text(), error.text() + stopped
+
+
+class _OutputEnd(threading.Thread):
+    """Reads a pipe to its end, and keeps the last bytes of it."""
+
+    def __init__(self, pipe: IO[bytes] | None) -> None:
+        super().__init__(daemon=True)  # a process that left weigh may hold the pipe
+        self._pipe = pipe
+        self._kept = deque[bytes](maxlen=_MOST_KEPT // _PIECE)
+        self.start()
+
+    def run(self) -> None:
+        """Read until the pipe is closed."""
+        if self._pipe is None:
+            return
+        with self._pipe:
+            while piece := self._pipe.read1(_PIECE):  # type: ignore[attr-defined]
+                self._kept.append(piece)
+
+    def text(self) -> str:
+        """Return what was read, once the pipe is closed or after a second."""
+        self.join(1)
+        return b"".join([*self._kept]).decode("utf-8", "replace")
+
+
+def _text_of(path: str, most: int) -> str | None:
+    """Return the text of a file, with one character more than *most* at most."""
+    try:
+        with open(path, encoding="utf-8", opener=only_regular) as file:
+            return file.read(most + 1)
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _flags(options: Mapping[str, object]) -> list[str]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import is_running, until
 
+from weigh.flow import mcp_server
 from weigh.flow.mcp_server import Limits, Refused, Tools
 
 HOLDS_60_MIB = "b = bytearray(b'x') * (60 << 20); print('done'); raise SystemExit({})"
@@ -40,6 +42,43 @@ def test_a_run_is_stopped_after_its_time(folder: Path) -> None:
     assert done["record"]["usage"]["wall_time"] < 60
 
 
+def test_a_command_that_ignores_term_is_killed_with_its_children(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_server, "_GRACE", 1.0)
+    script = "trap '' TERM; echo $$ > pid; sleep 1000 & sleep 1000; sleep 1000"
+    with pytest.raises(Refused, match="stopped after"):
+        Tools(str(folder), Limits(run_time=2)).run(["bash", "-c", script])
+    pid = int((folder / "pid").read_text())
+    until(lambda: not is_running(pid))
+
+
+def test_of_much_output_the_end_is_kept(folder: Path) -> None:
+    prints = "import sys; [sys.stdout.write('x' * (1 << 20)) for _ in range(200)]"
+    done = Tools(str(folder), Limits()).run(
+        [sys.executable, "-c", prints + "; print('end')"]
+    )
+    assert done["stdout"].endswith("xend\n")
+    assert len(done["stdout"]) == 4000
+
+
+def test_a_task_file_is_not_written_through_a_link(folder: Path) -> None:
+    outside = folder.parent / "outside.txt"
+    (folder / "p.txt").symlink_to(outside)
+    with pytest.raises(Refused, match=r"p\.txt exists"):
+        Tools(str(folder), Limits()).plan(["true"], "p")
+    assert not outside.exists()
+
+
+def test_the_settings_of_a_project_let_nothing_heal(folder: Path) -> None:
+    (folder / "weigh.toml").write_text("[submit]\nheal = true\n")
+    tools = Tools(str(folder), Limits())
+    tools.plan(["true"], "p", memory="10M", time="1m")
+    answer = json.dumps(tools.submit("p", on="local"))
+    assert "weigh heal" not in answer
+    assert '"heal": true' not in answer
+
+
 def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
     tools = Tools(str(folder), Limits())
     tools.run(program(), "big")
@@ -50,6 +89,9 @@ def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
     ("call", "words"),
     [
         (lambda tools: tools.run([]), "the command is empty"),
+        (lambda tools: tools.run(["echo", "a\0b"]), "a NUL byte"),
+        (lambda tools: tools.plan(["a\0b"], "x"), "a NUL byte"),
+        (lambda tools: tools.request("a\0b"), "a NUL byte"),
         (lambda tools: tools.run(["no-such-program"]), "command not found"),
         (lambda tools: tools.request("nothing"), "no records in"),
         (lambda tools: tools.request("--help"), "no records in"),
