@@ -187,8 +187,9 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     record, a line in a joblog as GNU parallel writes it, and an output file.
 
     Exit codes: 0 all done, 1 some failed or not run, 2 invalid command line
-    or file, 125 weigh failed, 128+n ended by signal n; after --halt the
-    exit code of the task that caused it.
+    or file, 124 with --pull: no time for the tasks that are left, 125 weigh
+    failed, 128+n ended by signal n; after --halt the exit code of the task
+    that caused it.
 
     \b
     weigh exec tasks.txt
