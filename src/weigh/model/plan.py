@@ -230,10 +230,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks run together, and the request of each element of the array job.
 
     With a ``queue`` the elements have no tasks of their own. ``fewest`` is the number
-    of elements that every packing needs, ``free_now`` the number of GPUs of this model
-    that are free now.
-    The last ``held`` elements wait until the first ones have ended, and are sized from
-    these; ``rest`` is the queue that their tasks will be pulled from, if any.
+    of elements that every packing needs. The last ``held`` elements wait until the
+    first ones have ended, and are sized from these; ``rest`` is the
+    queue that their tasks will be pulled from, if any.
     """
 
     schema: str = SCHEMA
@@ -250,7 +249,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fewest: int = 0
     probe: tuple[Together, ...] = ()
     notes: tuple[str, ...] = ()
-    free_now: int | None = None
     queue: Queue | None = None
     held: int = 0
     rest: Queue | None = None

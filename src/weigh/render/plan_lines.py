@@ -293,18 +293,11 @@ def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
         Column("CPUs", tuple(str(plan.request.cpus) for plan in plans), drop=1),
         Column("RAM", tuple(_size(plan.request.memory or 0) for plan in plans)),
         Column("time", tuple(_limit_of(plan.request) for plan in plans)),
-        Column("free now", tuple(_number(plan.free_now) for plan in plans)),
         Column("too big", tuple(f"{len(p.left_out):,}" for p in plans)),
     ]
     if not any(plan.left_out for plan in plans):
         columns.pop()
-    if all(plan.free_now is None for plan in plans):
-        columns = [column for column in columns if column.title != "free now"]
     yield from table(columns, WIDTH)
-
-
-def _number(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
 
 
 def _limit_of(ask: PlanRequest) -> str:

@@ -6,7 +6,6 @@ they are packed is worked out in ``weigh.planning``.
 """
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,17 +14,14 @@ from operator import truediv
 
 import msgspec
 
-from weigh import config, gpu_models
-from weigh.errors import UsageError, WeighError
+from weigh import config
+from weigh.errors import UsageError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
-from weigh.flow.site.ask import Ask, ask_scheduler, in_time
-from weigh.flow.site.cluster import query_cluster
-from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
@@ -44,8 +40,6 @@ from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.resources import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
-from weigh.schedulers import KINDS
-from weigh.schedulers.protocol import Reply
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
@@ -118,65 +112,6 @@ def _called(index: Index, name: str, root: str) -> list[Entry]:
     return [entry] if entry else labelled
 
 
-_PATIENCE: Seconds = 3.0  # the number of free GPUs is optional
-
-
-def with_free_gpus(
-    plans: Sequence[Plan], env: Mapping[str, str], *, ask: Ask = ask_scheduler
-) -> tuple[Plan, ...]:
-    """Add the number of free GPUs to each plan, where a scheduler reports it."""
-    path = env.get("PATH", "")
-    if not any(shutil.which(kind.lists, path=path) for kind in KINDS.values()):
-        return tuple(plans)
-    seen = in_time([lambda: _seen(env, ask)], patience=2 * _PATIENCE)[0]
-    if seen is None:
-        return tuple(plans)
-    return tuple(
-        msgspec.structs.replace(plan, free_now=free_of(plan, seen)) for plan in plans
-    )
-
-
-def free_of(plan: Plan, seen: Cluster) -> int | None:
-    """Return how many GPUs of the plan's model are free; None where not known.
-
-    A site's ``v100`` may have either memory size: it counts for both.
-    """
-    if plan.gpu is None:
-        return None
-    counts = [
-        count.free
-        for count in seen.gpus
-        if _is_name_of(plan.gpu.name, plan.request.gpu, count.name)
-    ]
-    return sum(counts) if counts else None
-
-
-def _is_name_of(gpu: str, word: str | None, name: str) -> bool:
-    """Return whether the site's *name* may mean the GPU model *gpu*."""
-    if word is not None and word.lower() == name.lower():
-        return True
-    try:
-        return any(model.name == gpu for model in gpu_models.called(name))
-    except UsageError:  # a name that only the site uses
-        return False
-
-
-def _seen(env: Mapping[str, str], ask: Ask) -> Cluster | None:
-    def ask_briefly(
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-        patience: Seconds = _PATIENCE,
-    ) -> Reply:
-        return ask(argv, env=env, cwd=cwd, patience=min(patience, _PATIENCE))
-
-    try:
-        return query_cluster(env, ask=ask_briefly)
-    except WeighError:
-        return None
-
-
 class Answer(msgspec.Struct, frozen=True):
     """One plan per GPU; ``directory`` is where the plan was written, if it was.
 
@@ -228,9 +163,8 @@ def plan(
         wanted = targets(options.gpus, needs, settings.gpus)
         plans = [planned(options, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
-            compared = with_free_gpus(plans, env)
             notes = dict.fromkeys(note for one in plans for note in one.notes)
-            return Answer(compared, None, False, tuple(notes), settings.warnings)
+            return Answer(tuple(plans), None, False, tuple(notes), settings.warnings)
         made = plans[0]
         if place is not None and alone is not None and made.elements:
             found = _probed(
