@@ -318,3 +318,17 @@ def test_a_plan_may_be_called_as_the_directories_of_its_rounds() -> None:
 
     assert chain_of(chain, chain[0]) == chain
     assert chain_of(chain, chain[-1]) == chain
+
+
+def test_a_plan_that_is_submitted_again_has_a_healer_of_its_own(here: Weigh) -> None:
+    """Status, cancel and resume looked for it among those of the first submission."""
+    plan = here.plan("[ -e go ] || sleep 300")
+    Path("go").touch()
+    here.finish(here.submit(plan, "--heal"))
+    here.wait_for("p", lambda one: one["healing"]["stopped"] is not None)
+    Path("go").unlink()
+
+    job = here.submit(plan, "--heal", "--again")
+
+    assert here.status(job)["healing"]["state"] == "PENDING"
+    assert here("cancel", job)[1].count("cancelled") == 2

@@ -16,6 +16,7 @@ from weigh.model.record import State
 from weigh.planning.first_tasks import NOT_SENT, Used, is_rest, kinds_of
 from weigh.runner import events
 from weigh.store.find import find
+from weigh.store.jobs import chain_of, read_jobs
 from weigh.store.lines import UNREADABLE
 
 _ENDED = b'{"event":"ended"'
@@ -77,15 +78,16 @@ def sends_rest(chain: Sequence[Submitted]) -> bool:
 
 
 def rest_comes(views: Sequence[View], root: str, env: Mapping[str, str]) -> bool:
-    """Return whether a healer waits or runs that may send more tasks of the plan."""
-    if views[-1].job.heal is None:
+    """Return whether a healer waits or runs that may send more tasks, or just has."""
+    last = views[-1].job
+    if last.heal is None:
         return False
     sendings = Sendings(views[0].job.folder, root=root, reach=reaching(root, env))
     healers, scheduler = sendings.healers()[-1:], views[-1].scheduler
-    states = (scheduler.states(healers).of(one, 0).state for one in healers)
-    return sendings.stopped() is None and any(
-        s in {"PENDING", "RUNNING"} for s in states
-    )
+    states = {scheduler.states(healers).of(one, 0).state for one in healers}
+    if sendings.stopped() is not None or states & {"PENDING", "RUNNING"}:
+        return sendings.stopped() is None
+    return len(chain_of(read_jobs(root), last)) > len(views)
 
 
 def uses_of(views: Sequence[View], root: str) -> list[Used]:

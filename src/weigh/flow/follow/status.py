@@ -57,6 +57,7 @@ def status(
     root = store_of_jobs(names, cwd, env)
     still = settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
+    sent = len(known)
     if still and not known and not names:
         raise SubmissionUnknownError(still[0])
     for line in still:
@@ -89,6 +90,8 @@ def status(
         )
         for chain in chains
     )
+    if len(jobs_file.read_jobs(root)) > sent:  # a healer sent a round meanwhile
+        return status(names, cwd=cwd, env=env, notify=notify)
     if not names:  # a list: each scheduler is asked once, and no more
         return standings
     from weigh.flow.follow.way_out import with_way_out  # noqa: PLC0415 - not for a list
@@ -99,7 +102,6 @@ def status(
             [views[job.scheduler, job.id] for job in chain],
             known,
             root=root,
-            cwd=cwd,
             env=env,
         )
         for one, chain in zip(standings, chains, strict=True)

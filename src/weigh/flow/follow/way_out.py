@@ -24,13 +24,12 @@ _WAYS = (
 )
 
 
-def with_way_out(  # noqa: PLR0913 - keyword-only past the third
+def with_way_out(
     one: Standing,
     views: Sequence[View],
     known: Sequence[Submitted],
     *,
     root: str,
-    cwd: str,
     env: Mapping[str, str],
 ) -> Standing:
     """Return a standing with the jobs that it needs, and what runs what is left."""
@@ -40,14 +39,12 @@ def with_way_out(  # noqa: PLR0913 - keyword-only past the third
     one = replace(one, needs=tuple(need for need in needs if not need.is_done))
     blocked = next((need for need in needs if need.is_blocked), None)
     if blocked is not None:
-        return replace(
-            one, way_out=_of_job(blocked.job, known, root=root, cwd=cwd, env=env)
-        )
+        return replace(one, way_out=_of_job(blocked.job, known, root=root, env=env))
     if needs and not one.needs and one.is_stuck:  # an element failed, and no task
         return replace(one, way_out=f"weigh resume {needs[0].job}")
     if not one.is_over:
         return one
-    return replace(one, way_out=_of_views(views, cwd=cwd, env=env))
+    return replace(one, way_out=_of_views(views, env=env))
 
 
 def _of_job(
@@ -55,7 +52,6 @@ def _of_job(
     known: Sequence[Submitted],
     *,
     root: str,
-    cwd: str,
     env: Mapping[str, str],
 ) -> str | None:
     """Return the command for a job that another one needs, or for what that needs."""
@@ -63,12 +59,12 @@ def _of_job(
     for need in chain[-1].needs:
         above = needed(need, known, root=root, env=env)
         if above.is_blocked:
-            return _of_job(above.job, known, root=root, cwd=cwd, env=env)
+            return _of_job(above.job, known, root=root, env=env)
     views = list(look(chain, known, root=root, env=env))
-    return _of_views(views, cwd=cwd, env=env)
+    return _of_views(views, env=env)
 
 
-def _of_views(views: Sequence[View], *, cwd: str, env: Mapping[str, str]) -> str | None:
+def _of_views(views: Sequence[View], *, env: Mapping[str, str]) -> str | None:
     """Return the command that runs what is left of a job that is over, if one does."""
     job = views[-1].job
     if is_foreign(job):
@@ -76,7 +72,7 @@ def _of_views(views: Sequence[View], *, cwd: str, env: Mapping[str, str]) -> str
         command = command_again(job, failed)
         return None if command is None else shlex.join(command)
     for flags, options in _WAYS:
-        found = Resumption(job.id, options, cwd, env, lambda _: None)
+        found = Resumption(job.id, options, job.cwd, env, lambda _: None)
         with suppress(WeighError):  # a plan that was deleted
             found.look(views)
         if found.groups:

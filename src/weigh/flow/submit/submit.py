@@ -167,8 +167,18 @@ def _submit_to(
         return answer
     if options.setup.checks:
         answer = _checked(parts, answer, env)
-    sending = sendings.begin(number, heal=limits_of(options, name, cwd=cwd, env=here))
-    with sending:
+    heal = limits_of(options, name, cwd=cwd, env=here)
+    with ExitStack() as rounds:
+        sending = rounds.enter_context(sendings.begin(number, heal=heal))
+        source = sending.folder
+        if options.again and _was_used(sending):
+            parts = _anew(parts, plan)
+            answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
+            # rounds of its own: healers of the earlier jobs are none of its
+            anew = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
+            sending = rounds.enter_context(anew.begin(1, heal=heal))
+        if plan.held:
+            parts = _frozen(parts, plan, sending, source)
         prepared = parts, plan, answer
         return _sent(options, prepared, sending, name, cwd=cwd, env=here)
 
@@ -185,11 +195,6 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     """Submit the prepared parts, and before them the prefetch job."""
     parts, plan, answer = prepared
     root = sending.sender.store
-    if options.again and _was_used(sending):
-        parts = _anew(parts, plan)
-        answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
-    if plan.held:
-        parts = _frozen(parts, plan, sending)
     if options.prefetch is not None:
         from weigh.flow.submit.prefetch import after_prefetch  # noqa: PLC0415 - rarely
 
@@ -317,16 +322,20 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     return [msgspec.structs.replace(part, folder=folder) for part in parts]
 
 
-def _frozen(parts: Sequence[JobScript], plan: Plan, sending: Round) -> list[JobScript]:
+def _frozen(
+    parts: Sequence[JobScript], plan: Plan, sending: Round, source: str
+) -> list[JobScript]:
     """Write the plan, of which only some tasks are sent, next to what was sent.
+
+    *source* is the directory of the plan with all tasks.
 
     Raises:
         StoreError: the plan cannot be read or written.
     """
-    source = plan_directory.read_plan(sending.folder)
+    whole = plan_directory.read_plan(source)
     folder = sending.path("plan")
     with ExitStack() as opened:
-        text_of = job_parts.texts_of(sending.folder, source, opened)
+        text_of = job_parts.texts_of(source, whole, opened)
         plan_directory.write(folder, plan, text_of)
     return [msgspec.structs.replace(part, tasks=folder) for part in parts]
 
