@@ -28,6 +28,27 @@ _DIRECTIVE = re.compile(
     rb"#(?:SBATCH|PBS|BSUB)\b|#+\s*(?:SBATCH|PBS|BSUB)\s+-|#\$\s*-[a-zA-Z]"
 )
 _INTERPRETER = re.compile(rb"#!\s*/")
+# directives of other tools: what they ask for, in weigh's words
+_OTHER_DIRECTIVE = re.compile(rb"#\s*(DISBATCH)\s+(\w+)|#(HQ|PARALLEL)\s+(-\S+)")
+_INSTEAD = {
+    "PREFIX": "write it before the command of each line",
+    "SUFFIX": "write it behind the command of each line",
+    "REPEAT": "write one line per task: weigh sweep i=1..N -- COMMAND {i}",
+    "BARRIER": "write two task files: weigh submit SECOND --after FIRST",
+}
+# a line that only changes the shell which the next line does not get
+_ONLY_SETS = re.compile(
+    rb"""\s*(?:
+        (?:export|unset|ulimit|umask|alias|shopt|pushd|declare|setenv)\s+[^;&|]+
+        | cd(?:\s+[^;&|<>\s]+)?
+        | set\s+[-+]\w[^;&|]*
+        | (?:module|ml)\s+(?:load|add|purge|use|swap|restore|reset)\b[^;&|]*
+        | (?:conda|mamba|micromamba|spack|pyenv)\s+(?:activate|load|shell)\b[^;&|]*
+        | (?:source|\.)\s+(?:\S*/)?(?:activate|\.?bashrc|\.?profile|setup\S*)\s*
+        | [A-Za-z_]\w*=(?:'[^']*'|"[^"]*"|[^\s;&|'"$`]*)
+    )\s*(?:\#.*)?""",
+    re.VERBOSE,
+)
 _WORD_ENDS = frozenset(" \t;&|()<>")
 INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
 
@@ -50,7 +71,8 @@ def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
     """Yield the tasks of the file *name* with *lines*.
 
     Raises:
-        UsageError: it is a script, whose lines belong together, or a table.
+        UsageError: it is a script, whose lines belong together, or a table; a line is a
+            directive of another tool, or only sets something for lines that follow.
         FormatError: a line cannot be a command; names it, and the reason.
     """
     other = _other_kind(name)
@@ -62,9 +84,14 @@ def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
         if not text:
             if makes_a_script(raw, is_first=number == 1):
                 raise UsageError(_script(name, number, raw))
+            directive = _OTHER_DIRECTIVE.match(raw)
+            if directive is not None:
+                raise UsageError(_of_other_tool(name, number, directive))
         else:
             if b"\0" in text:
                 raise FormatError(_nul(name, number, raw))
+            if _ONLY_SETS.fullmatch(text):
+                raise UsageError(_only_sets(name, number, text))
             seq += 1
             yield TaskLine(seq, number, offset, text)
         offset += len(raw)
@@ -167,6 +194,20 @@ def _script(name: str, number: int, raw: bytes) -> str:
     return (
         f"{name}:{number} is a directive: a job script, no task file "
         f"(try weigh submit {name})"
+    )
+
+
+def _of_other_tool(name: str, number: int, found: "re.Match[bytes]") -> str:
+    tool, word = (part.decode("utf-8", "replace") for part in found.groups() if part)
+    instead = _INSTEAD.get(word.upper(), "weigh plan has options for what tasks need")
+    return f"{name}:{number}: #{tool} {word} is not obeyed here: {instead}"
+
+
+def _only_sets(name: str, number: int, text: bytes) -> str:
+    shown = " ".join(text.decode("utf-8", "replace").split())
+    return (
+        f"{name}:{number}: {shown:.40} affects no other line, as each has its own "
+        "shell: write it before each command with &&, or submit with --setup"
     )
 
 
