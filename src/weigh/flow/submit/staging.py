@@ -3,10 +3,7 @@
 import math
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import pairwise
 
 import msgspec
 
@@ -25,12 +22,13 @@ from weigh.schedulers.job_script import (
 )
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.script import RULES as LOCAL_RULES
-from weigh.schedulers.script import SHELLS
 from weigh.staging.script import JOB, parse_staging, render
 from weigh.units import GIB, Bytes, format_size, parse_size
 
 _SETTING = "scratch"
 _MOST_STAGED = 10 * GIB  # copied to a node unless the user confirms more
+# what ends a name in a command, or in one that a shell gets within it
+_NO_NAME = re.compile(r"[\s;|&<>()'\"=]+")
 _MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
 
@@ -76,18 +74,6 @@ def refuse_missing(staging: Staging) -> None:
             )
 
 
-class Extent(msgspec.Struct):
-    """What copying an input copies: bytes, entries, and links that lead out of it.
-
-    ``is_whole`` is False if there were too many entries to count.
-    """
-
-    size: Bytes = 0
-    entries: int = 0
-    links: int = 0
-    is_whole: bool = True
-
-
 def refuse_large(staging: Staging, most: str | None) -> Iterator[str]:
     """Compare the size of the inputs with the bound; yield notes on links.
 
@@ -96,24 +82,30 @@ def refuse_large(staging: Staging, most: str | None) -> Iterator[str]:
         FormatError: *most* is not a size.
     """
     bound = _MOST_STAGED if most is None else parse_size(most)
-    total, is_whole = 0, True
-    for source in staging.sources:
-        extent = measure_source(source.path)
-        total += extent.size
-        is_whole &= extent.is_whole
+    extents = [measure_source(source.path) for source in staging.sources]
+    for source, extent in zip(staging.sources, extents, strict=True):
         if extent.links:
             noun = "link leads" if extent.links == 1 else "links lead"
-            yield (
-                f"{extent.links:,} {noun} out of {source.path}: the targets are "
-                "copied too"
-            )
+            yield f"{extent.links:,} {noun} out of {source.path}: copied too"
+    total = sum(extent.size for extent in extents)
     if total > bound:
-        least = "" if is_whole else "at least "
+        least = "" if all(extent.is_whole for extent in extents) else "at least "
         raise UsageError(
             f"--stage-in copies {least}{format_size(total)} to each node; more than "
             f"{format_size(bound)} must be confirmed: "
             f"--stage-max {math.ceil(total / GIB)}GiB"
         )
+
+
+class Extent(msgspec.Struct):
+    """What copying an input copies: bytes, and links that lead out of it.
+
+    ``is_whole`` is False if there were too many entries to count.
+    """
+
+    size: Bytes = 0
+    links: int = 0
+    is_whole: bool = True
 
 
 def measure_source(path: str) -> Extent:
@@ -122,65 +114,57 @@ def measure_source(path: str) -> Extent:
     Raises:
         UsageError: a link leads to a directory above itself: the copy has no end.
     """
-    extent = Extent()
-    waiting = [_Folder(path, os.path.realpath(path))]
-    top = waiting[0]
     if os.path.isfile(path):
-        extent.size = os.stat(path).st_size
-        return extent
-    while waiting:
-        folder = waiting.pop()
-        try:
-            found = list(os.scandir(folder.path))
-        except OSError:  # the copy will report it
-            continue
-        extent.entries += len(found)
-        if extent.entries > _MOST_ENTRIES:
+        return Extent(size=os.stat(path).st_size)
+    extent, top, entries = Extent(), os.path.realpath(path), 0
+    for folder, folders, files in os.walk(path, followlinks=True):
+        entries += len(folders) + len(files)
+        if entries > _MOST_ENTRIES:
             extent.is_whole = False
-            return extent
-        for entry in found:
-            with suppress(OSError):  # a dangling link is copied as a link
-                below = _count(entry, folder, top, extent)
-                if below is not None:
-                    waiting.append(below)
+            break
+        for name in (*folders, *files):
+            entry = os.path.join(folder, name)
+            if os.path.islink(entry) and not _leads_out(entry, top):
+                folders[:] = [other for other in folders if other != name]
+                continue
+            extent.links += os.path.islink(entry)
+            if name not in folders:
+                extent.size += _file_size(entry, path)
+            elif os.path.islink(entry) and _is_met_again(entry, path):
+                raise UsageError(
+                    f"--stage-in {path}: the link {entry} leads to a directory above "
+                    "it (the copy would never end)"
+                )
     return extent
 
 
-class _Folder(msgspec.Struct, frozen=True):
-    """A directory to count: its path, its real path, the links that led to it."""
-
-    path: str
-    real: str
-    through: frozenset[str] = frozenset()
-
-
-def _count(
-    entry: os.DirEntry[str], folder: _Folder, top: _Folder, extent: Extent
-) -> _Folder | None:
-    """Add one entry to *extent*; return the directory that it is or leads to."""
-    if not entry.is_symlink():
-        if entry.is_dir():
-            return _Folder(entry.path, f"{folder.real}/{entry.name}", folder.through)
-        extent.size += entry.stat().st_size
-        return None
-    target = os.path.realpath(entry.path)
-    if os.path.exists(target) and not (entry.is_dir() or is_regular_file(target)):
+def _file_size(entry: str, top: str) -> Bytes:
+    """Return the bytes of a file; a dangling link, copied as a link, has none."""
+    if os.path.islink(entry) and os.path.exists(entry) and not is_regular_file(entry):
         raise UsageError(
-            f"--stage-in {top.path}: the link {entry.path} leads to {target}, a device "
-            "or FIFO (the copy might never end)"
+            f"--stage-in {top}: the link {entry} leads to {os.path.realpath(entry)}, a "
+            "device or FIFO (the copy might never end)"
         )
-    if _is_below(target, top.real) and not os.path.isabs(os.readlink(entry.path)):
-        return None
-    extent.links += 1
-    if not entry.is_dir():
-        extent.size += entry.stat().st_size
-        return None
-    if target in folder.through or _is_below(folder.real, target):
-        raise UsageError(
-            f"--stage-in {top.path}: the link {entry.path} leads to a directory above "
-            "it (the copy would never end)"
-        )
-    return _Folder(entry.path, target, folder.through | {target})
+    try:
+        return os.stat(entry).st_size
+    except OSError:
+        return 0
+
+
+def _leads_out(link: str, top: str) -> bool:
+    """Return whether a link's target is copied instead: not one inside of *top*."""
+    is_inside = _is_below(os.path.realpath(link), top)
+    return os.path.isabs(os.readlink(link)) or not is_inside
+
+
+def _is_met_again(link: str, top: str) -> bool:
+    """Return whether a link leads to a directory on its own way down from *top*."""
+    target, above = os.path.realpath(link), os.path.dirname(link)
+    while _is_below(above, top):
+        if _is_below(os.path.realpath(above), target):
+            return True
+        above = os.path.dirname(above)
+    return False
 
 
 def continued(
@@ -243,37 +227,14 @@ def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:
     if staging is None:
         return
     home = os.path.expanduser("~")
-    words = (word for kind in plan.kinds for word in _words(kind.example))
+    words = (word for kind in plan.kinds for word in _NO_NAME.split(kind.example))
     for word in dict.fromkeys(os.path.normpath(os.path.expanduser(w)) for w in words):
-        if os.path.isabs(word):
-            if _is_below(word, home) and os.path.isfile(word):
-                yield from _read_from_home(word, staging)
-            continue
         name = word.split("/")[0]
         is_here = name not in {"", ".", ".."} and os.path.exists(f"{cwd}/{name}")
-        if is_here and not _is_staged(name, staging):
-            name = shlex.quote(name)
+        if _is_below(word, home) and os.path.isfile(word):
+            yield f"{word} is read from home by each task"
+        elif is_here and not _is_staged(name, staging):
             yield f"{name} is not staged in: tasks cannot read it (--stage-in {name})"
-
-
-def _read_from_home(path: str, staging: Staging) -> Iterator[str]:
-    folder, name = os.path.split(path)
-    source = next((s for s in staging.sources if _is_below(path, s.path)), None)
-    above = os.path.dirname(folder)
-    if source is None and _is_environment(above):
-        yield f"{shlex.quote(above)}, an environment, is read from home by each task"
-    elif source is None:
-        cure = f"--stage-in {shlex.quote(folder)}:. and the name {shlex.quote(name)}"
-        yield f"{shlex.quote(path)} is read from home: {cure} copy it to the node"
-    else:
-        place = os.path.normpath(f"{source.place}/{os.path.relpath(path, source.path)}")
-        yield f"{shlex.quote(path)} is read from home: its copy is {shlex.quote(place)}"
-
-
-def _is_environment(folder: str) -> bool:
-    """Return whether *folder* is a venv or conda, which runs at its place only."""
-    marks = ("pyvenv.cfg", "conda-meta")
-    return any(os.path.exists(os.path.join(folder, mark)) for mark in marks)
 
 
 def _is_staged(name: str, staging: Staging) -> bool:
@@ -282,34 +243,6 @@ def _is_staged(name: str, staging: Staging) -> bool:
         or (source.place == "." and os.path.exists(f"{source.path}/{name}"))
         for source in staging.sources
     )
-
-
-def _words(line: str) -> Iterator[str]:
-    """Yield the words of a line, and those of a command that it gives to a shell."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        words = list(lexer)
-    except ValueError:
-        return
-    for word in words:
-        option, equals, value = word.partition("=")
-        yield value if equals and option.startswith("-") else word
-    for place, word in enumerate(words):
-        if os.path.basename(word) in SHELLS:
-            yield from _words(_line_of(words[place + 1 :]))
-
-
-def _line_of(words: Sequence[str]) -> str:
-    """Return what a shell runs by ``-c`` with *words*, such as ``-o pipefail -c``."""
-    before = ""
-    for word, line in pairwise(words):
-        if re.fullmatch("-[a-z]*c", word):
-            return line
-        if not word.startswith(("-", "+")) and not re.fullmatch("[-+][a-z]*o", before):
-            break
-        before = word
-    return ""
 
 
 def _site_scratch(config: Config) -> str | None:
