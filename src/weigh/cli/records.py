@@ -23,6 +23,7 @@ from weigh.flow.records.records import (
     open_store,
     remove_records,
 )
+from weigh.flow.site.schedulers import current_user
 from weigh.model.record import State
 from weigh.render import record_list
 from weigh.render.printable import count, printable, short_command, shortened
@@ -178,7 +179,7 @@ def import_(
         form=form,
         label=label,
         again=again,
-        user=os.environ.get("USER"),
+        user=os.environ.get("USER") or current_user(),
     )
     total = number = 0
     for one in done:

@@ -1,7 +1,11 @@
 """``weigh request --from sacct``, on a command that prints what a real one did."""
 
 import json
+import os
+import pwd
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -247,3 +251,20 @@ def test_a_site_that_samples_often_is_believed_for_short_jobs(
     assert before == 3 * GIB
     assert GIB < json.loads(weigh("--for", "json")[1])["memory"] < 1.5 * GIB
     assert "sampled every 1 s" in weigh()[2]
+
+
+def test_without_the_variable_the_user_is_known_by_the_uid(tmp_path: Path) -> None:
+    fake = tmp_path / "sacct"
+    fake.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nexit 1\n')
+    fake.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", "request", "--from", "sacct"],
+        env={k: v for k, v in os.environ.items() if k not in {"USER", "LOGNAME"}} | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 125
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert f"-u {user} " in (tmp_path / "asked").read_text()

@@ -33,7 +33,7 @@ def endless(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [fifo, endless])
-def test_records_are_read_beside_a_file_that_is_none(
+def test_other_records_are_read_though_a_file_is_none(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     assert weigh(tmp_path, "run", "-q", "--", "true").returncode == 0

@@ -178,7 +178,7 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the second
     return Facts(
         cwd=cwd,
         home=env.get("HOME") or None,
-        user=env.get("USER") or env.get("LOGNAME") or None,
+        user=env.get("USER") or current_user(),
         paths=Lookup(_kind),
         lines=Lookup(_count_lines),
         files=Lookup(_numbers),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.flow.site.ask import Ask
+from weigh.flow.site.schedulers import current_user
 from weigh.flow.site.site_file import find_scratch
 from weigh.model.doctor import DoctorCheck, PythonEnvironment
 from weigh.probe.driver import gpu_may_be_present, open_probe, read_driver_version
@@ -171,7 +172,7 @@ def folders_to_check(cwd: str, env: Mapping[str, str]) -> list[tuple[str, str]]:
     scratch = find_scratch(env)
     if scratch is not None:
         path = env[scratch[1:]] if scratch.startswith("$") else scratch
-        folders.append(("scratch", path.replace("$USER", env.get("USER", ""))))
+        folders.append(("scratch", path.replace("$USER", current_user())))
     folders.append(("temporary", env.get("TMPDIR") or tempfile.gettempdir()))
     return [(role, path) for role, path in folders if path]
 

@@ -12,6 +12,7 @@ from weigh.errors import UsageError
 from weigh.estimate.history import ENOUGH
 from weigh.flow.records.imported import kind_of_name, past_accounting
 from weigh.flow.request.request import Answer, answer
+from weigh.flow.site.schedulers import current_user
 from weigh.model.record import Request
 from weigh.model.report import PastJob
 from weigh.render import history_lines
@@ -53,8 +54,9 @@ def request_from_accounting(
     """
     kind = next(one for one in KINDS.values() if one.accounts == accounts)
     source = past_accounting(kind)
-    user = env.get("USER") or env.get("LOGNAME") or ""
-    lines = lines_of(source.past_argv(user, words.days * DAY), env=env)
+    user = env.get("USER") or current_user()  # cron and containers set none
+    argv = source.past_argv(user, words.days * DAY)
+    lines = lines_of(argv, env=env)
     every = _interval(kind, env)
     others: set[str] = set()
     groups = _grouped(source.read_past(lines), words, kind, every, others)

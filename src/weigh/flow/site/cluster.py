@@ -1,7 +1,6 @@
 """``weigh cluster``: what a cluster has, what is free, and who uses the rest."""
 
 import itertools
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from weigh import config
 from weigh.config import Kind
 from weigh.errors import FormatError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler, query
-from weigh.flow.site.schedulers import installed_scheduler
+from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.cluster import Cluster
 from weigh.model.job import JobRequest
 from weigh.model.record import Complexes, SiteFlags
@@ -245,7 +244,7 @@ def query_cluster(
         scheduler=kind,
         name=answers.name,
         version=answers.version,
-        user=_own_user_name(),
+        user=current_user(),
         time=time.strftime("%Y-%m-%dT%H:%M:%S"),
         nodes=nodes,
         gpus=count_gpus(nodes),
@@ -273,14 +272,3 @@ def _with_hidden(seen: Cluster) -> Cluster:
         "the jobs of other users are hidden here; their usage is only visible per node"
     )
     return msgspec.structs.replace(seen, notes=(*seen.notes, note))
-
-
-def _own_user_name() -> str:
-    try:
-        import pwd  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        return os.environ.get("USERNAME", "")
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
