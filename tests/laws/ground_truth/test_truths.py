@@ -132,7 +132,7 @@ def stranger() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("stranger")
-@pytest.mark.parametrize("kind", ["pool", "shm_left", "tmpfs_file", "memfd"])
+@pytest.mark.parametrize("kind", ["hwm_below", "shm_left", "tmpfs_file", "memfd"])
 def test_memory_that_no_process_of_the_job_had_is_not_the_jobs(
     kind: str, programs: Path, tmp_path: Path
 ) -> None:
