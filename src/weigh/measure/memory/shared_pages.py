@@ -31,13 +31,10 @@ _MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
 _CREDIT = 0.03  # CPU seconds of counting before any are earned
 _MUCH = 1.25  # of the best: worth counting on further credit
-_STEP, _LONGEST_STEP = 0.02, 0.16  # growth of the peak from one count to the next
+_STEP = 0.02  # growth of the peak from one count to the next
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
-_CROWD = 20  # processes: a model's small errors add up
-_CROWD_STEP = 1.05  # of the last sure peak: as far as a crowd's model is believed
 _MOST_MAPPED = 16  # pages of a file that one fault maps (fault_around_bytes)
 _HUGE_FAULT = 8  # where a fault may bring a huge page, its bytes count so often
-_TOLERANCE = 16  # others may give back 1 / 16 of what the job takes
 # until then, a write to a shared huge page copied all of it (mm/huge_memory.c)
 _SPLITS_HUGE_PAGES = (5, 8)
 _THP = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -62,13 +59,11 @@ class SharedPages:
         self._files, self._shmem = Overlap(), Overlap()
         self._faults: dict[int, tuple[Bytes, Bytes]] = {}
         self._pause = _SHORTEST_PAUSE
-        self._step = _STEP
         self._count_at = clock()
         self._tmpfs: frozenset[bytes] | None = None
         self._family_of: dict[int, tuple[bytes, Hashable]] = {}
         self._refused: set[int] = set()
         self._has_opened = False
-        self._sure: Bytes = 0  # the largest total that was counted, or a lower bound
         self._at_count: Sequence[Seen] = ()  # the processes at the last whole count
         self._files_at_count: Mapping[int, Bytes] = {}
 
@@ -86,15 +81,11 @@ class SharedPages:
                 counted = self._count(kept)
             if counted:
                 self._at_count = seen
-                guessed = held.total
                 held = self._holding(kept, self._model.estimate(), faulted)
                 self._rest(found_peak=held.total > best * (1 + _MATERIAL))
-                self._learn(guessed, held.total)
-                self._sure = max(self._sure, held.total)
                 return msgspec.structs.replace(held, is_counted=True)
             self._rest(found_peak=False)
-        self._sure = max(self._sure, held.low)
-        return self._cautious(held) if len(kept) > _CROWD else held
+        return held
 
     def files(
         self, readings: Sequence[ProcessReading], best: Bytes
@@ -221,19 +212,12 @@ class SharedPages:
             private=self._model.private(),
         )
 
-    def _cautious(self, held: Holding) -> Holding:
-        """Limit how far a model of many processes may raise the peak uncounted."""
-        beyond = held.total - round(self._sure * _CROWD_STEP)
-        if beyond <= 0:
-            return held
-        return msgspec.structs.replace(held, anonymous=max(0, held.anonymous - beyond))
-
     def _is_worth_counting(self, held: Holding, best: Bytes) -> bool:
         least = best * (1 + _MATERIAL) + _MATERIAL_FLOOR
         material = 2 * _MATERIAL * max(best, held.total) + _MATERIAL_FLOOR
         if self._gives_up() or held.high <= least or held.high - held.low <= material:
             return False
-        is_new = held.total > best * (1 + self._step) + _MATERIAL_FLOOR
+        is_new = held.total > best * (1 + _STEP) + _MATERIAL_FLOOR
         if not is_new and self._clock() < self._count_at:
             return False
         return self.may_spend(much=held.total > best * _MUCH)
@@ -241,13 +225,6 @@ class SharedPages:
     def _gives_up(self) -> bool:
         """Return whether no process has let weigh read its pages."""
         return self.is_refused and not self._has_opened
-
-    def _learn(self, guessed: Bytes, counted: Bytes) -> None:
-        """Trust the model further, or less, after a count of what it had guessed."""
-        if abs(guessed - counted) <= _MATERIAL * counted:
-            self._step = min(2 * self._step, _LONGEST_STEP)
-        else:
-            self._step = _STEP
 
     def _rest(self, *, found_peak: bool) -> None:
         """Wait longer and longer for the next count while none finds a peak."""
