@@ -17,7 +17,7 @@ from reports_to_draw import array, hostile, one_run, scanned, trained
 
 from weigh.model.record import Outcome
 from weigh.model.report import Measure, Note, Report, Row, Unit
-from weigh.render.html.curves import Scan, clock_ticks, edges, ticks
+from weigh.render.html.curves import Scan, edges, ticks
 from weigh.render.html.histogram import histograms
 from weigh.render.html.page import embedded_json, render_page, task_columns
 from weigh.render.html.series_data import run_series
@@ -121,9 +121,10 @@ def test_no_figure_of_a_task_is_changed() -> None:
     report = array(300)
     columns = data_of(render_page(report))["tasks"]["columns"]
     packed = {column["key"]: cells(column) for column in columns}
-    for name in ("task", "memory", "gpu_memory", "exit_code", "node", "output"):
+    for name in ("task", "memory", "gpu_memory", "node"):
         assert packed[name] == [getattr(row, name) for row in report.rows]
-    for name in ("wall_time", "cpu_time", "cpus", "gpu_utilization", "started"):
+    assert packed["output"] == [f"{row.task}.out" for row in report.rows]
+    for name in ("wall_time", "cpus", "gpu_utilization"):
         wanted = [getattr(row, name) for row in report.rows]
         assert packed[name] == pytest.approx(wanted, rel=1e-6, abs=1e-6)
     assert packed["lr"] == [row.parameters["lr"] for row in report.rows]
@@ -253,13 +254,6 @@ def test_bins_hold_every_value(one: float, other: float) -> None:
     assert made[0] <= low
     assert high <= made[-1]
     assert len(made) <= 16
-
-
-@given(st.floats(0.01, 1e8))
-def test_moments_lie_within_the_run(seconds: float) -> None:
-    made = clock_ticks(0.0, seconds, wanted=8)
-    assert all(0 <= moment <= seconds * (1 + 1e-9) for moment in made)
-    assert 1 < len(made) <= 10
 
 
 def test_a_wheel_carries_what_a_page_is_made_of(tmp_path: Path) -> None:

@@ -15,26 +15,12 @@ from weigh.units import Bytes, format_brief
 
 _FEW = 4
 _STEPS = (1, 2, 5, 10)
-_CLOCK: tuple[int, ...] = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)
-_CLOCK += (3600, 7200, 14400, 21600, 43200, 86400)
 
 
 def ticks(top: float, *, binary: bool, wanted: int = _FEW) -> tuple[float, ...]:
     """Return about *wanted* round numbers from 0 to *top*, which is above 0."""
     step = _step(top / wanted, binary=binary)
     return tuple(step * i for i in range(int(top / step) + 1))
-
-
-def clock_ticks(first: float, last: float, *, wanted: int) -> tuple[float, ...]:
-    """Return about *wanted* round times between *first* and *last* seconds."""
-    least = (last - first) / wanted
-    if least < 1 or least > _CLOCK[-1]:
-        step = _step(least or 1.0, binary=False)
-    else:
-        step = next(float(step) for step in _CLOCK if step >= least)
-    return tuple(
-        step * i for i in range(math.ceil(first / step), math.floor(last / step) + 1)
-    )
 
 
 def edges(low: float, high: float, *, binary: bool, wanted: int) -> tuple[float, ...]:

@@ -28,6 +28,7 @@ from weigh.render.html.words import (
     figure,
     share,
     size,
+    table_of,
 )
 from weigh.render.printable import printable
 from weigh.request import from_usages, why_no_request
@@ -41,11 +42,8 @@ def gpu_table(tables: Sequence[GpuTable]) -> Table | None:
     """Return the scheduler's GPU figures as a table; None if no log had any."""
     if not tables:
         return None
-    return Table(
-        titles=_TITLES,
-        rows=tuple(_row(one) for one in tables[:_MOST]),
-        left_out=max(0, len(tables) - _MOST),
-    )
+    rows = [_row(one) for one in tables[:_MOST]]
+    return table_of(_TITLES, rows, left_out=max(0, len(tables) - _MOST))
 
 
 def _row(one: GpuTable) -> tuple[str, ...]:
@@ -93,7 +91,10 @@ _LIMITED: tuple[Name, ...] = (
 
 
 class MeasureView(msgspec.Struct, frozen=True, kw_only=True):
-    """One row; ``filled`` is the bar's length in per cent, ``tone`` its colour."""
+    """One row; ``filled`` is the bar's length in per cent, ``tone`` its colour.
+
+    ``values`` counts the figures behind it.
+    """
 
     name: str
     requested: str
@@ -103,6 +104,7 @@ class MeasureView(msgspec.Struct, frozen=True, kw_only=True):
     filled: float | None
     tone: str
     source: str
+    values: int
     others: tuple[str, ...] = ()
 
 
@@ -128,6 +130,7 @@ def _view(measure: Measure) -> MeasureView:
         filled=None if of is None else round(min(1.0, max(0.0, of)) * 100, 2),
         tone=_tone(measure.name, of),
         source=printable(measure.source),
+        values=len(measure.values),
         others=tuple(_other(one, kind) for one in measure.others),
     )
 
@@ -147,7 +150,7 @@ def _other(other: Figure, kind: Kind) -> str:
 
 Cell: TypeAlias = int | float | str | None
 CellKind: TypeAlias = Literal[
-    "int", "size", "time", "cpus", "share", "clock", "text", "state", "number"
+    "int", "size", "time", "cpus", "share", "text", "state", "number"
 ]
 _FEWEST = 2  # a single row is shown as a run
 _MOST_PARAMETERS = 12
@@ -158,10 +161,12 @@ _EXACT = 2**53
 _WORTH_A_DICTIONARY = 0.5
 _USUAL: dict[str, Cell] = {
     "attempts": 1,
+    "exit_code": 0,
     "label": "",
     "command": "",
 }  # not worth a column
 
+_DIFFERING = frozenset({"label", "node"})  # the same throughout: not worth one either
 _COLUMNS: tuple[tuple[str, str, CellKind], ...] = (
     ("task", "task", "int"),
     ("state", "state", "state"),
@@ -170,15 +175,12 @@ _COLUMNS: tuple[tuple[str, str, CellKind], ...] = (
     ("gpu_memory", "GPU memory", "size"),
     ("gpu_utilization", "GPU busy", "share"),
     ("cpus", "CPUs", "cpus"),
-    ("cpu_time", "CPU time", "time"),
     ("exit_code", "exit", "int"),
     ("signal", "signal", "int"),
     ("reason", "why", "text"),
     ("error", "error", "text"),
-    ("element", "element", "int"),
     ("attempts", "attempts", "int"),
     ("node", "node", "text"),
-    ("started", "started (UTC)", "clock"),
     ("label", "label", "text"),
     ("command", "command", "text"),
     ("output", "output", "text"),
@@ -215,10 +217,15 @@ def task_columns(rows: Sequence[Row]) -> TaskColumns | None:
         return None
     columns = list(_columns(rows))
     are_tasks = any(row.task is not None for row in rows)
-    if not are_tasks:  # runs are known by their records
+    if are_tasks:
+        columns = [column for column in columns if column.key != "record"]
+    else:  # runs are known by their records
         columns.sort(key=lambda column: column.key != "record")
     named = 1 + (columns[0].key != "state")
-    columns[named:named] = _parameters(rows)
+    parameters = list(_parameters(rows))
+    if parameters:  # they tell the commands apart
+        columns = [column for column in columns if column.key != "command"]
+    columns[named:named] = parameters
     noun: Literal["tasks", "runs"] = "tasks" if are_tasks else "runs"
     return TaskColumns(noun=noun, count=len(rows), columns=tuple(columns))
 
@@ -226,13 +233,24 @@ def task_columns(rows: Sequence[Row]) -> TaskColumns | None:
 def _columns(rows: Sequence[Row]) -> Iterator[Column]:
     for key, title, kind in _COLUMNS:
         cells = [getattr(row, key) for row in rows]
+        if key in _DIFFERING and len(set(cells)) == 1:
+            continue
         if key == "state":
             yield _texts(key, title, kind, [state_words(str(c)) for c in cells])
         elif any(c is not None and c != _USUAL.get(key) for c in cells):
             if kind == "text":
-                yield _texts(key, title, kind, [_short(c or "") for c in cells])
+                texts = [_short(c or "") for c in cells]
+                shown = _below_folder(texts) if key == "output" else texts
+                yield _texts(key, title, kind, shown)
             else:
                 yield _numbers(key, title, kind, cells)
+
+
+def _below_folder(paths: Sequence[str]) -> list[str]:
+    """Return paths without the folder that they have in common."""
+    known = [path for path in paths if path]
+    folder = commonprefix(known).rpartition("/")[0]  # noqa: RUF071 - up to a slash
+    return [path[len(folder) + 1 :] if folder and path else path for path in paths]
 
 
 def _parameters(rows: Sequence[Row]) -> Iterator[Column]:
@@ -410,11 +428,6 @@ def policy(style: str, scripts: Sequence[str]) -> str:
 
 def _hashed(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-def style_sheet() -> str:
-    """Return the style that all pages share."""
-    return _style(has_curves=False)
 
 
 def _style(*, has_curves: bool) -> str:

@@ -9,7 +9,7 @@ from weigh.model.record import Batches, Phase, Rank, Record
 from weigh.model.report import Row
 from weigh.render.html.masthead import state_words
 from weigh.render.html.series_data import RunSeries, run_series
-from weigh.render.html.words import ABSENT, Table, brief, figure, size
+from weigh.render.html.words import ABSENT, Table, brief, figure, size, table_of
 from weigh.render.printable import command_line, count, printable
 from weigh.render.region_lines import memory_by_length
 from weigh.render.words import usage_words
@@ -84,9 +84,9 @@ def _phases(phases: Sequence[Phase]) -> Table | None:
     number_of_gpus = max(len(phase.gpus) for phase in phases)
     gpus = (f"GPU {number} peak" for number in range(number_of_gpus))
     shown = phases[:_MOST_PHASES]
-    return Table(
-        titles=("phase", "calls", "time", "CPU time", "before", "peak", "after", *gpus),
-        rows=tuple(_phase(phase, number_of_gpus) for phase in shown),
+    return table_of(
+        ("phase", "calls", "time", "CPU time", "before", "peak", "after", *gpus),
+        [_phase(phase, number_of_gpus) for phase in shown],
         left_out=len(phases) - len(shown),
         depths=tuple(min(phase.depth, 6) for phase in shown),
     )
@@ -134,9 +134,9 @@ def _ranks(ranks: Sequence[Rank]) -> Table | None:
     if not ranks:
         return None
     shown = ranks[:_MOST_RANKS]
-    return Table(
-        titles=("rank", "host", "peak memory", "CPU time"),
-        rows=tuple(
+    return table_of(
+        ("rank", "host", "peak memory", "CPU time"),
+        [
             (
                 str(rank.rank),
                 printable(rank.host or ABSENT),
@@ -144,7 +144,7 @@ def _ranks(ranks: Sequence[Rank]) -> Table | None:
                 figure(rank.cpu_time, "time"),
             )
             for rank in shown
-        ),
+        ],
         left_out=len(ranks) - len(shown),
     )
 
@@ -160,13 +160,13 @@ def _samples(drawn: RunSeries) -> Table | None:
     edges = [number * i // _TABLE_ROWS for i in range(_TABLE_ROWS + 1)]
     stretches = [range(a, b) for a, b in pairwise(edges) if b > a]
     kept = [max(stretch, key=lambda at: memory[at] or 0) for stretch in stretches]
-    return Table(
-        titles=("time", *(chart.name for chart in drawn.charts)),
-        rows=tuple(
+    return table_of(
+        ("time", *(chart.name for chart in drawn.charts)),
+        [
             (
                 format_duration(drawn.t[at]),
                 *(figure(chart.values[at], chart.kind) for chart in drawn.charts),
             )
             for at in kept
-        ),
+        ],
     )

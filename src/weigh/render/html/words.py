@@ -1,12 +1,15 @@
 """Figures of a page: units as text, and the names of resources."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from weigh.model.report import Name, Unit
 from weigh.units import format_brief, format_duration, format_size
+
+ABSENT = "-"
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +22,27 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[str, ...], ...]
     left_out: int = 0
     depths: tuple[int, ...] = ()
+
+
+def table_of(
+    titles: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    left_out: int = 0,
+    depths: tuple[int, ...] = (),
+) -> Table:
+    """Return a table without the columns in which nothing was measured."""
+    kept = [
+        at
+        for at in range(len(titles))
+        if at == 0 or any(row[at] != ABSENT for row in rows)
+    ]
+    return Table(
+        titles=tuple(titles[at] for at in kept),
+        rows=tuple(tuple(row[at] for at in kept) for row in rows),
+        left_out=left_out,
+        depths=depths,
+    )
 
 
 Kind: TypeAlias = Literal["size", "time", "cpus", "share"]
@@ -36,7 +60,6 @@ KINDS: dict[Unit, Kind] = {
     "cpus": "cpus",
     "share": "share",
 }
-ABSENT = "-"
 
 
 def figure(value: float | None, kind: Kind) -> str:

@@ -51,12 +51,6 @@ function cpuWords(cpus) {
   return fixed(cpus, 2).replace(/0+$/, "").replace(/\.$/, "");
 }
 
-function clockWords(seconds) {
-  const at = new Date(seconds * 1000);
-  const day = `${at.getUTCFullYear()}-${two(at.getUTCMonth() + 1)}-${two(at.getUTCDate())}`;
-  return `${day} ${two(at.getUTCHours())}:${two(at.getUTCMinutes())}:${two(at.getUTCSeconds())}`;
-}
-
 function write(value, kind) {
   if (value === null || value === undefined || value === "") return ABSENT;
   switch (kind) {
@@ -64,7 +58,6 @@ function write(value, kind) {
     case "time": return timeWords(value);
     case "cpus": return cpuWords(value);
     case "share": return `${fixed(value * 100, 0)} %`;
-    case "clock": return clockWords(value);
     default: return String(value);
   }
 }

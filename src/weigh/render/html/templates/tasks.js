@@ -1,10 +1,10 @@
 // The table of tasks: sorted, filtered, one page at a time, fast for ten thousand tasks.
 
 const SIZES = [25, 50, 100, 500];
-const NUMERIC = new Set(["int", "size", "time", "cpus", "share", "clock", "number"]);
+const NUMERIC = new Set(["int", "size", "time", "cpus", "share", "number"]);
 const PRINTED = 500; // rows on paper
 const FAILED = new Set(["failed", "out of memory", "timeout", "node fail", "cancelled", "interrupted"]);
-const ASIDE = new Set(["cpu_time", "signal", "attempts", "started", "label", "command", "output", "record"]); // not on paper
+const ASIDE = new Set(["signal", "attempts", "label", "command", "output", "record"]); // not on paper
 const collator = new Intl.Collator("en", { numeric: true });
 
 // Each text starts with characters shared with the one before, counted in code points.
@@ -54,7 +54,7 @@ class Tasks {
     this.host.replaceChildren(
       element(
         "div", { className: "filters" },
-        element("label", { className: "grow" }, "Filter ", this.search), this.states(), this.wrapping(),
+        element("label", { className: "grow" }, "Filter ", this.search), this.states(),
       ),
       element("p", {
         className: "unseen", id: "task-help",
@@ -62,12 +62,6 @@ class Tasks {
       }),
       this.table(), this.pager(),
     );
-  }
-
-  wrapping() {
-    const box = element("input", { type: "checkbox" });
-    box.addEventListener("change", () => this.grid.classList.toggle("wrapped", box.checked));
-    return element("label", {}, box, "Wrap long texts");
   }
 
   states() {
@@ -199,7 +193,7 @@ class Tasks {
 
   searched() {
     if (!this.haystacks) {
-      const texts = this.columns.filter((column) => !["size", "time", "cpus", "share", "clock"].includes(column.kind));
+      const texts = this.columns.filter((column) => !["size", "time", "cpus", "share"].includes(column.kind));
       this.haystacks = Array.from({ length: this.count }, (_, row) => texts
         .map((column) => (column.kind === "number" || column.kind === "int" ? `${column.key}=${column.cells[row]}` : column.cells[row]))
         .join("\n").toLowerCase());
