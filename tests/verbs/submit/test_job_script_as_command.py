@@ -135,7 +135,9 @@ SUBMISSIONS = [
 
 @pytest.mark.parametrize("text", SUBMISSIONS)
 @pytest.mark.parametrize(
-    "verb", [("plan", "--memory=1G", "--cpus=1", "--time=5m"), ("exec",)], ids=str
+    "verb",
+    [("plan", "--memory=1G", "--cpus=1", "--time=5m"), ("exec",), ("check",)],
+    ids=str,
 )
 def test_a_task_file_that_submits_jobs_is_refused_in_one_line(
     folder: Weigh, verb: tuple[str, ...], text: str

@@ -11,6 +11,7 @@ from weigh.errors import FormatError, StoreError, UsageError, cannot_read
 from weigh.flow.check.trials import judged_trial, latest_attempts, trial_notes
 from weigh.flow.exec.exec import execute
 from weigh.flow.exec.options import choose_layout
+from weigh.flow.job_scripts import refuse_submissions
 from weigh.flow.records.records import open_store
 from weigh.model.check import CheckedTasks
 from weigh.model.mask import Mask
@@ -93,12 +94,13 @@ def choose_tasks(path: str, options: CheckOptions) -> ChosenTasks:
     """Choose the tasks of the file *path* to try: the most different ones.
 
     Raises:
-        UsageError: it is a script, not there, or has no task.
+        UsageError: it is a script, not there, has no task, or only submits jobs.
         FormatError: a line of it cannot be a command.
     """
     source = TaskSource(path)
     lines = [os.fsdecode(source.text(seq)) for seq in range(1, len(source) + 1)]
     source.close()
+    refuse_submissions(path, lines)
     parameters = _of_sweep(path, lines) or list(map(read_parameters, lines))
     shown = set(varying(parameters))
     tasks = [
