@@ -123,8 +123,7 @@ def from_usages(
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
-        cpus=layout.cpus
-        or max(_cpus_for(run.usage) for run in _runs_of_whole_jobs(runs)),
+        cpus=layout.cpus or _cpus_needed(runs, records),
         memory=_rounded(node, LEAST_MEMORY),
         virtual_memory=_rounded(
             _virtual_of(layout, _virtual_need(runs, headroom, memory)), LEAST_VIRTUAL
@@ -658,6 +657,15 @@ def _runs_of_whole_jobs(runs: Sequence[Run]) -> Sequence[Run]:
     completed = [run for run in runs if run.completed]
     long_enough = [run for run in completed if run.usage.wall_time >= _AT_ONCE]
     return long_enough or completed or runs
+
+
+def _cpus_needed(runs: Sequence[Run], records: Sequence[Record]) -> int:
+    """Return the CPUs of the run that needs most; those it had if none is known."""
+    usages = [run.usage for run in _runs_of_whole_jobs(runs)]
+    if all(usage.cpus_used is None for usage in usages):
+        had = [r.allocation.cpus for r in records if r.allocation is not None]
+        return max((cpus for cpus in had if cpus), default=1)
+    return max(map(_cpus_for, usages))
 
 
 def _cpus_for(usage: Usage) -> int:

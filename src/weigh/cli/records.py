@@ -191,6 +191,8 @@ def import_(
             number += 1
             command = short_command(one.record.command)
             _print_line(f"{one.record.id}  {where}  {one.record.state}  {command}")
+        for doubt in one.doubts:
+            click.echo(f"weigh: {where}: {doubt}", err=True)
     skipped = f", {count(total - number)} skipped" if number < total else ""
     click.echo(f"weigh: {_records(number)} imported{skipped}", err=True)
 

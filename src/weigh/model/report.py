@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from weigh.model.record import Record, State
-from weigh.units import Bytes, Seconds
+from weigh.units import Bytes, Seconds, format_duration, format_size
 
 SCHEMA = "weigh.report/1"
 
@@ -116,7 +116,7 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     process where accounting knows no other; ``virtual_memory`` is address space. These
     and ``memory_asked`` are of one of its ``nodes``, the fullest; ``sampled`` are the
     seconds between samples of ``max_rss`` (0: one at the end only). None is not
-    reported.
+    reported; ``doubts`` name what was reported and cannot be.
     """
 
     element: int
@@ -136,6 +136,43 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sampled: Seconds | None = None
     nodes: int | None = None
     steps: tuple[AccountedStep, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+_MOST_MEMORY: Bytes = 256 << 40  # no node has as much
+_CPU_SLACK, _CPU_LEAST = (
+    1.5,
+    120.0,
+)  # clocks differ, and tasks outlive their job a little
+
+
+def without_impossible(accounted: Accounted) -> Accounted:
+    """Return the figures without those that cannot be, each named in ``doubts``.
+
+    Counters overflow, and accounting adds up what never belonged to a job: 51 hours of
+    CPU on two CPUs in half an hour. Such a figure would enter averages and requests.
+    """
+    doubts = [*accounted.doubts]
+    cpu_time, max_rss = accounted.cpu_time, accounted.max_rss
+    if cpu_time is not None and accounted.cpus and accounted.wall_time is not None:
+        most = accounted.cpus * accounted.wall_time * _CPU_SLACK + _CPU_LEAST
+        if cpu_time > most:
+            doubts.append(
+                f"accounting reports {format_duration(cpu_time)} of CPU time in "
+                f"{format_duration(accounted.wall_time)} on {accounted.cpus} CPUs: "
+                "not believed"
+            )
+            cpu_time = None
+    if max_rss is not None and max_rss > _MOST_MEMORY:
+        doubts.append(
+            f"accounting reports {format_size(max_rss)} of memory: not believed"
+        )
+        max_rss = None
+    if len(doubts) == len(accounted.doubts):
+        return accounted
+    return msgspec.structs.replace(
+        accounted, cpu_time=cpu_time, max_rss=max_rss, doubts=tuple(doubts)
+    )
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):

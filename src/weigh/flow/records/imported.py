@@ -63,12 +63,16 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """One run in a file, at line *number*: its record, or why it was passed over."""
+    """One run in a file, at line *number*: its record, or why it was passed over.
+
+    ``doubts`` name figures of its line that cannot be.
+    """
 
     source: str
     number: int
     record: Record | None
     problem: str | None = None
+    doubts: tuple[str, ...] = ()
 
 
 def import_records(  # noqa: PLR0913 - keyword-only past the second
@@ -243,7 +247,7 @@ def _from_accounting(source: Source, user: str | None) -> Iterator[Imported]:
         record = _of_job(
             job, kind, job.started, wall_time, own=job.user in {None, user}
         )
-        yield Imported(source.name, number, record)
+        yield Imported(source.name, number, record, doubts=job.accounted.doubts)
 
 
 def _of_job(
@@ -286,7 +290,10 @@ def _of_job(
         monitor=Monitor(
             samples=int(wall_time / every),
             interval=every,
-            warnings=(f"from {words.memory}: peaks between samples are missed",),
+            warnings=(
+                f"from {words.memory}: peaks between samples are missed",
+                *figures.doubts,
+            ),
             source=kind.accounts,
         ),
     )

@@ -10,7 +10,7 @@ from operator import itemgetter
 from weigh.errors import FormatError
 from weigh.model.job import ElementState
 from weigh.model.record import State
-from weigh.model.report import Accounted, PastJob
+from weigh.model.report import Accounted, PastJob, without_impossible
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
@@ -185,17 +185,19 @@ def _accounted(
         is_early = limit is None or (wall_time is not None and wall_time < limit)
         if is_early and virtual > asked:
             state = "OUT_OF_MEMORY"
-    return Accounted(
-        element=number,
-        state=state,
-        node=host or None,
-        wall_time=wall_time,
-        cpu_time=_seconds(cpu),
-        max_rss=_resident(maxrss),
-        virtual_memory=virtual,
-        cpus=cpus,
-        memory_asked=asked,
-        time_limit=limit,
+    return without_impossible(
+        Accounted(
+            element=number,
+            state=state,
+            node=host or None,
+            wall_time=wall_time,
+            cpu_time=_seconds(cpu),
+            max_rss=_resident(maxrss),
+            virtual_memory=virtual,
+            cpus=cpus,
+            memory_asked=asked,
+            time_limit=limit,
+        )
     )
 
 

@@ -25,7 +25,7 @@ from weigh.model.job import (
 )
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.model.record import State
-from weigh.model.report import Accounted
+from weigh.model.report import Accounted, without_impossible
 from weigh.schedulers import absent, job_script
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
@@ -415,17 +415,19 @@ def parse(out: str) -> tuple[Accounted, ...]:
 
 def _accounted(ad: Ad) -> Accounted:
     resident = number(ad.resident_set_size)
-    return Accounted(
-        element=ad.proc_id,
-        state=ad.element().state,
-        node=ad.node,
-        wall_time=ad.remote_wall_clock_time,
-        cpu_time=ad.remote_user_cpu + ad.remote_sys_cpu,
-        max_rss=None if resident is None else resident * KIB,
-        cpus=number(ad.request_cpus),
-        gpus=number(ad.gpus),
-        memory_asked=ad.memory,
-        time_limit=number(ad.allowed_job_duration),
+    return without_impossible(
+        Accounted(
+            element=ad.proc_id,
+            state=ad.element().state,
+            node=ad.node,
+            wall_time=ad.remote_wall_clock_time,
+            cpu_time=ad.remote_user_cpu + ad.remote_sys_cpu,
+            max_rss=None if resident is None else resident * KIB,
+            cpus=number(ad.request_cpus),
+            gpus=number(ad.gpus),
+            memory_asked=ad.memory,
+            time_limit=number(ad.allowed_job_duration),
+        )
     )
 
 

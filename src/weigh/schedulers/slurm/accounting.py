@@ -15,7 +15,7 @@ from operator import itemgetter
 import msgspec
 
 from weigh.model.record import State
-from weigh.model.report import Accounted, AccountedStep, PastJob
+from weigh.model.report import Accounted, AccountedStep, PastJob, without_impossible
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
@@ -343,22 +343,24 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
         started=_epoch(start),
         ended=_epoch(end),
         queue=queue or None,
-        accounted=Accounted(
-            element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
-            state=state,
-            node=None if node in _NO_NODE else node,
-            wall_time=None if is_waiting else _span_of(elapsed_raw, elapsed),
-            cpu_time=_span(cpu_time),
-            max_rss=memory,
-            cpus=cpus,
-            nodes=nodes,
-            gpus=gpus,
-            memory_asked=memory_asked,
-            time_limit=limit,
-            gpu_memory=used.gpu_memory,
-            gpu_utilization=used.gpu_share,
-            steps=tuple(used.steps),
-            energy=max(map(_energy, {energy, *used.energies}), default=0) or None,
+        accounted=without_impossible(
+            Accounted(
+                element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
+                state=state,
+                node=None if node in _NO_NODE else node,
+                wall_time=None if is_waiting else _span_of(elapsed_raw, elapsed),
+                cpu_time=_span(cpu_time),
+                max_rss=memory,
+                cpus=cpus,
+                nodes=nodes,
+                gpus=gpus,
+                memory_asked=memory_asked,
+                time_limit=limit,
+                gpu_memory=used.gpu_memory,
+                gpu_utilization=used.gpu_share,
+                steps=tuple(used.steps),
+                energy=max(map(_energy, {energy, *used.energies}), default=0) or None,
+            )
         ),
     )
 
