@@ -40,6 +40,8 @@ if int(given.get("--each", 0)) and number % int(given["--each"]) == 0:
             raise ValueError("no value for x")
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "hang":
+            time.sleep(1e5)
         if how == "once" and not os.path.exists(f"{{{ran!r}}}.{{number}}"):
             open(f"{{{ran!r}}}.{{number}}", "w").close()
             sys.exit(4)

@@ -106,3 +106,44 @@ def test_screens_agree_while_tasks_run(road: Road) -> None:
         assert {*between} <= {"COMPLETED", "RUNNING", "PENDING"}
         seen = counts[-1]
     road.check_screens()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not IS_LONG, reason="waits for a time limit: in make soak")
+def test_only_the_task_that_hangs_is_left_and_gets_more_time(road: Road) -> None:
+    road.program()
+    words = ("--fails", "hang", "--each", "5")
+    road("sweep", "x=1..8", "--", "python3", "job.py", "--x", "{x}", *words)
+    road("plan", "tasks.txt", "--memory", "150M", "--time", "5s", "--hours", "1")
+    road.submit("plan/tasks", "--time", "40s")
+    assert road.wait() == {"COMPLETED": 7, "TIMEOUT": 1}
+    road.check_screens()
+    road.fix()
+    assert "1 task" in road("resume", "last")
+    assert road.wait() == {"COMPLETED": 8}
+    assert {*road.ended().values()} == {1}
+    road.check_screens()
+
+
+def test_only_the_task_that_lacks_memory_is_left_and_gets_more(road: Road) -> None:
+    if road.scheduler != "slurm":
+        pytest.skip("only Slurm limits the memory of all processes together")
+    road.program()
+    (road.folder / "tasks.txt").write_text(
+        "".join(
+            f"python3 job.py --x {x} --mb {300 if x == 5 else 5} --seconds 1\n"
+            for x in range(1, 9)
+        )
+    )
+    road("plan", "tasks.txt", "--memory", "80M", "--time", "1m", "--hours", "1")
+    road.submit("plan/tasks")
+    states = road.wait()
+    for _ in range(3):
+        assert states in ({"COMPLETED": 7, "OUT_OF_MEMORY": 1}, {"COMPLETED": 8})
+        road.check_screens()
+        if states.get("OUT_OF_MEMORY"):
+            assert "1 task" in road("resume", "last")
+            states = road.wait()
+    assert states == {"COMPLETED": 8}
+    assert {*road.ended().values()} == {1}
+    road.check_screens()
