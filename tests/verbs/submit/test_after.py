@@ -53,7 +53,7 @@ def test_a_job_starts_when_healing_has_made_good_what_failed(weigh: Weigh) -> No
     assert order() == ["a", "b"]
 
 
-@EACH
+@mainly("slurm", "local")
 def test_a_job_waits_where_healing_gives_up_and_starts_when_a_person_resumes(
     weigh: Weigh,
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_job_starts_after_the_one_that_was_resumed_by_hand(weigh: Weigh) -> No
     assert order() == ["a", "b"]
 
 
-@EACH
+@mainly("local")
 def test_resuming_the_one_that_waits_names_the_one_to_resume(weigh: Weigh) -> None:
     first, second = chained(weigh, ONCE)
     weigh.finish(first)
@@ -101,7 +101,7 @@ def test_resuming_the_one_that_waits_names_the_one_to_resume(weigh: Weigh) -> No
     assert order() == []
 
 
-@EACH
+@mainly("slurm")
 def test_a_job_waits_for_one_that_was_cancelled_until_that_is_resumed(
     weigh: Weigh,
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_job_waits_for_one_that_was_cancelled_until_that_is_resumed(
     assert order() == ["a", "b"]
 
 
-@EACH
+@mainly("gridengine")
 def test_two_jobs_and_one_that_waits_for_both_follow_a_job_that_healed(
     weigh: Weigh,
 ) -> None:
@@ -134,7 +134,7 @@ def test_two_jobs_and_one_that_waits_for_both_follow_a_job_that_healed(
     assert order()[3] == "d"
 
 
-@EACH
+@mainly("gridengine")
 def test_a_follower_of_a_follower_is_led_on_too(weigh: Weigh) -> None:
     first, second = chained(weigh, ONCE, begin=False)
     third = weigh.submit(weigh.plan("echo c >>order", name="c"), "--after", second)
@@ -151,7 +151,7 @@ def test_a_follower_of_a_follower_is_led_on_too(weigh: Weigh) -> None:
     assert order() == ["a", "b", "c"]
 
 
-@mainly("slurm", "local")
+@mainly("slurm")
 def test_a_job_may_be_chained_while_healing_decides(weigh: Weigh) -> None:
     """The array has failed then, and only the healer runs or waits."""
     weigh.needs_waiting()
@@ -166,7 +166,7 @@ def test_a_job_may_be_chained_while_healing_decides(weigh: Weigh) -> None:
     assert order() == ["a", "b"]
 
 
-@EACH
+@mainly("local")
 def test_what_has_failed_for_good_is_not_waited_for(weigh: Weigh) -> None:
     weigh.needs_waiting()
     first = weigh.submit(weigh.plan("exit 1", name="a"))
@@ -180,7 +180,7 @@ def test_what_has_failed_for_good_is_not_waited_for(weigh: Weigh) -> None:
     assert f"weigh resume {first}" in err
 
 
-@EACH
+@mainly("local")
 def test_a_job_that_needs_what_is_done_starts_at_once(weigh: Weigh) -> None:
     weigh.needs_waiting()
     weigh.finish(weigh.submit(weigh.plan("echo a >>order", name="a")))
@@ -190,11 +190,12 @@ def test_a_job_that_needs_what_is_done_starts_at_once(weigh: Weigh) -> None:
     assert weigh.finish(second) == {"COMPLETED": 1}
 
 
-@pytest.mark.parametrize(
-    "weigh",
-    [pytest.param("gridengine", marks=pytest.mark.gridengine), "local"],
-    indirect=True,
+GRID_ENGINE = pytest.mark.parametrize(
+    "weigh", [pytest.param("gridengine", marks=pytest.mark.gridengine)], indirect=True
 )
+
+
+@GRID_ENGINE
 def test_the_script_checks_where_the_scheduler_does_not(weigh: Weigh) -> None:
     first, second = chained(weigh, "exit 3")
 
@@ -203,3 +204,19 @@ def test_the_script_checks_where_the_scheduler_does_not(weigh: Weigh) -> None:
         " ".join(weigh("status", second)[1].split())
     )
     assert order() == []
+
+
+@GRID_ENGINE
+def test_a_job_that_waits_for_another_one_is_not_called_held(weigh: Weigh) -> None:
+    """qrls would not free it."""
+    chained(weigh, "true", begin=False)
+    second = weigh.submit(weigh.plan("true", name="c"), "--after", "a", "--heal")
+    weigh.wait_for(second, lambda one: bool(one["waiting"]))
+
+    _, out, _ = weigh("status", second)
+    Path("begin").touch()
+
+    assert "after    a (job " in out
+    assert "a job that it depends on has not ended" in out
+    assert "qrls" not in out
+    weigh.finish(second)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from weigh.flow.follow.tasks import LOGS, goes_on, tail_of
 from weigh.flow.follow.view import View
 from weigh.flow.submit.rounds import Sendings
-from weigh.model.job import STUCK, Submitted
+from weigh.model.job import ON_HOLD, STUCK, Submitted
 from weigh.render.healing_lines import Healing, HealingRound
 from weigh.render.printable import last_line_of
 from weigh.schedulers import find_kind
@@ -71,6 +71,8 @@ def _blocked(views: Sequence[View]) -> Iterator[str]:
         for place, state in enumerate(view.elements):
             reason = raw[place].reason if place in raw else state.reason
             command = kind.reasons.freed_by(reason)
+            if view.job.request.after and reason == ON_HOLD:
+                continue  # until the jobs that it needs have ended
             if command and (state.state == "PENDING" or reason == STUCK):
                 held.setdefault(command, []).append(place)
         for command, places in held.items():

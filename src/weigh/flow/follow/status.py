@@ -24,7 +24,7 @@ from weigh.flow.site.schedulers import kind_of
 from weigh.flow.site.schedulers import reaching as reaching_cluster
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.element_time import NOT_STARTED
-from weigh.model.job import CANCELLING, Submitted, TaskState
+from weigh.model.job import CANCELLING, ON_HOLD, Submitted, TaskState
 from weigh.model.record import State
 from weigh.render.status_lines import Failure, QueuedElsewhere, Standing, Waiting
 from weigh.schedulers import find_kind
@@ -262,6 +262,8 @@ def _waiting(view: View) -> Iterator[Waiting]:
         if reason is not None and kind is not None:
             words = kind.reasons.in_words(reason, view.job.request.throttle)
             is_hopeless = kind.reasons.is_hopeless(reason)
+            if view.job.request.after and reason == ON_HOLD:
+                words = "a job that it depends on has not ended"
         starts = (
             state.expected
             for state in view.elements

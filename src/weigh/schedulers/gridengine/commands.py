@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 from weigh.errors import SIGNAL_BASE, FormatError
 from weigh.model.job import (
+    ON_HOLD,
     STUCK,
     ElementState,
     JobRequest,
@@ -369,7 +370,7 @@ def _reason(letters: str) -> str | None:
     if "d" in letters:
         return "being deleted"
     if "h" in letters:
-        return "held"
+        return ON_HOLD
     if set(letters) & set("sST"):
         return "suspended"
     return None if _state(letters) != "UNKNOWN" else f"Grid Engine calls it {letters!r}"

@@ -1,6 +1,6 @@
 """Why a job waits, by qstat's states; Grid Engine prints nothing when it ends a job."""
 
-from weigh.model.job import STUCK
+from weigh.model.job import ON_HOLD, STUCK
 from weigh.schedulers.protocol import EndMessages
 
 MESSAGES = EndMessages()
@@ -19,4 +19,4 @@ def is_hopeless(reason: str) -> bool:  # noqa: ARG001
 
 def freed_by(reason: str | None) -> str | None:
     """Return the command that clears an error or releases a user's hold."""
-    return {STUCK: "qmod -cj {}", "held": "qrls {}"}.get(reason or "")
+    return {STUCK: "qmod -cj {}", ON_HOLD: "qrls {}"}.get(reason or "")
