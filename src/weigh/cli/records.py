@@ -11,7 +11,7 @@ import click
 
 from weigh.cli import options
 from weigh.errors import StoreError
-from weigh.flow.records.imported import FORMATS, STDIN, import_records
+from weigh.flow.records.imported import STDIN, import_records
 from weigh.flow.records.records import (
     RecordFilter,
     Store,
@@ -156,17 +156,9 @@ def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
 
 @records.command("import")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    help="Format of the files.  [default: detected]",
-)
 @click.option("--label", metavar="NAME", help="Label of the imported records.")
 @click.option("--again", is_flag=True, help="Import again what was imported before.")
-def import_(
-    paths: tuple[str, ...], *, form: str | None, label: str | None, again: bool
-) -> None:
+def import_(paths: tuple[str, ...], *, label: str | None, again: bool) -> None:
     """Import runs that other tools measured.
 
     FILE is the output of `sacct -P` or `qacct -j`, a trace.txt of Nextflow, a benchmark
@@ -176,7 +168,6 @@ def import_(
     done = import_records(
         _store(),
         paths,
-        form=form,
         label=label,
         again=again,
         user=os.environ.get("USER") or current_user(),

@@ -53,13 +53,7 @@ def cells(column: Any) -> list[Any]:
     """Undo a column's packing, by what its documentation says."""
     if column.get("words") is not None:
         return [column["words"][place] for place in column["values"]]
-    if column.get("rest") is None:
-        return list(column["values"])
-    texts, before = [], ""
-    for shared, rest in zip(column["values"], column["rest"], strict=True):
-        before = before[:shared] + rest
-        texts.append(before)
-    return texts
+    return list(column["values"])
 
 
 def test_runs_without_a_request_have_no_column_for_it() -> None:

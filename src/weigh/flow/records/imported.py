@@ -75,11 +75,10 @@ class Imported(msgspec.Struct, frozen=True):
     doubts: tuple[str, ...] = ()
 
 
-def import_records(  # noqa: PLR0913 - keyword-only past the second
+def import_records(
     store: Store,
     paths: Sequence[str],
     *,
-    form: str | None = None,
     label: str | None = None,
     again: bool = False,
     user: str | None = None,
@@ -95,7 +94,7 @@ def import_records(  # noqa: PLR0913 - keyword-only past the second
         FormatError: a file is of no known format; then nothing was imported.
         StoreError: the store cannot be written.
     """
-    sources = [_read(path, store.now, form) for path in paths]
+    sources = [_read(path, store.now) for path in paths]
     index = read_index(store.root)
     runs = (one for source in sources for one in _READERS[source.form](source, user))
     return _appended(store, runs, index, label=label, again=again)
@@ -354,7 +353,6 @@ _READERS: dict[str, _Reader] = {
     traces.SNAKEMAKE: _from_snakemake,
     **{kind.accounts: _from_accounting for kind in KINDS.values()},
 }
-FORMATS = tuple(_READERS)
 _TEXTS: dict[str, Callable[[str], bool]] = {
     "joblog": joblog.is_joblog,
     traces.NEXTFLOW: traces.is_nextflow,
@@ -362,7 +360,7 @@ _TEXTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def _read(path: str, now: float, form: str | None) -> Source:
+def _read(path: str, now: float) -> Source:
     """Read a file, or only the beginning of what may be years of accounting."""
     is_stdin = path == STDIN
     try:
@@ -374,12 +372,12 @@ def _read(path: str, now: float, form: str | None) -> Source:
         head = lines.read(_HEAD)
         changed = now if is_stdin else os.fstat(binary.fileno()).st_mtime
         name = "stdin" if is_stdin else path
-        found = form or _accounting_of(head)
-        if found is not None and found not in _TEXTS:
+        found = _accounting_of(head)
+        if found is not None:
             return Source(name, head, changed, found, _all_lines(head, lines, end))
         text = head + lines.read()
         end()
-        return Source(name, text, changed, found or _recognised(name, text))
+        return Source(name, text, changed, _recognised(name, text))
     except OSError as error:
         raise UsageError(cannot_read(path, error)) from error
 
@@ -412,7 +410,7 @@ def _recognised(name: str, text: str) -> str:
     commands = ", ".join(kind.accounts for kind in KINDS.values())
     raise FormatError(
         f"{name}: neither accounting ({commands}) nor a file of Nextflow, Snakemake "
-        "or GNU parallel (--format says which)"
+        "or GNU parallel"
     )
 
 

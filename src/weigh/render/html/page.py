@@ -191,8 +191,7 @@ _COLUMNS: tuple[tuple[str, str, CellKind], ...] = (
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One column; ``key`` is its name in filters.
 
-    ``values`` are the cells; or indexes into ``words``; or, for texts, the number of
-    characters shared with the cell before, with the remainder in ``rest``.
+    ``values`` are the cells, or indexes into ``words``.
     """
 
     key: str
@@ -200,7 +199,6 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: CellKind
     values: tuple[Cell, ...]
     words: tuple[str, ...] | None = None
-    rest: tuple[str, ...] | None = None
 
 
 class TaskColumns(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,17 +279,12 @@ def _rounded(value: float) -> float:
 
 
 def _texts(key: str, title: str, kind: CellKind, texts: Sequence[str]) -> Column:
-    """Encode texts: few different ones by index, else without the shared prefix."""
+    """Return a column of texts: of few different ones, the cells are indexes."""
     places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
-    if len(places) <= _WORTH_A_DICTIONARY * len(texts):
-        values = tuple(places[text] for text in texts)
-        return Column(
-            key=key, title=title, kind=kind, values=values, words=tuple(places)
-        )
-    pairs = zip(("", *texts), texts, strict=False)
-    shared = tuple(len(commonprefix(pair)) for pair in pairs)  # noqa: RUF071 - letters
-    rest = tuple(text[n:] for text, n in zip(texts, shared, strict=True))
-    return Column(key=key, title=title, kind=kind, values=shared, rest=rest)
+    if len(places) > _WORTH_A_DICTIONARY * len(texts):
+        return Column(key=key, title=title, kind=kind, values=tuple(texts))
+    values = tuple(places[text] for text in texts)
+    return Column(key=key, title=title, kind=kind, values=values, words=tuple(places))
 
 
 def _short(text: str) -> str:

@@ -7,20 +7,8 @@ const FAILED = new Set(["failed", "out of memory", "timeout", "node fail", "canc
 const ASIDE = new Set(["signal", "attempts", "label", "command", "output", "record"]); // not on paper
 const collator = new Intl.Collator("en", { numeric: true });
 
-// Each text starts with characters shared with the one before, counted in code points.
-function unfold(shared, rest) {
-  let before = "";
-  return rest.map((own, row) => {
-    const isPlain = !/[\ud800-\udfff]/.test(before);
-    const start = isPlain ? before.slice(0, shared[row]) : Array.from(before).slice(0, shared[row]).join("");
-    before = start + own;
-    return before;
-  });
-}
-
 function cells(column) {
   if (column.words) return column.values.map((place) => column.words[place]);
-  if (column.rest) return unfold(column.values, column.rest);
   return column.values;
 }
 
