@@ -2,11 +2,11 @@
 
     ci/isolated.sh .venv/bin/python benchmarks/least_memory.py [--only WORD...] [--java]
 
-Needs root, which makes the control groups. The programs are made up here; what their
-languages lack on this machine is named and left out (`--python` is an interpreter with
-duckdb and numpy). The truth is a bisection to 3 % with the same limit: the smallest
-with which the program completes within twice the best time, without the wait for CPUs.
-Its memory is the peak of that run, or the limit of its group. Prints Markdown.
+--java needs root, which makes the control groups. The programs are made up here; what
+their languages lack on this machine is named and left out (`--python` is an interpreter
+with duckdb). The truth is a bisection to 3 % with the same limit: the smallest with
+which the program completes within twice the best time, without the wait for CPUs. Its
+memory is the peak of that run. Prints Markdown.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from statistics import median
 from typing import NamedTuple
 
 from weigh.estimate.squeeze import Probe
-from weigh.flow.scan.memory_scan import MemoryScan, Scan, Way, limit_file, new_group
+from weigh.flow.scan.memory_scan import LimitedRuns, MemoryScan, ProgramLimit
 from weigh.model.record import Record
+from weigh.probe.cgroup import memory_folder
 from weigh.request import from_usages
 
 MIB = 1 << 20
@@ -79,27 +80,6 @@ for (let i = 0; i < 4e5; i++) kept.push({at: i, name: 'item ' + i, more: [i, i]}
 for (let i = 0; i < 6e7; i++) { const made = {a: i, b: [i]}; sum += made.b[0] % 3; }
 console.log(sum + kept.length);
 """
-NUMPY = """
-import numpy as np, time
-a = np.random.default_rng(1).random((3000, 3000))
-b = a @ a.T
-for _ in range(2): b = np.tanh(b * 1e-3)
-print(b.sum())
-"""
-POOL = """
-import os, sys
-held = bytearray(b"x" * (60 << 20))
-def work(n):
-    own = bytearray(b"y" * (40 << 20)); sum_ = 0
-    for _ in range(12): sum_ += sum(own[::97])
-    return sum_
-pids = []
-for n in range(3):
-    pid = os.fork()
-    if not pid: work(n); os._exit(0)
-    pids.append(pid)
-sys.exit(max(os.waitpid(p, 0)[1] for p in pids) and 1)
-"""
 LRU = """
 import random, sys
 from collections import OrderedDict
@@ -140,25 +120,6 @@ int main(void) {
     for (int i = 0; i < 24; i++) pthread_join(t[i], 0);
     return 0;
 }
-"""
-MMAP = """
-import mmap, random, sys
-with open(sys.argv[1], "rb") as file:
-    data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-sum_, draws = 0, random.Random(5)
-for at in range(0, len(data), 4096): sum_ += data[at]
-hot = 120 << 20
-for _ in range(2_500_000): sum_ += data[draws.randrange(hot)]
-print(sum_)
-"""
-SQL = """
-import sqlite3, sys, random
-base = sqlite3.connect(sys.argv[1]); draws = random.Random(2); sum_ = 0
-base.execute("pragma cache_size=-2000")
-for _ in range(150_000):
-    row = draws.randrange(1, 700_000)
-    sum_ += len(base.execute("select text from t where id=?", (row,)).fetchone()[0])
-print(sum_)
 """
 DUCK = """
 import duckdb, sys
@@ -206,18 +167,13 @@ PROGRAMS = (
     ),
     Program("LRU cache", "elastic", "$PYTHON lru.py {memory:m}"),
     Program("malloc arenas", "elastic", "./arenas", "gcc"),
-    Program("mmap reader", "cache", "$PYTHON reader.py text.big"),
-    Program("sqlite", "cache", "$PYTHON query.py base.db"),
     Program("duckdb", "elastic", "$PYTHON duck.py {memory:MiB}", "import duckdb"),
-    Program("numpy", "rigid", "$PYTHON matrix.py", "import numpy"),
-    Program("fork pool", "rigid", "$PYTHON pool.py"),
 )
 
 
 def prepare(python: str) -> None:
     """Write the programs and their input to the current folder."""
-    sources = {"live.js": NODE, "matrix.py": NUMPY, "pool.py": POOL, "lru.py": LRU}
-    sources |= {"reader.py": MMAP, "query.py": SQL, "duck.py": DUCK}
+    sources = {"live.js": NODE, "lru.py": LRU, "duck.py": DUCK}
     sources |= {"Live.java": JAVA, "live.go": GO, "arenas.c": ARENAS}
     for name, text in sources.items():
         Path(name).write_text(text)
@@ -230,18 +186,11 @@ def prepare(python: str) -> None:
             own = os.environ | {"GOCACHE": os.path.abspath("go"), "GO111MODULE": "off"}
             subprocess.run(argv.split(), check=True, env=own)
     made = """
-import random, sqlite3
+import random
 draws = random.Random(1)
 with open("text", "w") as file:
     for _ in range(2_000_000):
         file.write(f"{draws.getrandbits(180):054x}\\n")
-with open("text.big", "wb") as file:
-    for _ in range(300): file.write(draws.randbytes(1 << 20))
-base = sqlite3.connect("base.db")
-base.execute("create table t (id integer primary key, text text)")
-base.executemany("insert into t values (?, ?)",
-                 ((i, "%0120x" % i) for i in range(1, 700_001)))
-base.commit()
 with open("reads.sam", "w") as file:
     file.write("@SQ\\tSN:one\\tLN:90000000\\n")
     for n in range(400_000):
@@ -266,12 +215,12 @@ def is_missing(program: Program, python: str) -> bool:
     return bool(program.needs) and shutil.which(program.needs) is None
 
 
-class Bisected(Scan):
+class Bisected(LimitedRuns):
     """A scan that goes on to the true least, by the same rule, after its own runs."""
 
     truth: Probe | None = None
 
-    def search(self, plain: Record, first: Probe, way: Way) -> list[Probe]:
+    def search(self, plain: Record, first: Probe, way: ProgramLimit) -> list[Probe]:
         """Return the runs of the search; bisect further."""
         found = super().search(plain, first, way)
         works = [one for one in found if one.works]
@@ -349,14 +298,15 @@ def java_again() -> Iterator[tuple[str, bool]]:
 
 def _java_again(program: Program, store: str) -> tuple[str, bool]:
     command, env = program.command.split(), {**os.environ, "WEIGH_DIR": store}
-    scan = Scan(command, _say, os.getcwd(), env, store)
+    scan = LimitedRuns(command, _say, os.getcwd(), env, store)
     plain = [scan.run("plain", env, command) for _ in range(3)]
     request = from_usages(plain[:1])
     env["JAVA_TOOL_OPTIONS"] = request.knob or ""
-    group = new_group()
-    if group is None or not request.memory:
-        return f"| {program.name} | no group, or no memory | | | missed |", False
-    Path(group, limit_file(group)).write_text(str(request.memory))
+    folder, version = memory_folder(Path("/proc/self/cgroup").read_text())
+    group = os.path.join(folder, f"weigh-{os.getpid()}")
+    os.mkdir(group)
+    limit = "memory.max" if version == 2 else "memory.limit_in_bytes"
+    Path(group, limit).write_text(str(request.memory))
     words = ["sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh", *command]
     again = [scan.run("again", env, words) for _ in range(5)]
     os.rmdir(group)

@@ -139,7 +139,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     other programs does not count.
 
     With memory=auto the least memory that the command works with is searched in at
-    most 5 runs: by the program's own limit, or in a control group.
+    most 5 runs, by the limit that the program itself has.
 
     \b
     weigh scan cpus=1,2,4,8 -- ./simulate

@@ -1,9 +1,9 @@
 """Search the least memory that a program works with, in few runs.
 
 A run works if it completes within twice the best time. The next limit is the middle
-between the largest that failed and the smallest that worked: on a scale of ratios, or
-of differences where the memory holds files. Where the one that failed was only too
-slow, it is where the times of the two reach twice the best.
+between the largest that failed and the smallest that worked, on a scale of ratios.
+Where the one that failed was only too slow, it is where the times of the two reach
+twice the best.
 """
 
 import math
@@ -45,14 +45,10 @@ class Squeeze(msgspec.Struct, frozen=True):
     plain: Probe
 
 
-def next_limit(
-    plain: Probe, probes: Sequence[Probe], *, is_group: bool, is_cache: bool = False
-) -> int | None:
+def next_limit(plain: Probe, probes: Sequence[Probe]) -> int | None:
     """Return the next limit in MiB; None if the least is known well enough."""
     failed = [one for one in probes if not one.works]
     worked = [one for one in probes if one.works]
-    if is_group and not is_cache and failed and not worked:  # it fails with 10 % less
-        return None
     least = min(worked, key=lambda one: one.limit, default=plain)
     high = least.limit or max(1, plain.memory // MIB)
     below = [one for one in failed if one.limit < high]
@@ -63,8 +59,6 @@ def next_limit(
     if most is not None and most.ran and least.limit:
         best = min(one.time for one in (plain, *worked))
         return _where_slow(most, least, _SLOW * best)
-    if is_cache:
-        return (high + low + 1) // 2
     return round(math.sqrt(high * low) if low else high / math.sqrt(_FLOOR))
 
 
@@ -76,19 +70,12 @@ def _where_slow(low: Probe, high: Probe, time: Seconds) -> int:
     return round(max(least, min(limit, most)))
 
 
-def outcome_of(plain: Probe, probes: Sequence[Probe], *, form: str) -> Squeeze:
-    """Return what the runs show.
-
-    *form* is how memory was limited: ``limit`` by the program, ``group`` by the kernel,
-    ``cache`` by the kernel where the program rereads files.
-    """
+def outcome_of(plain: Probe, probes: Sequence[Probe]) -> Squeeze:
+    """Return what the runs show."""
     good = [one for one in (plain, *probes) if one.works]
     best = min(one.time for one in good)
     least = min(good, key=lambda one: one.memory)
     fast = [one for one in good if one.time <= _KNEE * best]
     knee = min(fast, key=lambda one: one.memory)
     is_elastic = least.memory < _ELASTIC * plain.memory
-    kind = "elastic" if is_elastic else "rigid"
-    if form == "cache":
-        kind = "cache"
-    return Squeeze(kind, least, knee, plain)
+    return Squeeze("elastic" if is_elastic else "rigid", least, knee, plain)

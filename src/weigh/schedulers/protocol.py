@@ -629,9 +629,6 @@ class Steps(Protocol):
     ) -> Argv:
         """Return the command that runs *command* on each node, in a step of its own."""
 
-    def limited_argv(self, env: Mapping[str, str], memory: Bytes) -> Argv:
-        """Return the start of a command that runs another in a step of *memory*."""
-
     def watch_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return the environment for it."""
 

@@ -8,21 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
-from weigh.flow.scan.memory_scan import needs_cache
-from weigh.model.record import PageCache, PeakMemory, Usage
 from weigh.units import MIB
 
 MOST_RUNS = 4
 
 
-def peak(size: int, file: int) -> PeakMemory:
-    sizes = (size * MIB, size * MIB, size * MIB, (size - file) * MIB, 0, file * MIB)
-    return PeakMemory(*sizes, "test")
-
-
-def squeezed(
-    peak: int, least: int, *, is_group: bool = False, first: float = 0.5
-) -> tuple[Squeeze, list[int]]:
+def squeezed(peak: int, least: int, *, first: float = 0.5) -> tuple[Squeeze, list[int]]:
     """Search a program that takes *peak* MiB, and works with *least* at half speed."""
     plain = Probe(0, peak * MIB, 1.0, 1.0, works=True)
     probes: list[Probe] = []
@@ -33,8 +24,8 @@ def squeezed(
         probes.append(
             Probe(limit, min(peak, limit) * MIB, time if works else 9.0, 9.0, works)
         )
-        limit = next_limit(plain, probes, is_group=is_group)
-    found = outcome_of(plain, probes, form="group" if is_group else "limit")
+        limit = next_limit(plain, probes)
+    found = outcome_of(plain, probes)
     return found, [one.limit for one in probes]
 
 
@@ -53,17 +44,11 @@ def test_the_least_of_an_elastic_program_is_near_in_four_runs(
     )
 
 
-def test_a_program_that_fails_with_a_tenth_less_is_rigid_after_one_run() -> None:
-    found, limits = squeezed(200, 195, is_group=True, first=0.9)
-    assert (found.kind, limits) == ("rigid", [180])
-    assert found.least.memory == 200 * MIB
-
-
 def test_the_knee_is_the_least_that_is_as_fast_as_the_best() -> None:
     plain = Probe(0, 400 * MIB, 2.0, 2.0, works=True)
     fast = Probe(200, 200 * MIB, 1.0, 1.0, works=True)
     slow = Probe(100, 100 * MIB, 1.7, 1.7, works=True)
-    found = outcome_of(plain, [fast, slow], form="limit")
+    found = outcome_of(plain, [fast, slow])
     assert (found.least, found.knee) == (slow, fast)
 
 
@@ -73,7 +58,7 @@ def test_limits_get_no_closer_than_a_tenth() -> None:
         Probe(50, 50 * MIB, 1.0, 1.0, works=True),
         Probe(47, 47 * MIB, 9.0, 9.0, works=False),
     ]
-    assert next_limit(plain, near, is_group=False) is None
+    assert next_limit(plain, near) is None
 
 
 def test_a_field_of_the_command_is_its_limit(tmp_path: Path) -> None:
@@ -166,41 +151,14 @@ def test_a_run_that_was_only_too_slow_shows_where_the_least_is(
     plain = Probe(0, 9000 * MIB, 1.0, 1.0, works=True)
     runs = [probe(high), probe(low)]
     if runs[0].time > 1:  # the best is the plain run's
-        limit = next_limit(plain, runs, is_group=False)
+        limit = next_limit(plain, runs)
         if limit is not None:
             assert low < limit < high
             assert least <= limit + 1
             assert limit <= max(1.05 * least, 1.04 * low) + 1
 
 
-def test_what_rereads_files_is_halved_between_what_failed_and_worked() -> None:
-    plain = Probe(0, 306 * MIB, 1.0, 1.0, works=True)
-    failed = Probe(153, 153 * MIB, 9.0, 9.0, works=False)
-    assert next_limit(plain, [failed], is_group=True) is None  # rigid
-    assert next_limit(plain, [failed], is_group=True, is_cache=True) == 230
-    found = outcome_of(
-        plain, [failed, Probe(230, 230 * MIB, 1.5, 1.5, works=True)], form="cache"
-    )
-    assert (found.kind, found.least.limit) == ("cache", 230)
-
-
 def test_no_run_looks_for_less_than_is_ever_requested() -> None:
     plain = Probe(0, 400 * MIB, 1.0, 1.0, works=True)
     small = Probe(20, 45 * MIB, 1.0, 1.0, works=True)
-    assert next_limit(plain, [small], is_group=False) is None
-
-
-@pytest.mark.parametrize(
-    ("usage", "needs"),
-    [
-        (Usage(wall_time=1.0), False),
-        (Usage(wall_time=1.0, cache=PageCache(read=900 * MIB, files=90 * MIB)), True),
-        (Usage(wall_time=1.0, peak_memory=peak(306, 300)), True),
-        (Usage(wall_time=1.0, peak_memory=peak(20, 18)), False),  # its libraries
-        (Usage(wall_time=1.0, peak_memory=peak(900, 60)), False),
-    ],
-)
-def test_mapped_and_reread_files_are_a_need_of_cache(
-    usage: Usage, *, needs: bool
-) -> None:
-    assert needs_cache(usage) is needs
+    assert next_limit(plain, [small]) is None

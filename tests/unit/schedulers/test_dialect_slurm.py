@@ -206,10 +206,3 @@ def test_a_node_that_has_another_nodes_variable_is_its_machine(
 ) -> None:
     env = {"SLURMD_NODENAME": "cn1", "SLURM_JOB_NODELIST": nodes}
     assert steps.node_of(env, "cn2.cluster.example") == node
-
-
-def test_a_step_with_a_limit_has_all_cpus_of_the_job_on_the_node() -> None:
-    words = steps.limited_argv({"SLURM_CPUS_ON_NODE": "8"}, 300 << 20)
-
-    assert words[0] == "srun"
-    assert {"--mem=300M", "--cpus-per-task=8", "--ntasks=1", "--overlap"} < set(words)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.slurm import text
-from weigh.units import Bytes
 
 NODE = "SLURMD_NODENAME"
 SAME: tuple[str, ...] = (text.JOB_VARIABLE, NODE)
@@ -131,13 +130,6 @@ def watch_argv(
         "--job-name=weigh",
         *command,
     )
-
-
-def limited_argv(env: Mapping[str, str], memory: Bytes) -> tuple[str, ...]:
-    """Return the start of a command that runs another in a step of *memory*."""
-    cpus = positive_number(env.get("SLURM_CPUS_ON_NODE")) or 1
-    where = ("--nodes=1", "--ntasks=1", f"--cpus-per-task={cpus}")
-    return "srun", "--overlap", *where, f"--mem={text.format_memory(memory)}", "--quiet"
 
 
 def watch_environment(env: Mapping[str, str]) -> dict[str, str]:
