@@ -67,6 +67,7 @@ def refuse_job_scripts(
     for line in first:
         for one in _submissions(line):
             raise UsageError(_of_submissions(task_file, one))
+    _refuse_pieces_of_loops(task_file, first)
     why = lost_directives(first, cwd=cwd, path=path)
     if why is not None:
         raise UsageError(f"{why} ({ACKNOWLEDGED} goes on without them)")
@@ -75,7 +76,8 @@ def refuse_job_scripts(
 def refuse_submissions(task_file: str, lines: Sequence[str]) -> None:
     """Refuse a task file that does nothing but submit jobs, by lines or in a loop.
 
-    A task that submits the next job at its end is none.
+    A task that submits the next job at its end is none. Any other loop over several
+    lines is refused, too.
 
     Raises:
         UsageError: it is one; names the way out.
@@ -85,6 +87,21 @@ def refuse_submissions(task_file: str, lines: Sequence[str]) -> None:
     is_loop = any(_PIECE_OF_A_LOOP.match(line) for line in lines)
     if submitting and (is_loop or len(submitting) == len(lines)):
         raise UsageError(_of_submissions(task_file, submitting[0]))
+    _refuse_pieces_of_loops(task_file, lines)
+
+
+def _refuse_pieces_of_loops(task_file: str, lines: Sequence[str]) -> None:
+    """Refuse a loop over several lines, each of which would be a task.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for line in lines:
+        if _PIECE_OF_A_LOOP.match(line):
+            raise UsageError(
+                f"{task_file} has a loop over several lines ({line.strip()[:40]}), but "
+                "each line is a task: write what it runs as task lines (weigh sweep)"
+            )
 
 
 def _submissions(line: str) -> Iterator[Launched]:

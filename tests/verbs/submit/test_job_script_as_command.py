@@ -123,6 +123,7 @@ def test_a_plan_is_refused_for_a_line_that_runs_a_job_script(folder: Weigh) -> N
     assert code == 0, err
 
 
+VERBS = [("plan", "--memory=1G", "--cpus=1", "--time=5m"), ("exec",), ("check",)]
 SUBMISSIONS = [
     "sbatch job.sh 1\nsbatch job.sh 2\n",
     "sbatch --wrap 'python3 a.py 1'\n",
@@ -134,11 +135,7 @@ SUBMISSIONS = [
 
 
 @pytest.mark.parametrize("text", SUBMISSIONS)
-@pytest.mark.parametrize(
-    "verb",
-    [("plan", "--memory=1G", "--cpus=1", "--time=5m"), ("exec",), ("check",)],
-    ids=str,
-)
+@pytest.mark.parametrize("verb", VERBS, ids=str)
 def test_a_task_file_that_submits_jobs_is_refused_in_one_line(
     folder: Weigh, verb: tuple[str, ...], text: str
 ) -> None:
@@ -151,6 +148,28 @@ def test_a_task_file_that_submits_jobs_is_refused_in_one_line(
     assert "tasks.txt submits jobs itself, by" in err
     assert "bash tasks.txt submits them" in err
     assert not (folder.folder / "plan").exists()
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=str)
+def test_a_loop_over_several_lines_is_no_list_of_tasks(
+    folder: Weigh, verb: tuple[str, ...]
+) -> None:
+    text = "for i in 1 2 3\ndo\n  echo $i >>ran\ndone\n"
+    Path(folder.folder, "tasks.txt").write_text(text)
+
+    code, _, err = folder(*verb, "tasks.txt")
+
+    assert (code, err.count("\n")) == (2, 1)
+    assert "a loop over several lines (for i in 1 2 3), but each line is a task" in err
+    assert not Path(folder.folder, "ran").exists()
+
+
+def test_a_loop_on_one_line_is_a_task(folder: Weigh) -> None:
+    line = "for i in 1 2; do echo $i >>ran; done\nwhile false; do :; done < job.sh\n"
+    Path(folder.folder, "tasks.txt").write_text(line)
+
+    assert folder("exec", "tasks.txt")[0] == 0
+    assert Path(folder.folder, "ran").read_text() == "1\n2\n"
 
 
 @pytest.mark.parametrize("text", SUBMISSIONS)

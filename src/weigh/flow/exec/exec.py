@@ -47,7 +47,9 @@ _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
 _SUFFIXES = "|".join(name for kind in KINDS.values() for name in kind.suffixes)
 _SUBMITS = "|".join(kind.submits for kind in KINDS.values())
-_SCRIPT = re.compile(rf"\b(?:ba|k|z)?sh\b|\.(?:{_SUFFIXES}|job)\b|\b(?:{_SUBMITS})\b")
+_SCRIPT = re.compile(
+    rf"\b(?:ba|k|z)?sh\b|\.(?:{_SUFFIXES}|job)\b|\b(?:{_SUBMITS})\b|^\s*(?:do|done)\b"
+)
 
 
 def execute(
