@@ -13,18 +13,11 @@ from weigh.flow.check.check import try_tasks as check_flow
 from weigh.render.check_lines import check_document, check_screen, planned_line
 
 _LONGEST_TIMEOUT = 86400.0
-_LONGEST_GRACE = 3600.0
 
 
 def _timeout(_: click.Context, option: click.Parameter, seconds: float) -> float:
     if not 0 < seconds <= _LONGEST_TIMEOUT:
         raise click.BadParameter(f"{seconds:g} s is not in 0<x<=86400 s", param=option)
-    return seconds
-
-
-def _grace(_: click.Context, option: click.Parameter, seconds: float) -> float:
-    if not 0 <= seconds <= _LONGEST_GRACE:
-        raise click.BadParameter(f"{seconds:g} s is not in 0<=x<=3600 s", param=option)
     return seconds
 
 
@@ -47,14 +40,6 @@ def _grace(_: click.Context, option: click.Parameter, seconds: float) -> float:
     help="Stop each after TIME; a bare number is seconds.  [default: 30s]",
 )
 @options.jobs_at_once(1000)
-@click.option(
-    "--grace",
-    type=SECONDS,
-    callback=_grace,
-    default=5.0,
-    metavar="TIME",
-    help="Time from TERM to KILL; a bare number is seconds.  [default: 5s]",
-)
 @click.option(
     "--allow-nan", is_flag=True, help="Accept NaN and inf in the output of tasks."
 )

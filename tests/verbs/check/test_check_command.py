@@ -143,7 +143,7 @@ def test_one_that_ignores_term_is_killed_with_all_it_started(
         "trap '' TERM; setsid sleep 60 & echo $! > child; echo $$ > pid; "
         "while :; do sleep 1; done",
     )
-    code, out, _ = weigh("check", path, *TIMEOUT, "--grace", "0.3")
+    code, out, _ = weigh("check", path, *TIMEOUT)
     assert code == 0
     assert "task 1 ignored TERM" in " ".join(out.split())
     for name in ("pid", "child"):
@@ -260,7 +260,7 @@ def test_one_that_writes_without_end_is_stopped(weigh: Weigh, tmp_path: Path) ->
         "CANCELLED",
         "wrote more than 256 MiB",
     )
-    assert first["output_size"] == 300 * MIB
+    assert first["output_size"] > 256 * MIB
     assert second["state"] == "COMPLETED"
 
 

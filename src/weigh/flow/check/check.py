@@ -30,6 +30,7 @@ from weigh.units import MIB, Seconds, format_duration
 _OUTPUT = "output"
 _LABEL_LETTERS = 6
 _STDIN = "-"
+_GRACE: Seconds = 5.0  # from TERM to KILL
 _MOST_OUTPUT = 256 * MIB  # of a task, before it is stopped
 
 Say = Callable[[str], None]
@@ -38,13 +39,11 @@ Say = Callable[[str], None]
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks to try, how long each, how many at once (None: as many as fit).
 
-    ``grace`` is the time from TERM to KILL in seconds; with ``allow_nan`` NaN and inf
-    in the output are accepted.
+    With ``allow_nan`` NaN and inf in the output are accepted.
     """
 
     tasks: int = 5
     seconds: Seconds = 30.0
-    grace: Seconds = 5.0
     jobs: int | None = None
     allow_nan: bool = False
     mask: Mask = Mask()
@@ -195,7 +194,7 @@ def _tried(  # noqa: PLR0913, PLR0917 - what one run takes
         output=folder,
         oom_retries=1,
         timeout=options.seconds,
-        grace=options.grace,
+        grace=_GRACE,
         only=tuple(task.seq for task in chosen.tasks),
         most_output=_MOST_OUTPUT,
         # what a task prints is read even if it is stopped before its end
