@@ -20,8 +20,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     list; ``nominal`` is the advertised size in GB, ``others`` further sizes in its
     names. ``words`` are its names in lower case without maker and form factor,
     ``sized`` those that identify it only together with its size. ``mig`` is the memory
-    per profile, ``logical`` the number of GPUs that users see per board. ``verified``
-    is false if no listing of the model was available.
+    per profile.
     """
 
     name: str
@@ -32,9 +31,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[int, ...] = ()
     sized: tuple[str, ...] = ()
     mig: dict[str, Bytes] = {}
-    logical: int = 1
     profile: str | None = None
-    verified: bool = True
 
 
 def _model(  # noqa: PLR0913 - a row of the table below
@@ -47,8 +44,6 @@ def _model(  # noqa: PLR0913 - a row of the table below
     others: tuple[int, ...] = (),
     sized: str = "",
     mig: Mapping[str, float] | None = None,
-    logical: int = 1,
-    verified: bool = True,
 ) -> Model:
     """Return a model; *mib* and *totals* are in MiB, *mig* in GiB."""
     return Model(
@@ -60,8 +55,6 @@ def _model(  # noqa: PLR0913 - a row of the table below
         others=others,
         sized=tuple(sized.split()),
         mig={profile: round(gib * GIB) for profile, gib in (mig or {}).items()},
-        logical=logical,
-        verified=verified,
     )
 
 
@@ -176,7 +169,7 @@ MODELS: tuple[Model, ...] = (
     _model("RTX5090", 32, 32109, words="5090", totals=(32607,)),
     _model("A10", 24, 22731, words="a10g", totals=(23028, 24258)),
     # one board is four GPUs; its reserve is that of other GPUs of its size
-    _model("A16", 16, 15100, totals=(15356,), others=(64,), logical=4),
+    _model("A16", 16, 15100, totals=(15356,), others=(64,)),  # 4 per board
     _model("A30", 24, 24258, totals=(24576,), mig=_A30),
     # with ECC on; without it 48685
     _model("A40", 48, 45634, totals=(46068, 48685)),
@@ -192,7 +185,7 @@ MODELS: tuple[Model, ...] = (
     _model("A5000", 24, 24258, words="rtxa5000", totals=(24256, 24564)),
     _model("A6000", 48, 48685, words="rtxa6000", totals=(45634, 48682, 49140)),
     _model("L4", 24, 22478, totals=(23034,)),
-    _model("L40", 48, 45383, totals=(46068,), verified=False),
+    _model("L40", 48, 45383, totals=(46068,)),  # no listing was available
     _model("L40S", 48, 45383, totals=(46068,)),
     _model("RTX6000-Ada", 48, 48640, words="6000ada", sized="rtx6000", totals=(49140,)),
     _model(
@@ -219,10 +212,10 @@ MODELS: tuple[Model, ...] = (
     _model("GH200", 96, 96768, totals=(97871,), others=(120, 480), mig=_GH200),
     # its reserve is not known
     _model("B200", 180, 183359, others=(192,), mig=_B200),
-    _model("MI100", 32, 32752, verified=False),
+    _model("MI100", 32, 32752),  # no listing was available
     _model("MI210", 64, 65520),
     # one board is two GPUs
-    _model("MI250X", 64, 65520, words="mi250", others=(128,), logical=2),
+    _model("MI250X", 64, 65520, words="mi250", others=(128,)),  # 2 per board
     _model("MI300X", 192, 196592),
 )
 
