@@ -35,6 +35,7 @@ from weigh.units import (
 )
 
 HELD = "waits for the first tasks: "  # how the reason of a task begins that waits
+_LARGER_GPU = "needs more GPU memory than the GPU has: --gpus TYPE:N"
 _FACTOR = 2
 _MARGIN = 1.2  # above the largest peak that was not enough, and a predicted time
 # Python's last line of output when the program is wrong, not its environment
@@ -149,6 +150,8 @@ def decide(  # noqa: PLR0913 - keyword-only past the fourth
     it lacked is not known, or above the limits.
     """
     choice = _by_cause(task, element, words, command, failures)
+    if options.gpus is not None and choice.reason == _LARGER_GPU:
+        choice = Choice(run=True, reason="ran out of GPU memory")
     if (options.bugs and task.state == "FAILED") or (
         options.unknown and task.state == "UNKNOWN"
     ):
@@ -193,7 +196,7 @@ def _out_of_memory(words: str, command: str) -> Choice:
     if fixed is not None:
         return _left(f"raise {fixed}: more memory for the job cannot help")
     if lacked is not None and lacked.on_gpu:
-        return _left("needs more GPU memory than the GPU has: use a larger GPU")
+        return _left(_LARGER_GPU)
     return Choice(run=True, reason="ran out of memory", memory=_FACTOR)
 
 

@@ -72,7 +72,17 @@ def test_more_host_memory_is_no_fix_for_a_full_gpu() -> None:
     choice = choose(a_task("OUT_OF_MEMORY"), ENDED, words, 0)
 
     assert not choice.run
-    assert "a larger GPU" in choice.reason
+    assert "--gpus TYPE:N" in choice.reason
+
+
+def test_what_filled_a_gpu_runs_on_another_one_that_is_requested() -> None:
+    words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+    had = Had(JobRequest(memory=GIB, gpus=1))
+    options = ResumeOptions(gpus="a100:1")
+
+    choice = decide(a_task("OUT_OF_MEMORY"), ENDED, had, options, words=words)
+
+    assert (choice.run, choice.memory) == (True, 1)
 
 
 @pytest.mark.parametrize(
