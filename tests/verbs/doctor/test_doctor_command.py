@@ -54,6 +54,17 @@ def test_a_scheduler_that_fails_breaks_the_page(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["broken"] is True
 
 
+def test_commands_of_a_scheduler_without_a_cluster_break_nothing(
+    tmp_path: Path,
+) -> None:
+    fake(tmp_path, "sbatch", "exit 0")
+    words = "sinfo: fatal: Could not establish a configuration source"
+    fake(tmp_path, "sinfo", f"echo '{words}' >&2; exit 1")
+    done = weigh_doctor(tmp_path, PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert "Slurm: no cluster is set up here" in done.stdout
+
+
 def test_a_driver_that_lies_about_gives_no_traceback(tmp_path: Path) -> None:
     library = tmp_path / "libnvidia-ml.so.1"
     library.write_text("not a library")

@@ -127,3 +127,14 @@ def test_a_scheduler_that_was_typed_is_not_exchanged(here: Weigh) -> None:
     code, _, err = here("submit", here.plan("true"), "--on", "slurm")
 
     assert (code, "sbatch finds no cluster" in err) == (125, True)
+
+
+@pytest.mark.parametrize("typed", ["sweep", "plan/swep", "plan/sweeep"])
+def test_a_plan_is_named_where_its_path_is_nearly_right(
+    here: Weigh, typed: str
+) -> None:
+    here.plan("true", name="sweep")
+
+    code, _, err = here("submit", typed)
+
+    assert (code, "(did you mean plan/sweep?)" in err) == (2, True)

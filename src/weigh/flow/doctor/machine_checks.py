@@ -41,7 +41,10 @@ def scheduler_checks(env: Mapping[str, str], ask: Ask) -> list[DoctorCheck]:
         missing = [name for name in kind.commands if not _is_on_path(name, env)]
         reply = ask(kind.probe, env=env, patience=PATIENCE)
         state, text, cure = "ok", f"{kind.title} answers", None
-        if not reply.is_answer:
+        if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
+            state, text = "warning", f"{kind.title}: no cluster is set up here"
+            cure = "none, where jobs run on this machine; else load its module"
+        elif not reply.is_answer:
             state, text = "broken", f"{kind.title}: {reply.complaint()}"
             cure = "wait and try again; if it persists, contact the site's support"
         elif missing:

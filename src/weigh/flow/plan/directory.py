@@ -236,4 +236,18 @@ def _way_to(folder: str) -> str:
         return f"did you mean {os.path.join(name, os.path.basename(newest))}?"
     if not os.path.exists(folder) and shutil.which(name):
         return f"to submit the command: weigh submit -- {quoted(name)}"
-    return "weigh plan TASKS writes one"
+    near = _plan_of_similar_name(folder)
+    return f"did you mean {near}?" if near else "weigh plan TASKS writes one"
+
+
+def _plan_of_similar_name(folder: str) -> str | None:
+    """Return the plan that ``plan/taks`` means, or ``tasks`` without plan/."""
+    from difflib import get_close_matches  # noqa: PLC0415 - seldom needed
+
+    above, name = os.path.split(folder)
+    for place in (os.path.join(above, "plan"), above):
+        files = glob(os.path.join(escape(place), "*", FILE))
+        plans = [os.path.basename(os.path.dirname(path)) for path in files]
+        for near in get_close_matches(name, plans, n=1):
+            return os.path.join(os.path.basename(place), near)
+    return None
