@@ -13,7 +13,7 @@ from roads import Road
 from weigh.planning.queue_order import AT_ONCE
 
 IS_LONG = os.environ.get("WEIGH_FUZZ") == "long"
-SEEDS = 60 if IS_LONG else 3
+SEEDS = 20 if IS_LONG else 3
 
 
 class DrawnRoad:
@@ -53,6 +53,7 @@ class DrawnRoad:
         return ("--x", str(number), *self.words)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_each_task_runs_once_and_each_screen_shows_it(road: Road, seed: int) -> None:
     drawn = DrawnRoad(seed)

@@ -5,8 +5,8 @@ import json
 from roads import Road
 
 
-def test_tasks_that_nobody_starts_for_want_of_time_fail_their_job(road: Road) -> None:
-    """The elements know of longer tasks than the request was made for."""
+def plan_too_short(road: Road) -> None:
+    """Plan two tasks; their elements know of longer ones than the request is for."""
     road.program()
     road("sweep", "x=1..2", "--", "python3", "job.py", "--x", "{x}")
     road("plan", "tasks.txt", "--memory", "150M", "--time", "20s", "--hours", "1")
@@ -14,6 +14,10 @@ def test_tasks_that_nobody_starts_for_want_of_time_fail_their_job(road: Road) ->
     plan = json.loads(of_queue.read_text())
     plan["kinds"][0]["used"]["time"] = 200.0
     of_queue.write_text(json.dumps(plan))
+
+
+def test_tasks_that_nobody_starts_for_want_of_time_fail_their_job(road: Road) -> None:
+    plan_too_short(road)
     road.submit("plan/tasks")
     assert road.wait() == {"INTERRUPTED": 2}
     assert not road.begun()
@@ -26,6 +30,14 @@ def test_tasks_that_nobody_starts_for_want_of_time_fail_their_job(road: Road) ->
 
     assert "00:10:00" in road("resume", "last")
     assert road.wait() == {"COMPLETED": 2}
+    road.check_screens()
+
+
+def test_a_healer_grants_tasks_that_nobody_started_more_time(road: Road) -> None:
+    plan_too_short(road)
+    road.submit("plan/tasks", "--heal")
+    road("status", "last", "--wait")
+    assert road.states() == {"COMPLETED": 2}
     road.check_screens()
 
 
