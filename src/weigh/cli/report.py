@@ -77,7 +77,9 @@ def print_since(words: Mapping[str, Any]) -> int:
 
 
 @click.command(context_settings=options.SETTINGS)
-@click.argument("name", required=False, default=LAST, metavar="[ID|JOB|PLAN|last]")
+@click.argument(
+    "name", required=False, default=LAST, metavar="[ID|JOB|PLAN|TASKS|last]"
+)
 @click.option("--json", "is_json", is_flag=True, help="One JSON document.")
 @click.option(
     "--html",
@@ -105,9 +107,10 @@ def print_since(words: Mapping[str, Any]) -> int:
 def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     """Show requested vs. used resources, and what to change.
 
-    ID is a record's id or label, JOB a job's id, PLAN a plan's name or folder; `last`
-    for the newest. Where sacct or qacct differ from weigh, the report shows both
-    figures and which one to trust.
+    ID is a record's id or label, JOB a job's id, PLAN a plan's name or folder, TASKS a
+    task file that `weigh exec` ran; `last` is the newest job, exec run, scan or run.
+    Where sacct or qacct differ from weigh, the report shows both figures and which one
+    to trust.
 
     Exit codes: 0; with --strict 1 if something should be changed.
 
