@@ -6,20 +6,17 @@ samples are the kernel's own account of the job, that has the spikes too.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.measure.memory.gauge import Holding, nearest
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
-from weigh.units import GIB, MIB, Bytes, Seconds
-
-if TYPE_CHECKING:
-    from weigh.measure.memory.spikes import Spikes
+from weigh.units import GIB, KIB, MIB, Bytes, Seconds
 
 # Faulting memory in means zeroing or copying it: no process is known to do that faster
 _FASTEST_GROWTH = 4 * GIB  # bytes a second
+_CORRECTION = 64 * KIB  # by which the kernel corrects the mark of a process that ends
 _MOST_DEPARTURES = 16
 _MOST_WAITING = 64
 _NOTHING: Mapping[int, Bytes] = {}
@@ -145,7 +142,6 @@ class PeakTracker:
         self._residents: dict[int, Bytes] = {}
         self._whole: dict[int, Bytes] = {}
         self._last_cpu: Seconds | None = None
-        self._spikes: Spikes | None = None  # while there is one process
         self._peaks: dict[int, Bytes] = {}
         self._virtual_peaks: dict[int, Bytes] = {}
         self._departures: list[_Departure] = []
@@ -181,11 +177,8 @@ class PeakTracker:
             before = 0 if self._last is None else self._last.unmapped
             left = max(0, held.unmapped - before)
             own = {pid: one - left for pid, one in own.items() if one > left}
-        value = held.total + held.spike
-        if len(readings) == 1:
-            value += sum(own.values())
-        elif readings:
-            self._note_spikes(now, readings, held, own)
+        # of several spikes nobody knows whether they came at one moment
+        value = held.total + held.spike + max(own.values(), default=0)
         self._bound(readings, held, unseen)
         self._remember(readings)
         last = self._last
@@ -196,21 +189,7 @@ class PeakTracker:
         if value > self.best:
             self.best, self._at = value, now
             self._split = nearest(value, held, last) if held.spike else held
-        shown = max(value, held.total + max(own.values(), default=0))
-        return Sample(now, shown, max(shown, held.high + unseen), None, len(readings))
-
-    def _note_spikes(
-        self,
-        now: Seconds,
-        readings: Sequence[ProcessReading],
-        held: Holding,
-        own: Mapping[int, Bytes],
-    ) -> None:
-        if self._spikes is None:
-            from weigh.measure.memory.spikes import Spikes  # noqa: PLC0415 - start-up time
-
-            self._spikes = Spikes()
-        self._spikes.look(now, readings, held, own, self.best)
+        return Sample(now, value, max(value, held.high + unseen), None, len(readings))
 
     def _bound(
         self, readings: Sequence[ProcessReading], held: Holding, unseen: Bytes
@@ -272,12 +251,12 @@ class PeakTracker:
         before = self._peaks.get(reading.pid)
         if before is None:
             self._met += 1
-        elif reading.peak == before:
+        elif before <= reading.peak < before + _CORRECTION:
+            self._peaks[reading.pid] = reading.peak
+            self.largest = max(self.largest, reading.peak)
             return 0
         elif reading.peak < before - MIB:  # another program, with a mark of its own
             self._virtual_peaks.pop(reading.pid, None)
-            if self._spikes is not None:
-                self._spikes.forget(reading.pid)
         self._peaks[reading.pid] = reading.peak
         self.largest = max(self.largest, reading.peak)
         return max(0, reading.peak - reading.resident)
@@ -327,9 +306,6 @@ class PeakTracker:
         if not reaped and self._reaped and (not self.best or self._was_short()):
             return self._below_the_floor()
         value, at, split = self.best, self._at, self._split
-        spike = None if self._spikes is None else self._spikes.largest()
-        if spike is not None and spike[1] > value:
-            value, at, split = spike[1], spike[0].time, spike[0].held
         value = max(value, reaped, self._grown, self._grown_unseen())
         return PeakMemory(
             value=value,
