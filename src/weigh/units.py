@@ -113,6 +113,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def is_number(word: str) -> bool:
+    """Return whether *word* is a number as Python writes one."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_duration(text: str, *, bare: Seconds | None = None) -> Seconds:
     """Parse a time such as ``90m``, ``1.5h``, ``1h30m`` or ``01:30:00`` to seconds.
 

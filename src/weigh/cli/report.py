@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-import msgspec
 
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
 from weigh.model.report import Report
+from weigh.render.printable import indented_json
 from weigh.store.find import LAST
 
 
@@ -69,8 +69,7 @@ def print_since(words: Mapping[str, Any]) -> int:
 
     found = unused_since(words["since"], cwd=os.getcwd(), env=os.environ)
     if words["is_json"]:
-        document = msgspec.json.format(msgspec.json.encode(found), indent=2)
-        click.echo(document.decode())
+        click.echo(indented_json(found))
     else:
         click.echo(unused_text(found))
     return int(words["strict"] and found.is_finding)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from weigh.errors import UsageError
+from weigh.units import is_number
 
 Parameters: TypeAlias = Mapping[str, int | float | str]
 
@@ -78,19 +79,11 @@ def _general(word: str, values: Mapping[str, str]) -> str:
         return f"{name}={_general(value, values)}"
     if word in values:
         return values[word]
-    if _is_number(word):
+    if is_number(word):
         return NUMBER
     if _is_path(word):
         return _base(word) if _ending(word) in _PROGRAMS else FILE
     return word
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_path(word: str) -> bool:

@@ -16,7 +16,7 @@ from weigh.model.record import Record
 from weigh.planning.launchers import without_launcher
 from weigh.request import failed_at_once
 from weigh.sweep.spec import is_seed
-from weigh.units import Seconds
+from weigh.units import Seconds, is_number
 
 Sizes = dict[str, float]
 
@@ -73,15 +73,6 @@ def is_assignment(word: str) -> bool:
     """Return whether *word* is ``NAME=value``."""
     name, equals, _ = word.partition("=")
     return bool(equals) and name.isidentifier()
-
-
-def is_number(word: str) -> bool:
-    """Return whether *word* is a number."""
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
 
 
 def sizes_in(

@@ -7,7 +7,7 @@ import msgspec
 from weigh.model.check import CheckedTasks, Trial
 from weigh.model.mask import MASK
 from weigh.render.columns import Column, fill, table
-from weigh.render.printable import count, printable, shortened
+from weigh.render.printable import count, indented_json, printable, shortened
 from weigh.sweep.quoting import quoted
 from weigh.units import format_duration, size_or_dash
 
@@ -29,7 +29,7 @@ def check_screen(check: CheckedTasks) -> Iterator[str]:
 def check_document(check: CheckedTasks) -> str:
     """Write one JSON document, the schema first."""
     fields = {**msgspec.to_builtins(check), "wrong": check.wrong}
-    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+    return indented_json(fields)
 
 
 def planned_line(seq: int, line: str) -> str:

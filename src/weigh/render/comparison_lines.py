@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
 from weigh.estimate.compare import letter
 from weigh.model.comparison import (
     Change,
@@ -15,6 +13,7 @@ from weigh.model.comparison import (
     Unit,
 )
 from weigh.render.printable import (
+    indented_json,
     padded,
     printable,
     short_command,
@@ -80,7 +79,7 @@ def _difference_lines(difference: Difference) -> Iterator[str]:
 
 def comparison_json(comparison: Comparison) -> str:
     """Write a comparison as one document."""
-    return msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode()
+    return indented_json(comparison)
 
 
 def change_words(name: str, unit: Unit, change: Change) -> str:

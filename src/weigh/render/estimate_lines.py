@@ -11,6 +11,7 @@ from weigh.estimate.fit import Fit
 from weigh.estimate.samples import size_text
 from weigh.model.record import Request
 from weigh.render.columns import Column, columns_of, table, wrap
+from weigh.render.printable import indented_json
 from weigh.render.request_lines import packed_lines
 from weigh.units import (
     Seconds,
@@ -155,7 +156,7 @@ def render_json(
     """Write everything as one JSON document."""
     fields = msgspec.to_builtins(advice)
     document = {"schema": SCHEMA, **more, "request": request, **fields}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented_json(document)
 
 
 def _plots(advice: Advice) -> Iterator[str]:

@@ -15,7 +15,7 @@ from weigh.model.plan import (
 )
 from weigh.planning.bin_packing import most_work
 from weigh.render.columns import Column, table
-from weigh.render.printable import printable
+from weigh.render.printable import indented_json, printable
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import with_ranks
 from weigh.units import counted, format_duration, format_limit, format_size
@@ -40,13 +40,8 @@ def render_text(plans: Sequence[Plan]) -> Iterator[str]:
 
 def render_json(plans: Sequence[Plan]) -> str:
     """Write a plan as in ``plan.json``, or several plans in one document."""
-    if len(plans) == 1:
-        encoded = msgspec.json.encode(plans[0])
-    else:
-        encoded = msgspec.json.encode(
-            {"schema": COMPARISON_SCHEMA, "plans": list(plans)}
-        )
-    return msgspec.json.format(encoded, indent=2).decode()
+    several = {"schema": COMPARISON_SCHEMA, "plans": list(plans)}
+    return indented_json(plans[0] if len(plans) == 1 else several)
 
 
 def _tasks(plan: Plan) -> Iterator[str]:

@@ -3,6 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+import msgspec
+
+from weigh.units import is_number
+
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _NEED_NO_QUOTES = (
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./"
@@ -63,7 +67,17 @@ def cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = printable(value)
-    return f"'{text}" if text[:1] in _FORMULA and not _is_number(text) else text
+    return f"'{text}" if text[:1] in _FORMULA and not is_number(text) else text
+
+
+def utf8_text(text: str) -> str:
+    """Put a mark in the place of bytes that are no UTF-8: JSON cannot hold them."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def indented_json(document: object) -> str:
+    """Write a document for people and programs."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
 def command_line(command: Sequence[str]) -> str:
@@ -157,14 +171,6 @@ def three(value: float) -> str:
     if 0 < value < _LEAST:
         return f"<{_LEAST}"
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"  # noqa: PLR2004 - three digits
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _escaped(character: str) -> str:

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
-import msgspec
-
 from weigh.model.report import Figure, Measure, Note, Report
 from weigh.render.columns import columns_of, shortened
-from weigh.render.printable import count, printable
+from weigh.render.printable import count, indented_json, printable
 from weigh.render.request_lines import folded
 from weigh.render.words import (
     NAMES,
@@ -83,7 +81,7 @@ def render_text(report: Report, *, is_ascii: bool = False) -> str:
 
 def render_json(report: Report) -> str:
     """Write the whole report as one JSON document, the schema first."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    return indented_json(report)
 
 
 def bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:

@@ -6,6 +6,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Request
+from weigh.render.printable import indented_json
 from weigh.schedulers import COMMON, KINDS, kind_or_first
 from weigh.schedulers.dialect import directive_line
 
@@ -108,4 +109,4 @@ def _document(request: Request, records: tuple[str, ...], history: object) -> st
         **{name: kind.text.directives(request) for name, kind in KINDS.items()},
         **({} if history is None else {"history": msgspec.to_builtins(history)}),
     }
-    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+    return indented_json(fields)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, Submitted
-from weigh.render.printable import printable, shortened
+from weigh.render.printable import indented_json, printable, shortened
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.status_lines import Needed
 from weigh.render.submit_lines import request_words
@@ -150,4 +150,4 @@ def _titled(title: str, text: str) -> Iterator[str]:
 def render_json(answer: Resumed) -> str:
     """Write the answer as one JSON document."""
     document = {"schema": SCHEMA, **msgspec.to_builtins(answer)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented_json(document)

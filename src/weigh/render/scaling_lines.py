@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from weigh.estimate.scaling import CpuRow, CpuScan
 from weigh.estimate.squeeze import Squeeze
 from weigh.model.record import Request
 from weigh.render.columns import Column, table
+from weigh.render.printable import indented_json
 from weigh.render.request_lines import folded, note_lines, packed_lines
 from weigh.units import format_duration, format_size
 
@@ -53,7 +52,7 @@ def _columns(rows: tuple[CpuRow, ...]) -> list[Column]:
 
 def scaling_json(scan: CpuScan) -> str:
     """Write a scan as one document."""
-    return msgspec.json.format(msgspec.json.encode(scan), indent=2).decode()
+    return indented_json(scan)
 
 
 def squeeze_lines(
@@ -76,4 +75,4 @@ def squeeze_lines(
 
 def squeeze_json(scan: object) -> str:
     """Write a scan of memory as one document."""
-    return msgspec.json.format(msgspec.json.encode(scan), indent=2).decode()
+    return indented_json(scan)

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.model.lint import SCHEMA, Checked, Finding
 from weigh.render.columns import columns_of, shortened
-from weigh.render.printable import printable
+from weigh.render.printable import indented_json, printable, utf8_text
 from weigh.render.request_lines import folded
 from weigh.schedulers import kind_or_first
 
@@ -33,9 +33,7 @@ def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
 
 def render_json(checked: Checked) -> str:
     """Write one JSON document, the schema first."""
-    return msgspec.json.format(
-        msgspec.json.encode(document(checked)), indent=2
-    ).decode()
+    return indented_json(document(checked))
 
 
 def document(checked: Checked) -> dict[str, object]:
@@ -43,7 +41,7 @@ def document(checked: Checked) -> dict[str, object]:
     problems = checked.problems
     return {
         "schema": SCHEMA,
-        "script": _clean(checked.script),
+        "script": utf8_text(checked.script),
         "scheduler": checked.scheduler,
         "directives": checked.directives,
         "problems": len(problems),
@@ -55,7 +53,7 @@ def document(checked: Checked) -> dict[str, object]:
 
 def _plain(one: Finding) -> dict[str, object]:
     return {
-        name: _clean(value) if isinstance(value, str) else value
+        name: utf8_text(value) if isinstance(value, str) else value
         for name, value in msgspec.to_builtins(one).items()
     }
 
@@ -113,8 +111,3 @@ def _sum_line(checked: Checked) -> str:
     if not accepted:
         return f"{count}; {tool} would refuse the script"
     return f"{count}; {tool} would have accepted {accepted} of them"
-
-
-def _clean(text: str) -> str:
-    """Replace bytes that are not UTF-8: JSON cannot hold them."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

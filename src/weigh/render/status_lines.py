@@ -10,7 +10,7 @@ from weigh.model.record import State
 from weigh.model.report import AccountedStep
 from weigh.render.columns import Column, table
 from weigh.render.healing_lines import Healing, healing_rows
-from weigh.render.printable import count, printable, shortened
+from weigh.render.printable import count, indented_json, printable, shortened
 from weigh.render.progress_lines import Ends, ends_lines
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import moment
@@ -244,7 +244,7 @@ def _shown_folder(folder: str) -> str:
 def render_json(standings: Sequence[Standing]) -> str:
     """Write the jobs as one JSON document."""
     document = {"schema": SCHEMA, "jobs": [msgspec.to_builtins(s) for s in standings]}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented_json(document)
 
 
 def _counts(one: Standing) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.job import Heal, JobRequest, Submitted
-from weigh.render.printable import padded, printable, three
+from weigh.render.printable import indented_json, padded, printable, three
 from weigh.render.request_lines import WIDTH, folded
 from weigh.units import HOUR, Seconds, counted, format_limit, format_size
 
@@ -209,7 +209,7 @@ def render_json(answer: SubmitAnswer) -> str:
         "held": answer.held,
         "text": answer.text,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return indented_json(document)
 
 
 def request_words(wanted: JobRequest) -> str:

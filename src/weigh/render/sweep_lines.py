@@ -8,7 +8,7 @@ import msgspec
 from weigh.model.mask import MASK
 from weigh.model.plan import Task
 from weigh.render.columns import shortened
-from weigh.render.printable import count, printable
+from weigh.render.printable import count, indented_json, printable
 from weigh.units import counted
 
 SCHEMA = "weigh.sweep/1"
@@ -100,7 +100,7 @@ def render_json(sweep: Sweep) -> str:
         ],
         "notes": _without_surrogates(list(notes(sweep))),
     }
-    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+    return indented_json(fields)
 
 
 def _without_surrogates(tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of

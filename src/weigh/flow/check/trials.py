@@ -14,6 +14,7 @@ from weigh.model.check import Trial
 from weigh.model.record import Record
 from weigh.need import has_waited
 from weigh.outcome import signal_name
+from weigh.render.printable import utf8_text
 from weigh.render.words import rate_words
 from weigh.runner.divergence import Divergence, DivergenceWatch
 from weigh.store.index import read_index, read_record
@@ -50,9 +51,9 @@ def judged_trial(  # noqa: PLR0913 - one trial, fully described
     """Return the verdict on one task; *record* is None for one that was not begun."""
     trial = Trial(
         task=seq,
-        command=_utf8(command),
+        command=utf8_text(command),
         parameters={
-            _utf8(name): _utf8(value) if isinstance(value, str) else value
+            utf8_text(name): utf8_text(value) if isinstance(value, str) else value
             for name, value in parameters.items()
         },
         state="PENDING",
@@ -83,7 +84,9 @@ def judged_trial(  # noqa: PLR0913 - one trial, fully described
         growth_rate=_growth_rate(record),
         output=os.path.relpath(log),
         output_size=_file_size(log),
-        evidence=_utf8((evidence if lost is None else lost.text)[:_LONGEST_EVIDENCE]),
+        evidence=utf8_text(
+            (evidence if lost is None else lost.text)[:_LONGEST_EVIDENCE]
+        ),
     )
 
 
@@ -177,8 +180,3 @@ def _file_size(log: str) -> int:
     with suppress(OSError):
         return os.stat(log).st_size
     return 0
-
-
-def _utf8(text: str) -> str:
-    """Put a mark in the place of bytes that are no UTF-8: JSON cannot hold them."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -162,8 +162,8 @@ def node(host: Host, totals: Mapping[str, str]) -> Node:
         queues=tuple(name for name, *_ in host.queues),
         cpus=cpus if cpus is not None else _count(host.values.get("num_proc")),
         cpus_used=used,
-        memory=_memory(host.values.get("mem_total")),
-        memory_used=_memory(host.values.get("mem_used")),
+        memory=gridengine_text.memory_or_none(host.values.get("mem_total")),
+        memory_used=gridengine_text.memory_or_none(host.values.get("mem_used")),
         gpus=tuple(_gpus(host, totals)),
     )
 
@@ -310,7 +310,7 @@ def _limits(row: Mapping[str, str]) -> QueueLimits:
         name=row["qname"],
         open="disabled" not in row.get("initial_state", ""),
         time_limit=_time(_first(row.get("h_rt", ""))),
-        memory=_memory(_first(row.get("h_vmem", ""))),
+        memory=gridengine_text.memory_or_none(_first(row.get("h_vmem", ""))),
         accounts=_list(row.get("projects")),
         start_mode=_first(row.get("shell_start_mode", "")),
     )
@@ -371,13 +371,6 @@ def _count(text: str | None) -> int | None:
     try:
         return None if text is None else int(float(text.partition("(")[0]))
     except (ValueError, OverflowError):
-        return None
-
-
-def _memory(text: str | None) -> int | None:
-    try:
-        return None if text is None else gridengine_text.parse_memory(text)
-    except FormatError:
         return None
 
 

@@ -46,7 +46,7 @@ def parse_job(text: str) -> RecordedRequest | None:
     asked = _resources(rows.get("hard resource_list", ""))
     slots = _slots(rows.get("parallel environment", ""))
     tasks = rows.get("job-array tasks")
-    each = _size(asked.get("h_vmem"))
+    each = gridengine_text.memory_or_none(asked.get("h_vmem"))
     return RecordedRequest(
         virtual_memory=None if each is None else each * slots,
         cpus=slots,
@@ -78,13 +78,6 @@ def _resources(text: str) -> dict[str, str]:
 def _slots(text: str) -> int:
     """Read ``smp range: 2``: the minimum of a range."""
     return whole_number(text.rpartition(":")[2].strip().partition("-")[0]) or 1
-
-
-def _size(text: str | None) -> int | None:
-    try:
-        return None if text is None else gridengine_text.parse_memory(text)
-    except FormatError:
-        return None
 
 
 def _time(text: str | None) -> int | None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import FormatError
 from weigh.model.job import States
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.model.record import Complexes
@@ -94,7 +93,7 @@ def _node(host: gridengine_cluster.Host, totals: Mapping[str, str]) -> NodeType:
     node = gridengine_cluster.node(host, totals)
     return NodeType(
         cpus=node.cpus,
-        memory=_size(totals.get("h_vmem")) or node.memory,
+        memory=gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory,
         gpus={one.name: one.total for one in node.gpus},
         queues=node.queues,
     )
@@ -110,7 +109,7 @@ def _default_memory(complexes: str) -> Bytes | None:
         complexes
     ):
         if name == "h_vmem" and consumable != "NO":
-            return _size(default) or None
+            return gridengine_text.memory_or_none(default) or None
     return None
 
 
@@ -119,13 +118,6 @@ def _names(text: str | None) -> tuple[str, ...] | None:
         return None
     words = (line.strip() for line in text.splitlines())
     return tuple(word for word in words if _LISTED.fullmatch(word))
-
-
-def _size(text: str | None) -> Bytes | None:
-    try:
-        return None if text is None else gridengine_text.parse_memory(text)
-    except FormatError:
-        return None
 
 
 def read_limits(who: Who, query: Query) -> Live:

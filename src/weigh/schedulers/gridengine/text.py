@@ -178,3 +178,11 @@ def _in_job(env: Mapping[str, str]) -> bool:
     # JOB_ID alone is too common a name to rely on
     marked = "SGE_TASK_ID" in env or "NSLOTS" in env
     return marked and whole_number(env.get("JOB_ID")) is not None
+
+
+def memory_or_none(text: str | None) -> Bytes | None:
+    """Read a size that Grid Engine prints; None without one."""
+    try:
+        return None if text is None else parse_memory(text)
+    except FormatError:
+        return None
