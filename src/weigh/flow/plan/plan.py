@@ -98,7 +98,10 @@ def library(names: str, root: str, env: Mapping[str, str]) -> Library:
 
     known = candidates(heads)
     if names != ALL and heads and not known:
-        raise UsageError(f"{names}: no run to plan with (each failed at once)")
+        raise UsageError(
+            f"{names}: no run to plan with, each failed at once (state --memory, "
+            "--time and --cpus)"
+        )
     failed = failed_runs(heads)
     return Library(known, read, named=names != ALL, failed=failed)
 
