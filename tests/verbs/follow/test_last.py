@@ -87,3 +87,15 @@ def test_the_request_of_the_last_exec_run_is_from_all_its_tasks(weigh: Weigh) ->
     Path("tasks.txt").write_text("sleep .1\nsleep .2\nsleep .1\n")
     assert weigh("exec", "-q", "tasks.txt")[0] == 0
     assert "3 runs" in weigh("request", "last")[2]
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "resume", "cancel"])
+def test_where_only_exec_ran_the_verbs_on_jobs_name_its_report(
+    executed: Weigh, verb: str
+) -> None:
+    code, out, err = executed(verb, "last")
+    assert (code, out) == (2, "")
+    assert err == (
+        "weigh: no job was submitted from here: the last run is weigh exec tasks.txt "
+        "(weigh report last)\n"
+    )

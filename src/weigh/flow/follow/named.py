@@ -16,6 +16,7 @@ from weigh.schedulers.dialect import Traits
 from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
 from weigh.schedulers.protocol import KnownJob
 from weigh.store import jobs as jobs_file
+from weigh.store.execs import read_exec_runs
 
 
 def named_jobs(
@@ -38,6 +39,8 @@ def named_jobs(
     try:
         return jobs_file.find_jobs(known, name)
     except UsageError as error:
+        if name == jobs_file.LAST:
+            _refuse_exec_run(root)
         part = _part_of_known(known, name)
         if part is not None:
             return [part]
@@ -57,6 +60,20 @@ def named_jobs(
         raise UsageError(
             f"no such job: {name} (not from here, and unknown to {' and '.join(asked)})"
         ) from error
+
+
+def _refuse_exec_run(root: str) -> None:
+    """Refuse ``last`` where no job was submitted, but tasks were run by weigh exec.
+
+    Raises:
+        UsageError: names their report.
+    """
+    for run in read_exec_runs(root)[-1:]:
+        name = os.path.relpath(run.task_file)
+        raise UsageError(
+            f"no job was submitted from here: the last run is weigh exec {name} "
+            "(weigh report last)"
+        )
 
 
 def is_foreign(job: Submitted) -> bool:
