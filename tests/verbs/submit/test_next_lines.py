@@ -146,6 +146,12 @@ def checked(weigh: Weigh) -> str:
     return weigh("check", "t.txt")[1]
 
 
+def replaced(weigh: Weigh) -> str:
+    ended(weigh, "true")
+    known = ("--memory", "50M", "--cpus", "1", "--time", "5m")
+    return weigh("plan", "p.txt", "--replace", *known)[1]
+
+
 def submitted(weigh: Weigh) -> str:
     return weigh("submit", weigh.plan("true"), "--on", "local")[1]
 
@@ -176,6 +182,7 @@ LOCAL: list[Callable[[Weigh], str]] = [
     resuming_what_waits,
     planned,
     checked,
+    replaced,
     submitted,
     resumed,
     first_tasks_failed,
