@@ -338,7 +338,7 @@ def test_a_file_states_the_sweep_and_what_is_typed_wins(
         (["x=1", "-o", "/dev/null", "--", "run", "{x}"], "no plain file"),
         (["x=1", "-o", ".", "--", "run", "{x}"], "no plain file"),
         (["--from", "none.toml"], "none.toml: No such file"),
-        (["--from", "/dev/null"], "no parameters"),
+        (["--from", "/dev/null"], "not a regular file"),
     ],
 )
 def test_what_cannot_be_swept_is_one_line_with_the_way_out(

@@ -221,7 +221,7 @@ def task_columns(rows: Sequence[Row]) -> TaskColumns | None:
         columns.sort(key=lambda column: column.key != "record")
     named = 1 + (columns[0].key != "state")
     parameters = list(_parameters(rows))
-    if parameters:  # they tell the commands apart
+    if parameters:  # in which the commands differ
         columns = [column for column in columns if column.key != "command"]
     columns[named:named] = parameters
     noun: Literal["tasks", "runs"] = "tasks" if are_tasks else "runs"
