@@ -42,6 +42,7 @@ _TIME_WELL = 0.6
 _CPUS_WELL = 0.8
 _IDLE_CPU = 0.65
 _TOLERANCE = 0.1  # of a CPU
+_AT_ONCE: Seconds = 1.0  # a run that ends sooner did none of the work
 _PETTY = 100 * MIB  # a smaller gain is not worth a line
 _WORTH = 0.95  # of the request: a larger share is not worth a line
 
@@ -237,7 +238,15 @@ def enough_cpus(subject: Subject) -> int | None:
     measure = subject.measures.get("cpus")
     if measure is None or measure.most is None:
         return None
-    enough = max(1, math.ceil(measure.most - _TOLERANCE))
+    # a run that was killed or ended at once was busy with its start-up
+    whole = [
+        one.cpus
+        for one in subject.elements
+        if one.cpus is not None
+        and (one.wall_time or 0.0) >= _AT_ONCE
+        and all(run.row.state == "COMPLETED" for run in one.runs)
+    ]
+    enough = max(1, math.ceil(max(whole, default=measure.most) - _TOLERANCE))
     waited = _waited(subject)
     if not waited:
         return enough

@@ -51,6 +51,13 @@ def test_runs_that_all_failed_are_no_reason_to_request_less(root: str) -> None:
     assert {note.about for note in told.notes} == {"failed"}
 
 
+def test_an_element_that_was_killed_at_once_does_not_count_for_cpus(root: str) -> None:
+    done = Task(wall_time=600.0, memory=GIB, cpus=0.1, gpu_memory=0)
+    killed = Task(state="OUT_OF_MEMORY", wall_time=0.8, memory=GIB, cpus=1.6)
+    flags = flags_of(report_of(root, done, done, done, killed))
+    assert flags["CPUs"] == "--cpus-per-task=1"
+
+
 def test_one_that_completed_is_reason_enough_and_is_doubted(root: str) -> None:
     done = Task(wall_time=600.0, memory=GIB, cpus=1.0, gpu_memory=0)
     told = report_of(root, done, EARLY, EARLY)
