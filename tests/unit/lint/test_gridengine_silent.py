@@ -15,6 +15,12 @@ def test_an_unknown_queue_resource_or_environment_is_refused() -> None:
     assert not any(found[code].accepted for code in codes)
 
 
+def test_a_space_after_a_comma_is_one_mistake() -> None:
+    found = qsub("-cwd -l h_vmem=2G, h_rt=00:10:00", limits=GRIDENGINE)
+    assert not found["stray-word"].accepted
+    assert "unknown-resource" not in found
+
+
 def test_a_queue_with_its_host_is_known() -> None:
     assert "unknown-queue" not in qsub("-q short.q@vm", limits=GRIDENGINE)
 

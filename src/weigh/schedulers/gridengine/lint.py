@@ -111,7 +111,7 @@ def _of_line(line: Line) -> Iterator[Option | Finding]:
         elif not words:
             yield refused(line, "option-value", f"{word} without a value: refused")
         elif name == "l":
-            for part in words.pop(0).split(","):
+            for part in filter(None, words.pop(0).split(",")):
                 key, equals, amount = part.partition("=")
                 value = amount if equals else "TRUE"
                 yield Option(f"l:{key}", value, line.line, f"-l {part}")
