@@ -67,7 +67,12 @@ def test_the_runner_works_in_what_is_added_for_it_and_not_in_half(road: Road) ->
 
 
 @pytest.mark.parametrize(
-    ("mebibytes", "options"), [("31", ()), ("91", ("--headroom", "0"))]
+    ("mebibytes", "options"),
+    [
+        ("31", ()),
+        ("91", ("--headroom", "0")),
+        ("31", ("--node-cpus", "2")),  # the guard stops neither of two that fit
+    ],
 )
 def test_tasks_that_were_measured_exactly_are_not_killed_for_memory(
     road: Road, mebibytes: str, options: tuple[str, ...]
