@@ -13,8 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from taskstats import Exits
+
+from weigh.model.record import Usage
+from weigh.need import cpus_for
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/schedstat"),
@@ -122,3 +126,40 @@ def test_waits_are_those_of_the_kernels_account(
         )
     truth = exits.wait_below(pid)
     assert usage["cpu_wait"]["time"] == pytest.approx(truth, rel=ENOUGH, abs=UNSEEN)
+
+
+UNDER_PYTHONS_LOCK = """
+def work(end):
+    while time.monotonic() < end: sum(range(500))
+"""
+WITHOUT_THE_LOCK = """
+import hashlib
+block = bytes(8 << 20)
+def work(end):
+    while time.monotonic() < end: hashlib.sha256(block).digest()
+"""
+EIGHT = """
+end = time.monotonic() + 4
+workers = [threading.Thread(target=work, args=(end,)) for _ in range(8)]
+for one in workers: one.start()
+for one in workers: one.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "least", "most"),
+    [(UNDER_PYTHONS_LOCK, 1, 2), (WITHOUT_THE_LOCK, 3, 8)],
+    ids=["under Python's lock", "without it"],
+)
+def test_eight_threads_on_a_busy_machine_are_advised_the_cpus_that_they_can_use(
+    tmp_path: Path, code: str, least: int, most: int
+) -> None:
+    found = []
+    for _ in range(TRIES):  # threads that get hardly any CPU show little
+        with foreign_load(2 * (os.cpu_count() or 1)):
+            usage, _, _ = weigh(tmp_path, sys.executable, "-c", PRELUDE + code + EIGHT)
+        found.append(cpus_for(msgspec.convert(usage, Usage)))
+        assert found[-1] <= most
+        if found[-1] >= least:
+            return
+    pytest.fail(f"{found} CPUs are advised")
