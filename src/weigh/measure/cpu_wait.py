@@ -19,7 +19,8 @@ _INTERVAL = 0.25  # seconds between looks at the threads of one process, at leas
 _INTERVAL_OF_SEVERAL = 0.1  # some may be short
 _SHARE = 0.0005  # of one core
 _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
-_UNSEEN: Seconds = 0.2  # of a thread's life, before its first look and after its last
+# of a thread's life, before its first look and after its last; a wait counts at its end
+_UNSEEN: Seconds = 0.2
 _UNSEEN_SHARE = 0.05
 _MOSTLY_IDLE = 0.5  # of a core; below that, what processes are blocked on is read
 _MOST_STATES = 8  # processes whose state is read in a look
@@ -64,10 +65,10 @@ def parse_throttled(text: bytes) -> Seconds:
 class _ThreadTimes:
     """One thread: nanoseconds that it ran and waited, and when it was active."""
 
-    __slots__ = ("longest", "run", "since", "until", "wait")
+    __slots__ = ("run", "since", "until", "wait")
 
     def __init__(self) -> None:
-        self.run = self.wait = self.longest = 0
+        self.run = self.wait = 0
         self.since = self.until = 0.0
 
     def demand(self) -> Seconds:
@@ -78,9 +79,7 @@ class _ThreadTimes:
         """
         run, wait = self.run * _NANO, self.wait * _NANO
         life = max(run + wait, self.until - self.since)
-        # a wait is counted when it ends: one as long as another may have gone on
-        uncounted = max(self.longest * _NANO, min(_UNSEEN, _UNSEEN_SHARE * life))
-        slept = life - run - wait - uncounted
+        slept = life - run - wait - min(_UNSEEN, _UNSEEN_SHARE * life)
         return life * run / (run + max(0.0, slept)) if run > 0 else 0.0
 
 
@@ -239,7 +238,6 @@ class CpuWaits:
             thread.since = max(0.0, now - (run + wait) * _NANO)
         is_active = (run, wait) != (thread.run, thread.wait)
         if is_active:
-            thread.longest = max(thread.longest, wait - thread.wait)
             thread.run, thread.wait, thread.until = run, wait, now
         return is_active
 
