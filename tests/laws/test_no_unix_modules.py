@@ -69,7 +69,7 @@ def on_windows(program: str, *words: str, store: Path) -> str:
     [
         ("report", "tag"),
         ("report", "--since", "30d"),
-        ("report", "last", "--paper", "md"),
+        ("report", "last", "--paper"),
         ("report", "last", "--html", "page.html"),
         ("records",),
         ("records", "export", "--csv"),

@@ -15,7 +15,6 @@ SOURCE = Path(weigh.__file__).parent
 # several nodes, and number its ranks
 ALLOWED = {
     "model/record.py": {"ngpus"},  # the default of a name that sites choose
-    "flow/doctor/facts.py": {"h_vmem"},
     "flow/run/channel.py": {"SLURM_PROCID"},
     # jobs of any batch system, also of those that are not in the table
     "measure/memory/ledger.py": {"SLURM_JOB_ID", "SGE_TASK_ID"},

@@ -1,6 +1,5 @@
 """The event file of one run: created before the job, read after it, removed."""
 
-import fcntl
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -272,7 +271,7 @@ def _made_and_locked(path: str) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take_lock(fd)
         is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
     except OSError:  # another run took it for a dead one's before it was locked
         is_ours = False
@@ -296,7 +295,7 @@ def _remove_unlocked(path: str) -> None:
     fd = os.open(path, flags)
     try:
         if os.fstat(fd).st_uid == os.geteuid():
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take_lock(fd)
             os.unlink(path)
     finally:
         os.close(fd)
@@ -307,3 +306,10 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
+
+
+def _take_lock(fd: int) -> None:
+    """Lock a file; raise OSError if another process holds it."""
+    import fcntl  # noqa: PLC0415 - records are read on Windows, too
+
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
