@@ -265,8 +265,8 @@ def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
     assert weigh.finish(job) == {"COMPLETED": 2, "OUT_OF_MEMORY": 1, "FAILED": 1}
     reasons = [one["reason"] for one in weigh.status(job)["healing"]["rounds"]]
     assert reasons == [
-        "ran out of memory: 100 MiB -> 200 MiB",
-        "ran out of memory: 200 MiB -> 300 MiB",
+        "ran out of memory: 120 MiB -> 250 MiB",
+        "ran out of memory: 250 MiB -> 300 MiB",
     ]
 
 
