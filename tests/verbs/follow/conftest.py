@@ -1,6 +1,7 @@
 """A folder of a user, and weigh in it, with jobs on this machine only."""
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +12,9 @@ import pytest
 from weigh.cli.main import run_cli
 
 Weigh = Callable[..., tuple[int, str, str]]
+
+# they wait for signals of their children, which a thread of pytest-xdist may take
+LAUNCHING = ("run", "exec", "scan", "check")
 
 
 @pytest.fixture
@@ -31,6 +35,10 @@ def weigh(
     monkeypatch.chdir(tmp_path / "here")
 
     def call(*words: str) -> tuple[int, str, str]:
+        if words[0] in LAUNCHING:
+            argv = [sys.executable, "-m", "weigh", *words]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout, done.stderr
         capfdbinary.readouterr()
         code = run_cli(words, [])
         out, err = capfdbinary.readouterr()
