@@ -33,7 +33,7 @@ SACCT = """\
 cpu=00:00:00,energy=0,fs/disk=3045035,mem=212079K,pages=0,vmem=307876K|0
 1_2|FAILED|1|5|600M|1|00:00.093||billing=1,cpu=1,mem=600M,node=1|cn1||
 1_2.batch|FAILED|1|||1|00:00.093||cpu=1,mem=600M,node=1|cn1||0
-1_3|OUT_OF_MEMORY|3|5|600M|1|1-02:03:04||cpu=1,gres/gpu=2,mem=600M|cn1||
+1_3|OUT_OF_MEMORY|94000|5|600M|1|1-02:03:04||cpu=1,gres/gpu=2,mem=600M|cn1||
 1_3.batch|FAILED|3|||1|00:01.112|0|cpu=1,mem=600M|cn1|\
 cpu=00:00:02,gres/gpumem=1234M,gres/gpuutil=57|0
 """
