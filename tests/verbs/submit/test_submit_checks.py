@@ -98,7 +98,7 @@ def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
 
     assert code == 2
     assert why in " ".join(err.split())
-    assert real("status")[0] == 2  # there is no job
+    assert real("status", "last")[0] == 2  # no job was submitted
 
 
 @pytest.mark.slurm
