@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import SIGNAL_BASE
+from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Outcome, State
 
 if TYPE_CHECKING:
@@ -319,6 +320,14 @@ _OF_LAUNCHER = ("mpirun", "prterun", "MPI_ABORT", "Primary job")
 
 def failure_line(text: str) -> str:
     """Return the line of a failed program's output that states why; empty if none.
+
+    Secrets in it are hidden, as records and reports quote it.
+    """
+    return MASK.line(_line_with_cause(text))
+
+
+def _line_with_cause(text: str) -> str:
+    """Return the last line that states a cause.
 
     That is the last line, unless stack frames follow the error, or output that was
     buffered until the end (Python and Perl write theirs after a traceback).

@@ -144,3 +144,16 @@ def test_a_submitted_command_is_kept_only_where_it_is_run(tmp_path: Path) -> Non
         assert SECRET not in path.read_text()
     for path in (tmp_path / "store").rglob("*.jsonl"):
         assert SECRET not in path.read_text()
+
+
+def test_a_secret_in_the_last_line_of_a_task_is_not_quoted(tmp_path: Path) -> None:
+    line = f'echo "Error: --password={SECRET} was refused"; exit 3\n'
+    (tmp_path / "tasks.txt").write_text(line)
+    weigh(tmp_path, "exec", "tasks.txt")
+    page = tmp_path / "report.html"
+    done = weigh(tmp_path, "report", "last", "--html", str(page))
+    assert done.returncode == 0, done.stderr
+    for text in (done.stdout, weigh(tmp_path, "report", "last").stdout):
+        assert SECRET not in text
+    assert SECRET not in page.read_text()
+    assert page.stat().st_mode & 0o077 == 0

@@ -17,6 +17,7 @@ from weigh.model.report import Note, Report
 from weigh.render.estimate_lines import answers
 from weigh.render.html.curves import Scan
 from weigh.render.html.page import render_page
+from weigh.store.location import private
 
 STDOUT = "-"
 _NO_SIZE = frozenset({"seed", "random_seed", "fold", "trial", "repeat"})
@@ -98,7 +99,8 @@ def write_page(html: str, path: str) -> None:
         if path == STDOUT:
             sys.stdout.write(html)
             return
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        # as private as the records that it shows
+        with open(path, "w", encoding="utf-8", newline="\n", opener=private) as file:
             file.write(html)
     except OSError as error:
         folder = os.path.dirname(path)

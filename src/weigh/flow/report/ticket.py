@@ -9,6 +9,7 @@ import msgspec
 from weigh._version import __version__
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.report.report import Material, gather, open_store_of
+from weigh.model.mask import MASK
 from weigh.model.report import Row
 from weigh.render.printable import printable
 from weigh.render.request_lines import folded
@@ -181,4 +182,4 @@ def _output_tail(row: Row) -> tuple[str, ...]:
     if row.output is None or not os.path.isfile(row.output):
         return (row.error,) if row.error else ()
     lines = [line.rstrip() for line in tail_of(row.output).splitlines()]
-    return tuple(line for line in lines if line)[-_LINES:]
+    return tuple(MASK.line(line) for line in lines if line)[-_LINES:]
