@@ -173,9 +173,11 @@ def parse_mask(where: str, value: object) -> Mask:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         import re  # noqa: PLC0415 - as above
 
+        from weigh.bounded_pattern import compile_bounded  # noqa: PLC0415 - as above
+
         for one in value:
             try:
-                re.compile(one)
+                compile_bounded(one)
             except re.error as error:
                 raise FormatError(f"{where}: {one!r}: {error}") from error
         return Mask(tuple(value))

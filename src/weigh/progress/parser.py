@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from weigh.bounded_pattern import compile_bounded
 from weigh.errors import FormatError
 
 PATTERN = 0
@@ -306,7 +307,7 @@ def _step(text: str, start: int) -> Count | None:
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
-        compiled = re.compile(pattern)
+        compiled = compile_bounded(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise FormatError(f"not a regular expression: {pattern!r} ({error})") from error
     names = set(compiled.groupindex)
