@@ -310,6 +310,8 @@ def _remove(path: str) -> None:
 
 def _take_lock(fd: int) -> None:
     """Lock a file; raise OSError if another process holds it."""
-    import fcntl  # noqa: PLC0415 - records are read on Windows, too
-
+    try:
+        import fcntl  # noqa: PLC0415 - records are read on Windows, too
+    except ImportError as error:  # its file cannot be opened: too many are open
+        raise OSError(str(error)) from error
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
