@@ -25,6 +25,7 @@ copy() { # FOLDER: changes below it are only seen in here
 
 # always the same number: /tmp is that of the machine, and keeps what Java writes there
 useradd --create-home --uid 59019 --shell /bin/bash "$user"
+rm -rf "/tmp/hsperfdata_$user"
 for path in "$sources" "$(readlink -f "$sources/.venv/bin/python")"; do
     while path=${path%/*} && [ -n "$path" ]; do # open to all; it may be below /root
         (($(stat -c 0%a "$path") & 1)) || { copy "$path" && chmod o+x "$path"; }
