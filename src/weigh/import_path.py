@@ -9,6 +9,8 @@ import os
 import sys
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_LIBRARY = os.path.dirname(os.__file__)
+_OF_PYTHON = {_LIBRARY, os.path.join(_LIBRARY, "lib-dynload")}  # named, and not foreign
 
 
 def put_own_packages_first() -> None:
@@ -19,11 +21,13 @@ def put_own_packages_first() -> None:
         return
     own = os.path.dirname(_PACKAGE)
     sys.path[:] = own_first(sys.path, foreign, own)
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name == "__main__" or not isinstance(file, str):
-            continue
-        if _is_below(file, foreign - {own}) and not _is_below(file, frozenset((own,))):
+    strange = {
+        name
+        for name, module in sys.modules.items()
+        if _folder_of(name, getattr(module, "__file__", None)) in foreign - {own}
+    }
+    for name in list(sys.modules):
+        if name.partition(".")[0] in strange:
             del sys.modules[name]
 
 
@@ -36,7 +40,7 @@ def foreign_folders(pythonpath: str, started_here: str) -> frozenset[str]:
     folders = pythonpath.split(os.pathsep)
     if started_here == current:
         folders.append(started_here)
-    return frozenset(folder for folder in folders if folder)
+    return frozenset(filter(None, folders)) - _OF_PYTHON
 
 
 def own_first(path: list[str], foreign: frozenset[str], own: str) -> list[str]:
@@ -46,5 +50,13 @@ def own_first(path: list[str], foreign: frozenset[str], own: str) -> list[str]:
     return [*kept, *sorted(moved, key=lambda folder: folder != own)]
 
 
-def _is_below(file: str, folders: frozenset[str]) -> bool:
-    return any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+def _folder_of(name: str, file: str | None) -> str | None:
+    """Return the folder of `sys.path` in which a module was found; None if unknown.
+
+    A folder above it is another matter: PYTHONPATH may name that of a project, and the
+    interpreter lie below it.
+    """
+    if name == "__main__" or "." in name or not file:
+        return None
+    folder, base = os.path.split(file)
+    return os.path.dirname(folder) if base.startswith("__init__.") else folder

@@ -1,13 +1,10 @@
 """The ``weigh exec`` runs of a folder that were not part of a submitted job."""
 
 import os
-from collections.abc import Iterator
 
 import msgspec
 
-from weigh.errors import StoreError
-from weigh.regular_file import only_regular
-from weigh.store.lines import UNREADABLE
+from weigh.store.lines import read_documents
 from weigh.store.location import make_folder
 from weigh.store.shards import append_line
 from weigh.units import Seconds
@@ -43,19 +40,4 @@ def read_exec_runs(root: str) -> list[ExecRun]:
     Raises:
         StoreError: they exist, but cannot be read.
     """
-    return list(_parsed_runs(os.path.join(root, _FILE)))
-
-
-def _parsed_runs(path: str) -> Iterator[ExecRun]:
-    try:
-        with open(path, "rb", opener=only_regular) as file:
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    for line in lines:
-        try:
-            yield msgspec.json.decode(line, type=ExecRun)
-        except UNREADABLE:
-            continue
+    return list(read_documents(os.path.join(root, _FILE), ExecRun))

@@ -2,15 +2,14 @@
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import UsageError
 from weigh.model.job import RESUME, Submitted
-from weigh.regular_file import only_regular
 from weigh.store.known_stores import remember_store
-from weigh.store.lines import UNREADABLE
+from weigh.store.lines import read_documents
 from weigh.store.location import make_folder
 from weigh.store.shards import append_line
 
@@ -39,7 +38,7 @@ def read_jobs(root: str) -> list[Submitted]:
         StoreError: they exist, but cannot be read.
     """
     found: dict[tuple[str, str, str] | int, Submitted] = {}
-    for job in _read(os.path.join(root, FILE)):
+    for job in read_documents(os.path.join(root, FILE), Submitted):
         one = (job.scheduler, job.id, job.token)
         found[one if job.token else len(found)] = job
     return list(found.values())
@@ -131,18 +130,3 @@ def _plan_of(folder: str) -> str:
     above, _, name = folder.rpartition("/")
     is_resumed = name.startswith(RESUME) and name.removeprefix(RESUME).isdecimal()
     return above if is_resumed else folder
-
-
-def _read(path: str) -> Iterator[Submitted]:
-    try:
-        with open(path, "rb", opener=only_regular) as file:
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    for line in lines:
-        try:
-            yield msgspec.json.decode(line, type=Submitted)
-        except UNREADABLE:
-            continue

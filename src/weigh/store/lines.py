@@ -3,18 +3,22 @@
 A line is a record or a tombstone, ``{"schema": ..., "id": ..., "removed":
 "2026-11-21T10:00:00Z"}``, which removes the id forever, wherever it occurs.
 
-Of other files only the end is read, by :func:`read_tail`.
+Of files with other documents, one per line, :func:`read_documents` reads all.
+:func:`read_tail` reads the end of any file.
 """
 
 import os
+from collections.abc import Iterator
 from functools import cache
+from typing import TypeVar
 
 import msgspec
 
-from weigh.errors import FormatError, SchemaError
+from weigh.errors import FormatError, SchemaError, StoreError
 from weigh.model.record import SCHEMA, Record
 from weigh.regular_file import only_regular
 
+_Document = TypeVar("_Document")
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -100,3 +104,25 @@ def read_tail(path: str, most: int) -> bytes:
             return file.read(most)
     except OSError:
         return b""
+
+
+def read_documents(path: str, kind: type[_Document]) -> Iterator[_Document]:
+    """Yield the documents of a file, one per line; those that do not parse are skipped.
+
+    Nothing where the file does not exist.
+
+    Raises:
+        StoreError: it exists, but cannot be read.
+    """
+    try:
+        with open(path, "rb", opener=only_regular) as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    for line in lines:
+        try:
+            yield msgspec.json.decode(line, type=kind)
+        except UNREADABLE:
+            continue

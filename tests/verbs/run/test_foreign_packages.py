@@ -55,6 +55,19 @@ def test_packages_on_pythonpath_are_the_jobs_and_not_weighs(
     assert (done.returncode, done.stdout) == (0, f"{place}\n"), done.stderr
 
 
+@pytest.mark.parametrize("library", [os.__file__, pytest.__file__])
+def test_pythonpath_may_name_a_folder_above_the_interpreter_or_its_packages(
+    tmp_path: Path, library: str
+) -> None:
+    """As that of a project with its environment inside."""
+    above = [str(folder) for folder in Path(library).parents]
+
+    for place in above[:-1]:
+        argv = (*WEIGH, "run", "-q", "--", "echo", "ran")
+        done = run(tmp_path, *argv, PYTHONPATH=place)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", ""), place
+
+
 @pytest.mark.parametrize("name", ["click", "of another Python"])
 def test_packages_of_the_current_folder_are_not_weighs(
     tmp_path: Path, name: str
