@@ -111,7 +111,6 @@ class ScanCommand(AxesThenCommand):
     metavar="SHARE",
     help="With cpus=...: least speed-up per CPU that pays.  [default: 75%]",
 )
-@click.option("--html", metavar="FILE", help="Also write the curves as an HTML page.")
 @options.as_json()
 @click.argument(
     "axes", nargs=-1, metavar="NAME=VALUES... -- COMMAND | [NAME] --from ID"
@@ -149,7 +148,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     weigh scan --resume batch_size=200
     weigh scan batch_size --from tag --target 1000 --gpu V100-32GB
     """  # noqa: D301 - click reads \b
-    as_json, html = words.pop("as_json"), words.pop("html")
+    as_json = words.pop("as_json")
     typed_options = TypedOptions(
         **{name: words.pop(name) for name in TypedOptions.__struct_fields__}
     )
@@ -165,7 +164,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         names = () if records == (_ALL,) else records
         by = words["axes"][0] if words["axes"] else None
         found = fit_named(names, by, typed_options, cwd=os.getcwd(), env=os.environ)
-        _print(found, html, as_json=as_json)
+        _print(found, as_json=as_json)
         return 0
     done = scan_flow(
         ScanOptions(command=command_of(context), **words),
@@ -178,7 +177,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         click.echo(shlex.join(command))
     if done.fit is not None:
         more = {"label": done.label, "confirmed": done.confirmed}
-        _print(done.fit, html, as_json=as_json, **more)
+        _print(done.fit, as_json=as_json, **more)
     if done.confirmed is not None:
         click.echo(f"weigh: {done.confirmed}", err=True)
     return done.exit_code
@@ -256,8 +255,8 @@ def _check_from(context: click.Context, names: tuple[str, ...]) -> None:
         raise UsageError(f"--from uses the sizes of the records: write {name} only")
 
 
-def _print(found: Answer, html: str | None, *, as_json: bool, **more: object) -> None:
-    """Print the estimate on stdout and its warnings on stderr; write the page.
+def _print(found: Answer, *, as_json: bool, **more: object) -> None:
+    """Print the estimate on stdout and its warnings on stderr.
 
     *more* goes into the JSON document.
     """
@@ -269,8 +268,3 @@ def _print(found: Answer, html: str | None, *, as_json: bool, **more: object) ->
             click.echo(line)
     for warning in found.warnings:
         click.echo(f"weigh: {warning}", err=True)
-    if html is not None:
-        from weigh.flow.report.page import fit_page, write_page  # noqa: PLC0415
-
-        write_page(fit_page(found), html)
-        click.echo(f"weigh: wrote {html}", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weigh.measure.region.timing import Timing
 from weigh.model.record import Record, Regions
 from weigh.model.report import Report
-from weigh.render.record_html import render_html
+from weigh.render.record_show import render_record
 from weigh.render.region_lines import render_regions
 from weigh.render.report_lines import render_text
 
@@ -21,7 +21,7 @@ def show_records() -> None:
     if shell is None:
         return
     views: dict[type, Callable[[Any], str]] = {
-        Record: render_html,
+        Record: lambda record: _as_html(render_record(record)),
         Report: lambda report: _as_html(render_text(report)),
         Regions: lambda regions: _as_html(render_regions(regions, "this notebook")),
         Timing: lambda timing: _as_html(str(timing)),

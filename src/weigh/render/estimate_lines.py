@@ -135,21 +135,6 @@ def render(
     yield from _items("from", _basis(advice))
 
 
-def answers(advice: Advice) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each answer: what each limit holds, what sizes need."""
-    target = advice.target
-    for one in advice.capacities:
-        words = f"memory {format_size(one.limit.memory)}, holds {_holds(one)}"
-        if target is not None:
-            words += f", for {size_text(target.size)}: {_fits(one)}"
-        yield one.limit.name, words
-    if advice.recommended is not None:
-        words = "; ".join(_recommended(advice, advice.recommended))
-        yield "recommended", words.replace(_KEPT, " ")
-    if target is not None:
-        yield _name(advice, target), _needs(target).replace(_KEPT, " ")
-
-
 def render_json(
     advice: Advice, *, request: Request | None = None, **more: object
 ) -> str:

@@ -446,7 +446,6 @@ def test_a_target_has_one_request_in_text_json_and_html(
     asked = _requested(text)
 
     _, as_json, _ = weigh("scan", "--from", "s", "--target", "150", "--json")
-    weigh("scan", "--from", "s", "--target", "150", "--html", "fit.html")
     weigh("report", "s", "--html", "report.html")
     _, report, _ = weigh("report", "s")
     _, document, _ = weigh("report", "s", "--json")
@@ -454,27 +453,9 @@ def test_a_target_has_one_request_in_text_json_and_html(
 
     memory = json.loads(as_json)["request"]["memory"]
     assert f"{memory // MIB}M" == asked
-    for page in ("fit.html", "report.html"):
-        assert _requested((folder / page).read_text()) == asked
+    assert _requested((folder / "report.html").read_text()) == asked
     assert _requested(report) == _requested(document) == _requested(resumed) == asked
     assert "for mib=150" in report
-
-
-def test_a_page_of_a_fit_states_what_fits_and_what_the_target_needs(
-    scan: Weigh, weigh: Weigh, folder: Path
-) -> None:
-    scan("mib=20,40,60", "--label", "s")
-
-    wanted = ("--target", "150", "--memory", "100MiB")
-    _, text, _ = weigh("scan", "--from", "s", *wanted, "--html", "fit.html")
-
-    page = (folder / "fit.html").read_text()
-    assert re.search(">150: at most [0-9.]+ (MiB|GiB)<", page)
-    assert re.search(">requested [0-9.]+ (MiB|GiB)<", page)
-    needs = re.search("mib=150 +(RAM .*MiB)", text)
-    assert needs is not None
-    assert needs[1] in page
-    assert "for 150: does not fit" in page
 
 
 def test_a_target_too_far_away_has_no_request_anywhere(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from weigh.estimate.estimate import Estimate
 from weigh.model.report import Report
-from weigh.render.html.curves import Scan
 from weigh.render.html.page import render_page
 
 CHROMIUM = Path(__file__).parents[3] / "ci" / "chromium.sh"
@@ -44,15 +44,15 @@ def received(words: str) -> list[str]:
     return [] if words.startswith("Canvas2D: Multiple readback") else [words]
 
 
-PAGES: list[tuple[Report, tuple[Scan, ...], str]] = []
+PAGES: list[tuple[Report, tuple[Estimate, ...], str]] = []
 
 
-def rendered(report: Report, scans: tuple[Scan, ...]) -> str:
+def rendered(report: Report, curves: tuple[Estimate, ...]) -> str:
     """Render a page, the same report once only."""
     for known, drawn, html in PAGES:
-        if known is report and drawn == scans:
+        if known is report and drawn == curves:
             return html
-    PAGES.append((report, scans, render_page(report, scans, version="0.1.0")))
+    PAGES.append((report, curves, render_page(report, curves, version="0.1.0")))
     return PAGES[-1][2]
 
 
@@ -66,9 +66,11 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
     asked_for: list[str] = []
     contexts: list[Any] = []
 
-    def look(report: Report, *scans: Scan, width: int = 1060, **options: Any) -> Any:
+    def look(
+        report: Report, *curves: Estimate, width: int = 1060, **options: Any
+    ) -> Any:
         path = tmp_path / "report.html"
-        path.write_text(rendered(report, scans), encoding="utf-8")
+        path.write_text(rendered(report, curves), encoding="utf-8")
         context = browser.new_context(
             viewport={"width": width, "height": 900}, **options
         )

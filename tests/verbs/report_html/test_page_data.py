@@ -17,10 +17,10 @@ from reports_to_draw import array, hostile, one_run, scanned, trained
 
 from weigh.model.record import Outcome
 from weigh.model.report import Measure, Note, Report, Row, Unit
-from weigh.render.html.curves import Scan, edges, ticks
-from weigh.render.html.histogram import histograms
+from weigh.render.html.curves import round_ticks
+from weigh.render.html.histogram import histograms, round_edges
 from weigh.render.html.page import embedded_json, render_page, task_columns
-from weigh.render.html.series_data import run_series
+from weigh.render.html.series_data import Level, run_series
 from weigh.units import GIB, MIB
 
 KB, MB = 1000, 1000**2
@@ -76,7 +76,7 @@ def test_why_a_run_ended_is_written_once() -> None:
 
 
 def test_an_ordinary_job_is_at_most_250_kb() -> None:
-    html = render_page(one_run(), (Scan(estimate=scanned()),))
+    html = render_page(one_run(), (scanned(),))
     assert len(html.encode()) <= 250 * KB
 
 
@@ -217,11 +217,11 @@ def test_hostile_names_add_no_element() -> None:
 
 def test_what_was_requested_comes_from_the_run_before_the_element() -> None:
     record = trained()
-    element = Measure(name="memory", unit="bytes", requested=64.0 * GIB)
-    memory = run_series(record, (element,)).charts[0]
+    element = {"memory": Level("requested for its element", 64.0 * GIB)}
+    memory = run_series(record, element).charts[0]
     assert [level.value for level in memory.levels] == [8 * GIB]
     without = msgspec.structs.replace(record, requested=None)
-    memory = run_series(without, (element,)).charts[0]
+    memory = run_series(without, element).charts[0]
     assert [level.value for level in memory.levels] == [64 * GIB]
 
 
@@ -235,7 +235,7 @@ def test_half_a_series_is_not_drawn() -> None:
 
 @given(st.floats(1e-6, 1e15), st.booleans())
 def test_ticks_are_a_few_within_the_axis(top: float, binary: bool) -> None:  # noqa: FBT001
-    made = ticks(max(top, 1.0) if binary else top, binary=binary)
+    made = round_ticks(max(top, 1.0) if binary else top, binary=binary)
     assert made[0] == 0
     assert made[-1] <= max(top, 1.0)
     assert len(made) <= 6
@@ -244,7 +244,7 @@ def test_ticks_are_a_few_within_the_axis(top: float, binary: bool) -> None:  # n
 @given(st.floats(0, 1e12), st.floats(0, 1e12))
 def test_bins_hold_every_value(one: float, other: float) -> None:
     low, high = sorted((one, other))
-    made = edges(low, high, binary=False, wanted=12)
+    made = round_edges(low, high, binary=False, wanted=12)
     assert made[0] <= low
     assert high <= made[-1]
     assert len(made) <= 16
@@ -272,24 +272,23 @@ def test_a_wheel_carries_what_a_page_is_made_of(tmp_path: Path) -> None:
     least=st.floats(0, 1e10),
     above=st.lists(st.floats(0, 1e-3) | st.floats(0, 3), min_size=5),
 )
-def test_bars_and_labels_of_a_histogram_differ_in_their_figures(
+def test_bins_and_ends_of_a_histogram_differ_in_their_figures(
     unit: Unit, least: float, above: list[float]
 ) -> None:
     values = tuple(least * (1 + part) for part in above)
     (drawn,) = histograms([Measure(name="memory", unit=unit, values=values)])
-    figures = [bar.words.rsplit(":", 1)[0] for bar in drawn.bars if bar.count]
-    labels = [label.words for label in drawn.labels]
+    figures = [words for words, count in drawn.bins if count]
     assert len(set(figures)) == len(figures)
-    assert len(set(labels)) == len(labels)
-    assert sum(bar.count for bar in drawn.bars) == len(values)
+    assert len(set(drawn.ends)) == len(drawn.ends)
+    assert sum(count for _, count in drawn.bins) == len(values)
 
 
 def test_equal_values_are_one_bar_with_one_label() -> None:
     values = (26.93 * MIB,) * 12 + (26.94 * MIB,)
     one = Measure(name="memory", unit="bytes", values=values, requested=80.0 * MIB)
     (drawn,) = histograms([one])
-    assert [label.words for label in drawn.labels] == ["26.9 MiB"]
-    assert [bar.words for bar in drawn.bars] == ["26.9 MiB: 13"]
+    assert drawn.ends == ("26.9 MiB",)
+    assert drawn.bins == (("26.9 MiB", 13),)
 
 
 def test_the_command_of_a_labelled_run_is_below_its_title() -> None:

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from reports_to_draw import array, one_run, scanned
 
+from weigh.estimate.estimate import Estimate
 from weigh.model.report import Report
-from weigh.render.html.curves import Scan
 
 pytestmark = pytest.mark.browser
 
 MOST = 150_000
 Opened = Any
 
-PICTURES: dict[str, tuple[Report, tuple[Scan, ...], dict[str, Any]]] = {
+PICTURES: dict[str, tuple[Report, tuple[Estimate, ...], dict[str, Any]]] = {
     "report-run": (one_run(), (), {"width": 900, "color_scheme": "light"}),
     "report-array": (array(100), (), {"width": 900, "color_scheme": "dark"}),
     "report-scan": (
         Report(title="What fits, by batch_size"),
-        (Scan(estimate=scanned(), to=400),),
+        (scanned(),),
         {"width": 900, "color_scheme": "light"},
     ),
     "report-narrow": (one_run(), (), {"width": 400, "color_scheme": "dark"}),
@@ -36,8 +36,8 @@ HEIGHTS = {"report-run": 1460, "report-array": 1100, "report-narrow": 1300}
 def test_a_picture_for_the_documentation_stays_small(
     opened: Opened, tmp_path: Path, name: str
 ) -> None:
-    report, scans, options = PICTURES[name]
-    page = opened(report, *scans, **options)
+    report, curves, options = PICTURES[name]
+    page = opened(report, *curves, **options)
     height = HEIGHTS.get(name)
     if height is not None:
         page.set_viewport_size({"width": options["width"], "height": height})

@@ -62,16 +62,6 @@ def test_runs_of_several_sizes_bring_their_curves(say: Say, tmp_path: Path) -> N
     assert html.count('class="band"') == 3  # GPU memory, memory, time
 
 
-def test_a_fit_has_a_page_up_to_its_target(say: Say, tmp_path: Path) -> None:
-    words = ("batch_size", "--target", "800", "--html", "fit.html")
-    code, out, _ = say("scan", "--from", "scan", *words)
-    assert code == 0
-    assert "batch_size" in out
-    html = (tmp_path / "fit.html").read_text(encoding="utf-8")
-    assert "What fits, by batch_size" in html
-    assert '<th scope="row">800</th>' in html
-
-
 def test_a_page_in_no_folder_states_how_to_make_it(say: Say) -> None:
     code, _, err = say("report", "train", "--html", "no/such/out.html")
     assert code == 125

@@ -8,14 +8,11 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
-from weigh.estimate.estimate import estimate
+from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.readings import varying
 from weigh.flow.report.report import composed, gather, open_store_of
-from weigh.flow.scan.from_records import Answer, request_note
 from weigh.model.record import Record
-from weigh.model.report import Note, Report
-from weigh.render.estimate_lines import answers
-from weigh.render.html.curves import Scan
+from weigh.model.report import Report
 from weigh.render.html.page import render_page
 from weigh.store.location import private
 
@@ -47,35 +44,11 @@ def page_of(
     material = gather(name, store, logs=logs, cwd=cwd, env=env)
     report = composed(material, store)
     records = [run.record for run in material.runs if run.record is not None]
-    scans = () if report.job is not None else scans_of(records)
-    return Page(report, render_page(report, scans, version=__version__))
+    curves = () if report.job is not None else curves_of(records)
+    return Page(report, render_page(report, curves, version=__version__))
 
 
-def fit_page(answer: Answer) -> str:
-    """Return the curves of a fit up to the target size as one HTML page."""
-    advice = answer.advice
-    made = advice.estimate
-    scan = Scan(
-        estimate=made,
-        to=None if advice.target is None else advice.target.size,
-        level=advice.options.level,
-        requested=answer.request.memory if advice.target and answer.request else None,
-    )
-    report = Report(
-        title=f"What fits, by {made.by}",
-        notes=(
-            *(
-                Note(about=name, words=words, weight=2)
-                for name, words in answers(advice)
-            ),
-            request_note(answer),
-            *(Note(about="note", words=words) for words in answer.warnings),
-        ),
-    )
-    return render_page(report, (scan,), version=__version__)
-
-
-def scans_of(records: Sequence[Record]) -> tuple[Scan, ...]:
+def curves_of(records: Sequence[Record]) -> tuple[Estimate, ...]:
     """Fit curves if exactly one parameter varies and is a size, a whole number."""
     names = varying(records)
     sizes = [record.parameters.get(names[0]) for record in records] if names else []
@@ -84,7 +57,7 @@ def scans_of(records: Sequence[Record]) -> tuple[Scan, ...]:
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         return ()
     try:
-        return (Scan(estimate=estimate(records, names[0])),)
+        return (estimate(records, names[0]),)
     except UsageError:
         return ()  # too few runs for a curve: the report has none
 

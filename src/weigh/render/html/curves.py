@@ -9,47 +9,30 @@ import msgspec
 from weigh.estimate.estimate import Estimate
 from weigh.estimate.fit import Fit, Quantity
 from weigh.estimate.samples import size_text
-from weigh.render.html.words import Kind, figure, short
-from weigh.render.printable import printable
-from weigh.units import Bytes, format_brief
+from weigh.render.html.words import figure, short
+from weigh.units import format_brief
 
-_FEW = 4
-_STEPS = (1, 2, 5, 10)
+LEVEL = 0.95  # of the bound that is drawn
 
 
-def ticks(top: float, *, binary: bool, wanted: int = _FEW) -> tuple[float, ...]:
+def round_ticks(top: float, *, binary: bool, wanted: int = 5) -> tuple[float, ...]:
     """Return about *wanted* round numbers from 0 to *top*, which is above 0."""
-    step = _step(top / wanted, binary=binary)
+    step = round_step(top / wanted, binary=binary)
     return tuple(step * i for i in range(int(top / step) + 1))
 
 
-def edges(low: float, high: float, *, binary: bool, wanted: int) -> tuple[float, ...]:
-    """Return round edges of up to *wanted* + 1 bins that hold *low* to *high*."""
-    step = _step((high - low) / wanted or high / wanted or 1.0, binary=binary)
-    first = math.floor(low / step)
-    last = max(first + 1, math.floor(high / step) + 1)
-    return tuple(step * i for i in range(first, last + 1))
-
-
-def _step(least: float, *, binary: bool) -> float:
+def round_step(least: float, *, binary: bool) -> float:
     """Return the smallest round step that is at least *least*."""
     if binary:
         return 2.0 ** math.ceil(math.log2(max(least, 1.0)))
     power = 10.0 ** math.floor(math.log10(least))
-    return next(_at_least(power, least))
+    return power * next((n for n in (1, 2, 5, 10) if n * power >= least), 20)
 
 
-def _at_least(power: float, least: float) -> Iterator[float]:
-    for step in _STEPS:
-        if step * power >= least:
-            yield step * power
-    yield 20 * power
-
-
-WIDTH, HEIGHT = 440, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 12, 12, 26
+LEFT, RIGHT, TOP, FLOOR = 66, 428, 12, 214  # of the picture's 440 x 240 points
 _CURVE_POINTS = 48
-_Place: TypeAlias = tuple[float, float]
+_Place: TypeAlias = Callable[[float, float], tuple[float, float]]
+_Mark: TypeAlias = tuple[float, str]  # where on an axis, and its words
 _TITLES: dict[Quantity, str] = {
     "gpu_memory": "GPU memory",
     "memory": "Memory",
@@ -58,156 +41,97 @@ _TITLES: dict[Quantity, str] = {
 }
 
 
-class Scan(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves to draw up to the target *to* (a quarter beyond the largest, if None).
-
-    ``requested`` is the memory that is requested for it.
-    """
-
-    estimate: Estimate
-    to: float | None = None
-    level: float = 0.95
-    requested: Bytes | None = None
-
-
-class Dot(msgspec.Struct, frozen=True):
-    """A measured point and its tooltip."""
-
-    x: float
-    y: float
-    words: str
-
-
-class Tick(msgspec.Struct, frozen=True):
-    """A place on an axis."""
-
-    at: float
-    words: str
-
-
 class CurveView(msgspec.Struct, frozen=True, kw_only=True):
-    """One quantity: paths to draw, and the same as rows of a table."""
+    """One quantity: paths to draw, and the same as rows of a table.
+
+    A dot is a measured point: its place, and its tooltip.
+    """
 
     title: str
     words: str
     line: str
     band: str
-    dots: tuple[Dot, ...]
-    target: Dot | None
-    requested: Tick | None
-    failed: float | None
-    failed_words: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    dots: tuple[tuple[tuple[float, float], str], ...]
+    failed: _Mark | None
+    x_ticks: tuple[_Mark, ...]
+    y_ticks: tuple[_Mark, ...]
     rows: tuple[tuple[str, str, str, str], ...]
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    top: int = _TOP
-    floor: int = HEIGHT - _BOTTOM
-    width: int = WIDTH
-    height: int = HEIGHT
 
 
-class ScanView(msgspec.Struct, frozen=True, kw_only=True):
-    """All curves over one parameter."""
-
-    by: str
-    level: str
-    curves: tuple[CurveView, ...]
-    notes: tuple[str, ...]
-
-
-def scan_view(scan: Scan) -> ScanView:
+def curve_views(curves: Estimate) -> tuple[CurveView, ...]:
     """Draw every quantity of an estimate that was measured."""
-    made = scan.estimate
-    fits = ((name, getattr(made, name)) for name in _TITLES)
-    return ScanView(
-        by=printable(made.by),
-        level=f"{scan.level * 100:.4g} %",
-        curves=tuple(_curve(fit, name, scan) for name, fit in fits if fit is not None),
-        notes=tuple(printable(note) for note in made.notes),
-    )
+    fits = ((name, getattr(curves, name)) for name in _TITLES)
+    return tuple(_curve_view(fit, name) for name, fit in fits if fit is not None)
 
 
-def _curve(fit: Fit, name: Quantity, scan: Scan) -> CurveView:
-    far = max(1.25 * fit.largest_size if scan.to is None else scan.to, fit.largest_size)
-    near = fit.points[0].x
+def _curve_view(fit: Fit, name: Quantity) -> CurveView:
+    near, far = fit.points[0].x, 1.25 * fit.largest_size
     xs = [near + (far - near) * i / _CURVE_POINTS for i in range(_CURVE_POINTS + 1)]
-    expected = [fit.predict(x) for x in xs]
-    bounds = [fit.upper(x, scan.level) for x in xs]
-    requested = scan.requested if name == "memory" else None
-    top = 1.05 * max(*bounds, *(point.high for point in fit.points), requested or 0)
+    bounds = [fit.upper(x, LEVEL) for x in xs]
+    top = 1.05 * max(*bounds, *(point.high for point in fit.points))
 
-    def place(x: float, y: float) -> _Place:
-        across = _LEFT + x / far * (WIDTH - _LEFT - _RIGHT)
-        up = HEIGHT - _BOTTOM - y / top * (HEIGHT - _TOP - _BOTTOM)
-        return round(across, 1), round(up, 1)
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = LEFT + x / far * (RIGHT - LEFT)
+        return round(across, 1), round(FLOOR - y / top * (FLOOR - TOP), 1)
 
-    lower = [place(*pair) for pair in zip(xs, expected, strict=True)]
+    lower = [place(x, fit.predict(x)) for x in xs]
     upper = [place(*pair) for pair in zip(xs, bounds, strict=True)]
-    sizes = ticks(far, binary=False, wanted=5)
-    values = ticks(top, binary="memory" in name, wanted=5)
-    failed = fit.failed if fit.failed is not None and fit.failed <= far else None
+    sizes = round_ticks(far, binary=False)
+    values = round_ticks(top, binary="memory" in name)
     return CurveView(
         title=_TITLES[name],
-        words=_words(fit, name),
-        line=_path(lower),
-        band=_path([*upper, *reversed(lower)]) + "Z",
+        words=_curve_words(fit, name),
+        line=_curve_path(lower),
+        band=_curve_path([*upper, *reversed(lower)]) + "Z",
         dots=tuple(
-            Dot(*place(p.x, p.y), f"{size_text(p.x)}: {_write(p.y, name)}")
+            (place(p.x, p.y), f"{size_text(p.x)}: {_quantity_text(p.y, name)}")
             for p in fit.points
         ),
-        target=_target(fit, name, scan, place),
-        requested=None
-        if requested is None
-        else Tick(place(0, requested)[1], f"requested {_write(requested, name)}"),
-        failed=None if failed is None else place(failed, 0)[0],
-        failed_words="" if failed is None else f"{size_text(failed)} ran out of memory",
-        x_ticks=tuple(Tick(place(x, 0)[0], size_text(x)) for x in sizes),
-        y_ticks=tuple(Tick(place(0, y)[1], short(_write(y, name))) for y in values),
-        rows=tuple(_rows(fit, name, far, scan.level)),
+        failed=_failed_mark(fit, far, place),
+        x_ticks=tuple((place(x, 0)[0], size_text(x)) for x in sizes),
+        y_ticks=tuple((place(0, y)[1], short(_quantity_text(y, name))) for y in values),
+        rows=tuple(_curve_rows(fit, name, far)),
     )
 
 
-def _target(
-    fit: Fit, name: Quantity, scan: Scan, place: Callable[[float, float], _Place]
-) -> Dot | None:
-    """Return the bound at the target; None without one, and where it was measured."""
-    if scan.to is None or scan.to <= fit.largest_size:
+def _failed_mark(fit: Fit, far: float, place: _Place) -> _Mark | None:
+    """Return where the smallest size ran out of memory, if it is in the picture."""
+    if fit.failed is None or fit.failed > far:
         return None
-    bound = fit.upper(scan.to, scan.level)
-    words = f"{size_text(scan.to)}: at most {_write(bound, name)}"
-    return Dot(*place(scan.to, bound), words)
+    return place(fit.failed, 0)[0], f"{size_text(fit.failed)} ran out of memory"
 
 
-def _path(points: list[tuple[float, float]]) -> str:
+def _curve_path(points: list[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
-def _rows(
-    fit: Fit, name: Quantity, far: float, level: float
+def _curve_rows(
+    fit: Fit, name: Quantity, far: float
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Return rows of size, measured, fitted and upper bound."""
-    measured = {point.x: _write(point.y, name) for point in fit.points}
+    """Yield rows of size, measured, fitted and upper bound."""
+    measured = {point.x: _quantity_text(point.y, name) for point in fit.points}
     for x in sorted({*measured, far}):
+        fitted, bound = fit.predict(x), fit.upper(x, LEVEL)
         yield (
             size_text(x),
             measured.get(x, "-"),
-            _write(fit.predict(x), name),
-            _write(fit.upper(x, level), name),
+            _quantity_text(fitted, name),
+            _quantity_text(bound, name),
         )
 
 
-def _words(fit: Fit, name: Quantity) -> str:
+def _curve_words(fit: Fit, name: Quantity) -> str:
     first, last = fit.points[0], fit.points[-1]
     return (
-        f"{_TITLES[name]}: {_write(first.y, name)} at {size_text(first.x)}, "
-        f"{_write(last.y, name)} at {size_text(last.x)}, {len(fit.points)} sizes"
+        f"{_TITLES[name]}: {_quantity_text(first.y, name)} at {size_text(first.x)}, "
+        f"{_quantity_text(last.y, name)} at {size_text(last.x)}, "
+        f"{len(fit.points)} sizes"
     )
 
 
-def _write(value: float, name: Quantity) -> str:
+def _quantity_text(value: float, name: Quantity) -> str:
+    if value == 0:
+        return "0"
     if name == "time_per_sample":
-        return "0" if value == 0 else format_brief(value)
-    kind: Kind = "time" if name == "time" else "size"
-    return "0" if value == 0 else figure(value, kind)
+        return format_brief(value)
+    return figure(value, "time" if name == "time" else "size")

@@ -1,9 +1,7 @@
-"""The head of a page: title, facts, states, hours held."""
+"""The head of a page: facts, states, hours held."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-
-import msgspec
 
 from weigh.model.report import Report
 from weigh.render.printable import count, printable, shortened
@@ -13,37 +11,6 @@ from weigh.units import Seconds, format_duration
 
 _WH, _KWH = 3600.0, 3.6e6  # joules
 _COMMAND = 60  # columns of a command below the title, which is a label
-
-
-class StateCount(msgspec.Struct, frozen=True):
-    """The number of tasks or runs in one state."""
-
-    state: str
-    count: str
-    words: str
-
-
-class Masthead(msgspec.Struct, frozen=True, kw_only=True):
-    """Title, facts, counts by state, and the hours held."""
-
-    title: str
-    facts: tuple[str, ...]
-    states: tuple[StateCount, ...]
-    totals: tuple[tuple[str, str], ...]
-
-
-def masthead(report: Report) -> Masthead:
-    """Return the head of the page of *report*."""
-    return Masthead(
-        title=printable(report.title),
-        facts=tuple(_facts(report)),
-        states=tuple(
-            StateCount(state, count(number), printable(state_words(state)))
-            for state, number in report.states.items()
-            if number
-        ),
-        totals=tuple(_totals(report)),
-    )
 
 
 def state_words(state: str) -> str:
@@ -60,7 +27,8 @@ def moment(seconds: Seconds) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def _facts(report: Report) -> Iterator[str]:
+def page_facts(report: Report) -> Iterator[str]:
+    """Yield what stands below the title: job or command, elements, times."""
     if report.job is not None:
         yield printable(f"job {report.job}{_where(report.scheduler)}")
     elif len(report.rows) == 1 and report.rows[0].label and report.rows[0].command:
@@ -81,7 +49,8 @@ def _where(scheduler: str | None) -> str:
     return f" on {title if kind is None else kind.title}"
 
 
-def _totals(report: Report) -> Iterator[tuple[str, str]]:
+def held_totals(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the hours and the energy that were held, and their units."""
     held = (
         (report.gpu_hours, "GPU hours"),
         (report.cpu_hours, "CPU hours"),

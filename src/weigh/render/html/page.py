@@ -13,17 +13,17 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from weigh.model.report import Figure, GpuTable, Measure, Name, Note, Report, Row
-from weigh.render.html.curves import Scan, ScanView, scan_view
-from weigh.render.html.histogram import Histogram, histograms
-from weigh.render.html.masthead import Masthead, masthead, state_words
-from weigh.render.html.run_view import RunView, run_view
-from weigh.render.html.series_data import RunSeries, run_series
+from weigh.estimate.estimate import Estimate
+from weigh.model.report import GpuTable, Measure, Report, Row, Unit
+from weigh.render.html.curves import FLOOR, LEFT, RIGHT, TOP, curve_views
+from weigh.render.html.histogram import histograms
+from weigh.render.html.masthead import held_totals, page_facts, state_words
+from weigh.render.html.run_view import run_view
+from weigh.render.html.series_data import Level, RunSeries, run_series
 from weigh.render.html.words import (
     ABSENT,
     KINDS,
     NAMES,
-    Kind,
     Table,
     figure,
     share,
@@ -34,118 +34,45 @@ from weigh.render.printable import printable
 from weigh.request import from_usages, why_no_request
 from weigh.units import Bytes
 
-_MOST = 64
-_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
+_MOST_GPUS = 64
+_GPU_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
 
 
 def gpu_table(tables: Sequence[GpuTable]) -> Table | None:
     """Return the scheduler's GPU figures as a table; None if no log had any."""
     if not tables:
         return None
-    rows = [_row(one) for one in tables[:_MOST]]
-    return table_of(_TITLES, rows, left_out=max(0, len(tables) - _MOST))
+    rows = [_gpu_table_row(gpu) for gpu in tables[:_MOST_GPUS]]
+    return table_of(_GPU_TITLES, rows, left_out=max(0, len(tables) - _MOST_GPUS))
 
 
-def _row(one: GpuTable) -> tuple[str, ...]:
+def _gpu_table_row(gpu: GpuTable) -> tuple[str, ...]:
     return (
-        printable(one.gpu),
-        size(one.gpu_memory),
-        share(one.utilization),
-        share(one.utilization_max),
-        ABSENT if one.power_mean is None else f"{one.power_mean:.0f} W",
-        figure(one.wall_time, "time"),
-        printable(one.health or ABSENT),
-        "once" if one.one_look else "throughout",
+        printable(gpu.gpu),
+        size(gpu.gpu_memory),
+        share(gpu.utilization),
+        share(gpu.utilization_max),
+        ABSENT if gpu.power_mean is None else f"{gpu.power_mean:.0f} W",
+        figure(gpu.wall_time, "time"),
+        printable(gpu.health or ABSENT),
+        "once" if gpu.one_look else "throughout",
     )
 
 
-class NoteView(msgspec.Struct, frozen=True, kw_only=True):
-    """One note, safe to show."""
-
-    about: str
-    words: str
-    flag: str | None
-    is_finding: bool
+_TIGHT, _LOOSE = 0.95, 0.5
+_LIMITED = frozenset({"memory", "gpu_memory", "time"})  # beyond it a job is killed
 
 
-def note_views(notes: Sequence[Note]) -> tuple[NoteView, ...]:
-    """Order notes by their weight."""
-    return tuple(
-        NoteView(
-            about=printable(note.about),
-            words=printable(note.words),
-            flag=None if note.flag is None else printable(note.flag),
-            is_finding=note.is_finding,
-        )
-        for note in sorted(notes, key=lambda note: -note.weight)
-    )
-
-
-_TIGHT = 0.95
-_LOOSE = 0.5
-_LIMITED: tuple[Name, ...] = (
-    "memory",
-    "gpu_memory",
-    "time",
-)  # beyond these limits a job is killed
-
-
-class MeasureView(msgspec.Struct, frozen=True, kw_only=True):
-    """One row; ``filled`` is the bar's length in per cent, ``tone`` its colour.
-
-    ``values`` counts the figures behind it.
-    """
-
-    name: str
-    requested: str
-    median: str
-    most: str
-    share: str
-    filled: float | None
-    tone: str
-    source: str
-    values: int
-    others: tuple[str, ...] = ()
-
-
-def measure_views(measures: Sequence[Measure]) -> tuple[MeasureView, ...]:
-    """Return one row per measure that has a figure."""
-    return tuple(_view(one) for one in measures if _has_figures(one))
-
-
-def _has_figures(measure: Measure) -> bool:
-    figures = (measure.requested, measure.median, measure.most)
-    return any(value is not None for value in figures) or bool(measure.others)
-
-
-def _view(measure: Measure) -> MeasureView:
-    kind = KINDS[measure.unit]
-    of = measure.efficiency
-    return MeasureView(
-        name=NAMES[measure.name],
-        requested=figure(measure.requested, kind),
-        median=figure(measure.median, kind),
-        most=figure(measure.most, kind),
-        share=ABSENT if of is None else share(of),
-        filled=None if of is None else round(min(1.0, max(0.0, of)) * 100, 2),
-        tone=_tone(measure.name, of),
-        source=printable(measure.source),
-        values=len(measure.values),
-        others=tuple(_other(one, kind) for one in measure.others),
-    )
-
-
-def _tone(name: Name, efficiency: float | None) -> str:
-    if efficiency is None:
-        return "none"
-    if efficiency > _TIGHT and name in _LIMITED:
+def _bar_tone(measure: Measure) -> str:
+    """Return how the bar of a measure is coloured: tight, fine or loose."""
+    used = measure.efficiency or 0.0
+    if used > _TIGHT and measure.name in _LIMITED:
         return "tight"
-    return "fine" if efficiency >= _LOOSE else "loose"
+    return "fine" if used >= _LOOSE else "loose"
 
 
-def _other(other: Figure, kind: Kind) -> str:
-    text = f"{other.source}: {figure(other.value, kind)}"
-    return printable(text if other.word is None else f"{text}; {other.word}")
+def _unit_figure(value: float | None, unit: Unit) -> str:
+    return figure(value, KINDS[unit])
 
 
 Cell: TypeAlias = int | float | str | None
@@ -300,50 +227,22 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 _UNSAFE |= {"\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-class _Data(msgspec.Struct, frozen=True, kw_only=True):
+class _PageData(msgspec.Struct, frozen=True, kw_only=True):
     """What the page's scripts read."""
 
     runs: tuple[RunSeries, ...] = ()
     tasks: TaskColumns | None = None
 
 
-class _Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What the template shows."""
-
-    head: Masthead
-    is_job: bool
-    measures: tuple[MeasureView, ...]
-    gpu_table: Table | None
-    notes: tuple[NoteView, ...]
-    runs: tuple[RunView, ...]
-    scans: tuple[ScanView, ...]
-    histograms: tuple[Histogram, ...]
-    headline: tuple[tuple[str, str], ...]
-
-
 def render_page(
-    report: Report, scans: Sequence[Scan] = (), *, version: str | None = None
+    report: Report, curves: Sequence[Estimate] = (), *, version: str | None = None
 ) -> str:
     """Write a report as one HTML page; *version* is weigh's, for the foot.
 
-    *scans* are curves over a parameter.
+    *curves* are estimates over a parameter.
     """
-    data = _Data(
-        runs=tuple(_drawn(report)),
-        tasks=task_columns(report.rows),
-    )
+    data = _PageData(runs=tuple(_drawn(report)), tasks=task_columns(report.rows))
     row_of = {row.record: row for row in report.rows}
-    content = _Content(
-        head=masthead(report),
-        is_job=report.job is not None,
-        measures=measure_views(report.measures),
-        gpu_table=gpu_table(report.gpu_tables),
-        notes=note_views(report.notes),
-        runs=tuple(run_view(one, row_of.get(one.id)) for one in report.records),
-        scans=tuple(scan_view(scan) for scan in scans),
-        histograms=histograms(report.measures),
-        headline=_headline(report),
-    )
     has_curves = any(run.charts for run in data.runs)
     styles = _style(has_curves=has_curves)
     scripts = tuple(_scripts(has_curves=has_curves))
@@ -351,10 +250,19 @@ def render_page(
         environment()
         .get_template("page.html")
         .render(
-            content=content,
+            report=report,
+            facts=tuple(page_facts(report)),
+            totals=tuple(held_totals(report)),
+            measures=[one for one in report.measures if _has_figures(one)],
+            has_median=any(len(one.values) > 1 for one in report.measures),
+            gpu_table=gpu_table(report.gpu_tables),
+            runs=[run_view(one, row_of.get(one.id)) for one in report.records],
+            curves=[(made, curve_views(made)) for made in curves],
+            frame={"left": LEFT, "right": RIGHT, "top": TOP, "floor": FLOOR},
+            histograms=histograms(report.measures),
+            headline=_headline(report),
             data=embedded_json(data),
             tasks=data.tasks,
-            series=data.runs,
             style=Markup(styles),  # noqa: S704 - files of this package
             scripts=[Markup(script) for script in scripts],  # noqa: S704
             policy=policy(styles, scripts),
@@ -363,17 +271,28 @@ def render_page(
     )
 
 
+def _has_figures(measure: Measure) -> bool:
+    figures = (measure.requested, measure.median, measure.most)
+    return any(value is not None for value in figures) or bool(measure.others)
+
+
 def _drawn(report: Report) -> Iterator[RunSeries]:
     """Yield the curves of each run, each with what it is to be compared with."""
     row_of = {row.record: row for row in report.rows}
     shared = Counter(row.element for row in report.rows)
-    advised = _advised(report)
     for record in report.records:
         row = row_of.get(record.id)
-        several = (
-            row is not None and row.element is not None and shared[row.element] > 1
-        )
-        yield run_series(record, report.measures, shares=several, advised=advised)
+        shares = row is not None and row.element is not None and shared[row.element] > 1
+        words = "requested for its element" if shares else "requested"
+        levels: dict[str, Level] = {
+            one.name: Level(words, one.requested)
+            for one in report.measures
+            if one.requested is not None
+        }
+        advised = _advised(report)
+        if advised is not None:
+            levels.setdefault("memory", Level("advised", advised))
+        yield run_series(record, levels)
 
 
 def _headline(report: Report) -> tuple[tuple[str, str], ...]:
@@ -445,10 +364,19 @@ def _file(name: str) -> str:
 @cache
 def environment() -> Environment:
     """Return the templates; what they show is escaped."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters |= {
+        "bar_tone": _bar_tone,
+        "figure": _unit_figure,
+        "name": NAMES.__getitem__,
+        "printable": printable,
+        "share": share,
+        "state_words": state_words,
+    }
+    return made

@@ -1,16 +1,13 @@
 """The curves of a run as data for the page's script."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from weigh.model.record import Record, Series
-from weigh.model.report import Measure
-from weigh.model.report import Name as MeasureName
 from weigh.render.html.words import Kind
 from weigh.render.printable import printable
-from weigh.units import Bytes
 
 _MOST_PHASES = 200
 _MOST_EVENTS = 200
@@ -66,17 +63,13 @@ class RunSeries(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
 
 
-def run_series(
-    record: Record,
-    measures: Sequence[Measure] = (),
-    *,
-    shares: bool = False,
-    advised: Bytes | None = None,
-) -> RunSeries:
+_Levels: TypeAlias = Mapping[str, Level]
+
+
+def run_series(record: Record, levels: _Levels = {}) -> RunSeries:  # noqa: B006
     """Return the curves of *record*, with its request as horizontal lines.
 
-    A request that the record lacks is taken from *measures*; *shares* is whether that
-    is for several tasks. Without any request, *advised* memory is drawn.
+    *levels* are those of the report, for what the record itself has no request of.
     """
     series = record.series
     if series is None or len(series.t) < 2 or len(series.memory) != len(series.t):  # noqa: PLR2004
@@ -84,38 +77,20 @@ def run_series(
     return RunSeries(
         id=printable(record.id),
         t=tuple(round(t, _DIGITS) for t in series.t),
-        charts=tuple(_charts(record, series, _Compared(measures, shares, advised))),
+        charts=tuple(_charts(record, series, levels)),
         phases=tuple(_phases(record)),
         marks=tuple(_marks(record)),
     )
 
 
-class _Compared(NamedTuple):
-    """What curves are compared with: see `run_series`."""
-
-    measures: Sequence[Measure]
-    shares: bool
-    advised: Bytes | None
-
-    def levels(self, name: MeasureName) -> Iterator[Level]:
-        """Yield the request for a resource, and whose it is."""
-        words = "requested for its element" if self.shares else "requested"
-        for measure in self.measures:
-            if measure.name == name and measure.requested is not None:
-                yield Level(words, measure.requested)
-                return
-        if name == "memory" and self.advised is not None:
-            yield Level("advised", self.advised)
-
-
-def _charts(record: Record, series: Series, compared: _Compared) -> Iterator[Chart]:
+def _charts(record: Record, series: Series, levels: _Levels) -> Iterator[Chart]:
     peak = None if record.usage is None else record.usage.peak_memory
     yield Chart(
         name="Memory",
         kind="size",
         tone="memory",
         values=series.memory,
-        levels=tuple(_levels(record, compared, "memory")),
+        levels=_requested_levels(record, levels, "memory"),
         peak=None if peak is None else peak.value,
     )
     if len(series.cpu) == len(series.t) and any(x is not None for x in series.cpu):
@@ -125,40 +100,34 @@ def _charts(record: Record, series: Series, compared: _Compared) -> Iterator[Cha
             kind="cpus",
             tone="cpus",
             values=tuple(rounded),
-            levels=tuple(_levels(record, compared, "cpus")),
+            levels=_requested_levels(record, levels, "cpus"),
         )
-    yield from _gpu_charts(record, series, compared)
-
-
-def _gpu_charts(record: Record, series: Series, compared: _Compared) -> Iterator[Chart]:
-    requested = tuple(compared.levels("gpu_memory"))
     gpus = () if record.usage is None else record.usage.gpus
     for number, column in enumerate(series.gpu_memory):
         if len(column) != len(series.t):
             continue
         gpu = gpus[number] if number < len(gpus) else None
         total = None if gpu is None else gpu.memory_total
-        of = "" if gpu is None else f", {printable(gpu.name)}"
+        level = levels.get("gpu_memory", total and Level("GPU total", total))
         yield Chart(
-            name=f"GPU {number} memory{of}",
+            name=f"GPU {number} memory"
+            + ("" if gpu is None else f", {printable(gpu.name)}"),
             kind="size",
             tone="gpu",
             values=column,
-            levels=requested or (() if total is None else (Level("GPU total", total),)),
+            levels=(level,) if level else (),
         )
 
 
-def _levels(record: Record, compared: _Compared, name: MeasureName) -> Iterator[Level]:
-    """Yield what was requested or granted; of the whole element, if not of the run."""
-    for source, what in (
-        (record.requested, "requested"),
-        (record.allocation, "granted"),
-    ):
-        value = None if source is None else getattr(source, name)
-        if value is not None:
-            yield Level(what, value)
-            return
-    yield from compared.levels(name)
+def _requested_levels(
+    record: Record, levels: _Levels, name: Literal["memory", "cpus"]
+) -> tuple[Level, ...]:
+    """Return what was requested or granted; of the whole element, if not of the run."""
+    if record.requested is not None and (value := getattr(record.requested, name)):
+        return (Level("requested", value),)
+    if record.allocation is not None and (value := getattr(record.allocation, name)):
+        return (Level("granted", value),)
+    return (levels[name],) if name in levels else ()
 
 
 def _phases(record: Record) -> Iterator[Stretch]:
