@@ -10,8 +10,9 @@
 #
 #   lock          held with flock(1) by a task that enters, copies or leaves
 #   in/0, in/1    the inputs, renamed to `in` when they are complete
+#   list.0        per input: kind, size, time and name of each entry, as it was copied
 #   task.ID       per task: a dangling link that names boot, process and start time
-#   work.ID       per task: the folder that it runs in, with links to the inputs
+#   work.ID       per task: the folder that it runs in, with the inputs as real files
 #   to.ID         per task: a link to the destination of its results
 
 say() { printf 'weigh: %s\n' "$*" >&2; }
@@ -76,9 +77,9 @@ copy_in() {  # copy file or folder $1 to $2, and follow links that lead out of i
 copy_out() {  # copy the contents of folder $1 to $2; read-only folders become writable
   exec 9>&- 2> >(sed -n 1,3p >&2)
   if [ -n "$rsync" ]; then
-    rsync -rlpt --chmod=Du+rwx -- "$1/" "$2/"
+    rsync -rlpt --force --chmod=Du+rwx -- "$1/" "$2/"
   else
-    cp -RP --preserve=mode,timestamps -- "$1/." "$2/" &&
+    cp -RP --remove-destination --preserve=mode,timestamps -- "$1/." "$2/" &&
       find "$2" -type d -exec chmod u+rwx -- {} +
   fi
 }
@@ -147,7 +148,42 @@ tidy_others() {  # remove what killed jobs left on this node
   exec 9>&-
 }
 
-# the inputs: copied once per node, with links to them in every task's folder
+# the inputs: copied to the node once, and real files in the folder of every task: a
+# task may copy, move, pack and change them like its own
+place_input() {  # place input $2 as $1, which is in folder $3
+  if [ -e "$1" ] || [ -L "$1" ]; then
+    fail "two inputs would have the name $(shown "$1")"
+  fi
+  mkdir -p -- "${1%/*}" && step copy_input "$2" "$1"
+}
+copy_input() {  # share the disk's blocks or the files where a copy would be large
+  exec 9>&- 2> >(sed -n 1,3p >&2)
+  local kib how
+  read -r kib _ < <(du -sk -- "$1")
+  for how in --reflink=always --link; do
+    # a file with two names is changed under both: small inputs are never shared so
+    [ "$how" != --link ] || [ "${kib:-0}" -gt "$small_kib" ] || continue
+    [ "$how" = --link ] || clones || continue
+    cp -RP "$how" --preserve=mode,timestamps -- "$1" "$2" 2>/dev/null && return
+    discard "$2"
+  done
+  cp -RP --preserve=mode,timestamps -- "$1" "$2"
+}
+clones() {  # whether files of this disk can share blocks
+  local probe=$shared/clone.$self status
+  echo >"$probe" && cp --reflink=always -- "$probe" "$probe.to" 2>/dev/null
+  status=$?
+  rm -f -- "$probe" "$probe.to"
+  return "$status"
+}
+listed() {  # print the entries of folder $1, or the file $1, each ended by NUL
+  if [ -d "$1" ] && [ ! -L "$1" ]; then
+    (cd -- "$1" && find . -mindepth 1 \
+      \( -type d -printf 'd %p\0' -o -printf '%y %s %T@ %p\0' \)) | LC_ALL=C sort -z
+  else
+    find "$1" -maxdepth 0 -printf '%y %s %T@\0' 2>/dev/null
+  fi
+}
 each_input() {  # call $1 with the name of each input in folder $2, and the input
   local i entry
   for i in "${!places[@]}"; do
@@ -161,20 +197,70 @@ each_input() {  # call $1 with the name of each input in folder $2, and the inpu
     fi
   done
 }
-link_input() {
-  if [ -e "$1" ] || [ -L "$1" ]; then
-    [ -n "$resumed" ] && return
-    fail "two inputs would have the name $(shown "$1")"
-  fi
-  mkdir -p -- "${1%/*}" && ln -s -- "$2" "$1"
-}
-unlink_input() {  # and its parent folders below $3 that are then empty
-  local folder=${1%/*}
-  [ "$(readlink -- "$1" && echo .)" = "$2"$'\n.' ] && rm -f -- "$1"
-  while [ "$folder" != "$3" ] && rmdir -- "$folder" 2>/dev/null; do
-    folder=${folder%/*}
+take_inputs_out() {  # of folder $1: what a task changed or added stays, as a result
+  local i place folder
+  for i in "${!places[@]}"; do
+    place=$1/${places[i]} folder=$1/${places[i]}
+    [ -e "$shared/list.$i" ] || continue
+    if [ -d "$place" ] && [ ! -L "$place" ]; then
+      listed "$place" | LC_ALL=C comm -z -12 - "$shared/list.$i" |
+        sed -z '/^d/d; s,^[^/]*/,./,' | (cd -- "$place" && xargs -0r rm -f -- 2>/dev/null)
+      sed -z '/^d/!d; s/^d //' "$shared/list.$i" | LC_ALL=C sort -rz |
+        (cd -- "$place" && xargs -0r rmdir -- 2>/dev/null)
+    elif listed "$place" | cmp -s - "$shared/list.$i"; then
+      rm -f -- "$place"
+    fi
+    while [ "${places[i]}" != . ] && [ "$folder" != "$1" ]; do
+      [ ! -d "$folder" ] || rmdir -- "$folder" 2>/dev/null || break
+      folder=${folder%/*}
+    done
   done
-  return 0
+}
+name_changed_inputs() {  # a large input may be one file for all tasks of this node
+  local i
+  for i in "${!places[@]}"; do
+    listed "$shared/in/$i" | cmp -s - "$shared/list.$i" ||
+      say "$(shown "${places[i]}") was changed in place: the tasks on this node share" \
+        "the files of large inputs (change a copy instead)"
+  done
+}
+
+# links among the results must lead somewhere where the results are
+settle_links() {  # in folder $1, without its inputs; sets `dangling` to the first
+  local link target top
+  dangling=
+  top=$(realpath -- "$1" && echo .) top=${top%$'\n.'}
+  while IFS= read -r -d '' link; do
+    target=$(realpath -m -- "$link" && echo .) target=${target%$'\n.'}
+    if [[ $target/ != "$top/"* ]]; then
+      [ ! -e "$link" ] || continue
+    elif [ -e "$link" ]; then
+      ln -sfnrT -- "$target" "$link" && continue
+    elif copy_linked "$link" "${target#"$top"}"; then
+      continue
+    fi
+    leads_at_home "$link" "$1" ||
+      dangling=${dangling:-$(shown "${link#"$1/"}") -> $(shown "$(readlink -- "$link")")}
+  done < <(find "$1" -type l \( -lname '/*' -o -xtype l \) -print0)
+}
+copy_linked() {  # put a copy of the input that was at $2 in place of link $1
+  local i
+  for i in "${!places[@]}"; do
+    local place=/${places[i]} entry=
+    if [ "$place" = /. ]; then entry=$shared/in/$i$2
+    elif [[ $2/ == "$place/"* ]]; then entry=$shared/in/$i${2#"$place"}; fi
+    if [ -z "$entry" ] || [ ! -e "$entry" ]; then continue; fi
+    rm -f -- "$1" && cp -RL --preserve=mode,timestamps -- "$entry" "$1"
+    return
+  done
+  return 1
+}
+leads_at_home() {  # whether link $1 of folder $2 leads to what the destination has
+  local target folder
+  target=$(readlink -- "$1" && echo .) target=${target%$'\n.'}
+  folder=${1%/*}
+  [[ $target != /* ]] && [ -e "$(realpath -m -- \
+    "$destination/${folder#"$2"}/$target")" ]
 }
 stage_in() {
   local i fresh=$shared/in.$self
@@ -182,7 +268,8 @@ stage_in() {
   discard "$shared"/in.*
   mkdir -- "$fresh" || fail "cannot write to $(shown "$shared"): $(space "$shared")"
   for i in "${!sources[@]}"; do
-    copy_one "${sources[i]}" "$fresh/$i" && continue
+    copy_one "${sources[i]}" "$fresh/$i" &&
+      listed "$fresh/$i" >"$shared/list.$i" && continue
     local why
     why=$(why_not "${sources[i]}")
     discard "$fresh"
@@ -209,11 +296,17 @@ why_not() {
 # the results: copied next to their destination, then renamed into it
 send_back() {  # the contents of folder $1, of task $2; $3 is whole or partial
   local fresh=$destination/.incoming-$2 partial=$destination/partial-$2
-  each_input unlink_input "$1"
+  local put=put_$3
+  take_inputs_out "$1"
+  settle_links "$1"
+  if [ "$3" = whole ] && [ -n "$dangling" ]; then
+    say "a result is a link to what does not exist: $dangling; the task failed"
+    put=put_partial
+  fi
   if ! rmdir -- "$1" 2>/dev/null; then  # it is not empty
     discard "$fresh"
     if ! mkdir -p -- "$fresh" || ! step copy_out "$1" "$fresh" ||
-      ! "put_$3" "$fresh" "$partial"; then
+      ! "$put" "$fresh" "$partial"; then
       discard "$fresh"
       say "cannot copy the results to $(shown "$destination"):" \
         "$(space "$destination"); they are kept on $HOSTNAME in $(shown "$1")"
@@ -303,9 +396,9 @@ enter() {  # the folder that the job's tasks share on this node
   if ! ln -s -- "$destination" "$shared/to.$id" || ! mkdir -m 700 -- "$work"; then
     fail "cannot write to $(shown "$shared"): $(space "$shared")"
   fi
+  each_input place_input "$work" ||
+    fail "cannot copy the inputs to $(shown "$work"): $(space "$work")"
   bring_back
-  each_input link_input "$work" ||
-    fail "cannot write to $(shown "$work"): $(space "$work")"
 }
 close() {  # finish; further signals are ignored
   hurry=$stopped stopped=
@@ -315,10 +408,14 @@ close() {  # finish; further signals are ignored
   leave
 }
 finish() {
+  name_changed_inputs
   if send_back "$work" "$label" "$whole"; then
+    [ "$whole" = whole ] || dangling=
+    [ -z "$dangling" ] || whole=partial code=125
     [ -z "$resumed" ] || [ "$whole$resumed" = "partial$destination/partial-$label" ] ||
       discard "$resumed"
-    results_copied || say "could not record which results were copied back"
+    [ -n "$dangling" ] || results_copied ||
+      say "could not record which results were copied back"
   elif [ "$code" -eq 0 ]; then
     code=125
   fi
@@ -337,6 +434,8 @@ set +euf  # undo what the lines above may have set
 shopt -u failglob
 case $destination in /*) ;; *) destination=$PWD/$destination ;; esac
 base='' stopped='' child='' notified='' again='' entered='' resumed='' hurry='' whole=''
+dangling=''
+small_kib=65536
 for signal in "${signals[@]}"; do
   # shellcheck disable=SC2064 # expanded now, on purpose
   trap "on_signal $signal" "$signal"
