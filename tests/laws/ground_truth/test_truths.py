@@ -29,8 +29,8 @@ _IN_A_JOB = """
     cow_late cow_slow cow_orphan shm_late shm_left shm_sysv tmpfs_file memfd pool
     churn50 mclapply joblib moved_forks file_private file_shared nodump nodump_exec
     leader_threads leader_children page_tables thp_sparse madv_free dontneed mremaps
-    clone_vm stacks moments hwm_below hwm_crowd sawtooth exec_chain ignored zombies
-    spawns
+    clone_vm stacks moments hwm_below late_pair hwm_crowd sawtooth exec_chain
+    ignored zombies spawns
 """
 _IN_A_CGROUP = """
     cow_slow shm_late shm_left tmpfs_file memfd pool joblib file_private file_shared
@@ -107,6 +107,15 @@ def test_value_and_bounds_of_programs_that_know_their_peak(
         parts = (f"{name} {peak[name] / true:.2f}" for name in ("value", "low", "high"))
         said.append(f"{', '.join(parts)} of the truth; {peak['source']}")
     pytest.fail("\n".join(said))
+
+
+def test_the_curve_shows_processes_that_start_after_a_higher_peak(
+    programs: Path, tmp_path: Path
+) -> None:
+    true, _, _ = measured("late_pair", _JOB, programs, tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    last = record["series"]["memory"][len(record["series"]["memory"]) * 3 // 4]
+    assert last == pytest.approx(true / 2, rel=0.06, abs=2 * MIB)
 
 
 _STRANGER = """

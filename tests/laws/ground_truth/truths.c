@@ -625,6 +625,48 @@ static size_t hwm_below(void) /* the peak of the tree lies below a mark of one *
     return base + PROCESS + backed(size / 2) + backed(size * 3 / 4);
 }
 
+static size_t late_pair(void) /* two forks, below an earlier peak of their parent */
+{
+    size_t size = mib(256), base = held();
+    char *memory = take(size);
+    hold();
+    release(memory, size);
+    Child one = start(holds, size / 4), other = start(holds, size / 4);
+    hear(one);
+    hear(other);
+    nap(1);
+    end(one);
+    end(other);
+    return base + backed(size);
+}
+
+static void retakes(int line, size_t size) /* the same memory, again and again */
+{
+    for (int round = 0; round < 60; round++) {
+        char *memory = take(size);
+        nap(0.02);
+        release(memory, size);
+    }
+    take(size);
+    ready(line);
+    await(line);
+}
+
+static size_t retaken(void) /* faults that are no copies of what forks share */
+{
+    size_t size = mib(400), base = held();
+    Child children[4];
+    take(size);
+    for (int i = 0; i < 4; i++)
+        children[i] = start(retakes, size / 20);
+    for (int i = 0; i < 4; i++)
+        hear(children[i]);
+    hold();
+    for (int i = 0; i < 4; i++)
+        end(children[i]);
+    return base + backed(size) + 4 * (PROCESS + size / 512 + backed(size / 20));
+}
+
 static void was_larger(int line, size_t size)
 {
     char *memory = take(2 * size);
@@ -825,6 +867,8 @@ static const Kind KINDS[] = {
     {"alternate", alternate, "spikes of two processes in turn"},
     {"roles", roles, "large and small change places"},
     {"hwm_below", hwm_below, "a spike below the process's mark"},
+    {"late_pair", late_pair, "two forks, below an earlier peak"},
+    {"retaken", retaken, "4 forks take memory anew, and copy nothing"},
     {"hwm_crowd", hwm_crowd, "6 were larger once, one at a time"},
     {"sawtooth", sawtooth, "12 teeth of 20 ms"},
     {"p200", p200, "200 processes of 20 MiB"},

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from looks import reading
 
 from weigh.measure.memory.count import FamilyCount
 from weigh.measure.memory.model import Estimate, ForkModel, Seen
@@ -143,6 +144,28 @@ def test_bounds_hold_while_nothing_is_freed(
         happen(family, *event)
         estimate = model.advance(family.seen())
         assert estimate.low <= family.truth() <= estimate.high
+
+
+@given(STEPS)
+def test_a_cheap_look_lies_within_the_bounds_of_a_close_one(
+    steps: list[list[tuple[str, int, int, int]]],
+) -> None:
+    """It reads no faults of the processes that are known."""
+    family, close, cheap = Family(), ForkModel(), ForkModel()
+    close.advance(family.seen())
+    known = {one.pid: one for one in family.seen()}
+    cheap.advance(list(known.values()))
+    for step in steps:
+        for event in step:
+            happen(family, *event)
+        exact = close.advance(family.seen())
+        known = {
+            one.pid: known[one.pid].grown_to(reading(one.pid, one.anonymous))
+            if one.pid in known
+            else one
+            for one in family.seen()
+        }
+        assert exact.low <= cheap.advance(list(known.values())).value <= exact.high
 
 
 def grown(pages: int) -> tuple[Family, ForkModel]:

@@ -186,6 +186,29 @@ def test_memory_that_one_lets_go_before_a_count_counts_once() -> None:
     assert 90 * MIB < held.total < 96 * MIB + 3 * BASE
 
 
+LATE = """
+ready(); wait()
+def hold():
+    private(64)
+fork(hold)
+fork(hold)
+for _ in range(2): os.wait()
+"""
+
+
+@linux
+def test_processes_that_start_below_an_earlier_peak_count() -> None:
+    with jobs(LATE, ready=1) as (job,):
+        scene = Scene(job)
+        scene.look(1024 * MIB)
+        job.go_on(1)
+        job.wait_for(2)
+        held = scene.look(1024 * MIB)
+        scene.close()
+    assert 128 * MIB < held.total < 128 * MIB + 3 * BASE
+    assert held.low > 64 * MIB
+
+
 # Readings by hand
 
 

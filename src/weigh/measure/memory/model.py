@@ -21,6 +21,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import msgspec
 
 from weigh.measure.memory.count import FamilyCount
+from weigh.probe.proc import ProcessReading
 from weigh.units import MIB, Bytes
 
 _FILES_PER_FAULT = 8  # pages of a file that one fault maps, on average
@@ -41,6 +42,18 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     anonymous: Bytes
     mapped: Bytes
     faulted: Bytes
+
+    def grown_to(self, now: ProcessReading) -> "Seen":
+        """Return the process as it is in a reading: it has faulted as it grew."""
+        mapped = now.file + now.shared
+        growth = max(0, now.anonymous - self.anonymous)
+        files = max(0, mapped - self.mapped) // _FILES_PER_FAULT
+        return msgspec.structs.replace(
+            self,
+            anonymous=now.anonymous,
+            mapped=mapped,
+            faulted=self.faulted + growth + files,
+        )
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):
@@ -132,20 +145,6 @@ class ForkModel:
             for family in self._families.values()
             for pid, member in family.members.items()
         }
-
-    def roughly(self, sizes: Mapping[int, Bytes]) -> Bytes:
-        """Estimate what processes of these *sizes* hold, without a look at them."""
-        total = 0
-        for family in self._families.values():
-            known = [one for pid, one in family.members.items() if pid in sizes]
-            shares = [sizes[one.seen.pid] for one in known]
-            private = [
-                min(size, one.private + max(0, size - one.seen.anonymous))
-                for size, one in zip(shares, known, strict=True)
-            ]
-            rest = sum(shares) - sum(private)
-            total += sum(private) + min(rest, family.shared)
-        return total
 
     def advance(self, processes: Sequence[Seen]) -> Estimate:
         """Add one look at all processes; return what they hold together."""

@@ -29,14 +29,17 @@ from weigh.units import MIB, Bytes, Seconds
 _MATERIAL = 0.01  # relative change of a peak that matters
 _MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
+_CURVE_PART = 0.5  # of what is earned, for counts of what is below the peak
 _CREDIT = 0.03  # CPU seconds of counting before any are earned
 _MUCH = 1.25  # of the best: worth counting on further credit
 _STEP = 0.02  # growth of the peak from one count to the next
+_CLOSE_INTERVAL = 0.5  # seconds between reads of faults where no new peak is possible
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
 _MOST_MAPPED = 16  # pages of a file that one fault maps (fault_around_bytes)
 _HUGE_FAULT = 8  # where a fault may bring a huge page, its bytes count so often
 # until then, a write to a shared huge page copied all of it (mm/huge_memory.c)
 _SPLITS_HUGE_PAGES = (5, 8)
+_NOTHING: Mapping[int, Bytes] = {}
 _THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
@@ -62,18 +65,25 @@ class SharedPages:
         self._count_at = clock()
         self._tmpfs: frozenset[bytes] | None = None
         self._family_of: dict[int, tuple[bytes, Hashable]] = {}
+        self._seen: dict[int, Seen] = {}  # at the look before
+        self._close_at = clock()
         self._refused: set[int] = set()
         self._has_opened = False
         self._at_count: Sequence[Seen] = ()  # the processes at the last whole count
         self._files_at_count: Mapping[int, Bytes] = {}
 
     def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> Holding:
-        """Add the processes up; count shared pages where they may exceed *best*."""
+        """Add the processes up; count shared pages where they may exceed *best*.
+
+        Where they cannot, their faults are only read now and then. The account of who
+        holds what is the same at every look.
+        """
         most = sum(reading.resident + reading.kernel for reading in readings)
-        if most <= best:
-            return self._roughly(readings, most)
-        kept, seen = self._see(readings)
-        faulted = self._faulted(seen)
+        is_close = most > best or self._clock() >= self._close_at
+        if is_close:
+            self._close_at = self._clock() + _CLOSE_INTERVAL
+        kept, seen = self._see(readings, is_close=is_close)
+        faulted = self._faulted(seen) if is_close else _NOTHING
         estimate = self._model.advance(seen)
         held = self._holding(kept, estimate, faulted)
         if self._is_worth_counting(held, best) and has_moved(self._at_count, seen):
@@ -114,8 +124,10 @@ class SharedPages:
 
     def may_spend(self, *, much: bool = False) -> bool:
         """Return whether the budget allows a count."""
-        earned = (self._clock() - self._started) * _COUNT_SHARE
-        return self.spent <= earned + (2 * _CREDIT if much else _CREDIT)
+        return self.spent <= self._earned() + (2 * _CREDIT if much else _CREDIT)
+
+    def _earned(self) -> Seconds:
+        return (self._clock() - self._started) * _COUNT_SHARE
 
     @contextmanager
     def charged(self) -> Iterator[None]:
@@ -126,33 +138,30 @@ class SharedPages:
         finally:
             self.spent += time.thread_time() - before
 
-    def _roughly(self, readings: Sequence[ProcessReading], most: Bytes) -> Holding:
-        """Add up what cannot be a new peak, without further reads."""
-        anonymous = min(
-            sum(reading.anonymous for reading in readings),
-            self._model.roughly({r.pid: r.anonymous for r in readings}),
-        )
-        shared = self._shmem.estimate([r.shared for r in readings]).value
-        file = self._files.estimate([r.file for r in readings]).value
-        kernel = sum(reading.kernel for reading in readings)
-        least = max((reading.resident for reading in readings), default=0)
-        total = anonymous + shared + file + kernel
-        return Holding(
-            anonymous, shared, file, min(total, least), max(total, most), kernel
-        )
-
     def _see(
-        self, readings: Sequence[ProcessReading]
+        self, readings: Sequence[ProcessReading], *, is_close: bool
     ) -> tuple[list[ProcessReading], list[Seen]]:
-        """Read whose forks the processes are; leave out those that have ended."""
+        """Read whose forks the processes are; leave out those that have ended.
+
+        Unless *is_close*, of a known process nothing more is read: it has faulted in
+        what it has grown by.
+        """
         kept, seen = [], []
         images = {reading.pid: reading.image for reading in readings}
         families: dict[int, tuple[bytes, Hashable]] = {}
         for reading in readings:
-            times = self._tree.times(reading.pid)
+            pid, image = reading.pid, reading.image
+            before = self._seen.get(pid)
+            if not is_close and before is not None:
+                met_as = self._family_of[pid]
+                if met_as[0] == image:
+                    families[pid] = met_as
+                    kept.append(reading)
+                    seen.append(before.grown_to(reading))
+                    continue
+            times = self._tree.times(pid)
             if times is None or times.has_ended:
                 continue
-            pid, image = reading.pid, reading.image
             family: Hashable = (times.code_start, times.stack_start)
             if not times.stack_start:
                 # the kernel hides it: it may be a fork of its parent, and began as one
@@ -175,6 +184,7 @@ class SharedPages:
                 )
             )
         self._family_of = families
+        self._seen = {one.pid: one for one in seen}
         return kept, seen
 
     def _faulted(self, seen: Sequence[Seen]) -> dict[int, Bytes]:
@@ -213,13 +223,17 @@ class SharedPages:
         )
 
     def _is_worth_counting(self, held: Holding, best: Bytes) -> bool:
-        least = best * (1 + _MATERIAL) + _MATERIAL_FLOOR
-        material = 2 * _MATERIAL * max(best, held.total) + _MATERIAL_FLOOR
-        if self._gives_up() or held.high <= least or held.high - held.low <= material:
+        """Return whether a count would show a peak, or correct the curve below it."""
+        may_be_peak = held.high > best * (1 + _MATERIAL) + _MATERIAL_FLOOR
+        scale = max(best, held.total) if may_be_peak else held.total
+        doubt = held.high - held.low
+        if self._gives_up() or doubt <= 2 * _MATERIAL * scale + _MATERIAL_FLOOR:
             return False
         is_new = held.total > best * (1 + _STEP) + _MATERIAL_FLOOR
         if not is_new and self._clock() < self._count_at:
             return False
+        if not may_be_peak:
+            return self.spent <= self._earned() * _CURVE_PART
         return self.may_spend(much=held.total > best * _MUCH)
 
     def _gives_up(self) -> bool:
