@@ -15,7 +15,7 @@ Without arguments: the traces under tests/support/data/workflows. A trace of you
 has the columns task, peak_memory, wall_time (s), asked (optional); any others are sizes
 that are known before a task starts, or words if their names end in _word. Where a size
 is often unknown, the tasks that have it are also played alone; where there are words,
-all is played without and with them, as by --group, after 5 runs of a word. A first run
+all is played without and with them, as by --param, after 5 runs of a word. A first run
 gets what was requested; where that is not known, what a user would request who knows
 the trace's largest peak: that, rounded up to a power of two.
 """
@@ -109,7 +109,7 @@ def by_history(risk: Risk) -> Method:
 
     def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
         names = [f"size{n}" for n in range(sizes)]
-        # as with `--group label,command,WORD`
+        # as with `--param NAME=WORD`
         histories = defaultdict(lambda: History(names, risk=risk))
         most: dict[tuple[str | None, ...], float] = defaultdict(float)
         for task in tasks:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weigh.cli import options
-from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
 from weigh.estimate.history import RISKS
 from weigh.flow.request.growth import Steps
@@ -26,7 +25,7 @@ _DEFAULTS = (
 )
 _HISTORY = "history"
 _ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
-_OF_HISTORY = ("group", "risk", "parameters", "node_memory")
+_OF_HISTORY = ("risk", "parameters")
 _OF_RECORDS = ("headroom", "steps", "done")
 _OF_ACCOUNTS = ("name", "days")
 _WIDTH = 80
@@ -94,12 +93,6 @@ def _parameters(
     help="Use the jobs of the last N days in accounting.  [default: 30]",
 )
 @click.option(
-    "--group",
-    metavar="KEYS",
-    help="What similar runs have in common: label, command, host, any parameter.  "
-    "[default: label,command]",
-)
-@click.option(
     "--risk",
     type=click.Choice(RISKS),
     help="low: the most seen and a margin, larger where runs vary. "
@@ -113,12 +106,6 @@ def _parameters(
     callback=_parameters,
     help="Parameter of the next run; repeatable.  [default: the record's]",
 )
-@click.option(
-    "--node-memory",
-    type=SIZE_TEXT,
-    metavar="SIZE",
-    help="Memory of a node: never request more.",
-)
 @click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=options.records)
 def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's
     """Print what to request from the scheduler, based on one or several records.
@@ -128,8 +115,7 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     usage counts. The request goes to stdout, its uncertainty to stderr.
 
     With --from history all runs of the same label and command are used, and the
-    request becomes more precise with each run; --risk, --group, --param and
-    --node-memory apply only to it.
+    request becomes more precise with each run; --risk and --param apply only to it.
 
     With --from sacct (or qacct) your past jobs are used, with or without
     weigh, and nothing is kept. Without --name all kinds of jobs are listed.
@@ -192,11 +178,15 @@ def _answer(
             cwd=os.getcwd(),
             env=os.environ,
         )
-    from weigh.flow.request.history import Words, request_from_history  # noqa: PLC0415 - start-up time
+    from weigh.flow.request.history import request_from_history  # noqa: PLC0415 - start-up time
 
-    typed = {name: words[name] for name in _OF_HISTORY if words[name]}
     return request_from_history(
-        records, Words(**typed), form=words["form"], cwd=os.getcwd(), env=os.environ
+        records,
+        words["parameters"],
+        risk=words["risk"] or "low",
+        form=words["form"],
+        cwd=os.getcwd(),
+        env=os.environ,
     )
 
 

@@ -82,16 +82,12 @@ class LowerBound(msgspec.Struct, frozen=True):
         return self.value * self.factor
 
 
-def escalate(
-    killed_at: float, predicted: float = 0.0, *, cap: float | None = None
-) -> float:
+def escalate(killed_at: float, predicted: float = 0.0) -> float:
     """Return what to request after a run was killed at *killed_at*.
 
-    That is twice as much, or the history's prediction if it is larger; at most *cap*,
-    what a node has.
+    That is twice as much, or the history's prediction if it is larger.
     """
-    request = max(killed_at * DOUBLED, predicted)
-    return request if cap is None else min(request, cap)
+    return max(killed_at * DOUBLED, predicted)
 
 
 def least_request(bounds: Sequence[LowerBound], sizes: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""Group runs of one kind: the same label, and the same command except its arguments.
+"""Recognize runs of one kind: the same command except its arguments, and its sizes.
 
 A command's template keeps the program, its options and plain words. A parameter's
 value, a number or the path of data is replaced by a placeholder. Scripts are kept: they
@@ -9,14 +9,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from weigh.errors import UsageError
 from weigh.units import is_number
 
 Parameters: TypeAlias = Mapping[str, int | float | str]
 
-LABEL, COMMAND, HOST = "label", "command", "host"
-KEYS = (LABEL, COMMAND, HOST)
-DEFAULT = (LABEL, COMMAND)
 NUMBER, FILE = "{number}", "{file}"
 MOST_SIZES = 4  # parameters to learn from: each takes more runs
 
@@ -31,34 +27,17 @@ def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
     return program + tuple(_general(word, values) for word in command[1:])
 
 
-def parse_keys(text: str) -> tuple[str, ...]:
-    """Read keys such as ``label,command``: label, command, host or a parameter's name.
-
-    Raises:
-        UsageError: a key is empty or repeated.
-    """
-    keys = tuple(word.strip() for word in text.split(","))
-    if not all(keys) or len(set(keys)) < len(keys):
-        raise UsageError(
-            f"not keys to group by: {text!r} (write them like label,command; "
-            "a parameter's name is a key, too)"
-        )
-    return keys
-
-
-def choose_sizes(
-    runs: Iterable[Parameters], leave_out: Sequence[str] = ()
-) -> list[str]:
+def choose_sizes(runs: Iterable[Parameters]) -> list[str]:
     """Choose the parameters to learn from: numbers that vary, the most frequent first.
 
-    Half of the *runs* must have them; *leave_out* are those to group by.
+    Half of the *runs* must have them.
     """
     seen: dict[str, list[float | str]] = {}
     count = 0
     for parameters in runs:
         count += 1
         for name, value in parameters.items():
-            if name not in leave_out and is_size(value):
+            if is_size(value):
                 seen.setdefault(name, []).append(value)
     varying = [
         name

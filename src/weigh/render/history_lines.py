@@ -18,7 +18,6 @@ from weigh.units import (
 )
 
 _LONGEST_COMMAND = 60
-_HOSTS_NAMED = 3
 _SURE = 0.1  # a share killed above this is worth a way out
 
 
@@ -26,19 +25,17 @@ class Kind(msgspec.Struct, frozen=True):
     """The runs that count as the same job, and those that do not.
 
     ``sizes`` are the next run's, None if unknown; ``spans`` the measured ranges.
-    ``left_out`` counts runs by the reason why they do not count; ``apart`` are notes
-    on runs of other kinds.
+    ``left_out`` counts runs by the reason why they do not count; ``mixed`` are the
+    parameters whose texts vary.
     """
 
-    keys: tuple[str, ...]
     label: str | None
     command: tuple[str, ...]
     completed: int
     sizes: Mapping[str, float | None] = {}
     spans: Mapping[str, tuple[float, float]] = {}
-    hosts: tuple[str, ...] = ()
     left_out: Mapping[str, int] = {}
-    apart: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
 
 
 class Learnt(msgspec.Struct, frozen=True):
@@ -120,19 +117,11 @@ def kind_notes(kind: Kind) -> Iterator[str]:
                 f"{name} went from {low:g} to {high:g} and the next run's value "
                 f"is unknown: --param {name}=VALUE"
             )
-    if len(kind.hosts) > 1:
-        named = ", ".join(kind.hosts[:_HOSTS_NAMED])
-        more = len(kind.hosts) - _HOSTS_NAMED
-        named += f" and {more} more" if more > 0 else ""
-        keys = ",".join((*kind.keys, "host"))
-        yield (
-            f"measured on {len(kind.hosts)} hosts ({named}), whose times may differ: "
-            f"--group {keys} uses one only"
-        )
     if kind.left_out:
         counts = (f"{number} {why}" for why, number in sorted(kind.left_out.items()))
         yield f"not counted: {', '.join(counts)}"
-    yield from kind.apart
+    for name in kind.mixed:
+        yield f"several kinds of {name} mixed: --param {name}=TEXT keeps to one"
 
 
 def document(learnt: Learnt) -> dict[str, object]:
@@ -148,13 +137,11 @@ def document(learnt: Learnt) -> dict[str, object]:
 def kind_document(kind: Kind) -> dict[str, object]:
     """Return *kind* as a JSON object; the whole answer for too few runs."""
     return {
-        "group": list(kind.keys),
         "label": kind.label,
         "command": list(kind.command),
         "runs": kind.completed,
         "runs_needed": ENOUGH,
         "sizes": dict(kind.sizes),
-        "hosts": list(kind.hosts),
         "left_out": dict(kind.left_out),
     }
 
@@ -179,12 +166,7 @@ def _described(kind: Kind) -> str:
     words = " ".join(kind.command)
     if len(words) > _LONGEST_COMMAND:
         words = words[: _LONGEST_COMMAND - 3] + "..."
-    parts = []
-    if "label" in kind.keys and kind.label is not None:
-        parts.append(kind.label)
-    if "command" in kind.keys or not parts:
-        parts.append(words)
-    return ": ".join(parts)
+    return words if kind.label is None else f"{kind.label}: {words}"
 
 
 def _for(kind: Kind) -> str:

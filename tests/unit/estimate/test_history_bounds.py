@@ -29,13 +29,6 @@ def test_a_retry_requests_twice_as_much_and_for_what_history_states(
     assert escalate(killed_at, predicted) == max(2 * killed_at, predicted)
 
 
-@given(figures, figures, figures)
-def test_a_retry_never_requests_more_than_a_node_has(
-    killed_at: float, predicted: float, node: float
-) -> None:
-    assert escalate(killed_at, predicted, cap=node) <= node
-
-
 def test_a_kill_doubles_what_the_next_is_given() -> None:
     said = three_runs(LowerBound(40.0, (20.0,))).predict([20.0])
 

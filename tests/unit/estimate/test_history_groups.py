@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from weigh.errors import UsageError
-from weigh.estimate.history_groups import choose_sizes, parse_keys, template
+from weigh.estimate.history_groups import choose_sizes, template
 
 
 @pytest.mark.parametrize(
@@ -31,16 +30,6 @@ def test_another_script_is_another_command() -> None:
     assert template(["python", "a.py"], {}) != template(["python", "b.py"], {})
 
 
-@pytest.mark.parametrize("text", ["", ",", "label,", "label,label"])
-def test_keys_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="label,command"):
-        parse_keys(text)
-
-
-def test_a_parameter_is_a_key_like_any_other() -> None:
-    assert parse_keys("label, model") == ("label", "model")
-
-
 def test_sizes_are_numbers_that_vary_and_half_of_the_runs_have() -> None:
     runs: list[dict[str, int | float | str]] = [
         {"batch": 50, "epochs": 3, "model": "a", "rare": 1, "odd": math.nan},
@@ -52,7 +41,3 @@ def test_sizes_are_numbers_that_vary_and_half_of_the_runs_have() -> None:
 
     assert choose_sizes(runs[:4]) == ["batch", "half", "rare"]
     assert choose_sizes(runs) == ["batch"]
-
-
-def test_what_is_grouped_by_is_no_size() -> None:
-    assert choose_sizes([{"a": 1}, {"a": 2}], ["a"]) == []

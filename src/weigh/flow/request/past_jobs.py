@@ -156,7 +156,6 @@ def _request(
     }
     if said is not None and said.runs >= ENOUGH:
         described = Kind(
-            keys=("label",),
             label=jobs.name,
             command=(jobs.name,),
             completed=completed,
