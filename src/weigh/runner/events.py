@@ -54,6 +54,10 @@ class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
     alone: bool = False
 
 
+# reason of an attempt that was stopped because the tasks together held too much memory
+STOPPED_FOR_MEMORY = "stopped to make room: memory was running out"
+
+
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     """An attempt ended; ``again`` if the task is retried in this run.
 
@@ -77,6 +81,11 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     gpu_memory: Bytes | None = None
     needs: Seconds | None = None
     alone: bool = False
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Return whether the attempt ended because there was too little memory."""
+        return self.state == "OUT_OF_MEMORY" or self.reason == STOPPED_FOR_MEMORY
 
 
 class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):

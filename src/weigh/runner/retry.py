@@ -11,13 +11,14 @@ from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usa
 from weigh.outcome import fixed_heap, judge, out_of_memory
 from weigh.probe.cgroup import read_cgroup
 from weigh.runner.attempt import Attempt, Stop
+from weigh.runner.events import STOPPED_FOR_MEMORY
 
 _KILLED_IN_A_SHELL = SIGNAL_BASE + signal.SIGKILL
 _STOPPED: dict[Stop, tuple[State, str]] = {
     "timeout": ("TIMEOUT", "took longer than --timeout"),
     "signal": ("INTERRUPTED", "weigh received a signal"),
     "halt": ("CANCELLED", "stopped by --halt"),
-    "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
+    "memory": ("PREEMPTED", STOPPED_FOR_MEMORY),
     "diverged": ("CANCELLED", "diverged: stopped by --stop-nan"),
     "idle": ("CANCELLED", "its GPU was idle: stopped by --end-idle"),
     "output": ("CANCELLED", "wrote too much output"),

@@ -177,6 +177,23 @@ def test_planned_needs_are_read_from_the_folder_of_the_task_file(
     assert planned_needs(str(tmp_path / "other.txt"), 2)(1) == NO_RESERVATION
 
 
+def test_an_element_names_outputs_by_its_plan_though_it_states_no_kinds(
+    batch: Batch,
+) -> None:
+    """So does a resumed element whose tasks need more than was planned."""
+    _plan(batch.folder, [Item(memory=7)], ["echo a"])
+    (batch.folder / "tasks_0.txt").rename(batch.tasks)
+    path = batch.folder / "plan.json"
+    plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    element = msgspec.structs.replace(
+        plan.elements[0], file="tasks.txt", tasks=(22,), kinds=()
+    )
+    resumed = msgspec.structs.replace(plan, elements=(element,))
+    path.write_bytes(msgspec.json.encode(resumed))
+    assert batch.run().returncode == 0
+    assert (batch.output / "22.out").read_text() == "a\n"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kinds": 3}', "\xff", '{"elements"'])
 def test_a_plan_that_cannot_be_read_is_no_plan(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text, encoding="latin-1")

@@ -109,6 +109,38 @@ def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whatever_is_prin
 
 
 @pytest.mark.parametrize(
+    ("state", "reason", "attempts", "expected"),
+    [
+        ("PREEMPTED", events.STOPPED_FOR_MEMORY, 1, "OUT_OF_MEMORY"),
+        ("OUT_OF_MEMORY", "killed for memory", 1, "OUT_OF_MEMORY"),
+        ("OUT_OF_MEMORY", "killed for memory", 2, "TIMEOUT"),  # it ran when time ended
+        ("FAILED", None, 1, "TIMEOUT"),
+    ],
+)
+def test_a_task_that_waited_for_memory_until_the_time_limit_lacked_memory_not_time(
+    tmp_path: Path, state: str, reason: str | None, attempts: int, expected: State
+) -> None:
+    """A task beside it hung, and held the memory that it needed."""
+    job, plan = a_job(tmp_path, tasks=1)
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "tasks_0.joblog").write_text(f"{HEADER}\n")
+    written: list[msgspec.Struct] = []
+    for attempt in range(1, attempts + 1):
+        written.append(events.Started(1, attempt, "run", 1.0, 1, 5, 6, "task"))
+        if attempt == 1:
+            ended = events.Ended(1, 1, 2.0, state, None, KILL, "r", reason, again=True)
+            written.append(ended)
+    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in written)
+    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
+    element = ElementState(state="TIMEOUT", reason="stopped before its time limit")
+
+    read = read_tasks(job, plan, LOCAL, lambda _: element)
+
+    assert next(read).state == expected
+
+
+@pytest.mark.parametrize(
     ("element", "before", "expected"),
     [
         ("CANCELLED", 0.5, "CANCELLED"),  # a trap of its own: exit 1

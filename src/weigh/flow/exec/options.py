@@ -133,6 +133,8 @@ def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
     """
     kinds, element = _planned_element(task_file, tasks)
     places = () if element is None else element.kinds
+    if len(places) != tasks or not all(0 <= place < len(kinds) for place in places):
+        places = ()  # a resumed element states no kinds: its tasks need all it requests
     shares = [Reservation(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
 
     def plan_of(seq: int) -> Reservation:
@@ -160,9 +162,8 @@ def _planned_element(
         return (), None
     name = os.path.basename(task_file)
     for element in plan.elements:
-        if element.file == name and len(element.kinds) == tasks:
-            is_known = all(0 <= kind < len(plan.kinds) for kind in element.kinds)
-            return (plan.kinds, element) if is_known else ((), None)
+        if element.file == name and len(element.tasks) == tasks:
+            return plan.kinds, element
     return (), None
 
 

@@ -355,6 +355,7 @@ def _with_last(task: TaskState, last: _Last) -> TaskState:
     """Return the task with what it lacked: memory when it ran out of it, or time."""
     if last.ended is not None:
         task = msgspec.structs.replace(task, needs=last.ended.needs)
+    task = _if_lacking_memory(task, last)
     if last.short is None or task.state in {"PENDING", "RUNNING", "COMPLETED"}:
         return task
     end, start = last.short
@@ -364,6 +365,27 @@ def _with_last(task: TaskState, last: _Last) -> TaskState:
         peak=end.peak_memory,
         reserved=None if start is None else start.memory,
         alone=end.alone or (start is not None and start.alone),
+    )
+
+
+def _if_lacking_memory(task: TaskState, last: _Last) -> TaskState:
+    """Return a task that lacked memory and never started again as out of memory.
+
+    Its element ended for another reason, such as a task beside it that hung.
+    """
+    end, start = last.ended, last.started
+    if task.state not in {"TIMEOUT", "INTERRUPTED"} or end is None or start is None:
+        return task
+    if not end.lacked_memory or start.attempt != end.attempt:
+        return task
+    return msgspec.structs.replace(
+        task,
+        state="OUT_OF_MEMORY",
+        reason=end.reason,
+        attempt=end.attempt,
+        peak=end.peak_memory,
+        reserved=start.memory,
+        alone=end.alone,
     )
 
 
