@@ -11,6 +11,7 @@ from weigh.errors import (
     FormatError,
     NoClusterError,
     SchedulerError,
+    StoreError,
     SubmissionUnknownError,
     UsageError,
 )
@@ -38,8 +39,9 @@ from weigh.schedulers.protocol import (
     RequestChange,
     Snapshot,
 )
-from weigh.store.lines import UNREADABLE
+from weigh.store.lines import UNREADABLE, read_documents
 from weigh.store.location import make_folder, private
+from weigh.store.shards import append_line
 from weigh.units import DAY, Seconds
 
 INTERVAL: Seconds = 30.0
@@ -53,8 +55,7 @@ class Poll(msgspec.Struct, frozen=True):
     """The last answer of a scheduler, its time, and how many queries failed since.
 
     ``asked`` is when it came, ``tried`` when the last query was (both epoch seconds).
-    ``cancelled`` are elements that weigh cancelled, the last ``cancelled_at``: they may
-    be gone without a trace. ``unsettled`` are jobs with an element that has left the
+    ``unsettled`` are jobs with an element that has left the
     queue and whose end accounting does not show yet, and since when; ``accounting`` is
     why accounting does not answer.
     """
@@ -64,17 +65,17 @@ class Poll(msgspec.Struct, frozen=True):
     failures: int = 0
     trouble: str | None = None
     states: States = {}
-    cancelled: dict[str, tuple[int, ...]] = {}
-    cancelled_at: Seconds = 0.0
     unsettled: dict[str, Seconds] = {}
     accounting: str | None = None
 
-    def is_due(self, now: Seconds, interval: Seconds) -> bool:
+    def is_due(
+        self, now: Seconds, interval: Seconds, cancelled_at: Seconds = 0.0
+    ) -> bool:
         """Return whether a query is due; a clock that was set back does not delay it.
 
         Queries are more frequent just after a cancellation.
         """
-        if 0 <= now - self.cancelled_at < _ENDING and not self.failures:
+        if 0 <= now - cancelled_at < _ENDING and not self.failures:
             interval = min(interval, _WHILE_ENDING)
         pause = min(interval * 2**self.failures, max(_LONGEST_PAUSE, interval))
         return not 0 <= now - self.tried < pause
@@ -100,25 +101,43 @@ def save(root: str, name: str, poll: Poll) -> None:
         os.replace(fresh, path)
 
 
-def forget(
-    root: str,
-    name: str,
-    *,
-    cancelled: tuple[str, tuple[int, ...], Seconds] | None = None,
-) -> None:
-    """Force a new query next time: a job was submitted or cancelled.
-
-    *cancelled* is a job, its elements and the time.
-    """
+def forget(root: str, name: str) -> None:
+    """Force a new query next time: a job was submitted, changed or cancelled."""
     poll = load(root, name)
-    if cancelled is not None:
-        job, elements, now = cancelled
-        known = {*poll.cancelled.get(job, ()), *elements}
-        merged = poll.cancelled | {job: tuple(sorted(known))}
-        poll = msgspec.structs.replace(poll, cancelled=merged, cancelled_at=now)
     if not poll.failures:
         poll = msgspec.structs.replace(poll, tried=0.0)
     save(root, name, poll)
+
+
+class CancelledElements(msgspec.Struct, frozen=True):
+    """Elements of a job that weigh cancelled at ``time``.
+
+    They may be gone without a trace, so that only weigh knows. Each cancellation is a
+    line of a file of its own: a query that was under way replaces the last answer.
+    """
+
+    job: str
+    elements: tuple[int, ...]
+    time: Seconds
+
+
+def append_cancelled_elements(root: str, name: str, one: CancelledElements) -> None:
+    """Note a cancellation; if that fails, it is as if somebody else had cancelled."""
+    with suppress(StoreError):
+        make_folder(root, _FOLDER)
+        append_line(_path_of_cancelled(root, name), msgspec.json.encode(one))
+
+
+def read_cancelled_elements(root: str, name: str) -> list[CancelledElements]:
+    """Return what weigh cancelled at a scheduler."""
+    with suppress(StoreError):
+        path = _path_of_cancelled(root, name)
+        return list(read_documents(path, CancelledElements))
+    return []
+
+
+def _path_of_cancelled(root: str, name: str) -> str:
+    return os.path.join(root, _FOLDER, f"{name}.cancelled.jsonl")
 
 
 def _path(root: str, name: str) -> str:
@@ -289,9 +308,12 @@ class Client:
         ]
         # a job named by its id, of which the last query knew nothing
         is_new = not last.failures and any(job.id not in last.states for job in is_open)
-        is_due = fresh or is_new or last.is_due(self._way.clock(), self._way.interval)
+        cancelled = read_cancelled_elements(self._way.root, self.name)
+        cancelled_at = max((one.time for one in cancelled), default=0.0)
+        now = self._way.clock()
+        is_due = fresh or is_new or last.is_due(now, self._way.interval, cancelled_at)
         if is_open and is_due:
-            last = self._ask(last, jobs, is_open)
+            last = self._ask(last, jobs, is_open, cancelled)
             save(self._way.root, self.name, last)
         return Snapshot(last.states, last.asked, last.trouble, last.accounting)
 
@@ -401,8 +423,9 @@ class Client:
         is_whole = elements is None and not (job.own and job.own.part)
         argv = self._backend.cancel_argv(job, None if is_whole else targets)
         ran = self._run(argv, timeout=_TO_ASK)
-        now = self._way.clock()
-        forget(self._way.root, self.name, cancelled=(job.id, targets, now))
+        noted = CancelledElements(job.id, tuple(targets), self._way.clock())
+        append_cancelled_elements(self._way.root, self.name, noted)
+        forget(self._way.root, self.name)
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
 
@@ -440,9 +463,16 @@ class Client:
         return listed
 
     def _ask(
-        self, last: Poll, jobs: Sequence[Submitted], is_open: Sequence[Submitted]
+        self,
+        last: Poll,
+        jobs: Sequence[Submitted],
+        is_open: Sequence[Submitted],
+        cancelled: Sequence[CancelledElements],
     ) -> Poll:
-        """Query the queue for all jobs, and accounting for those that have left it."""
+        """Query the queue for all jobs, and accounting for those that have left it.
+
+        *cancelled* is what weigh cancelled, also under an id that is given out again.
+        """
         now = self._way.clock()
         others = {job.own.user for job in is_open if job.own is not None} - {""}
         try:
@@ -480,19 +510,20 @@ class Client:
                 known[job.id],
                 listed.get(job.id, {}),
                 accounts.states.get(job.id, {}),
-                last.cancelled.get(job.id, ()),
+                [
+                    number
+                    for one in cancelled
+                    if one.job == job.id and one.time >= job.submitted
+                    for number in one.elements
+                ],
                 silence=accounts.silence() if job.id in unsettled else None,
             )
             for job in jobs
         }
-        kept = {job.id: last.cancelled.get(job.id, ()) for job in jobs}
-        cancelled = {job: elements for job, elements in kept.items() if elements}
         return Poll(
             asked=now,
             tried=now,
             states=states,
-            cancelled=cancelled,
-            cancelled_at=last.cancelled_at,
             unsettled=unsettled,
             accounting=accounts.trouble,
         )

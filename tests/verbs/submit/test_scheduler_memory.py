@@ -39,6 +39,10 @@ def running(argv: tuple[str, ...], **_: object) -> Ran:
     return Ran(0, "7|N/A|RUNNING|1|n|None\n" if argv[0] == "squeue" else "", "")
 
 
+def silent(*_: object, **__: object) -> Ran:
+    return Ran(0, "", "")
+
+
 def never(argv: tuple[str, ...], **_: object) -> Ran:
     raise AssertionError(argv)
 
@@ -100,6 +104,33 @@ def test_accounting_that_this_user_does_not_have_is_no_trouble(
     snapshot = client(tmp_path, answer).states([one])
 
     assert (snapshot.accounting, snapshot.of(one, 0).reason) == (None, None)
+
+
+def test_a_job_cancelled_while_another_process_asks_stays_a_cancelled_one(
+    tmp_path: Path,
+) -> None:
+    """It left no trace in queue or accounting, so only weigh knows."""
+    one = job(submitted=NOW - 10)
+
+    def cancelled_meanwhile(argv: tuple[str, ...], **options: object) -> Ran:
+        if argv[0] == "squeue":
+            client(tmp_path, running).cancel(one, None)
+        return running(argv, **options)
+
+    client(tmp_path, cancelled_meanwhile).states([one], fresh=True)
+
+    snapshot = client(tmp_path, silent).states([one], fresh=True)
+
+    assert snapshot.of(one, 0).state == "CANCELLED"
+
+
+def test_a_job_with_the_id_of_a_cancelled_one_is_not_cancelled(tmp_path: Path) -> None:
+    client(tmp_path, running).cancel(job(submitted=NOW - 10), None)
+    later = job(submitted=NOW + 10)
+
+    snapshot = client(tmp_path, silent).states([later], fresh=True)
+
+    assert snapshot.of(later, 0).state == "UNKNOWN"
 
 
 def test_a_trial_that_is_refused_states_all_that_sbatch_printed() -> None:
