@@ -141,6 +141,7 @@ class PeakTracker:
         self._last_time: Seconds = 0.0
         self._residents: dict[int, Bytes] = {}
         self._whole: dict[int, Bytes] = {}
+        self._mapped: dict[int, Bytes] = {}  # files and shared memory
         self._last_cpu: Seconds | None = None
         self._peaks: dict[int, Bytes] = {}
         self._virtual_peaks: dict[int, Bytes] = {}
@@ -171,14 +172,12 @@ class PeakTracker:
         unseen = self._unseen(now, readings, held, marks)
         if held.room is not None:
             unseen = min(unseen, held.room)
-        own = {} if held.is_account else _own_spikes(readings, marks, inherited)
-        if own and held.unmapped:
-            # what a process does not map any more is in its mark, and is counted
-            before = 0 if self._last is None else self._last.unmapped
-            left = max(0, held.unmapped - before)
-            own = {pid: one - left for pid, one in own.items() if one > left}
-        # of several spikes nobody knows whether they came at one moment
-        value = held.total + held.spike + max(own.values(), default=0)
+        spike = (
+            0
+            if held.is_account
+            else self._largest_spike(readings, held, marks, inherited)
+        )
+        value = held.total + held.spike + spike
         self._bound(readings, held, unseen)
         self._remember(readings)
         last = self._last
@@ -243,6 +242,7 @@ class PeakTracker:
         tree.
         """
         self._residents = {reading.pid: reading.resident for reading in readings}
+        self._mapped = {one.pid: one.file + one.shared for one in readings}
         files = max((reading.file for reading in readings), default=0)
         self._whole = {r.pid: r.resident - r.file + files for r in readings}
 
@@ -260,6 +260,35 @@ class PeakTracker:
         self._peaks[reading.pid] = reading.peak
         self.largest = max(self.largest, reading.peak)
         return max(0, reading.peak - reading.resident)
+
+    def _largest_spike(
+        self,
+        readings: Sequence[ProcessReading],
+        held: Holding,
+        marks: Mapping[int, Bytes],
+        inherited: Mapping[int, Bytes],
+    ) -> Bytes:
+        """Return by how much one process's spike exceeded what the tree holds now.
+
+        Of several spikes nobody knows whether they came at one moment: the largest
+        counts, beside what the others held at the smaller of the two looks around it,
+        for memory often goes from one process to the next. What its process has let go
+        of files and shared memory, others may still hold.
+        """
+        last = self._last
+        no_longer_mapped = held.unmapped - (0 if last is None else last.unmapped)
+        largest = 0
+        for one in readings:
+            first = inherited.get(one.pid, 0)
+            spike = min(marks[one.pid], one.peak - first) - max(0, no_longer_mapped)
+            if spike > 0 and len(readings) > 1 and last is not None:
+                mapped = self._mapped.get(one.pid, 0)
+                spike -= max(0, mapped - one.file - one.shared)
+                before = self._residents.get(one.pid, first)
+                grown = one.resident - before
+                spike = min(spike, last.total + spike + grown - held.total)
+            largest = max(largest, spike)
+        return largest
 
     def _virtual_with_spike(self, reading: ProcessReading) -> Bytes:
         if reading.virtual_peak <= self._virtual_peaks.get(reading.pid, 0):
@@ -422,26 +451,6 @@ class PeakTracker:
                 whole_room=whole_room,
             )
         )
-
-
-def _own_spikes(
-    readings: Sequence[ProcessReading],
-    marks: Mapping[int, Bytes],
-    inherited: Mapping[int, Bytes],
-) -> dict[int, Bytes]:
-    """Return the spikes that were memory of the process's own.
-
-    Of several processes only the anonymous part counts: others may map the rest.
-    """
-    own = {}
-    for reading in readings:
-        mark = marks[reading.pid]
-        spike = min(mark, max(0, reading.peak - inherited.get(reading.pid, 0)))
-        if len(readings) > 1 and reading.resident:
-            spike = spike * reading.anonymous // reading.resident
-        if spike > 0:
-            own[reading.pid] = spike
-    return own
 
 
 def _parts(value: Bytes, split: Holding | None) -> dict[str, Bytes | None]:

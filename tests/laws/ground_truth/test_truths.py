@@ -29,8 +29,8 @@ _IN_A_JOB = """
     cow_late cow_slow cow_orphan shm_late shm_left shm_sysv tmpfs_file memfd pool
     churn50 mclapply joblib moved_forks file_private file_shared nodump nodump_exec
     leader_threads leader_children page_tables thp_sparse madv_free dontneed mremaps
-    clone_vm stacks moments hwm_below late_pair hwm_crowd sawtooth exec_chain
-    ignored zombies spawns
+    clone_vm stacks moments alternate hwm_below late_pair spike_beside
+    hwm_crowd sawtooth exec_chain ignored zombies spawns
 """
 _IN_A_CGROUP = """
     cow_slow shm_late shm_left tmpfs_file memfd pool joblib file_private file_shared

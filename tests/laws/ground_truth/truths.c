@@ -667,6 +667,29 @@ static size_t retaken(void) /* faults that are no copies of what forks share */
     return base + backed(size) + 4 * (PROCESS + size / 512 + backed(size / 20));
 }
 
+static size_t spiker(void) /* a program of its own that is large for a moment */
+{
+    release(take(argument()), argument());
+    nap(0.3);
+    return 0;
+}
+
+static size_t spike_beside(void) /* between two looks, and then nothing is left of it */
+{
+    size_t size = mib(128), base = held();
+    const char *file = truth_file;
+    take(size / 4);
+    truth_file = NULL;
+    for (int round = 0; round < 3; round++) {
+        pid_t pid = vfork();
+        if (pid == 0)
+            execute(program, "spiker", size);
+        waitpid(pid, NULL, 0);
+    }
+    truth_file = file;
+    return base + 2 * PROCESS + backed(size / 4) + backed(size);
+}
+
 static void was_larger(int line, size_t size)
 {
     char *memory = take(2 * size);
@@ -869,6 +892,8 @@ static const Kind KINDS[] = {
     {"hwm_below", hwm_below, "a spike below the process's mark"},
     {"late_pair", late_pair, "two forks, below an earlier peak"},
     {"retaken", retaken, "4 forks take memory anew, and copy nothing"},
+    {"spike_beside", spike_beside, "a program beside it was large for a moment"},
+    {"spiker", spiker, ""},
     {"hwm_crowd", hwm_crowd, "6 were larger once, one at a time"},
     {"sawtooth", sawtooth, "12 teeth of 20 ms"},
     {"p200", p200, "200 processes of 20 MiB"},

@@ -121,6 +121,27 @@ def test_a_spike_between_looks_counts_with_what_the_others_hold() -> None:
     assert looks.peak().value == 4 * HUNDRED
 
 
+def test_a_spike_of_which_only_files_are_left_was_memory_of_its_own() -> None:
+    """Not by the share of anonymous memory in what is left."""
+    tracker = PeakTracker(0)
+    other = reading(1, HUNDRED)
+    tracker.look(0.05, [other], unshared(other))
+    left = msgspec.structs.replace(
+        reading(2, 10 * MIB, 3 * HUNDRED), anonymous=MIB, file=9 * MIB
+    )
+    tracker.look(0.1, [other, left], unshared(other, left))
+    peak = tracker.peak("by hand")
+    assert peak is not None
+    assert peak.value == 4 * HUNDRED
+
+
+def test_memory_that_goes_from_one_process_to_the_next_counts_once() -> None:
+    looks = Looks()
+    looks.look({1: MIB, 2: MIB})
+    looks.look({1: (MIB, 3 * HUNDRED), 2: 3 * HUNDRED})
+    assert looks.peak().value == 3 * HUNDRED + MIB
+
+
 def test_a_spike_counts_once() -> None:
     looks = Looks()
     looks.look({1: (HUNDRED, 3 * HUNDRED)})
