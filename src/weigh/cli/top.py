@@ -5,19 +5,18 @@ import select
 import signal
 import sys
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
-from typing import Any, Self, TextIO, cast
+from typing import TextIO, cast
 
 import click
 
-from weigh import config
 from weigh.cli import options
 from weigh.cli.options import SECONDS
 from weigh.cli.output import PatientStream
 from weigh.errors import SIGNAL_BASE, StoreError, UsageError
 from weigh.flow.records.records import open_store
-from weigh.flow.request.request import configured_headroom
 from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import TopSubject, TopWatcher
 from weigh.units import Seconds
@@ -27,9 +26,8 @@ _LONGEST_INTERVAL = 3600.0
 _FIRST_INTERVAL = 0.5  # seconds between the two looks that a share of CPU takes
 _LEAVING = 1.0  # seconds that a terminal has to take the last of the screen
 _QUIT = b"qQ\x03\x04"  # Ctrl-C, Ctrl-D, where they come as keys
-_TO_WAKE = ("WINCH", "CONT")  # the others end the screen, TSTP for a while
 _TERMINAL_GONE: int = getattr(signal, "SIGHUP", signal.SIGTERM)
-_SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP", *_TO_WAKE)
+_SIGNALS = ("INT", "TERM", "HUP", "QUIT", "TSTP")  # TSTP ends the screen for a while
 
 
 def _checked_interval(
@@ -58,15 +56,11 @@ def _checked_interval(
 )
 @click.option("--once", is_flag=True, help="Print one screen as plain text.")
 @options.as_json("With --gpus: print one JSON document.")
-@click.argument("name", metavar="[ID]", required=False, shell_complete=options.records)
-def top(
-    name: str | None, *, gpus: bool, interval: float, once: bool, as_json: bool
-) -> int:
-    """Watch a run in progress; without ID, all runs here, GPUs and my processes.
+def top(*, gpus: bool, interval: float, once: bool, as_json: bool) -> int:
+    """Watch the runs in progress here, GPUs and my processes.
 
-    ID is a record's id, the beginning of one, its label or `last`. q or Ctrl-C
-    quits; the run continues. If the output is not a terminal, one screen is
-    printed.
+    q or Ctrl-C quits; the runs continue. If the output is not a terminal, one screen
+    is printed. `weigh records show ID` shows all of one run.
 
     With --gpus my GPUs are listed once, one line each, as CUDA_VISIBLE_DEVICES and
     the scheduler's allocation define them. The number is the driver's, the same as
@@ -75,21 +69,16 @@ def top(
 
     \b
     weigh top
-    weigh top alice --interval 5
+    weigh top --interval 5
     weigh top --once | head
     weigh top --gpus --json
     """  # noqa: D301 - click reads \b as: keep these lines
     if gpus:
-        if name is not None:
-            raise UsageError(f"--gpus lists all of my GPUs: remove {name}")
         return _print_gpus(as_json=as_json)
     if as_json:
         raise UsageError("--json needs --gpus")
-    headroom = configured_headroom(config.load(_existing_folder(), os.environ))
-    watching = TopSubject(name=name, headroom=headroom, gpus=nvml_gpus)
-    with closing(
-        TopWatcher(open_store(_existing_folder(), os.environ), watching)
-    ) as watcher:
+    store = open_store(_existing_folder(), os.environ)
+    with closing(TopWatcher(store, TopSubject(gpus=nvml_gpus))) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         if once or not _has_screen():
@@ -151,84 +140,81 @@ def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
     while True:
         # a terminal that is blocked by Ctrl-S must not delay a signal
         out = PatientStream(sys.stdout, patience=0.0)
-        with TopEvents() as events, TopScreen(cast("TextIO", out), colour=colour) as it:
-            pause, ended = min(interval, _FIRST_INTERVAL), None
-            while ended is None:
-                if out.wait(0.0):
-                    it.show(watcher.look())
-                ended = _TERMINAL_GONE if out.error else events.wait(pause)
-                pause = interval
+        screen = TopScreen(cast("TextIO", out), colour=colour)
+        ended = 0
+        try:
+            with _signals_and_keys(), screen:
+                pause = min(interval, _FIRST_INTERVAL)
+                screen.show(watcher.look())
+                while not out.error and not _is_quit_typed(pause):
+                    if out.wait(0.0):
+                        screen.show(watcher.look())
+                    pause = interval
+                ended = _TERMINAL_GONE if out.error else 0
+        except TopEndedBySignal as end:
+            ended = end.number
         out.wait(_LEAVING)
-        if ended == signal.SIGINT:
-            return 0
         if ended != getattr(signal, "SIGTSTP", None):
-            return SIGNAL_BASE + ended
+            return 0 if ended in {0, signal.SIGINT} else SIGNAL_BASE + ended
         os.kill(os.getpid(), ended)  # stops here until it is continued
 
 
-class TopEvents:
-    """Signals and keys while the screen is shown; the old handling on exit."""
+class TopEndedBySignal(BaseException):
+    """A signal came that ends the screen."""
 
-    def __init__(self) -> None:
-        self._read = self._write = self._before = -1
-        self._handlers: dict[int, Any] = {}
-        self._terminal: list[Any] | None = None
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
-    def __enter__(self) -> Self:
-        if sys.platform == "win32":  # it wakes for sockets only: Ctrl-C is all there is
-            return self
-        import termios  # noqa: PLC0415 - not on Windows
-        import tty  # noqa: PLC0415
 
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for name in _SIGNALS:
-            number = getattr(signal, f"SIG{name}")
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves HUP
-                self._handlers[number] = signal.signal(number, _only_wake)
-        if sys.stdin is not None and sys.stdin.isatty():
-            self._terminal = termios.tcgetattr(sys.stdin)
+@contextmanager
+def _signals_and_keys() -> Iterator[None]:
+    """Have signals end the screen, and keys arrive without Enter and unseen."""
+    if sys.platform == "win32":
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise TopEndedBySignal(signal.SIGINT) from None
+        return
+    import termios  # noqa: PLC0415 - not on Windows
+    import tty  # noqa: PLC0415
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for other in handlers:  # the terminal is given back once
+            signal.signal(other, signal.SIG_IGN)
+        raise TopEndedBySignal(number)
+
+    numbers = [getattr(signal, f"SIG{name}") for name in _SIGNALS]
+    handlers = {
+        number: signal.getsignal(number)
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN  # as nohup leaves HUP
+    }
+    terminal = None
+    if sys.stdin is not None and sys.stdin.isatty():
+        terminal = termios.tcgetattr(sys.stdin)
+    try:
+        for number in handlers:
+            signal.signal(number, end)
+        if terminal is not None:
             tty.setcbreak(sys.stdin, termios.TCSANOW)  # it may not drain
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if sys.platform == "win32":
-            return
-        import termios  # noqa: PLC0415 - not on Windows
-
-        if self._terminal is not None:
+        yield
+    finally:
+        if terminal is not None:
             with suppress(termios.error):  # the terminal may be gone
-                termios.tcsetattr(sys.stdin, termios.TCSANOW, self._terminal)
-        for number, handler in self._handlers.items():
+                termios.tcsetattr(sys.stdin, termios.TCSANOW, terminal)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._before)
-        os.close(self._read)
-        os.close(self._write)
-
-    def wait(self, seconds: Seconds) -> int | None:
-        """Wait so long, or until the window changes; return the signal that ends it.
-
-        A key that quits counts as Ctrl-C.
-        """
-        if self._read < 0:
-            try:
-                time.sleep(seconds)
-            except KeyboardInterrupt:
-                return signal.SIGINT
-            return None
-        sources = [self._read] if self._terminal is None else [self._read, sys.stdin]
-        ready, _, _ = select.select(sources, [], [], seconds)
-        if self._read in ready:
-            number = os.read(self._read, 1)[0]
-            is_awake = number in {getattr(signal, f"SIG{name}") for name in _TO_WAKE}
-            return None if is_awake else number
-        if ready:
-            with suppress(OSError):
-                typed = os.read(sys.stdin.fileno(), 1024)
-                return signal.SIGINT if not typed or set(typed) & set(_QUIT) else None
-            return _TERMINAL_GONE
-        return None
 
 
-def _only_wake(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the wakeup pipe has the signal's number."""
+def _is_quit_typed(seconds: Seconds) -> bool:
+    """Wait so long for a key that quits, or the end of the input."""
+    if sys.platform == "win32" or sys.stdin is None or not sys.stdin.isatty():
+        time.sleep(seconds)
+        return False
+    if not select.select([sys.stdin], [], [], seconds)[0]:
+        return False
+    with suppress(OSError):  # the terminal is gone
+        typed = os.read(sys.stdin.fileno(), 1024)
+        return not typed or bool(set(typed) & set(_QUIT))
+    return True

@@ -16,16 +16,12 @@ from rich.text import Text
 
 from weigh.render.gpu_lines import gpu_list as gpu_text
 from weigh.render.printable import (
-    local_time,
     named_words,
     printable,
     short_command,
     shortened,
 )
-from weigh.render.progress_lines import how_far, time_left
-from weigh.render.record_show import sparkline
-from weigh.render.request_lines import common_lines
-from weigh.render.run_lines import nodes_words, ranks_words
+from weigh.render.progress_lines import time_left
 from weigh.render.top_view import MachineView, ProcessView, RunView, TopView
 from weigh.units import MINUTE, format_duration, format_size, size_or_dash
 
@@ -33,7 +29,6 @@ TOP_WIDTH = 80
 _USUAL = (80, 24)  # if the terminal reports no size
 _BAR = 20
 _ID = 6
-_MARGIN = 12  # columns before the text about one run
 _MOST_PROCESSES = 10  # if the height is not limited
 _RSS = "RSS: counts shared pages in every process"
 # a column: its title, what it shows of a row, and the least width of its window;
@@ -110,19 +105,14 @@ def _upper_part(
 ) -> Iterator[RenderableType]:
     title = f"weigh top   {printable(view.machine.name)}   {view.clock}"
     yield _screen_line(f"{title}   q quits" if has_keys else title, width, "bold")
-    if view.followed is not None:
-        yield from _one_run(view.followed, view, width)
+    yield from (_screen_line(line, width) for line in _machine_lines(view.machine))
+    yield Text("")
+    yield _screen_line("runs in progress", width, "bold")
+    if view.runs:
+        yield _rich_table(view.runs, _run_columns(view.runs), width)
     else:
-        yield from (_screen_line(line, width) for line in _machine_lines(view.machine))
-        yield Text("")
-        yield _screen_line("runs in progress", width, "bold")
-        if view.runs:
-            yield _rich_table(view.runs, _run_columns(view.runs), width)
-        else:
-            yield _screen_line("  none: weigh run -- COMMAND in another window", width)
-            yield _screen_line(
-                f"  (records are in {printable(view.store)})", width, "dim"
-            )
+        yield _screen_line("  none: weigh run -- COMMAND in another window", width)
+        yield _screen_line(f"  (records are in {printable(view.store)})", width, "dim")
     if view.gpus or view.gpu_note:
         yield Text("")
         yield _screen_line("GPUs", width, "bold")
@@ -134,9 +124,8 @@ def _upper_part(
 def _process_part(view: TopView, width: int, most: int) -> Iterator[RenderableType]:
     if view.processes is None:
         return
-    whose = "my" if view.followed is None else "its"
     yield Text("")
-    yield _screen_line(f"{whose} processes, largest first   ({_RSS})", width, "bold")
+    yield _screen_line(f"my processes, largest first   ({_RSS})", width, "bold")
     yield _rich_table(view.processes[:most], _process_columns(width), width)
     rest = view.processes[most:]
     if rest:
@@ -203,73 +192,11 @@ def _run_note(run: RunView) -> str:
     if run.age and host is not None:
         age = f"{run.age:.0f} s" if run.age < MINUTE else format_duration(run.age)
         return f"{printable(host.name)}, {age} ago"
-    to_go = _time_to_go(run).partition(" (")[0]
-    return f"{to_go} to go" if to_go else ""
-
-
-def _time_to_go(run: RunView) -> str:
     headway = run.record.progress
-    if headway is None or run.stale or run.record.state != "RUNNING":
+    if headway is None or run.stale:
         return ""
-    return time_left(headway, run.elapsed) or ""
-
-
-def _one_run(run: RunView, view: TopView, width: int) -> Iterator[RenderableType]:
-    record = run.record
-    label = f"{printable(record.label)}   " if record.label else ""
-    yield _screen_line(f"{label}run {printable(record.id)}", width, "bold")
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, min_width=_MARGIN - 4)
-    grid.add_column(overflow="fold")
-    for name, words, style in _run_rows(run, view, width):
-        grid.add_row(name, Text(printable(words), style=style))
-    yield Padding(grid, (0, 0, 0, 2))
-
-
-def _run_rows(
-    run: RunView, view: TopView, width: int
-) -> Iterator[tuple[str, str, str]]:
-    """Yield the rows about one run: name, words, style."""
-    record, usage = run.record, run.record.usage
-    yield "command", short_command(record.command), ""
-    yield "state", _state_words(run), "yellow" if run.stopped else ""
-    now = [] if run.memory is None else [f"{format_size(run.memory)} now"]
-    peak = [] if run.peak is None else [f"peak {format_size(run.peak)}"]
-    rising = ["rising"] if usage and usage.growing else []
-    yield "memory", ", ".join([*now, *peak, *rising]) or "not measured", ""
-    if record.series is not None and len(record.series.memory) > 1:
-        plot = sparkline(record.series.memory, max(1, width - _MARGIN - 4))
-        yield "", f"|{plot}|", ""
-    cores = [] if run.cores is None else [f"{run.cores:.2f} cores now"]
-    if usage and usage.cpus_used is not None:
-        cores.append(f"{usage.cpus_used:.2f} on average")
-    yield "cpu", ", ".join(cores) or "not measured", ""
-    for name, words in (
-        ("nodes", nodes_words(record)),
-        ("ranks", ranks_words(record.ranks)),
-        ("progress", how_far(record.progress) if record.progress else ""),
-        ("ends", f"in {_time_to_go(run)}" if _time_to_go(run) else ""),
-    ):
-        if words:
-            yield name, words, ""
-    if view.request is not None:
-        name = "request"
-        for lines in common_lines(view.request, width - _MARGIN):
-            for line in lines:
-                yield name, line, ""
-                name = ""
-        yield "", "for the usage so far, so a lower bound while it runs", "dim"
-
-
-def _state_words(run: RunView) -> str:
-    record, took = run.record, format_duration(run.elapsed)
-    if record.state == "RUNNING":
-        note = f"   ({_run_note(run)})" if run.stopped or run.age else ""
-        return f"{took} since {local_time(record.started)[1]}{note}"
-    code = f", exit code {record.exit_code}" if record.exit_code else ""
-    signal = "" if record.signal is None else f", signal {record.signal}"
-    details = f"details: weigh records show {record.id[:_ID]}"
-    return f"{record.state} in {took}{code}{signal}; {details}"
+    left = time_left(headway, run.elapsed)
+    return "" if left is None else f"{left.partition(' (')[0]} to go"
 
 
 def _process_columns(width: int) -> _Columns:

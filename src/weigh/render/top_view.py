@@ -3,7 +3,7 @@
 import msgspec
 
 from weigh.model.gpu import Gpu
-from weigh.model.record import Record, Request
+from weigh.model.record import Record
 from weigh.units import Bytes, Seconds
 
 
@@ -19,7 +19,7 @@ class ProcessView(msgspec.Struct, frozen=True):
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """The latest state of one run.
 
-    ``record`` is the last that was written, with what was measured since. ``age`` is
+    ``record`` is the last that was written. ``age``  is
     how old it is: 0 if the processes were sampled just now. ``memory`` and ``cores``
     are current values, None if only the written record is known.
     """
@@ -29,7 +29,6 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes | None = None
     peak: Bytes | None = None
     cores: float | None = None
-    processes: int | None = None
     age: Seconds = 0.0
     stopped: bool = False
     stale: bool = False
@@ -53,8 +52,7 @@ class MachineView(msgspec.Struct, frozen=True):
 class TopView(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of ``weigh top``.
 
-    With ``followed`` it shows this run and its processes; without, all processes of
-    the user. ``processes`` are the largest first, None if they cannot be listed;
+    ``processes`` are the user's, the largest first, None if they cannot be listed;
     ``gpu_note`` is the reason why GPUs cannot be read.
     """
 
@@ -62,8 +60,6 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
     machine: MachineView
     store: str
     runs: tuple[RunView, ...] = ()
-    followed: RunView | None = None
-    request: Request | None = None
     gpus: tuple[Gpu, ...] = ()
     gpu_note: str | None = None
     processes: tuple[ProcessView, ...] | None = None

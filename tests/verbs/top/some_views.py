@@ -8,7 +8,6 @@ from weigh.model.record import (
     Host,
     PeakMemory,
     Record,
-    Request,
     Series,
     Usage,
 )
@@ -48,7 +47,6 @@ RUN = RunView(
     memory=392 * MIB,
     peak=401 * MIB,
     cores=0.96,
-    processes=2,
 )
 ELSEWHERE = RunView(
     record=Record(
@@ -88,21 +86,6 @@ OVERVIEW = TopView(
     gpus=GPUS,
     processes=PROCESSES,
 )
-FOLLOWED = TopView(
-    clock="10:00:12",
-    machine=MACHINE,
-    store="/home/ada/ner/.weigh",
-    followed=RUN,
-    request=Request(
-        cpus=1,
-        memory=500 * MIB,
-        virtual_memory=1200 * MIB,
-        time_limit=300,
-        headroom=0.2,
-        runs=1,
-    ),
-    processes=PROCESSES,
-)
 NOTHING = TopView(clock="10:00:12", machine=MACHINE, store="/home/ada/ner/.weigh")
 
 _text = st.text(max_size=30)
@@ -134,7 +117,6 @@ _runs = st.builds(
     memory=_sizes,
     peak=_sizes,
     cores=_shares,
-    processes=st.none() | st.integers(0, 10**6),
     age=_seconds,
     stopped=st.booleans(),
     stale=st.booleans(),
@@ -157,8 +139,6 @@ views = st.builds(
     machine=st.builds(MachineView, _text, st.none() | st.integers(1, 999), _size),
     store=_text,
     runs=st.lists(_runs, max_size=4).map(tuple),
-    followed=st.none() | _runs,
-    request=st.none() | st.just(FOLLOWED.request),
     gpus=st.lists(_gpus, max_size=3).map(tuple),
     gpu_note=st.none() | _text,
     processes=st.none() | st.lists(_processes, max_size=6).map(tuple),

@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
-from some_views import ELSEWHERE, FOLLOWED, NOTHING, OVERVIEW, RUN, views
+from some_views import ELSEWHERE, NOTHING, OVERVIEW, RUN, views
 
-from weigh.model.record import Headway, Node, Rank, Series
+from weigh.model.record import Headway
 from weigh.render.top_screen import TopScreen, top_page
 from weigh.render.top_view import ProcessView, RunView, TopView
-from weigh.units import MIB
 
 
 def test_the_overview_is_this_screen() -> None:
@@ -36,27 +35,6 @@ my processes, largest first   (RSS: counts shared pages in every process)
     )
 
 
-def test_one_run_is_this_screen() -> None:
-    assert top_page(FOLLOWED) == (
-        """\
-weigh top   node07   10:00:12
-alice   run 7f3a91c0d2e4
-  command   python tag.py alice.txt out.tsv 50
-  state     12.4 s since 10:00:00
-  memory    392 MiB now, peak 401 MiB
-            | :=@@|
-  cpu       0.96 cores now, 0.96 on average
-  request   #SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00
-            #$ -l h_vmem=1200M -l h_rt=00:05:00
-            for the usage so far, so a lower bound while it runs
-
-its processes, largest first   (RSS: counts shared pages in every process)
-     pid       RSS   cpu  command
-  457520   380 MiB  96 %  python tag.py alice.txt out.tsv 50
-  457522  12.0 MiB     ?  sort"""
-    )
-
-
 def headed(progress: Headway) -> RunView:
     """Give the run of these tests, 12.4 s into it, with a forecast made 2.4 s ago."""
     record = replace(RUN.record, progress=progress)
@@ -68,13 +46,6 @@ HEADWAY = Headway(
 )
 
 
-def test_a_run_that_counts_its_steps_states_when_it_ends() -> None:
-    view = replace(FOLLOWED, followed=headed(HEADWAY))
-    lines = top_page(view).splitlines()
-    at = lines.index("  progress  30 of 120 steps (25%), by tqdm")
-    assert lines[at + 1] == "  ends      in 29.6 s (between 27.6 s and 33.6 s)"
-
-
 def test_the_overview_states_when_runs_end() -> None:
     view = replace(OVERVIEW, runs=(headed(HEADWAY), ELSEWHERE))
     lines = top_page(view).splitlines()
@@ -84,8 +55,7 @@ def test_the_overview_states_when_runs_end() -> None:
 
 def test_no_end_is_predicted_where_nobody_has_read_a_run_for_long() -> None:
     silent = replace(headed(HEADWAY), stale=True, age=500.0)
-    view = replace(FOLLOWED, followed=silent)
-    assert "  ends " not in top_page(view)
+    assert "to go" not in top_page(replace(OVERVIEW, runs=(silent,)))
 
 
 def test_nothing_running_is_reported_and_what_to_do() -> None:
@@ -99,22 +69,13 @@ def test_a_gpu_driver_in_trouble_is_named() -> None:
     assert "  the GPU driver does not answer" in top_page(view).splitlines()
 
 
-def test_a_run_that_ended_states_how_and_where_to_read_on() -> None:
-    ended = replace(RUN, record=replace(RUN.record, state="FAILED", exit_code=3))
-    text = top_page(replace(FOLLOWED, followed=ended))
-    assert "FAILED in 12.4 s, exit code 3; details: weigh records show 7f3a91" in text
-
-
 def test_a_stopped_run_is_reported() -> None:
-    view = replace(FOLLOWED, followed=replace(RUN, stopped=True))
-    assert "12.4 s since 10:00:00   (stopped)" in top_page(view)
-
-
-# rich knows a newer Unicode than Python may: letters whose width both agree on
+    view = replace(OVERVIEW, runs=(replace(RUN, stopped=True),))
+    assert "12.4 s  stopped" in top_page(view)
 
 
 def test_without_colour_the_screen_has_none() -> None:
-    view = replace(FOLLOWED, followed=replace(RUN, stopped=True))  # points in yellow
+    view = replace(OVERVIEW, gpu_note="the GPU driver does not answer")  # in yellow
     assert "\x1b[33m" in _drawn(view, colour=True)
     assert "\x1b[33m" not in _drawn(view, colour=False)
 
@@ -124,31 +85,6 @@ def _drawn(view: TopView, *, colour: bool) -> str:
     with TopScreen(out, colour=colour) as screen:
         screen.show(view)
     return out.getvalue()
-
-
-def test_nodes_and_ranks_are_shown_as_they_are_now() -> None:
-    usage = RUN.record.usage
-    assert usage is not None
-    peak = usage.peak_memory
-    assert peak is not None
-    nodes = tuple(
-        Node(
-            name=f"cn{number}",
-            peak_memory=replace(peak, value=number * 300 * MIB),
-            series=Series(t=(0.0, 1.0), memory=(1, number * 200 * MIB), cpu=(0, 0.5)),
-            ranks=1,
-        )
-        for number in (1, 2)
-    )
-    ranks = tuple(
-        Rank(number, host=f"cn{number + 1}", peak_memory=(number + 1) * 290 * MIB)
-        for number in (0, 1)
-    )
-    record = replace(RUN.record, nodes=nodes, ranks=ranks)
-    run = replace(RUN, record=record)
-    text = top_page(replace(OVERVIEW, followed=run))
-    assert "nodes     2: cn2 600 MiB, cn1 300 MiB" in text
-    assert "ranks     2, each between 290 and 580 MiB (RSS)" in text
 
 
 def test_a_window_shows_as_many_processes_as_fit_below_the_rest() -> None:

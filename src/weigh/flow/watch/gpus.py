@@ -4,7 +4,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
 
 import msgspec
 
@@ -27,11 +26,19 @@ _SILENT = "the GPU driver does not answer"
 
 
 class GpuLook(msgspec.Struct, frozen=True):
-    """The GPUs at one moment; ``note`` says what keeps them from being read."""
+    """The GPUs at one moment; ``error`` is what keeps them from being read."""
 
     devices: tuple[GpuDevice, ...] = ()
     readings: tuple[GpuReading, ...] = ()
-    note: str | None = None
+    notes: tuple[str, ...] = ()
+    error: GpuError | None = None
+
+    @property
+    def note(self) -> str | None:
+        """Return what is in doubt; no GPU at all is no reason for a note."""
+        if self.error is None:
+            return "; ".join(self.notes) or None
+        return None if isinstance(self.error, NoGpuError) else str(self.error)
 
 
 class GpuWatch:
@@ -63,23 +70,20 @@ class GpuWatch:
         self._asked.set()
         if self._answered.wait(self._patience):
             return self._latest
-        return msgspec.structs.replace(self._latest, note=_SILENT)
+        return msgspec.structs.replace(self._latest, error=GpuError(_SILENT))
 
     def _answer(self) -> None:
         try:
             probe = self._factory()
             while probe and self._wait():
-                note = "; ".join([*probe.notes, *filter(None, [probe.absence])])
-                look = GpuLook(probe.devices(), probe.read(), note or None)
-                self._latest = look
+                notes = (*probe.notes, *filter(None, [probe.absence]))
+                self._latest = GpuLook(probe.devices(), probe.read(), notes)
                 self._answered.set()
-        except NoGpuError:
-            self._latest = GpuLook()
         except GpuError as error:
-            self._latest = GpuLook(note=str(error))
-        except Exception as error:  # noqa: BLE001 - the screen is not its place
-            note = f"GPUs cannot be read: {error!r}"
-            self._latest = msgspec.structs.replace(self._latest, note=note)
+            self._latest = GpuLook(error=error)
+        except Exception as error:  # noqa: BLE001 - handed on to who looks
+            trouble = GpuError(f"GPUs cannot be read: {error!r}")
+            self._latest = msgspec.structs.replace(self._latest, error=trouble)
         finally:
             self._answered.set()
 
@@ -110,14 +114,6 @@ _GPU_PATIENCE = 10.0  # seconds: GPUs that sleep without persistence mode wake s
 Factory = Callable[[Mapping[str, str]], DetailedGpuProbe]
 
 
-class _Look(msgspec.Struct, frozen=True):
-    """What a probe showed at one moment."""
-
-    devices: tuple[GpuDevice, ...]
-    readings: tuple[GpuReading, ...]
-    notes: tuple[str, ...]
-
-
 def gpus() -> tuple[Gpu, ...]:
     """Return each GPU that is mine as it is now; nothing where there is none.
 
@@ -144,14 +140,23 @@ def list_gpus(
     """
     if factory is None and not gpu_may_be_present(environment):
         return GpuListing((), (_absence(environment),))
-    try:
-        look = _look_in_time(factory or open_probe, environment, patience)
-    except NoGpuError as error:
-        return GpuListing((), (str(error),))
+    probes: list[DetailedGpuProbe] = []
+
+    def open_visible() -> ExplainedGpuProbe:
+        probes.append((factory or open_probe)(environment))
+        return probes[0]
+
+    look = GpuWatch(open_visible, patience).look()
+    for probe in probes:
+        probe.close()
+    if isinstance(look.error, NoGpuError):
+        return GpuListing((), (str(look.error),))
+    if look.error is not None:
+        raise look.error
     return GpuListing(gpus_of(look, environment), look.notes)
 
 
-def gpus_of(look: "_Look | GpuLook", environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+def gpus_of(look: GpuLook, environment: Mapping[str, str]) -> tuple[Gpu, ...]:
     """Return the GPUs that a probe showed, with the processes on them."""
     torch = read_torch(sys.modules.get("torch"))
     allocated = any(name in environment for name in _GRANTED)
@@ -167,34 +172,6 @@ def _absence(environment: Mapping[str, str]) -> str:
         value = environment[VARIABLE].strip()[:40]
         return f"no GPU is yours: {VARIABLE}{f'={value}' if value else ' is empty'}"
     return "no NVIDIA driver here"
-
-
-def _look_in_time(
-    factory: Factory, environment: Mapping[str, str], patience: Seconds
-) -> _Look:
-    """Query the driver in a thread, as it may hang."""
-    answers: SimpleQueue[_Look | GpuError] = SimpleQueue()
-
-    def ask() -> None:
-        try:
-            probe = factory(environment)
-            notes = (*probe.notes, *filter(None, [probe.absence]))
-            answers.put(_Look(probe.devices(), probe.read(), notes))
-            probe.close()
-        except GpuError as error:
-            answers.put(error)
-        except Exception as error:  # noqa: BLE001 - handed on to who waits
-            answers.put(GpuError(f"GPUs cannot be read: {error!r}"))
-
-    threading.Thread(target=ask, name="weigh-gpus", daemon=True).start()
-    try:
-        answer = answers.get(timeout=patience)
-    except Empty:
-        message = f"the GPU driver has not answered for {patience:g} s"
-        raise GpuError(message) from None
-    if isinstance(answer, GpuError):
-        raise answer
-    return answer
 
 
 def _gpu_now(
