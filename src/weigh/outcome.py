@@ -164,10 +164,12 @@ def judge(measured: Measurement) -> tuple[State, Outcome | None]:
 
 
 def _killed_for_memory(measured: Measurement) -> tuple[State, Outcome]:
-    evidence = (f"the kernel's oom_kill count rose by {measured.oom_kills}",)
-    if measured.exit_code == 0:
-        return "COMPLETED", Outcome("a process was killed for memory", evidence)
-    return "OUT_OF_MEMORY", Outcome("killed for memory", evidence)
+    rise = f"the kernel's oom_kill count rose by {measured.oom_kills}"
+    if measured.exit_code != 0:
+        return "OUT_OF_MEMORY", Outcome("killed for memory", (rise,))
+    # a driver that does not look at how its workers end: what they made is missing
+    reason = "a process was killed for memory, yet the exit code is 0"
+    return "OUT_OF_MEMORY", Outcome(reason, (rise,))
 
 
 def out_of_memory(text: str) -> OutOfMemory | None:

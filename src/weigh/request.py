@@ -141,7 +141,6 @@ def from_usages(
             *time.notes,
             *_cpu_notes(_runs_of_whole_jobs(runs), layout),
             *_growth(runs),
-            *_troubles(records),
             *gpu_notes,
             *_mixture(records),
         ),
@@ -617,12 +616,6 @@ def _count(runs: Sequence[Run]) -> str:
 def _growth(runs: Sequence[Run]) -> Iterator[str]:
     if any(run.usage.growing for run in runs):
         yield STILL_RISING
-
-
-def _troubles(records: Sequence[Record]) -> Iterator[str]:
-    reasons = {r.outcome.reason for r in records if r.outcome and r.state == COMPLETED}
-    for reason in sorted(reasons):
-        yield f"completed, yet {reason}: it may need more"
 
 
 def _mixture(records: Sequence[Record]) -> Iterator[str]:

@@ -97,6 +97,33 @@ def limited_groups(
     return groups, version
 
 
+class OomKillCount:
+    """The out-of-memory kills in this process's group, from a file that stays open.
+
+    ``weigh exec`` reads it at both ends of each task.
+    """
+
+    def __init__(self, proc: str = "/proc", root: str = "/sys/fs/cgroup") -> None:
+        self._fd: int | None = None
+        try:
+            folder, version = memory_folder(_read(f"{proc}/self/cgroup") or "", root)
+            name = "memory.oom_control" if version == 1 else "memory.events"
+            folder = folder if version == 1 else _accounted(folder, root)
+            self._fd = os.open(f"{folder}/{name}", _READ_ONLY)
+        except (ValueError, OSError):
+            return
+
+    def read(self) -> int | None:
+        """Return the kills since the group was made; None if unknown."""
+        if self._fd is None:
+            return None
+        try:
+            text = os.pread(self._fd, _STAT_BYTES, 0)
+        except OSError:  # the group is gone
+            return None
+        return _oom_kills(text.decode("ascii", "replace"))
+
+
 def read_memory_limit() -> Bytes | None:
     """Return the tightest memory limit of our control groups; None without one."""
     return min(limited_groups()[0].values(), default=None)

@@ -283,6 +283,7 @@ class Loop:
                 output=stream,
             )
             stamp(parts.run, turn.seq)
+            self._retry_policy.started(attempt)
             parts.spawner.start(attempt, stream.descriptors())
         except OSError as error:
             self._free.give_back(slot)
@@ -357,7 +358,7 @@ class Loop:
         self._tally.begun -= attempt.launch.began
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
-        ending = self._retry_policy.judge(attempt)
+        ending = self._retry_policy.judge(attempt, self._running.values())
         size, fault = _close_output(attempt)
         if fault is not None:
             ending = _without_output(ending, fault)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from weigh.errors import SIGNAL_BASE
 from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usage
 from weigh.outcome import fixed_heap, judge, out_of_memory
-from weigh.probe.cgroup import read_cgroup
+from weigh.probe.cgroup import OomKillCount
 from weigh.runner.attempt import Attempt, Stop
 from weigh.runner.events import STOPPED_FOR_MEMORY
 
@@ -61,7 +62,11 @@ def end(
         state, reason = _STOPPED[stop]
         return Ending(state, code, number, Outcome(reason))
     if code == 0:
-        return Ending("COMPLETED", code, number)
+        state, why = judge(measured)
+        if state == "COMPLETED":
+            return Ending(state, code, number)
+        # a joblog knows exit codes only: the worker's, as a shell reports it
+        return Ending(state, _KILLED_IN_A_SHELL, None, why, is_oom=True)
     lacked = out_of_memory(tail.decode("utf-8", "replace"))
     if lacked is not None:
         evidence = [f"its output says {lacked.words!r}"]
@@ -89,6 +94,7 @@ _MOST_STOPS = 3  # of a task to make room, before it runs alone
 _UNFINISHED = ("signal", "halt")
 _MADE_ROOM = ("memory", "gpu_memory")
 _KILLED_CODES = (-signal.SIGKILL, _KILLED_IN_A_SHELL)
+_MUCH_SMALLER = 2  # times: the kernel kills the largest process
 _NO_USAGE = Usage(wall_time=0.0)
 _NOTHING = (Series(), Monitor())
 
@@ -102,14 +108,24 @@ class RetryPolicy:
         self._tries: dict[int, int] = {}
         self._oom_tries: dict[int, int] = {}
         self._stops: dict[int, int] = {}
-        self._oom_kills = read_cgroup().oom_kills
+        self._kill_count = OomKillCount()
+        self._kills_explained = 0
+        self._kills_before: dict[str, int | None] = {}  # by the attempt's record
 
-    def judge(self, attempt: Attempt) -> Ending:
-        """Return how an attempt ended; its output must still be open."""
+    def started(self, attempt: Attempt) -> None:
+        """Note how many processes had been killed when an attempt began."""
+        self._kills_before[attempt.record] = self._kill_count.read()
+
+    def judge(self, attempt: Attempt, others: Collection[Attempt]) -> Ending:
+        """Return how an attempt ended; its output must still be open.
+
+        *others* run: a process that was killed for memory may be theirs.
+        """
         status = 0 if attempt.state.status is None else attempt.state.status
-        if status == 0 and attempt.state.stop is None:
-            return Ending("COMPLETED", 0, None)
         code = os.waitstatus_to_exitcode(status)
+        kills = self._new_oom_kills(attempt, others, was_killed=code in _KILLED_CODES)
+        if status == 0 and attempt.state.stop is None and not kills:
+            return Ending("COMPLETED", 0, None)
         if attempt.launch.refused is not None and attempt.state.stop is None:
             return Ending("FAILED", code, None, Outcome(attempt.launch.refused))
         measured = Measurement(
@@ -119,7 +135,7 @@ class RetryPolicy:
             -code if code < 0 else None,
             _NO_USAGE,
             *_NOTHING,
-            oom_kills=self._new_oom_kills() if code in _KILLED_CODES else None,
+            oom_kills=kills,
         )
         tail = b"" if attempt.output is None else attempt.output.tail()
         ending = end(measured, attempt.state.stop, tail, attempt.text)
@@ -149,12 +165,27 @@ class RetryPolicy:
         self._tries.pop(seq)
         return "settled"
 
-    def _new_oom_kills(self) -> int | None:
-        """Return how many processes the kernel killed for memory since last time."""
-        before, self._oom_kills = self._oom_kills, read_cgroup().oom_kills
-        if before is None or self._oom_kills is None:
+    def _new_oom_kills(
+        self, attempt: Attempt, others: Collection[Attempt], *, was_killed: bool
+    ) -> int | None:
+        """Return how many processes of an attempt were killed for memory, if known.
+
+        The count is one for all tasks. It is that of a task that was killed, else of
+        none that held far less than another.
+        """
+        before = self._kills_before.pop(attempt.record, None)
+        now = self._kill_count.read()
+        if before is None or now is None:
             return None
-        return max(0, self._oom_kills - before)
+        rise = now - max(before, self._kills_explained)
+        if rise <= 0:
+            return 0
+        largest = max((other.host.peak for other in others), default=0)
+        if not was_killed and largest > _MUCH_SMALLER * attempt.host.peak:
+            return 0
+        if was_killed or largest <= attempt.host.peak:
+            self._kills_explained = now
+        return rise
 
 
 def _count(counts: dict[int, int], seq: int) -> int:

@@ -317,14 +317,6 @@ def test_runs_that_vary_beyond_the_headroom_call_for_a_larger_one() -> None:
     assert noted(request, "more than the headroom")
 
 
-def test_a_process_killed_for_memory_in_a_completed_run_is_reported() -> None:
-    survived = record(outcome=Outcome("a process was killed for memory"))
-
-    request = from_usages([survived])
-
-    assert noted(request, "completed, yet a process was killed for memory")
-
-
 def test_different_commands_are_pointed_out() -> None:
     assert noted(
         from_usages([record(), record(command=("train.py",))]), "2 different commands"

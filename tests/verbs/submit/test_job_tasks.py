@@ -141,6 +141,41 @@ def test_a_task_that_waited_for_memory_until_the_time_limit_lacked_memory_not_ti
 
 
 @pytest.mark.parametrize(
+    ("exits", "killed", "expected"),
+    [
+        ((0,), (), ["OUT_OF_MEMORY"]),
+        ((0, 0), (), ["OUT_OF_MEMORY", "OUT_OF_MEMORY"]),  # which one is not known
+        ((0, 1), (), ["COMPLETED", "OUT_OF_MEMORY"]),
+        ((0, 0), (2,), ["COMPLETED", "COMPLETED"]),  # and it was tried again
+    ],
+)
+def test_a_kill_that_only_the_scheduler_saw_is_that_of_the_tasks_it_may_be(
+    tmp_path: Path, exits: tuple[int, ...], killed: tuple[int, ...], expected: list[str]
+) -> None:
+    job, plan = a_job(tmp_path, tasks=len(exits))
+    (tmp_path / "log").mkdir()
+    joblog = tmp_path / "log/tasks_0.joblog"
+    lines = (
+        f"{n}\t:\t1.0\t1.0\t0\t0\t{code}\t0\ta\n" for n, code in enumerate(exits, 1)
+    )
+    joblog.write_text(f"{HEADER}\n{''.join(lines)}")
+    ends = [
+        *(events.Ended(n, 1, 2.0, "OUT_OF_MEMORY", None, KILL, "r") for n in killed),
+        *(
+            events.Ended(n, 2, 2.0, "x", code, None, "r")
+            for n, code in enumerate(exits, 1)
+        ),
+    ]
+    text = b"".join(msgspec.json.encode(end) + b"\n" for end in ends)
+    Path(f"{joblog}{events.SUFFIX}").write_bytes(text)
+
+    short = ElementState(state="OUT_OF_MEMORY")
+    read = read_tasks(job, plan, LOCAL, lambda _: short)
+
+    assert [task.state for task in read] == expected
+
+
+@pytest.mark.parametrize(
     ("element", "before", "expected"),
     [
         ("CANCELLED", 0.5, "CANCELLED"),  # a trap of its own: exit 1

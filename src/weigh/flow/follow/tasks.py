@@ -41,6 +41,7 @@ _SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
 _OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
 _ENDED_LINE = b'{"event":"ended"'
 _STARTED_LINE = b'{"event":"started"'
+_MARKS_OF_A_KILL = (b'"state":"OUT_OF_MEMORY"', b'"signal":9,', b'"exit_code":137,')
 _ENDERS = frozenset({9, 15})
 _SHELL_ENDERS = frozenset({SIGNAL_BASE + 9, SIGNAL_BASE + 15})
 _ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
@@ -184,7 +185,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
         end = self._cancelled_at() if failed else None
         running = self._running() if self.state.state == "RUNNING" else frozenset()
         short = frozenset[int]()
-        if self.state.reason == STEP_OUT_OF_MEMORY:
+        if self.state.reason == STEP_OUT_OF_MEMORY or self._hides_a_kill(ends):
             short = self._short_of_memory(ends)
         for seq, task in enumerate(self.numbers, start=1):
             if self.seqs is not None and seq not in self.seqs:
@@ -274,6 +275,21 @@ class ElementTasks(msgspec.Struct, frozen=True):
             return frozenset(seq for seq, attempts in shown.items() if attempts[-1])
         return frozenset(seq for seq, good in ends.items() if not good) or frozenset(
             ends
+        )
+
+    def _hides_a_kill(self, ends: dict[int, bool]) -> bool:
+        """Return whether the scheduler saw a kill for memory, and weigh exec none.
+
+        A worker was killed, and the command exited on its own all the same.
+        """
+        return (
+            self.state.state == "OUT_OF_MEMORY"
+            and len(ends) == len(self.numbers)
+            and not any(
+                mark in line
+                for line in lines_of(self.joblog + events.SUFFIX)
+                for mark in _MARKS_OF_A_KILL
+            )
         )
 
     def _is_being_written(self) -> bool:

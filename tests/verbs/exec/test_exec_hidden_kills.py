@@ -1,0 +1,72 @@
+"""A worker that the kernel kills for memory, behind a command that exits with 0."""
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from batches import Batch
+
+from weigh.units import MIB
+
+# starts workers of so many MiB, and looks at no exit code
+DRIVER = """
+import subprocess, sys
+worker = "import sys, time; held = bytearray(int(sys.argv[1]) << 20); time.sleep(0.5)"
+sizes = sys.argv[2:]
+started = [subprocess.Popen([sys.executable, "-c", worker, size]) for size in sizes]
+for process in started:
+    process.wait()
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def in_group() -> Iterator[tuple[str, ...]]:
+    """Return the words that run what follows in a memory group of 200 MiB."""
+    group = Path(f"/sys/fs/cgroup/memory/weigh-test-{uuid.uuid4().hex[:8]}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(200 * MIB))
+    except OSError:
+        pytest.skip("no memory group (version 1) can be made here")
+    yield ("sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh")
+    group.rmdir()
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_task_that_lost_a_worker_to_memory_is_not_done(
+    batch: Batch, in_group: tuple[str, ...], code: int
+) -> None:
+    (batch.folder / "driver.py").write_text(DRIVER)
+    batch.write(f"{sys.executable} driver.py {code} 10 400", "echo second")
+    finished = batch.run("-j", "1", before=in_group)
+    assert finished.returncode == 1, finished.stderr
+    assert batch.record(1)["state"] == "OUT_OF_MEMORY"
+    assert batch.record(2)["state"] == "COMPLETED"
+    assert batch.events_of("ended")[0]["state"] == "OUT_OF_MEMORY"
+    assert batch.ended() == {1: (code or 137, 0), 2: (0, 0)}
+
+
+def test_the_kill_is_none_of_a_task_that_held_far_less(
+    batch: Batch, in_group: tuple[str, ...]
+) -> None:
+    (batch.folder / "driver.py").write_text(DRIVER)
+    beside = f"{sys.executable} -c 'import time; time.sleep(4)'; exit"
+    batch.write(
+        f"sleep 0.5; {sys.executable} driver.py 0 150 400", *[f"{beside} 0"] * 2
+    )
+    batch.run("-j", "3", "--oom-retries", "1", before=in_group)
+    assert batch.ended() == {1: (137, 0), 2: (0, 0), 3: (0, 0)}
+
+
+def test_a_task_that_was_alone_has_its_next_attempt_counted_afresh(
+    batch: Batch, in_group: tuple[str, ...]
+) -> None:
+    (batch.folder / "driver.py").write_text(DRIVER)
+    run = f"{sys.executable} driver.py 0"
+    batch.write(f"if [ -e tried ]; then {run} 10; else touch tried; {run} 400; fi")
+    batch.run("-j", "1", before=in_group)
+    assert batch.run("-j", "1", "--resume-failed", before=in_group).returncode == 0
+    assert batch.ended()[1] == (0, 0)
