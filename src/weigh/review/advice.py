@@ -23,8 +23,8 @@ from weigh.review.elements import Element
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
 from weigh.schedulers import kind_or_first
-from weigh.schedulers.dialect import Dialect
-from weigh.schedulers.protocol import Kind
+from weigh.schedulers.dialect import SchedulerText
+from weigh.schedulers.kind import SchedulerKind
 from weigh.units import (
     MIB,
     Bytes,
@@ -64,12 +64,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         return sum(ended_well(one) for one in self.elements)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SchedulerKind:
         """Return the scheduler whose flags are written."""
         return kind_or_first(self.requested.scheduler)
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> SchedulerText:
         """Return how that scheduler writes its flags."""
         return self.kind.text
 

@@ -106,9 +106,10 @@ def _runs_on(job: str, host: str) -> bool:
     import subprocess  # noqa: PLC0415 - only after a kill -9 on another machine
 
     for kind in KINDS.values():
+        question = kind.backend.runs_on_host(job, host)
         try:
             answer = subprocess.run(
-                kind.backend.on_host_argv(job, host),
+                question.argvs[0],
                 capture_output=True,
                 text=True,
                 timeout=_QUERY_TIMEOUT,
@@ -116,7 +117,7 @@ def _runs_on(job: str, host: str) -> bool:
             )
         except (OSError, subprocess.SubprocessError):
             continue
-        if answer.returncode == 0 and kind.backend.parse_on_host(answer.stdout, job):
+        if answer.returncode == 0 and question.read([answer.stdout]):
             return True
     return False
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
     from weigh.model.record import Allocation, Job
-    from weigh.schedulers.protocol import Kind, Steps
+    from weigh.schedulers.backend import Steps
+    from weigh.schedulers.kind import SchedulerKind
     from weigh.units import Seconds
 
 # a folder's name, the variable that is set in its jobs, the command that submits them
@@ -20,13 +21,13 @@ SUBMITS = {name: command for name, _, command in _TABLE}
 COMMON = ("slurm", "gridengine")  # summaries show their options even if not installed
 
 
-class _Kinds(Mapping[str, "Kind"]):
+class _Kinds(Mapping[str, "SchedulerKind"]):
     """The folders of the table by name, imported when they are used."""
 
-    def __getitem__(self, name: str) -> "Kind":
+    def __getitem__(self, name: str) -> "SchedulerKind":
         if name not in SUBMITS:
             raise KeyError(name)
-        return cast("Kind", import_module(f"weigh.schedulers.{name}").KIND)
+        return cast("SchedulerKind", import_module(f"weigh.schedulers.{name}").KIND)
 
     def __contains__(self, name: object) -> bool:
         return name in SUBMITS
@@ -41,7 +42,7 @@ class _Kinds(Mapping[str, "Kind"]):
 KINDS = _Kinds()
 
 
-def find_kind(name: str | None) -> "Kind | None":
+def find_kind(name: str | None) -> "SchedulerKind | None":
     """Return the scheduler called *name*, ``slurm`` or ``slurm@gpu``; None if unknown.
 
     ``slurm@gpu`` is one of several clusters that run Slurm.
@@ -49,12 +50,12 @@ def find_kind(name: str | None) -> "Kind | None":
     return KINDS.get((name or "").partition("@")[0])
 
 
-def kind_or_first(name: str | None) -> "Kind":
+def kind_or_first(name: str | None) -> "SchedulerKind":
     """Return the scheduler called *name*; the first of the table if it is unknown."""
     return find_kind(name) or KINDS[next(iter(SUBMITS))]
 
 
-def kind_of_job(env: Mapping[str, str]) -> "Kind | None":
+def kind_of_job(env: Mapping[str, str]) -> "SchedulerKind | None":
     """Return the scheduler whose job this process runs in; None outside a job."""
     found = (name for name, variable in JOB_VARIABLES.items() if variable in env)
     return find_kind(next(found, None))

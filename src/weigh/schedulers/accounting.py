@@ -40,7 +40,7 @@ def sample_interval(
 
     Grid Engine's figure is the kernel's own, not sampled.
     """
-    if scheduler != slurm_text.NAME:
+    if scheduler != slurm_text.TEXT.NAME:
         return None
     try:
         ran = run(slurm.INTERVAL_ARGV, cwd=None, env=env, timeout=_PATIENCE)

@@ -22,19 +22,17 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
-    RecordedRequest,
     States,
     Submitted,
 )
-from weigh.model.record import Complexes
 from weigh.regular_file import only_regular
 from weigh.schedulers import KINDS
+from weigh.schedulers.backend import Scheduler, SchedulerCommands
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
 from weigh.schedulers.elements import numbers_of
 from weigh.schedulers.protocol import (
     ABSENT,
     Argv,
-    Backend,
     KnownJob,
     RequestChange,
     Snapshot,
@@ -166,12 +164,12 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     interval: Seconds = INTERVAL
 
 
-class Client:
+class Client(Scheduler):
     """A scheduler that is reached through its commands."""
 
-    def __init__(self, backend: Backend, way: Reach) -> None:
+    def __init__(self, backend: SchedulerCommands, way: Reach) -> None:
         self.name = backend.NAME
-        self._backend = backend
+        self.questions = self._backend = backend
         self._way = way
 
     def render(self, script: JobScript) -> str:
@@ -243,18 +241,19 @@ class Client:
             SchedulerError: accounting does not answer.
         """
         scripts = KINDS[self._backend.NAME].user_scripts
-        argv = scripts.sent_argv(job, self._way.user)
-        if argv is None:
-            return None
-        try:
-            ran = self._run(argv, timeout=_TO_ASK)
-        except SchedulerError as error:
-            if isinstance(error.__cause__, FileNotFoundError | PermissionError):
-                return None
-            raise
-        if ran.code and self._backend.accounting_answer(ran.out, ran.err) == "failing":
-            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
-        return scripts.parse_sent(ran.out, job, self._way.user)
+        question, outputs = scripts.sent(job, self._way.user), []
+        for argv in question.argvs:
+            try:
+                ran = self._run(argv, timeout=_TO_ASK)
+            except SchedulerError as error:
+                if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+                    return None
+                raise
+            answer = self._backend.accounting_answer(ran.out, ran.err)
+            if ran.code and answer == "failing":
+                raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+            outputs.append(ran.out)
+        return question.read(outputs)
 
     def patience(self) -> Seconds:
         """Return the time in seconds after which a sent request can no longer arrive.
@@ -262,13 +261,13 @@ class Client:
         Raises:
             SchedulerError: the scheduler does not answer.
         """
-        argv = self._backend.patience_argv()
-        if argv is None:
-            return self._backend.parse_patience("")
-        ran = self._run(argv, timeout=_TO_ASK)
-        if ran.code != 0:
-            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
-        return self._backend.parse_patience(ran.out)
+        question, outputs = self._backend.patience(), []
+        for argv in question.argvs:
+            ran = self._run(argv, timeout=_TO_ASK)
+            if ran.code != 0:
+                raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+            outputs.append(ran.out)
+        return question.read(outputs)
 
     def predict_start(
         self, script: str, *, cwd: str, argv: Argv | None = None
@@ -290,12 +289,6 @@ class Client:
         if doubt is not None:
             raise UsageError(f"{doubt} (--no-checks submits it anyway)")
         return self._backend.parse_start(output)
-
-    def understood(self, job: str) -> RecordedRequest | None:
-        """Return the request as the scheduler understood it."""
-        return self._backend.parse_understood(
-            self._output_of(self._backend.understood_argv(job))
-        )
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
         """Return the states of jobs, from the last answer or from a new query."""
@@ -325,37 +318,6 @@ class Client:
         known = last.states.get(job.id, {}).values()
         return any(not state.is_final for state in known)
 
-    def gpu_types(self) -> tuple[str, ...]:
-        """Return the scheduler's names for GPU types; empty if it lists none."""
-        argv = self._backend.gpu_types_argv()
-        return (
-            () if argv is None else self._backend.parse_gpu_types(self._output_of(argv))
-        )
-
-    def cpu_resource(self, complexes: Complexes | None = None) -> str | None:
-        """Return the resource that requests CPUs in GPU jobs; None if slots do."""
-        argv = self._backend.slots_argv()
-        if argv is None:
-            return None
-        return self._backend.parse_slots(self._output_of(argv), complexes)
-
-    def array_limit(self, elements: int) -> int | None:
-        """Return how many elements an array may have; None if not known."""
-        argv = self._backend.array_limit_argv(elements)
-        if argv is None:
-            return None
-        return self._backend.parse_array_limit(self._output_of(argv))
-
-    def why_not_from_nodes(self, queue: str | None) -> str | None:
-        """Return why a job in *queue* may not submit others; None if it may."""
-        argvs = self._backend.from_nodes_argvs(queue)
-        return self._backend.parse_from_nodes([self._output_of(one) for one in argvs])
-
-    def why(self, job: Submitted) -> str | None:
-        """Return why a job is in an error state."""
-        argv = self._backend.why_argv(job.id)
-        return None if argv is None else self._backend.parse_why(self._output_of(argv))
-
     def known(self, name: str, *, is_new: bool = False) -> KnownJob | None:
         """Return the job with the id *name*, or elements of it; None if unknown.
 
@@ -364,12 +326,11 @@ class Client:
         Raises:
             SchedulerError: the scheduler does not answer.
         """
-        scripts = KINDS[self._backend.NAME].user_scripts
-        argvs = scripts.known_argvs(name)
-        asked = argvs[:1] if is_new else argvs
+        question = KINDS[self._backend.NAME].user_scripts.known(name)
+        asked = question.argvs[:1] if is_new else question.argvs
         outs = [self._answer_of(argv) for argv in asked]
-        outs += [""] * (len(argvs) - len(asked))
-        return scripts.parse_known(name, outs) if any(outs) else None
+        outs += [""] * (len(question.argvs) - len(asked))
+        return question.read(outs) if any(outs) else None
 
     def _answer_of(self, argv: Argv) -> str:
         """Return what a command prints; empty if it fails or is not installed."""
@@ -383,12 +344,6 @@ class Client:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         return "" if ran.code else ran.out
 
-    def raw_logs(self, job: Submitted) -> dict[str, str]:
-        """Return the logs by index whose names hold ids that only accounting shows."""
-        scripts = KINDS[self._backend.NAME].user_scripts
-        argv = scripts.raw_argv(job)
-        return {} if argv is None else scripts.parse_raw(self._output_of(argv), job)
-
     def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
         """Change a waiting job; return the commands that did.
 
@@ -397,7 +352,7 @@ class Client:
             UsageError: users cannot change that.
         """
         scripts = KINDS[self._backend.NAME].user_scripts
-        asked = scripts.known_argvs(job.id)[:1]
+        asked = scripts.known(job.id).argvs[:1]
         known = "".join(self._answer_of(argv) for argv in asked)
         argvs = scripts.change_argvs(job, change, known)
         forget(self._way.root, self.name)
@@ -549,7 +504,7 @@ class Client:
                 states.setdefault(job, {}).update(elements)
         return _Accounts(states)
 
-    def _output_of(self, argv: Argv) -> str:
+    def output_of(self, argv: Argv) -> str:
         """Return what an optional command prints; empty if it fails."""
         try:
             return self._run(argv, timeout=_TO_ASK).out

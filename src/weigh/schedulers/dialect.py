@@ -4,29 +4,14 @@ Everything here is data or pure text, so that the other rooms need no scheduler'
 they read it from the table, ``weigh.schedulers.KINDS``.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import Literal
 
 import msgspec
 
 from weigh.model.record import Allocation, Job, Request
 from weigh.units import MIB, Bytes, Seconds
-
-if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
-    from weigh.schedulers.job_script import ScriptRules
-    from weigh.schedulers.protocol import (
-        Accounting,
-        Backend,
-        ClusterAnswers,
-        Lint,
-        Live,
-        Query,
-        Reasons,
-        Steps,
-        UserScripts,
-        Who,
-    )
 
 _MOST_DIGITS = 18
 
@@ -135,7 +120,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     disk: bool = False
 
 
-class Dialect(Protocol):
+class SchedulerText(ABC):
     """One scheduler's text formats: sizes, times, flags, environment of its jobs.
 
     Formatted values are rounded up: a scheduler kills a job that exceeds its limit
@@ -146,9 +131,11 @@ class Dialect(Protocol):
     PREFIX: str
     OPTIONS: Options
 
+    @abstractmethod
     def format_memory(self, size: Bytes) -> str:
         """Write *size* in the scheduler's unit, rounded up."""
 
+    @abstractmethod
     def parse_memory(self, text: str) -> Bytes:
         """Read a size as the scheduler would.
 
@@ -156,9 +143,11 @@ class Dialect(Protocol):
             FormatError: the scheduler would reject it.
         """
 
+    @abstractmethod
     def format_time(self, seconds: Seconds) -> str:
         """Write a time limit, rounded up to whole seconds."""
 
+    @abstractmethod
     def parse_time(self, text: str) -> int | None:
         """Read a time limit in seconds; None is no limit.
 
@@ -166,26 +155,33 @@ class Dialect(Protocol):
             FormatError: the scheduler would reject it.
         """
 
+    @abstractmethod
     def directives(self, request: Request) -> tuple[str, ...]:
         """Return *request* as flags; unknown values are left out."""
 
     def any_layout(self, request: Request) -> tuple[str, ...]:
         """Return *request* as flags for any placement of its tasks; empty if none."""
+        return ()
 
+    @abstractmethod
     def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
         """Read this node's allocation; None outside a job."""
 
+    @abstractmethod
     def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
         """Read the id of this job; None outside a job."""
 
+    @abstractmethod
     def end_time(self, env: Mapping[str, str]) -> Seconds | None:
         """Read when this job's time limit ends, in seconds since the epoch, if set."""
 
     def limit_argv(self, env: Mapping[str, str]) -> tuple[str, ...] | None:
         """Return the command that shows this job's limit; None if none is needed."""
+        return None
 
     def start_file(self, env: Mapping[str, str]) -> str | None:
         """Return a file that was written at this job's start, if one is needed."""
+        return None
 
     def parse_left(self, out: str, elapsed: Seconds) -> Seconds | None:
         """Read the time left from the output of ``limit_argv``; None without a limit.
@@ -195,87 +191,9 @@ class Dialect(Protocol):
         Raises:
             FormatError: the output is not understood.
         """
-
-
-def no_layout(request: Request) -> tuple[str, ...]:  # noqa: ARG001
-    """Return nothing: all of a job is on one node."""
-    return ()
-
-
-def no_argv(env: Mapping[str, str]) -> tuple[str, ...] | None:  # noqa: ARG001
-    """Return None: a job knows its time limit without a command."""
-    return None
-
-
-def no_file(env: Mapping[str, str]) -> str | None:  # noqa: ARG001
-    """Return None: the time left does not depend on the age of a file."""
-    return None
-
-
-def nothing_left(out: str, elapsed: Seconds) -> Seconds | None:  # noqa: ARG001
-    """Read nothing."""
-    return None
-
-
-def directive_line(dialect: Dialect, *flags: str) -> str:
-    """Return *flags* as one line of a job script."""
-    return " ".join((dialect.PREFIX, *flags)) if dialect.PREFIX else " ".join(flags)
-
-
-class Folder:
-    """The parts of a `protocol.Kind`: files of the folder ``schedulers/NAME``.
-
-    A test that mypy reads compares them with their protocols.
-    """
-
-    name: str
-
-    def _part(self, name: str) -> Any:  # noqa: ANN401 - a module
-        return import_module(f"weigh.schedulers.{self.name}.{name}")
-
-    @property
-    def backend(self) -> "Backend":
-        """Return its commands."""
-        return cast("Backend", self._part("commands"))
-
-    @property
-    def lint(self) -> "Lint":
-        """Return the checks of its scripts."""
-        return cast("Lint", self._part("lint"))
-
-    @property
-    def accounting(self) -> "Accounting":
-        """Return its accounting."""
-        return cast("Accounting", self._part("accounting"))
-
-    @property
-    def user_scripts(self) -> "UserScripts":
-        """Return how it takes scripts and jobs that weigh did not write."""
-        return cast("UserScripts", self._part("user_script"))
-
-    @property
-    def reasons(self) -> "Reasons":
-        """Return its words on why jobs wait and end."""
-        return cast("Reasons", self._part("reasons"))
-
-    @property
-    def script_rules(self) -> "ScriptRules":
-        """Return what the body of its job scripts contains."""
-        return cast("ScriptRules", self._part("script").RULES)
-
-    @property
-    def steps(self) -> "Steps | None":
-        """Return None: its jobs start no processes on their nodes but their own."""
         return None
 
-    def read_cluster(self, query: "Query", env: Mapping[str, str]) -> "ClusterAnswers":
-        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
-        return cast("ClusterAnswers", self._part("cluster").read_cluster(query, env))
 
-    def read_limits(self, who: "Who", query: "Query") -> "Live":
-        """Query the limits that apply to a submission; never raises."""
-        return cast("Live", self._part("limits").read_limits(who, query))
-
-    def resource_names(self, query: "Query") -> dict[str, str]:
-        """Query the site's own names of resources, where sites choose them."""
-        return cast("dict[str, str]", self._part("limits").resource_names(query))
+def directive_line(dialect: SchedulerText, *flags: str) -> str:
+    """Return *flags* as one line of a job script."""
+    return " ".join((dialect.PREFIX, *flags)) if dialect.PREFIX else " ".join(flags)

@@ -30,12 +30,14 @@ from weigh.runner.events import read_past
 from weigh.runner.halt import parse_halt
 from weigh.runner.progress_file import read_progress
 from weigh.schedulers import KINDS, accounting, client
+from weigh.schedulers.backend import SchedulerQuestion
 from weigh.schedulers.elements import count_elements, parse_ranges
 from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import limits as gridengine_limits
-from weigh.schedulers.protocol import Kind, RequestChange
+from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.protocol import RequestChange
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
@@ -229,7 +231,7 @@ _KNOWN = {
 }
 
 
-def _known(kind: Kind) -> Callable[[str], object]:
+def _known(kind: SchedulerKind) -> Callable[[str], object]:
     scripts = kind.user_scripts
 
     def reading(text: str) -> object:
@@ -249,15 +251,15 @@ def _known(kind: Kind) -> Callable[[str], object]:
         if kind.traits.can_change:
             scripts.change_argvs(job, RequestChange(time=60, memory=1 << 30), text)
         scripts.log(job, 3, None)
-        scripts.parse_raw(text, job)
-        scripts.parse_sent(text, job, "me")
-        last = scripts.parse_known("12", (text, ""))
-        return last or scripts.parse_known("12", ("", text))
+        scripts.raw_logs(job).read([text])
+        scripts.sent(job, "me").read([text])
+        last = scripts.known("12").read((text, ""))
+        return last or scripts.known("12").read(("", text))
 
     return reading
 
 
-def _described(kind: Kind) -> Callable[[str], object]:
+def _described(kind: SchedulerKind) -> Callable[[str], object]:
     scripts = kind.user_scripts
 
     def reading(text: str) -> object:
@@ -266,6 +268,10 @@ def _described(kind: Kind) -> Callable[[str], object]:
         return scripts.describe(text, words, "/w/a.sh", SCRIPT_FACTS)
 
     return reading
+
+
+def _asked(question: SchedulerQuestion[Any]) -> Callable[[str], object]:
+    return lambda text: question.read([text])
 
 
 def _of_table() -> dict[str, Reader]:
@@ -278,12 +284,12 @@ def _of_table() -> dict[str, Reader]:
             "ended": backend.parse_ended,
             "submitted": backend.parse_submitted,
             "doubt": backend.parse_doubt,
-            "job": backend.parse_understood,
-            "why": backend.parse_why,
-            "gpu_types": backend.parse_gpu_types,
-            "slots": backend.parse_slots,
-            "array_limit": backend.parse_array_limit,
-            "on_host": partial(backend.parse_on_host, job="12"),
+            "job": _asked(backend.understood("12")),
+            "why": _asked(backend.why("12")),
+            "gpu_types": _asked(backend.gpu_types()),
+            "slots": _asked(backend.cpu_resource()),
+            "array_limit": _asked(backend.array_limit(1 << 20)),
+            "on_host": _asked(backend.runs_on_host("12", "node7")),
             "used": kind.accounting.parse,
             "left": partial(kind.text.parse_left, elapsed=60.0),
             "reason": kind.reasons.in_words,
@@ -329,25 +335,33 @@ READERS: dict[str, Reader] = {
         of_output(_slurm_limits),
         (*_NODES, *_PARTITIONS, "lab|gpu|normal,long|100\n", "normal|100\n"),
     ),
-    "slurm.queue": Reader(of_output(slurm_commands.parse_queue), sample("squeue.txt")),
-    "slurm.ended": Reader(of_output(slurm_commands.parse_ended), sample("sacct.txt")),
+    "slurm.queue": Reader(
+        of_output(slurm_commands.COMMANDS.parse_queue), sample("squeue.txt")
+    ),
+    "slurm.ended": Reader(
+        of_output(slurm_commands.COMMANDS.parse_ended), sample("sacct.txt")
+    ),
     "slurm.submitted": Reader(
-        of_output(slurm_commands.parse_submitted), ("42\n", "7;c\n")
+        of_output(slurm_commands.COMMANDS.parse_submitted), ("42\n", "7;c\n")
     ),
     "slurm.doubt": Reader(
-        of_output(slurm_commands.parse_doubt), ("allocation failure: too much\n",)
+        of_output(slurm_commands.COMMANDS.parse_doubt),
+        ("allocation failure: too much\n",),
     ),
     "slurm.gpu_types": Reader(
-        of_output(slurm_commands.parse_gpu_types), ("gpu:v100:4(S:0-1)\n(null)\n",)
+        of_output(slurm_commands.COMMANDS.parse_gpu_types),
+        ("gpu:v100:4(S:0-1)\n(null)\n",),
     ),
     "slurm.array_limit": Reader(
-        of_output(slurm_commands.parse_array_limit),
+        of_output(slurm_commands.COMMANDS.parse_array_limit),
         ("MaxArraySize            = 1001\n",),
     ),
     "slurm.job": Reader(
-        of_output(slurm_commands.parse_understood), sample("scontrol-job.txt")
+        of_output(slurm_commands.COMMANDS.parse_understood), sample("scontrol-job.txt")
     ),
-    "slurm.used": Reader(of_output(slurm_accounting.parse), sample("sacct-used.txt")),
+    "slurm.used": Reader(
+        of_output(slurm_accounting.ACCOUNTING.parse), sample("sacct-used.txt")
+    ),
     "gridengine.hosts": Reader(
         of_output(_gridengine_nodes),
         captured("gridengine-8.1.9-qhost.txt", "gridengine-8.1.9-host.txt"),
@@ -371,26 +385,27 @@ READERS: dict[str, Reader] = {
         captured("gridengine-8.1.9-qhost.txt", "gridengine-8.1.9-complexes.txt"),
     ),
     "gridengine.queue": Reader(
-        of_output(gridengine_commands.parse_queue), sample("qstat.xml")
+        of_output(gridengine_commands.COMMANDS.parse_queue), sample("qstat.xml")
     ),
     "gridengine.ended": Reader(
-        of_output(gridengine_commands.parse_ended), sample("qacct.txt")
+        of_output(gridengine_commands.COMMANDS.parse_ended), sample("qacct.txt")
     ),
     "gridengine.submitted": Reader(
-        of_output(gridengine_commands.parse_submitted), ("42.1-3:1\n",)
+        of_output(gridengine_commands.COMMANDS.parse_submitted), ("42.1-3:1\n",)
     ),
     "gridengine.why": Reader(
-        of_output(gridengine_commands.parse_why),
+        of_output(gridengine_commands.COMMANDS.parse_why),
         ("error reason    1:  11/21/2026 07:51:59 [0:1]: can't chdir\n",),
     ),
     "gridengine.slots": Reader(
-        of_output(gridengine_commands.parse_slots), (_COMPLEXES,)
+        of_output(gridengine_commands.COMMANDS.parse_slots), (_COMPLEXES,)
     ),
     "gridengine.job": Reader(
-        of_output(gridengine_commands.parse_understood), sample("qstat-job.txt")
+        of_output(gridengine_commands.COMMANDS.parse_understood),
+        sample("qstat-job.txt"),
     ),
     "gridengine.used": Reader(
-        of_output(gridengine_accounting.parse), sample("qacct.txt")
+        of_output(gridengine_accounting.ACCOUNTING.parse), sample("qacct.txt")
     ),
     "gpu_table": Reader(of_output(accounting.read_tables), sample("gpu-table.txt")),
     "joblog": Reader(

@@ -16,13 +16,13 @@ def facts(**known: Any) -> Facts:
 
 def of_slurm(text: str, **known: Any) -> dict[str, Finding]:
     """Return the first finding of each code."""
-    found = slurm_lint.lint(text, facts(**known))
+    found = slurm_lint.LINT.lint(text, facts(**known))
     return {one.rule: one for one in reversed(found)}
 
 
 def of_gridengine(text: str, **known: Any) -> dict[str, Finding]:
     """Return the first finding of each code."""
-    found = gridengine_lint.lint(text, facts(**known))
+    found = gridengine_lint.LINT.lint(text, facts(**known))
     return {one.rule: one for one in reversed(found)}
 
 

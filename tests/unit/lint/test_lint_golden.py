@@ -45,7 +45,7 @@ def sbatch_options(script: str) -> dict[str, str]:
 def test_sbatch_refuses_what_the_lint_refuses(name: str) -> None:
     for case in group(SBATCH, name):
         if case["name"] not in NOT_ASKED | LEFT_TO_IT:
-            found = slurm_lint.lint(case["script"], facts(limits=SLURM))
+            found = slurm_lint.LINT.lint(case["script"], facts(limits=SLURM))
             refused = [one for one in found if not one.accepted]
             assert bool(refused) == case["refused"], (case["name"], refused)
 
@@ -54,7 +54,7 @@ def test_sbatch_refuses_what_the_lint_refuses(name: str) -> None:
 def test_qsub_refuses_what_the_lint_refuses(name: str) -> None:
     for case in group(QSUB, name):
         if case["name"] not in LEFT_TO_IT:
-            found = gridengine_lint.lint(case["script"], facts(limits=GRIDENGINE))
+            found = gridengine_lint.LINT.lint(case["script"], facts(limits=GRIDENGINE))
             refused = [one for one in found if not one.accepted]
             assert bool(refused) == case["refused"], (case["name"], refused)
 
@@ -70,13 +70,13 @@ def is_read_as_sbatch_read_it(case: dict[str, Any]) -> None:
     understood, options = case["understood"], sbatch_options(case["script"])
     memory = options.get("mem")
     if memory not in (None, "0"):
-        mebibytes = slurm_text.parse_memory(memory)
-        assert slurm_text.parse_memory(understood["MinMemoryNode"]) == mebibytes
+        mebibytes = slurm_text.TEXT.parse_memory(memory)
+        assert slurm_text.TEXT.parse_memory(understood["MinMemoryNode"]) == mebibytes
     else:
         assert "MinMemoryNode" not in understood or memory == "0"
-    limit = slurm_text.parse_time(understood["TimeLimit"])
+    limit = slurm_text.TEXT.parse_time(understood["TimeLimit"])
     if "time" in options and limit is not None:
-        seconds = slurm_text.parse_time(options["time"]) or 0
+        seconds = slurm_text.TEXT.parse_time(options["time"]) or 0
         assert -(-seconds // 60) * 60 == limit  # Slurm keeps whole minutes
     elif "time" not in options and not case["name"].startswith("pbs"):
         assert limit == (3600 if understood["Partition"] == "long" else 600)
@@ -101,7 +101,7 @@ def as_seconds(name: str, value: str) -> str:
     if not name.endswith("_rt"):
         return value
     try:
-        return str(gridengine_text.parse_time(value))
+        return str(gridengine_text.TEXT.parse_time(value))
     except FormatError:
         return value
 
@@ -111,14 +111,14 @@ def test_a_script_that_is_right_has_no_problem() -> None:
         "#!/bin/bash\n#SBATCH --time=00:10:00 --mem=800M\n"
         "#SBATCH --output=%x-%j.out\npython3 -c 'print(1)'\n"
     )
-    assert slurm_lint.lint(text, facts(limits=SLURM)) == ()
+    assert slurm_lint.LINT.lint(text, facts(limits=SLURM)) == ()
 
 
 def test_lint_needs_no_facts_at_all() -> None:
-    found = slurm_lint.lint("#!/bin/bash\n#SBATCH --mem=4\nhostname\n", Facts())
+    found = slurm_lint.LINT.lint("#!/bin/bash\n#SBATCH --mem=4\nhostname\n", Facts())
     assert "memory-in-mib" in {one.rule for one in found}
 
 
 def test_findings_are_plain_data() -> None:
-    found = slurm_lint.lint("#!/bin/bash\n#SBATCH --mem=4\n", Facts())
+    found = slurm_lint.LINT.lint("#!/bin/bash\n#SBATCH --mem=4\n", Facts())
     assert msgspec.json.decode(msgspec.json.encode(found[0]))["line"] == 2

@@ -326,7 +326,7 @@ def test_options_of_sge_request_count_before_the_scripts() -> None:
 def test_a_finding_on_a_default_names_its_file_and_no_line() -> None:
     text = "#!/bin/bash\nhostname\n"
     known = facts(defaults=(("~/.sge_request", "-t 0-4\n"),), limits=GRIDENGINE)
-    found = {one.rule: one for one in gridengine_lint.lint(text, known)}
+    found = {one.rule: one for one in gridengine_lint.LINT.lint(text, known)}
     assert found["array"].line is None
     assert "(~/.sge_request)" in found["array"].text
 

@@ -68,7 +68,7 @@ SCRIPT = "#!/bin/bash\n#SBATCH --time=24:00\n#SBATCH --mem=4\nsleep 5 &\n"
 
 def rules_of(text: str, settings: tuple[str, ...] = ()) -> tuple[set[str], set[str]]:
     """Return the rules that remain, and those that are ignored; no defaults."""
-    found = slurm_lint.lint(text, facts())
+    found = slurm_lint.LINT.lint(text, facts())
     kept, ignored = acknowledged(text, found, settings)
     return {one.rule for one in kept}, {one.rule for one in ignored}
 
@@ -108,7 +108,7 @@ def test_settings_acknowledge_a_rule() -> None:
 
 def test_an_unknown_rule_is_reported() -> None:
     text = SCRIPT + "# weigh: ignore no-waits\n"
-    kept, _ = acknowledged(text, slurm_lint.lint(text, facts()), ("nothing-such",))
+    kept, _ = acknowledged(text, slurm_lint.LINT.lint(text, facts()), ("nothing-such",))
     unknown = [one for one in kept if one.rule == "unknown-rule"]
     assert [one.line for one in unknown] == [5, None]
     assert unknown[0].cure == "did you mean no-wait?"

@@ -98,19 +98,19 @@ def test_memory_is_enough_for_each_node_as_it_was(
 def test_the_layout_is_written_for_slurm_and_grid_engine() -> None:
     run = a_run([[100 * MIB, 150 * MIB], [200 * MIB, 250 * MIB]], cpu=1.9)
     request = msgspec.structs.replace(asked(run), virtual_memory=4000 * MIB)
-    assert slurm.directives(request)[:4] == (
+    assert slurm.TEXT.directives(request)[:4] == (
         "--nodes=2",
         "--ntasks-per-node=2",
         "--mem=540M",
         "--cpus-per-task=2",
     )
-    assert slurm.any_layout(request)[:2] == ("--ntasks=4", "--mem-per-cpu=150M")
-    assert gridengine.directives(request)[:2] == ("-l h_vmem=500M", "-pe mpi 8")
+    assert slurm.TEXT.any_layout(request)[:2] == ("--ntasks=4", "--mem-per-cpu=150M")
+    assert gridengine.TEXT.directives(request)[:2] == ("-l h_vmem=500M", "-pe mpi 8")
 
 
 def test_an_uneven_layout_names_the_number_of_tasks() -> None:
     request = asked(a_run([[MIB, MIB, MIB], [MIB]]))
-    assert slurm.directives(request)[:3] == (
+    assert slurm.TEXT.directives(request)[:3] == (
         "--nodes=2",
         "--ntasks=4",
         "--ntasks-per-node=3",
@@ -120,9 +120,9 @@ def test_an_uneven_layout_names_the_number_of_tasks() -> None:
 def test_workers_of_torchrun_are_one_task_per_node() -> None:
     run = a_run([[100 * MIB] * 4, [100 * MIB] * 4], launcher="torch")
     request = asked(run)
-    assert slurm.directives(request)[:2] == ("--nodes=2", "--ntasks-per-node=1")
+    assert slurm.TEXT.directives(request)[:2] == ("--nodes=2", "--ntasks-per-node=1")
     assert request.cpus == 4
-    assert slurm.any_layout(request) == ()
+    assert slurm.TEXT.any_layout(request) == ()
 
 
 def test_what_was_not_seen_makes_it_a_lower_bound() -> None:
@@ -161,7 +161,7 @@ def test_a_scan_over_the_ranks_requests_what_each_needs(ranks: tuple[int, ...]) 
         runs, "ntasks", parse_options(TypedOptions(target="16"), "ntasks", {})
     )
     assert found.request is not None
-    assert slurm.directives(found.request)[0] == "--ntasks=16"
+    assert slurm.TEXT.directives(found.request)[0] == "--ntasks=16"
     assert found.request.memory is None
     assert 100 * MIB <= (found.request.memory_per_cpu or 0) <= 150 * MIB
 

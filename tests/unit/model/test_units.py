@@ -177,7 +177,7 @@ SLURM_FORMS = [
 def test_a_time_in_one_of_slurm_s_forms_is_what_slurm_takes_it_for(
     text: str, seconds: int
 ) -> None:
-    assert parse_duration(text) == seconds == slurm_text.parse_time(text)
+    assert parse_duration(text) == seconds == slurm_text.TEXT.parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["60", "1", " 90 ", "0.5"])
@@ -196,15 +196,15 @@ def test_a_bare_number_is_seconds_only_where_the_caller_allows() -> None:
 
 @given(st.integers(min_value=1, max_value=1000 * DAY))
 def test_what_is_written_for_a_scheduler_is_read_back(seconds: int) -> None:
-    assert parse_duration(slurm_text.format_time(seconds)) == seconds
-    assert parse_duration(gridengine_text.format_time(seconds)) == seconds
+    assert parse_duration(slurm_text.TEXT.format_time(seconds)) == seconds
+    assert parse_duration(gridengine_text.TEXT.format_time(seconds)) == seconds
 
 
 @given(st.integers(min_value=MIB, max_value=1 << 50))
 def test_a_size_that_is_written_for_a_scheduler_is_read_back(size: int) -> None:
-    assert parse_size(slurm_text.format_memory(size)) == slurm_text.parse_memory(
-        slurm_text.format_memory(size)
-    )
+    assert parse_size(
+        slurm_text.TEXT.format_memory(size)
+    ) == slurm_text.TEXT.parse_memory(slurm_text.TEXT.format_memory(size))
 
 
 @given(st.floats(min_value=0, max_value=1000 * DAY))

@@ -130,5 +130,8 @@ def test_a_shell_is_written_in_the_words_of_its_site() -> None:
 def test_a_consumable_of_the_job_takes_no_gpus_by_the_slot() -> None:
     words = Complexes(gpus="gpu", cpus="ncpus")
 
-    assert gridengine_commands.parse_slots(CELL, words) is None
-    assert gridengine_commands.parse_slots(CELL.replace("JOB", "YES"), words) == ""
+    assert gridengine_commands.COMMANDS.parse_slots(CELL, words) is None
+    assert (
+        gridengine_commands.COMMANDS.parse_slots(CELL.replace("JOB", "YES"), words)
+        == ""
+    )

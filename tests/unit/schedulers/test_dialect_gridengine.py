@@ -24,13 +24,13 @@ from weigh.units import HOUR, MIB
 def test_lower_case_letters_count_by_1000_and_a_bare_number_is_bytes(
     text: str, size: int
 ) -> None:
-    assert gridengine_text.parse_memory(text) == size
+    assert gridengine_text.TEXT.parse_memory(text) == size
 
 
 @pytest.mark.parametrize("text", ["4GB", "4GiB", "1.5.G", ".G"])
 def test_a_size_that_qsub_refuses_is_refused(text: str) -> None:
     with pytest.raises(FormatError, match="Grid Engine size"):
-        gridengine_text.parse_memory(text)
+        gridengine_text.TEXT.parse_memory(text)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_size_that_qsub_refuses_is_refused(text: str) -> None:
     [(300, "00:05:00"), (36 * HOUR, "36:00:00"), (1000 * HOUR + 1, "1000:00:01")],
 )
 def test_hours_go_on_past_a_day(seconds: int, text: str) -> None:
-    assert gridengine_text.format_time(seconds) == text
+    assert gridengine_text.TEXT.format_time(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -52,44 +52,44 @@ def test_hours_go_on_past_a_day(seconds: int, text: str) -> None:
     ],
 )
 def test_every_time_form_of_qsub_is_read(text: str, seconds: int | None) -> None:
-    assert gridengine_text.parse_time(text) == seconds
+    assert gridengine_text.TEXT.parse_time(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["1-12:00:00", "24:00", "-5", "1h"])
 def test_a_time_that_qsub_would_not_read_as_meant_is_refused(text: str) -> None:
     with pytest.raises(FormatError, match="Grid Engine time"):
-        gridengine_text.parse_time(text)
+        gridengine_text.TEXT.parse_time(text)
 
 
 def test_one_cpu_requests_virtual_memory_and_time_alone() -> None:
-    assert gridengine_text.directives(a_request()) == (
+    assert gridengine_text.TEXT.directives(a_request()) == (
         "-l h_vmem=1200M",
         "-l h_rt=00:05:00",
     )
 
 
 def test_several_cpus_are_slots_that_share_the_virtual_memory() -> None:
-    assert gridengine_text.directives(a_request(cpus=3))[:2] == (
+    assert gridengine_text.TEXT.directives(a_request(cpus=3))[:2] == (
         "-l h_vmem=400M",
         "-pe smp 3",
     )
 
 
 def test_gpus_are_requested_by_count() -> None:
-    flags = gridengine_text.directives(a_request(gpus=2, gpu_type="v100"))
+    flags = gridengine_text.TEXT.directives(a_request(gpus=2, gpu_type="v100"))
 
     assert flags[-1] == "-l ngpus=2"
 
 
 @given(REQUESTS)
 def test_all_slots_together_hold_the_virtual_memory(request: Request) -> None:
-    words = shlex.split(" ".join(gridengine_text.directives(request)))
+    words = shlex.split(" ".join(gridengine_text.TEXT.directives(request)))
     asked = dict(word.split("=") for word in words if "=" in word)
     slots = int(words[words.index("smp") + 1]) if "smp" in words else 1
 
     assert slots == request.cpus
     if request.virtual_memory is not None:
-        a_slot = gridengine_text.parse_memory(asked["h_vmem"])
+        a_slot = gridengine_text.TEXT.parse_memory(asked["h_vmem"])
         assert slots * a_slot >= request.virtual_memory
 
 
@@ -104,18 +104,18 @@ BATCH = {
 
 
 def test_a_batch_job_reports_its_slots_and_queue() -> None:
-    assert gridengine_text.allocation_from_environment(BATCH) == Allocation(
+    assert gridengine_text.TEXT.allocation_from_environment(BATCH) == Allocation(
         scheduler="gridengine", cpus=4, nodes=1, queue="short"
     )
 
 
 def test_outside_an_array_there_is_no_element() -> None:
-    assert gridengine_text.job_from_environment(BATCH) == Job(id="4711", attempt=1)
+    assert gridengine_text.TEXT.job_from_environment(BATCH) == Job(id="4711", attempt=1)
 
 
 def test_an_array_task_is_an_element() -> None:
     env = BATCH | {"SGE_TASK_ID": "12", "RESTARTED": "1"}
 
-    assert gridengine_text.job_from_environment(env) == Job(
+    assert gridengine_text.TEXT.job_from_environment(env) == Job(
         id="4711", element=12, attempt=2
     )

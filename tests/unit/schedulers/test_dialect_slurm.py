@@ -23,7 +23,7 @@ from weigh.units import DAY, GIB, HOUR, MIB
     ],
 )
 def test_a_size_is_whole_gibibytes_or_else_mebibytes(size: int, text: str) -> None:
-    assert slurm_text.format_memory(size) == text
+    assert slurm_text.TEXT.format_memory(size) == text
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def test_a_size_is_whole_gibibytes_or_else_mebibytes(size: int, text: str) -> No
     ],
 )
 def test_a_size_is_read_as_sbatch_reads_it(text: str, size: int) -> None:
-    assert slurm_text.parse_memory(text) == size
+    assert slurm_text.TEXT.parse_memory(text) == size
 
 
 @pytest.mark.parametrize("text", ["1.5G", "4GiB", "4B", "4BG"])
 def test_a_size_that_sbatch_refuses_is_refused(text: str) -> None:
     with pytest.raises(FormatError, match="Slurm size"):
-        slurm_text.parse_memory(text)
+        slurm_text.TEXT.parse_memory(text)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_size_that_sbatch_refuses_is_refused(text: str) -> None:
     ],
 )
 def test_a_day_or_more_is_written_with_days(seconds: int, text: str) -> None:
-    assert slurm_text.format_time(seconds) == text
+    assert slurm_text.TEXT.format_time(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_a_day_or_more_is_written_with_days(seconds: int, text: str) -> None:
     ],
 )
 def test_every_time_form_of_sbatch_is_read(text: str, seconds: int | None) -> None:
-    assert slurm_text.parse_time(text) == seconds
+    assert slurm_text.TEXT.parse_time(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["1-", "-5", "1-2-3", "1-1:2:3:4", ":30", "1:", "+5"])
 def test_a_time_that_sbatch_refuses_is_refused(text: str) -> None:
     with pytest.raises(FormatError, match="Slurm time"):
-        slurm_text.parse_time(text)
+        slurm_text.TEXT.parse_time(text)
 
 
 def test_the_flags_come_memory_first_then_cpus_and_time() -> None:
-    assert slurm_text.directives(a_request()) == (
+    assert slurm_text.TEXT.directives(a_request()) == (
         "--mem=500M",
         "--cpus-per-task=1",
         "--time=00:05:00",
@@ -98,8 +98,8 @@ def test_the_flags_come_memory_first_then_cpus_and_time() -> None:
 
 
 def test_gpus_are_requested_by_type_where_it_is_known() -> None:
-    known = slurm_text.directives(a_request(gpus=2, gpu_type="v100"))
-    unknown = slurm_text.directives(a_request(gpus=1))
+    known = slurm_text.TEXT.directives(a_request(gpus=2, gpu_type="v100"))
+    unknown = slurm_text.TEXT.directives(a_request(gpus=1))
 
     assert known[-1] == "--gres=gpu:v100:2"
     assert unknown[-1] == "--gres=gpu:1"
@@ -111,13 +111,13 @@ def test_a_parser_of_sbatch_flags_finds_what_was_requested(request: Request) -> 
     for flag in ("--mem", "--cpus-per-task", "--time", "--gres"):
         parser.add_argument(flag)
 
-    flags = parser.parse_args(slurm_text.directives(request))
+    flags = parser.parse_args(slurm_text.TEXT.directives(request))
 
     assert int(flags.cpus_per_task) == request.cpus
     if request.memory is not None:
-        assert slurm_text.parse_memory(flags.mem) >= request.memory
+        assert slurm_text.TEXT.parse_memory(flags.mem) >= request.memory
     if request.time_limit is not None:
-        assert slurm_text.parse_time(flags.time) == request.time_limit
+        assert slurm_text.TEXT.parse_time(flags.time) == request.time_limit
     assert int(flags.gres.split(":")[-1] if flags.gres else 0) == request.gpus
 
 
@@ -133,7 +133,7 @@ BATCH = {
 
 
 def test_a_batch_job_reports_its_whole_allocation() -> None:
-    assert slurm_text.allocation_from_environment(BATCH) == Allocation(
+    assert slurm_text.TEXT.allocation_from_environment(BATCH) == Allocation(
         scheduler="slurm", cpus=4, memory=8 * GIB, nodes=1, gpus=2, queue="gpu_long"
     )
 
@@ -150,7 +150,7 @@ def test_a_batch_job_reports_its_whole_allocation() -> None:
 def test_memory_may_be_granted_by_node_cpu_or_gpu(
     changes: dict[str, str], memory: int | None
 ) -> None:
-    allocation = slurm_text.allocation_from_environment(BATCH | changes)
+    allocation = slurm_text.TEXT.allocation_from_environment(BATCH | changes)
 
     assert allocation is not None
     assert allocation.memory == memory
@@ -159,22 +159,22 @@ def test_memory_may_be_granted_by_node_cpu_or_gpu(
 def test_gpus_are_counted_from_their_list_where_no_count_is_reported() -> None:
     env = BATCH | {"SLURM_GPUS_ON_NODE": "", "SLURM_JOB_GPUS": "0,2,3"}
 
-    allocation = slurm_text.allocation_from_environment(env)
+    allocation = slurm_text.TEXT.allocation_from_environment(env)
 
     assert allocation is not None
     assert allocation.gpus == 3
 
 
 def test_a_bare_allocation_leaves_unknown_what_it_does_not_report() -> None:
-    assert slurm_text.allocation_from_environment({"SLURM_JOB_ID": "1"}) == Allocation(
-        scheduler="slurm"
-    )
+    assert slurm_text.TEXT.allocation_from_environment(
+        {"SLURM_JOB_ID": "1"}
+    ) == Allocation(scheduler="slurm")
 
 
 def test_an_array_element_goes_by_its_arrays_id() -> None:
     env = BATCH | {"SLURM_ARRAY_JOB_ID": "481516", "SLURM_ARRAY_TASK_ID": "3"}
 
-    assert slurm_text.job_from_environment(env) == Job(
+    assert slurm_text.TEXT.job_from_environment(env) == Job(
         id="481516", element=3, attempt=1
     )
 
@@ -182,7 +182,7 @@ def test_an_array_element_goes_by_its_arrays_id() -> None:
 def test_a_requeued_job_is_on_its_second_attempt() -> None:
     env = BATCH | {"SLURM_RESTART_COUNT": "1"}
 
-    assert slurm_text.job_from_environment(env) == Job(id="481519", attempt=2)
+    assert slurm_text.TEXT.job_from_environment(env) == Job(id="481519", attempt=2)
 
 
 def test_the_components_of_a_heterogeneous_step_are_one_step() -> None:

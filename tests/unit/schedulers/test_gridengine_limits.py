@@ -104,4 +104,4 @@ def test_how_cpus_are_requested_next_to_gpus_follows_from_the_cell(
 ) -> None:
     cell = f"ngpus ngpus INT <= YES {column} 0 0\n{extra}"
 
-    assert gridengine_commands.parse_slots(cell) == word
+    assert gridengine_commands.COMMANDS.parse_slots(cell) == word

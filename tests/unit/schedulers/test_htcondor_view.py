@@ -50,7 +50,7 @@ def ads(recorded: str) -> dict[str, int]:
 def test_jobs_in_the_queue_have_these_states(
     name: str, state: str, reason: str | None
 ) -> None:
-    element = scheduler.parse_queue(QUEUE)[str(ads(QUEUE)[name])][0]
+    element = scheduler.COMMANDS.parse_queue(QUEUE)[str(ads(QUEUE)[name])][0]
 
     assert (element.state, element.reason) == (state, reason)
     assert element.ended is None or element.is_final
@@ -70,7 +70,7 @@ def test_jobs_in_the_queue_have_these_states(
 def test_jobs_in_the_history_ended_so(
     name: str, state: str, code: int | None, signal: int | None
 ) -> None:
-    element = scheduler.parse_ended(HISTORY)[str(ads(HISTORY)[name])][0]
+    element = scheduler.COMMANDS.parse_ended(HISTORY)[str(ads(HISTORY)[name])][0]
 
     assert (element.state, element.exit_code, element.signal) == (state, code, signal)
     assert element.node == "localhost"
@@ -80,7 +80,9 @@ def test_jobs_in_the_history_ended_so(
 
 
 def test_the_processes_of_a_cluster_are_the_elements_of_a_job() -> None:
-    assert sorted(scheduler.parse_ended(HISTORY)[str(ads(HISTORY)["good"])]) == [0, 1]
+    assert sorted(
+        scheduler.COMMANDS.parse_ended(HISTORY)[str(ads(HISTORY)["good"])]
+    ) == [0, 1]
 
 
 def test_a_user_who_removes_a_job_that_was_once_too_large_has_cancelled_it() -> None:
@@ -88,7 +90,8 @@ def test_a_user_who_removes_a_job_that_was_once_too_large_has_cancelled_it() -> 
     ad["RemoveReason"] = "via condor_rm (by user researcher)"
 
     ((element,),) = (
-        states.values() for states in scheduler.parse_ended(json.dumps([ad])).values()
+        states.values()
+        for states in scheduler.COMMANDS.parse_ended(json.dumps([ad])).values()
     )
 
     assert element.state == "CANCELLED"
@@ -98,13 +101,13 @@ def test_a_user_who_removes_a_job_that_was_once_too_large_has_cancelled_it() -> 
 def test_a_job_on_hold_for_using_too_much_has_ended(code: int) -> None:
     ad = {"ClusterId": 1, "ProcId": 0, "JobStatus": 5, "HoldReasonCode": code}
 
-    element = scheduler.parse_queue(json.dumps([ad]))["1"][0]
+    element = scheduler.COMMANDS.parse_queue(json.dumps([ad]))["1"][0]
 
     assert element.state == ("OUT_OF_MEMORY" if code == 34 else "TIMEOUT")
 
 
 def test_why_a_job_is_on_hold_is_in_its_own_words() -> None:
-    why = scheduler.parse_why(QUEUE)
+    why = scheduler.COMMANDS.parse_why(QUEUE)
 
     assert why is not None
     assert "Failed to execute" in why
@@ -112,35 +115,35 @@ def test_why_a_job_is_on_hold_is_in_its_own_words() -> None:
 
 @pytest.mark.parametrize("out", ["", "\n", "[\n]\n"])
 def test_an_empty_queue_has_no_jobs(out: str) -> None:
-    assert scheduler.parse_queue(out) == {}
-    assert scheduler.parse(out) == ()
+    assert scheduler.COMMANDS.parse_queue(out) == {}
+    assert scheduler.ACCOUNTING.parse(out) == ()
 
 
 @pytest.mark.parametrize("out", [QUEUE[:-20], "condor_q: error", '{"ClusterId": 1}'])
 def test_half_an_answer_is_none(out: str) -> None:
     with pytest.raises(FormatError):
-        scheduler.parse_queue(out)
-    assert scheduler.parse_ended(out) == {}
-    assert scheduler.parse_understood(out) is None
+        scheduler.COMMANDS.parse_queue(out)
+    assert scheduler.COMMANDS.parse_ended(out) == {}
+    assert scheduler.COMMANDS.parse_understood(out) is None
 
 
 def test_an_expression_of_a_user_is_no_number() -> None:
     number = ads(QUEUE)["byuser"]
     (ad,) = (ad for ad in json.loads(QUEUE) if ad["ClusterId"] == number)
 
-    understood = scheduler.parse_understood(json.dumps([ad]))
+    understood = scheduler.COMMANDS.parse_understood(json.dumps([ad]))
 
     assert understood is not None
     assert (understood.memory, understood.cpus) == (None, 1)
 
 
 def test_a_job_is_found_by_its_token() -> None:
-    assert scheduler.parse_found(Ran(0, QUEUE, ""), "token-gpus") == str(
+    assert scheduler.COMMANDS.parse_found(Ran(0, QUEUE, ""), "token-gpus") == str(
         ads(QUEUE)["gpus"]
     )
-    assert scheduler.parse_found(Ran(0, QUEUE, ""), "token") is None
+    assert scheduler.COMMANDS.parse_found(Ran(0, QUEUE, ""), "token") is None
     with pytest.raises(FormatError, match="no answer"):
-        scheduler.parse_found(Ran(1, "", "no answer"), "token-gpus")
+        scheduler.COMMANDS.parse_found(Ran(1, "", "no answer"), "token-gpus")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ def test_a_job_is_found_by_its_token() -> None:
     [("42.0 - 42.9\n", "42"), ("hello\n7.0 - 7.0", "7"), ("", None), ("42\n", None)],
 )
 def test_the_number_of_a_cluster_is_the_job(out: str, job: str | None) -> None:
-    assert scheduler.parse_submitted(out) == job
+    assert scheduler.COMMANDS.parse_submitted(out) == job
 
 
 @pytest.mark.parametrize(
@@ -163,15 +166,15 @@ def test_the_number_of_a_cluster_is_the_job(out: str, job: str | None) -> None:
     ],
 )
 def test_a_lost_connection_is_no_refusal(words: str, *, lost: bool) -> None:
-    assert scheduler.is_unanswered(words) is lost
-    assert (scheduler.parse_doubt(words) is None) is lost
+    assert scheduler.COMMANDS.is_unanswered(words) is lost
+    assert (scheduler.COMMANDS.parse_doubt(words) is None) is lost
 
 
 def test_accounts_are_in_bytes_and_seconds() -> None:
     number = ads(HISTORY)["memory"]
     of_it = [ad for ad in json.loads(HISTORY) if ad["ClusterId"] == number]
 
-    (one,) = scheduler.parse(json.dumps(of_it))
+    (one,) = scheduler.ACCOUNTING.parse(json.dumps(of_it))
 
     assert (one.memory_asked, one.max_rss) == (100 * MIB, 319056 * KIB)
     assert (one.state, one.cpus, one.wall_time) == ("OUT_OF_MEMORY", 1, 3.0)
@@ -200,7 +203,7 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
 def test_a_pool_lists_jobs_on_hold_as_waiting() -> None:
     answers = {scheduler.SLOTS: Reply(0, SLOTS), scheduler.JOBS: Reply(0, QUEUE)}
 
-    seen = HTCONDOR.read_cluster(lambda argvs: [answers[one] for one in argvs], {})
+    seen = HTCONDOR.site.read_cluster(lambda argvs: [answers[one] for one in argvs], {})
 
     assert seen.version == "23.9.6"
     assert [queue.name for queue in seen.queues] == ["pool"]
@@ -218,7 +221,7 @@ def test_a_job_reads_its_own_description(tmp_path: Path) -> None:
     assert job is not None
     assert (allocation.cpus, allocation.memory, allocation.gpus) == (4, 2 * GIB, 2)
     assert (job.id, job.element, job.attempt) == ("27", 3, 2)
-    assert text.end_time(env) == 1795379927 + 300
+    assert text.TEXT.end_time(env) == 1795379927 + 300
 
 
 @pytest.mark.parametrize("content", [None, "", "ClusterId = x\n", "\0\xff"])
@@ -237,4 +240,4 @@ def test_a_description_that_cannot_be_read_is_no_job(
     [("4", 4 * MIB), ("4G", 4 * GIB), ("4gb", 4 * GIB), ("1.5G", 1536 * MIB)],
 )
 def test_a_size_without_a_unit_is_in_mebibytes(written: str, size: int) -> None:
-    assert text.parse_memory(written) == size
+    assert text.TEXT.parse_memory(written) == size

@@ -20,7 +20,8 @@ from weigh.review.notes import gpu_flag, notes
 from weigh.review.requested import Requested
 from weigh.runner.resources import gpus_named
 from weigh.schedulers import KINDS, find_kind, kind_of_job, kind_or_first
-from weigh.schedulers.protocol import AccountingWords, Kind
+from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.protocol import AccountingWords
 from weigh.units import GIB, HOUR
 
 FOLDER = Path(weigh.schedulers.__file__).parent
@@ -38,7 +39,7 @@ SCRIPT = JobScript(
 
 
 @pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest) -> Kind:
+def kind(request: pytest.FixtureRequest) -> SchedulerKind:
     return KINDS[request.param]
 
 
@@ -47,7 +48,7 @@ def subject(name: str, cpus: int = 4) -> Subject:
     return Subject(elements=(), requested=asked, measures={})
 
 
-def test_a_folder_touches_no_machine(kind: Kind) -> None:
+def test_a_folder_touches_no_machine(kind: SchedulerKind) -> None:
     project = tomllib.loads(PROJECT.read_text())
     contracts = project["tool"]["importlinter"]["contracts"]
     pure = next(one for one in contracts if one["name"].startswith("Pure"))
@@ -62,7 +63,7 @@ def test_a_folder_touches_no_machine(kind: Kind) -> None:
         assert not forbidden & {name.partition(".")[0] for name in names}, path
 
 
-def test_a_folder_imports_no_other_scheduler(kind: Kind) -> None:
+def test_a_folder_imports_no_other_scheduler(kind: SchedulerKind) -> None:
     others = tuple(f"weigh.schedulers.{name}" for name in KINDS if name != kind.name)
 
     for path in (FOLDER / kind.name).glob("*.py"):
@@ -71,28 +72,28 @@ def test_a_folder_imports_no_other_scheduler(kind: Kind) -> None:
         assert not any(f"{other}." in text for other in others), path
 
 
-def test_one_of_several_clusters_is_found_by_its_scheduler(kind: Kind) -> None:
+def test_one_of_several_clusters_is_found_by_its_scheduler(kind: SchedulerKind) -> None:
     assert find_kind(kind.name) is find_kind(f"{kind.name}@gpu") is kind
     assert kind_or_first(f"{kind.name}@gpu") is kind
 
 
-def test_its_commands_are_among_those_that_users_need(kind: Kind) -> None:
+def test_its_commands_are_among_those_that_users_need(kind: SchedulerKind) -> None:
     assert {kind.submits, kind.lists, kind.accounts, kind.probe[0]} <= {*kind.commands}
 
 
-def test_a_job_is_known_by_its_variable(kind: Kind) -> None:
+def test_a_job_is_known_by_its_variable(kind: SchedulerKind) -> None:
     assert kind_of_job({kind.job_variable: "1"}) is kind
     assert kind.job_variable in kind.variables.in_job
     assert kind_of_job({}) is None
 
 
-def test_outside_of_a_job_no_limit_is_known_or_queried(kind: Kind) -> None:
+def test_outside_of_a_job_no_limit_is_known_or_queried(kind: SchedulerKind) -> None:
     assert kind.text.end_time({}) is None
     assert kind.text.limit_argv({}) is None
     assert time_left(None, {}) is None
 
 
-def test_an_answer_without_a_limit_is_none(kind: Kind) -> None:
+def test_an_answer_without_a_limit_is_none(kind: SchedulerKind) -> None:
     try:
         left = kind.text.parse_left("no limit is in here\n", 0)
     except FormatError:
@@ -100,20 +101,20 @@ def test_an_answer_without_a_limit_is_none(kind: Kind) -> None:
     assert left is None
 
 
-def test_a_scheduler_that_prints_nothing_sets_no_limit(kind: Kind) -> None:
+def test_a_scheduler_that_prints_nothing_sets_no_limit(kind: SchedulerKind) -> None:
     env = {kind.job_variable: "12", "JOB_ID": "12"}
     assert limit_query(env) in {None, kind.text.limit_argv(env)}
     assert queried_time_left(env, lambda _argv: "") is None
 
 
-def test_a_limit_is_written_as_its_option(kind: Kind) -> None:
+def test_a_limit_is_written_as_its_option(kind: SchedulerKind) -> None:
     flag = asking({kind.job_variable: "1"})(3600)
 
     assert kind.text.format_time(3600) in flag
     assert flag == time_flag(subject(kind.name), 3600)
 
 
-def test_advice_is_in_its_options(kind: Kind) -> None:
+def test_advice_is_in_its_options(kind: SchedulerKind) -> None:
     flags = (
         memory_flag(subject(kind.name), 2 * GIB),
         cpu_flag(subject(kind.name), 3),
@@ -127,7 +128,7 @@ def test_advice_is_in_its_options(kind: Kind) -> None:
     assert flags[3].startswith("no ")
 
 
-def test_memory_advice_is_at_least_what_is_needed(kind: Kind) -> None:
+def test_memory_advice_is_at_least_what_is_needed(kind: SchedulerKind) -> None:
     before, _, after = kind.text.OPTIONS.memory.partition("{}")
     flag = memory_flag(subject(kind.name), 3 * GIB)
     slots = 4 if kind.traits.address_space else 1
@@ -137,7 +138,7 @@ def test_memory_advice_is_at_least_what_is_needed(kind: Kind) -> None:
     assert size * slots >= 3 * GIB
 
 
-def test_flags_of_its_job_scripts_are_refused(kind: Kind) -> None:
+def test_flags_of_its_job_scripts_are_refused(kind: SchedulerKind) -> None:
     assert kind.backend.OWN
     for flag in kind.backend.OWN:
         with pytest.raises(UsageError, match="set by the job script"):
@@ -145,7 +146,7 @@ def test_flags_of_its_job_scripts_are_refused(kind: Kind) -> None:
     refuse_own([("x-unknown", "y")], kind.name)
 
 
-def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: Kind) -> None:
+def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: SchedulerKind) -> None:
     if not kind.traits.queues:  # only its own command can open one
         with pytest.raises(UsageError, match=kind.submits):
             kind.backend.session_flags(SCRIPT.request)
@@ -161,17 +162,21 @@ def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: Kind) -> None:
     assert kind.backend.session_argv(words, ())
 
 
-def test_a_job_that_is_not_listed_on_a_host_does_not_run_there(kind: Kind) -> None:
-    assert kind.backend.on_host_argv("12", "node7")[0] in kind.commands
-    assert not kind.backend.parse_on_host("", "12")
+def test_a_job_that_is_not_listed_on_a_host_does_not_run_there(
+    kind: SchedulerKind,
+) -> None:
+    question = kind.backend.runs_on_host("12", "node7")
+
+    assert question.argvs[0][0] in kind.commands
+    assert not question.read([""])
 
 
-def test_an_unknown_reason_stays_as_it_is(kind: Kind) -> None:
+def test_an_unknown_reason_stays_as_it_is(kind: SchedulerKind) -> None:
     assert kind.reasons.in_words("SomethingNew") == "SomethingNew"
     assert not kind.reasons.is_hopeless("SomethingNew")
 
 
-def test_figures_of_accounting_are_named_by_its_command(kind: Kind) -> None:
+def test_figures_of_accounting_are_named_by_its_command(kind: SchedulerKind) -> None:
     words = kind.accounting.WORDS
 
     assert isinstance(words, AccountingWords)
@@ -182,7 +187,7 @@ def test_figures_of_accounting_are_named_by_its_command(kind: Kind) -> None:
 @pytest.mark.parametrize("theirs", [GIB // 2, 3 * GIB])
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_different_figure_states_which_to_trust(
-    kind: Kind, theirs: int, *, killed: bool
+    kind: SchedulerKind, theirs: int, *, killed: bool
 ) -> None:
     ours = Measure(name="memory", unit="bytes", most=float(GIB))
     accounted = Accounted(element=0, state="COMPLETED", max_rss=theirs)
@@ -196,13 +201,13 @@ def test_a_different_figure_states_which_to_trust(
     assert figure.word
 
 
-def test_gpus_of_a_job_are_read_from_its_variables(kind: Kind) -> None:
+def test_gpus_of_a_job_are_read_from_its_variables(kind: SchedulerKind) -> None:
     for name in kind.variables.gpus:
         assert gpus_named({name: "0,3"}) == ("0", "3")
         assert gpus_named({name: "GPU-6a1b-2c"}) == ("GPU-6a1b-2c",)
 
 
-def test_a_request_can_be_written_in_its_form(kind: Kind) -> None:
+def test_a_request_can_be_written_in_its_form(kind: SchedulerKind) -> None:
     assert kind.name in FORMS
     lines = render(PLAIN, kind.name)
     packed = packed_lines(PLAIN, kind.name, 80)

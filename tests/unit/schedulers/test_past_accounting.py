@@ -26,7 +26,11 @@ COLUMNS += "|TRESUsageInTot|Start|End|JobName"
 
 
 def jobs(text: str) -> list[PastJob]:
-    return [job for job in slurm.read_past(io.StringIO(text, newline="\n")) if job]
+    return [
+        job
+        for job in slurm.ACCOUNTING.read_past(io.StringIO(text, newline="\n"))
+        if job
+    ]
 
 
 def named(text: str, name: str) -> list[Accounted]:
@@ -50,7 +54,7 @@ def job_of(text: str, job: str) -> Accounted:
     lines = [
         line for line in text.splitlines() if line.startswith((f"{job}|", f"{job}."))
     ]
-    return slurm.parse("\n".join(lines))[0]
+    return slurm.ACCOUNTING.parse("\n".join(lines))[0]
 
 
 def test_a_job_whose_limit_fell_is_one_job_from_its_start() -> None:
@@ -300,8 +304,8 @@ def test_a_printed_kilobyte_is_what_the_file_has() -> None:
 
 def read(name: str) -> list[PastJob]:
     lines = captured(name).splitlines(keepends=True)
-    assert gridengine.is_past("".join(lines[:20]))
-    return [job for job in gridengine.read_past(lines) if job]
+    assert gridengine.ACCOUNTING.is_past("".join(lines[:20]))
+    return [job for job in gridengine.ACCOUNTING.read_past(lines) if job]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +321,11 @@ def read(name: str) -> list[PastJob]:
 def test_each_unit_of_qacct_is_1024_of_the_smaller(text: str, size: int) -> None:
     block = captured("gridengine-8.1.9-qacct.txt").replace("107.988KB", text)
 
-    found = {job.name: job for job in gridengine.read_past(block.splitlines()) if job}
+    found = {
+        job.name: job
+        for job in gridengine.ACCOUNTING.read_past(block.splitlines())
+        if job
+    }
 
     assert found["one"].accounted.max_rss == pytest.approx(size, abs=KIB)
 
@@ -349,7 +357,7 @@ def test_one_state_for_two_limits_is_distinguished_by_the_figures(
         f"ru_wallclock {wall}\nmaxvmem {memory}\ncategory -l h_rt=600,h_vmem=1G\n"
     )
 
-    assert gridengine.parse(text)[0].state == state
+    assert gridengine.ACCOUNTING.parse(text)[0].state == state
 
 
 # ---- the list of all jobs: delimiters and newlines come as they are
@@ -408,7 +416,7 @@ def test_names_of_delimiters_and_newlines_cost_no_other_row(seed: int) -> None:
 def test_a_torn_row_is_dropped_and_counted() -> None:
     rows = [COLUMNS, "1|COMPL", "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI", ""]
 
-    found = list(slurm.read_past(line + "\n" for line in rows[:-1]))
+    found = list(slurm.ACCOUNTING.read_past(line + "\n" for line in rows[:-1]))
 
     assert [job.id if job else None for job in found].count(None) == 2
     assert [job.id for job in found if job] == ["2"]
@@ -425,8 +433,8 @@ def test_any_delimiter_is_read() -> None:
     ["", "JobID State\n1 COMPLETED", "task|cpu\n1|2", "1|COMPLETED|60\n", "{}"],
 )
 def test_other_texts_are_no_accounting(head: str) -> None:
-    assert not slurm.is_past(head)
-    assert not gridengine.is_past(head)
+    assert not slurm.ACCOUNTING.is_past(head)
+    assert not gridengine.ACCOUNTING.is_past(head)
 
 
 def test_elements_of_an_array_are_read_and_waiting_ones_are_not() -> None:
@@ -462,8 +470,8 @@ def test_the_file_of_grid_engine_is_read_with_colons_in_a_request() -> None:
         "h_rt=60,h_vmem=1G", "h_rt=0:1:00,h_vmem=1G"
     )
 
-    found = list(gridengine.read_past(text.splitlines(keepends=True)))
+    found = list(gridengine.ACCOUNTING.read_past(text.splitlines(keepends=True)))
 
     assert None not in found
     assert {job.accounted.time_limit for job in found if job} == {60, 5}
-    assert list(gridengine.read_past(["torn:line\n"])) == [None]
+    assert list(gridengine.ACCOUNTING.read_past(["torn:line\n"])) == [None]

@@ -23,7 +23,7 @@ from weigh.model.record import Request, SiteFlags
 from weigh.review.advice import Subject, cpu_flag, memory_flag
 from weigh.review.requested import Requested
 from weigh.schedulers import KINDS
-from weigh.schedulers.slurm.text import directives, parse_memory
+from weigh.schedulers.slurm.text import TEXT
 from weigh.units import GIB, MIB
 
 PER_CPU = {"memory": "per-cpu"}
@@ -46,12 +46,14 @@ def script(kind: str, request: JobRequest) -> str:
 
 @given(request=REQUESTS)
 def test_memory_per_cpu_is_the_same_memory(request: Request) -> None:
-    flags = directives(msgspec.structs.replace(request, site=SiteFlags(per_cpu=True)))
+    flags = TEXT.directives(
+        msgspec.structs.replace(request, site=SiteFlags(per_cpu=True))
+    )
 
     assert not any(flag.startswith("--mem=") for flag in flags)
     if request.memory is not None:
         (each,) = (f for f in flags if f.startswith("--mem-per-cpu="))
-        granted = parse_memory(each.partition("=")[2]) * request.cpus
+        granted = TEXT.parse_memory(each.partition("=")[2]) * request.cpus
         assert granted >= request.memory
         assert granted - max(request.memory, request.cpus * MIB) < request.cpus * MIB
 

@@ -7,7 +7,7 @@ versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23
 import pytest
 
 from weigh.model.job import RecordedRequest
-from weigh.schedulers.slurm.commands import parse_job, parse_understood
+from weigh.schedulers.slurm.commands import COMMANDS, parse_job
 from weigh.units import GIB, MIB
 
 V22 = (
@@ -154,7 +154,7 @@ def test_what_whole_nodes_have_is_not_what_a_started_job_requested(
 ) -> None:
     text = V22.replace("=PENDING", f"={state}").strip() + f" OverSubscribe={shared} \n"
 
-    found = parse_understood(text)
+    found = COMMANDS.parse_understood(text)
 
     assert found is not None
     assert found.cpus == cpus

@@ -126,7 +126,7 @@ def test_limits_are_the_same_in_each_version(version: str) -> None:
 
 @pytest.mark.parametrize("version", QUEUES)
 def test_an_element_that_waits_is_the_same_in_each_version(version: str) -> None:
-    element = slurm_commands.parse_queue(QUEUES[version])["5"][1]
+    element = slurm_commands.COMMANDS.parse_queue(QUEUES[version])["5"][1]
 
     assert (element.state, element.node, element.reason) == (
         "PENDING",
@@ -137,7 +137,7 @@ def test_an_element_that_waits_is_the_same_in_each_version(version: str) -> None
 
 @pytest.mark.parametrize("version", ENDED)
 def test_an_element_that_ended_is_the_same_in_each_version(version: str) -> None:
-    element = slurm_commands.parse_ended(ENDED[version])["5"][1]
+    element = slurm_commands.COMMANDS.parse_ended(ENDED[version])["5"][1]
 
     assert (element.state, element.signal) == ("OUT_OF_MEMORY", 125)
     assert element.ended == 1795248322.0
@@ -154,7 +154,10 @@ def test_an_element_that_ended_is_the_same_in_each_version(version: str) -> None
     ],
 )
 def test_states_of_later_versions_are_known(word: str, state: str) -> None:
-    assert slurm_commands.parse_queue(f"5|1|{word}|N/A||None\n")["5"][1].state == state
+    assert (
+        slurm_commands.COMMANDS.parse_queue(f"5|1|{word}|N/A||None\n")["5"][1].state
+        == state
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,6 +175,8 @@ def test_states_of_later_versions_are_known(word: str, state: str) -> None:
 def test_why_a_job_waited_is_not_why_it_ended(
     word: str, reason: str, shown: str | None
 ) -> None:
-    element = slurm_commands.parse_queue(f"5|1|{word}|1760000000|n1|{reason}\n")["5"][1]
+    element = slurm_commands.COMMANDS.parse_queue(
+        f"5|1|{word}|1760000000|n1|{reason}\n"
+    )["5"][1]
 
     assert element.reason == shown

@@ -153,7 +153,7 @@ SHOWN = (
 
 
 def test_an_element_known_by_an_id_of_its_own_is_a_part_of_its_array() -> None:
-    found = SLURM.parse_known("44", (SHOWN, ""))
+    found = SLURM.known("44").read((SHOWN, ""))
 
     assert found is not None
     assert (found.id, found.part, found.user, found.name) == ("42", "4", "me", "a b")
@@ -181,7 +181,7 @@ def test_a_job_long_gone_is_read_from_accounting_with_its_command_line() -> None
         for n in (1, 7)
     )
 
-    found = SLURM.parse_known("42_7", ("", rows))
+    found = SLURM.known("42_7").read(("", rows))
 
     assert found is not None
     assert (found.indices, found.part) == ("1,7", "7")
@@ -193,7 +193,7 @@ def test_of_jobs_with_the_same_id_grid_engine_means_the_latest() -> None:
     old = block.format("undefined", "old", "Mon Nov 23 04:37:16 2015")
     new = block.format("3", "new", "Mon Nov 23 04:37:16 2026")
 
-    found = GRID.parse_known("42", ("", old + new))
+    found = GRID.known("42").read(("", old + new))
 
     assert found is not None
     assert (found.name, found.indices) == ("new", "3")
@@ -219,12 +219,12 @@ def test_a_script_whose_name_qsub_refuses_is_refused_with_one_that_it_takes(
 
 def test_a_lost_submission_is_found_in_accounting_after_its_end() -> None:
     sent = job("slurm", indices="")
-    assert SLURM.parse_sent("7_1|sbatch --comment=weigh:w0a x\n", sent, "me") == "7"
-    assert SLURM.parse_sent("7|sbatch x\n", sent, "me") is None
+    assert SLURM.sent(sent, "me").read(["7_1|sbatch --comment=weigh:w0a x\n"]) == "7"
+    assert SLURM.sent(sent, "me").read(["7|sbatch x\n"]) is None
 
 
 def test_htcondor_takes_no_scripts_and_no_jobs_of_others() -> None:
-    assert CONDOR.known_argvs("42.1") == ()
+    assert CONDOR.known("42.1").argvs == ()
     assert not KINDS["htcondor"].traits.takes_scripts
     assert not KINDS["htcondor"].traits.can_change
 
@@ -235,7 +235,7 @@ def test_a_job_s_name_of_two_lines_does_not_hide_its_request() -> None:
         "NumCPUs=2 TRES=cpu=2,mem=1G,node=1 WorkDir=/p Command=(null)\n"
     )
     request = parse_job(shown)
-    known = SLURM.parse_known("7", (shown, ""))
+    known = SLURM.known("7").read((shown, ""))
 
     assert request is not None
     assert (request.cpus, request.memory, request.time_limit) == (2, GIB, 600)
@@ -245,9 +245,9 @@ def test_a_job_s_name_of_two_lines_does_not_hide_its_request() -> None:
 
 def test_accounting_s_rows_of_several_lines_are_those_of_one_job() -> None:
     row = ("7_1", "8", "u", "1795248320", "a\nb", "/p", "sbatch --wrap=x\ny job.sh")
-    known = SLURM.parse_known("7", ("", "\x1f".join(row) + "\n"))
+    known = SLURM.known("7").read(("", "\x1f".join(row) + "\n"))
     sent = "6|sbatch --wrap=a\nb\n7|sbatch --export=A=x\ny --comment=weigh:w0a j.sh\n"
 
     assert known is not None
     assert (known.name, known.line[-1]) == ("a\nb", "job.sh")
-    assert SLURM.parse_sent(sent, job("slurm"), "u") == "7"
+    assert SLURM.sent(job("slurm"), "u").read([sent]) == "7"

@@ -97,7 +97,7 @@ def flags(plan: Plan) -> str:
     request = JobRequest(
         cpus=ask.cpus, memory=ask.memory, nodes=ask.nodes, ntasks=ask.ntasks
     )
-    return " ".join(slurm.directives(request_of(request)))
+    return " ".join(slurm.TEXT.directives(request_of(request)))
 
 
 LINES = ["srun -n4 ./solve --at 1", "srun -n4 ./solve --at 2"]
@@ -166,6 +166,6 @@ def test_a_script_that_starts_its_ranks_gets_their_layout() -> None:
 def test_the_slots_of_grid_engine_are_those_of_all_ranks() -> None:
     request = JobRequest(cpus=4, ntasks=4, virtual_memory=4000 * MIB)
 
-    words = gridengine.directives(request_of(request))
+    words = gridengine.TEXT.directives(request_of(request))
 
     assert words == ("-l h_vmem=1000M", "-pe smp 4")

@@ -60,7 +60,7 @@ TABLE = (Path(__file__).parent / "gpu_table.txt").read_text()
 
 
 def test_sacct_gives_each_element_what_it_requested_and_its_largest_step() -> None:
-    first, failed, killed = slurm_accounting.parse(SACCT)
+    first, failed, killed = slurm_accounting.ACCOUNTING.parse(SACCT)
     assert (first.element, first.max_rss) == (0, 212079 * KIB)
     assert (first.memory_asked, first.time_limit, first.cpus) == (600 * MIB, 300, 1)
     assert (first.wall_time, first.cpu_time) == (5.0, 0.251)
@@ -74,7 +74,7 @@ def test_an_element_that_never_ran_used_no_time() -> None:
     # Slurm 22.05, an array cancelled while it waited
     text = "3|CANCELLED by 0|0|10|16?|0|00:00:00|||None assigned||0\n"
 
-    (element,) = slurm_accounting.parse(text)
+    (element,) = slurm_accounting.ACCOUNTING.parse(text)
 
     assert (element.wall_time, element.memory_asked) == (None, None)
 
@@ -82,11 +82,11 @@ def test_an_element_that_never_ran_used_no_time() -> None:
 @pytest.mark.parametrize(("text", "size"), [("4Gn", 4 * GIB), ("4Gc", 8 * GIB)])
 def test_sacct_of_old_requested_per_node_or_per_cpu(text: str, size: int) -> None:
     line = SACCT.split("\n", maxsplit=1)[0].replace("|600M|1|", f"|{text}|2|")
-    assert slurm_accounting.parse(line)[0].memory_asked == size
+    assert slurm_accounting.ACCOUNTING.parse(line)[0].memory_asked == size
 
 
 def test_qacct_counts_what_it_calls_kilobytes_as_1024_kibibytes() -> None:
-    (one,) = gridengine_accounting.parse(QACCT)
+    (one,) = gridengine_accounting.ACCOUNTING.parse(QACCT)
     assert one.max_rss == round(207.828 * MIB)
     assert one.virtual_memory == round(211.035 * MIB)
     assert (one.element, one.wall_time, one.cpu_time) == (1, 12.0, 3.25)
@@ -104,7 +104,11 @@ def test_a_gpu_table_of_the_log_is_read() -> None:
 
 @given(st.text(max_size=300))
 def test_no_text_makes_accounting_raise(text: str) -> None:
-    for parse in (slurm_accounting.parse, gridengine_accounting.parse, read_tables):
+    for parse in (
+        slurm_accounting.ACCOUNTING.parse,
+        gridengine_accounting.ACCOUNTING.parse,
+        read_tables,
+    ):
         parse(text)
         parse(f"{SACCT}{QACCT}{TABLE}{text}")
     for source in (slurm_accounting, gridengine_accounting):

@@ -38,7 +38,8 @@ _OURS = """
     weigh.outcome weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
     weigh.flow weigh.flow.run weigh.flow.run.options
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
-    weigh.schedulers weigh.schedulers.gridengine weigh.schedulers.gridengine.text
+    weigh.schedulers weigh.schedulers.kind
+    weigh.schedulers.gridengine weigh.schedulers.gridengine.text
     weigh.schedulers.dialect weigh.schedulers.slurm
     weigh.schedulers.slurm.text
     weigh.measure weigh.measure.command

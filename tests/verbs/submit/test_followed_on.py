@@ -54,7 +54,7 @@ def cell(tmp_path: Path) -> tuple[Client, dict[str, str]]:
     way = Reach(
         run=run, env={}, root=str(tmp_path), user="me", clock=lambda: 1.0, interval=0.0
     )
-    return Client(gridengine_commands, way), said
+    return Client(gridengine_commands.COMMANDS, way), said
 
 
 def test_an_element_whose_error_was_cleared_goes_on(

@@ -13,8 +13,8 @@ from following import Weigh, until
 from rigs import mainly
 
 from weigh.model.job import JobRequest, Submitted
+from weigh.schedulers.backend import SchedulerCommands
 from weigh.schedulers.gridengine import commands as gridengine
-from weigh.schedulers.protocol import Backend
 from weigh.schedulers.slurm import commands as slurm
 from weigh.store.jobs import chain_of, find_jobs
 
@@ -164,11 +164,11 @@ PARTITION = "PartitionName={} AllocNodes={} Default={} Nodes=cn[1-3] State=UP\n"
 @pytest.mark.parametrize(
     ("backend", "outs", "only"),
     [
-        (slurm, [PARTITION.format("a", "ALL", "YES")], None),
-        (slurm, [PARTITION.format("a", "login1,cn[1-3]", "YES")], None),
-        (slurm, [PARTITION.format("a", "login[1-2]", "YES")], "login[1-2]"),
+        (slurm.COMMANDS, [PARTITION.format("a", "ALL", "YES")], None),
+        (slurm.COMMANDS, [PARTITION.format("a", "login1,cn[1-3]", "YES")], None),
+        (slurm.COMMANDS, [PARTITION.format("a", "login[1-2]", "YES")], "login[1-2]"),
         (
-            slurm,
+            slurm.COMMANDS,
             [
                 PARTITION.format("a", "ALL", "YES")
                 + PARTITION.format("b", "login1", "NO")
@@ -176,37 +176,39 @@ PARTITION = "PartitionName={} AllocNodes={} Default={} Nodes=cn[1-3] State=UP\n"
             None,
         ),
         (
-            slurm,
+            slurm.COMMANDS,
             [PARTITION.format("a", "login1", "YES"), PARTITION.format("b", "x", "NO")],
             "takes jobs from x",
         ),
         (
-            slurm,
+            slurm.COMMANDS,
             [
                 PARTITION.format("a", "login1", "YES"),
                 PARTITION.format("b", "ALL", "NO"),
             ],
             None,
         ),
-        (slurm, [""], None),
-        (gridengine, ["login1\nnode1\n", "node1\nnode2\n"], None),
-        (gridengine, ["login1\n", "node1\nnode2\n"], "login1"),
-        (gridengine, ["", "node1\n"], None),
+        (slurm.COMMANDS, [""], None),
+        (gridengine.COMMANDS, ["login1\nnode1\n", "node1\nnode2\n"], None),
+        (gridengine.COMMANDS, ["login1\n", "node1\nnode2\n"], "login1"),
+        (gridengine.COMMANDS, ["", "node1\n"], None),
     ],
 )
 def test_a_site_whose_nodes_may_not_submit_is_recognised(
-    backend: Backend, outs: list[str], only: str | None
+    backend: SchedulerCommands, outs: list[str], only: str | None
 ) -> None:
-    why = backend.parse_from_nodes(outs)
+    why = backend.why_not_from_nodes(None).read(outs)
 
     assert why is None if only is None else only in (why or "")
 
 
 def test_each_partition_of_a_job_is_looked_up_by_itself() -> None:
-    shown = [argv[-1] for argv in slurm.from_nodes_argvs("a,b")]
+    shown = [argv[-1] for argv in slurm.COMMANDS.why_not_from_nodes("a,b").argvs]
 
     assert shown == ["a", "b"]
-    assert slurm.from_nodes_argvs(None) == (("scontrol", "-o", "show", "partition"),)
+    assert slurm.COMMANDS.why_not_from_nodes(None).argvs == (
+        ("scontrol", "-o", "show", "partition"),
+    )
 
 
 def test_the_last_healer_sends_a_summary(here: Weigh) -> None:

@@ -214,7 +214,7 @@ def test_a_job_without_gpus_chooses_none() -> None:
 def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
     text = slurm_script(a_script(requeue=True))
 
-    found = {one.rule for one in slurm_lint.lint(text, Facts())}
+    found = {one.rule for one in slurm_lint.LINT.lint(text, Facts())}
 
     assert "--signal=B:USR1@" in text
     assert "signal-untrapped" not in found

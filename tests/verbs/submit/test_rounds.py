@@ -424,7 +424,7 @@ def test_a_torn_round_blocks_no_longer_than_one_of_another_machine(
 def test_a_refusal_is_distinguished_from_a_lost_connection(
     words: str, *, is_open: bool
 ) -> None:
-    assert slurm_commands.is_unanswered(words) is is_open
+    assert slurm_commands.COMMANDS.is_unanswered(words) is is_open
 
 
 @pytest.mark.parametrize(
@@ -440,15 +440,15 @@ def test_a_refusal_is_distinguished_from_a_lost_connection(
 def test_a_refusal_of_qsub_is_distinguished_from_a_lost_connection(
     words: str, *, is_open: bool
 ) -> None:
-    assert gridengine_commands.is_unanswered(words) is is_open
+    assert gridengine_commands.COMMANDS.is_unanswered(words) is is_open
 
 
 def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
     out = "5|/p/sent/wabc/job.sh|site's own\n6|/q/job.sh|weigh:wdef\n"
 
-    assert slurm_commands.parse_found(Ran(0, out, ""), "wabc") == "5"
-    assert slurm_commands.parse_found(Ran(0, out, ""), "wdef") == "6"
-    assert slurm_commands.parse_found(Ran(0, out, ""), "wxyz") is None
+    assert slurm_commands.COMMANDS.parse_found(Ran(0, out, ""), "wabc") == "5"
+    assert slurm_commands.COMMANDS.parse_found(Ran(0, out, ""), "wdef") == "6"
+    assert slurm_commands.COMMANDS.parse_found(Ran(0, out, ""), "wxyz") is None
 
 
 @pytest.mark.parametrize(
@@ -462,7 +462,7 @@ def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
 def test_a_request_is_waited_for_as_long_as_it_is_valid(
     config: str, seconds: float
 ) -> None:
-    assert slurm_commands.parse_patience(config) == seconds
+    assert slurm_commands.COMMANDS.parse_patience(config) == seconds
 
 
 def test_a_job_hands_nothing_of_itself_on_to_what_it_submits() -> None:

@@ -80,7 +80,7 @@ def qacct(*, failed: str, status: str, task: str = "undefined", job: str = "1") 
 
 
 def test_squeue_s_lines_are_states_by_element() -> None:
-    states = slurm_commands.parse_queue(SQUEUE)
+    states = slurm_commands.COMMANDS.parse_queue(SQUEUE)
 
     assert [states["5"][n].state for n in range(3)] == [
         "COMPLETED",
@@ -95,7 +95,7 @@ def test_squeue_s_lines_are_states_by_element() -> None:
 
 
 def test_a_reason_is_kept_where_there_is_one() -> None:
-    states = slurm_commands.parse_queue(SQUEUE)
+    states = slurm_commands.COMMANDS.parse_queue(SQUEUE)
 
     assert states["5"][2].reason == "JobArrayTaskLimit"
     assert states["5"][0].reason is states["5"][1].reason is None
@@ -121,10 +121,10 @@ def test_a_job_under_a_known_id_with_another_token_is_not_ours(
     marks: str, *, is_other: bool
 ) -> None:
     line = f"5|0|RUNNING|1795248320|cn1|None|{marks}|.\n"
-    found = slurm_commands.with_other_token(line, {"5": "ab12", "6": "ef"})
+    found = slurm_commands.COMMANDS.with_other_token(line, {"5": "ab12", "6": "ef"})
     assert found == (frozenset({"5"}) if is_other else frozenset())
-    assert list(slurm_commands.parse_queue(line)) == ["5"]
-    assert slurm_commands.parse_queue(line)["5"][0].state == "RUNNING"
+    assert list(slurm_commands.COMMANDS.parse_queue(line)) == ["5"]
+    assert slurm_commands.COMMANDS.parse_queue(line)["5"][0].state == "RUNNING"
 
 
 # squeue 25.11 -h -r -t all -o '%F|%K|%T|%S|%N|%r|%o|%k|.'
@@ -136,21 +136,21 @@ lines|.
 
 
 def test_a_comment_of_two_lines_is_that_of_one_job() -> None:
-    states = slurm_commands.parse_queue(TWO_LINES)
+    states = slurm_commands.COMMANDS.parse_queue(TWO_LINES)
     found = "1|(null)|two\nlines|.\n2|/p/sent/wabc/job.sh|a\nweigh:wabc|.\n"
 
     assert (states["1"][0].state, states["2"][0].state) == ("RUNNING", "PENDING")
-    assert slurm_commands.parse_found(Ran(0, found, ""), "wabc") == "2"
+    assert slurm_commands.COMMANDS.parse_found(Ran(0, found, ""), "wabc") == "2"
 
 
 @pytest.mark.parametrize("length", [60, len(TWO_LINES) - 1, len(TWO_LINES) - 4])
 def test_a_list_whose_last_comment_is_cut_off_is_no_answer(length: int) -> None:
     with pytest.raises(FormatError, match="cut off"):
-        slurm_commands.parse_queue(TWO_LINES[:length])
+        slurm_commands.COMMANDS.parse_queue(TWO_LINES[:length])
 
 
 def test_sacct_s_lines_are_states_by_element() -> None:
-    states = slurm_commands.parse_ended(SACCT)
+    states = slurm_commands.COMMANDS.parse_ended(SACCT)
 
     assert states["5"][1].exit_code == 3
     assert states["5"][2].state == "CANCELLED"
@@ -170,7 +170,9 @@ def test_an_element_whose_limit_fell_began_when_it_started() -> None:
         "3_1|RUNNING|0:0|0:0|161|Unknown|cn1|None\n"
     )
 
-    ended, running = (slurm_commands.parse_ended(lines)["3"][at] for at in (0, 1))
+    ended, running = (
+        slurm_commands.COMMANDS.parse_ended(lines)["3"][at] for at in (0, 1)
+    )
 
     assert (ended.state, ended.started, ended.ended) == ("COMPLETED", 100.0, 200.0)
     assert (running.state, running.started) == ("RUNNING", 101.0)
@@ -188,8 +190,8 @@ def test_a_step_that_ran_out_of_memory_is_its_element_s_end() -> None:
         "4.0|OUT_OF_MEMORY|0:125||1|2|cn1|\n"
     )
 
-    by_steps = slurm_commands.parse_ended(steps)
-    by_exit_code = slurm_commands.parse_ended(SACCT)["7"][0]
+    by_steps = slurm_commands.COMMANDS.parse_ended(steps)
+    by_exit_code = slurm_commands.COMMANDS.parse_ended(SACCT)["7"][0]
 
     assert by_steps["3"][0].state == by_exit_code.state == "OUT_OF_MEMORY"
     assert by_steps["3"][0].reason == by_exit_code.reason == "a step ran out of memory"
@@ -202,8 +204,8 @@ def test_an_element_that_never_ran_has_no_start() -> None:
     queue = "4|0|CANCELLED|1795369863||JobHeldUser\n"
     ended = "4_0|CANCELLED by 0|0:0|0:0|1795369863|1795369863|None assigned|None\n"
 
-    assert slurm_commands.parse_queue(queue)["4"][0].started is None
-    assert slurm_commands.parse_ended(ended)["4"][0].started is None
+    assert slurm_commands.COMMANDS.parse_queue(queue)["4"][0].started is None
+    assert slurm_commands.COMMANDS.parse_ended(ended)["4"][0].started is None
 
 
 @pytest.mark.parametrize("lines", [1, -1])
@@ -214,7 +216,9 @@ def test_an_element_s_own_line_counts_more_than_a_range_s(lines: int) -> None:
 1_1|COMPLETED|0:0|0:0|1795370312|1795370313|cn1|None
 1_[1-3%1]|CANCELLED by 0|0:0|0:0|None|1795370313|None assigned|None
 """
-    states = slurm_commands.parse_ended("\n".join(text.splitlines()[::lines]))["1"]
+    states = slurm_commands.COMMANDS.parse_ended("\n".join(text.splitlines()[::lines]))[
+        "1"
+    ]
 
     assert [states[n].state for n in range(4)] == ["COMPLETED"] * 2 + ["CANCELLED"] * 2
 
@@ -223,24 +227,26 @@ def test_a_squeue_that_is_cut_off_is_noticed() -> None:
     for end in range(1, len(SQUEUE)):
         if not SQUEUE[:end].endswith("\n"):
             with pytest.raises(FormatError):
-                slurm_commands.parse_queue(SQUEUE[:end])
+                slurm_commands.COMMANDS.parse_queue(SQUEUE[:end])
 
 
 def test_a_qstat_that_is_cut_off_is_noticed() -> None:
     for end in range(10, len(QSTAT) - 2, 50):
         with pytest.raises(FormatError):
-            gridengine_commands.parse_queue(QSTAT[:end])
+            gridengine_commands.COMMANDS.parse_queue(QSTAT[:end])
 
 
 @pytest.mark.parametrize("word", ["RUNNING", "LEVITATING", "", "running"])
 def test_only_words_that_slurm_has_are_states(word: str) -> None:
-    state = slurm_commands.parse_queue(f"1|N/A|{word}|1|n|None\n")["1"][0].state
+    state = slurm_commands.COMMANDS.parse_queue(f"1|N/A|{word}|1|n|None\n")["1"][
+        0
+    ].state
 
     assert state == ("RUNNING" if word == "RUNNING" else "UNKNOWN")
 
 
 def test_qstat_s_tasks_count_from_nought() -> None:
-    states = gridengine_commands.parse_queue(QSTAT)
+    states = gridengine_commands.COMMANDS.parse_queue(QSTAT)
 
     assert states["1"][0].state == "RUNNING"
     assert states["1"][0].node == "vm"
@@ -253,7 +259,7 @@ def test_qstat_s_tasks_count_from_nought() -> None:
 
 
 def test_qstat_s_letters_are_states() -> None:
-    states = gridengine_commands.parse_queue(QSTAT)
+    states = gridengine_commands.COMMANDS.parse_queue(QSTAT)
 
     assert (states["2"][0].state, states["2"][0].reason) == ("PENDING", "held")
     assert (states["3"][0].state, states["3"][0].reason) == ("FAILED", "in error state")
@@ -272,7 +278,9 @@ def test_qstat_s_letters_are_states() -> None:
     ],
 )
 def test_qacct_states_how_a_job_ended(failed: str, status: str, state: str) -> None:
-    states = gridengine_commands.parse_ended(qacct(failed=failed, status=status))
+    states = gridengine_commands.COMMANDS.parse_ended(
+        qacct(failed=failed, status=status)
+    )
 
     assert states["1"][0].state == state
 
@@ -282,7 +290,7 @@ def test_qacct_s_tasks_are_distinguished() -> None:
         failed="0", status="7", task="2"
     )
 
-    states = gridengine_commands.parse_ended(text)["1"]
+    states = gridengine_commands.COMMANDS.parse_ended(text)["1"]
 
     assert (states[0].exit_code, states[1].exit_code) == (0, 7)
 
@@ -292,11 +300,13 @@ def test_of_a_job_that_was_put_back_the_last_run_counts() -> None:
         failed="0", status="0"
     )
 
-    assert gridengine_commands.parse_ended(text)["1"][0].state == "COMPLETED"
+    assert gridengine_commands.COMMANDS.parse_ended(text)["1"][0].state == "COMPLETED"
 
 
 def test_times_of_either_form_are_read() -> None:
-    one = gridengine_commands.parse_ended(qacct(failed="0", status="0"))["1"][0]
+    one = gridengine_commands.COMMANDS.parse_ended(qacct(failed="0", status="0"))["1"][
+        0
+    ]
 
     assert one.started is not None
     assert one.ended is not None
@@ -310,7 +320,7 @@ def test_why_a_job_is_in_error_is_found() -> None:
         'open output file "/x/1.out": No such file or directory\n'
     )
 
-    assert gridengine_commands.parse_why(out) == (
+    assert gridengine_commands.COMMANDS.parse_why(out) == (
         'error: can\'t open output file "/x/1.out": No such file or directory'
     )
 
@@ -320,20 +330,20 @@ def test_why_a_job_is_in_error_is_found() -> None:
     [("481516\n", "481516"), ("7;cluster\n", "7"), ("hi\n12\n", "12"), ("no\n", None)],
 )
 def test_sbatch_s_id_is_found(out: str, job: str | None) -> None:
-    assert slurm_commands.parse_submitted(out) == job
+    assert slurm_commands.COMMANDS.parse_submitted(out) == job
 
 
 @pytest.mark.parametrize(
     ("out", "job"), [("42\n", "42"), ("42.1-3:1\n", "42"), ("42.x\n", None)]
 )
 def test_qsub_s_id_is_found(out: str, job: str | None) -> None:
-    assert gridengine_commands.parse_submitted(out) == job
+    assert gridengine_commands.COMMANDS.parse_submitted(out) == job
 
 
 def test_gpu_types_are_the_site_s_words() -> None:
     out = "gpu:v100:4(S:0-1)\n(null)\ngpu:a100_80gb:2,shard:8\ngpu:2\n"
 
-    assert slurm_commands.parse_gpu_types(out) == ("a100_80gb", "v100")
+    assert slurm_commands.COMMANDS.parse_gpu_types(out) == ("a100_80gb", "v100")
 
 
 def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
@@ -350,13 +360,16 @@ def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
         request=JobRequest(),
     )
 
-    assert slurm_commands.cancel_argv(job, (0, 1, 2, 5)) == ("scancel", "7_[0-2,5]")
-    assert gridengine_commands.cancel_argv(job, (0, 1, 2, 5)) == (
+    assert slurm_commands.COMMANDS.cancel_argv(job, (0, 1, 2, 5)) == (
+        "scancel",
+        "7_[0-2,5]",
+    )
+    assert gridengine_commands.COMMANDS.cancel_argv(job, (0, 1, 2, 5)) == (
         "qdel",
         "7.1-3",
         "7.6",
     )
-    assert slurm_commands.cancel_argv(job, None) == ("scancel", "7")
+    assert slurm_commands.COMMANDS.cancel_argv(job, None) == ("scancel", "7")
 
 
 @given(st.sets(st.integers(min_value=0, max_value=500)))
@@ -367,6 +380,6 @@ def test_ranges_read_back_as_they_were(numbers: set[int]) -> None:
 @given(st.text(max_size=20))
 def test_no_text_breaks_the_readers(text: str) -> None:
     list(parse_ranges(text))
-    slurm_commands.parse_ended(text)
-    gridengine_commands.parse_ended(text)
-    slurm_commands.parse_submitted(text)
+    slurm_commands.COMMANDS.parse_ended(text)
+    gridengine_commands.COMMANDS.parse_ended(text)
+    slurm_commands.COMMANDS.parse_submitted(text)

@@ -17,7 +17,7 @@ NOW = 100.0 * DAY
 
 def client(root: Path, answer: Callable[..., Ran]) -> Client:
     reach = Reach(run=answer, env={}, root=str(root), user="me", clock=lambda: NOW)
-    return Client(slurm_commands, reach)
+    return Client(slurm_commands.COMMANDS, reach)
 
 
 def job(*, submitted: float) -> Submitted:
@@ -139,12 +139,14 @@ def test_a_trial_that_is_refused_states_all_that_sbatch_printed() -> None:
         "allocation failure: Invalid partition name specified\n"
     )
 
-    assert slurm_commands.parse_doubt(said) == (
+    assert slurm_commands.COMMANDS.parse_doubt(said) == (
         "sbatch would reject the job: invalid partition specified: nosuch; "
         "Invalid partition name specified"
     )
     assert (
-        slurm_commands.parse_doubt("sbatch: Job 1 to start at 1795254181 using 1\n")
+        slurm_commands.COMMANDS.parse_doubt(
+            "sbatch: Job 1 to start at 1795254181 using 1\n"
+        )
         is None
     )
 
@@ -163,11 +165,14 @@ def test_a_trial_that_reached_nobody_prints_nothing_of_the_job(why: str) -> None
         f"sbatch: error: slurm_set_addr: Unable to resolve\nallocation failure: {why}\n"
     )
 
-    assert slurm_commands.parse_doubt(said) is None
+    assert slurm_commands.COMMANDS.parse_doubt(said) is None
 
 
 def test_when_a_trial_would_start_is_read() -> None:
     said = "sbatch: Job 1 to start at 1795254181 using 1 processors on nodes cn1\n"
 
-    assert slurm_commands.parse_start(said) == 1795254181.0
-    assert slurm_commands.parse_start("sbatch: Job 1 to start at N/A using\n") is None
+    assert slurm_commands.COMMANDS.parse_start(said) == 1795254181.0
+    assert (
+        slurm_commands.COMMANDS.parse_start("sbatch: Job 1 to start at N/A using\n")
+        is None
+    )

@@ -294,8 +294,8 @@ def test_the_jobs_that_a_script_waits_for_are_found_in_it() -> None:
     asked = "#!/bin/bash\n#SBATCH -d afterok:41:42_3,singleton,after:7+5\n"
     held = "#$ -hold_jid 41,name,42\n"
 
-    assert slurm_lint.awaited(asked) == ("41", "42", "7")
-    assert gridengine_lint.awaited(held) == ("41", "42")
+    assert slurm_lint.LINT.awaited(asked) == ("41", "42", "7")
+    assert gridengine_lint.LINT.awaited(held) == ("41", "42")
 
 
 def submitted(**wanted: object) -> Submitted:

@@ -104,7 +104,7 @@ def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
         request=JobRequest(),
     )
     checks.check_request(
-        slurm_commands.render(script),
+        slurm_commands.COMMANDS.render(script),
         script.request,
         scheduler="slurm",
         cwd="/",

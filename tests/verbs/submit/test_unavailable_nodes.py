@@ -135,8 +135,8 @@ def test_a_request_that_sbatch_names_an_error_of_is_refused_all_the_same() -> No
         "allocation failure: Requested node configuration is not available\n"
     )
 
-    assert "Memory specification" in str(slurm_backend.parse_doubt(said))
-    assert slurm_backend.parse_doubt(said.partition("\n")[2]) is None
+    assert "Memory specification" in str(slurm_backend.COMMANDS.parse_doubt(said))
+    assert slurm_backend.COMMANDS.parse_doubt(said.partition("\n")[2]) is None
 
 
 @pytest.fixture

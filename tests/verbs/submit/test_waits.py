@@ -43,7 +43,7 @@ def standing(
 
 
 def test_squeue_s_expected_start_is_kept_of_what_waits() -> None:
-    states = slurm_commands.parse_queue(
+    states = slurm_commands.COMMANDS.parse_queue(
         "7|N/A|PENDING|1795000500||Resources\n8|N/A|RUNNING|1795000100|cn1|None\n"
     )
 

@@ -20,9 +20,10 @@ from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
 from weigh.schedulers import KINDS
+from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import Lint, Who
+from weigh.schedulers.protocol import Who
 from weigh.schedulers.script import read_script
 
 FORMS = tuple(KINDS)
@@ -230,7 +231,7 @@ def _contents_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             continue  # the scheduler does without it as well
 
 
-def dialect_of(scheduler: str) -> Lint:
+def dialect_of(scheduler: str) -> SchedulerLint:
     """Return the lint of a scheduler's scripts."""
     return KINDS[scheduler].lint
 

@@ -93,7 +93,7 @@ def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
     path = env.get("PATH", "")
     for scheduler, kind in KINDS.items():
         installed = shutil.which(kind.submits, path=path)
-        if installed and kind.user_scripts.known_argvs(name):
+        if installed and kind.user_scripts.known(name).argvs:
             yield scheduler
 
 

@@ -21,8 +21,8 @@ from weigh.model.record import State
 from weigh.planning.queue_order import units_of
 from weigh.runner import events
 from weigh.runner.shared_queue import Claims, Owner, ended_tasks
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import HOME
-from weigh.schedulers.protocol import Scheduler
 
 _WHY = "no element took it"
 _Owners = dict[int, tuple[int, list[Owner]]]  # how often a task was claimed, by whom

@@ -579,7 +579,9 @@ class Resumption:
             folder = make_numbered(first.folder, RESUME)
             self._write(folder, group.plan, group.tasks)
             script = self._script(group, group.plan, folder)
-            limit = last.scheduler.array_limit(script.elements)
+            limit = last.scheduler.ask(
+                last.scheduler.questions.array_limit(script.elements)
+            )
             jobs += [
                 ship(last.scheduler, part, group.plan, sending, origin=origin)
                 for part in parts_of(script, limit)

@@ -23,8 +23,8 @@ from weigh.outcome import failure_line
 from weigh.regular_file import only_regular
 from weigh.runner import events
 from weigh.schedulers import KINDS
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import AGAIN, ENDED, HOME, NEAR
-from weigh.schedulers.protocol import Scheduler
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.units import Seconds
 

@@ -14,8 +14,9 @@ from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
 from weigh.runner import events
 from weigh.schedulers import find_kind
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.elements import indices_of
-from weigh.schedulers.protocol import Scheduler, Snapshot
+from weigh.schedulers.protocol import Snapshot
 from weigh.units import Seconds
 
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
@@ -81,7 +82,7 @@ def _view(
         _element(job, number, scheduler, snapshot) for number in range(job.elements)
     )
     if any(state.reason == STUCK for state in elements):
-        elements = _with_why(elements, scheduler.why(job))
+        elements = _with_why(elements, scheduler.ask(scheduler.questions.why(job.id)))
     try:
         plan = plan_of(job)
     except WeighError:
@@ -118,7 +119,7 @@ def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> Vi
         for state, out, error in zip(states, outputs, errors, strict=True)
     )
     if any(state.reason == STUCK for state in elements):
-        elements = _with_why(elements, scheduler.why(job))
+        elements = _with_why(elements, scheduler.ask(scheduler.questions.why(job.id)))
     logs = tuple(
         tuple(path for path in pair if path is not None and _has_text(path, pair))
         for pair in zip(outputs, errors, strict=True)
@@ -171,7 +172,7 @@ def _logs_of_own(
 ) -> Iterator[str | None]:
     """Yield the path of each element's log; without a name, search where it may be."""
     kind, own = find_kind(job.scheduler), job.own or OwnScript()
-    raw = scheduler.raw_logs(job)
+    raw = {} if kind is None else scheduler.ask(kind.user_scripts.raw_logs(job))
     if raw:
         logs = msgspec.structs.replace(own, logs={**raw, **own.logs})
         job = msgspec.structs.replace(job, own=logs)

@@ -27,7 +27,8 @@ from weigh.model.record import (
 )
 from weigh.model.report import PastJob
 from weigh.schedulers import KINDS
-from weigh.schedulers.protocol import Kind, PastAccounting
+from weigh.schedulers.backend import PastAccounting
+from weigh.schedulers.kind import SchedulerKind
 from weigh.store import traces
 from weigh.store.identity import content_id, new_id
 from weigh.store.index import Index, read_index
@@ -250,7 +251,7 @@ def _from_accounting(source: Source, user: str | None) -> Iterator[Imported]:
 
 
 def _of_job(
-    job: PastJob, kind: Kind, started: float, wall_time: float, *, own: bool
+    job: PastJob, kind: SchedulerKind, started: float, wall_time: float, *, own: bool
 ) -> Record:
     figures, words = job.accounted, kind.accounting.WORDS
     every = past_accounting(kind).SAMPLED_EVERY
@@ -301,7 +302,7 @@ def _of_job(
 _JOB_ID = re.compile(r"[_.+]")
 
 
-def past_accounting(kind: Kind) -> PastAccounting:
+def past_accounting(kind: SchedulerKind) -> PastAccounting:
     """Return the accounting of a scheduler that lists past jobs.
 
     Raises:

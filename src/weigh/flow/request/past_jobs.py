@@ -19,8 +19,9 @@ from weigh.render import history_lines
 from weigh.render.history_lines import Kind, Learnt, PastKind
 from weigh.request import COMPLETED, round_time
 from weigh.review.past_jobs import OUT_OF_MEMORY, TIMEOUT, JobsOfKind
-from weigh.schedulers import KINDS, accounting, protocol
+from weigh.schedulers import KINDS, accounting
 from weigh.schedulers.command import lines_of, run
+from weigh.schedulers.kind import SchedulerKind
 from weigh.units import DAY, Seconds
 
 DAYS = 30
@@ -86,7 +87,7 @@ def request_from_accounting(
 _name_of = lru_cache(maxsize=1 << 16)(kind_of_name)
 
 
-def _interval(kind: protocol.Kind, env: Mapping[str, str]) -> Seconds:
+def _interval(kind: SchedulerKind, env: Mapping[str, str]) -> Seconds:
     """Query how often this site samples; if it does not answer, the usual."""
     every = accounting.sample_interval(kind.name, run=run, env=env)
     if every is None:
@@ -97,7 +98,7 @@ def _interval(kind: protocol.Kind, env: Mapping[str, str]) -> Seconds:
 def _grouped(
     jobs: Iterable[PastJob | None],
     words: Words,
-    kind: protocol.Kind,
+    kind: SchedulerKind,
     every: Seconds,
     others: set[str],
 ) -> list[JobsOfKind]:
@@ -139,7 +140,7 @@ def _frees(kind: PastKind) -> float:
 
 
 def _request(
-    jobs: JobsOfKind, kind: protocol.Kind, every: Seconds
+    jobs: JobsOfKind, kind: SchedulerKind, every: Seconds
 ) -> tuple[Request, Learnt | None]:
     completed = jobs.states[COMPLETED]
     memory, said = jobs.memory_request(), jobs.memory.predict()

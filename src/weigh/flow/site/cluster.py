@@ -222,7 +222,7 @@ def read_complexes(kind: str, table: object) -> Complexes:
 
 def find_complexes(env: Mapping[str, str], ask: Ask, scheduler: str) -> dict[str, str]:
     """Query the cluster for its resource names; those that it lacks are left out."""
-    return KINDS[scheduler].resource_names(query(env, ask))
+    return KINDS[scheduler].site.resource_names(query(env, ask))
 
 
 def query_cluster(
@@ -238,7 +238,7 @@ def query_cluster(
     """
     kind = scheduler or installed_scheduler(env)
     env = asking_environment(env)
-    answers = KINDS[kind].read_cluster(query(env, ask), env)
+    answers = KINDS[kind].site.read_cluster(query(env, ask), env)
     nodes = closed_nodes(answers.nodes, answers.queues)
     counted = Cluster(
         scheduler=kind,

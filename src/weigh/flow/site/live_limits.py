@@ -153,6 +153,6 @@ def live_limits(
     live = (
         Live()
         if kind is None
-        else kind.read_limits(who, query(asking_environment(env), ask, PATIENCE))
+        else kind.site.read_limits(who, query(asking_environment(env), ask, PATIENCE))
     )
     return msgspec.structs.replace(live, limits=with_site(live.limits, site))

@@ -11,11 +11,11 @@ from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.probe.host import may_be_login_node
 from weigh.schedulers import KINDS, client, kind_or_first
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.jobs import Local
-from weigh.schedulers.protocol import Scheduler
 from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 

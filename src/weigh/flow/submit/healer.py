@@ -18,7 +18,7 @@ from weigh.flow.submit.submit_script import SCRIPT, make_log_folder, write_scrip
 from weigh.model.job import JobRequest, JobScript, Setup, Submitted
 from weigh.model.record import SiteFlags
 from weigh.schedulers import find_kind
-from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.backend import Scheduler
 from weigh.units import GIB, MIB, MINUTE
 
 _MEMORY = 200 * MIB
@@ -41,7 +41,9 @@ def send_healer(
         SchedulerError: the scheduler refused it, or nodes may not submit jobs.
         SubmissionUnknownError: whether it was accepted is not known.
     """
-    why_not = scheduler.why_not_from_nodes(jobs[-1].request.queue)
+    why_not = scheduler.ask(
+        scheduler.questions.why_not_from_nodes(jobs[-1].request.queue)
+    )
     if why_not is not None:
         raise SchedulerError(why_not)
     last = jobs[-1]
@@ -93,7 +95,7 @@ def why_none(
     believed to let nodes submit.
     """
     try:
-        why = scheduler.why_not_from_nodes(queue)
+        why = scheduler.ask(scheduler.questions.why_not_from_nodes(queue))
     except SchedulerError:
         return ()
     return () if why is None else (without_healer(why, name, held=held),)

@@ -19,8 +19,9 @@ from weigh.model.limits import Limits
 from weigh.model.record import Complexes
 from weigh.schedulers import KINDS
 from weigh.schedulers.dialect import directive_line
+from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.protocol import Kind, Live, Who
+from weigh.schedulers.protocol import Live, Who
 from weigh.units import GIB, HOUR
 
 # the default request: enough to look at a job, small enough to start soon
@@ -110,7 +111,7 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     return Session(argv=argv, request=filled)
 
 
-def _filled(request: JobRequest, live: Live, kind: Kind) -> JobRequest:
+def _filled(request: JobRequest, live: Live, kind: SchedulerKind) -> JobRequest:
     """Fill in what was not typed, at most what the queue and its nodes allow."""
     cpus = request.cpus or (_CPUS_WITH_GPU if request.gpus else _CPUS)
     memory = _MEMORY_WITH_GPU if request.gpus else _MEMORY

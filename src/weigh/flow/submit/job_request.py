@@ -17,9 +17,9 @@ from weigh.model.plan import Plan
 from weigh.planning.queue_order import AT_ONCE as THROTTLE
 from weigh.planning.queue_order import enough_time, planned_limit
 from weigh.schedulers import KINDS, find_kind
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.dialect import Options, Traits, positive_number
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.protocol import Scheduler
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
@@ -211,7 +211,7 @@ def _gpu_word(
     """Return the site's name of a GPU: for ``v100-32gb`` it may be ``v100``."""
     if name is None or scheduler.name == LOCAL:
         return None, ()
-    types = scheduler.gpu_types()
+    types = scheduler.ask(scheduler.questions.gpu_types())
     alike = _alike(name, types)
     if alike:
         return max(alike, key=len), ()
@@ -243,7 +243,7 @@ def _one_slot(
     request: JobRequest, scheduler: Scheduler, options: Options
 ) -> tuple[JobRequest, tuple[str, ...]]:
     """Request one slot where the site counts the GPUs once per slot."""
-    word = scheduler.cpu_resource(request.complexes)
+    word = scheduler.ask(scheduler.questions.cpu_resource(request.complexes))
     if word is None:
         return request, ()
     note = f"one slot instead of {request.cpus}: here the GPUs count per slot"
@@ -316,7 +316,7 @@ def check_understood(scheduler: Scheduler, jobs: Sequence[Submitted]) -> list[st
     """
     if not jobs:
         return []
-    recorded = scheduler.understood(jobs[0].id)
+    recorded = scheduler.ask(scheduler.questions.understood(jobs[0].id))
     return [] if recorded is None else list(differences(jobs[0], recorded))
 
 

@@ -31,11 +31,12 @@ from weigh.flow.submit.submit_script import write_script
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.elements import parse_ranges
 from weigh.schedulers.job_script import announce_line
 from weigh.schedulers.launched import SUBMITS, launched_by_line
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.protocol import Argv, Described, KnownJob, Scheduler
+from weigh.schedulers.protocol import Argv, Described, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.store import jobs, location
 from weigh.sweep.task_file import INTERPRETERS

@@ -43,9 +43,10 @@ from weigh.errors import (
 from weigh.flow.site import schedulers
 from weigh.model.job import Heal, Submitted
 from weigh.regular_file import only_regular
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
-from weigh.schedulers.protocol import Argv, Scheduler
+from weigh.schedulers.protocol import Argv
 from weigh.store import jobs
 from weigh.store.identity import Machine, Process, is_alive, process, this_machine
 from weigh.store.lines import UNREADABLE

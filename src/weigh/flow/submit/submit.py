@@ -49,8 +49,8 @@ from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
+from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.protocol import Scheduler
 from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 
@@ -398,7 +398,7 @@ def _prepared(
 
         script = staged(script, kind)
         staging_notes = (*staging_notes, *left_behind(plan, staging, cwd))
-    limit = scheduler.array_limit(script.elements)
+    limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
     parts = list(job_parts.parts_of(script, limit))
     answer = SubmitAnswer(
         scheduler=kind,

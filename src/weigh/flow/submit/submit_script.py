@@ -14,7 +14,7 @@ from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.rounds import Round, freeze
 from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
-from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.backend import Scheduler
 from weigh.store import location
 from weigh.store.location import private
 

@@ -3,18 +3,18 @@
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import Folder, Traits, Variables
-from weigh.schedulers.gridengine import text
+from weigh.schedulers.dialect import Traits, Variables
+from weigh.schedulers.gridengine.text import TEXT
+from weigh.schedulers.kind import SchedulerKind
 
 if TYPE_CHECKING:
-    from weigh.schedulers.dialect import Dialect
     from weigh.schedulers.protocol import Argv
 
 
-class GridEngine(Folder):
-    """Grid Engine in the table of schedulers: see `protocol.Kind`."""
+class GridEngine(SchedulerKind):
+    """Grid Engine in the table of schedulers: see `kind.SchedulerKind`."""
 
-    name = text.NAME
+    name = TEXT.NAME
     title = "Grid Engine"
     submits = "qsub"
     lists = "qhost"
@@ -52,7 +52,7 @@ class GridEngine(Folder):
         can_change=True,
         changed_by="qalter",
     )
-    text: "Dialect" = text
+    text = TEXT
 
 
 KIND = GridEngine()

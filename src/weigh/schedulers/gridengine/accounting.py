@@ -11,6 +11,7 @@ from weigh.errors import FormatError
 from weigh.model.job import ElementState
 from weigh.model.record import State
 from weigh.model.report import Accounted, PastJob, without_impossible
+from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
@@ -24,21 +25,8 @@ _H_VMEM = re.compile(r"\bh_vmem=([^\s,]+)")
 _H_RT = re.compile(r"\bh_rt=([^\s,]+)")
 _BELOW = "the largest single process (its KB means 1024 KiB): trust weigh's"
 _ABOVE = "the largest process without page cache (its KB means 1024 KiB)"
-WORDS = AccountingWords(
-    memory="qacct ru_maxrss",
-    unmeasured=_ABOVE,
-    below=_BELOW,
-    above=_ABOVE,
-    below_killed=_BELOW,
-    above_killed=_ABOVE,
-    virtual="qacct maxvmem",
-    virtual_word="address space, which h_vmem limits; not memory in use",
-    cpu_time="qacct cpu",
-    wall_time="qacct ru_wallclock",
-)
 
 
-SAMPLED_EVERY: Seconds = 40.0  # sge_conf(5), load_report_time
 # accounting(5); the category is everything between the fields before and after it
 _FILE_FIELDS = (
     *("qname", "hostname", "group", "owner", "jobname", "jobnumber", "account"),
@@ -63,59 +51,6 @@ _JOB_NUMBER = _FILE_FIELDS.index("jobnumber")
 _RULER = "====="
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 _MILLISECONDS = 10.0**11  # a time above it, of Univa, counts these
-
-
-def argv(job: str) -> Argv:
-    """Return the command that lists a job, for an array all its elements."""
-    return ("qacct", "-j", job)
-
-
-def parse(out: str) -> tuple[Accounted, ...]:
-    """Read qacct's blocks; the last attempt of an element counts."""
-    found = {}
-    for block in gridengine_commands.qacct_blocks(out.splitlines()):
-        job = _past(_of_block(block))
-        if job is not None:
-            found[job.accounted.element] = job.accounted
-    return tuple(one for _, one in sorted(found.items()))
-
-
-def past_argv(user: str, span: Seconds) -> Argv:
-    """Return the command that lists a user's jobs of the last *span* seconds, and more.
-
-    qacct counts whole days.
-    """
-    return ("qacct", "-o", user, "-d", str(math.ceil(span / DAY)), "-j")
-
-
-def is_past(head: str) -> bool:
-    """Return whether *head* begins as ``qacct -j`` or as the accounting file."""
-    lines = [line for line in head.splitlines() if not line.startswith("#")]
-    if not lines:
-        return False
-    if lines[0].startswith(_RULER):
-        return any(line.startswith(("qname ", "jobnumber ")) for line in lines)
-    return _of_file(lines[0]) is not None
-
-
-def read_past(lines: Iterable[str]) -> Iterator[PastJob | None]:
-    """Yield each job of ``qacct -j`` or of the accounting file; None if unreadable."""
-    lines = iter(lines)
-    first = next((line for line in lines if not line.startswith("#")), "")
-    lines = chain((first,), lines)
-    if first.startswith(_RULER):
-        for block in gridengine_commands.qacct_blocks(lines):
-            job = _past(_of_block(block))
-            if job is not None:
-                yield job
-        return
-    for line in lines:
-        if line.startswith("#"):
-            continue
-        fields = _of_file(line)
-        job = None if fields is None else _past(_used(fields))
-        if job is not None or fields is None:  # an attempt that was requeued is neither
-            yield job
 
 
 def _of_block(block: Mapping[str, str]) -> Iterator[str]:
@@ -238,7 +173,7 @@ def _asked(category: str, slots: int | None) -> Bytes | None:
     """Read h_vmem, which is per slot."""
     found = _H_VMEM.search(category)
     try:
-        return dialect.parse_memory(found[1]) * (slots or 1) if found else None
+        return dialect.TEXT.parse_memory(found[1]) * (slots or 1) if found else None
     except FormatError:
         return None
 
@@ -246,6 +181,77 @@ def _asked(category: str, slots: int | None) -> Bytes | None:
 def _limit(category: str) -> int | None:
     found = _H_RT.search(category)
     try:
-        return dialect.parse_time(found[1]) if found else None
+        return dialect.TEXT.parse_time(found[1]) if found else None
     except FormatError:
         return None
+
+
+class GridEngineAccounting(PastAccounting):
+    """Grid Engine: what its accounting reports."""
+
+    WORDS = AccountingWords(
+        memory="qacct ru_maxrss",
+        unmeasured=_ABOVE,
+        below=_BELOW,
+        above=_ABOVE,
+        below_killed=_BELOW,
+        above_killed=_ABOVE,
+        virtual="qacct maxvmem",
+        virtual_word="address space, which h_vmem limits; not memory in use",
+        cpu_time="qacct cpu",
+        wall_time="qacct ru_wallclock",
+    )
+    SAMPLED_EVERY: Seconds = 40.0  # sge_conf(5), load_report_time
+
+    def argv(self, job: str) -> Argv:
+        """Return the command that lists a job, for an array all its elements."""
+        return ("qacct", "-j", job)
+
+    def parse(self, out: str) -> tuple[Accounted, ...]:
+        """Read qacct's blocks; the last attempt of an element counts."""
+        found = {}
+        for block in gridengine_commands.qacct_blocks(out.splitlines()):
+            job = _past(_of_block(block))
+            if job is not None:
+                found[job.accounted.element] = job.accounted
+        return tuple(one for _, one in sorted(found.items()))
+
+    def past_argv(self, user: str, span: Seconds) -> Argv:
+        """Return the command that lists a user's jobs of *span* seconds, and more.
+
+        qacct counts whole days.
+        """
+        return ("qacct", "-o", user, "-d", str(math.ceil(span / DAY)), "-j")
+
+    def is_past(self, head: str) -> bool:
+        """Return whether *head* begins as ``qacct -j`` or as the accounting file."""
+        lines = [line for line in head.splitlines() if not line.startswith("#")]
+        if not lines:
+            return False
+        if lines[0].startswith(_RULER):
+            return any(line.startswith(("qname ", "jobnumber ")) for line in lines)
+        return _of_file(lines[0]) is not None
+
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
+        """Yield each job of ``qacct -j`` or its file; None for one not understood."""
+        lines = iter(lines)
+        first = next((line for line in lines if not line.startswith("#")), "")
+        lines = chain((first,), lines)
+        if first.startswith(_RULER):
+            for block in gridengine_commands.qacct_blocks(lines):
+                job = _past(_of_block(block))
+                if job is not None:
+                    yield job
+            return
+        for line in lines:
+            if line.startswith("#"):
+                continue
+            fields = _of_file(line)
+            job = None if fields is None else _past(_used(fields))
+            if (
+                job is not None or fields is None
+            ):  # an attempt that was requeued is neither
+                yield job
+
+
+ACCOUNTING = GridEngineAccounting()

@@ -62,7 +62,7 @@ _COMPLEX_COLUMNS = 7
 _MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
 
 
-def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+def read_gridengine_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:
     """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
     commands = (HOSTS, QUEUES, JOBS, COMPLEXES, VERSION)
     hosts, queues, jobs, complexes, version = query(commands)
@@ -376,6 +376,6 @@ def _count(text: str | None) -> int | None:
 
 def _time(text: str) -> int | None:
     try:
-        return gridengine_text.parse_time(text)
+        return gridengine_text.TEXT.parse_time(text)
     except FormatError:
         return None

@@ -20,7 +20,12 @@ from weigh.model.job import (
     Submitted,
 )
 from weigh.model.record import Complexes, State
-from weigh.schedulers import absent
+from weigh.schedulers.backend import (
+    SchedulerCommands,
+    SchedulerQuestion,
+    known_answer,
+    one_command,
+)
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
@@ -82,27 +87,11 @@ def _slots(text: str) -> int:
 
 def _time(text: str | None) -> int | None:
     try:
-        return None if text is None else gridengine_text.parse_time(text)
+        return None if text is None else gridengine_text.TEXT.parse_time(text)
     except FormatError:
         return None
 
 
-NAME = "gridengine"
-parse_start = absent.parse_start
-patience_argv, parse_patience = absent.patience_argv, absent.parse_patience
-with_other_token = absent.with_other_token
-OWN: Mapping[str, str] = {
-    **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
-    **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
-    **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
-    **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),
-}
-LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
-NO_CLUSTER = re.compile(
-    r"Please set the environment variable SGE_ROOT|cell directory .* doesn.t exist|"
-    r"unable to read qmaster name"  # Debian's package before a cell is set up
-)
-SHOWS_TOKENS = False
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
 _MAX_ARRAY = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
@@ -130,220 +119,6 @@ _PATIENCE: Seconds = 10.0
 _RESCHEDULED = 25
 _OVER_A_LIMIT = 37
 _SIGNALLED = 100
-
-
-def render(script: JobScript) -> str:
-    """Write the job script."""
-    return gridengine_script(script)
-
-
-def log_name(job: str, element: int, *, is_array: bool) -> str:
-    """Return the name of an element's log."""
-    return _log_name(job, element, is_array=is_array)
-
-
-def submit_argv(script: str) -> Argv:
-    """Submit a script."""
-    return ("qsub", "-terse", script)
-
-
-def verify_argv(script: str) -> Argv:
-    """Return the command that checks whether it fits an empty cluster."""
-    return ("qsub", "-w", "v", script)
-
-
-def parse_doubt(out: str) -> str | None:
-    """Read why no queue is suitable, from the most specific lines."""
-    if _NO_QUEUE not in out:
-        return None
-    lines = [line.strip() for line in out.splitlines() if "cannot run" in line]
-    # skip queues that were not requested
-    specific = [line for line in lines if _OTHER_QUEUE not in line] or lines
-    specific.sort(key=lambda line: "because it" not in line)  # reasons first
-    found = dict.fromkeys(_CANNOT.sub("", line) for line in specific)
-    reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
-    return f"the job would never start: {reasons}"
-
-
-def understood_argv(job: str) -> Argv:
-    """Return the command that shows all details of a job."""
-    return ("qstat", "-j", job)
-
-
-def parse_understood(out: str) -> RecordedRequest | None:
-    """Read the request as Grid Engine understood it."""
-    return parse_job(out)
-
-
-def parse_submitted(out: str) -> str | None:
-    """Read ``42`` or ``42.1-3:1``; other text may come before."""
-    for line in reversed(out.splitlines()):
-        found = _SUBMITTED.match(line.strip())
-        if found:
-            return found[1]
-    return None
-
-
-def is_unanswered(words: str) -> bool:
-    """Return whether qsub failed while it talked to the master."""
-    return not words.strip() or _LOST.search(words) is not None
-
-
-def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - users choose job names
-    """Return the command that shows all jobs of that name with their context."""
-    return ("qstat", "-j", job_name(name))
-
-
-def parse_found(ran: Ran, token: str) -> str | None:
-    """Read the id of the job whose context or script path holds the token.
-
-    Raises:
-        FormatError: qstat did not reach the master.
-    """
-    if ran.code != 0 and _NO_JOB_LISTED not in ran.out + ran.err:
-        raise FormatError(f"qstat: {ran.complaint()}")
-    job = None
-    for line in ran.out.splitlines():
-        key, _, value = line.partition(":")
-        if key == "job_number":
-            job = value.strip()
-        elif key in _MARKED and token in value and whole_number(job or "") is not None:
-            return job
-    return None
-
-
-def queue_argv(user: str) -> Argv:
-    """Return the command that lists the waiting and running jobs."""
-    return ("qstat", "-u", user, "-xml")
-
-
-def parse_queue(out: str) -> States:
-    """Read qstat's XML.
-
-    Raises:
-        FormatError: the output is not XML, or truncated.
-    """
-    try:
-        root = ET.fromstring(out)  # noqa: S314 - the scheduler's own
-    except ET.ParseError as error:
-        raise FormatError("qstat's answer is cut off or no XML") from error
-    states: States = {}
-    for entry in root.iter("job_list"):
-        job = entry.findtext("JB_job_number", "")
-        if whole_number(job) is None:
-            raise FormatError("qstat lists a job without a number")
-        letters = entry.findtext("state", "")
-        element = ElementState(
-            state=_state(letters),
-            reason=_reason(letters),
-            started=epoch_time(entry.findtext("JAT_start_time", "")),
-            node=entry.findtext("queue_name", "").partition("@")[2] or None,
-        )
-        for number in list(parse_ranges(entry.findtext("tasks", ""))) or [1]:
-            states.setdefault(job, {})[number - 1] = element
-    return states
-
-
-def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
-    """Return one accounting command per job: qacct accepts only one."""
-    return tuple(("qacct", "-j", job) for job in jobs)
-
-
-def accounting_answer(out: str, err: str) -> Answer:
-    """Classify a failure of qacct, which also fails for jobs not recorded yet.
-
-    With accounting on, the file is created with the first job, and again when it is
-    rotated; a file that this user may not read stays unreadable.
-    """
-    output = out + err
-    if _NO_SUCH_JOB.search(output) or _NO_FILE in output:
-        return "unknown job"
-    return "off" if _UNREADABLE in output else "failing"
-
-
-def parse_ended(out: str) -> States:
-    """Read qacct's blocks; the last attempt of a job counts."""
-    states: States = {}
-    for block in qacct_blocks(out.splitlines()):
-        job = block.get("jobnumber", "")
-        if whole_number(job) is None:
-            continue
-        element = _ended(block)
-        number = whole_number(block.get("taskid", "")) or 1
-        if element is not None:
-            states.setdefault(job, {})[number - 1] = element
-    return states
-
-
-def why_argv(job: str) -> Argv | None:
-    """Return the command that shows all details of a job."""
-    return ("qstat", "-j", job)
-
-
-def parse_why(out: str) -> str | None:
-    """Read why a job is in an error state."""
-    for line in out.splitlines():
-        if line.startswith("error reason"):
-            _, _, rest = line.partition(":")
-            return " ".join(re.sub(r"^\s*\S+ \S+ \[\S+\]:", "", rest).split()) or None
-    return None
-
-
-def gpu_types_argv() -> Argv | None:
-    """Return None: each site has its own resource for GPU types."""
-    return None
-
-
-def parse_gpu_types(out: str) -> tuple[str, ...]:  # noqa: ARG001
-    """Read nothing."""
-    return ()
-
-
-def slots_argv() -> Argv | None:
-    """Return the command that lists the resources: most are counted per slot."""
-    return ("qconf", "-sc")
-
-
-def parse_slots(out: str, complexes: Complexes | None = None) -> str | None:
-    """Read whether GPUs are counted per slot, and which other resource counts CPUs."""
-    words = complexes or Complexes()
-    if words.gpus not in gridengine_cluster.per_slot(out):
-        return None
-    return (
-        words.cpus if words.cpus in (gridengine_cluster.requestable(out) or ()) else ""
-    )
-
-
-def from_nodes_argvs(queue: str | None) -> tuple[Argv, ...]:  # noqa: ARG001
-    """Return the commands that list the submit hosts and the execution hosts."""
-    return ("qconf", "-ss"), ("qconf", "-sel")
-
-
-def parse_from_nodes(outs: Sequence[str]) -> str | None:
-    """Read which execution hosts are submit hosts: with none no job may submit."""
-    submit, execute = ({*out.split()} for out in outs)
-    if not submit or not execute or submit & execute:
-        return None
-    return f"no execution host is a submit host ({', '.join(sorted(submit))})"
-
-
-def array_limit_argv(elements: int) -> Argv | None:
-    """Return the command that shows the limit, if the usual default may be too low."""
-    return ("qconf", "-sconf") if elements > _SHORT_ARRAY else None
-
-
-def parse_array_limit(out: str) -> int | None:
-    """Read max_aj_tasks; 0 means no limit."""
-    found = _MAX_ARRAY.search(out)
-    return (int(found[1]) or None) if found else None
-
-
-def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
-    """Return the command that cancels a job or some of its elements."""
-    if elements is None or (job.elements == 1 and job.own is None):
-        return ("qdel", job.id)
-    spans = format_ranges(number + 1 for number in elements).split(",")
-    return ("qdel", *(f"{job.id}.{span}" for span in spans))
 
 
 def _state(letters: str) -> State:
@@ -438,31 +213,258 @@ def epoch_time(text: str) -> Seconds | None:
     return None
 
 
-def on_host_argv(job: str, host: str) -> Argv:  # noqa: ARG001 - qstat lists all jobs
-    """Return the command that lists the jobs on a host."""
-    return "qstat", "-u", "*", "-s", "rs", "-q", f"*@{host}"
+class GridEngineCommands(SchedulerCommands):
+    """Grid Engine: how jobs are submitted, listed and cancelled."""
+
+    NAME = "gridengine"
+    OWN: Mapping[str, str] = {
+        **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
+        **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
+        **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),
+    }
+    LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
+    NO_CLUSTER = re.compile(
+        r"Please set the environment variable SGE_ROOT|cell directory .* doesn.t exist|"
+        r"unable to read qmaster name"  # Debian's package before a cell is set up
+    )
+    SHOWS_TOKENS = False
+
+    def render(self, script: JobScript) -> str:
+        """Write the job script."""
+        return gridengine_script(script)
+
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Return the name of an element's log."""
+        return _log_name(job, element, is_array=is_array)
+
+    def submit_argv(self, script: str) -> Argv:
+        """Submit a script."""
+        return ("qsub", "-terse", script)
+
+    def verify_argv(self, script: str) -> Argv:
+        """Return the command that checks whether it fits an empty cluster."""
+        return ("qsub", "-w", "v", script)
+
+    def parse_doubt(self, out: str) -> str | None:
+        """Read why no queue is suitable, from the most specific lines."""
+        if _NO_QUEUE not in out:
+            return None
+        lines = [line.strip() for line in out.splitlines() if "cannot run" in line]
+        # skip queues that were not requested
+        specific = [line for line in lines if _OTHER_QUEUE not in line] or lines
+        specific.sort(key=lambda line: "because it" not in line)  # reasons first
+        found = dict.fromkeys(_CANNOT.sub("", line) for line in specific)
+        reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
+        return f"the job would never start: {reasons}"
+
+    def parse_submitted(self, out: str) -> str | None:
+        """Read ``42`` or ``42.1-3:1``; other text may come before."""
+        for line in reversed(out.splitlines()):
+            found = _SUBMITTED.match(line.strip())
+            if found:
+                return found[1]
+        return None
+
+    def is_unanswered(self, words: str) -> bool:
+        """Return whether qsub failed while it talked to the master."""
+        return not words.strip() or _LOST.search(words) is not None
+
+    def find_argv(self, user: str, name: str) -> Argv:  # users choose job names
+        """Return the command that shows all jobs of that name with their context."""
+        return ("qstat", "-j", job_name(name))
+
+    def parse_found(self, ran: Ran, token: str) -> str | None:
+        """Read the id of the job whose context or script path holds the token.
+
+        Raises:
+            FormatError: qstat did not reach the master.
+        """
+        if ran.code != 0 and _NO_JOB_LISTED not in ran.out + ran.err:
+            raise FormatError(f"qstat: {ran.complaint()}")
+        job = None
+        for line in ran.out.splitlines():
+            key, _, value = line.partition(":")
+            if key == "job_number":
+                job = value.strip()
+            elif (
+                key in _MARKED
+                and token in value
+                and whole_number(job or "") is not None
+            ):
+                return job
+        return None
+
+    def queue_argv(self, user: str) -> Argv:
+        """Return the command that lists the waiting and running jobs."""
+        return ("qstat", "-u", user, "-xml")
+
+    def parse_queue(self, out: str) -> States:
+        """Read qstat's XML.
+
+        Raises:
+            FormatError: the output is not XML, or truncated.
+        """
+        try:
+            root = ET.fromstring(out)  # noqa: S314 - the scheduler's own
+        except ET.ParseError as error:
+            raise FormatError("qstat's answer is cut off or no XML") from error
+        states: States = {}
+        for entry in root.iter("job_list"):
+            job = entry.findtext("JB_job_number", "")
+            if whole_number(job) is None:
+                raise FormatError("qstat lists a job without a number")
+            letters = entry.findtext("state", "")
+            element = ElementState(
+                state=_state(letters),
+                reason=_reason(letters),
+                started=epoch_time(entry.findtext("JAT_start_time", "")),
+                node=entry.findtext("queue_name", "").partition("@")[2] or None,
+            )
+            for number in list(parse_ranges(entry.findtext("tasks", ""))) or [1]:
+                states.setdefault(job, {})[number - 1] = element
+        return states
+
+    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+        """Return one accounting command per job: qacct accepts only one."""
+        return tuple(("qacct", "-j", job) for job in jobs)
+
+    def accounting_answer(self, out: str, err: str) -> Answer:
+        """Classify a failure of qacct, which also fails for jobs not recorded yet.
+
+        With accounting on, the file is created with the first job, and again when it is
+        rotated; a file that this user may not read stays unreadable.
+        """
+        output = out + err
+        if _NO_SUCH_JOB.search(output) or _NO_FILE in output:
+            return "unknown job"
+        return "off" if _UNREADABLE in output else "failing"
+
+    def parse_ended(self, out: str) -> States:
+        """Read qacct's blocks; the last attempt of a job counts."""
+        states: States = {}
+        for block in qacct_blocks(out.splitlines()):
+            job = block.get("jobnumber", "")
+            if whole_number(job) is None:
+                continue
+            element = _ended(block)
+            number = whole_number(block.get("taskid", "")) or 1
+            if element is not None:
+                states.setdefault(job, {})[number - 1] = element
+        return states
+
+    def gpu_types_argv(self) -> Argv | None:
+        """Return None: each site has its own resource for GPU types."""
+        return None
+
+    def parse_gpu_types(self, out: str) -> tuple[str, ...]:
+        """Read nothing."""
+        return ()
+
+    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+        """Return the command that cancels a job or some of its elements."""
+        if elements is None or (job.elements == 1 and job.own is None):
+            return ("qdel", job.id)
+        spans = format_ranges(number + 1 for number in elements).split(",")
+        return ("qdel", *(f"{job.id}.{span}" for span in spans))
+
+    def session_flags(self, request: JobRequest) -> list[Argv]:
+        """Return the options of a shell on a node."""
+        words = request.complexes or Complexes()
+        directives = gridengine_text.TEXT.directives(request_of(request), words)
+        flags: list[Argv] = [tuple(flag.split()) for flag in directives]
+        if request.gpu_type:
+            flags.append(("-l", f"{words.gpu_type}={request.gpu_type}"))
+        for name, value in (
+            ("q", request.queue),
+            ("P", request.account),
+            *request.extra,
+        ):
+            if value is not None:
+                flags.append((f"-{name}", value) if value else (f"-{name}",))
+        return flags
+
+    def session_argv(self, words: Argv, command: Argv) -> Argv:
+        """Return the command that runs *command*, or else a shell, on a node."""
+        if command:
+            return ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
+        return ("qlogin", "-now", "no", *words)
+
+    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+        """Ask by what shows all details of a job."""
+        return one_command(("qstat", "-j", job), self.parse_understood)
+
+    def parse_understood(self, out: str) -> RecordedRequest | None:
+        """Read the request as Grid Engine understood it."""
+        return parse_job(out)
+
+    def why(self, job: str) -> SchedulerQuestion[str | None]:
+        """Ask by what shows all details of a job."""
+        return one_command(("qstat", "-j", job), self.parse_why)
+
+    def parse_why(self, out: str) -> str | None:
+        """Read why a job is in an error state."""
+        for line in out.splitlines():
+            if line.startswith("error reason"):
+                _, _, rest = line.partition(":")
+                return (
+                    " ".join(re.sub(r"^\s*\S+ \S+ \[\S+\]:", "", rest).split()) or None
+                )
+        return None
+
+    def cpu_resource(
+        self, complexes: Complexes | None = None
+    ) -> SchedulerQuestion[str | None]:
+        """Ask by what lists the resources: most are counted per slot."""
+        return one_command(
+            ("qconf", "-sc"), lambda out: self.parse_slots(out, complexes)
+        )
+
+    def parse_slots(self, out: str, complexes: Complexes | None = None) -> str | None:
+        """Read whether slots multiply GPUs, and which other resource counts CPUs."""
+        words = complexes or Complexes()
+        if words.gpus not in gridengine_cluster.per_slot(out):
+            return None
+        return (
+            words.cpus
+            if words.cpus in (gridengine_cluster.requestable(out) or ())
+            else ""
+        )
+
+    def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
+        """Ask by what shows the limit, if the usual default may be too low."""
+        if elements <= _SHORT_ARRAY:
+            return known_answer(None)
+        return one_command(("qconf", "-sconf"), self.parse_array_limit)
+
+    def parse_array_limit(self, out: str) -> int | None:
+        """Read max_aj_tasks; 0 means no limit."""
+        found = _MAX_ARRAY.search(out)
+        return (int(found[1]) or None) if found else None
+
+    def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
+        """Ask by what list the submit hosts and the execution hosts."""
+        return SchedulerQuestion(
+            self.parse_from_nodes, (("qconf", "-ss"), ("qconf", "-sel"))
+        )
+
+    def parse_from_nodes(self, outs: Sequence[str]) -> str | None:
+        """Read which execution hosts are submit hosts: with none no job may submit."""
+        submit, execute = ({*out.split()} for out in outs)
+        if not submit or not execute or submit & execute:
+            return None
+        return f"no execution host is a submit host ({', '.join(sorted(submit))})"
+
+    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+        """Ask by what lists the jobs on a host."""
+        return one_command(
+            ("qstat", "-u", "*", "-s", "rs", "-q", f"*@{host}"),
+            lambda out: self.parse_on_host(out, job),
+        )
+
+    def parse_on_host(self, out: str, job: str) -> bool:
+        """Return whether the job is listed there."""
+        return [job] in [line.split()[:1] for line in out.splitlines()]
 
 
-def parse_on_host(out: str, job: str) -> bool:
-    """Return whether the job is listed there."""
-    return [job] in [line.split()[:1] for line in out.splitlines()]
-
-
-def session_flags(request: JobRequest) -> list[Argv]:
-    """Return the options of a shell on a node."""
-    words = request.complexes or Complexes()
-    directives = gridengine_text.directives(request_of(request), words)
-    flags: list[Argv] = [tuple(flag.split()) for flag in directives]
-    if request.gpu_type:
-        flags.append(("-l", f"{words.gpu_type}={request.gpu_type}"))
-    for name, value in (("q", request.queue), ("P", request.account), *request.extra):
-        if value is not None:
-            flags.append((f"-{name}", value) if value else (f"-{name}",))
-    return flags
-
-
-def session_argv(words: Argv, command: Argv) -> Argv:
-    """Return the command that runs *command*, or else a shell, on a node."""
-    if command:
-        return ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
-    return ("qlogin", "-now", "no", *words)
+COMMANDS = GridEngineCommands()

@@ -8,11 +8,12 @@ import msgspec
 from weigh.model.job import States
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.model.record import Complexes
+from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.protocol import Live, Query, Reply, Who
+from weigh.schedulers.protocol import ClusterAnswers, Live, Query, Reply, Who
 from weigh.units import Bytes
 
 PARALLEL = ("qconf", "-spl")
@@ -120,43 +121,6 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return tuple(word for word in words if _LISTED.fullmatch(word))
 
 
-def read_limits(who: Who, query: Query) -> Live:
-    """Query the limits that apply to a submission of *who*; never raises."""
-    commands = (
-        gridengine_cluster.HOSTS,
-        gridengine_cluster.QUEUES,
-        gridengine_cluster.COMPLEXES,
-        PARALLEL,
-        PROJECTS,
-        CONFIG,
-        *(jobs_argvs(who.after) if who.after else ()),
-    )
-    replies = query(commands)
-    hosts, queues, complexes, parallel, projects, config, *jobs = replies
-    if not queues.is_answer:
-        return Live(trouble=queues.complaint())
-    found = gridengine_cluster.parse_hosts(hosts.stdout)
-    totals = gridengine_cluster.gpu_totals(found, query)
-    texts = Texts(
-        hosts=hosts.text,
-        queues=queues.text,
-        complexes=complexes.text,
-        parallel=parallel.text,
-        projects=parse_projects(
-            projects.stdout, projects.stderr, ended_well=projects.is_answer
-        ),
-        config=config.text,
-        totals=totals,
-    )
-    nodes = (gridengine_cluster.node(host, totals.get(host.name, {})) for host in found)
-    known = limits(texts)
-    return Live(
-        limits=known,
-        nodes=closed_nodes(nodes, known.queues),
-        jobs=_gridengine_jobs(who.after, jobs),
-    )
-
-
 def _gridengine_jobs(
     after: tuple[str, ...], replies: Sequence[Reply]
 ) -> dict[str, str | None]:
@@ -168,7 +132,9 @@ def _gridengine_jobs(
         if job in there:
             found[job] = "RUNNING"
         elif reply.is_answer:
-            found[job] = _worst_end(gridengine_commands.parse_ended(reply.stdout), job)
+            found[job] = _worst_end(
+                gridengine_commands.COMMANDS.parse_ended(reply.stdout), job
+            )
         elif reply.code is not None:
             found[job] = None
     return found
@@ -183,23 +149,6 @@ def _worst_end(ended: States, job: str) -> str | None:
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 _CPUS = re.compile(r"(?:n|num)_?cpus?|cpus|(?:n|num)_?cores")
 _MOST = 50  # parallel environments that are inspected
-
-
-def resource_names(query: Query) -> dict[str, str]:
-    """Query the names of resources; those that the cluster lacks are left out."""
-    commands = (gridengine_cluster.COMPLEXES, PARALLEL)
-    complexes, listed = query(commands)
-    consumed = gridengine_cluster.consumables(complexes.stdout)
-    known = gridengine_cluster.requestable(complexes.stdout) or ()
-    found = {
-        "gpus": _usual([name for name in consumed if gridengine_cluster.is_gpu(name)]),
-        "gpu_type": _usual(
-            [one for one in known if gridengine_cluster.is_gpu_type(one)]
-        ),
-        "cpus": _usual([name for name in known if _CPUS.fullmatch(name.lower())]),
-        "parallel": _usual(_on_one_node(listed.stdout.split(), query)),
-    }
-    return {key: word for key, word in found.items() if word is not None}
 
 
 def _on_one_node(names: Sequence[str], query: Query) -> list[str]:
@@ -218,3 +167,70 @@ def _usual(names: Sequence[str]) -> str | None:
     """Return the usual name if it is in the list, else the first."""
     usual = {getattr(Complexes(), name) for name in Complexes.__struct_fields__}
     return next((name for name in names if name in usual), next(iter(names), None))
+
+
+class GridEngineSite(SchedulerSite):
+    """Grid Engine: its nodes, queues and limits."""
+
+    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+        return gridengine_cluster.read_gridengine_cluster(query, env)
+
+    def read_limits(self, who: Who, query: Query) -> Live:
+        """Query the limits that apply to a submission of *who*; never raises."""
+        commands = (
+            gridengine_cluster.HOSTS,
+            gridengine_cluster.QUEUES,
+            gridengine_cluster.COMPLEXES,
+            PARALLEL,
+            PROJECTS,
+            CONFIG,
+            *(jobs_argvs(who.after) if who.after else ()),
+        )
+        replies = query(commands)
+        hosts, queues, complexes, parallel, projects, config, *jobs = replies
+        if not queues.is_answer:
+            return Live(trouble=queues.complaint())
+        found = gridengine_cluster.parse_hosts(hosts.stdout)
+        totals = gridengine_cluster.gpu_totals(found, query)
+        texts = Texts(
+            hosts=hosts.text,
+            queues=queues.text,
+            complexes=complexes.text,
+            parallel=parallel.text,
+            projects=parse_projects(
+                projects.stdout, projects.stderr, ended_well=projects.is_answer
+            ),
+            config=config.text,
+            totals=totals,
+        )
+        nodes = (
+            gridengine_cluster.node(host, totals.get(host.name, {})) for host in found
+        )
+        known = limits(texts)
+        return Live(
+            limits=known,
+            nodes=closed_nodes(nodes, known.queues),
+            jobs=_gridengine_jobs(who.after, jobs),
+        )
+
+    def resource_names(self, query: Query) -> dict[str, str]:
+        """Query the names of resources; those that the cluster lacks are left out."""
+        commands = (gridengine_cluster.COMPLEXES, PARALLEL)
+        complexes, listed = query(commands)
+        consumed = gridengine_cluster.consumables(complexes.stdout)
+        known = gridengine_cluster.requestable(complexes.stdout) or ()
+        found = {
+            "gpus": _usual(
+                [name for name in consumed if gridengine_cluster.is_gpu(name)]
+            ),
+            "gpu_type": _usual(
+                [one for one in known if gridengine_cluster.is_gpu_type(one)]
+            ),
+            "cpus": _usual([name for name in known if _CPUS.fullmatch(name.lower())]),
+            "parallel": _usual(_on_one_node(listed.stdout.split(), query)),
+        }
+        return {key: word for key, word in found.items() if word is not None}
+
+
+SITE = GridEngineSite()

@@ -14,7 +14,7 @@ from weigh.model.lint import Facts, Finding
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu_type
-from weigh.schedulers.gridengine.text import parse_memory, parse_time
+from weigh.schedulers.gridengine.text import TEXT
 from weigh.schedulers.lint.case import (
     Case,
     Elements,
@@ -200,7 +200,7 @@ def _size_fix(value: str) -> str:
 
 
 def _is_size(value: str) -> bool:
-    return value in ("inf", "TRUE") or parse_memory(value) >= 0
+    return value in ("inf", "TRUE") or TEXT.parse_memory(value) >= 0
 
 
 def _is_priority(value: str) -> bool:
@@ -215,7 +215,7 @@ def _is_range(value: str) -> bool:
 
 
 VALUES = (
-    Value("time", _TIMES, parse_time, "not a Grid Engine time", _time_fix),
+    Value("time", _TIMES, TEXT.parse_time, "not a Grid Engine time", _time_fix),
     Value("memory", _SIZES, _is_size, "not a Grid Engine size", _size_fix),
     Value("array", "t", _is_range, "not a range", "-t 1-10"),
     Value(
@@ -266,14 +266,14 @@ GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
 
 def _times_and_sizes(case: Case) -> Iterator[Finding]:
     for option in last(case, _TIMES):
-        seconds = parsed(option, parse_time)
+        seconds = parsed(option, TEXT.parse_time)
         if seconds == 0:
             yield problem(option, "time-in-seconds", "no time: killed at once")
         elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
             fix = f"{option.value} hours are {option.value}:00:00"
             yield note(option, "time-in-seconds", f"is {seconds} seconds", fix)
     for option in last(case, _SIZES):
-        value, size = option.value, parsed(option, parse_memory)
+        value, size = option.value, parsed(option, TEXT.parse_memory)
         if value == "TRUE":
             yield problem(option, "memory", "no size: not limited", "write =4G")
         elif size is not None and size < _MANY_BYTES:
@@ -283,13 +283,13 @@ def _times_and_sizes(case: Case) -> Iterator[Finding]:
 
 def _virtual(case: Case) -> Iterator[Finding]:
     option, slots = case.option("l:h_vmem"), slots_of(case)
-    size = parsed(option, parse_memory)
+    size = parsed(option, TEXT.parse_memory)
     if option is None or not size:
         return
     if slots > 1:
         total = f"{format_size(size * slots)} in total"
         effect = f"applies to each of {slots} slots: {total}"
-        share = gridengine_text.format_memory(-(-size // slots))
+        share = gridengine_text.TEXT.format_memory(-(-size // slots))
         fix = f"h_vmem={share} if {format_size(size)} in total was meant"
         yield note(option, "memory-per-slot", effect, fix)
     if case.option(*(f"l:{name}" for name in GPU_RESOURCES)):
@@ -467,7 +467,7 @@ def requested_by(case: Case) -> Requested:
         "elements": case.option("t"),
     }
     slots, elements, gpus = slots_of(case), _elements(case), by["gpus"]
-    memory, parallel = parsed(by["memory"], parse_memory), case.value(_PE)
+    memory, parallel = parsed(by["memory"], TEXT.parse_memory), case.value(_PE)
     kind = next((o for o in case.options if is_gpu_type(o.name[2:])), None)
     # the name of a parallel environment says whether it is on one node
     is_here = not parallel or bool(_ON_ONE_NODE.fullmatch(parallel.partition(" ")[0]))
@@ -479,7 +479,7 @@ def requested_by(case: Case) -> Requested:
         cpus=slots if parallel and is_here else None,
         gpus=_gpus(case, gpus, slots),
         gpu_type=kind.value if kind is not None and gpus is not None else "",
-        time=parsed(by["time"], parse_time),
+        time=parsed(by["time"], TEXT.parse_time),
         resources=tuple(resources),
         parallel=parallel.partition(" ")[0] or None,
         project=case.value("P") or None,
@@ -549,56 +549,70 @@ WORDS = Words(
     variables=frozenset(_SET_BY_GRID_ENGINE.split()),
     meant={"TASK_ID": "SGE_TASK_ID"},  # -o and -e alone know TASK_ID
 )
-_LINT = ScriptLint(
-    words=WORDS,
-    read=read_options,
-    start=_start_folder,
-    granted=_granted,
-    rules=(
-        *(_ignored, _refused, _times_and_sizes, _virtual, _arrays, _gpu_resources),
-        *(_holds, _start, _logs, _shared_log, _shell, _limits),
-    ),
-)
-case_of, directives = _LINT.case, _LINT.directives
-
-
-def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
-    """Return the findings of a script by line; missing *facts* skip checks."""
-    found, case = _LINT.lint(text, facts), _LINT.case(text, facts)
-    written = case.body.documents
-    lines = directive_lines(case.script)
-    if not lines or not written.issuperset(one.line for one in lines):
-        return found
-    # a script that writes job scripts: their directives are not its own
-    return tuple(one for one in found if one.line and one.line not in written)
-
-
-def awaited(text: str) -> tuple[str, ...]:
-    """Return the ids of the jobs that the script depends on."""
-    options = _LINT.options(text).options
-    values = [one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}]
-    jobs = (job for value in values for job in value.split(","))
-    return tuple(dict.fromkeys(job for job in jobs if whole_number(job) is not None))
-
-
-def default_files(cwd: str, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return (name, path) of the files of options that qsub reads before the script."""
-    root, cell, home = env.get("SGE_ROOT"), env.get("SGE_CELL"), env.get("HOME")
-    folders = {
-        "sge_request": root and posixpath.join(root, cell or "default", "common"),
-        "~/.sge_request": home,
-        ".sge_request": cwd if cwd != home else None,
-    }
-    return tuple(
-        (name, posixpath.join(folder, posixpath.basename(name)))
-        for name, folder in folders.items()
-        if folder
-    )
-
-
 _GPUS = re.compile(r"\bn?gpus?=[1-9]")
 
 
-def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
-    """Return whether *flags* request GPUs."""
-    return bool(_GPUS.search(flags))
+class GridEngineLint(ScriptLint):
+    """Grid Engine: the rules for its job scripts."""
+
+    words = WORDS
+    rules = (
+        *(_ignored, _refused, _times_and_sizes, _virtual, _arrays, _gpu_resources),
+        *(_holds, _start, _logs, _shared_log, _shell, _limits),
+    )
+
+    def read(self, script: Script, facts: Facts) -> Read:
+        """Read the directives."""
+        return read_options(script, facts)
+
+    def start(self, case: Case) -> str | None:
+        """Find the job's working directory."""
+        return _start_folder(case)
+
+    def granted(self, case: Case) -> Granted:
+        """Add up what the job gets."""
+        return _granted(case)
+
+    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+        """Return the findings of a script by line; missing *facts* skip checks."""
+        found, case = super().lint(text, facts), self.case(text, facts)
+        written = case.body.documents
+        lines = directive_lines(case.script)
+        if not lines or not written.issuperset(one.line for one in lines):
+            return found
+        # a script that writes job scripts: their directives are not its own
+        return tuple(one for one in found if one.line and one.line not in written)
+
+    def awaited(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the jobs that the script depends on."""
+        options = self.options(text).options
+        values = [
+            one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}
+        ]
+        jobs = (job for value in values for job in value.split(","))
+        return tuple(
+            dict.fromkeys(job for job in jobs if whole_number(job) is not None)
+        )
+
+    def default_files(
+        self, cwd: str, env: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return (name, path) of the files of options that qsub reads first."""
+        root, cell, home = env.get("SGE_ROOT"), env.get("SGE_CELL"), env.get("HOME")
+        folders = {
+            "sge_request": root and posixpath.join(root, cell or "default", "common"),
+            "~/.sge_request": home,
+            ".sge_request": cwd if cwd != home else None,
+        }
+        return tuple(
+            (name, posixpath.join(folder, posixpath.basename(name)))
+            for name, folder in folders.items()
+            if folder
+        )
+
+    def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
+        """Return whether *flags* request GPUs."""
+        return bool(_GPUS.search(flags))
+
+
+LINT = GridEngineLint()

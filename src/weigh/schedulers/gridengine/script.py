@@ -6,7 +6,7 @@ from weigh.errors import UsageError
 from weigh.model.element_time import GRACE
 from weigh.model.job import JobScript
 from weigh.model.record import Complexes
-from weigh.schedulers.gridengine.text import PREFIX, directives, format_time
+from weigh.schedulers.gridengine.text import TEXT
 from weigh.schedulers.job_script import (
     AGAIN,
     ScriptRules,
@@ -46,7 +46,7 @@ def gridengine_script(script: JobScript) -> str:
         None if can_hold_path(script.log) else (_LOG if script.is_array else _PLAIN_LOG)
     )
     return render(
-        (f"{PREFIX} {flag}" for flag in _flags(script)),
+        (f"{TEXT.PREFIX} {flag}" for flag in _flags(script)),
         script,
         element=_element(script),
         log=None if can_hold_path(script.log) else own,
@@ -88,7 +88,7 @@ def _flags(script: JobScript) -> Iterator[str]:
         yield f"-t 1-{script.elements}"
         if wanted.throttle:
             yield f"-tc {wanted.throttle}"
-    yield from directives(request_of(wanted), wanted.complexes)
+    yield from TEXT.directives(request_of(wanted), wanted.complexes)
     if wanted.gpu_type:
         words = wanted.complexes or Complexes()
         yield f"-l {words.gpu_type}={_word(wanted.gpu_type)}"
@@ -116,7 +116,7 @@ def _warnings(script: JobScript) -> Iterator[str]:
         yield "-r y"
     late = _WARNING if script.command else _LATE_WARNING
     if limit is not None and limit > 2 * _WARNING:
-        yield f"-l s_rt={format_time(limit - (warn_time or late))}"
+        yield f"-l s_rt={TEXT.format_time(limit - (warn_time or late))}"
 
 
 def job_name(name: str) -> str:

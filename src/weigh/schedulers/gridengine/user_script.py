@@ -10,14 +10,20 @@ import msgspec
 
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
 from weigh.model.lint import Facts
+from weigh.schedulers.backend import (
+    SchedulerQuestion,
+    SchedulerUserScripts,
+    known_answer,
+    one_command,
+)
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.elements import format_ranges, indices_of
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.commands import epoch_time, parse_job, qacct_blocks
 from weigh.schedulers.gridengine.lint import (
+    LINT,
     PREFIX,
-    case_of,
     directive_lines,
     is_job_name,
     read_options,
@@ -30,7 +36,6 @@ from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
 from weigh.schedulers.script import read_script
 
-OF_WHOLE_ARRAY = re.compile(r"SGE_TASK_(?:FIRST|LAST|STEPSIZE)\b")
 _NAME = re.compile(r"(\d{1,10})(?:\.([\d:-]+))?")
 _VARIABLE = re.compile(r"\$\{?(HOME|USER|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)\}?")
 _TAG = "WEIGH"
@@ -43,40 +48,6 @@ _CANNOT = {
 }
 _CLOCKS, _LONGEST_SEND = 2.0, 60.0  # seconds
 _YES = frozenset({"y", "yes"})
-
-
-def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Described:
-    """Read a script as qsub does: its directives, then the flags."""
-    case = case_of(with_flags(text, flags), facts)
-    wanted = requested_by(case)
-    found = case.option("t")
-    indices = found.value if found is not None and wanted.elements else ""
-    throttle = positive_number(case.value("tc"))
-    name = case.value("N") or posixpath.basename(path)
-    shell = case.value("S").rpartition(":")[2]
-    merged = case.value("j") in _YES
-    where = case.start or facts.cwd
-    return Described(
-        name=name,
-        cwd=where,
-        indices=indices,
-        throttle=throttle,
-        output=_pattern(case.value("o"), "o", where, indices, facts),
-        error="" if merged else _pattern(case.value("e"), "e", where, indices, facts),
-        interpreter=tuple(shell.split()),
-        request=JobRequest(
-            cpus=wanted.cpus or 1,
-            virtual_memory=wanted.memory,
-            time_limit=wanted.time,
-            gpus=wanted.gpus or 0,
-            gpu_type=wanted.gpu_type or None,
-            queue=",".join(wanted.queues) or None,
-            account=wanted.project,
-            throttle=throttle,
-        ),
-        misread=misread_flag(read_options(flags_alone(PREFIX, flags)).findings, "qsub"),
-        refusals=tuple(_refusals(case, name)),
-    )
 
 
 def _refusals(case: Case, name: str) -> Iterator[str]:
@@ -105,42 +76,8 @@ def _pattern(typed: str, letter: str, where: str, indices: str, facts: Facts) ->
     return whole
 
 
-def with_flags(text: str, flags: Sequence[str]) -> str:
-    """Return the script with *flags* as its last directive."""
-    if not flags:
-        return text
-    end = "" if text.endswith("\n") else "\n"
-    return f"{text}{end}{PREFIX} {shlex.join(flags)}\n"
-
-
-def submit_script_argv(
-    script: str,
-    own: OwnScript,
-    *,
-    token: str,
-    comment: str = "",  # noqa: ARG001 - the context has a place of its own
-) -> Argv:
-    """Return the command that submits a script; its context holds *token*."""
-    mark = ("-ac", f"{_TAG}={token}")
-    return ("qsub", "-terse", *own.flags, *mark, _file(script), *own.arguments)
-
-
-def check_script_argv(script: str, own: OwnScript) -> Argv:
-    """Return the command that checks whether it fits an empty cluster."""
-    return ("qsub", "-w", "v", *own.flags, _file(script), *own.arguments)
-
-
 def _file(script: str) -> str:
     return f"./{script}" if script.startswith("-") else script
-
-
-def only(indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
-    """Yield ``-t 3-7:2`` for each job: an array has one range with one step."""
-    most = ("-tc", str(throttle)) if throttle else ()
-    for run in _progressions(sorted(set(indices))):
-        first, last = run[0], run[-1]
-        step = f":{run[1] - first}" if len(run) > 1 and run[1] - first > 1 else ""
-        yield ("-t", f"{first}-{last}{step}", *(most if len(run) > 1 else ()))
 
 
 def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -153,92 +90,6 @@ def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:
         run.append(number)
     if run:
         yield run
-
-
-def raised(request: JobRequest, names: Sequence[str]) -> Argv:
-    """Return the flags that overrule these fields of the request."""
-    flags: list[str] = []
-    if "memory" in names and request.virtual_memory is not None:
-        each = -(-request.virtual_memory // max(1, request.cpus))
-        flags += ["-l", f"h_vmem={gridengine_text.format_memory(each)}"]
-    if "time_limit" in names and request.time_limit is not None:
-        flags += ["-l", f"h_rt={gridengine_text.format_time(request.time_limit)}"]
-    if "queue" in names and request.queue is not None:
-        flags += ["-q", request.queue]
-    if "exclude" in names and request.exclude:
-        flags += ["-l", f"h=!({'|'.join(request.exclude)})"]
-    return tuple(flags)
-
-
-def wrapper(text: str, body: str) -> str:
-    """Return a script with the same directives, as written, that runs *body*."""
-    head = [line.text for line in directive_lines(read_script(text))]
-    return "\n".join((SHEBANG, *head, body, ""))
-
-
-def wrapper_flags() -> Argv:
-    """Return the flag that names the shell, which may be the queue's otherwise."""
-    return ("-S", "/bin/bash")
-
-
-def default_log(job: Submitted, index: int | None) -> str:
-    """Return the name of a log that the script does not name."""
-    return f"{job.name}.o{job.id}" + ("" if index is None else f".{index}")
-
-
-def log(job: Submitted, index: int | None, node: str | None) -> str | None:
-    """Return the path of an element's log, by the pattern of its name."""
-    own = job.own or OwnScript()
-    named = own.logs.get("" if index is None else str(index))
-    if named or not own.output:
-        return named
-    known = {
-        "JOB_ID": job.id,
-        "JOB_NAME": job.name,
-        "TASK_ID": "undefined" if index is None else str(index),
-        "HOSTNAME": node,
-    }
-    return _VARIABLE.sub(lambda one: known.get(one[1]) or one[0], own.output)
-
-
-def raw_argv(job: Submitted) -> Argv | None:  # noqa: ARG001
-    """Return None: all elements of an array have its id."""
-    return None
-
-
-def parse_raw(out: str, job: Submitted) -> dict[str, str]:  # noqa: ARG001
-    """Read nothing."""
-    return {}
-
-
-def known_argvs(name: str) -> tuple[Argv, ...]:
-    """Return the commands that describe a job: of the queue, of accounting."""
-    found = _NAME.fullmatch(name)
-    if not found:
-        return ()
-    return (("qstat", "-j", found[1]), ("qacct", "-j", found[1]))
-
-
-def parse_known(name: str, outs: Sequence[str]) -> KnownJob | None:
-    """Read a job from qstat's and qacct's answers; either may not know it."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    blocks = [
-        block
-        for block in qacct_blocks(outs[1].splitlines())
-        if block.get("jobnumber") == found[1]
-    ]
-    if blocks:  # a newly installed scheduler counts from 1 again
-        latest = max(_seconds(block) for block in blocks)
-        blocks = [block for block in blocks if _seconds(block) == latest]
-    known = _of_queue(outs[0]) or (_of_accounting(blocks) if blocks else None)
-    if known is None:
-        return None
-    part = found[2] or ""
-    if part and not known.indices:
-        return None
-    return msgspec.structs.replace(known, part=part)
 
 
 def _of_queue(text: str) -> KnownJob | None:
@@ -299,38 +150,6 @@ def _of_category(text: str, slots: str) -> RecordedRequest:
     return parse_job(rows) or RecordedRequest()
 
 
-def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001
-    """Return the command that lists ended jobs of the same name."""
-    return ("qacct", "-j", job.name)
-
-
-def parse_sent(out: str, job: Submitted, user: str) -> str | None:
-    """Read the id of a job of this name and user, submitted when *job* was.
-
-    Accounting keeps no token; another job of this name that the user submits by hand in
-    the same seconds would be taken for it, which sends nothing twice.
-    """
-    ids = {
-        block.get("jobnumber", "")
-        for block in qacct_blocks(out.splitlines())
-        if block.get("owner") == user
-        and -_CLOCKS <= _seconds(block) - job.submitted <= _LONGEST_SEND
-    }
-    return ids.pop() if len(ids) == 1 else None
-
-
-def change_argvs(job: Submitted, change: RequestChange, known: str) -> tuple[Argv, ...]:
-    """Return the commands that change a job.
-
-    ``qalter -l`` replaces all requests, so those that stay are repeated.
-    """
-    target = job.id
-    if job.own is not None and job.own.part:
-        target = f"{job.id}.{format_ranges(indices_of(job))}"
-    words = [*_altered(change, known)]
-    return (("qalter", *words, target),) if words else ()
-
-
 def _altered(change: RequestChange, known: str) -> Iterator[str]:
     rows = [line.partition(":")[::2] for line in known.splitlines()]
     values = {name.strip(): value.strip() for name, value in rows}
@@ -339,14 +158,16 @@ def _altered(change: RequestChange, known: str) -> Iterator[str]:
         pairs = dict(part.partition("=")[::2] for part in text.split(",") if part)
         slots = (parse_job(known) or RecordedRequest()).cpus or 1
         if change.time is not None:
-            pairs["h_rt"] = gridengine_text.format_time(change.time)
-            soft = gridengine_text.parse_time(pairs["s_rt"]) if "s_rt" in pairs else 0
+            pairs["h_rt"] = gridengine_text.TEXT.format_time(change.time)
+            soft = (
+                gridengine_text.TEXT.parse_time(pairs["s_rt"]) if "s_rt" in pairs else 0
+            )
             if soft and soft >= change.time:  # it would end the job first
                 less = max(1, change.time - min(60, change.time // 10))
-                pairs["s_rt"] = gridengine_text.format_time(less)
+                pairs["s_rt"] = gridengine_text.TEXT.format_time(less)
         if change.memory is not None:
             each = -(-change.memory // slots)
-            pairs["h_vmem"] = gridengine_text.format_memory(each)
+            pairs["h_vmem"] = gridengine_text.TEXT.format_memory(each)
         yield "-l"
         yield ",".join(f"{name}={value}" for name, value in pairs.items())
     if change.throttle is not None:
@@ -355,8 +176,191 @@ def _altered(change: RequestChange, known: str) -> Iterator[str]:
         yield from ("-hold_jid", ",".join(change.after) or "0")
 
 
-def parse_refusal(ran: Ran) -> str | None:
-    """Return why qalter refused a change."""
-    if ran.code == 0:
-        return None
-    return ran.complaint().removeprefix("denied: ")
+class GridEngineUserScripts(SchedulerUserScripts):
+    """Grid Engine: scripts and jobs that weigh did not write."""
+
+    OF_WHOLE_ARRAY = re.compile(r"SGE_TASK_(?:FIRST|LAST|STEPSIZE)\b")
+
+    def describe(
+        self, text: str, flags: Sequence[str], path: str, facts: Facts
+    ) -> Described:
+        """Read a script as qsub does: its directives, then the flags."""
+        case = LINT.case(self.with_flags(text, flags), facts)
+        wanted = requested_by(case)
+        found = case.option("t")
+        indices = found.value if found is not None and wanted.elements else ""
+        throttle = positive_number(case.value("tc"))
+        name = case.value("N") or posixpath.basename(path)
+        shell = case.value("S").rpartition(":")[2]
+        merged = case.value("j") in _YES
+        where = case.start or facts.cwd
+        return Described(
+            name=name,
+            cwd=where,
+            indices=indices,
+            throttle=throttle,
+            output=_pattern(case.value("o"), "o", where, indices, facts),
+            error=""
+            if merged
+            else _pattern(case.value("e"), "e", where, indices, facts),
+            interpreter=tuple(shell.split()),
+            request=JobRequest(
+                cpus=wanted.cpus or 1,
+                virtual_memory=wanted.memory,
+                time_limit=wanted.time,
+                gpus=wanted.gpus or 0,
+                gpu_type=wanted.gpu_type or None,
+                queue=",".join(wanted.queues) or None,
+                account=wanted.project,
+                throttle=throttle,
+            ),
+            misread=misread_flag(
+                read_options(flags_alone(PREFIX, flags)).findings, "qsub"
+            ),
+            refusals=tuple(_refusals(case, name)),
+        )
+
+    def with_flags(self, text: str, flags: Sequence[str]) -> str:
+        """Return the script with *flags* as its last directive."""
+        if not flags:
+            return text
+        end = "" if text.endswith("\n") else "\n"
+        return f"{text}{end}{PREFIX} {shlex.join(flags)}\n"
+
+    def submit_script_argv(
+        self,
+        script: str,
+        own: OwnScript,
+        *,
+        token: str,
+        comment: str = "",  # the context has a place of its own
+    ) -> Argv:
+        """Return the command that submits a script; its context holds *token*."""
+        mark = ("-ac", f"{_TAG}={token}")
+        return ("qsub", "-terse", *own.flags, *mark, _file(script), *own.arguments)
+
+    def check_script_argv(self, script: str, own: OwnScript) -> Argv:
+        """Return the command that checks whether it fits an empty cluster."""
+        return ("qsub", "-w", "v", *own.flags, _file(script), *own.arguments)
+
+    def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
+        """Yield ``-t 3-7:2`` for each job: an array has one range with one step."""
+        most = ("-tc", str(throttle)) if throttle else ()
+        for run in _progressions(sorted(set(indices))):
+            first, last = run[0], run[-1]
+            step = f":{run[1] - first}" if len(run) > 1 and run[1] - first > 1 else ""
+            yield ("-t", f"{first}-{last}{step}", *(most if len(run) > 1 else ()))
+
+    def raised(self, request: JobRequest, names: Sequence[str]) -> Argv:
+        """Return the flags that overrule these fields of the request."""
+        flags: list[str] = []
+        if "memory" in names and request.virtual_memory is not None:
+            each = -(-request.virtual_memory // max(1, request.cpus))
+            flags += ["-l", f"h_vmem={gridengine_text.TEXT.format_memory(each)}"]
+        if "time_limit" in names and request.time_limit is not None:
+            flags += [
+                "-l",
+                f"h_rt={gridengine_text.TEXT.format_time(request.time_limit)}",
+            ]
+        if "queue" in names and request.queue is not None:
+            flags += ["-q", request.queue]
+        if "exclude" in names and request.exclude:
+            flags += ["-l", f"h=!({'|'.join(request.exclude)})"]
+        return tuple(flags)
+
+    def wrapper(self, text: str, body: str) -> str:
+        """Return a script with the same directives, as written, that runs *body*."""
+        head = [line.text for line in directive_lines(read_script(text))]
+        return "\n".join((SHEBANG, *head, body, ""))
+
+    def wrapper_flags(self) -> Argv:
+        """Return the flag that names the shell, which may be the queue's otherwise."""
+        return ("-S", "/bin/bash")
+
+    def default_log(self, job: Submitted, index: int | None) -> str:
+        """Return the name of a log that the script does not name."""
+        return f"{job.name}.o{job.id}" + ("" if index is None else f".{index}")
+
+    def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
+        """Return the path of an element's log, by the pattern of its name."""
+        own = job.own or OwnScript()
+        named = own.logs.get("" if index is None else str(index))
+        if named or not own.output:
+            return named
+        known = {
+            "JOB_ID": job.id,
+            "JOB_NAME": job.name,
+            "TASK_ID": "undefined" if index is None else str(index),
+            "HOSTNAME": node,
+        }
+        return _VARIABLE.sub(lambda one: known.get(one[1]) or one[0], own.output)
+
+    def change_argvs(
+        self, job: Submitted, change: RequestChange, known: str
+    ) -> tuple[Argv, ...]:
+        """Return the commands that change a job.
+
+        ``qalter -l`` replaces all requests, so those that stay are repeated.
+        """
+        target = job.id
+        if job.own is not None and job.own.part:
+            target = f"{job.id}.{format_ranges(indices_of(job))}"
+        words = [*_altered(change, known)]
+        return (("qalter", *words, target),) if words else ()
+
+    def parse_refusal(self, ran: Ran) -> str | None:
+        """Return why qalter refused a change."""
+        if ran.code == 0:
+            return None
+        return ran.complaint().removeprefix("denied: ")
+
+    def sent(self, job: Submitted, user: str) -> SchedulerQuestion[str | None]:
+        """Ask by what lists ended jobs of the same name."""
+        argv = ("qacct", "-j", job.name)
+        return one_command(argv, lambda out: self.parse_sent(out, job, user))
+
+    def parse_sent(self, out: str, job: Submitted, user: str) -> str | None:
+        """Read the id of a job of this name and user, submitted when *job* was.
+
+        Accounting keeps no token; another job of this name that the user submits by
+        hand in the same seconds would be taken for it, which sends nothing twice.
+        """
+        ids = {
+            block.get("jobnumber", "")
+            for block in qacct_blocks(out.splitlines())
+            if block.get("owner") == user
+            and -_CLOCKS <= _seconds(block) - job.submitted <= _LONGEST_SEND
+        }
+        return ids.pop() if len(ids) == 1 else None
+
+    def known(self, name: str) -> SchedulerQuestion[KnownJob | None]:
+        """Ask by what describe a job: of the queue, of accounting."""
+        found = _NAME.fullmatch(name)
+        if not found:
+            return known_answer(None)
+        argvs = (("qstat", "-j", found[1]), ("qacct", "-j", found[1]))
+        return SchedulerQuestion(lambda outs: self.parse_known(name, outs), argvs)
+
+    def parse_known(self, name: str, outs: Sequence[str]) -> KnownJob | None:
+        """Read a job from qstat's and qacct's answers; either may not know it."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            return None
+        blocks = [
+            block
+            for block in qacct_blocks(outs[1].splitlines())
+            if block.get("jobnumber") == found[1]
+        ]
+        if blocks:  # a newly installed scheduler counts from 1 again
+            latest = max(_seconds(block) for block in blocks)
+            blocks = [block for block in blocks if _seconds(block) == latest]
+        known = _of_queue(outs[0]) or (_of_accounting(blocks) if blocks else None)
+        if known is None:
+            return None
+        part = found[2] or ""
+        if part and not known.indices:
+            return None
+        return msgspec.structs.replace(known, part=part)
+
+
+USER_SCRIPTS = GridEngineUserScripts()

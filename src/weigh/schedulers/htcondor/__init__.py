@@ -5,21 +5,20 @@ them.
 """
 
 import re
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import Folder, Traits, Variables
-from weigh.schedulers.htcondor import text
+from weigh.schedulers.dialect import Traits, Variables
+from weigh.schedulers.htcondor.text import JOB_AD, TEXT
+from weigh.schedulers.kind import SchedulerKind
 
 if TYPE_CHECKING:
-    from weigh.schedulers.dialect import Dialect
     from weigh.schedulers.protocol import Argv
 
 
-class HTCondor(Folder):
-    """HTCondor in the table of schedulers: see `protocol.Kind`."""
+class HTCondor(SchedulerKind):
+    """HTCondor in the table of schedulers: see `kind.SchedulerKind`."""
 
-    name = text.NAME
+    name = TEXT.NAME
     title = "HTCondor"
     submits = "condor_submit"
     lists = "condor_status"
@@ -32,7 +31,7 @@ class HTCondor(Folder):
     probe: "Argv" = ("condor_q", "-totals")
     nodes_argv: "Argv" = ("condor_status", "-af", "Machine")
     suffixes: tuple[str, ...] = ("sub", "submit", "condor")
-    job_variable = text.JOB_AD
+    job_variable = JOB_AD
     directive = re.compile(  # bash would not take it for an assignment
         r"\s*(?:(?:executable|universe|output|arguments)\s+="
         r"|(?:request_\w+|should_transfer_files|\+\w+)\s*=\s*\S+\s*$"
@@ -44,7 +43,7 @@ class HTCondor(Folder):
         element=("CONDOR_PROC_ID",),
         scratch=("_CONDOR_SCRATCH_DIR",),
         gpus=("_CONDOR_AssignedGPUs",),
-        in_job=(text.JOB_AD,),
+        in_job=(JOB_AD,),
     )
     traits = Traits(
         fits_nodes=True,
@@ -56,10 +55,8 @@ class HTCondor(Folder):
         constraint="expression",
         disk=True,
     )
-    text: "Dialect" = text
-
-    def _part(self, name: str) -> Any:  # noqa: ANN401, ARG002 - one file has all
-        return import_module("weigh.schedulers.htcondor.scheduler")
+    text = TEXT
+    in_one_file = True
 
 
 KIND = HTCondor()

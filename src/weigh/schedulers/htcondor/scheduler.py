@@ -26,7 +26,18 @@ from weigh.model.job import (
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.model.record import State
 from weigh.model.report import Accounted, without_impossible
-from weigh.schedulers import absent, job_script
+from weigh.schedulers import job_script
+from weigh.schedulers.backend import (
+    SchedulerAccounting,
+    SchedulerCommands,
+    SchedulerLint,
+    SchedulerQuestion,
+    SchedulerReasons,
+    SchedulerSite,
+    SchedulerUserScripts,
+    known_answer,
+    one_command,
+)
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.htcondor import text
@@ -40,25 +51,6 @@ from weigh.schedulers.protocol import (
     unanswered,
 )
 from weigh.units import KIB, MIB, Bytes
-
-# ---- what HTCondor has not
-parse_start, accounting_answer = absent.parse_start, absent.accounting_answer
-patience_argv, parse_patience = absent.patience_argv, absent.parse_patience
-from_nodes_argvs, parse_from_nodes = absent.from_nodes_argvs, absent.parse_from_nodes
-slots_argv, parse_slots = absent.slots_argv, absent.parse_slots
-session_argv, with_other_token = absent.session_argv, absent.with_other_token
-resource_names, MESSAGES = absent.resource_names, absent.MESSAGES
-in_words, is_hopeless, freed_by = absent.in_words, absent.is_hopeless, absent.freed_by
-lint, directives, awaited = absent.lint, absent.directives, absent.awaited
-default_files, OF_WHOLE_ARRAY = absent.default_files, absent.OF_WHOLE_ARRAY
-describe, with_flags, only = absent.describe, absent.with_flags, absent.only
-submit_script_argv = absent.submit_script_argv
-check_script_argv = absent.check_script_argv
-raised, wrapper, wrapper_flags = absent.raised, absent.wrapper, absent.wrapper_flags
-default_log, log, raw_argv = absent.default_log, absent.log, absent.raw_argv
-parse_raw, sent_argv, parse_sent = absent.parse_raw, absent.sent_argv, absent.parse_sent
-known_argvs, parse_known = absent.known_argvs, absent.parse_known
-change_argvs, parse_refusal = absent.change_argvs, absent.parse_refusal
 
 # ---- the jobs that it prints
 _REMOVED, _COMPLETED, _HELD = 3, 4, 5
@@ -209,20 +201,6 @@ def _states(ads: Iterable[Ad]) -> States:
 
 
 # ---- its commands
-NAME = text.NAME
-LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
-NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
-SHOWS_TOKENS = False
-OWN: Mapping[str, str] = {
-    **dict.fromkeys(("executable", "arguments", "universe"), "the script is weigh's"),
-    **dict.fromkeys(("output", "error"), "weigh logs shows the output"),
-    "queue": "weigh plan makes the elements",
-    "initialdir": "the job runs where it was submitted",
-    "environment": "--setup 'export NAME=value' sets a variable",
-    "should_transfer_files": "the nodes must share the plan's file system",
-    "concurrency_limits": "--throttle limits it",
-    **dict.fromkeys(("on_exit_remove", "periodic_remove"), "weigh resume, --requeue"),
-}
 _SUBMITTED = re.compile(r"^(\d{1,12})\.\d+ - \d+\.\d+\s*$", re.MULTILINE)
 _REFUSED = re.compile(r"\bERROR: (.+)")
 # the request may have arrived nevertheless
@@ -234,183 +212,8 @@ _SHORT_ARRAY, _NO_GPUS = 1000, {"", "undefined"}
 _GPUS = re.compile(r"request_gpus\s*=\s*[1-9]", re.IGNORECASE)
 
 
-def submit_argv(script: str) -> Argv:
-    """Submit a script."""
-    return ("condor_submit", "-terse", script)
-
-
-def verify_argv(script: str) -> Argv:
-    """Return the command that reads a script and submits nothing."""
-    return ("condor_submit", "-dry-run", "/dev/null", script)
-
-
-def parse_doubt(out: str) -> str | None:
-    """Read why condor_submit would reject it."""
-    found = _REFUSED.search(out)
-    if found is None or _LOST.search(found[1]):
-        return None
-    return f"condor_submit would reject the job: {found[1].strip()}"
-
-
-def understood_argv(job: str) -> Argv:
-    """Return the command that shows the request of a job."""
-    return ads_argv("condor_q", f"{job}.0")
-
-
-def parse_understood(out: str) -> RecordedRequest | None:
-    """Read the request as HTCondor understood it; None if no job is listed."""
-    for ad in _read_or_none(out):
-        return RecordedRequest(
-            memory=ad.memory,
-            cpus=number(ad.request_cpus),
-            gpus=number(ad.gpus),
-            time_limit=number(ad.allowed_job_duration),
-            elements=ad.total_submit_procs,
-        )
-    return None
-
-
-def parse_submitted(out: str) -> str | None:
-    """Read ``42.0 - 42.9``; other text may come before."""
-    found = _SUBMITTED.findall(out)
-    return found[-1] if found else None
-
-
-def is_unanswered(words: str) -> bool:
-    """Return whether condor_submit failed while it talked to the queue."""
-    return not words.strip() or _LOST.search(words) is not None
-
-
-def queue_argv(user: str) -> Argv:
-    """Return the command that lists the jobs of *user* in the queue."""
-    return ads_argv("condor_q", "-allusers", "-constraint", f'Owner == "{user}"')
-
-
-def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - users choose job names
-    """Return the same command, which shows the token of each job."""
-    return queue_argv(user)
-
-
-def parse_found(ran: Ran, token: str) -> str | None:
-    """Read the id of the job with the token.
-
-    Raises:
-        FormatError: condor_q failed, or its output is truncated.
-    """
-    if ran.code != 0:
-        raise FormatError(f"condor_q: {ran.complaint()}")
-    ads = read_ads(ran.out)
-    return next((str(ad.cluster_id) for ad in ads if ad.weigh_token == token), None)
-
-
-def parse_queue(out: str) -> States:
-    """Read condor_q.
-
-    Raises:
-        FormatError: the output is truncated, or a job has no number.
-    """
-    return _states(read_ads(out))
-
-
-def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
-    """Return one command for all jobs."""
-    return (ads_argv("condor_history", *jobs),) if jobs else ()
-
-
-def parse_ended(out: str) -> States:
-    """Read condor_history, which lists the latest end first."""
-    return _states(reversed(_read_or_none(out)))
-
-
-def why_argv(job: str) -> Argv | None:
-    """Return the command that shows why elements are on hold."""
-    return ads_argv("condor_q", job)
-
-
-def parse_why(out: str) -> str | None:
-    """Read why an element is on hold."""
-    return next((ad.hold_reason for ad in _read_or_none(out) if ad.hold_reason), None)
-
-
-def gpu_types_argv() -> Argv | None:
-    """Return the command that lists the names of GPUs."""
-    return ("condor_status", "-af", "GPUs_DeviceName")
-
-
-def parse_gpu_types(out: str) -> tuple[str, ...]:
-    """Read the names of GPUs, one per line."""
-    return tuple(sorted({line.strip() for line in out.splitlines()} - _NO_GPUS))
-
-
-def array_limit_argv(elements: int) -> Argv | None:
-    """Return the command that shows the limit, if the usual default may be too low."""
-    setting = "MAX_JOBS_PER_SUBMISSION"
-    return ("condor_config_val", setting) if elements > _SHORT_ARRAY else None
-
-
-def parse_array_limit(out: str) -> int | None:
-    """Read how many jobs one submission may have."""
-    return whole_number(out.strip())
-
-
-def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
-    """Return the command that removes a job or some of its elements."""
-    some = (f"{job.id}.{element}" for element in elements or ())
-    return ("condor_rm", *((job.id,) if elements is None else some))
-
-
-def on_host_argv(job: str, host: str) -> Argv:
-    """Return the command that lists where the elements of a job run."""
-    here = json.dumps(f"@{host}([.]|$)")
-    runs = f"ClusterId == {job} && regexp({here}, RemoteHost)"
-    return ("condor_q", "-allusers", "-constraint", runs, "-af", "ClusterId")
-
-
-def parse_on_host(out: str, job: str) -> bool:
-    """Return whether the job is listed."""
-    return job in out.split()
-
-
-def session_flags(request: JobRequest) -> list[Argv]:
-    """Refuse: only condor_submit opens a shell on a node, and needs sshd there.
-
-    Raises:
-        UsageError: always.
-    """
-    lines = text.directives(job_script.request_of(request))
-    words = " ".join(f"-append '{line}'" for line in lines)
-    raise UsageError(f"for a shell on a node: condor_submit -interactive {words}")
-
-
-def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
-    """Return whether *flags* request GPUs."""
-    return bool(_GPUS.search(flags))
-
-
 # ---- accounting
 _POLLED = "polled now and then: a short job shows its start, not its peak"
-WORDS = AccountingWords(
-    memory="condor_history ResidentSetSize",
-    unmeasured=_POLLED,
-    below=f"{_POLLED}: trust weigh's",
-    above="with control groups it includes the page cache",
-    below_killed=_POLLED,
-    above_killed="the size at which HTCondor ended the job",
-    zero="the job ended before HTCondor first measured it",
-    cpu_time="condor_history RemoteUserCpu + RemoteSysCpu",
-    wall_time="condor_history RemoteWallClockTime",
-)
-
-
-def argv(job: str) -> Argv:
-    """Return the command that lists a job with all its elements."""
-    return ads_argv("condor_history", job)
-
-
-def parse(out: str) -> tuple[Accounted, ...]:
-    """Read condor_history, which lists the latest end of an element first."""
-    found = {ad.proc_id: _accounted(ad) for ad in reversed(_read_or_none(out))}
-    return tuple(one for _, one in sorted(found.items()))
 
 
 def _accounted(ad: Ad) -> Accounted:
@@ -505,44 +308,6 @@ def _node(name: str, slots: list[Slot]) -> Node:
     )
 
 
-def read_limits(who: Who, query: Query) -> Live:  # noqa: ARG001 - the same for all
-    """Query the slots, whose size limits a job; never raises."""
-    (slots,) = query((SLOTS,))
-    if not slots.is_answer:
-        return Live(trouble=slots.complaint())
-    try:
-        nodes = nodes_of(read_slots(slots.stdout))
-    except FormatError as error:
-        return Live(trouble=str(error))
-    types = (
-        NodeType(
-            cpus=node.cpus,
-            memory=node.memory,
-            queues=node.queues,
-            gpus={gpus.name: gpus.total for gpus in node.gpus},
-        )
-        for node in nodes
-    )
-    limits = Limits(queues=(QUEUE,), nodes=tuple(types), enforced=False)
-    return Live(limits=limits, nodes=nodes)
-
-
-def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:  # noqa: ARG001
-    """Query slots and jobs. Raises WeighError if there is no answer."""
-    slots, jobs = query((SLOTS, JOBS))
-    slots.require("HTCondor")
-    found = read_slots(slots.stdout)
-    versions = (slot.condor_version.split() for slot in found)
-    return ClusterAnswers(
-        name=None,
-        version=next((words[1] for words in versions if len(words) > 1), None),
-        nodes=nodes_of(found),
-        queues=(QUEUE,),
-        jobs=tuple(map(_cluster_job, read_ads(jobs.text or ""))),
-        notes=unanswered({"condor_q": jobs}),
-    )
-
-
 def _cluster_job(ad: Ad) -> ClusterJob:
     one = ad.element()
     return ClusterJob(
@@ -576,31 +341,6 @@ _LIMIT = 2308032
 _PASSED_ON = "HOME, LANG, LOGNAME, PATH, SHELL, USER"
 
 
-def render(script: JobScript) -> str:
-    """Return the script of a job.
-
-    Raises:
-        UsageError: a line cannot hold a value.
-    """
-    head = (
-        "# condor_submit reads this file too: to the line before the job, and its end",
-        f"batch_name= <<'{BODY}'",
-        *_commands(script),
-        BODY,
-        _OPEN,
-    )
-    element = f'"$(({PROCESS} + {script.first}))"' if script.first else f'"${PROCESS}"'
-    name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
-    body = job_script.render(head, script, element=element, log=name, rules=RULES)
-    tail = (_CLOSE, "true = true", f"queue {script.elements}", "")
-    return "\n".join((body.rstrip("\n"), *tail))
-
-
-def log_name(job: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
-    """Return the name of an element's log; every job is an array here."""
-    return f"{job}_{element}.out"
-
-
 def _commands(script: JobScript) -> Iterator[str]:
     wanted = script.request
     output = "/dev/null"
@@ -617,7 +357,7 @@ def _commands(script: JobScript) -> Iterator[str]:
     yield "+WeighScript = $(true)"
     if script.token:
         yield f'+WeighToken = "{script.token}"'
-    yield from text.directives(job_script.request_of(wanted))
+    yield from text.TEXT.directives(job_script.request_of(wanted))
     if wanted.gpu_type:
         kind = re.sub(r"[^\w -]", ".", wanted.gpu_type)
         yield f'require_gpus = regexp("{_word(kind)}", DeviceName, "i")'
@@ -670,3 +410,274 @@ def _word(text: str) -> str:
     if set('"\\') & set(text):
         raise UsageError(f"a submit description cannot hold {text!r}")
     return _value(text)
+
+
+class HTCondorCommands(SchedulerCommands):
+    """HTCondor: how jobs are submitted, listed and cancelled."""
+
+    NAME = text.TEXT.NAME
+    LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
+    NO_CLUSTER = re.compile(r"Neither the environment variable CONDOR_CONFIG")
+    SHOWS_TOKENS = False
+    OWN: Mapping[str, str] = {
+        **dict.fromkeys(
+            ("executable", "arguments", "universe"), "the script is weigh's"
+        ),
+        **dict.fromkeys(("output", "error"), "weigh logs shows the output"),
+        "queue": "weigh plan makes the elements",
+        "initialdir": "the job runs where it was submitted",
+        "environment": "--setup 'export NAME=value' sets a variable",
+        "should_transfer_files": "the nodes must share the plan's file system",
+        "concurrency_limits": "--throttle limits it",
+        **dict.fromkeys(
+            ("on_exit_remove", "periodic_remove"), "weigh resume, --requeue"
+        ),
+    }
+
+    def submit_argv(self, script: str) -> Argv:
+        """Submit a script."""
+        return ("condor_submit", "-terse", script)
+
+    def verify_argv(self, script: str) -> Argv:
+        """Return the command that reads a script and submits nothing."""
+        return ("condor_submit", "-dry-run", "/dev/null", script)
+
+    def parse_doubt(self, out: str) -> str | None:
+        """Read why condor_submit would reject it."""
+        found = _REFUSED.search(out)
+        if found is None or _LOST.search(found[1]):
+            return None
+        return f"condor_submit would reject the job: {found[1].strip()}"
+
+    def parse_submitted(self, out: str) -> str | None:
+        """Read ``42.0 - 42.9``; other text may come before."""
+        found = _SUBMITTED.findall(out)
+        return found[-1] if found else None
+
+    def is_unanswered(self, words: str) -> bool:
+        """Return whether condor_submit failed while it talked to the queue."""
+        return not words.strip() or _LOST.search(words) is not None
+
+    def queue_argv(self, user: str) -> Argv:
+        """Return the command that lists the jobs of *user* in the queue."""
+        return ads_argv("condor_q", "-allusers", "-constraint", f'Owner == "{user}"')
+
+    def find_argv(self, user: str, name: str) -> Argv:  # users choose job names
+        """Return the same command, which shows the token of each job."""
+        return self.queue_argv(user)
+
+    def parse_found(self, ran: Ran, token: str) -> str | None:
+        """Read the id of the job with the token.
+
+        Raises:
+            FormatError: condor_q failed, or its output is truncated.
+        """
+        if ran.code != 0:
+            raise FormatError(f"condor_q: {ran.complaint()}")
+        ads = read_ads(ran.out)
+        return next((str(ad.cluster_id) for ad in ads if ad.weigh_token == token), None)
+
+    def parse_queue(self, out: str) -> States:
+        """Read condor_q.
+
+        Raises:
+            FormatError: the output is truncated, or a job has no number.
+        """
+        return _states(read_ads(out))
+
+    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+        """Return one command for all jobs."""
+        return (ads_argv("condor_history", *jobs),) if jobs else ()
+
+    def parse_ended(self, out: str) -> States:
+        """Read condor_history, which lists the latest end first."""
+        return _states(reversed(_read_or_none(out)))
+
+    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+        """Return the command that removes a job or some of its elements."""
+        some = (f"{job.id}.{element}" for element in elements or ())
+        return ("condor_rm", *((job.id,) if elements is None else some))
+
+    def session_flags(self, request: JobRequest) -> list[Argv]:
+        """Refuse: only condor_submit opens a shell on a node, and needs sshd there.
+
+        Raises:
+            UsageError: always.
+        """
+        lines = text.TEXT.directives(job_script.request_of(request))
+        words = " ".join(f"-append '{line}'" for line in lines)
+        raise UsageError(f"for a shell on a node: condor_submit -interactive {words}")
+
+    def render(self, script: JobScript) -> str:
+        """Return the script of a job.
+
+        Raises:
+            UsageError: a line cannot hold a value.
+        """
+        head = (
+            (
+                "# condor_submit reads this file too: to the line before the job, "
+                "and its end"
+            ),
+            f"batch_name= <<'{BODY}'",
+            *_commands(script),
+            BODY,
+            _OPEN,
+        )
+        element = (
+            f'"$(({PROCESS} + {script.first}))"' if script.first else f'"${PROCESS}"'
+        )
+        name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
+        body = job_script.render(head, script, element=element, log=name, rules=RULES)
+        tail = (_CLOSE, "true = true", f"queue {script.elements}", "")
+        return "\n".join((body.rstrip("\n"), *tail))
+
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Return the name of an element's log; every job is an array here."""
+        return f"{job}_{element}.out"
+
+    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+        """Ask by what shows the request of a job."""
+        return one_command(ads_argv("condor_q", f"{job}.0"), self.parse_understood)
+
+    def parse_understood(self, out: str) -> RecordedRequest | None:
+        """Read the request as HTCondor understood it; None if no job is listed."""
+        for ad in _read_or_none(out):
+            return RecordedRequest(
+                memory=ad.memory,
+                cpus=number(ad.request_cpus),
+                gpus=number(ad.gpus),
+                time_limit=number(ad.allowed_job_duration),
+                elements=ad.total_submit_procs,
+            )
+        return None
+
+    def why(self, job: str) -> SchedulerQuestion[str | None]:
+        """Ask by what shows why elements are on hold."""
+        return one_command(ads_argv("condor_q", job), self.parse_why)
+
+    def parse_why(self, out: str) -> str | None:
+        """Read why an element is on hold."""
+        return next(
+            (ad.hold_reason for ad in _read_or_none(out) if ad.hold_reason), None
+        )
+
+    def gpu_types(self) -> SchedulerQuestion[tuple[str, ...]]:
+        """Ask by what lists the names of GPUs."""
+        return one_command(
+            ("condor_status", "-af", "GPUs_DeviceName"), self.parse_gpu_types
+        )
+
+    def parse_gpu_types(self, out: str) -> tuple[str, ...]:
+        """Read the names of GPUs, one per line."""
+        return tuple(sorted({line.strip() for line in out.splitlines()} - _NO_GPUS))
+
+    def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
+        """Ask by what shows the limit, if the usual default may be too low."""
+        setting = "MAX_JOBS_PER_SUBMISSION"
+        if elements <= _SHORT_ARRAY:
+            return known_answer(None)
+        return one_command(("condor_config_val", setting), self.parse_array_limit)
+
+    def parse_array_limit(self, out: str) -> int | None:
+        """Read how many jobs one submission may have."""
+        return whole_number(out.strip())
+
+    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+        """Ask by what lists where the elements of a job run."""
+        here = json.dumps(f"@{host}([.]|$)")
+        runs = f"ClusterId == {job} && regexp({here}, RemoteHost)"
+        return one_command(
+            ("condor_q", "-allusers", "-constraint", runs, "-af", "ClusterId"),
+            lambda out: self.parse_on_host(out, job),
+        )
+
+    def parse_on_host(self, out: str, job: str) -> bool:
+        """Return whether the job is listed."""
+        return job in out.split()
+
+
+COMMANDS = HTCondorCommands()
+
+
+class HTCondorLint(SchedulerLint):
+    """HTCondor: the rules for its job scripts."""
+
+    def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
+        """Return whether *flags* request GPUs."""
+        return bool(_GPUS.search(flags))
+
+
+LINT = HTCondorLint()
+
+
+class HTCondorAccounting(SchedulerAccounting):
+    """HTCondor: what its accounting reports."""
+
+    WORDS = AccountingWords(
+        memory="condor_history ResidentSetSize",
+        unmeasured=_POLLED,
+        below=f"{_POLLED}: trust weigh's",
+        above="with control groups it includes the page cache",
+        below_killed=_POLLED,
+        above_killed="the size at which HTCondor ended the job",
+        zero="the job ended before HTCondor first measured it",
+        cpu_time="condor_history RemoteUserCpu + RemoteSysCpu",
+        wall_time="condor_history RemoteWallClockTime",
+    )
+
+    def argv(self, job: str) -> Argv:
+        """Return the command that lists a job with all its elements."""
+        return ads_argv("condor_history", job)
+
+    def parse(self, out: str) -> tuple[Accounted, ...]:
+        """Read condor_history, which lists the latest end of an element first."""
+        found = {ad.proc_id: _accounted(ad) for ad in reversed(_read_or_none(out))}
+        return tuple(one for _, one in sorted(found.items()))
+
+
+ACCOUNTING = HTCondorAccounting()
+
+
+class HTCondorSite(SchedulerSite):
+    """HTCondor: its nodes, queues and limits."""
+
+    def read_limits(self, who: Who, query: Query) -> Live:  # the same for all
+        """Query the slots, whose size limits a job; never raises."""
+        (slots,) = query((SLOTS,))
+        if not slots.is_answer:
+            return Live(trouble=slots.complaint())
+        try:
+            nodes = nodes_of(read_slots(slots.stdout))
+        except FormatError as error:
+            return Live(trouble=str(error))
+        types = (
+            NodeType(
+                cpus=node.cpus,
+                memory=node.memory,
+                queues=node.queues,
+                gpus={gpus.name: gpus.total for gpus in node.gpus},
+            )
+            for node in nodes
+        )
+        limits = Limits(queues=(QUEUE,), nodes=tuple(types), enforced=False)
+        return Live(limits=limits, nodes=nodes)
+
+    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+        """Query slots and jobs. Raises WeighError if there is no answer."""
+        slots, jobs = query((SLOTS, JOBS))
+        slots.require("HTCondor")
+        found = read_slots(slots.stdout)
+        versions = (slot.condor_version.split() for slot in found)
+        return ClusterAnswers(
+            name=None,
+            version=next((words[1] for words in versions if len(words) > 1), None),
+            nodes=nodes_of(found),
+            queues=(QUEUE,),
+            jobs=tuple(map(_cluster_job, read_ads(jobs.text or ""))),
+            notes=unanswered({"condor_q": jobs}),
+        )
+
+
+SITE = HTCondorSite()
+REASONS, USER_SCRIPTS = SchedulerReasons(), SchedulerUserScripts()

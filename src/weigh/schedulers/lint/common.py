@@ -1,11 +1,13 @@
 """The lint of one scheduler's scripts: its reader and rules, and those all share."""
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from weigh.model.lint import Facts, Finding
+from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint import (
     element_rules,
     environment_rules,
@@ -27,18 +29,23 @@ COMMON: tuple[Rule, ...] = (
 )
 
 
-class ScriptLint(msgspec.Struct, frozen=True, kw_only=True):
-    """The checks of one scheduler's scripts, made of its parts.
-
-    ``read`` reads the options of a script, ``start`` finds the job's working directory,
-    ``granted`` adds up what the job gets, ``rules`` are the scheduler's own.
-    """
+class ScriptLint(SchedulerLint):
+    """The checks of one scheduler's scripts; ``rules`` are its own."""
 
     words: Words
-    read: Callable[[Script, Facts], Read]
-    start: Callable[[Case], str | None]
-    granted: Callable[[Case], Granted]
     rules: tuple[Rule, ...]
+
+    @abstractmethod
+    def read(self, script: Script, facts: Facts) -> Read:
+        """Read the options of a script."""
+
+    @abstractmethod
+    def start(self, case: Case) -> str | None:
+        """Find the job's working directory."""
+
+    @abstractmethod
+    def granted(self, case: Case) -> Granted:
+        """Add up what the job gets."""
 
     def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""

@@ -18,11 +18,16 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
-    RecordedRequest,
     Submitted,
 )
-from weigh.model.record import Complexes, State
+from weigh.model.record import State
 from weigh.regular_file import only_regular
+from weigh.schedulers.backend import (
+    Scheduler,
+    SchedulerQuestion,
+    SchedulerQuestions,
+    known_answer,
+)
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.local.script import (
     AWAITED,
@@ -33,7 +38,7 @@ from weigh.schedulers.local.script import (
     local_script,
 )
 from weigh.schedulers.local.script import log_name as _log_name
-from weigh.schedulers.protocol import Argv, KnownJob, RequestChange, Snapshot
+from weigh.schedulers.protocol import Argv, RequestChange, Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
 from weigh.store.lines import UNREADABLE, read_tail
 from weigh.store.location import make_folder, private
@@ -60,7 +65,22 @@ class Runs(msgspec.Struct, frozen=True):
     process: Process
 
 
-class Local:
+class LocalQuestions(SchedulerQuestions):
+    """What this machine answers without a command."""
+
+    def __init__(self, jobs: "Local") -> None:
+        self._jobs = jobs
+
+    def patience(self) -> SchedulerQuestion[Seconds]:
+        """Ask how long a started shell may take to write its process id."""
+        return known_answer(_TO_START)
+
+    def why(self, job: str) -> SchedulerQuestion[str | None]:
+        """Ask for the last line that the script printed outside of its elements."""
+        return SchedulerQuestion(lambda _: self._jobs.last_line_of(job))
+
+
+class Local(Scheduler):
     """This machine; *root* is the store."""
 
     name = NAME
@@ -77,6 +97,7 @@ class Local:
         self._root = root
         self._machine = machine
         self._clock = clock
+        self.questions = LocalQuestions(self)
 
     def render(self, script: JobScript) -> str:
         """Write the job script."""
@@ -86,26 +107,12 @@ class Local:
         """Return the name of an element's log."""
         return _log_name(job, element, is_array=is_array)
 
-    def predict_start(
-        self,
-        script: str,  # noqa: ARG002
-        *,
-        cwd: str,  # noqa: ARG002
-        argv: Argv | None = None,  # noqa: ARG002 - a job script has one form here
-    ) -> Seconds | None:
-        """Return None: a job starts at once."""
-        return None
-
-    def understood(self, job: str) -> RecordedRequest | None:  # noqa: ARG002
-        """Return None: a local job has no request."""
-        return None
-
     def submit(
         self,
         script: str,
         *,
         cwd: str,
-        argv: Argv | None = None,  # noqa: ARG002 - a job script has one form here
+        argv: Argv | None = None,  # a job script has one form here
     ) -> str:
         """Start the script in the background.
 
@@ -130,7 +137,7 @@ class Local:
         _write(os.path.join(folder, "process"), msgspec.json.encode(runs))
         return job
 
-    def find(self, token: str, *, name: str) -> str | None:  # noqa: ARG002
+    def find(self, token: str, *, name: str) -> str | None:
         """Return the job whose script was started with *token* in its path."""
         top = os.path.join(self._root, FOLDER)
         for job in sorted(os.listdir(top)) if os.path.isdir(top) else ():
@@ -146,50 +153,17 @@ class Local:
             return job
         return None
 
-    def find_ended(self, job: Submitted) -> str | None:  # noqa: ARG002
-        """Return None: no user's script runs here as a job."""
-        return None
-
-    def patience(self) -> Seconds:
-        """Return how long a started shell may take to write its process id."""
-        return _TO_START
-
-    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:  # noqa: ARG002 - every answer is fresh
+    def states(
+        self, jobs: Sequence[Submitted], *, fresh: bool = False
+    ) -> Snapshot:  # every answer is fresh
         """Return the states of jobs, from their processes and logs."""
         states = {job.id: self._elements(job) for job in jobs}
         return Snapshot(states, self._clock())
 
-    def gpu_types(self) -> tuple[str, ...]:
-        """Return none: a local job cannot request a type."""
-        return ()
-
-    def cpu_resource(
-        self,
-        complexes: Complexes | None = None,  # noqa: ARG002
-    ) -> str | None:
-        """Return None: there are no slots here."""
-        return None
-
-    def array_limit(self, elements: int) -> int | None:  # noqa: ARG002
-        """Return None: there is no limit."""
-        return None
-
-    def why_not_from_nodes(self, queue: str | None) -> str | None:  # noqa: ARG002
-        """Return None: a local job starts others."""
-        return None
-
-    def why(self, job: Submitted) -> str | None:
+    def last_line_of(self, job: str) -> str | None:
         """Return the last line that the script printed outside of its elements."""
-        path = os.path.join(self._folder(job.id), "output")
+        path = os.path.join(self._folder(job), "output")
         return _tail(path).strip().rpartition("\n")[2] or None
-
-    def known(self, name: str, *, is_new: bool = False) -> KnownJob | None:  # noqa: ARG002
-        """Return None: weigh alone starts jobs here."""
-        return None
-
-    def raw_logs(self, job: Submitted) -> dict[str, str]:  # noqa: ARG002
-        """Return nothing: weigh chooses the names of logs."""
-        return {}
 
     def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
         """Change what a job waits for.
@@ -240,7 +214,7 @@ class Local:
             cancelled=os.path.exists(os.path.join(folder, CANCELLED)),
             is_known=sees or exit_code is not None,
             node=runs.machine.host,
-            words=self.why(job),
+            words=self.last_line_of(job.id),
         )
         alone = {name for name in os.listdir(folder) if name.startswith(CANCELLED)}
         as_cancelled = msgspec.structs.replace(facts, cancelled=True)

@@ -3,23 +3,24 @@
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import Folder, Traits, Variables
-from weigh.schedulers.slurm import text
+from weigh.schedulers.dialect import Traits, Variables
+from weigh.schedulers.kind import SchedulerKind
+from weigh.schedulers.slurm.text import JOB_VARIABLE, TEXT
 
 if TYPE_CHECKING:
-    from weigh.schedulers.dialect import Dialect
-    from weigh.schedulers.protocol import Argv, Steps
+    from weigh.schedulers.backend import Steps
+    from weigh.schedulers.protocol import Argv
 
 
-class Slurm(Folder):
-    """Slurm in the table of schedulers: see `protocol.Kind`."""
+class Slurm(SchedulerKind):
+    """Slurm in the table of schedulers: see `kind.SchedulerKind`."""
 
-    name = text.NAME
+    name = TEXT.NAME
     title = "Slurm"
     submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
-    job_variable = text.JOB_VARIABLE
+    job_variable = JOB_VARIABLE
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
     commands: tuple[str, ...] = (
         *("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sacct"),
@@ -56,7 +57,7 @@ class Slurm(Folder):
         exclusive=True,
         disk=True,
     )
-    text: "Dialect" = text
+    text = TEXT
 
     @property
     def steps(self) -> "Steps":

@@ -16,6 +16,7 @@ import msgspec
 
 from weigh.model.record import State
 from weigh.model.report import Accounted, AccountedStep, PastJob, without_impossible
+from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
@@ -52,33 +53,8 @@ _NO_TIME = frozenset(("", "Unknown", "None"))
 _NO_ENERGY = frozenset(("", "0"))
 _RESIZED = "RESIZING"
 _MOST_STEPS = 50
-SAMPLED_EVERY: Seconds = 30.0  # slurm.conf(5), JobAcctGatherFrequency
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
 _GATHERED = re.compile(r"^JobAcctGather(Type|Frequency)\s*=\s*(\S+)", re.MULTILINE)
-WORDS = AccountingWords(
-    memory="sacct MaxRSS",
-    unmeasured="{often}: peaks in between are missed",
-    below="{often}, peaks are missed: trust weigh's",
-    unsure="{often}, peaks may be missed",
-    above=(
-        "counts shared pages in each process, at some sites page cache too: an upper "
-        "bound; weigh counts shared pages once"
-    ),
-    below_killed="its last sample before the kill: trust weigh's",
-    above_killed="sampled after weigh's last sample of a killed task: trust it",
-    # sacct leaves MaxRSS empty where no sample was taken
-    zero="not zero: no sample was taken ({often})",
-    cpu_time="sacct TotalCPU",
-    wall_time="sacct Elapsed",
-    gpu_memory="sacct gpumem",
-    gpu_utilization="sacct gpuutil",
-    sampled="{often}",
-)
-
-
-def argv(job: str) -> Argv:
-    """Return the command that lists a job's steps, for an array all its elements."""
-    return ("sacct", "-n", "-P", "-j", job, "-o", ",".join(_FIELDS))
 
 
 def parse_interval(config: str) -> Seconds | None:
@@ -98,54 +74,6 @@ def parse_interval(config: str) -> Seconds | None:
         )
     number = whole_number(word)
     return None if number is None else float(number)
-
-
-def parse(out: str) -> tuple[Accounted, ...]:
-    """Read sacct's lines; lines that do not parse are skipped.
-
-    A job's own line holds what was requested, its steps what was used. The parts of a
-    heterogeneous job are its elements.
-    """
-    rows = (line.split("|")[: len(_FIELDS)] for line in out.splitlines())
-    least = _FIELDS.index("NNodes")  # the first columns, which are enough
-    whole = (
-        row + [""] * (len(_FIELDS) - len(row)) for row in rows if len(row) >= least
-    )
-    jobs = _jobs(whole, _Columns(_FIELDS))
-    found = {job.accounted.element: job.accounted for job in jobs}
-    return tuple(one for _, one in sorted(found.items()))
-
-
-def past_argv(user: str, span: Seconds) -> Argv:
-    """Return the command that lists a user's jobs of the last *span* seconds."""
-    days, rest = divmod(round(span), DAY)
-    since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
-    return ("sacct", "-P", "-D", "-u", user, *since, "-o", ",".join(_PAST_FIELDS))
-
-
-def is_past(head: str) -> bool:
-    """Return whether *head* begins with the header of ``sacct -P``."""
-    names, _ = _header(head.partition("\n")[0])
-    return {"JobID", "State"} <= {*names}
-
-
-def read_past(lines: Iterable[str]) -> Iterator[PastJob | None]:
-    """Yield each job of ``sacct -P``, with any columns; None for a row that is dropped.
-
-    The first line is the header. A requeued job is a job for each of its attempts,
-    which sacct lists apart (-D). Times without a zone are local.
-    """
-    lines = iter(lines)
-    names, separator = _header(next(lines, "").rstrip("\r\n"))
-    if not names:
-        return
-    at = _Columns(names)
-    dropped: list[None] = []
-    for job in _jobs(_rows(lines, separator, at, lambda: dropped.append(None)), at):
-        yield from dropped
-        dropped.clear()
-        yield job
-    yield from dropped
 
 
 def _header(line: str) -> tuple[list[str], str]:
@@ -553,3 +481,79 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
     "reqmem": lambda text: not text or _size(text.rstrip("?")) is not None,
     "workdir": lambda text: not text or text.startswith("/"),
 }
+
+
+class SlurmAccounting(PastAccounting):
+    """Slurm: what its accounting reports."""
+
+    SAMPLED_EVERY: Seconds = 30.0  # slurm.conf(5), JobAcctGatherFrequency
+    WORDS = AccountingWords(
+        memory="sacct MaxRSS",
+        unmeasured="{often}: peaks in between are missed",
+        below="{often}, peaks are missed: trust weigh's",
+        unsure="{often}, peaks may be missed",
+        above=(
+            "counts shared pages in each process, at some sites page cache too: an "
+            "upper bound; weigh counts shared pages once"
+        ),
+        below_killed="its last sample before the kill: trust weigh's",
+        above_killed="sampled after weigh's last sample of a killed task: trust it",
+        # sacct leaves MaxRSS empty where no sample was taken
+        zero="not zero: no sample was taken ({often})",
+        cpu_time="sacct TotalCPU",
+        wall_time="sacct Elapsed",
+        gpu_memory="sacct gpumem",
+        gpu_utilization="sacct gpuutil",
+        sampled="{often}",
+    )
+
+    def argv(self, job: str) -> Argv:
+        """Return the command that lists a job's steps, of an array all elements'."""
+        return ("sacct", "-n", "-P", "-j", job, "-o", ",".join(_FIELDS))
+
+    def parse(self, out: str) -> tuple[Accounted, ...]:
+        """Read sacct's lines; lines that do not parse are skipped.
+
+        A job's own line holds what was requested, its steps what was used. The parts of
+        a heterogeneous job are its elements.
+        """
+        rows = (line.split("|")[: len(_FIELDS)] for line in out.splitlines())
+        least = _FIELDS.index("NNodes")  # the first columns, which are enough
+        whole = (
+            row + [""] * (len(_FIELDS) - len(row)) for row in rows if len(row) >= least
+        )
+        jobs = _jobs(whole, _Columns(_FIELDS))
+        found = {job.accounted.element: job.accounted for job in jobs}
+        return tuple(one for _, one in sorted(found.items()))
+
+    def past_argv(self, user: str, span: Seconds) -> Argv:
+        """Return the command that lists a user's jobs of the last *span* seconds."""
+        days, rest = divmod(round(span), DAY)
+        since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
+        return ("sacct", "-P", "-D", "-u", user, *since, "-o", ",".join(_PAST_FIELDS))
+
+    def is_past(self, head: str) -> bool:
+        """Return whether *head* begins with the header of ``sacct -P``."""
+        names, _ = _header(head.partition("\n")[0])
+        return {"JobID", "State"} <= {*names}
+
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
+        """Yield each job of ``sacct -P``, with any columns; None for a dropped row.
+
+        The first line is the header. A requeued job is a job for each of its attempts,
+        which sacct lists apart (-D). Times without a zone are local.
+        """
+        lines = iter(lines)
+        names, separator = _header(next(lines, "").rstrip("\r\n"))
+        if not names:
+            return
+        at = _Columns(names)
+        dropped: list[None] = []
+        for job in _jobs(_rows(lines, separator, at, lambda: dropped.append(None)), at):
+            yield from dropped
+            dropped.clear()
+            yield job
+        yield from dropped
+
+
+ACCOUNTING = SlurmAccounting()

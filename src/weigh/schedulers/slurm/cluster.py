@@ -44,7 +44,7 @@ _RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
 _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
 
 
-def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:  # noqa: ARG001
+def read_slurm_cluster(query: Query) -> ClusterAnswers:
     """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
     nodes, partitions, jobs, config = query((NODES, PARTITIONS, JOBS, CONFIG))
     for reply in (nodes, partitions):
@@ -228,7 +228,7 @@ def _time(text: str | None) -> int | None:
     if text is None or text in _NONE:
         return None
     try:
-        return slurm_text.parse_time(text)
+        return slurm_text.TEXT.parse_time(text)
     except FormatError:
         return None
 

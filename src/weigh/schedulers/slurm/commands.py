@@ -23,7 +23,12 @@ from weigh.model.job import (
     Submitted,
 )
 from weigh.model.record import State
-from weigh.schedulers import absent
+from weigh.schedulers.backend import (
+    SchedulerCommands,
+    SchedulerQuestion,
+    known_answer,
+    one_command,
+)
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
@@ -149,10 +154,10 @@ def _size(text: str) -> Bytes | None:
     whole, dot, rest = text.partition(".")
     try:
         if not dot:
-            return slurm_text.parse_memory(text) or None
+            return slurm_text.TEXT.parse_memory(text) or None
         unit = rest[-1:]
-        exact = slurm_text.parse_memory(f"{whole}{unit}")
-        part = slurm_text.parse_memory(f"1{unit}") * float(f"0.{rest[:-1]}")
+        exact = slurm_text.TEXT.parse_memory(f"{whole}{unit}")
+        part = slurm_text.TEXT.parse_memory(f"1{unit}") * float(f"0.{rest[:-1]}")
     except (FormatError, ValueError):
         return None
     return exact + round(part)
@@ -160,7 +165,7 @@ def _size(text: str) -> Bytes | None:
 
 def _time(text: str) -> int | None:
     try:
-        return None if text in _NONE else slurm_text.parse_time(text)
+        return None if text in _NONE else slurm_text.TEXT.parse_time(text)
     except FormatError:
         return None
 
@@ -169,18 +174,6 @@ def _word(text: str | None) -> str | None:
     return None if text is None or text in _NONE else text
 
 
-NAME = "slurm"
-slots_argv, parse_slots = absent.slots_argv, absent.parse_slots
-why_argv, parse_why = absent.why_argv, absent.parse_why
-OWN: Mapping[str, str] = {
-    **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
-    **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
-    **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
-    "open-mode": "each element has a log of its own",
-}
-LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
-NO_CLUSTER = re.compile(r"Could not establish a configuration source")
-SHOWS_TOKENS = True
 # the path of a script and a comment may contain anything, line ends too: they are last,
 # and a mark follows them
 _END = "|."
@@ -260,142 +253,6 @@ _STARTED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"})
 _NO_REASON = frozenset({"", "None", "none", "(null)", "NonZeroExitCode"})
 
 
-def render(script: JobScript) -> str:
-    """Write the job script."""
-    return slurm_script(script)
-
-
-def log_name(job: str, element: int, *, is_array: bool) -> str:
-    """Return the name of an element's log."""
-    return _log_name(job, element, is_array=is_array)
-
-
-def submit_argv(script: str) -> Argv:
-    """Return the command that submits a script."""
-    return ("sbatch", "--parsable", script)
-
-
-def verify_argv(script: str) -> Argv:
-    """Return the command that checks a script; it consumes a job id but no job runs."""
-    return ("sbatch", "--test-only", script)
-
-
-def parse_doubt(out: str) -> str | None:
-    """Read why sbatch would reject it; None if it would accept it, or if not known."""
-    failure = _FAILURE.search(out)
-    if failure is None or _NOBODY.search(failure[1]):
-        return None
-    before = [_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)]
-    if not before and _NOT_NOW.search(failure[1]):
-        return None
-    reasons = "; ".join(dict.fromkeys((*before, failure[1].strip())))
-    return f"sbatch would reject the job: {reasons}"
-
-
-def parse_start(out: str) -> Seconds | None:
-    """Read the start time in ``Job 69 to start at 1795254181 using ...``."""
-    found = _START.search(out)
-    return None if found is None else _epoch_time(found[1])
-
-
-def understood_argv(job: str) -> Argv:
-    """Return the command that shows all details of a job."""
-    return ("scontrol", "-o", "show", "job", job)
-
-
-def parse_understood(out: str) -> RecordedRequest | None:
-    """Read the request as Slurm understood it.
-
-    Of a job with whole nodes that has started, Slurm shows what these nodes have.
-    """
-    found, rows = parse_job(out), [pairs_of(line) for line in job_lines(out)]
-    has_nodes = any(
-        row.get("OverSubscribe") == "NO" and row.get("JobState") != "PENDING"
-        for row in rows
-    )
-    if found is None or not has_nodes:
-        return found
-    return msgspec.structs.replace(found, memory=None, cpus=None, gpus=None)
-
-
-def parse_submitted(out: str) -> str | None:
-    """Read ``481516`` or ``481516;cluster``; a site's wrapper may print text before."""
-    for line in reversed(out.splitlines()):
-        number = line.strip().partition(";")[0]
-        if whole_number(number) is not None:
-            return number
-    return None
-
-
-def is_unanswered(words: str) -> bool:
-    """Return whether sbatch failed while it talked to the controller."""
-    return not words.strip() or _LOST.search(words) is not None
-
-
-def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - a site may change job names
-    """Return the command that lists the script and comment of each job."""
-    return ("squeue", "-h", "-t", "all", "-u", user, "-o", _FIND_FORMAT)
-
-
-def parse_found(ran: Ran, token: str) -> str | None:
-    """Read the id of the job whose script path or comment holds the token.
-
-    Raises:
-        FormatError: squeue failed, or its output is cut off.
-    """
-    if ran.code != 0:
-        why = ran.complaint().removeprefix("squeue: ")
-        raise FormatError(f"squeue: {why}")
-    for line in _rows(ran.out):
-        job, _, marks = line.partition("|")
-        if token in marks and whole_number(job) is not None:
-            return job
-    return None
-
-
-def patience_argv() -> Argv | None:
-    """Return the command that shows the configuration with the credential lifetime."""
-    return ("scontrol", "show", "config")
-
-
-def parse_patience(out: str) -> Seconds:
-    """Read ``ttl=`` of AuthInfo: Slurm rejects older requests as expired."""
-    found = _TTL.search(out)
-    return (float(found[1]) if found else _DEFAULT_TTL) + _AFTER_TTL
-
-
-def queue_argv(user: str) -> Argv:
-    """Return the command that lists each element, including those that just ended."""
-    return ("squeue", "-h", "-r", "-t", "all", "-u", user, "-o", _QUEUE_FORMAT)
-
-
-def parse_queue(out: str) -> States:
-    """Read squeue's lines, one per element.
-
-    Raises:
-        FormatError: the last line is cut off, or a line has an unknown format.
-    """
-    states: States = {}
-    for line in _rows(out):
-        fields = line.split("|", _QUEUE_FIELDS)
-        if len(fields) < _QUEUE_FIELDS or whole_number(fields[0]) is None:
-            raise FormatError(f"squeue answered {line[:60]!r}")
-        job, index, word, start, node, reason = fields[:_QUEUE_FIELDS]
-        state = STATES.get(word, "UNKNOWN")
-        element = ElementState(
-            state=state,
-            reason=_reason(reason, word, state),
-            # for a job that never started this is its begin time or cancellation time
-            started=None
-            if state == "PENDING" or node in _NO_NODE
-            else _epoch_time(start),
-            node=None if node in _NO_NODE else node,
-            expected=_epoch_time(start) if state == "PENDING" else None,
-        )
-        _put(states.setdefault(job, {}), index, element)
-    return states
-
-
 def _rows(out: str) -> list[str]:
     """Split what squeue printed into one text per job.
 
@@ -406,145 +263,6 @@ def _rows(out: str) -> list[str]:
     if out and not out.endswith(end):
         raise FormatError("squeue's answer is cut off")
     return out.split(end)[:-1]
-
-
-def with_other_token(out: str, tokens: Mapping[str, str]) -> frozenset[str]:
-    """Return the listed jobs with the mark of another submission, or with no mark.
-
-    A controller that lost its state gives ids out again. A comment of the user's own
-    proves nothing: it may have taken the place of the mark.
-
-    Raises:
-        FormatError: the last line is cut off.
-    """
-    found: set[str] = set()
-    for line in _rows(out):
-        job, _, rest = line.partition("|")
-        token = tokens.get(job)
-        marks = rest.split("|", _QUEUE_FIELDS - 1)[-1]
-        if not token or token in marks or "|" not in marks:
-            continue
-        comment = marks.partition("|")[2].strip()
-        if comment in _NO_COMMENT or _OUR_MARK.search(comment):
-            found.add(job)
-    return frozenset(found)
-
-
-def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
-    """Return one accounting command for all jobs and their steps."""
-    if not jobs:
-        return ()
-    return (("sacct", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
-
-
-def accounting_answer(out: str, err: str) -> Answer:
-    """Classify a failure of sacct: it reports when a site has no accounting."""
-    return "off" if _NO_ACCOUNTING in out + err else "failing"
-
-
-def parse_ended(out: str) -> States:
-    """Read sacct's lines. Its exit codes above 128 have lost the 128.
-
-    If a step ran out of memory, its element ended for that reason, even if the script
-    continued and exited with 0.
-    """
-    states: States = {}
-    short: set[str] = set()
-    began: dict[str, Seconds | None] = {}  # of those that were reduced as they ran
-    for line in out.splitlines():
-        fields = line.split("|", _ENDED_COUNT - 1)
-        if len(fields) < _ENDED_COUNT:
-            continue
-        place, _, step = fields[0].partition(".")
-        job, _, index = place.partition("_")
-        if whole_number(job) is None:
-            continue
-        if step:
-            if whole_number(step) is not None and fields[1].startswith(_SHORT):
-                short.add(place)
-            continue
-        if fields[3] == _OOM_EXIT:
-            short.add(place)
-        word = fields[1].split(" ")[0].rstrip("+")
-        state = STATES.get(word, "UNKNOWN")
-        code, _, signal = fields[2].partition(":")
-        node = None if fields[6] == "None assigned" else fields[6] or None
-        # a job without a node never started: 20.11 prints when it was cancelled
-        started = None if node is None else _epoch_time(fields[4])
-        started = began.pop(place, started)
-        if word == "RESIZING":
-            began[place] = started
-        element = ElementState(
-            state=state,
-            reason=_reason(fields[7], word, state),
-            exit_code=whole_number(code),
-            signal=whole_number(signal) or None,
-            started=started,
-            ended=_epoch_time(fields[5]),
-            node=node,
-        )
-        _put(states.setdefault(job, {}), index, element)
-    for place in short:
-        job, _, index = place.partition("_")
-        elements = states.get(job, {})
-        number = whole_number(index or "0")
-        if number in elements and elements[number].state in _MAY_HIDE_A_STEP:
-            elements[number] = msgspec.structs.replace(
-                elements[number], state="OUT_OF_MEMORY", reason=STEP_OUT_OF_MEMORY
-            )
-    return states
-
-
-def gpu_types_argv() -> Argv | None:
-    """Return the command that lists the generic resources of all nodes."""
-    return ("sinfo", "-h", "-o", "%G")
-
-
-def parse_gpu_types(out: str) -> tuple[str, ...]:
-    """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no name."""
-    return tuple(sorted(set(_GPU_TYPE.findall(out))))
-
-
-def from_nodes_argvs(queue: str | None) -> tuple[Argv, ...]:
-    """Return commands that show each partition of *queue*; without one, all of them."""
-    show = ("scontrol", "-o", "show", "partition")
-    return tuple((*show, name) for name in queue.split(",")) if queue else (show,)
-
-
-def parse_from_nodes(outs: Sequence[str]) -> str | None:
-    """Read AllocNodes: the nodes from which jobs may be submitted to the partition.
-
-    Of several partitions that a job names, one that takes its jobs is enough.
-    """
-    lines = [dict(_PAIR.findall(line)) for line in "".join(outs).splitlines()]
-    if len(outs) == 1 and len(lines) > 1:
-        lines = [one for one in lines if one.get("Default") == "YES"]
-    why = None
-    for one in lines:
-        allowed, nodes = one.get("AllocNodes", "ALL"), one.get("Nodes")
-        if allowed in {"ALL", "(null)"} or (nodes and nodes in allowed):
-            return None
-        name = one.get("PartitionName", "?")
-        why = f"partition {name} takes jobs from {allowed} only (AllocNodes)"
-    return why
-
-
-def array_limit_argv(elements: int) -> Argv | None:
-    """Return the command that shows the limit, if the usual default may be too low."""
-    return ("scontrol", "show", "config") if elements > _SHORT_ARRAY else None
-
-
-def parse_array_limit(out: str) -> int | None:
-    """Read MaxArraySize, which is one more than the highest index."""
-    found = _MAX_ARRAY.search(out)
-    return int(found[1]) if found else None
-
-
-def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
-    """Return the command that cancels a job or some of its elements."""
-    if elements is None or (job.elements == 1 and job.own is None):
-        return ("scancel", job.id)
-    return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
 
 
 def _put(elements: Elements, index: str, state: ElementState) -> None:
@@ -581,31 +299,307 @@ def _epoch_time(text: str) -> Seconds | None:
     return None if number is None else float(number)
 
 
-def on_host_argv(job: str, host: str) -> Argv:
-    """Return the command that shows whether a job runs on a host."""
-    states = "RUNNING,SUSPENDED,COMPLETING"
-    return "squeue", "--noheader", "-t", states, "-j", job, "-w", host, "-o", "%A"
+class SlurmCommands(SchedulerCommands):
+    """Slurm: how jobs are submitted, listed and cancelled."""
+
+    NAME = "slurm"
+    OWN: Mapping[str, str] = {
+        **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
+        **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
+        "open-mode": "each element has a log of its own",
+    }
+    LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
+    NO_CLUSTER = re.compile(r"Could not establish a configuration source")
+    SHOWS_TOKENS = True
+
+    def render(self, script: JobScript) -> str:
+        """Write the job script."""
+        return slurm_script(script)
+
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Return the name of an element's log."""
+        return _log_name(job, element, is_array=is_array)
+
+    def submit_argv(self, script: str) -> Argv:
+        """Return the command that submits a script."""
+        return ("sbatch", "--parsable", script)
+
+    def verify_argv(self, script: str) -> Argv:
+        """Return the command that checks a script; it uses up a job id, runs no job."""
+        return ("sbatch", "--test-only", script)
+
+    def parse_doubt(self, out: str) -> str | None:
+        """Read why sbatch would reject it; None if it accepts it, or if unknown."""
+        failure = _FAILURE.search(out)
+        if failure is None or _NOBODY.search(failure[1]):
+            return None
+        before = [
+            _ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)
+        ]
+        if not before and _NOT_NOW.search(failure[1]):
+            return None
+        reasons = "; ".join(dict.fromkeys((*before, failure[1].strip())))
+        return f"sbatch would reject the job: {reasons}"
+
+    def parse_start(self, out: str) -> Seconds | None:
+        """Read the start time in ``Job 69 to start at 1795254181 using ...``."""
+        found = _START.search(out)
+        return None if found is None else _epoch_time(found[1])
+
+    def parse_submitted(self, out: str) -> str | None:
+        """Read ``481516`` or ``481516;cluster``; a site's wrapper may print more."""
+        for line in reversed(out.splitlines()):
+            number = line.strip().partition(";")[0]
+            if whole_number(number) is not None:
+                return number
+        return None
+
+    def is_unanswered(self, words: str) -> bool:
+        """Return whether sbatch failed while it talked to the controller."""
+        return not words.strip() or _LOST.search(words) is not None
+
+    def find_argv(self, user: str, name: str) -> Argv:  # a site may change job names
+        """Return the command that lists the script and comment of each job."""
+        return ("squeue", "-h", "-t", "all", "-u", user, "-o", _FIND_FORMAT)
+
+    def parse_found(self, ran: Ran, token: str) -> str | None:
+        """Read the id of the job whose script path or comment holds the token.
+
+        Raises:
+            FormatError: squeue failed, or its output is cut off.
+        """
+        if ran.code != 0:
+            why = ran.complaint().removeprefix("squeue: ")
+            raise FormatError(f"squeue: {why}")
+        for line in _rows(ran.out):
+            job, _, marks = line.partition("|")
+            if token in marks and whole_number(job) is not None:
+                return job
+        return None
+
+    def queue_argv(self, user: str) -> Argv:
+        """Return the command that lists each element, also those that just ended."""
+        return ("squeue", "-h", "-r", "-t", "all", "-u", user, "-o", _QUEUE_FORMAT)
+
+    def parse_queue(self, out: str) -> States:
+        """Read squeue's lines, one per element.
+
+        Raises:
+            FormatError: the last line is cut off, or a line has an unknown format.
+        """
+        states: States = {}
+        for line in _rows(out):
+            fields = line.split("|", _QUEUE_FIELDS)
+            if len(fields) < _QUEUE_FIELDS or whole_number(fields[0]) is None:
+                raise FormatError(f"squeue answered {line[:60]!r}")
+            job, index, word, start, node, reason = fields[:_QUEUE_FIELDS]
+            state = STATES.get(word, "UNKNOWN")
+            element = ElementState(
+                state=state,
+                reason=_reason(reason, word, state),
+                # of a job that never started: its begin time or cancellation time
+                started=None
+                if state == "PENDING" or node in _NO_NODE
+                else _epoch_time(start),
+                node=None if node in _NO_NODE else node,
+                expected=_epoch_time(start) if state == "PENDING" else None,
+            )
+            _put(states.setdefault(job, {}), index, element)
+        return states
+
+    def with_other_token(self, out: str, tokens: Mapping[str, str]) -> frozenset[str]:
+        """Return the listed jobs with the mark of another submission, or with no mark.
+
+        A controller that lost its state gives ids out again. A comment of the user's
+        own proves nothing: it may have taken the place of the mark.
+
+        Raises:
+            FormatError: the last line is cut off.
+        """
+        found: set[str] = set()
+        for line in _rows(out):
+            job, _, rest = line.partition("|")
+            token = tokens.get(job)
+            marks = rest.split("|", _QUEUE_FIELDS - 1)[-1]
+            if not token or token in marks or "|" not in marks:
+                continue
+            comment = marks.partition("|")[2].strip()
+            if comment in _NO_COMMENT or _OUR_MARK.search(comment):
+                found.add(job)
+        return frozenset(found)
+
+    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+        """Return one accounting command for all jobs and their steps."""
+        if not jobs:
+            return ()
+        return (("sacct", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
+
+    def accounting_answer(self, out: str, err: str) -> Answer:
+        """Classify a failure of sacct: it reports when a site has no accounting."""
+        return "off" if _NO_ACCOUNTING in out + err else "failing"
+
+    def parse_ended(self, out: str) -> States:
+        """Read sacct's lines. Its exit codes above 128 have lost the 128.
+
+        If a step ran out of memory, its element ended for that reason, even if the
+        script continued and exited with 0.
+        """
+        states: States = {}
+        short: set[str] = set()
+        began: dict[str, Seconds | None] = {}  # of those that were reduced as they ran
+        for line in out.splitlines():
+            fields = line.split("|", _ENDED_COUNT - 1)
+            if len(fields) < _ENDED_COUNT:
+                continue
+            place, _, step = fields[0].partition(".")
+            job, _, index = place.partition("_")
+            if whole_number(job) is None:
+                continue
+            if step:
+                if whole_number(step) is not None and fields[1].startswith(_SHORT):
+                    short.add(place)
+                continue
+            if fields[3] == _OOM_EXIT:
+                short.add(place)
+            word = fields[1].split(" ")[0].rstrip("+")
+            state = STATES.get(word, "UNKNOWN")
+            code, _, signal = fields[2].partition(":")
+            node = None if fields[6] == "None assigned" else fields[6] or None
+            # a job without a node never started: 20.11 prints when it was cancelled
+            started = None if node is None else _epoch_time(fields[4])
+            started = began.pop(place, started)
+            if word == "RESIZING":
+                began[place] = started
+            element = ElementState(
+                state=state,
+                reason=_reason(fields[7], word, state),
+                exit_code=whole_number(code),
+                signal=whole_number(signal) or None,
+                started=started,
+                ended=_epoch_time(fields[5]),
+                node=node,
+            )
+            _put(states.setdefault(job, {}), index, element)
+        for place in short:
+            job, _, index = place.partition("_")
+            elements = states.get(job, {})
+            number = whole_number(index or "0")
+            if number in elements and elements[number].state in _MAY_HIDE_A_STEP:
+                elements[number] = msgspec.structs.replace(
+                    elements[number], state="OUT_OF_MEMORY", reason=STEP_OUT_OF_MEMORY
+                )
+        return states
+
+    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+        """Return the command that cancels a job or some of its elements."""
+        if elements is None or (job.elements == 1 and job.own is None):
+            return ("scancel", job.id)
+        return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
+
+    def session_flags(self, request: JobRequest) -> list[Argv]:
+        """Return the options of a shell on a node."""
+        flags: list[Argv] = [
+            (one,) for one in slurm_text.TEXT.directives(request_of(request))
+        ]
+        for name, value in (
+            ("partition", request.queue),
+            ("account", request.account),
+            ("qos", request.qos),
+            *request.extra,
+        ):
+            if value is not None:
+                flags.append((f"--{name}={value}" if value else f"--{name}",))
+        return flags
+
+    def session_argv(self, words: Argv, command: Argv) -> Argv:
+        """Return the command that runs *command*, or else a shell, on a node."""
+        return ("srun", "--pty", *words, *(command or ("bash", "-l")))
+
+    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+        """Ask by what shows all details of a job."""
+        return one_command(
+            ("scontrol", "-o", "show", "job", job), self.parse_understood
+        )
+
+    def parse_understood(self, out: str) -> RecordedRequest | None:
+        """Read the request as Slurm understood it.
+
+        Of a job with whole nodes that has started, Slurm shows what these nodes have.
+        """
+        found, rows = parse_job(out), [pairs_of(line) for line in job_lines(out)]
+        has_nodes = any(
+            row.get("OverSubscribe") == "NO" and row.get("JobState") != "PENDING"
+            for row in rows
+        )
+        if found is None or not has_nodes:
+            return found
+        return msgspec.structs.replace(found, memory=None, cpus=None, gpus=None)
+
+    def gpu_types(self) -> SchedulerQuestion[tuple[str, ...]]:
+        """Ask by what lists the generic resources of all nodes."""
+        return one_command(("sinfo", "-h", "-o", "%G"), self.parse_gpu_types)
+
+    def parse_gpu_types(self, out: str) -> tuple[str, ...]:
+        """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no name."""
+        return tuple(sorted(set(_GPU_TYPE.findall(out))))
+
+    def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
+        """Ask by what shows the limit, if the usual default may be too low."""
+        if elements <= _SHORT_ARRAY:
+            return known_answer(None)
+        return one_command(("scontrol", "show", "config"), self.parse_array_limit)
+
+    def parse_array_limit(self, out: str) -> int | None:
+        """Read MaxArraySize, which is one more than the highest index."""
+        found = _MAX_ARRAY.search(out)
+        return int(found[1]) if found else None
+
+    def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
+        """Ask by what show each partition of *queue*; without one, all of them."""
+        show = ("scontrol", "-o", "show", "partition")
+        return SchedulerQuestion(
+            self.parse_from_nodes,
+            tuple((*show, name) for name in queue.split(",")) if queue else (show,),
+        )
+
+    def parse_from_nodes(self, outs: Sequence[str]) -> str | None:
+        """Read AllocNodes: the nodes from which jobs may be submitted to the partition.
+
+        Of several partitions that a job names, one that takes its jobs is enough.
+        """
+        lines = [dict(_PAIR.findall(line)) for line in "".join(outs).splitlines()]
+        if len(outs) == 1 and len(lines) > 1:
+            lines = [one for one in lines if one.get("Default") == "YES"]
+        why = None
+        for one in lines:
+            allowed, nodes = one.get("AllocNodes", "ALL"), one.get("Nodes")
+            if allowed in {"ALL", "(null)"} or (nodes and nodes in allowed):
+                return None
+            name = one.get("PartitionName", "?")
+            why = f"partition {name} takes jobs from {allowed} only (AllocNodes)"
+        return why
+
+    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+        """Ask by what shows whether a job runs on a host."""
+        states = "RUNNING,SUSPENDED,COMPLETING"
+        return one_command(
+            ("squeue", "--noheader", "-t", states, "-j", job, "-w", host, "-o", "%A"),
+            lambda out: self.parse_on_host(out, job),
+        )
+
+    def parse_on_host(self, out: str, job: str) -> bool:  # squeue selects it
+        """Return whether the job is listed there."""
+        return bool(out.split())
+
+    def patience(self) -> SchedulerQuestion[Seconds]:
+        """Ask by what shows the configuration with the credential lifetime."""
+        return one_command(("scontrol", "show", "config"), self.parse_patience)
+
+    def parse_patience(self, out: str) -> Seconds:
+        """Read ``ttl=`` of AuthInfo: Slurm rejects older requests as expired."""
+        found = _TTL.search(out)
+        return (float(found[1]) if found else _DEFAULT_TTL) + _AFTER_TTL
 
 
-def parse_on_host(out: str, job: str) -> bool:  # noqa: ARG001 - squeue selects it
-    """Return whether the job is listed there."""
-    return bool(out.split())
-
-
-def session_flags(request: JobRequest) -> list[Argv]:
-    """Return the options of a shell on a node."""
-    flags: list[Argv] = [(one,) for one in slurm_text.directives(request_of(request))]
-    for name, value in (
-        ("partition", request.queue),
-        ("account", request.account),
-        ("qos", request.qos),
-        *request.extra,
-    ):
-        if value is not None:
-            flags.append((f"--{name}={value}" if value else f"--{name}",))
-    return flags
-
-
-def session_argv(words: Argv, command: Argv) -> Argv:
-    """Return the command that runs *command*, or else a shell, on a node."""
-    return ("srun", "--pty", *words, *(command or ("bash", "-l")))
+COMMANDS = SlurmCommands()

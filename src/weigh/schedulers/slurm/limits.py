@@ -7,14 +7,13 @@ import msgspec
 
 from weigh.model.cluster import Node
 from weigh.model.limits import Limits, NodeType, QueueLimits
-from weigh.schedulers import absent
+from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.dialect import whole_number
-from weigh.schedulers.protocol import Live, Query, Reply, Who
+from weigh.schedulers.protocol import ClusterAnswers, Live, Query, Reply, Who
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB, Bytes
 
-resource_names = absent.resource_names
 _ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
 _COLUMNS = 4
 QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
@@ -237,36 +236,6 @@ def _mebibytes(text: str | None) -> Bytes | None:
     return number * MIB if number else None
 
 
-def read_limits(who: Who, query: Query) -> Live:
-    """Query the limits that apply to a submission of *who*; never raises."""
-    commands = (
-        slurm_cluster.NODES,
-        slurm_cluster.PARTITIONS,
-        slurm_cluster.CONFIG,
-        associations_argv(who.user),
-        QOS,
-        *(jobs_argvs(who.after) if who.after else ()),
-    )
-    replies = query(commands)
-    nodes, partitions, config, associations, qos, *jobs = replies
-    if not (partitions.is_answer and config.is_answer):
-        trouble = partitions if not partitions.is_answer else config
-        return Live(trouble=trouble.complaint())
-    texts = Texts(
-        nodes=nodes.text,
-        partitions=partitions.text,
-        config=config.text,
-        associations=associations.text,
-        qos=qos.text,
-    )
-    found = limits(texts, account=who.account, qos=who.qos)
-    return Live(
-        limits=_with_use(found, who, query),
-        nodes=closed_nodes(slurm_cluster.parse_nodes(texts.nodes or ""), found.queues),
-        jobs=_slurm_jobs(who.after, jobs),
-    )
-
-
 def _with_use(limits: Limits, who: Who, query: Query) -> Limits:
     """Subtract the user's jobs from those that may be submitted."""
     if limits.most_submitted is None:
@@ -287,3 +256,45 @@ def _slurm_jobs(
     if listed is None and is_unknown_job(queue.complaint()):
         listed = ""
     return parse_jobs(after, listed, accounting.text)
+
+
+class SlurmSite(SchedulerSite):
+    """Slurm: its nodes, queues and limits."""
+
+    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+        return slurm_cluster.read_slurm_cluster(query)
+
+    def read_limits(self, who: Who, query: Query) -> Live:
+        """Query the limits that apply to a submission of *who*; never raises."""
+        commands = (
+            slurm_cluster.NODES,
+            slurm_cluster.PARTITIONS,
+            slurm_cluster.CONFIG,
+            associations_argv(who.user),
+            QOS,
+            *(jobs_argvs(who.after) if who.after else ()),
+        )
+        replies = query(commands)
+        nodes, partitions, config, associations, qos, *jobs = replies
+        if not (partitions.is_answer and config.is_answer):
+            trouble = partitions if not partitions.is_answer else config
+            return Live(trouble=trouble.complaint())
+        texts = Texts(
+            nodes=nodes.text,
+            partitions=partitions.text,
+            config=config.text,
+            associations=associations.text,
+            qos=qos.text,
+        )
+        found = limits(texts, account=who.account, qos=who.qos)
+        return Live(
+            limits=_with_use(found, who, query),
+            nodes=closed_nodes(
+                slurm_cluster.parse_nodes(texts.nodes or ""), found.queues
+            ),
+            jobs=_slurm_jobs(who.after, jobs),
+        )
+
+
+SITE = SlurmSite()

@@ -42,7 +42,7 @@ from weigh.schedulers.lint.values import (
 )
 from weigh.schedulers.script import Line, Script
 from weigh.schedulers.slurm import text as slurm_text
-from weigh.schedulers.slurm.text import parse_memory, parse_time
+from weigh.schedulers.slurm.text import TEXT
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 
 PREFIX = "#SBATCH"
@@ -102,7 +102,7 @@ def directive_lines(script: Script) -> tuple[Line, ...]:
     return tuple(one for one in script.lines[: end - 1] if one.text.startswith(PREFIX))
 
 
-def read_options(script: Script, facts: Facts | None = None) -> Read:  # noqa: ARG001
+def read_options(script: Script) -> Read:
     """Read the directives of the first component of a job."""
     lines = directive_lines(script)
     first = itertools.takewhile(
@@ -322,11 +322,11 @@ VALUES = (
     Value(
         "time",
         "time time-min",
-        parse_time,
+        TEXT.parse_time,
         "not a Slurm time",
         "write 01:30:00 or 1-12:00:00",
     ),
-    Value("memory", f"{_MEMORY} tmp", parse_memory, "not a Slurm size", _size_fix),
+    Value("memory", f"{_MEMORY} tmp", TEXT.parse_memory, "not a Slurm size", _size_fix),
     Value(
         "gpus",
         "gpus gpus-per-node gpus-per-task gpus-per-socket",
@@ -394,7 +394,9 @@ def _refused(case: Case) -> Iterator[Finding]:
         yield refused(
             case.option("cpus-per-gpu"), "option-value", effect, "keep one of them"
         )
-    least, most = (parsed(case.option(one), parse_time) for one in ("time-min", "time"))
+    least, most = (
+        parsed(case.option(one), TEXT.parse_time) for one in ("time-min", "time")
+    )
     if least and most and least > most:
         effect = "--time-min is more than --time: refused"
         yield refused(case.option("time-min"), "time", effect)
@@ -448,14 +450,14 @@ def _minutes(count: int) -> str:
 
 def _has_no_end(option: Option | None) -> bool:
     try:
-        return option is not None and parse_time(option.value) is None
+        return option is not None and TEXT.parse_time(option.value) is None
     except FormatError:
         return False
 
 
 def _sizes(case: Case) -> Iterator[Finding]:
     for option in last(case, f"{_MEMORY} tmp"):
-        size = parsed(option, parse_memory)
+        size = parsed(option, TEXT.parse_memory)
         if size and 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
             make = problem if size <= _TOO_LITTLE else note
             fix = f"{option.value} GiB are {option.value}G"
@@ -681,7 +683,7 @@ def requested_by(case: Case) -> Requested:
         nodes=nodes,
         gpus=_gpus_on_node(case, by["gpus"], gpus[1], nodes or 1) if gpus else None,
         gpu_type=gpus[0] if gpus else "",
-        time=parsed(by["time"], parse_time),
+        time=parsed(by["time"], TEXT.parse_time),
         no_end=_has_no_end(by["time"]),
         node_names=_node_names(by["node_names"]),
         account=by["account"].value if by["account"] else None,
@@ -736,7 +738,7 @@ def _cpus(case: Case, nodes: int | None) -> int | None:
 
 
 def _memory(option: Option | None, cpus: int, gpus: int) -> int | None:
-    size, name = parsed(option, parse_memory), option.name if option else ""
+    size, name = parsed(option, TEXT.parse_memory), option.name if option else ""
     times = {"mem-per-cpu": cpus, "mem-per-gpu": gpus}.get(name, 1)
     return None if size is None else size * times
 
@@ -851,37 +853,48 @@ WORDS = Words(
         "SLURM_MEM_PER_NODE": ("mem",),
     },
 )
-_LINT = ScriptLint(
-    words=WORDS,
-    read=read_options,
-    start=_start_folder,
-    granted=_granted,
-    rules=(
-        *(_ignored, _refused, _times, _sizes, _gres, _mail, _literal, _logs, _start),
-        *(_array, _dependencies, _nodes, _limits),
-    ),
-)
-lint, case_of, directives = _LINT.lint, _LINT.case, _LINT.directives
-
-
-def default_files(cwd: str, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:  # noqa: ARG001
-    """Return no file: sbatch reads none."""
-    return ()
-
-
 _JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
-
-
-def awaited(text: str) -> tuple[str, ...]:
-    """Return the ids of the jobs that the script depends on."""
-    options = _LINT.options(text).options
-    values = (one.value for one in options if one.name == "dependency")
-    return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
 
 
 _GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
 
 
-def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:
-    """Return whether *flags*, or the user's defaults, request GPUs."""
-    return bool(_GPUS.search(flags)) or "gpu" in env.get("SBATCH_GRES", "")
+class SlurmLint(ScriptLint):
+    """Slurm: the rules for its job scripts."""
+
+    words = WORDS
+    rules = (
+        *(_ignored, _refused, _times, _sizes, _gres, _mail, _literal, _logs, _start),
+        *(_array, _dependencies, _nodes, _limits),
+    )
+
+    def read(self, script: Script, facts: Facts) -> Read:
+        """Read the directives."""
+        return read_options(script)
+
+    def start(self, case: Case) -> str | None:
+        """Find the job's working directory."""
+        return _start_folder(case)
+
+    def granted(self, case: Case) -> Granted:
+        """Add up what the job gets."""
+        return _granted(case)
+
+    def default_files(
+        self, cwd: str, env: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return no file: sbatch reads none."""
+        return ()
+
+    def awaited(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the jobs that the script depends on."""
+        options = self.options(text).options
+        values = (one.value for one in options if one.name == "dependency")
+        return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
+
+    def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
+        """Return whether *flags*, or the user's defaults, request GPUs."""
+        return bool(_GPUS.search(flags)) or "gpu" in env.get("SBATCH_GRES", "")
+
+
+LINT = SlurmLint()

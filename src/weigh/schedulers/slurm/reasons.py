@@ -2,28 +2,13 @@
 
 import re
 
+from weigh.schedulers.backend import SchedulerReasons
 from weigh.schedulers.protocol import EndMessages
 
 # slurmstepd's messages, with control groups or by polling
 _OVER_MEMORY = (
     r"slurmstepd(?:-\S+)?: error: .*"
     r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
-)
-MESSAGES = EndMessages(
-    over_memory=re.compile(_OVER_MEMORY),
-    # in the output of the task that started the step, srun's messages, too
-    step_over_memory=re.compile(
-        rf"{_OVER_MEMORY}|srun: error: .*Out Of Memory", re.IGNORECASE
-    ),
-    ended=re.compile(
-        r"slurmstepd(?:-\S+)?: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT \S+"
-        r"(?: DUE TO ([A-Z ]+)[^*]*)? \*\*\*"
-    ),
-    states={
-        "TIME LIMIT": "TIMEOUT",
-        "NODE FAILURE": "NODE_FAIL",
-        "PREEMPTION": "PREEMPTED",
-    },
 )
 _THROTTLE = "JobArrayTaskLimit"
 
@@ -62,22 +47,6 @@ _REASONS = {
 _BY_LETTERS = {name.lower(): words for name, words in _REASONS.items()}
 
 
-def in_words(reason: str, throttle: int | None = None) -> str:
-    """Return a reason in plain English; an unknown one unchanged.
-
-    *throttle* is how many elements of the array may run at once, if that is known.
-    """
-    if reason == _THROTTLE and throttle:
-        return f"{_REASONS[_THROTTLE]} of {throttle} at once"
-    plain = _plain(reason)
-    if is_of_waiting(reason):
-        return _BY_LETTERS[_letters(plain)]
-    for prefix, whose in (("QOS", "the QOS's"), ("Assoc", "your account's")):
-        if plain.startswith(prefix):
-            return f"{whose} limit: {plain}"
-    return plain
-
-
 def is_of_waiting(reason: str) -> bool:
     """Return whether this is a known reason why a job waits."""
     return _letters(_plain(reason)) in _BY_LETTERS
@@ -91,13 +60,50 @@ def _letters(plain: str) -> str:
     return plain.replace(" ", "").replace("_", "").lower()
 
 
-def is_hopeless(reason: str) -> bool:
-    """Return whether a job that waits for this reason can never start."""
-    return in_words(reason).startswith("never")
+class SlurmReasons(SchedulerReasons):
+    """Slurm: its words on why jobs wait and end."""
+
+    MESSAGES = EndMessages(
+        over_memory=re.compile(_OVER_MEMORY),
+        # in the output of the task that started the step, srun's messages, too
+        step_over_memory=re.compile(
+            rf"{_OVER_MEMORY}|srun: error: .*Out Of Memory", re.IGNORECASE
+        ),
+        ended=re.compile(
+            r"slurmstepd(?:-\S+)?: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT \S+"
+            r"(?: DUE TO ([A-Z ]+)[^*]*)? \*\*\*"
+        ),
+        states={
+            "TIME LIMIT": "TIMEOUT",
+            "NODE FAILURE": "NODE_FAIL",
+            "PREEMPTION": "PREEMPTED",
+        },
+    )
+
+    def in_words(self, reason: str, throttle: int | None = None) -> str:
+        """Return a reason in plain English; an unknown one unchanged.
+
+        *throttle* is how many elements of the array may run at once, if that is known.
+        """
+        if reason == _THROTTLE and throttle:
+            return f"{_REASONS[_THROTTLE]} of {throttle} at once"
+        plain = _plain(reason)
+        if is_of_waiting(reason):
+            return _BY_LETTERS[_letters(plain)]
+        for prefix, whose in (("QOS", "the QOS's"), ("Assoc", "your account's")):
+            if plain.startswith(prefix):
+                return f"{whose} limit: {plain}"
+        return plain
+
+    def is_hopeless(self, reason: str) -> bool:
+        """Return whether a job that waits for this reason can never start."""
+        return self.in_words(reason).startswith("never")
+
+    def freed_by(self, reason: str | None) -> str | None:
+        """Return the command that releases an element which its user may release."""
+        words = self.in_words(reason or "")
+        held = words.startswith("held") and "administrators" not in words
+        return "scontrol release {}" if held else None
 
 
-def freed_by(reason: str | None) -> str | None:
-    """Return the command that releases an element which its user may release."""
-    words = in_words(reason or "")
-    held = words.startswith("held") and "administrators" not in words
-    return "scontrol release {}" if held else None
+REASONS = SlurmReasons()

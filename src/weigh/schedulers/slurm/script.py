@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from weigh.errors import UsageError
 from weigh.model.job import JobRequest, JobScript
 from weigh.schedulers.job_script import ScriptRules, render, request_of, warning
-from weigh.schedulers.slurm.text import PREFIX, directives
+from weigh.schedulers.slurm.text import TEXT
 
 _OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
 _JOB_ID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
@@ -32,7 +32,7 @@ def slurm_script(script: JobScript) -> str:
         UsageError: a directive cannot hold a value.
     """
     return render(
-        (f"{PREFIX} {flag}" for flag in _flags(script)),
+        (f"{TEXT.PREFIX} {flag}" for flag in _flags(script)),
         script,
         element=_element(script.first),
         log=None if can_hold(script.log) else _LOG,
@@ -71,7 +71,7 @@ def _flags(script: JobScript) -> Iterator[str]:
     if wanted.nodes > 1 and not wanted.ntasks:
         yield f"--nodes={wanted.nodes}"
         yield "--ntasks-per-node=1"
-    yield from directives(request_of(wanted))
+    yield from TEXT.directives(request_of(wanted))
     warn_time = warning(script)
     if warn_time is not None:  # to the shell, which passes it on to the tasks
         yield f"--signal=B:USR1@{warn_time}"

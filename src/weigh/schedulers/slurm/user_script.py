@@ -7,6 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from weigh.model.job import JobRequest, OwnScript, Submitted
 from weigh.model.lint import Facts
+from weigh.schedulers.backend import (
+    SchedulerQuestion,
+    SchedulerUserScripts,
+    known_answer,
+    one_command,
+)
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
@@ -18,8 +24,8 @@ from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.commands import job_lines, parse_job
 from weigh.schedulers.slurm.lint import (
+    LINT,
     PREFIX,
-    case_of,
     directive_lines,
     elements_of,
     read_options,
@@ -27,7 +33,6 @@ from weigh.schedulers.slurm.lint import (
 )
 from weigh.units import MIB
 
-OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
 _NAME = re.compile(r"(\d{1,10})(?:_\[?([\d,:-]+)(?:%\d+)?\]?)?")
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 _JOB_NAME = re.compile(r" JobName=(.*?) UserId=(\S+?)\(\d+\) ", re.DOTALL)
@@ -49,221 +54,14 @@ _CANNOT = {
 }
 
 
-def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Described:
-    """Read a script as sbatch does: its directives, then the flags."""
-    case = case_of(with_flags(text, flags), facts)
-    array = case.value("array")
-    elements = elements_of(case.option("array")) if array else None
-    indices = array.partition("%")[0] if elements else ""
-    cwd = case.start or facts.cwd
-    name = case.value("job-name") or posixpath.basename(path)
-    default = "slurm-%A_%a.out" if indices else "slurm-%j.out"
-    output = case.value("output") or default
-    error = case.value("error")
-    comment = case.option("comment")
-    wanted = requested_by(case)
-    return Described(
-        name=name,
-        cwd=cwd,
-        indices=indices,
-        throttle=elements.throttle if elements else None,
-        output=posixpath.join(cwd, _named(output, name, facts)),
-        error=posixpath.join(cwd, _named(error, name, facts)) if error else "",
-        comment=comment.value if comment else "",
-        request=JobRequest(
-            cpus=wanted.cpus or 1,
-            memory=wanted.memory,
-            time_limit=wanted.time,
-            gpus=wanted.gpus or 0,
-            gpu_type=wanted.gpu_type or None,
-            queue=",".join(wanted.queues) or None,
-            account=wanted.account,
-            qos=wanted.qos,
-            throttle=elements.throttle if elements else None,
-            nodes=wanted.nodes or 1,
-        ),
-        misread=misread_flag(
-            read_options(flags_alone(PREFIX, flags)).findings, "sbatch"
-        ),
-        refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
-    )
-
-
 def _named(pattern: str, name: str, facts: Facts) -> str:
     """Fill in the patterns that are known before the submission."""
     known = {"x": name, "u": facts.user}
     return _PATTERN.sub(lambda one: known.get(one[2]) or one[0], pattern)
 
 
-def with_flags(text: str, flags: Sequence[str]) -> str:
-    """Return the script with *flags* as its last directive."""
-    if not flags:
-        return text
-    lines = text.split("\n")
-    script = read_script(text)
-    place = (script.first_command or len(lines) + 1) - 1
-    lines.insert(place, f"{PREFIX} {shlex.join(flags)}")
-    return "\n".join(lines)
-
-
-def submit_script_argv(
-    script: str,
-    own: OwnScript,
-    *,
-    token: str,
-    comment: str = "",
-) -> Argv:
-    """Return the command that submits a script; its comment holds *token*."""
-    mark = f"--comment={f'{comment} ' if comment else ''}weigh:{token}"
-    return ("sbatch", "--parsable", *own.flags, mark, _file(script), *own.arguments)
-
-
-def check_script_argv(script: str, own: OwnScript) -> Argv:
-    """Return the command that checks a script; it consumes a job id but no job runs."""
-    return ("sbatch", "--test-only", *own.flags, _file(script), *own.arguments)
-
-
 def _file(script: str) -> str:
     return f"./{script}" if script.startswith("-") else script
-
-
-def only(indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
-    """Yield ``--array=3,7``: one job runs any set of indices."""
-    most = f"%{throttle}" if throttle else ""
-    yield (f"--array={format_ranges(indices)}{most}",)
-
-
-def raised(request: JobRequest, names: Sequence[str]) -> Argv:
-    """Return the flags that overrule these fields of the request."""
-    flags: list[str] = []
-    if "memory" in names and request.memory is not None:
-        flags.append(f"--mem={slurm_text.format_memory(request.memory)}")
-    if "time_limit" in names and request.time_limit is not None:
-        flags.append(f"--time={slurm_text.format_time(request.time_limit)}")
-    if "queue" in names and request.queue is not None:
-        flags.append(f"--partition={request.queue}")
-    if "exclude" in names and request.exclude:
-        flags.append(f"--exclude={','.join(request.exclude)}")
-    return tuple(flags)
-
-
-def wrapper(text: str, body: str) -> str:
-    """Return a script with the same directives, as written, that runs *body*."""
-    script = read_script(text)
-    head = [line.text for line in directive_lines(script)]
-    return "\n".join((SHEBANG, *head, body, ""))
-
-
-def wrapper_flags() -> Argv:
-    """Return no flag: the first line names the shell."""
-    return ()
-
-
-def default_log(job: Submitted, index: int | None) -> str:
-    """Return the name of a log that the script does not name."""
-    return f"slurm-{job.id}.out" if index is None else f"slurm-{job.id}_{index}.out"
-
-
-def log(job: Submitted, index: int | None, node: str | None) -> str | None:
-    """Return the path of an element's log, by the pattern of its name."""
-    own = job.own or OwnScript()
-    named = own.logs.get("" if index is None else str(index))
-    if named or not own.output:
-        return named
-    known = {
-        "A": job.id,
-        "a": None if index is None else str(index),
-        "b": None if index is None else str(index % 10),
-        "j": job.id if index is None else None,
-        "J": job.id if index is None else None,
-        "N": node,
-        "n": "0",
-        "t": "0",
-        "%": "%",
-    }
-    missing = False
-
-    def filled(one: re.Match[str]) -> str:
-        nonlocal missing
-        value = known.get(one[2])
-        if value is None:
-            missing = True
-            return one[0]
-        width = min(int(one[1] or 0), 10)
-        return value.zfill(width) if value.isdecimal() else value
-
-    path = _PATTERN.sub(filled, own.output)
-    return None if missing else path
-
-
-def raw_argv(job: Submitted) -> Argv | None:
-    """Return the command that lists the job id of each element, if logs have it."""
-    own = job.own or OwnScript()
-    needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
-    if not own.indices or not needed:
-        return None
-    return ("sacct", "-n", "-P", "-X", "-j", job.id, "-o", "JobID,JobIDRaw")
-
-
-def parse_raw(out: str, job: Submitted) -> dict[str, str]:
-    """Read the logs by index, from lines ``481516_3|481519``."""
-    own = job.own or OwnScript()
-    logs = {}
-    for line in out.splitlines():
-        place, _, raw = line.partition("|")
-        index = place.partition("_")[2]
-        if whole_number(index) is not None and whole_number(raw) is not None:
-            values = {"A": job.id, "a": index, "j": raw, "J": raw}
-            logs[index] = _PATTERN.sub(
-                lambda one, known=values: known.get(one[2], one[0]),  # type: ignore[misc]
-                own.output,
-            )
-    return logs
-
-
-def known_argvs(name: str) -> tuple[Argv, ...]:
-    """Return the commands that describe a job: of the controller, of accounting."""
-    if not _NAME.fullmatch(name):
-        return ()
-    job = name.partition("_")[0]
-    delimiter = f"--delimiter={_SEPARATOR}"
-    return (
-        ("scontrol", "-o", "show", "job", job),
-        ("sacct", "-n", "-P", "-X", delimiter, "-j", job, "-o", _FIELDS),
-    )
-
-
-def parse_known(name: str, outs: Sequence[str]) -> KnownJob | None:
-    """Read a job from scontrol's and sacct's lines; either may not know it."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    live = job_lines(outs[0])
-    past = [row.split(_SEPARATOR, _COUNT - 1) for row in _NEXT_ROW.split(outs[1])]
-    past = [row for row in past if len(row) == _COUNT]
-    if live:
-        known = _of_controller(live)
-    elif past:
-        known = _of_accounting(past)
-    else:
-        return None
-    indices = {index for row in past for index in _of_row(row[0])}
-    indices |= set(parse_ranges(known["indices"]))
-    part = found[2] or known["part"]
-    return KnownJob(
-        id=known["id"],
-        user=known["user"],
-        name=known["name"],
-        cwd=known["cwd"],
-        script=known["script"],
-        arguments=tuple(known["arguments"].split()),
-        line=tuple(known["line"].split()[1:]),
-        indices=format_ranges(indices),
-        part=part if part and indices else "",
-        submitted=float(known["submitted"] or 0),
-        logs=_logs_of(live),
-        request=parse_job(outs[0]) if live else None,
-    )
 
 
 def _of_controller(lines: Sequence[str]) -> dict[str, str]:
@@ -328,39 +126,9 @@ def _logs_of(lines: Sequence[str]) -> dict[str, str]:
     return logs
 
 
-def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001 - by token
-    """Return the command that lists how the user's jobs of the last day were sent."""
-    fields = "JobID,SubmitLine"
-    return ("sacct", "-n", "-P", "-X", "-u", user, "-S", "now-1days", "-o", fields)
-
-
-def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG001
-    """Read the id of the job whose command line, of a line or more, holds the token."""
-    found = None
-    for line in out.splitlines():
-        place, has_more, _ = line.partition("|")
-        number = place.partition("_")[0]
-        if has_more and whole_number(number) is not None:
-            found = number
-        if found is not None and job.token in line:
-            return found
-    return None
-
-
-def change_argvs(job: Submitted, change: RequestChange, known: str) -> tuple[Argv, ...]:
-    """Return the command that changes a job."""
-    own = job.own
-    target = job.id
-    if own is not None and own.part:
-        target = f"{job.id}_{format_ranges(indices_of(job))}"
-    words = dict(_updates(change, known))
-    fields = (f"{name}={value}" for name, value in words.items())
-    return (("scontrol", "update", f"JobId={target}", *fields),)
-
-
 def _updates(change: RequestChange, known: str) -> Iterator[tuple[str, str]]:
     if change.time is not None:
-        yield "TimeLimit", slurm_text.format_time(change.time)
+        yield "TimeLimit", slurm_text.TEXT.format_time(change.time)
     if change.memory is not None:
         line = next(iter(known.splitlines()), "")
         row: Mapping[str, str] = pairs_of(line)
@@ -376,13 +144,251 @@ def _updates(change: RequestChange, known: str) -> Iterator[tuple[str, str]]:
         yield "Dependency", f"afterok:{':'.join(change.after)}" if change.after else ""
 
 
-def parse_refusal(ran: Ran) -> str | None:
-    """Return why scontrol refused a change."""
-    if ran.code == 0 and not ran.err.strip():
+class SlurmUserScripts(SchedulerUserScripts):
+    """Slurm: scripts and jobs that weigh did not write."""
+
+    OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
+
+    def describe(
+        self, text: str, flags: Sequence[str], path: str, facts: Facts
+    ) -> Described:
+        """Read a script as sbatch does: its directives, then the flags."""
+        case = LINT.case(self.with_flags(text, flags), facts)
+        array = case.value("array")
+        elements = elements_of(case.option("array")) if array else None
+        indices = array.partition("%")[0] if elements else ""
+        cwd = case.start or facts.cwd
+        name = case.value("job-name") or posixpath.basename(path)
+        default = "slurm-%A_%a.out" if indices else "slurm-%j.out"
+        output = case.value("output") or default
+        error = case.value("error")
+        comment = case.option("comment")
+        wanted = requested_by(case)
+        return Described(
+            name=name,
+            cwd=cwd,
+            indices=indices,
+            throttle=elements.throttle if elements else None,
+            output=posixpath.join(cwd, _named(output, name, facts)),
+            error=posixpath.join(cwd, _named(error, name, facts)) if error else "",
+            comment=comment.value if comment else "",
+            request=JobRequest(
+                cpus=wanted.cpus or 1,
+                memory=wanted.memory,
+                time_limit=wanted.time,
+                gpus=wanted.gpus or 0,
+                gpu_type=wanted.gpu_type or None,
+                queue=",".join(wanted.queues) or None,
+                account=wanted.account,
+                qos=wanted.qos,
+                throttle=elements.throttle if elements else None,
+                nodes=wanted.nodes or 1,
+            ),
+            misread=misread_flag(
+                read_options(flags_alone(PREFIX, flags)).findings, "sbatch"
+            ),
+            refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
+        )
+
+    def with_flags(self, text: str, flags: Sequence[str]) -> str:
+        """Return the script with *flags* as its last directive."""
+        if not flags:
+            return text
+        lines = text.split("\n")
+        script = read_script(text)
+        place = (script.first_command or len(lines) + 1) - 1
+        lines.insert(place, f"{PREFIX} {shlex.join(flags)}")
+        return "\n".join(lines)
+
+    def submit_script_argv(
+        self,
+        script: str,
+        own: OwnScript,
+        *,
+        token: str,
+        comment: str = "",
+    ) -> Argv:
+        """Return the command that submits a script; its comment holds *token*."""
+        mark = f"--comment={f'{comment} ' if comment else ''}weigh:{token}"
+        return ("sbatch", "--parsable", *own.flags, mark, _file(script), *own.arguments)
+
+    def check_script_argv(self, script: str, own: OwnScript) -> Argv:
+        """Return the command that checks a script; it uses up a job id, runs no job."""
+        return ("sbatch", "--test-only", *own.flags, _file(script), *own.arguments)
+
+    def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
+        """Yield ``--array=3,7``: one job runs any set of indices."""
+        most = f"%{throttle}" if throttle else ""
+        yield (f"--array={format_ranges(indices)}{most}",)
+
+    def raised(self, request: JobRequest, names: Sequence[str]) -> Argv:
+        """Return the flags that overrule these fields of the request."""
+        flags: list[str] = []
+        if "memory" in names and request.memory is not None:
+            flags.append(f"--mem={slurm_text.TEXT.format_memory(request.memory)}")
+        if "time_limit" in names and request.time_limit is not None:
+            flags.append(f"--time={slurm_text.TEXT.format_time(request.time_limit)}")
+        if "queue" in names and request.queue is not None:
+            flags.append(f"--partition={request.queue}")
+        if "exclude" in names and request.exclude:
+            flags.append(f"--exclude={','.join(request.exclude)}")
+        return tuple(flags)
+
+    def wrapper(self, text: str, body: str) -> str:
+        """Return a script with the same directives, as written, that runs *body*."""
+        script = read_script(text)
+        head = [line.text for line in directive_lines(script)]
+        return "\n".join((SHEBANG, *head, body, ""))
+
+    def wrapper_flags(self) -> Argv:
+        """Return no flag: the first line names the shell."""
+        return ()
+
+    def default_log(self, job: Submitted, index: int | None) -> str:
+        """Return the name of a log that the script does not name."""
+        return f"slurm-{job.id}.out" if index is None else f"slurm-{job.id}_{index}.out"
+
+    def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
+        """Return the path of an element's log, by the pattern of its name."""
+        own = job.own or OwnScript()
+        named = own.logs.get("" if index is None else str(index))
+        if named or not own.output:
+            return named
+        known = {
+            "A": job.id,
+            "a": None if index is None else str(index),
+            "b": None if index is None else str(index % 10),
+            "j": job.id if index is None else None,
+            "J": job.id if index is None else None,
+            "N": node,
+            "n": "0",
+            "t": "0",
+            "%": "%",
+        }
+        missing = False
+
+        def filled(one: re.Match[str]) -> str:
+            nonlocal missing
+            value = known.get(one[2])
+            if value is None:
+                missing = True
+                return one[0]
+            width = min(int(one[1] or 0), 10)
+            return value.zfill(width) if value.isdecimal() else value
+
+        path = _PATTERN.sub(filled, own.output)
+        return None if missing else path
+
+    def change_argvs(
+        self, job: Submitted, change: RequestChange, known: str
+    ) -> tuple[Argv, ...]:
+        """Return the command that changes a job."""
+        own = job.own
+        target = job.id
+        if own is not None and own.part:
+            target = f"{job.id}_{format_ranges(indices_of(job))}"
+        words = dict(_updates(change, known))
+        fields = (f"{name}={value}" for name, value in words.items())
+        return (("scontrol", "update", f"JobId={target}", *fields),)
+
+    def parse_refusal(self, ran: Ran) -> str | None:
+        """Return why scontrol refused a change."""
+        if ran.code == 0 and not ran.err.strip():
+            return None
+        lines = [one.strip() for one in (ran.err + ran.out).splitlines() if one.strip()]
+        failed = [line for line in lines if not line.endswith("No error")]
+        if len(failed) < len(lines) and all(map(_GONE.search, failed)):
+            return None  # changed what still waits
+        words = "; ".join(dict.fromkeys(failed))
+        return (
+            re.sub(r"\s*for job \d+|slurm_update error: ", "", words) or ran.complaint()
+        )
+
+    def sent(self, job: Submitted, user: str) -> SchedulerQuestion[str | None]:
+        """Ask by what lists how the user's jobs of the last day were sent."""
+        fields = "JobID,SubmitLine"
+        argv = ("sacct", "-n", "-P", "-X", "-u", user, "-S", "now-1days", "-o", fields)
+        return one_command(argv, lambda out: self.parse_sent(out, job, user))
+
+    def parse_sent(self, out: str, job: Submitted, user: str) -> str | None:
+        """Read the id of the job whose command line has the token, on any line."""
+        found = None
+        for line in out.splitlines():
+            place, has_more, _ = line.partition("|")
+            number = place.partition("_")[0]
+            if has_more and whole_number(number) is not None:
+                found = number
+            if found is not None and job.token in line:
+                return found
         return None
-    lines = [one.strip() for one in (ran.err + ran.out).splitlines() if one.strip()]
-    failed = [line for line in lines if not line.endswith("No error")]
-    if len(failed) < len(lines) and all(map(_GONE.search, failed)):
-        return None  # changed what still waits
-    words = "; ".join(dict.fromkeys(failed))
-    return re.sub(r"\s*for job \d+|slurm_update error: ", "", words) or ran.complaint()
+
+    def known(self, name: str) -> SchedulerQuestion[KnownJob | None]:
+        """Ask by what describe a job: of the controller, of accounting."""
+        if not _NAME.fullmatch(name):
+            return known_answer(None)
+        job = name.partition("_")[0]
+        delimiter = f"--delimiter={_SEPARATOR}"
+        argvs = (
+            ("scontrol", "-o", "show", "job", job),
+            ("sacct", "-n", "-P", "-X", delimiter, "-j", job, "-o", _FIELDS),
+        )
+        return SchedulerQuestion(lambda outs: self.parse_known(name, outs), argvs)
+
+    def parse_known(self, name: str, outs: Sequence[str]) -> KnownJob | None:
+        """Read a job from scontrol's and sacct's lines; either may not know it."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            return None
+        live = job_lines(outs[0])
+        past = [row.split(_SEPARATOR, _COUNT - 1) for row in _NEXT_ROW.split(outs[1])]
+        past = [row for row in past if len(row) == _COUNT]
+        if live:
+            known = _of_controller(live)
+        elif past:
+            known = _of_accounting(past)
+        else:
+            return None
+        indices = {index for row in past for index in _of_row(row[0])}
+        indices |= set(parse_ranges(known["indices"]))
+        part = found[2] or known["part"]
+        return KnownJob(
+            id=known["id"],
+            user=known["user"],
+            name=known["name"],
+            cwd=known["cwd"],
+            script=known["script"],
+            arguments=tuple(known["arguments"].split()),
+            line=tuple(known["line"].split()[1:]),
+            indices=format_ranges(indices),
+            part=part if part and indices else "",
+            submitted=float(known["submitted"] or 0),
+            logs=_logs_of(live),
+            request=parse_job(outs[0]) if live else None,
+        )
+
+    def raw_logs(self, job: Submitted) -> SchedulerQuestion[dict[str, str]]:
+        """Ask by what lists the job id of each element, if logs have it."""
+        own = job.own or OwnScript()
+        needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
+        if not own.indices or not needed:
+            return known_answer({})
+        argv = ("sacct", "-n", "-P", "-X", "-j", job.id, "-o", "JobID,JobIDRaw")
+        return one_command(argv, lambda out: self.parse_raw(out, job))
+
+    def parse_raw(self, out: str, job: Submitted) -> dict[str, str]:
+        """Read the logs by index, from lines ``481516_3|481519``."""
+        own = job.own or OwnScript()
+        logs = {}
+        for line in out.splitlines():
+            place, _, raw = line.partition("|")
+            index = place.partition("_")[2]
+            if whole_number(index) is not None and whole_number(raw) is not None:
+                values = {"A": job.id, "a": index, "j": raw, "J": raw}
+                logs[index] = _PATTERN.sub(
+                    lambda one, known=values: known.get(one[2], one[0]),  # type: ignore[misc]
+                    own.output,
+                )
+        return logs
+
+
+USER_SCRIPTS = SlurmUserScripts()

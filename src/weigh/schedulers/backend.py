@@ -1,0 +1,553 @@
+"""What a scheduler answers, part by part, with the answer of one that lacks a thing.
+
+A backend is text in, text out: it returns the command line to run and reads what that
+printed. It runs nothing. A new scheduler derives from these classes and writes only
+what it has; what it must have is abstract.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.model.job import (
+    JobRequest,
+    JobScript,
+    OwnScript,
+    RecordedRequest,
+    States,
+    Submitted,
+)
+from weigh.model.lint import Facts, Finding
+from weigh.model.record import Complexes
+from weigh.model.report import Accounted, PastJob
+from weigh.schedulers.command import Ran
+from weigh.schedulers.protocol import (
+    AccountingWords,
+    Answer,
+    Argv,
+    ClusterAnswers,
+    Described,
+    EndMessages,
+    KnownJob,
+    Live,
+    Query,
+    RequestChange,
+    Snapshot,
+    Who,
+)
+from weigh.units import Seconds
+
+AnswerT = TypeVar("AnswerT")
+# a request is read as soon as the daemon runs, unless its credential may wait
+_USUAL_PATIENCE: Seconds = 10.0
+_NO_SCRIPTS = "weigh cannot submit a script of your own here"
+
+
+class SchedulerQuestion(msgspec.Struct, Generic[AnswerT], frozen=True):
+    """Commands, and how to read the answer from what each of them printed.
+
+    A question without commands is answered without them: ``read`` gets no output.
+    """
+
+    read: Callable[[Sequence[str]], AnswerT]
+    argvs: tuple[Argv, ...] = ()
+
+
+def known_answer(answer: AnswerT) -> SchedulerQuestion[AnswerT]:
+    """Return a question that needs no command, as a scheduler has only one answer."""
+    return SchedulerQuestion(lambda _: answer)
+
+
+def one_command(
+    argv: Argv, read: Callable[[str], AnswerT]
+) -> SchedulerQuestion[AnswerT]:
+    """Return a question that one command answers: *read* gets what it printed."""
+    return SchedulerQuestion(lambda outputs: read(outputs[0]), (argv,))
+
+
+class SchedulerQuestions:
+    """The questions that a scheduler may leave open, with the usual answers."""
+
+    def patience(self) -> SchedulerQuestion[Seconds]:
+        """Ask after how many seconds a request can no longer arrive."""
+        return known_answer(_USUAL_PATIENCE)
+
+    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+        """Ask for the request of a job as the scheduler understood it."""
+        return known_answer(None)
+
+    def why(self, job: str) -> SchedulerQuestion[str | None]:
+        """Ask why an element is in an error state, if the queue does not show it."""
+        return known_answer(None)
+
+    def gpu_types(self) -> SchedulerQuestion[tuple[str, ...]]:
+        """Ask for the site's names of GPU types."""
+        return known_answer(())
+
+    def cpu_resource(
+        self, complexes: Complexes | None = None
+    ) -> SchedulerQuestion[str | None]:
+        """Ask by which resource CPUs are requested where slots would multiply the GPUs.
+
+        *complexes* are the site's resource names. The answer is empty if there is no
+        such resource, and None if slots do not multiply GPUs.
+        """
+        return known_answer(None)
+
+    def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
+        """Ask how many elements an array may have; None if *elements* are allowed."""
+        return known_answer(None)
+
+    def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
+        """Ask why a job in *queue* may not submit others; None if it may."""
+        return known_answer(None)
+
+
+class SchedulerCommands(SchedulerQuestions, ABC):
+    """One scheduler's commands, which answer for a job that they do not list nothing.
+
+    ``OWN`` are the flags that the job script sets itself, each with what to do instead.
+    """
+
+    NAME: str
+    LOGIN_HINT: str
+    NO_CLUSTER: re.Pattern[str]  # its command is here, and no cluster
+    SHOWS_TOKENS: bool = False  # in its queue
+    OWN: Mapping[str, str]
+
+    @abstractmethod
+    def render(self, script: JobScript) -> str:
+        """Write the job script.
+
+        Raises:
+            UsageError: a job script cannot hold a value.
+        """
+
+    @abstractmethod
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Return the name of an element's log in the log directory."""
+
+    @abstractmethod
+    def submit_argv(self, script: str) -> Argv:
+        """Return the command that submits the script at this path."""
+
+    @abstractmethod
+    def verify_argv(self, script: str) -> Argv:
+        """Return the command that checks whether a job could ever run."""
+
+    @abstractmethod
+    def parse_doubt(self, out: str) -> str | None:
+        """Return why the job would be rejected or never run, as a sentence; else None.
+
+        Nodes that are unavailable now are no such reason: they come back.
+        """
+
+    def parse_start(self, out: str) -> Seconds | None:
+        """Read the predicted start from the same output, if there is one."""
+        return None
+
+    @abstractmethod
+    def parse_submitted(self, out: str) -> str | None:
+        """Read the job's id; None if the output has none."""
+
+    @abstractmethod
+    def is_unanswered(self, words: str) -> bool:
+        """Return whether a failed submission may have reached the scheduler.
+
+        A rejection names what is wrong with the job; a lost connection does not.
+        """
+
+    @abstractmethod
+    def find_argv(self, user: str, name: str) -> Argv:
+        """Return the command that lists the jobs of *user* with their tokens.
+
+        *name* is the job name that weigh chose.
+        """
+
+    @abstractmethod
+    def parse_found(self, ran: Ran, token: str) -> str | None:
+        """Return the id of the job with this *token*, None if it is not listed.
+
+        Raises:
+            FormatError: the output is not a complete answer.
+        """
+
+    @abstractmethod
+    def queue_argv(self, user: str) -> Argv:
+        """Return the command that lists all jobs of *user*."""
+
+    @abstractmethod
+    def parse_queue(self, out: str) -> States:
+        """Read the jobs in the queue and their states.
+
+        Raises:
+            FormatError: the output is truncated or has an unknown format.
+        """
+
+    def with_other_token(self, out: str, tokens: Mapping[str, str]) -> frozenset[str]:
+        """Return the listed jobs that are not the ones submitted with *tokens*.
+
+        *tokens* are by id. An id is given out again where a scheduler lost its state.
+        """
+        return frozenset()
+
+    @abstractmethod
+    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+        """Return the accounting commands that show how these jobs ended."""
+
+    def accounting_answer(self, out: str, err: str) -> Answer:
+        """Classify the failure of a command of ``ended_argvs``."""
+        return "failing"
+
+    @abstractmethod
+    def parse_ended(self, out: str) -> States:
+        """Read how jobs ended; lines that do not parse are skipped."""
+
+    @abstractmethod
+    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+        """Return the command that cancels a job, or these elements of it."""
+
+    @abstractmethod
+    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+        """Ask whether a job runs on a host."""
+
+    @abstractmethod
+    def session_flags(self, request: JobRequest) -> list[Argv]:
+        """Return the options of a shell on a node, each as its words."""
+
+    def session_argv(self, words: Argv, command: Argv) -> Argv:
+        """Return the command that runs *command*, or else a shell, on a node."""
+        return (*words, *command)
+
+
+class SchedulerLint:
+    """The checks of one scheduler's scripts; without rules nothing is found."""
+
+    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+        """Return the problems of the script *text*."""
+        return ()
+
+    def directives(self, text: str) -> int:
+        """Return the number of directive lines that the scheduler reads."""
+        return 0
+
+    def default_files(
+        self, cwd: str, env: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return (name, path) of the files of options read before a script."""
+        return ()
+
+    def awaited(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the jobs that the script depends on."""
+        return ()
+
+    def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
+        """Return whether directives, or defaults in variables, request GPUs."""
+        return False
+
+
+class SchedulerUserScripts:
+    """How one scheduler takes the scripts that users write, and jobs of theirs.
+
+    ``OF_WHOLE_ARRAY`` matches variables that differ if only a part of an array runs.
+    The answers here are of a scheduler whose trait ``takes_scripts`` is False.
+    """
+
+    OF_WHOLE_ARRAY: re.Pattern[str] = re.compile(r"(?!)")  # no variable
+
+    def describe(
+        self, text: str, flags: Sequence[str], path: str, facts: Facts
+    ) -> Described:
+        """Read the script *text* at *path* with the *flags* typed with it.
+
+        Raises:
+            UsageError: weigh submits no script of a user to this scheduler.
+        """
+        raise UsageError(_NO_SCRIPTS)
+
+    def with_flags(self, text: str, flags: Sequence[str]) -> str:
+        """Return the script with *flags* as directives that overrule its own."""
+        return text
+
+    def submit_script_argv(
+        self, script: str, own: OwnScript, *, token: str, comment: str = ""
+    ) -> Argv:
+        """Return the command that submits the script, marked by *token*.
+
+        Raises:
+            UsageError: weigh submits no script of a user to this scheduler.
+        """
+        raise UsageError(_NO_SCRIPTS)
+
+    def check_script_argv(self, script: str, own: OwnScript) -> Argv:
+        """Return the command that checks whether it would be accepted.
+
+        Raises:
+            UsageError: weigh submits no script of a user to this scheduler.
+        """
+        raise UsageError(_NO_SCRIPTS)
+
+    def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
+        """Yield the flags of each job that is needed to run only these *indices*."""
+        yield from ()
+
+    def raised(self, request: JobRequest, names: Sequence[str]) -> Argv:
+        """Return the flags that overrule these fields of the request."""
+        return ()
+
+    def wrapper(self, text: str, body: str) -> str:
+        """Return a script with the directives of *text* that runs *body*, for sh."""
+        return text
+
+    def wrapper_flags(self) -> Argv:
+        """Return the flags by which sh runs the wrapper."""
+        return ()
+
+    def default_log(self, job: Submitted, index: int | None) -> str:
+        """Return the name of an element's log that the script does not name."""
+        return f"{job.id}.{index or 0}.out"
+
+    def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
+        """Return the path of an element's log; None if it is not known."""
+        return None
+
+    def raw_logs(self, job: Submitted) -> SchedulerQuestion[dict[str, str]]:
+        """Ask for the logs by index whose names hold ids that only accounting shows."""
+        return known_answer({})
+
+    def known(self, name: str) -> SchedulerQuestion[KnownJob | None]:
+        """Ask for the job *name*; without commands if it is no id of this scheduler.
+
+        The first command asks the queue, and answers for a job that is new.
+        """
+        return known_answer(None)
+
+    def sent(self, job: Submitted, user: str) -> SchedulerQuestion[str | None]:
+        """Ask for the id of *job*, which has ended, by token or what is known."""
+        return known_answer(None)
+
+    def change_argvs(
+        self, job: Submitted, change: RequestChange, known: str
+    ) -> tuple[Argv, ...]:
+        """Return the commands for *change*; *known* is the first answer on the job.
+
+        Raises:
+            UsageError: the scheduler cannot change that.
+        """
+        return ()
+
+    def parse_refusal(self, ran: Ran) -> str | None:
+        """Return why a change was refused; None if it was made."""
+        return None if ran.code == 0 else ran.complaint()
+
+
+class SchedulerAccounting(ABC):
+    """One scheduler's accounting command."""
+
+    WORDS: AccountingWords
+
+    @abstractmethod
+    def argv(self, job: str) -> Argv:
+        """Return the command that lists a job."""
+
+    @abstractmethod
+    def parse(self, out: str) -> tuple[Accounted, ...]:
+        """Read what the job requested and used."""
+
+
+class PastAccounting(SchedulerAccounting):
+    """An accounting that also lists all jobs of a time, which not each one needs to.
+
+    ``SAMPLED_EVERY`` is how often the scheduler looks at memory, if a site sets nothing
+    else.
+    """
+
+    SAMPLED_EVERY: Seconds
+
+    @abstractmethod
+    def past_argv(self, user: str, span: Seconds) -> Argv:
+        """Return the command that lists a user's jobs of the last *span* seconds."""
+
+    @abstractmethod
+    def is_past(self, head: str) -> bool:
+        """Return whether a text that begins with *head* is such a list."""
+
+    @abstractmethod
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
+        """Yield its jobs, without keeping any; None for what cannot be read."""
+
+
+class Steps(Protocol):
+    """How a scheduler starts processes on all nodes of a job that runs.
+
+    ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
+    for all processes of a job on a node; ``GROUP`` begins the name of the job's
+    control group.
+    """
+
+    NODE: str
+    SAME: tuple[str, ...]
+    GROUP: str
+
+    def step_of(self, env: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return what all tasks of one start have in common, and no other's."""
+
+    def node_of(self, env: Mapping[str, str], host: str) -> str | None:
+        """Return the name of this node, the machine *host*; None outside a job."""
+
+    def nodes_of(self, env: Mapping[str, str]) -> int | None:
+        """Return the number of the job's nodes; None outside a job."""
+
+    def watch_argv(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        job: str | None = None,
+        nodes: int | None = None,
+    ) -> Argv:
+        """Return the command that runs *command* on each node, in a step of its own."""
+
+    def watch_environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment for it."""
+
+    def job_query(self) -> Argv:
+        """Return the command that lists the user's jobs and their sessions."""
+
+    def parse_job(self, out: str, session: int) -> tuple[str, int] | None:
+        """Read the job of a session, and the number of its nodes; None if unclear."""
+
+
+class SchedulerReasons:
+    """The words of one scheduler on why a job waits or ended.
+
+    ``MESSAGES`` are what it prints into the log of a job that it ends.
+    """
+
+    MESSAGES: EndMessages = EndMessages()
+
+    def in_words(self, reason: str, throttle: int | None = None) -> str:
+        """Return a reason to wait in plain English; an unknown one unchanged.
+
+        *throttle* is how many elements of the array may run at once, if known.
+        """
+        return reason
+
+    def is_hopeless(self, reason: str) -> bool:
+        """Return whether a job that waits for this reason can never start."""
+        return False
+
+    def freed_by(self, reason: str | None) -> str | None:
+        """Return the command that lets an element go on which is held for *reason*.
+
+        ``{}`` in it stands for the element. None if it waits for something else.
+        """
+        return None
+
+
+class SchedulerSite(ABC):
+    """What one scheduler shows of a cluster and of its limits."""
+
+    @abstractmethod
+    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+
+    @abstractmethod
+    def read_limits(self, who: Who, query: Query) -> Live:
+        """Query the limits that apply to a submission; never raises."""
+
+    def resource_names(self, query: Query) -> dict[str, str]:
+        """Query the site's own names of resources, where sites choose them."""
+        return {}
+
+
+class Scheduler(ABC):
+    """One scheduler that can be reached: its commands answer its ``questions``."""
+
+    name: str
+    questions: SchedulerQuestions
+
+    def ask(self, question: SchedulerQuestion[AnswerT]) -> AnswerT:
+        """Return the answer; the output of a command that fails is empty."""
+        return question.read([self.output_of(argv) for argv in question.argvs])
+
+    def output_of(self, argv: Argv) -> str:
+        """Return what a command prints; empty if it fails."""
+        return ""
+
+    @abstractmethod
+    def render(self, script: JobScript) -> str:
+        """Return the job script. Raises UsageError if it cannot hold a value."""
+
+    @abstractmethod
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Return the name of an element's log in the log directory."""
+
+    def predict_start(
+        self, script: str, *, cwd: str, argv: Argv | None = None
+    ) -> Seconds | None:
+        """Return when the script at a path would start, None if not known.
+
+        *argv* is the command that checks it, if not the usual one. Raises UsageError
+        if it could never run.
+        """
+        return None
+
+    @abstractmethod
+    def submit(self, script: str, *, cwd: str, argv: Argv | None = None) -> str:
+        """Submit the script at a path once; return the job's id.
+
+        *argv* is the command, if not the usual one. Raises SchedulerError if it is
+        rejected, SubmissionUnknownError if it is not known whether it was accepted.
+        """
+
+    @abstractmethod
+    def find(self, token: str, *, name: str) -> str | None:
+        """Return the id of the job submitted with *token*, None if none is listed.
+
+        Raises SchedulerError if the scheduler does not answer.
+        """
+
+    def find_ended(self, job: Submitted) -> str | None:
+        """Return the id of a user's script that was sent as *job* and has ended.
+
+        None if accounting lists none. Raises SchedulerError if it does not answer.
+        """
+        return None
+
+    def patience(self) -> Seconds:
+        """Return the seconds after which a sent script can no longer become a job.
+
+        Raises SchedulerError if the scheduler does not answer.
+        """
+        return self.ask(self.questions.patience())
+
+    @abstractmethod
+    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
+        """Return the states of several jobs, from one query.
+
+        *fresh* forces a new query even if the last one is recent.
+        """
+
+    @abstractmethod
+    def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
+        """Cancel a job, or these elements of it. Raises SchedulerError."""
+
+    def known(self, name: str, *, is_new: bool = False) -> KnownJob | None:
+        """Return the job with the id *name*; None if the scheduler does not know it.
+
+        A job that *is_new* is in the queue: accounting is not asked. Raises
+        SchedulerError if the scheduler does not answer.
+        """
+        return None
+
+    @abstractmethod
+    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
+        """Change a waiting job; return the commands that did.
+
+        Raises SchedulerError if it is refused, UsageError if users cannot change it.
+        """
