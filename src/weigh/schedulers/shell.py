@@ -1,18 +1,36 @@
-"""A shell script cut into tokens and commands, as precisely as lint needs."""
+"""A shell script cut into commands with their redirections, by bash's own grammar.
 
+What this reader cannot place it does not guess: such a script has no commands, and no
+rule says anything of it. tests/laws compares it with bash on drawn lines.
+"""
+
+import bisect
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NoReturn
 
 import msgspec
 
 _OPERATORS = (
     *("<<<", "<<-", "&>>", ";;&"),
-    *("&&", "||", ";;", ";&", "|&", "<<", "<(", ">(", "<&", ">&", "&>", ">>", "<>"),
-    *(">|", "((", "<", ">", "|", "&", ";", "(", ")"),
+    *("&&", "||", ";;", ";&", "|&", "<<", "<&", ">&", "&>", ">>", "<>", ">|"),
+    *("<", ">", "|", "&", ";", "(", ")"),
 )
-_ENDS_WORD = frozenset(" \t\n;&|<>()")
-_CLOSING = {"(": ")", "{": "}"}
+_INTO = frozenset({">", ">>", "&>", "&>>", ">|", ">&"})
+_FROM = frozenset({"<", "<>"})
+_REDIRECTS = _INTO | _FROM | {"<<", "<<-", "<<<", "<&"}
+_ENDS_WORD = frozenset(" \t\r\n;&|<>()")
+_DESCRIPTOR = re.compile(r"(?:\d+|\{[A-Za-z_]\w*\})(?=[<>])(?![<>]\()")
+_BLANK = re.compile(r"[ \t\r]+|\\\n|#[^\n]*")
+_NO_FILE = re.compile(r"\d*-?|[$`].*", re.DOTALL)
+_BEFORE_LIST = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
+_EXTENDED_PATTERNS = frozenset("?*+@!")
+_OPENERS = frozenset(
+    {"if", "while", "until", "for", "select", "case", "{", "[[", "function"}
+)
+_CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
+_MOST_NESTED = 60
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -23,144 +41,14 @@ class Token(msgspec.Struct, frozen=True):
     line: int
 
 
-def tokens(text: str, first_line: int = 1) -> Iterator[Token]:
-    """Yield the tokens of *text*, without comments and line continuations."""
-    place, line = 0, first_line
-    delimiters: list[tuple[str, bool]] = []
-    await_delimiter = ""
-    while place < len(text):
-        end, kind = _next(text, place)
-        piece = text[place:end]
-        if kind == "word" and await_delimiter:
-            delimiters.append((_plain(piece), await_delimiter == "<<-"))
-            await_delimiter = ""
-        elif kind == "operator" and piece in ("<<", "<<-"):
-            await_delimiter = piece
-        if kind:
-            yield Token(kind, piece, line)
-        line += piece.count("\n")
-        place = end
-        if kind == "newline":
-            for delimiter, indented in delimiters:
-                end = _document_end(text, place, delimiter, indented=indented)
-                yield Token("document", text[place:end], line)
-                line += text.count("\n", place, end)
-                place = end
-            delimiters, await_delimiter = [], ""
-
-
-def _next(
-    text: str, place: int
-) -> tuple[int, Literal["word", "operator", "newline"] | None]:
-    """Return where the next piece ends and its kind; None for space and comments."""
-    character = text[place]
-    if character == "\n":
-        return place + 1, "newline"
-    if character in " \t\r":
-        return place + 1, None
-    if text.startswith("\\\n", place):
-        return place + 2, None
-    if character == "#":
-        end = text.find("\n", place)
-        return (len(text) if end < 0 else end), None
-    end = _operator_end(text, place)
-    return (end, "operator") if end else (_word_end(text, place), "word")
-
-
-def _operator_end(text: str, place: int) -> int:
-    """Return where the operator at *place* ends, zero if there is none."""
-    for operator in _OPERATORS:
-        if text.startswith(operator, place):
-            if operator == "((":
-                closed = text.find("))", place)
-                return len(text) if closed < 0 else closed + 2
-            return place + len(operator)
-    return 0
-
-
-def _word_end(text: str, place: int) -> int:
-    start = place
-    while place < len(text):
-        character = text[place]
-        if character == "(" and place > start and text[place - 1] == "=":
-            place = _nested_end(text, place)
-        elif character in _ENDS_WORD:
-            break
-        elif character == "$" and text[place + 1 : place + 2] in _CLOSING:
-            place = _nested_end(text, place + 1)
-        else:
-            place = _step(text, place)
-    return place
-
-
-def _step(text: str, place: int) -> int:
-    """Return the end of one character of a word, or of the quotes that begin there."""
-    character = text[place]
-    if character == "\\":
-        return min(place + 2, len(text))
-    if character in "'`":
-        closed = text.find(character, place + 1)
-        return len(text) if closed < 0 else closed + 1
-    if character == '"':
-        return _double_quotes_end(text, place)
-    return place + 1
-
-
-def _double_quotes_end(text: str, place: int) -> int:
-    place += 1
-    while place < len(text) and text[place] != '"':
-        place += 2 if text[place] == "\\" else 1
-    return min(place + 1, len(text))
-
-
-def _nested_end(text: str, place: int) -> int:
-    """Return the end of a pair of brackets; *place* is the opening one."""
-    opening, depth = text[place], 0
-    closing = _CLOSING[opening]
-    while place < len(text):
-        if text[place] in "'\"\\`":
-            place = _step(text, place)
-            continue
-        depth += (text[place] == opening) - (text[place] == closing)
-        place += 1
-        if not depth:
-            break
-    return place
-
-
-def _document_end(text: str, place: int, delimiter: str, *, indented: bool) -> int:
-    while place < len(text):
-        end = text.find("\n", place)
-        end = len(text) if end < 0 else end + 1
-        row = text[place:end].rstrip("\r\n")
-        place = end
-        if (row.lstrip("\t") if indented else row) == delimiter:
-            break
-    return place
-
-
-def _plain(word: str) -> str:
-    return word.replace("'", "").replace('"', "").replace("\\", "")
-
-
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
-_PASSED = frozenset(
-    {"if", "then", "elif", "else", "fi", "do", "done", "while", "until"}
-    | {"esac", "{", "}", "!", "time", "coproc"}
-)
-_HEADS = frozenset({"for", "select", "case", "function"})
-_INTO = frozenset({">", ">>", "&>", "&>>", ">|", ">&"})
-_FROM = frozenset({"<", "<>"})
-_OTHER_TARGETS = frozenset({"<<", "<<-", "<<<", "<&"})
-_REDIRECTS = _INTO | _FROM | _OTHER_TARGETS
-
-
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A simple command: its words without quotes, its redirections.
 
     Variables are not expanded. ``background`` is True if ``&`` ends it, ``piped`` if
     its output is piped to another command. ``appended`` are those of the outputs that
-    are not overwritten.
+    are not overwritten. ``has_own_input`` is whether its standard input is redirected.
+    The redirections of a loop or a group are a command without words. ``blocks`` are
+    the numbers of the branches, loops and functions around it, negative for subshells.
     """
 
     line: int
@@ -170,8 +58,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     appended: tuple[str, ...] = ()
+    has_own_input: bool = False
     background: bool = False
     piped: bool = False
+    blocks: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -195,19 +85,31 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
         return (one for one in self.commands if one.name in names)
 
 
+def tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of *text*, without comments and line continuations."""
+    reader = _ShellReader(text)
+    try:
+        while reader.peek() is not None:
+            reader.take()
+    except (_UnsureOfShellError, RecursionError):
+        pass
+    yield from reader.tokens
+
+
 def read_body(text: str) -> Body:
-    """Read the commands of a shell script."""
-    found = tuple(tokens(text))
-    reader = _Reader()
-    for place, token in enumerate(found):
-        following = found[place + 1].text if place + 1 < len(found) else ""
-        reader.take(token, following)
-    reader.close("")
+    """Read the commands of a shell script; none where its grammar is not clear."""
+    reader = _ShellReader(text)
+    try:
+        reader.read_list(frozenset())
+    except (_UnsureOfShellError, RecursionError):
+        # rules that look for a word anywhere must still find it
+        rows = enumerate(text.split("\n"), 1)
+        return Body(tokens=tuple(Token("word", row, line) for line, row in rows if row))
     return Body(
         commands=tuple(reader.commands),
         functions=frozenset(reader.functions),
-        documents=frozenset(_document_lines(found)),
-        tokens=found,
+        documents=frozenset(_document_lines(reader.tokens)),
+        tokens=tuple(reader.tokens),
     )
 
 
@@ -216,7 +118,7 @@ def unquoted(word: str) -> str:
     return word.replace("'", "").replace('"', "")
 
 
-def _document_lines(found: tuple[Token, ...]) -> Iterator[int]:
+def _document_lines(found: list[Token]) -> Iterator[int]:
     for token in found:
         if token.kind == "document":
             rows = token.text.count("\n") + (not token.text.endswith("\n"))
@@ -225,94 +127,452 @@ def _document_lines(found: tuple[Token, ...]) -> Iterator[int]:
             yield from range(token.line + 1, token.line + token.text.count("\n") + 1)
 
 
-class _Reader:
-    """Assembles tokens into commands, with just enough shell grammar to do so."""
+class _UnsureOfShellError(Exception):
+    """The text is no shell that this reader understands."""
+
+
+def _unsure() -> NoReturn:
+    raise _UnsureOfShellError
+
+
+class _ShellScanner:
+    """Finds where the tokens of a text end; a substitution is read as commands."""
+
+    def __init__(self, text: str, place: int = 0) -> None:
+        self.text, self.place, self.depth = text, place, 0
+        self.line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        self.blocks: list[int] = []
+        self.block_count = 0
+        self.beside: list[Command] = []
+        self._negates = "extglob" not in text
+
+    def next_end(
+        self, place: int
+    ) -> tuple[int, Literal["word", "operator", "newline"] | None]:
+        """Return where the next piece ends and its kind; None for space, comments."""
+        text = self.text
+        if text[place] == "\n":
+            return place + 1, "newline"
+        if blank := _BLANK.match(text, place):
+            return blank.end(), None
+        if text.startswith("((", place):
+            return self._arithmetic_end(place) or place + 1, "operator"
+        end = 0
+        if not text.startswith(("<(", ">("), place):
+            descriptor = _DESCRIPTOR.match(text, place)
+            end = self._operator_end(descriptor.end() if descriptor else place)
+        return (end, "operator") if end else (self.word_end(place), "word")
+
+    def _operator_end(self, place: int) -> int:
+        """Return where the operator at *place* ends, zero if there is none."""
+        for operator in _OPERATORS:
+            if self.text.startswith(operator, place):
+                return place + len(operator)
+        return 0
+
+    def _arithmetic_end(self, place: int) -> int:
+        """Return where ``(( ))`` at *place* ends; 0 if these are two subshells."""
+        depth = 0
+        while place < len(self.text):
+            character = self.text[place]
+            if character in "\\\"'`$":
+                place = self._step(place)
+                continue
+            place += 1
+            depth += (character == "(") - (character == ")")
+            if depth == 1 and character == ")":
+                return place + 1 if self.text.startswith(")", place) else 0
+        return 0
+
+    def word_end(self, place: int) -> int:
+        """Return where the word at *place* ends."""
+        text, start = self.text, place
+        while place < len(text):
+            character = text[place]
+            opens = text.startswith("(", place + 1)
+            if character == "(" and _BEFORE_LIST.fullmatch(text, start, place):
+                place = self._list_end(place + 1)
+            elif character in "<>" and opens:
+                place = self._commands_end(place + 2, are_listed=True)
+            elif character == "!" and opens and place == start and self._negates:
+                return place + 1
+            elif character in _EXTENDED_PATTERNS and opens:
+                place = self._bracket_end(place + 1, "(", ")")
+            elif character in _ENDS_WORD:
+                break
+            else:
+                place = self._step(place)
+        return place
+
+    def _step(self, place: int, *, is_quoted: bool = False) -> int:
+        """Return the end of one character, or of the quotes or `$` that begin there."""
+        text, character = self.text, self.text[place]
+        if character == "\\":
+            return min(place + 2, len(text))
+        if character == "'" and not is_quoted:
+            return self._after(text.find("'", place + 1))
+        if character == "`":
+            return self._until("`", place + 1)
+        if character == '"' and not is_quoted:
+            return self._double_quotes_end(place)
+        if character == "$":
+            return self._dollar_end(place, is_quoted=is_quoted)
+        return place + 1
+
+    def _after(self, found: int) -> int:
+        return _unsure() if found < 0 else found + 1
+
+    def _until(self, mark: str, place: int) -> int:
+        """Return the place behind the next *mark* that no backslash precedes."""
+        while place < len(self.text) and self.text[place] != mark:
+            place += 2 if self.text[place] == "\\" else 1
+        return place + 1 if place < len(self.text) else _unsure()
+
+    def _double_quotes_end(self, place: int) -> int:
+        place += 1
+        while place < len(self.text) and self.text[place] != '"':
+            place = self._step(place, is_quoted=True)
+        return place + 1 if place < len(self.text) else _unsure()
+
+    def _dollar_end(self, place: int, *, is_quoted: bool) -> int:
+        text = self.text
+        following = text[place + 1 : place + 2]
+        if following == "(":
+            is_sum = text.startswith("((", place + 1)
+            end = self._arithmetic_end(place + 1) if is_sum else 0
+            return end or self._commands_end(place + 2)
+        if following == "{":
+            return self._bracket_end(place + 1, "{", "}")
+        if following == "[":
+            return self._bracket_end(place + 1, "[", "]")
+        if following == "'" and not is_quoted:
+            return self._until("'", place + 2)
+        return place + 1
+
+    def _bracket_end(self, place: int, opening: str, closing: str) -> int:
+        """Return the end of a pair of brackets; *place* is the opening one."""
+        depth = 0
+        while place < len(self.text):
+            character = self.text[place]
+            if character == '"':
+                place = self._double_quotes_end(place)
+                continue
+            if character in "'\\`$":
+                place = self._step(place)
+                continue
+            # a brace is nested only behind a dollar
+            depth += (character == opening) and (opening != "{" or not depth)
+            depth -= character == closing
+            place += 1
+            if not depth:
+                return place
+        return _unsure()
+
+    def _list_end(self, place: int) -> int:
+        """Return the end of the words of ``name=( )``."""
+        while place < len(self.text):
+            place, kind = self.next_end(place)
+            if kind == "operator":
+                return place if self.text[place - 1] == ")" else _unsure()
+        return _unsure()
+
+    def _commands_end(self, place: int, *, are_listed: bool = False) -> int:
+        """Return the end of ``$( )``, ``<( )`` or ``>( )``, read as commands.
+
+        Those of a process substitution run beside the script's and are listed too.
+        """
+        reader = _ShellReader(self.text, place, self)
+        reader.read_list(frozenset({")"}))
+        self.block_count = reader.block_count
+        if are_listed:
+            self.beside.extend(reader.commands)
+        return reader.place
+
+
+class _Redirections:
+    """The files that a command reads and writes."""
 
     def __init__(self) -> None:
+        self.inputs: list[str] = []
+        self.outputs: list[str] = []
+        self.appended: list[str] = []
+        self.has_own_input = False
+
+    def add(self, operator: str, word: str) -> None:
+        """Add one redirection; a descriptor or a substitution is no file."""
+        descriptor = operator.rstrip("<>&|-")
+        operator = operator.removeprefix(descriptor)
+        if operator.startswith("<") and descriptor in ("", "0"):
+            self.has_own_input = True
+        path = unquoted(word)
+        if word.startswith(("<(", ">(")) or (
+            operator in ("<&", ">&") and _NO_FILE.fullmatch(path)
+        ):
+            return
+        if operator in _FROM:
+            self.inputs.append(path)
+        elif operator in _INTO:
+            self.outputs.append(path)
+            if operator in (">>", "&>>"):
+                self.appended.append(path)
+
+
+class _ShellReader(_ShellScanner):
+    """Reads commands by the grammar of bash, from *place* on."""
+
+    def __init__(
+        self, text: str, place: int = 0, outer: _ShellScanner | None = None
+    ) -> None:
+        if outer is None:
+            super().__init__(text)
+        else:
+            self.__dict__.update(outer.__dict__)
+            self.place, self.depth, self.beside = place, outer.depth + 1, []
+            self.block_count += 1
+            self.blocks = [*outer.blocks, -self.block_count]
+        if self.depth > _MOST_NESTED:
+            _unsure()
+        self.tokens: list[Token] = []
         self.commands: list[Command] = []
         self.functions: set[str] = set()
-        self._words: list[Token] = []
-        self._inputs: list[str] = []
-        self._outputs: list[str] = []
-        self._appended: list[str] = []
-        self._target = ""
-        self._head = ""
-        self._pattern = False
+        self._ahead: Token | None = None
+        self._ahead_end = place
+        self._documents: list[tuple[str, bool]] = []
 
-    def take(self, token: Token, following: str) -> None:
-        if token.kind == "document":
-            return
+    def peek(self) -> Token | None:
+        """Return the next token without taking it; None at the end."""
+        place = self.place
+        while self._ahead is None and place < len(self.text):
+            end, kind = self.next_end(place)
+            if kind:
+                line = bisect.bisect(self.line_starts, place)
+                self._ahead = Token(kind, self.text[place:end], line)
+                self._ahead_end = end
+            place = end
+        return self._ahead
+
+    def take(self) -> Token:
+        """Take the next token; a here-document behind a line is read with its end."""
+        token = self.peek()
+        if token is None:
+            _unsure()
+        self._ahead, self.place = None, self._ahead_end
+        self.tokens.append(token)
         if token.kind == "newline":
-            if not self._pattern and self._head != "case":
-                self.close("")
-        elif token.kind == "operator":
-            self._operator(token, following)
-        else:
-            self._word(token)
+            self._take_documents()
+        return token
 
-    def close(self, ending: str) -> None:
-        """Finish the current command."""
-        words = self._words
+    def _take_documents(self) -> None:
+        for delimiter, is_indented in self._documents:
+            end = _document_end(self.text, self.place, delimiter, indented=is_indented)
+            line = bisect.bisect(self.line_starts, self.place)
+            self.tokens.append(Token("document", self.text[self.place : end], line))
+            self.place = end
+        self._documents = []
+
+    def _is_next(self, *texts: str) -> bool:
+        token = self.peek()
+        return token is not None and token.text in texts
+
+    def _skip_newlines(self) -> None:
+        while (token := self.peek()) and token.kind == "newline":
+            self.take()
+
+    def read_list(self, ends: frozenset[str]) -> str:
+        """Read commands until one of *ends*, and return which it was."""
+        while (token := self.peek()) is not None:
+            if token.text in ends:
+                return self.take().text
+            if token.kind == "newline" or token.text in (";", "&", "&&", "|", "|&"):
+                self.take()
+            elif token.text == "||":
+                self.take()
+                self._skip_newlines()
+                self._read_block()
+            elif token.text in _CLOSERS:
+                _unsure()
+            else:
+                self._read_command()
+        return _unsure() if ends else ""
+
+    def _read_block(self, *ends: str, is_subshell: bool = False) -> str:
+        """Read the commands of a branch, a loop, a function or a subshell."""
+        self.block_count += 1
+        self.blocks.append(-self.block_count if is_subshell else self.block_count)
+        end = self.read_list(frozenset(ends)) if ends else ""
+        if not ends:
+            self._read_command()
+        self.blocks.pop()
+        return end
+
+    def _read_command(self) -> None:
+        token = self.peek()
+        if token is None:
+            _unsure()
+        while token is not None and token.text in ("!", "time", "coproc"):
+            self.take()
+            if token.text == "time" and self._is_next("-p"):
+                self.take()
+            token = self.peek()
+        if token is None or token.kind == "newline" or token.text in (";", "&"):
+            return
+        if token.kind == "word" and token.text not in _OPENERS:
+            self._read_simple()
+        elif token.text.startswith("((") or token.text == "(" or token.kind == "word":
+            self._read_compound()
+        elif token.kind == "operator" and _is_redirection(token.text):
+            self._read_simple()
+        else:
+            _unsure()
+        self.commands.extend(self.beside)
+        self.beside.clear()
+
+    def _read_compound(self) -> None:
+        token = self.take()
+        self._read_inside(token)
+        files = _Redirections()
+        while (following := self.peek()) and _is_redirection(following.text):
+            self._read_redirection(files)
+        if files.inputs or files.outputs:
+            self._add(token, "", [], files)
+
+    def _read_inside(self, token: Token) -> None:
+        if token.text == "(":
+            self._read_block(")", is_subshell=True)
+        elif token.text == "{":
+            self.read_list(frozenset({"}"}))
+        elif token.text == "if":
+            self._read_if()
+        elif token.text in ("while", "until"):
+            self.read_list(frozenset({"do"}))
+            self._read_block("done")
+        elif token.text in ("for", "select"):
+            self._read_for()
+        elif token.text == "case":
+            self._read_case()
+        elif token.text == "[[":
+            self._read_test(token)
+        elif token.text == "function":
+            self.functions.add(self.take().text)
+            if self._is_next("("):
+                self.take()
+                self.take()
+            self._skip_newlines()
+            self._read_block()
+
+    def _read_if(self) -> None:
+        self.read_list(frozenset({"then"}))
+        while (end := self._read_block("elif", "else", "fi")) != "fi":
+            if end == "elif":
+                self.read_list(frozenset({"then"}))
+
+    def _read_for(self) -> None:
+        self.take()  # the variable, or (( ))
+        self._skip_newlines()
+        if self._is_next("in"):
+            self.take()
+            while (token := self.peek()) and token.kind == "word":
+                self.take()
+        while (token := self.peek()) and token.text in (";", "\n"):
+            self.take()
+        opener = self.take().text
+        if opener not in ("do", "{"):
+            _unsure()
+        self._read_block("done" if opener == "do" else "}")
+
+    def _read_case(self) -> None:
+        self.take()
+        self._skip_newlines()
+        if self.take().text != "in":
+            _unsure()
+        end = ""
+        while end != "esac":
+            self._skip_newlines()
+            if self._is_next("esac"):
+                self.take()
+                return
+            while self.take().text != ")":
+                if (token := self.peek()) and token.kind == "newline":
+                    _unsure()
+            end = self._read_block(";;", ";&", ";;&", "esac")
+
+    def _read_test(self, first: Token) -> None:
+        words = [first]
+        while words[-1].text != "]]":
+            if (token := self.take()).kind != "newline":
+                words.append(token)
+        self._add(first, "", words, _Redirections())
+
+    def _read_simple(self) -> None:
+        words: list[Token] = []
+        files = _Redirections()
+        first = self.peek()
+        while (token := self.peek()) is not None:
+            if _is_redirection(token.text) and token.kind == "operator":
+                self._read_redirection(files)
+            elif token.kind == "word":
+                words.append(self.take())
+            elif token.text == "(" and len(words) == 1 and not files.outputs:
+                self.take()
+                if self.take().text != ")":
+                    _unsure()
+                self.functions.add(words[0].text)
+                self._skip_newlines()
+                self._read_block()
+                return
+            else:
+                break
+        if token is not None and token.text.startswith("("):
+            _unsure()
+        if first is not None:
+            ending = "" if token is None else token.text
+            self._add(first, ending, words, files)
+
+    def _read_redirection(self, files: _Redirections) -> None:
+        operator = self.take().text
+        target = self.peek()
+        if target is None or target.kind != "word":
+            return  # a template's <file>: bash refuses the line
+        if operator.lstrip("0123456789") in ("<<", "<<-"):
+            plain = unquoted(target.text).replace("\\", "")
+            self._documents.append((plain, operator.endswith("-")))
+        self.take()
+        files.add(operator, target.text)
+
+    def _add(
+        self, first: Token, ending: str, words: list[Token], files: _Redirections
+    ) -> None:
         count = 0
         while count < len(words) and _ASSIGNMENT.match(words[count].text):
             count += 1
-        if words and not self._head:
-            self.commands.append(
-                Command(
-                    line=words[0].line,
-                    text=" ".join(word.text for word in words),
-                    words=tuple(unquoted(word.text) for word in words[count:]),
-                    assigned=tuple(word.text for word in words[:count]),
-                    inputs=tuple(self._inputs),
-                    outputs=tuple(self._outputs),
-                    appended=tuple(self._appended),
-                    background=ending == "&",
-                    piped=ending in ("|", "|&"),
-                )
+        self.commands.append(
+            Command(
+                line=(words[0] if words else first).line,
+                text=" ".join(word.text for word in words),
+                words=tuple(unquoted(word.text) for word in words[count:]),
+                assigned=tuple(word.text for word in words[:count]),
+                inputs=tuple(files.inputs),
+                outputs=tuple(files.outputs),
+                appended=tuple(files.appended),
+                has_own_input=files.has_own_input,
+                background=ending == "&",
+                piped=ending in ("|", "|&"),
+                blocks=tuple(self.blocks),
             )
-        self._words, self._inputs = [], []
-        self._outputs, self._appended = [], []
-        self._target = self._head = ""
+        )
 
-    def _operator(self, token: Token, following: str) -> None:
-        operator = token.text
-        if self._pattern:
-            self._pattern = operator != ")"
-        elif operator in _REDIRECTS:
-            if self._words and self._words[-1].text.isdecimal():
-                self._words.pop()  # the descriptor in 2>file
-            self._target = operator
-        elif operator == "(" and following == ")" and len(self._words) == 1:
-            self.functions.add(self._words.pop().text)
-        elif operator.startswith("((") or operator in ("<(", ">("):
-            pass
-        else:
-            self.close(operator)
-            self._pattern = operator in (";;", ";&", ";;&")
 
-    def _word(self, token: Token) -> None:
-        word = token.text
-        if self._pattern:
-            if word == "esac":
-                self._pattern = False
-        elif self._target:
-            self._redirect(unquoted(word))
-        elif self._head == "function":
-            self.functions.add(word)
-            self._head = ""
-        elif self._head:
-            if self._head == "case" and word == "in":
-                self._head, self._pattern = "", True
-        elif not self._words and word in _HEADS:
-            self._head = word
-        elif self._words or word not in _PASSED:
-            self._words.append(token)
+def _is_redirection(operator: str) -> bool:
+    descriptor = _DESCRIPTOR.match(operator)
+    return operator[descriptor.end() if descriptor else 0 :] in _REDIRECTS
 
-    def _redirect(self, path: str) -> None:
-        if self._target in _FROM:
-            self._inputs.append(path)
-        elif self._target in _INTO and not path.isdecimal():
-            self._outputs.append(path)
-            if self._target in (">>", "&>>"):
-                self._appended.append(path)
-        self._target = ""
+
+def _document_end(text: str, place: int, delimiter: str, *, indented: bool) -> int:
+    while place < len(text):
+        end = text.find("\n", place)
+        end = len(text) if end < 0 else end + 1
+        row = text[place:end].rstrip("\r\n")
+        place = end
+        if (row.lstrip("\t") if indented else row) == delimiter:
+            break
+    return place

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -276,3 +277,20 @@ def test_a_task_that_ran_twice_is_named() -> None:
     trial = Trial(task=3, command="x", state="COMPLETED", verdict="fine", output_size=1)
     notes = trial_notes([trial], {3: [record, record]})  # type: ignore[list-item]
     assert notes == ["task 3 ran twice: too little memory for several"]
+
+
+@pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs sbatch")
+def test_the_job_script_of_a_staged_array_has_no_problem(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "template").mkdir()
+    write(tmp_path, "cp -r template a", "cp -r template b")
+    weigh("plan", "tasks.txt", "--memory", "100M", "--time", "5m", "--name", "p")
+    staged = ("--stage-in", "template", "--stage-out", "results")
+    _, script, _ = weigh("submit", "plan/p", *staged, "--dry-run", "--on", "slurm")
+    (tmp_path / "job.sh").write_text(script)
+    (tmp_path / "plan/p/log").mkdir()
+
+    code, out, _ = weigh("check", "--for", "slurm", "job.sh")
+
+    assert (code, out.count("\n")) == (0, 1), out

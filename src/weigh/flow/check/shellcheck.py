@@ -10,6 +10,7 @@ import msgspec
 from weigh.model.lint import Finding
 from weigh.schedulers.lint.case import note, problem
 from weigh.schedulers.script import Line, Script
+from weigh.schedulers.shell import read_body
 
 _SHELLS = {"bash": "bash", "sh": "sh", "dash": "dash", "": "bash"}
 # errors of shellcheck that end no job: quotes around "${a[@]}", `for a in $(ls)`; and
@@ -17,7 +18,8 @@ _SHELLS = {"bash": "bash", "sh": "sh", "dash": "dash", "": "bash"}
 _HARMLESS = frozenset({2045, 2068, 1009, 1071, 1072, 1073})
 # below its errors: {1..$n}, ssh that reads a loop's input, rm -r
 # "$unset/", an option as a command behind a broken line, what is never reached
-_HARMFUL = frozenset({2051, 2095, 2115, 2215, 2317})
+_NEVER_REACHED = 2317
+_HARMFUL = frozenset({2051, 2095, 2115, 2215, _NEVER_REACHED})
 _ONLY_IN_BASH = range(3000, 4000)
 _PATIENCE = 20.0  # seconds
 
@@ -63,7 +65,11 @@ def shellcheck_findings(script: Script, program: str) -> tuple[Finding, ...]:
         report = msgspec.json.decode(ran.stdout, type=ShellcheckReport)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
         return ()
-    return tuple(_shellcheck_finding(script, one) for one in _harmful(report.comments))
+    harmful = _harmful(report.comments)
+    if any(one.code == _NEVER_REACHED for one in harmful) and read_body(text).functions:
+        # shellcheck does not follow a function that a trap or another one calls
+        harmful = [one for one in harmful if one.code != _NEVER_REACHED]
+    return tuple(_shellcheck_finding(script, one) for one in harmful)
 
 
 def _harmful(comments: Iterable[ShellcheckComment]) -> list[ShellcheckComment]:

@@ -295,9 +295,18 @@ BRINGS = frozenset(
 
 
 def commands_with_directories(case: Case) -> Iterator[tuple[Command, str | None]]:
-    """Yield each command with its working directory, None once it is not known."""
+    """Yield each command with its working directory, None once it is not known.
+
+    A ``cd`` in a subshell ends with it; behind one in a branch, a loop or a function
+    nobody knows where the script is.
+    """
     place = case.start
+    entered: list[tuple[int, str | None]] = []
     for command in case.body.commands:
+        while entered and entered[-1][0] not in command.blocks:
+            block, before = entered.pop()
+            place = before if block < 0 or place == before else None
+        entered += [(block, place) for block in command.blocks[len(entered) :]]
         yield command, place
         if command.name in _MOVES:
             place = destination(case, command, place)

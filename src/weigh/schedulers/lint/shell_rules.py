@@ -72,7 +72,7 @@ def _loop_input(case: Case) -> Iterator[Finding]:
     """Find commands in a ``while read`` loop that read its input themselves."""
     for first, last in _read_loops(case):
         for command in case.body.commands:
-            is_fed = command.inputs or command.background or "</" in command.text
+            is_fed = command.has_own_input or command.background
             flags = " ".join(command.words)
             if (
                 first < command.line < last
@@ -94,7 +94,10 @@ def _read_loops(case: Case) -> Iterator[tuple[int, int]]:
             heads = [one.text for one in found[max(0, place - 12) : place]]
             loops = [at for at, text in enumerate(heads) if text in ("while", "for")]
             head = heads[loops[-1] :] if loops else []
-            opened.append((token.line, "while" in head and "read" in head))
+            reads = {"while", "read"} <= {*head} and not any(
+                text.startswith(("-u", "<")) for text in head
+            )  # otherwise it reads another descriptor than the standard input
+            opened.append((token.line, reads))
         elif token.text == "done" and token.kind == "word" and opened:
             line, reads = opened.pop()
             if reads:
