@@ -149,7 +149,7 @@ KEYS = {
     "wait_orphans": _YES_NO,
 }
 
-# [cluster] is as `weigh cluster --write-config` writes it; [exec] has the long names of
+# the keys of [cluster] are read where they are used; [exec] has the long names of
 # that verb's options, whose values the verb itself checks
 _TABLE = dict[str, Any]
 TABLES = {

@@ -1,15 +1,11 @@
 """Screen, one-line form, JSON and site file of ``weigh cluster``."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import msgspec
 
-from weigh.errors import UsageError
-from weigh.gpu_models import called
 from weigh.model.cluster import (
-    UNTYPED,
     Cluster,
     GpuCount,
     Node,
@@ -18,7 +14,7 @@ from weigh.model.cluster import (
 from weigh.render.columns import Column, shortened, table
 from weigh.render.printable import count, printable
 from weigh.schedulers import kind_or_first
-from weigh.units import MIB, counted, format_duration, format_limit, format_size
+from weigh.units import counted, format_duration, format_size
 
 WIDTH = 80
 _MOST_ROWS = 12
@@ -217,99 +213,3 @@ def _user_table(cluster: Cluster) -> Iterator[str]:
     yield from table(columns, WIDTH)
     if len(cluster.users) > _MOST_ROWS:
         yield f"  and {len(cluster.users) - _MOST_ROWS} more users (--json)"
-
-
-def site_settings_text(
-    cluster: Cluster, scratch: str | None, complexes: Mapping[str, str]
-) -> str:
-    """Write the site file: scheduler, scratch, GPUs and their memory, queues.
-
-    *complexes* maps the resources of a cluster to their names there.
-    """
-    lines = [
-        f"# what {cluster.scheduler} reported on {cluster.time[:10]}: correct it,",
-        "# then keep it as /etc/weigh/config.toml for everyone here, or as",
-        "# ~/.config/weigh/config.toml for yourself",
-        "",
-        "[cluster]",
-        f"scheduler = {_toml_text(cluster.scheduler)}",
-        *([f"name = {_toml_text(cluster.name)}"] if cluster.name else []),
-        *_scratch_settings(scratch),
-        "# what each job has to request here, if anything:",
-        '# require = ["account", "time"]  # also qos, queue, memory',
-        '# account = "NAME"',
-        '# memory = "per-cpu"  # where memory per node is refused',
-        "",
-        "[gpus]  # what programs can use of each, by the scheduler's names",
-        *(line for gpu in cluster.gpus for line in _gpu_setting(gpu)),
-    ]
-    if complexes:
-        words = "names of the GPU, CPU and slot resources"
-        lines += ["", f"[cluster.{cluster.scheduler}]  # {words}"]
-        lines += [f"{key} = {_toml_text(word)}" for key, word in complexes.items()]
-    for queue in cluster.queues:
-        lines += ["", *_queue_settings(queue)]
-    return "\n".join(lines) + "\n"
-
-
-def _scratch_settings(scratch: str | None) -> Iterator[str]:
-    if scratch is None:
-        yield "# none found here; nodes may have one:"
-        yield '# scratch = "/disk/scratch/$USER"'
-    else:
-        yield f"scratch = {_toml_text(scratch)}  # found here: is it on the nodes?"
-
-
-def _gpu_setting(gpu: GpuCount) -> Iterator[str]:
-    name = _toml_text(gpu.name)
-    if gpu.name == UNTYPED:
-        yield f'# the type of {gpu.total} GPUs is unknown: V100 = "32510MiB"'
-        return
-    try:
-        models = called(gpu.name)
-    except UsageError:
-        yield f'# {name} = "?GiB"  # {gpu.total} of them; unknown to weigh'
-        return
-    sizes = " or ".join(model.name for model in models)
-    doubt = f", assumed to be the smaller: {sizes}" if len(models) > 1 else ""
-    yield f'{name} = "{models[0].memory // MIB}MiB"  # {gpu.total} of them{doubt}'
-
-
-def _queue_settings(queue: Queue) -> Iterator[str]:
-    limits = queue.limits
-    yield f"[cluster.queues.{_toml_text(limits.name)}]"
-    if limits.default:
-        yield "default = true"
-    if not limits.open:
-        yield "open = false"
-    values = {
-        "time_limit": _toml_time(limits.time_limit),
-        "default_time": _toml_time(limits.default_time),
-        "memory": _toml_size(limits.memory),
-        "default_memory": _toml_size(limits.default_memory),
-        "default_memory_per_cpu": _toml_size(limits.default_memory_per_cpu),
-        "cpus": limits.cpus,
-        "nodes": limits.nodes,
-    }
-    for key, value in values.items():
-        if value is not None:
-            yield f"{key} = {value}"
-    if limits.accounts:
-        yield f"accounts = [{', '.join(map(_toml_text, limits.accounts))}]"
-    if queue.gpus:
-        kinds = ", ".join(f"{_toml_text(one.name)} = {one.total}" for one in queue.gpus)
-        yield f"gpus = {{ {kinds} }}"
-    yield f"# nodes: {queue.nodes}, CPUs: {queue.cpus}"
-
-
-def _toml_time(seconds: float | None) -> str | None:
-    return None if seconds is None else _toml_text(format_limit(seconds))
-
-
-def _toml_size(size: int | None) -> str | None:
-    return None if size is None else f'"{size // MIB}MiB"'
-
-
-def _toml_text(value: str) -> str:
-    """Write a TOML string, which has JSON's escapes."""
-    return json.dumps(printable(value), ensure_ascii=False)

@@ -460,10 +460,6 @@ class SchedulerSite(ABC):
     def read_limits(self, who: Who, query: Query) -> Live:
         """Query the limits that apply to a submission; never raises."""
 
-    def resource_names(self, query: Query) -> dict[str, str]:
-        """Query the site's own names of resources, where sites choose them."""
-        return {}
-
 
 class Scheduler(ABC):
     """One scheduler that can be reached: its commands answer its ``questions``."""

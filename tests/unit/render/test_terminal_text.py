@@ -67,7 +67,6 @@ def on_terminal(words: Sequence[str], cwd: Path) -> str:
         ("logs", ATTACK),
         ("cancel", ATTACK),
         ("resume", ATTACK),
-        ("cluster", "--write-config", ATTACK),
         (ATTACK,),
         ("run", f"--{ATTACK}"),
     ],

@@ -1,19 +1,15 @@
 import json
 import os
-import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
-from weigh import config
-from weigh.errors import UsageError, WeighError
+from weigh.errors import WeighError
 from weigh.flow.site.cluster import query_cluster
-from weigh.flow.site.site_file import find_scratch, site_file, write_new
 from weigh.model.cluster import Cluster
 from weigh.render.cluster_lines import (
     cluster_document,
@@ -23,7 +19,6 @@ from weigh.render.cluster_lines import (
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.protocol import Reply
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.units import MIB
 
 SYSTEMS = {"slurm": SLURM, "gridengine": GRIDENGINE}
 
@@ -132,67 +127,6 @@ def test_without_a_scheduler_weigh_is_reported(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("weigh: Slurm: scontrol is not on this machine")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("system", sorted(SYSTEMS))
-def test_a_site_file_is_toml_with_queues_and_gpus(system: str) -> None:
-    text, _ = site_file({}, scheduler=system, ask=answering(SYSTEMS[system]))
-    table = tomllib.loads(text)
-    assert table["cluster"]["scheduler"] == system
-    assert "v100" in table["gpus"]
-    limits = {
-        name: queue["time_limit"] for name, queue in table["cluster"]["queues"].items()
-    }
-    assert "00:30:00" in limits.values()
-
-
-@pytest.mark.parametrize("system", sorted(SYSTEMS))
-def test_each_key_of_a_site_file_is_known(system: str, tmp_path: Path) -> None:
-    text, _ = site_file({}, scheduler=system, ask=answering(SYSTEMS[system]))
-    # also what is only suggested, in a comment
-    text = re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
-    (tmp_path / "config.toml").write_text(text)
-
-    found = config.load(str(tmp_path), {}, site_file=str(tmp_path / "config.toml"))
-
-    assert "account" in found.cluster
-    assert (*found.warnings, *config.unknown_tables(found, SYSTEMS)) == ()
-
-
-def test_weigh_takes_the_gpus_of_a_site_file(tmp_path: Path) -> None:
-    text, _ = site_file({}, scheduler="slurm", ask=answering(SLURM))
-    path = tmp_path / "config.toml"
-    write_new(str(path), text)
-    settings = config.load(str(tmp_path), {}, site_file=str(path))
-    assert settings.gpus["v100"] == 16160 * MIB
-
-
-def test_a_name_with_quotes_does_not_break_the_site_file() -> None:
-    nodes = 'NodeName=n State=IDLE CPUTot=1 Gres=gpu:we"ird:1 Partitions=a"b]'
-    partitions = 'PartitionName=a"b] State=UP MaxTime=UNLIMITED'
-    answers = SLURM | {
-        slurm_cluster.NODES: Reply(0, nodes),
-        slurm_cluster.PARTITIONS: Reply(0, partitions),
-    }
-    text, _ = site_file({}, scheduler="slurm", ask=answering(answers))
-    assert 'a"b]' in tomllib.loads(text)["cluster"]["queues"]
-
-
-def test_a_site_file_never_replaces_another(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text("mine")
-    with pytest.raises(UsageError, match="exists already"):
-        write_new(str(path), "theirs")
-    assert path.read_text() == "mine"
-
-
-def test_scratch_is_written_for_every_user(tmp_path: Path) -> None:
-    (tmp_path / "disk/scratch").mkdir(parents=True)
-    assert find_scratch({}, str(tmp_path)) == "/disk/scratch/$USER"
-
-
-def test_a_scratch_of_the_users_own_goes_by_its_variable(tmp_path: Path) -> None:
-    assert find_scratch({"SCRATCH": str(tmp_path)}) == "$SCRATCH"
 
 
 @pytest.mark.parametrize(

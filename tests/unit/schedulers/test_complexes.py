@@ -1,16 +1,12 @@
 """A Grid Engine site's own words for GPUs, CPUs and slots."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 
 import pytest
-from captured_text import captured
-from scheduler_scripts import GRIDENGINE, answering
 
 from weigh.errors import FormatError
 from weigh.flow.site.ask import PATIENCE
-from weigh.flow.site.cluster import find_complexes, in_site_words, read_complexes
-from weigh.flow.site.site_file import site_file
+from weigh.flow.site.cluster import in_site_words, read_complexes
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.record import Complexes
@@ -48,33 +44,6 @@ def ask(
     del env, cwd, patience
     said = ANSWERS.get(tuple(argv))
     return Reply(trouble="not here") if said is None else Reply(0, said)
-
-
-def test_a_cell_s_words_are_found_and_its_load_is_no_request() -> None:
-    assert find_complexes({}, ask, "gridengine") == OURS
-
-
-def test_the_usual_word_is_taken_where_a_cell_has_several() -> None:
-    more = CELL + "ngpus ngpus INT <= YES YES 0 0\n"
-
-    def answer(argv: Sequence[str], **_: object) -> Reply:
-        return Reply(0, more if argv[1] == "-sc" else "")
-
-    assert find_complexes({}, answer, "gridengine")["gpus"] == "ngpus"
-
-
-def test_the_site_file_has_the_words_of_its_cell() -> None:
-    text, _ = site_file({}, scheduler="gridengine", ask=answering(GRIDENGINE))
-
-    table = tomllib.loads(text)["cluster"]["gridengine"]
-
-    known = {line.split()[0] for line in captured_complexes() if line.split()}
-    assert set(table.values()) <= known
-    assert read_complexes("gridengine", table).gpus in known
-
-
-def captured_complexes() -> list[str]:
-    return captured("gridengine-8.1.9-complexes.txt").splitlines()
 
 
 def test_slurm_needs_no_words() -> None:

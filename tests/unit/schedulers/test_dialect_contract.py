@@ -225,7 +225,6 @@ def test_commands_without_an_answer_leave_the_limits_unknown(
         return [Reply(trouble="not found")] * len(commands)
 
     assert kind.site.read_limits(Who(user="ada"), nobody).trouble == "not found"
-    assert kind.site.resource_names(nobody) == {}
     assert kind.accounting.parse("") == ()
     with pytest.raises(WeighError, match=kind.title):
         kind.site.read_cluster(nobody, {})

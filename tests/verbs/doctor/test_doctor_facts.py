@@ -123,3 +123,12 @@ def test_a_torch_that_was_not_built_for_the_gpu_is_broken(
     assert len(found) == troubles
     for one in found:
         assert "built for sm_80 sm_90 compute_90, and Tesla V100" in one.text
+
+
+def test_scratch_is_written_for_every_user(tmp_path: Path) -> None:
+    (tmp_path / "disk/scratch").mkdir(parents=True)
+    assert machine_checks.find_scratch({}, str(tmp_path)) == "/disk/scratch/$USER"
+
+
+def test_a_scratch_of_the_users_own_goes_by_its_variable(tmp_path: Path) -> None:
+    assert machine_checks.find_scratch({"SCRATCH": str(tmp_path)}) == "$SCRATCH"

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from weigh.errors import GpuError, NoGpuError
 from weigh.flow.site.ask import Ask
 from weigh.flow.site.schedulers import current_user
-from weigh.flow.site.site_file import find_scratch
 from weigh.model.doctor import DoctorCheck, PythonEnvironment
 from weigh.probe.driver import gpu_may_be_present, open_probe, read_driver_version
 from weigh.probe.filesystem import is_in_memory, read_disk
@@ -24,6 +23,18 @@ PATIENCE: Seconds = 10.0
 _FULL_DISK = 0.98
 _LEAST = 200 * MIB
 _LEAST_FILES = 1000
+# variables for a user's scratch, then the usual directories
+_SCRATCH_VARIABLES = (
+    "SCRATCH",
+    *(name for kind in KINDS.values() for name in kind.variables.scratch),
+)
+_SCRATCH_FOLDERS = (
+    "/disk/scratch",
+    "/scratch",
+    "/local/scratch",
+    "/lscratch",
+    "/localscratch",
+)
 _ASK_SITE = "send this line and the node's name to the site's support"
 
 
@@ -250,4 +261,15 @@ def _write_trouble(folder: str) -> str | None:
             file.flush()
     except OSError as error:
         return error.strerror or "not writable"
+    return None
+
+
+def find_scratch(env: Mapping[str, str], root: str = "") -> str | None:
+    """Return this machine's scratch directory, by its variable or folder."""
+    for name in _SCRATCH_VARIABLES:
+        if os.path.isdir(root + env.get(name, "")) and env.get(name):
+            return f"${name}"
+    for folder in _SCRATCH_FOLDERS:
+        if os.path.isdir(root + folder):
+            return f"{folder}/$USER"
     return None

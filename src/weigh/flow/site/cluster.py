@@ -220,11 +220,6 @@ def read_complexes(kind: str, table: object) -> Complexes:
     return words
 
 
-def find_complexes(env: Mapping[str, str], ask: Ask, scheduler: str) -> dict[str, str]:
-    """Query the cluster for its resource names; those that it lacks are left out."""
-    return KINDS[scheduler].site.resource_names(query(env, ask))
-
-
 def query_cluster(
     env: Mapping[str, str],
     *,

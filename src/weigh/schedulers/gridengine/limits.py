@@ -7,7 +7,6 @@ import msgspec
 
 from weigh.model.job import States
 from weigh.model.limits import Limits, NodeType, QueueLimits
-from weigh.model.record import Complexes
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
@@ -56,18 +55,6 @@ def limits(texts: Texts) -> Limits:
         per_slot=gridengine_cluster.per_slot(texts.complexes or ""),
         parallel=_names(texts.parallel),
         projects=_names(texts.projects),
-    )
-
-
-def parallel_argv(name: str) -> tuple[str, ...]:
-    """Return the command that shows a parallel environment."""
-    return ("qconf", "-sp", name)
-
-
-def is_on_one_node(text: str) -> bool:
-    """Return whether all slots of the environment are on one node."""
-    return any(
-        line.split() == ["allocation_rule", "$pe_slots"] for line in text.splitlines()
     )
 
 
@@ -146,29 +133,6 @@ def _worst_end(ended: States, job: str) -> str | None:
     return min(bad) if bad else ("COMPLETED" if states else None)
 
 
-_WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
-_CPUS = re.compile(r"(?:n|num)_?cpus?|cpus|(?:n|num)_?cores")
-_MOST = 50  # parallel environments that are inspected
-
-
-def _on_one_node(names: Sequence[str], query: Query) -> list[str]:
-    """Return the parallel environments whose slots are all on one node."""
-    chosen = [name for name in names if _WORD.fullmatch(name)][:_MOST]
-    argvs = [parallel_argv(name) for name in chosen]
-    replies = query(argvs)
-    return [
-        name
-        for name, reply in zip(chosen, replies, strict=True)
-        if is_on_one_node(reply.stdout)
-    ]
-
-
-def _usual(names: Sequence[str]) -> str | None:
-    """Return the usual name if it is in the list, else the first."""
-    usual = {getattr(Complexes(), name) for name in Complexes.__struct_fields__}
-    return next((name for name in names if name in usual), next(iter(names), None))
-
-
 class GridEngineSite(SchedulerSite):
     """Grid Engine: its nodes, queues and limits."""
 
@@ -213,24 +177,6 @@ class GridEngineSite(SchedulerSite):
             nodes=closed_nodes(nodes, known.queues),
             jobs=_gridengine_jobs(who.after, jobs),
         )
-
-    def resource_names(self, query: Query) -> dict[str, str]:
-        """Query the names of resources; those that the cluster lacks are left out."""
-        commands = (gridengine_cluster.COMPLEXES, PARALLEL)
-        complexes, listed = query(commands)
-        consumed = gridengine_cluster.consumables(complexes.stdout)
-        known = gridengine_cluster.requestable(complexes.stdout) or ()
-        found = {
-            "gpus": _usual(
-                [name for name in consumed if gridengine_cluster.is_gpu(name)]
-            ),
-            "gpu_type": _usual(
-                [one for one in known if gridengine_cluster.is_gpu_type(one)]
-            ),
-            "cpus": _usual([name for name in known if _CPUS.fullmatch(name.lower())]),
-            "parallel": _usual(_on_one_node(listed.stdout.split(), query)),
-        }
-        return {key: word for key, word in found.items() if word is not None}
 
 
 SITE = GridEngineSite()
