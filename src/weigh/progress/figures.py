@@ -9,19 +9,18 @@ compression ratios rise, too, but they do not begin at zero: a figure has to hav
 about zero when the run, or its part of it, began.
 """
 
-import math
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from weigh.progress.rate import MOST_POINTS, History, Pace, Point
+from weigh.progress.parser import PER_CENT, parse_per_cent
+from weigh.progress.rate import History
 from weigh.units import Seconds
 
 _NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
 _UNIT = r"(?:\s?[kKMGTP]?i?(?:B|b|bytes)?(?![\w]))"
-_PERCENT = re.compile(r"(?<![\w.,/+-])(\d{1,3}(?:\.\d{1,6})?)\s?%")
+_PERCENT = re.compile(rf"(?<![\w.,/+-])({PER_CENT})\s?%")
 _GROWING = re.compile(r"(?<![\w.,/+-])0\s?%(?:[\s.,-]{1,4}(\d{1,3})\s?%)+")
 _PAIR = re.compile(
     rf"(?<![\w.,/+:-])({_NUMBER})({_UNIT})?\s{{0,4}}(?:/|of|out of)\s{{0,4}}"
@@ -46,6 +45,8 @@ _CURL = re.compile(
     r"\s*(\d{1,3})\s+[\d.]+[kMGTP]?\s+\d{1,3}\s+[\d.]+[kMGTP]?\s+\d{1,3}\s+"
     r"(?:\S+\s+){3}[\d:-]+\s+[\d:-]+\s+[\d:-]+\s"
 )
+# Nextflow: one counter for each process, and more tasks while it runs
+_OF_MANY = re.compile(r"\s*\[[0-9a-f]{2}/[0-9a-f]{6}\] ")
 _LENGTH = re.compile(r"\bDuration: (\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
 _PLAYED = re.compile(r"\btime=\s?(\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
 _POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -74,7 +75,7 @@ def figures_in(text: str) -> Iterator[Figure]:
     for found in _PERCENT.finditer(text):
         if growing and growing.start() <= found.start() < growing.end():
             continue
-        done = float(found[1])
+        done = parse_per_cent(found[1])
         if done <= 100 and not _is_else(text, found):  # noqa: PLR2004 - per cent
             yield Figure(done, 100.0, _places("%", text, found), _part(text, found))
     if growing:
@@ -209,6 +210,8 @@ class Figures:
 
     def read(self, text: str, time: Seconds) -> None:
         """Read one line."""
+        if _OF_MANY.match(text):
+            return
         if found := _LENGTH.search(text):
             self._length = max(self._length, _seconds(found))
         if self._length and (found := _PLAYED.search(text)):
@@ -251,93 +254,3 @@ class Figures:
             (place for place in found if newest - place.seen <= _PATIENCE),
             key=lambda place: place.rises,
         )
-
-
-_SPAN = (
-    r"(?:(?:\d{1,5}(?:\.\d{1,4})?\s?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?"
-    r"|secs?|s)(?![a-zA-Z])[:,\s]{0,2}){1,4}|\d{1,4}(?::\d\d){1,2}(?![\d:]))"
-)
-_LEFT = re.compile(
-    r"(?i:\b(?:eta|remaining|left|to go)\b(?:\s\w{1,12}){0,3}[\s:=(\[]{0,8}"
-    rf"({_SPAN}))"
-)
-_LEFT_AFTER = re.compile(rf"(?i:({_SPAN})\s?(?:left|remaining|to go|eta)\b)")
-_COLUMN = re.compile(r"(?i:\b(?:remaining time|time remaining|time left|eta)\s*$)")
-_IN_COLUMN = re.compile(rf"\s(?i:({_SPAN}))\s*$")
-_TERM = re.compile(r"(\d+(?:\.\d+)?)\s?([dhmsDHMS])")
-_IN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_FEWEST = 3
-_OWN_OFF = 0.6  # the logarithm of a factor
-_MOVED = 1.5  # times as far as the end has moved since half of the time so far
-_RECEDING = 0.6  # seconds per second
-_LEAST = 0.2  # of the time left that is printed
-
-
-class OwnEstimate:
-    """The remaining time that the program itself prints (``ETA 0:12``, ``9s left``).
-
-    It counts after three of them, unless the end that they state recedes about as fast
-    as time passes. How far that end has moved shows how far it may be off.
-    """
-
-    def __init__(self) -> None:
-        self._is_column = False  # the last of a table
-        self.ends: list[Point] = []  # when each was printed, and the end that it stated
-
-    def may_be_in(self, text: bytes) -> bool:
-        """Return whether it is worth while to read *text*."""
-        lower = text.lower()
-        return (
-            self._is_column
-            or b"eta" in lower
-            or b"left" in lower
-            or b"remain" in lower
-            or b"to go" in lower
-        )
-
-    def read(self, text: str, time: Seconds) -> None:
-        """Read one line."""
-        if _COLUMN.search(text):
-            self._is_column = True
-            return
-        if self._is_column and (found := _IN_COLUMN.search(text)):
-            self._add(time, time + _span(found[1]))
-            return
-        if not (found := _LEFT.search(text) or _LEFT_AFTER.search(text)):
-            return
-        self._add(time, time + _span(found[1]))
-
-    def _add(self, time: Seconds, end: Seconds) -> None:
-        if self.ends and time <= self.ends[-1].time:
-            self.ends.pop()
-        self.ends.append(Point(time, end))
-        if len(self.ends) > MOST_POINTS:
-            del self.ends[1:-1:2]
-
-    def current(self) -> Pace | None:
-        """Return the pace per cent of the run; None while there is no good estimate."""
-        if len(self.ends) < _FEWEST:
-            return None
-        time, end = self.ends[-1]
-        index = bisect_left(self.ends, time / 2, key=lambda point: point.time)
-        index = min(index, len(self.ends) - 2)
-        since, before = self.ends[index]
-        if end - before > _RECEDING * (time - since):
-            return None
-        moved = _MOVED * (end - before)
-        left = end - time
-        low = max(_LEAST * left, left * math.exp(-_OWN_OFF) + min(0.0, moved))
-        high = left * math.exp(_OWN_OFF) + max(0.0, moved)
-        grain = (time - self.ends[0].time) / (len(self.ends) - 1)
-        return Pace(end / 100, left, max(0.0, low - grain), high + grain, grain)
-
-
-def _span(text: str) -> Seconds:
-    if ":" in text and not _TERM.search(text):
-        seconds = 0.0
-        for part in text.split(":"):
-            seconds = 60.0 * seconds + float(part)
-        return seconds
-    return sum(
-        float(term[1]) * _IN_SECONDS[term[2].lower()] for term in _TERM.finditer(text)
-    )

@@ -4,7 +4,7 @@ A `Track` follows one counter: its position, and how often it started over. A `N
 holds all counters of a run, and finds out which ones are inside which.
 """
 
-from weigh.progress.parser import PATTERN, Count
+from weigh.progress.parser import EPOCH, FOLD, PATTERN, Count
 from weigh.progress.rate import History
 from weigh.units import Seconds
 
@@ -82,8 +82,10 @@ class Track:
         total = self.count.total
         if total is None or not self.count.is_ordinal or self._first:
             return total
-        is_round = (total + 1) % 5 == 0
-        return total + 1 if is_round or self.count.is_of_last else total
+        is_of_last = self.count.is_of_last
+        if is_of_last is None:
+            is_of_last = (total + 1) % 5 == 0
+        return total + 1 if is_of_last else total
 
     def take(self, count: Count, time: Seconds) -> bool:
         """Advance to *count*, and return whether anything moved."""
@@ -97,6 +99,8 @@ class Track:
             self._before += was.done
         self._lower = 0
         self.may_begin_again = False
+        if count.total is None and was.total is not None:
+            count = count._replace(total=was.total)  # "epoch 1 average loss: 0.4"
         self.count = count
         return count.done != was.done
 
@@ -189,6 +193,10 @@ class Nest:
         """Return whether a counter has moved often enough for a pace."""
         return any(len(track.history.points) >= _MOVES for track in self.tracks)
 
+    def has_outer(self) -> bool:
+        """Return whether an epoch, or another part of the run, is under way."""
+        return any(track.count.rank in (FOLD, EPOCH) for track in self.alive())
+
     def alive(self) -> list[Track]:
         """Return the counters that still move; only the user's own if any."""
         alive = [track for track in self.tracks if not self._is_over(track)]
@@ -205,8 +213,31 @@ class Nest:
         return min(sum(times), track.begun)
 
     def contains(self, track: Track) -> bool:
-        """Return whether some counter starts over with each step of *track*."""
-        return any(self.is_inside(child, track) for child in self._after(track))
+        """Return whether some counter starts over with each step of *track*.
+
+        In its first step, that is one of a smaller unit: an epoch has its batches.
+        """
+        return any(
+            self.is_inside(child, track)
+            or (
+                track.count.rank < child.count.rank
+                and track.links[child.birth].passes() is None
+                and child.seen > track.begun
+            )
+            for child in self._after(track)
+        )
+
+    def is_unmoved(self, track: Track) -> bool:
+        """Return whether an inner counter started over in the first step of *track*.
+
+        How often it will is unknown until *track* moves.
+        """
+        return any(
+            child.cycles > track.links[child.birth].first[1]
+            and track.links[child.birth].passes() is None
+            and self.is_inside(child, track)
+            for child in self._after(track)
+        )
 
     def is_inside(self, child: Track, track: Track) -> bool:
         """Return whether *child* starts over with each step of *track*."""

@@ -1,6 +1,7 @@
 """Find counts such as "step 12 of 345" in a line of output.
 
-The user's patterns come first, then those of well-known progress bars and log lines.
+The user's patterns come first, then one table of those of progress bars and log lines.
+A line has at most one inner count (a bar, or steps) and the outer ones before it.
 """
 
 import re
@@ -23,8 +24,8 @@ class Count(NamedTuple):
     ``rank``; ``position`` is the line of a bar among several. An ordinal
     (``is_ordinal``) is the number of the current step ("Epoch 3/10"), or of the one
     that just ended if the line has figures and is not a heading (``is_heading``).
-    ``is_of_last`` marks a total of a tool that counts from zero and prints the last
-    number.
+    ``is_of_last`` is whether a tool that counts from zero prints the last number as the
+    total; None if that is unknown.
     """
 
     source: str
@@ -35,7 +36,7 @@ class Count(NamedTuple):
     position: int = 0
     is_ordinal: bool = False
     is_heading: bool = False
-    is_of_last: bool = False
+    is_of_last: bool | None = None
     is_around: bool = False  # its inner counter is in the same line
 
 
@@ -67,242 +68,325 @@ def shown(line: bytes) -> Iterator[Shown]:
             yield Shown(piece[1], piece[2].count("A"))
 
 
-NUMBER = r"\d[\d,_]{0,18}(?:\.\d{1,9})?[kKMGTPE]?"
-
-_TQDM = re.compile(rf"\d{{1,3}}%(?:\|[^|]*\||\s)\s*({NUMBER})/({NUMBER})(?![\d/])")
-_TQDM_OPEN = re.compile(rf"({NUMBER})\s?[^\W\d]\S{{0,30}}\s\[\d+:\d\d[\d:]*,")
-_PERCENT_BAR = re.compile(r"(\d{1,3})%\|")
-_KERAS = re.compile(
-    rf"\s*({NUMBER})/(?:({NUMBER})|Unknown)\s+(?:━|\[[=>.]+\]|-\s\d+s|\d\S*\s\S+/step)"
+_NUMBER = r"(?-i:\d[\d,_]{0,18}(?:\.\d{1,9})?[kKMGTPE]?)"
+PER_CENT = r"\d{1,3}(?:[.,]\d{1,6})?"  # "12,5 %" where the language writes a comma
+_OF = r"\s{0,4}(?:/|of|out of)\s{0,4}"
+_STEP_WORDS = (
+    "(?:step|iter|iteration|batch|minibatch|update|sample|example|file|document|"
+    "sentence|image|item|task|chunk|shard|record|row)(?:e?s)?"
 )
-_RICH = re.compile(
-    rf"[━╸╺][━╸╺ ]{{4,}}.*?(?:({NUMBER})/\s*({NUMBER})(?![\d/])|(\d{{1,3}})%)"
+_OUTER_WORDS = (
+    "fold|seed|trial|epoch|round|generation|pass|phase|stage|loop|reference block|shape"
 )
-_MAKE = re.compile(r"\s*\[\s*(\d{1,3})%\]")
-_PERCENT_LINE = re.compile(
-    r"(?i:\bprogress\W{1,3}(\d{1,3}(?:\.\d{1,6})?)\s?%"
-    r"|(?<![\d.])(\d{1,3}(?:\.\d{1,6})?)\s?% (?:done|complete))"
-)
-
-_DIGITS = re.compile(r"\d[\d.,]*")
-_UNNAMED = re.compile(r"[^a-z#]+")
+_PART_WORDS = "chain|pass|phase|stage|part|replicate|run|block|fold|round|generation"
+_EPOCH_WORDS = ("epoch", "round", "generation")
+_SHARED_PARTS = ("pass", "phase", "stage", "loop")  # "pass 2/3 ... 45%"
 _POWERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
-class Bar(NamedTuple):
-    """The steps of a progress bar, and where in the text it begins."""
+class CountPattern(NamedTuple):
+    """One kind of inner count: its groups are what is done, and the total or none.
 
-    steps: Count
-    start: int
+    ``need`` is text without which a line cannot match: most lines have no bar.
+    ``whole`` is the total of a kind that does not print it, such as a percentage.
+    """
+
+    source: str
+    need: str
+    pattern: re.Pattern[str]
+    whole: float | None = None
+    label: str | None = None  # of None is the text before it, without its figures
 
 
-def number(text: str) -> float:
-    """Parse a match of ``NUMBER``: ``1,200``, ``4.0k``."""
+def _kind(
+    source: str,
+    need: str,
+    pattern: str,
+    *,
+    whole: float | None = None,
+    label: str | None = None,
+) -> CountPattern:
+    return CountPattern(source, need, re.compile(f"(?i:{pattern})"), whole, label)
+
+
+_BARS = (
+    _kind(
+        "tqdm", "%", rf"\d{{1,3}}%(?:\|[^|]*\||\s)\s*({_NUMBER})/({_NUMBER})(?![\d/])"
+    ),
+    _kind("tqdm", "%|", r"(\d{1,3})%\|", whole=100),
+    _kind("percentages", "%", r"^\s*\[\s*(\d{1,3})%\]", whole=100, label=""),
+    _kind(
+        "percentages", "%", rf"\bprogress\W{{1,3}}({PER_CENT})\s?%", whole=100, label=""
+    ),
+    _kind(
+        "percentages",
+        "%",
+        rf"(?<![\d.,])({PER_CENT})\s?% (?:done|complete)",
+        whole=100,
+        label="",
+    ),
+    _kind("tqdm", "[", rf"({_NUMBER})\s?[^\W\d]\S{{0,30}}\s\[\d+:\d\d[\d:]*,"),
+    _kind(
+        "Keras",
+        "/",
+        rf"^\s*({_NUMBER})/(?:({_NUMBER})|Unknown)\s+"
+        r"(?:━|\[[=>.]+\]|-\s\d+s|\d\S*\s\S+/step)",
+        label="",
+    ),
+    _kind("rich", "/", rf"[━╸╺─][━╸╺─ ]{{4,}}.*?({_NUMBER})/\s*({_NUMBER})(?![\d/])"),
+    _kind("rich", "━", r"[━╸╺][━╸╺ ]{4,}.*?(\d{1,3})%", whole=100),
+)
+_TOTAL = rf"({_NUMBER})(?![\d/]|\.\d)"
+_STEPS = (
+    _kind(
+        "step lines",
+        "",
+        rf"\b{_STEP_WORDS}\b(?:\(train\))?[\s:#=]{{0,4}}[\[(]?\s{{0,4}}({_NUMBER}){_OF}{_TOTAL}",
+        label="step",
+    ),
+    _kind(
+        "step lines",
+        "",
+        rf"(?<![\d/.,])({_NUMBER}){_OF}({_NUMBER})\s+{_STEP_WORDS}\b",
+        label="step",
+    ),
+)
+_IN_BRACKETS = (
+    r"\[\s{0,9}(\d{1,15})\s?/\s{0,9}(\d{1,15})"
+    r"(?:\s?\(\s{0,4}\d{1,3}(?:\.\d{1,6})?\s?%\))?"
+)
+_NO_DATE = r"(?!\s\d\d?:\d\d(?:[:\]\s]))"
+# a bare "[12/345]" at the beginning of a line
+_AT_START = (_kind("step lines", "[", rf"^\s*{_IN_BRACKETS}\s?\]", label="[]"),)
+# and, in or under the line of an epoch, also elsewhere and without its brackets
+_IN_EPOCH = (
+    _kind("step lines", "[", rf"{_IN_BRACKETS}(?=[\s\],]){_NO_DATE}", label="[]"),
+    _kind(
+        "step lines",
+        "/",
+        r"^\s*(\d{1,15})\s?/\s{0,4}(\d{1,15})(?=[\s,:;|)\]]|$)(?!\s+[A-Za-z])"
+        rf"{_NO_DATE}",
+        label="/",
+    ),
+)
+_AFTER_OUTER = re.compile(
+    rf"(?i:[^\w.]{{0,8}}(?:{_STEP_WORDS}\s?\d{{0,15}}\W{{0,3}})?"
+    r"(?<![\d.])(\d{1,15})\s{0,4}/\s{0,4}(\d{1,15})(?![\w/:%]|\.\d))"
+)
+_OF_PART = _kind(
+    "percentages",
+    "%",
+    r"(?:[^a-zA-Z=]{3}|\dB?\s|(?-i:[kKMGTP])i?B?\s)(?<![\w.])"
+    rf"({PER_CENT})\s?%\s*$",
+    whole=100,
+    label="",
+)
+_MEASURES = re.compile(r"(?i:acc|loss|err|score|rate|cpu|gpu|mem|used)")
+
+_OUTER = re.compile(
+    rf"(?i:\b({_OUTER_WORDS})(?![a-z])[\s:#=]{{0,4}}(?:\(?train(?:ing)?\)\s{{0,4}})?"
+    rf"[\[(]?\s{{0,4}}(\d{{1,9}})(?![\d.]){_OF}(\d{{1,9}})(?![\d/]|\.\d))"
+)
+_OUTER_AFTER = re.compile(
+    r"(?i:(?<![\w/.,])(\d{1,9})(?:\.\d{1,9})?\s?/\s?(\d{1,9})\s?epochs?\b)"
+)
+# the first column of YOLO's bars, of which the others are measures
+_COLUMN = re.compile(r"\s*\[?(\d{1,9})/(\d{1,9})(?=[\]\s:,|])")
+# Swin, DCGAN: "Train: [0/300][50/1251]"
+_TWO_BRACKETS = re.compile(
+    r"\[\s{0,4}(\d{1,9})/\s{0,4}(\d{1,9})\]\s?"
+    r"(?=\[\s{0,9}\d{1,15}/\s{0,9}\d{1,15}\])"
+)
+# an epoch of which the number is not printed, at the start or after what a logger adds
+_OPEN_EPOCH = re.compile(
+    r"(?i:(?:^\W{0,20}|[\]|:>-]\s{0,4}|^[\d\s:.,/TZ-]{8,40}\s)(?:train(?:ing)?\W{1,3})?"
+    r"epoch[\s:#=]{0,4}(?:\(\w{1,12}\)\s{0,4})?\[?\s{0,4}(\d{1,9})(?![\w.]))"
+)
+# the same before the counter of its steps: "Train: 3 [20/800 ( 3%)]"
+_EPOCH_OF_STEPS = re.compile(
+    r"(?i:\b(?:train(?:ing)?\W{1,3}|epochs?\W{0,3}(?:\(\w{1,12}\)\W{0,3})?)"
+    r"(\d{1,9})\W{0,3}(?=\[\s{0,9}\d{1,15}\s?/))"
+)
+_OPEN_PART = re.compile(
+    rf"(?i:(?:^\W{{0,20}}|[\]|:>,-]\s{{0,4}}|\b\w{{1,12}}\s)"
+    rf"({_PART_WORDS})[\s:#]{{1,4}}(\d{{1,9}})(?![\w.]|\s?/))"
+)
+# DIAMOND: "query block 1, reference block 1/5": of query blocks no number is printed
+_OPEN_PART_AROUND = re.compile(rf"(?i:\b(\w{{1,12}}) ({_PART_WORDS})\s(\d{{1,9}}),\s)")
+_DIGITS = re.compile(r"\d[\d.,]*")
+_UNNAMED = re.compile(r"[^a-z#]+")
+_WORTH_A_LOOK = re.compile(
+    r"(?i:\d\s*(?:/|%|of\b|out of\b|\S{0,30}\s\[\d)|epoch)",
+)
+_TRAINER = re.compile(r"'epoch': '?(\d{1,9}(?:\.\d{1,9})?)'?\s*[,}]")
+# the Trainer, timm, Lightning; the options that many scripts print first
+_TRAINER_EPOCHS = re.compile(
+    r"(?i:(?:num[ _](?:train[ _])?|max[ _]|scheduled |total )epochs\W{1,3}(\d{1,9})"
+    r"(?!\w|\.\d)"
+    r"|(?<!\w)epochs=(\d{1,9})(?!\w|\.\d))"
+)
+_LONGEST_FOR_PATTERNS = 1000  # a pattern of the user's may be slow on a long line
+
+
+def parse_amount(text: str) -> float:
+    """Parse ``1,200`` or ``4.0k``."""
     power = _POWERS.get(text[-1])
     digits = text[:-1] if power else text
     return float(digits.replace(",", "").replace("_", "")) * (power or 1.0)
 
 
-def total_of(text: str | None) -> float | None:
-    """Parse a total; None if there is none."""
-    return number(text) if text else None
+def parse_per_cent(text: str) -> float:
+    """Parse ``12.5`` or ``12,5``."""
+    return float(text.replace(",", "."))
 
 
-def bar_in(text: str) -> Bar | None:
-    """Find a progress bar of any known kind in *text*.
+class InnerCount(NamedTuple):
+    """The steps of a bar or a line, and where in the text they begin."""
 
-    Most lines have none, so a character that each kind contains is looked for first.
-    """
-    if "%" in text and (bar := _percent(text)):
-        return bar
-    if "[" in text and (found := _TQDM_OPEN.search(text)):
-        return _bar("tqdm", text, found, (found[1], None))
-    if found := _KERAS.match(text):
-        return _bar("Keras", "", found, (found[1], found[2]))
-    if "━" in text and (found := _RICH.search(text)):
-        return _bar("rich", text, found, _either(found))
+    steps: Count
+    start: int
+
+
+def _inner_in(
+    text: str, kinds: Sequence[CountPattern], start: int = 0
+) -> InnerCount | None:
+    """Return the first count of one of *kinds* in *text* from *start* on."""
+    for kind in kinds:
+        if kind.need not in text or not (found := kind.pattern.search(text, start)):
+            continue
+        label, total = kind.label, kind.whole
+        if label is None:
+            before = _DIGITS.sub("#", text[: found.start()].lower())
+            label = _UNNAMED.sub(" ", before).strip()[:60]
+        if total is not None:
+            done = parse_per_cent(found[1])
+        else:
+            done = parse_amount(found[1])
+            last = found[2] if found.re.groups > 1 else None
+            total = parse_amount(last) if last else None
+        return InnerCount(Count(kind.source, label, STEP, done, total), found.start())
     return None
 
 
-def _percent(text: str) -> Bar | None:
-    if found := _TQDM.search(text):
-        return _bar("tqdm", text, found, (found[1], found[2]))
-    if found := _PERCENT_BAR.search(text):
-        return _bar("tqdm", text, found, (found[1], "100"))
-    if found := _MAKE.match(text) or _PERCENT_LINE.search(text):
-        return _bar("percentages", "", found, (found[found.lastindex or 1], "100"))
-    return None
+def _ordinal(word: str, done: str, total: str | None) -> Count:
+    rank = EPOCH if word in _EPOCH_WORDS else FOLD
+    last = None if total is None else float(total)
+    return Count(f"{word} lines", word, rank, float(done), last, is_ordinal=True)
 
 
-def _either(found: re.Match[str]) -> tuple[str, str | None]:
-    return (found[3], "100") if found[3] else (found[1], found[2])
-
-
-def _bar(
-    source: str, text: str, found: re.Match[str], counts: tuple[str, str | None]
-) -> Bar:
-    done, total = counts
-    label = _UNNAMED.sub(" ", _DIGITS.sub("#", text[: found.start()].lower())).strip()
-    count = Count(source, label[:60], STEP, number(done), total_of(total))
-    return Bar(count, found.start())
-
-
-_COUNT = rf"(?-i:{NUMBER})"
-_OF = r"\s{0,4}(?:/|of|out of)\s{0,4}"
-_OUTER = re.compile(
-    rf"(?i:\b(fold|seed|trial|epoch|round|generation|pass|phase|stage|loop)\b[\s:#=]{{0,4}}[\[(]?\s{{0,4}}"
-    rf"(\d{{1,9}})(?![\d.]){_OF}(\d{{1,9}})(?![\d/]|\.\d))"
-)
-_OPEN_EPOCH = re.compile(
-    r"(?i:\W{0,20}(?:train(?:ing)?\W{1,3})?epoch[\s:#]{0,4}\[?\s{0,4}(\d{1,9})(?![\w.]))"
-)
-_OPEN_PART = re.compile(
-    r"(?i:\W{0,20}(chain|pass|phase|stage|part|replicate|run)[\s:#]{1,4}(\d{1,9})(?![\w.]))"
-)
-_SHARE = re.compile(
-    r"(?:[^a-zA-Z=]{3}|\dB?\s|[kKMGTP]i?B?\s)(?<![\w.])(\d{1,3}(?:\.\d{1,6})?)\s?%\s*$"
-)
-_PARTS = ("pass", "phase", "stage", "loop")
-_MEASURES = re.compile(r"(?i:acc|loss|err|score|rate|cpu|gpu|mem|used)")
-_STEPS = (
-    "(?:step|iter|iteration|batch|minibatch|update|sample|example|file|document|"
-    "sentence|image|item|task|chunk|shard|record|row)(?:e?s)?"
-)
-_STEP = re.compile(
-    rf"(?i:\b{_STEPS}\b[\s:#=]{{0,4}}[\[(]?\s{{0,4}}({_COUNT}){_OF}({_COUNT})(?![\d/]|\.\d))"
-)
-_STEPS_AFTER = re.compile(rf"(?i:(?<![\d/.,])({_COUNT}){_OF}({_COUNT})\s+{_STEPS}\b)")
-_BRACKET = re.compile(
-    r"\[\s{0,9}(\d{1,15})\s?/\s{0,9}(\d{1,15})(?:\s?\(\s{0,2}\d{1,3}(?:\.\d{1,6})?\s?%\))?\s?\]"
-)
-_DIGIT = re.compile(r"\d")
-
-
-def outer_in(text: str) -> Iterator[tuple[Count, int]]:
-    """Yield epochs, folds and the like, each with the end of its match."""
-    found = None
+def _outer_in(text: str) -> tuple[list[Count], int]:
+    """Return the epochs, folds and the like that have a total, and where they end."""
+    if found := _TWO_BRACKETS.search(text):
+        count = _ordinal("epoch", found[1], found[2])._replace(is_of_last=False)
+        return [count], found.end()
+    counts: list[Count] = []
+    end = 0
     for found in _OUTER.finditer(text):
-        word = found[1].lower()
-        rank = EPOCH if word in ("epoch", "round", "generation") else FOLD
-        yield _ordinal(word, rank, found[2], found[3]), found.end()
-    if found is not None:
-        return
-    if begun := _OPEN_EPOCH.match(text):
-        yield _ordinal("epoch", EPOCH, begun[1], None), begun.end()
-
-
-def step_in(text: str, *, is_inside: bool, start: int) -> Count | None:
-    """Find the steps counted in *text*.
-
-    A bare ``[12/345]`` counts only at the beginning or, with *is_inside*, after the
-    epoch that ends at *start*.
-    """
-    if found := _STEP.search(text) or _STEPS_AFTER.search(text):
-        return _steps("step", found)
-    found = _BRACKET.match(text.lstrip())
-    if found is None and is_inside:
-        found = _BRACKET.search(text, start)
-    return found and _steps("[]", found)
-
-
-def has_figures(text: str) -> bool:
-    """Return whether there is a number in *text*: a loss, a time."""
-    return _DIGIT.search(text) is not None
-
-
-def _ordinal(word: str, rank: int, done: str, total: str | None) -> Count:
-    return Count(
-        f"{word} lines", word, rank, number(done), total_of(total), is_ordinal=True
-    )
-
-
-def _steps(label: str, found: re.Match[str]) -> Count:
-    return Count("step lines", label, STEP, number(found[1]), number(found[2]))
-
-
-_WORTH_A_LOOK = re.compile(
-    r"(?i:\d\s*(?:/|%|of\b|out of\b|\S{0,30}\s\[\d)|epoch)",
-)
-_TRAINER = re.compile(r"'epoch': '?(\d{1,9}(?:\.\d{1,9})?)'?\s*[,}]")
-_TRAINER_EPOCHS = re.compile(r"(?:[Nn]um[ _](?:train[ _])?[Ee]pochs\W{1,3}(\d{1,9}))")
-_LONGEST_FOR_PATTERNS = 1000
+        if not counts and (part := _OPEN_PART_AROUND.search(text, 0, found.start())):
+            counts.append(_ordinal(f"{part[1]} {part[2]}".lower(), part[3], None))
+        counts.append(_ordinal(found[1].lower(), found[2], found[3]))
+        end = found.end()
+    if not counts and (found := _OUTER_AFTER.search(text)):
+        return [_ordinal("epoch", found[1], found[2])], found.end()
+    return counts, end
 
 
 class Parser:
-    """Finds counts in lines. Its only state is the number of epochs."""
+    """Finds counts in lines.
+
+    Its only state is the number of epochs, and whether an epoch was announced: then
+    lines that count without a name count inside it.
+    """
 
     def __init__(
         self, patterns: Sequence[str] = (), *, epochs: float | None = None
     ) -> None:
         self._patterns = [_compiled(pattern) for pattern in patterns]
         self._epochs = epochs
+        self._is_in_epoch = False
 
     def counts(self, line: bytes) -> Iterator[Count]:
         """Yield the plausible counts in *line*, the outer ones first."""
         for piece in shown(line):
-            yield from self._own(piece)
+            yield from self._of_patterns(piece)
             if _WORTH_A_LOOK.search(piece.text):
                 yield from filter(_makes_sense, self._known(piece))
 
-    def _own(self, piece: Shown) -> Iterator[Count]:
+    def _of_patterns(self, piece: Shown) -> Iterator[Count]:
         for index, pattern in enumerate(self._patterns):
             found = pattern.search(piece.text[:_LONGEST_FOR_PATTERNS])
-            count = found and _own_count(found, str(index))
+            count = found and _count_of_pattern(found, str(index))
             if count and _makes_sense(count):
                 yield count
 
     def _known(self, piece: Shown) -> Iterator[Count]:
         text = piece.text
-        if "poch" not in text:
-            yield from self._counted(text, piece.below)
-            return
-        if found := _TRAINER_EPOCHS.search(text):
-            self._epochs = float(found[1])
-            return
-        if found := _TRAINER.search(text):
-            if self._epochs:
-                done = float(found[1])
-                yield Count("Trainer", "epoch", EPOCH, done, self._epochs)
-            return
+        if "poch" in text:
+            if found := _TRAINER_EPOCHS.search(text):
+                self._epochs = float(found[1] or found[2])
+                return
+            if found := _TRAINER.search(text):
+                if self._epochs:
+                    done = float(found[1])
+                    yield Count("Trainer", "epoch", EPOCH, done, self._epochs)
+                return
         yield from self._counted(text, piece.below)
 
     def _counted(self, text: str, below: int) -> Iterator[Count]:
-        bar = bar_in(text)
-        outer = list(outer_in(text if bar is None else text[: bar.start]))
-        start = outer[-1][1] if outer else 0
-        inner = bar.steps if bar else _step(text, start)
-        if inner is None and outer and outer[-1][0].label in _PARTS:
-            inner = _share(text, start)
-        if inner is not None and not outer and (part := _OPEN_PART.match(text)):
-            # one of several, and it is not printed of how many
-            outer = [(_ordinal(part[1].lower(), FOLD, part[2], None), part.end())]
-            start = part.end()
-        is_heading = inner is not None or not has_figures(text[start:])
-        is_lightning = "•" in text and bar is not None and bar.steps.source == "rich"
-        for count, _ in outer:
-            total = count.total
-            if total is None and count.rank == EPOCH:
-                total = self._epochs
-            yield count._replace(
-                total=total,
-                is_heading=is_heading,
-                is_of_last=is_lightning,
-                is_around=inner is not None,
-            )
+        inner = _inner_in(text, _BARS)
+        head = text if inner is None else text[: inner.start]
+        outer, start = _outer_in(head)
+        if inner is None:
+            inner = self._steps_in(text, start, outer)
+        is_bar = inner is not None and inner.steps.source in ("tqdm", "rich")
+        if is_bar and not outer and (column := _COLUMN.match(head)):
+            count = _ordinal("epoch", column[1], column[2])
+            outer = [count._replace(is_of_last=True)]
+        if not outer:
+            outer, start = self._open_in(head, inner)
+            if outer and inner is None:
+                inner = _after_outer(text, start)
+        has_more = inner is not None or not any(map(str.isdigit, text[start:]))
+        is_lightning = (
+            "•" in text and inner is not None and inner.steps.source == "rich"
+        )
+        for found in outer:
+            count = found
+            self._is_in_epoch |= count.rank == EPOCH
+            if is_lightning:
+                count = count._replace(is_of_last=True)
+            if count.total is None and count.rank == EPOCH:
+                count = count._replace(total=self._epochs, is_of_last=False)
+            yield count._replace(is_heading=has_more, is_around=inner is not None)
         if inner is not None:
-            yield inner._replace(position=below)
+            yield inner.steps._replace(position=below)
+
+    def _steps_in(self, text: str, start: int, outer: list[Count]) -> InnerCount | None:
+        """Return the steps counted in *text*, of which *outer* ends at *start*."""
+        if found := _inner_in(text, _STEPS):
+            return found
+        if found := _after_outer(text, start) if outer else _inner_in(text, _AT_START):
+            return found
+        if outer and outer[-1].label in _SHARED_PARTS:
+            is_measure = _MEASURES.search(text, start)
+            return None if is_measure else _inner_in(text, (_OF_PART,), start)
+        return _inner_in(text, _IN_EPOCH) if self._is_in_epoch and not outer else None
+
+    def _open_in(self, head: str, inner: InnerCount | None) -> tuple[list[Count], int]:
+        """Return the epoch or part whose number of all is not printed."""
+        if found := _OPEN_EPOCH.search(head) or _EPOCH_OF_STEPS.search(head):
+            return [_ordinal("epoch", found[1], None)], found.end()
+        if inner is not None and (found := _OPEN_PART.search(head)):
+            return [_ordinal(found[1].lower(), found[2], None)], found.end()
+        return [], 0
 
 
-def _share(text: str, start: int) -> Count | None:
-    """Find the share of a counted part at the end of its line: "pass 2/3 ... 45%"."""
-    found = _SHARE.search(text, start)
-    if found is None or _MEASURES.search(text, start):
-        return None
-    return Count("percentages", "", STEP, number(found[1]), 100.0)
-
-
-def _step(text: str, start: int) -> Count | None:
-    return step_in(text, is_inside=start > 0, start=start)
+def _after_outer(text: str, start: int) -> InnerCount | None:
+    """Return the steps after an outer count that ends at *start*."""
+    if found := _AFTER_OUTER.match(text, start):
+        count = Count("step lines", "[]", STEP, float(found[1]), float(found[2]))
+        return InnerCount(count, found.start())
+    return _inner_in(text, _IN_EPOCH, start)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -319,7 +403,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
-def _own_count(found: re.Match[str], label: str) -> Count | None:
+def _count_of_pattern(found: re.Match[str], label: str) -> Count | None:
     groups = found.groupdict()
     done, total = groups.get("done"), groups.get("total")
     if done is None or total is None:

@@ -78,7 +78,8 @@ _WARM_UP = 0.06  # of the run, in which all steps may have been slow ones
 _WARM_POINTS = 100  # or so many counts
 _MOST_OFF = 2.2  # a factor of 9
 _SHOWN = 0.25  # of the run: what recurs has come by then
-_UNSEEN = 0.15  # what the end of the first epoch may add
+_UNSEEN = 0.15  # what an evaluation may add that has not come yet
+_UNSEEN_OF_EPOCH = 0.3  # the same at the end of the first epoch (YOLO's validation)
 _DEPTH = 3
 _SLACK = 1e-6
 _EDGE = 0.02
@@ -191,7 +192,7 @@ def _not_seen(
     warm = max(share / _WARM_UP, len(points) / _WARM_POINTS)
     low = min(1.0, warm) ** 2
     if has_cycles:
-        return low, _UNSEEN if way < 1 + _EDGE else 0.0
+        return low, _UNSEEN_OF_EPOCH if way < 1 + _EDGE else 0.0
     return low, _UNSEEN * max(0.0, 1 - share / _SHOWN)
 
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from weigh.model.progress import Forecast
-from weigh.progress.figures import Figures, OwnEstimate
+from weigh.progress.figures import Figures
 from weigh.progress.nested import Nest, Track
 from weigh.progress.parser import STEP, Count, Parser, shown
+from weigh.progress.printed_end import PrintedEnds
 from weigh.progress.rate import Pace, pace
 from weigh.units import KIB, Seconds
 
@@ -93,6 +94,10 @@ _PATIENCE: Seconds = 2.0
 _OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
 _LATE_AT_END = 4.0  # times as long as it has waited there
 _STANDS = 0.1  # of the time so far
+_SAME = 0.7  # of the larger share: epochs are logged later than steps
+_BEYOND = (
+    1.5  # times the rest of an epoch: an end further away is not that of the epoch
+)
 
 
 class Chosen(NamedTuple):
@@ -127,7 +132,19 @@ def chosen(nest: Nest, *, is_through: bool = False) -> Chosen | None:
     found = [_ending(nest, track, is_through=is_through) for track in ending]
     if found[0].pace is None:
         return found[0]
-    return max(found, key=_remaining)
+    last = max(found, key=_remaining)
+    return min(
+        (one for one in found if one is last or _counts_the_same(one, last)),
+        key=lambda one: one.pace.high - one.pace.low if one.pace else math.inf,
+    )
+
+
+def _counts_the_same(one: Chosen, last: Chosen) -> bool:
+    """Return whether *one* is the bar beside the epochs that the Trainer logs."""
+    if last.source != "Trainer" or one.pace is None:
+        return False
+    shares = [part.done / part.total for part in (one, last) if part.total]
+    return _SAME * max(shares) < min(shares)
 
 
 def _ends(track: Track) -> bool:
@@ -142,7 +159,7 @@ def _is_around(nest: Nest, other: Track, track: Track) -> bool:
     return link is None or not link.is_outlasting()
 
 
-def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
+def _ending(nest: Nest, track: Track, *, is_through: bool = False) -> Chosen:
     done = track.inside
     total = track.total or done
     if is_through:
@@ -154,6 +171,8 @@ def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
     found = _until(
         pace(points, ahead=ahead, has_cycles=has_cycles, is_even=is_even), ahead
     )
+    if ahead and nest.is_unmoved(track):
+        found = None
     ending = Chosen(source, done, total, _time(track), found)
     return _widened(ending, nest.before(track), is_even=is_even)
 
@@ -177,14 +196,24 @@ def risen(figures: Figures) -> Chosen | None:
     return _widened(ending, place.before, is_even=False)
 
 
-def promised(own: OwnEstimate) -> Chosen | None:
-    """Return the share of the run that is done by the program's own estimate."""
-    found = own.current()
+def promised(own: PrintedEnds, nest: Nest) -> Chosen | None:
+    """Return the share of the run that is done by the program's own estimate.
+
+    Inside an epoch of unknown number it may be the end of the epoch that is printed,
+    until it lies well past that.
+    """
+    has_epochs = nest.has_outer()
+    found = own.current(has_epochs=has_epochs)
     if found is None:
         return None
-    time, end = own.ends[-1]
+    (time, end), known = found
+    if has_epochs:
+        inner = [_ending(nest, track) for track in nest.alive() if _ends(track)]
+        rest = max((one.pace.remaining for one in inner if one.pace), default=0.0)
+        if known.remaining <= _BEYOND * rest + known.grain:
+            return None
     done = 100 * time / end if end else 100.0
-    return Chosen("its own estimate", done, 100.0, time, found)
+    return Chosen("its own estimate", done, 100.0, time, known)
 
 
 def _until(found: Pace | None, ahead: float) -> Pace | None:
@@ -250,7 +279,7 @@ class Reader:
         self._lines = Lines()
         self._nest = Nest()
         self._figures = Figures()
-        self._own = OwnEstimate()
+        self._own = PrintedEnds()
         self._peeked: Seconds = 0.0
         self._held: Line | None = None
         self._shape = b""
@@ -290,12 +319,12 @@ class Reader:
         self._release()
         self._nest.settle()
         found = chosen(self._nest, is_through=is_through)
-        if found is None or found.pace is None:
+        if (found is None or found.pace is None) and not self._nest.has_outer():
             other = risen(self._figures)
             if other and (found is None or other.time > found.time):
                 found = other
         if found is None or found.total is None:
-            found = promised(self._own) or found
+            found = promised(self._own, self._nest) or found
         if found is None:
             return None
         if not is_through and _stands_at_end(found, time):
@@ -320,13 +349,13 @@ class Reader:
             self._nest.take(count, held.time)
         if not self._nest.is_moving():
             self._look_for_figures(held)
+        if self._own.may_be_in(held.text):
+            self._own.read(held.text.decode("utf-8", "replace"), held.time)
 
     def _look_for_figures(self, line: Line) -> None:
         if _MAY_RISE.search(line.text):
             for piece in shown(line.text):
                 self._figures.read(piece.text, line.time)
-        if self._own.may_be_in(line.text):
-            self._own.read(line.text.decode("utf-8", "replace"), line.time)
 
     def _peek(self, now: Seconds) -> None:
         """Read a line that grows without an end, such as ``0...10...20``."""
