@@ -63,8 +63,8 @@ def print_paper(name: str, words: Mapping[str, Any]) -> int:
     return 0
 
 
-def print_since(words: Mapping[str, Any]) -> int:
-    """Print unused resources; return 1 with --strict if a change would save any."""
+def print_since(words: Mapping[str, Any]) -> None:
+    """Print the resources that were held and not used."""
     from weigh.flow.report.since import unused_since, unused_text  # noqa: PLC0415
 
     found = unused_since(words["since"], cwd=os.getcwd(), env=os.environ)
@@ -72,7 +72,6 @@ def print_since(words: Mapping[str, Any]) -> int:
         click.echo(indented_json(found))
     else:
         click.echo(unused_text(found))
-    return int(words["strict"] and found.is_finding)
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -124,7 +123,8 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     if words["paper"]:
         return print_paper(name, words)
     if words["since"] is not None:
-        return print_since(words)
+        print_since(words)
+        return 0
     if words["ticket"]:
         return print_ticket(name, words)
     return print_report(name, words)
@@ -144,6 +144,8 @@ def _refuse_contradictions(name: str, words: Mapping[str, Any]) -> None:
         return
     if name != LAST:
         raise UsageError(f"--since covers all runs: leave out {name}")
+    if words["strict"]:
+        raise UsageError("--strict is of one report: leave it out with --since")
     if forms and forms[0] not in {"--json", "--paper"}:
         raise UsageError(
             f"--since cannot be combined with {forms[0]} (only --json or --paper)"

@@ -207,6 +207,7 @@ def test_strict_fails_on_a_finding_and_only_then(root: str, say: Say) -> None:
         ("--html", "x.html", "--json"),
         ("--since", "30d", "--ticket"),
         ("--since", "30d", "some-job"),
+        ("--since", "30d", "--strict"),
         ("--since", "a month"),
         ("--log", "/nowhere/log"),
     ],

@@ -9,35 +9,25 @@ from weigh.flow.follow.view import look
 from weigh.flow.records import joined_records as report_records
 from weigh.flow.records.records import Store, open_store
 from weigh.flow.report.report import of_job, plan_of
-from weigh.model.report import Note
 from weigh.planning.record_match import kind_of
 from weigh.render.columns import Column, table
 from weigh.render.printable import count, printable, three
-from weigh.render.report_lines import WIDTH, note_lines
-from weigh.review.advice import (
-    Subject,
-    cpu_flag,
-    ended_well,
-    fewer_cpus,
-    less_memory,
-    memory_flag,
-)
-from weigh.review.elements import Element, measures, single
-from weigh.review.failures import FAILED, way_of, words_of
-from weigh.review.notes import gpu_flag, used_gpus
-from weigh.review.requested import Requested, requested_by_records
+from weigh.render.report_lines import WIDTH
+from weigh.review.elements import Element, single
+from weigh.review.failures import FAILED
+from weigh.review.requested import requested_by_records
 from weigh.review.runs import Run, run_of, seconds_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index
-from weigh.units import GIB, HOUR, Seconds, counted, format_size, parse_duration
+from weigh.sweep.quoting import quoted
+from weigh.units import GIB, HOUR, Seconds, parse_duration
 
 # what a GPU and 4 GiB count in CPUs, to add them up: nodes of computing centres
 # have 12 to 16 cores and 60 to 250 GiB per GPU
 _CPUS_PER_GPU = 16
 _GIB_PER_CPU = 4
 _SHOWN = 12
-_SHOWN_CHANGES = 3
 
 
 class ResourceHours(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,41 +55,22 @@ class ResourceHours(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"{three(v)} {unit}" for v, unit in parts if v) or "nothing"
 
 
-class RequestChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a request, and what it would have saved."""
-
-    name: str
-    words: str
-    flag: str | None
-    saves: ResourceHours
-
-
 class KindUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one plan, label or command: what they held, and did not use of it.
-
-    ``failing`` is how all of them failed, if all failed the same way.
-    """
+    """Runs of one plan, label or command: what they held, and did not use of it."""
 
     name: str
     runs: int
     failed: int
     held: ResourceHours
     unused: ResourceHours
-    failing: str | None
 
 
 class UnusedResources(msgspec.Struct, frozen=True, kw_only=True):
     """What was not used since a date, the most first."""
 
-    schema: str = "weigh.waste/2"
+    schema: str = "weigh.waste/3"
     since: str
     kinds: tuple[KindUsage, ...]
-    changes: tuple[RequestChange, ...]
-
-    @property
-    def is_finding(self) -> bool:
-        """Return whether something should be changed."""
-        return bool(self.changes) or any(one.failing for one in self.kinds)
 
 
 def unused_since(text: str, *, cwd: str, env: Mapping[str, str]) -> UnusedResources:
@@ -116,17 +87,12 @@ def unused_since(text: str, *, cwd: str, env: Mapping[str, str]) -> UnusedResour
         name: [pair for pair in pairs if _is_judged(pair[0])]
         for name, pairs in _elements_by_name(store, begin, env).items()
     }
-    judged = {name: pairs for name, pairs in runs_by_name.items() if pairs}
-    kinds = [_usage_of_kind(name, pairs) for name, pairs in judged.items()]
-    changes = [
-        change
-        for name, pairs in judged.items()
-        for change in _changes(name, [element for element, _ in pairs])
+    kinds = [
+        _usage_of_kind(name, pairs) for name, pairs in runs_by_name.items() if pairs
     ]
     return UnusedResources(
         since=time.strftime("%Y-%m-%d", time.localtime(begin)),
         kinds=tuple(sorted(kinds, key=lambda one: -one.unused.weight)),
-        changes=tuple(sorted(changes, key=lambda one: -one.saves.weight)),
     )
 
 
@@ -148,14 +114,7 @@ def unused_text(found: UnusedResources) -> str:
     lines += _table_lines(found.kinds[:_SHOWN])
     if len(found.kinds) > _SHOWN:
         lines.append(f"  and {count(len(found.kinds) - _SHOWN)} more (--json)")
-    for kind in found.kinds:
-        if kind.failing:
-            runs = counted(kind.runs, "run")
-            words = f"{kind.name}: all {runs}, {kind.failing}"
-            lines += note_lines(Note(about="failing", words=words))
-    for change in found.changes[:_SHOWN_CHANGES]:
-        words = f"{change.name}: {change.words}, {change.saves.text()} less"
-        lines += note_lines(Note(about="change", words=words, flag=change.flag))
+    lines.append(f"  what to change: weigh report {quoted(found.kinds[0].name)}")
     return "\n".join(lines)
 
 
@@ -226,18 +185,12 @@ def _is_judged(element: Element) -> bool:
 
 def _usage_of_kind(name: str, pairs: Sequence[_ElementRuns]) -> KindUsage:
     runs = [run for _, attempts in pairs for run in attempts]
-    failed = [run for run in runs if run.row.state in FAILED]
-    is_always = len(failed) == len(runs) > 1
-    ways = {way_of(run.row) for run in failed}
     return KindUsage(
         name=name,
         runs=len(runs),
-        failed=len(failed),
+        failed=sum(run.row.state in FAILED for run in runs),
         held=sum((_held(one) for one, _ in pairs), ResourceHours()),
         unused=sum((_unused(one) for one, _ in pairs), ResourceHours()),
-        failing=f"the same way: {words_of(failed[0].row)}"
-        if is_always and len(ways) == 1
-        else None,
     )
 
 
@@ -268,46 +221,3 @@ def _unused(element: Element) -> ResourceHours:
 
 def _unused_share(requested: float | None, used: float | None) -> float:
     return max(0.0, 1 - used / requested) if requested and used is not None else 0.0
-
-
-def _changes(name: str, elements: Sequence[Element]) -> Iterator[RequestChange]:
-    """Yield changes of the request, and what they would have saved."""
-    by_request: dict[Requested, list[Element]] = {}
-    for one in elements:
-        by_request.setdefault(one.requested, []).append(one)
-    for requested, every in by_request.items():
-        good = [one for one in every if ended_well(one)]
-        subject = Subject(
-            elements=good,
-            requested=requested,
-            measures={one.name: one for one in measures(good, requested)},
-        )
-        hours = sum(one.wall_time or 0.0 for one in good) / HOUR
-        states = {run.row.state for one in every for run in one.runs}
-        memory = None if "OUT_OF_MEMORY" in states else less_memory(subject)
-        for words, flag, saves in _savings(subject, memory):
-            yield RequestChange(
-                name=name,
-                words=f"request {words}{subject.basis()}",
-                flag=flag,
-                saves=ResourceHours(**{k: v * hours for k, v in saves.items()}),
-            )
-
-
-def _savings(
-    subject: Subject, memory: int | None
-) -> Iterator[tuple[str, str | None, dict[str, float]]]:
-    """Yield what to request, its flag, and the resources that this frees."""
-    requested = subject.requested
-    if requested.memory and memory is not None:
-        saves = {"memory": (requested.memory - memory) / GIB}
-        yield f"{format_size(memory)} of memory", memory_flag(subject, memory), saves
-    cpus = fewer_cpus(subject)
-    if requested.cpus and cpus is not None:
-        saves = {"cpu": requested.cpus - cpus}
-        yield counted(cpus, "CPU"), cpu_flag(subject, cpus), saves
-    gpus = used_gpus(subject)
-    if gpus is not None and gpus < requested.gpus:
-        saves = {"gpu": requested.gpus - gpus}
-        words = counted(gpus, "GPU") if gpus else "no GPU"
-        yield words, gpu_flag(subject, gpus), saves
