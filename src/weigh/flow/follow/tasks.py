@@ -387,7 +387,7 @@ def _with_last(task: TaskState, last: _Last) -> TaskState:
 def _if_lacking_memory(task: TaskState, last: _Last) -> TaskState:
     """Return a task that lacked memory and never started again as out of memory.
 
-    Its element ended for another reason, such as a task beside it that hung.
+    Its element ended for another reason, such as another task of it that hung.
     """
     end, start = last.ended, last.started
     if task.state not in {"TIMEOUT", "INTERRUPTED"} or end is None or start is None:
