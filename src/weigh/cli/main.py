@@ -16,6 +16,7 @@ from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError
 from weigh.measure.launcher import Launcher
 
 _WIDTH = 80
+_CLOSE = 0.7  # how alike a word has to be to what was typed, to be offered
 # the five verbs of a first job: (module, what --help shows of it, an example)
 _FIRST = {
     "run": (
@@ -281,18 +282,29 @@ def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None
     context = getattr(error, "ctx", None)
     path = " ".join(["weigh", *(word for word in argv[:1] if word in VERBS)])
     path = context.command_path if context else path
-    message = " ".join(_without_prefix(error).split()).rstrip(".")
+    message = " ".join(_without_prefix(error, argv).split()).rstrip(".")
     hint = "" if f"{path} --help" in message else f"   (see {path} --help)"
     is_short = len(f"weigh: {message}{hint}") <= _WIDTH
     _complain(f"{message}{hint}" if is_short else message)
 
 
-def _without_prefix(error: click.ClickException) -> str:
+def _without_prefix(error: click.ClickException, argv: Sequence[str]) -> str:
     """Return the message; of an invalid value "--time: ...", not click's sentence."""
+    if isinstance(error, click.NoSuchOption) and "--" in argv:
+        from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
+
+        known = error.possibilities or ()
+        near = get_close_matches(error.option_name, known, n=1, cutoff=_CLOSE)
+        offers = [f"did you mean {one}?" for one in near]
+        hint = " ".join([*offers, "options of the command go after --"])
+
+        return f"no such option: {error.option_name} ({hint})"
     if type(error) is not click.BadParameter or error.param is None:
         return error.format_message()
-    names = [*error.param.opts] if isinstance(error.param, click.Option) else []
-    return f"{names[-1]}: {error.message}" if names else error.format_message()
+    name = (error.param.metavar or error.param.human_readable_name).strip("[]")
+    if isinstance(error.param, click.Option):
+        name = error.param.opts[-1]
+    return f"{name}: {error.message}"
 
 
 def _unknown_verb(name: str) -> str:

@@ -76,7 +76,10 @@ class Count(click.IntRange):
         Raises:
             click.BadParameter: *value* is no whole number, or out of range.
         """
-        number: int = click.INT.convert(value, param, ctx)
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
         if number < self._least:
             self.fail(f"{number} is less than {self._least}", param, ctx)
         if self._most is not None and number > self._most:

@@ -25,6 +25,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     ``dimensions`` are parameters, or groups of them, with their numbers of values;
     ``combinations`` is the product, ``kept`` how many of them become tasks before
     repeated lines are left out; ``first`` and ``last`` are a few tasks.
+    ``like_counting`` is a parameter with the value 1-5 or 1:5, and that as a range.
     """
 
     tasks: int
@@ -41,6 +42,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     table: str | None = None
     state: State
     few_seeds: tuple[str, int] | None = None
+    like_counting: tuple[str, str] | None = None
 
 
 def render_text(sweep: Sweep, width: int = WIDTH) -> Iterator[str]:
@@ -84,7 +86,10 @@ def notes(sweep: Sweep) -> Iterator[str]:
         yield f"left out {repeated} with a repeated line"
     if sweep.random is not None and sweep.kept < sweep.random:
         yield f"only {count(sweep.kept)} combinations to draw from"
-    if sweep.few_seeds is not None:
+    if sweep.like_counting is not None:
+        name, counted_up = sweep.like_counting
+        yield f"{name} has one value: to count, write {name}={counted_up}"
+    elif sweep.few_seeds is not None:
         name, size = sweep.few_seeds
         values = "1 value" if size == 1 else f"{size} values"
         yield f"{name} has {values}: a difference may be chance (use 5 or more)"

@@ -44,6 +44,21 @@ def is_seed(name: str) -> bool:
     return _SEED.fullmatch(name) is not None
 
 
+_LIKE_COUNTING = re.compile(r"([0-9]{1,9})[-:]([0-9]{1,9})", re.ASCII)
+
+
+def like_counting(axes: Iterable[Axis]) -> tuple[str, str] | None:
+    """Return the name of a parameter whose only value is ``1-5`` or ``1:5``, as 1..5.
+
+    That is how a range is written elsewhere; it may still be meant as it is.
+    """
+    for axis in axes:
+        ends = _LIKE_COUNTING.fullmatch(axis.texts[0]) if len(axis.texts) == 1 else None
+        if ends is not None:
+            return axis.name, f"{ends[1]}..{ends[2]}"
+    return None
+
+
 Table: TypeAlias = Mapping[str, Any]
 
 _KEYS = ("command", "grid", "zip", "where", "random")

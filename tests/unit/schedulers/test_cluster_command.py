@@ -121,6 +121,25 @@ def test_settings_that_change_the_answers_are_taken_away(
     assert "SBATCH_PARTITION" not in told.read_text()
 
 
+def test_commands_without_a_cluster_are_reported_as_such(tmp_path: Path) -> None:
+    said = {
+        "scontrol": "scontrol: fatal: Could not establish a configuration source",
+        "qhost": "error: unable to read qmaster name: act_qmaster has zero length",
+    }
+    for name in ("sbatch", "squeue", "scontrol", "qsub", "qstat", "qhost"):
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\necho '{said.get(name, '')}' >&2; exit 1\n")
+        script.chmod(0o755)
+
+    done = weigh("cluster", path=str(tmp_path))
+
+    assert done.returncode == 125
+    assert done.stderr == (
+        "weigh: Slurm and Grid Engine: no cluster is set up here "
+        "(weigh top shows this machine)\n"
+    )
+
+
 def test_without_a_scheduler_weigh_is_reported(tmp_path: Path) -> None:
     done = weigh("cluster", path=str(tmp_path))
     assert done.returncode == 125

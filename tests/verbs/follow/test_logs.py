@@ -18,6 +18,12 @@ def test_the_log_of_one_task_is_what_its_program_prints(
     assert weigh("logs", "last") == (0, "hello\n", "")
 
 
+def test_a_task_that_is_no_number_is_named_in_plain_words(weigh: Weigh) -> None:
+    code, _, err = weigh("logs", "last", "x")
+    assert code == 2
+    assert err.startswith("weigh: TASK: 'x' is not a whole number")
+
+
 def test_the_log_of_a_silent_task_is_that_of_its_element(
     weigh: Weigh, submitted: Submit
 ) -> None:

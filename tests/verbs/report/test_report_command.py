@@ -77,7 +77,7 @@ def test_an_unknown_name_offers_records_and_jobs(root: str, say: Say) -> None:
     code, out, err = say("report", "zzzz")
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert f"{JOB} (ppo-sweep)" in err
+    assert f"no such job or record: zzzz (the latest: {JOB} (ppo-sweep)" in err
 
 
 def test_a_plan_that_was_not_submitted_is_reported(

@@ -196,6 +196,7 @@ def test_path_is_searched_past_what_cannot_be_executed(
         (["touch", "made"], "put -- before the command: weigh run -- touch made"),
         (["--param", "n=1", "touch", "made"], "weigh run --param n=1 -- touch made"),
         (["--repeet", "3", "--", "touch", "made"], "--repeat"),
+        (["--epochs", "1", "--", "touch", "made"], "options of the command go after"),
         (["--param", "n", "--", "touch", "made"], "NAME=VALUE"),
         (["--interval", "-1", "--", "touch", "made"], "not a time: '-1'"),
         (["--repeat", "0", "--", "touch", "made"], "--repeat"),

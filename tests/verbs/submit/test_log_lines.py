@@ -63,7 +63,7 @@ def test_a_job_that_ended_without_a_log_states_why(
     tmp_path: Path, words: list[str]
 ) -> None:
     (tmp_path / ".hg").mkdir()
-    submitted = ("submit", "--on=local", "--", "no-such-program")
+    submitted = ("submit", "--on=local", "--setup=true", "--", "no-such-program")
     assert weigh(tmp_path, *submitted).returncode == 0
     weigh(tmp_path, "status", "--wait", "last")
     done = weigh(tmp_path, "logs", *words)
@@ -79,7 +79,8 @@ def test_tasks_of_a_queue_whose_elements_cannot_start_have_failed_with_the_reaso
     (tmp_path / "t.txt").write_text("no-such-program 1\n" * 40)
     plan = ("plan", "t.txt", "--memory=50M", "--time=10s", "--node-cpus=2")
     assert weigh(tmp_path, *plan).returncode == 0
-    sent = weigh(tmp_path, "submit", "plan/t", "--on=local", "--gpus=2")
+    options = ("--on=local", "--gpus=2", "--setup=true")
+    sent = weigh(tmp_path, "submit", "plan/t", *options)
     assert sent.returncode == 0
     assert os.path.exists("/dev/nvidiactl") or "no NVIDIA GPU" in sent.stderr
     weigh(tmp_path, "status", "--wait", "last")

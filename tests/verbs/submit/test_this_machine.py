@@ -48,6 +48,31 @@ def at_once(here: Weigh, plan: str, *words: str) -> int:
     return int(out.partition('wc -l)" -ge ')[2].partition(" ")[0])
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("nosuchprogram 1", 127, "command not found: nosuchprogram"),
+        ("./plain 1", 126, "cannot execute ./plain"),
+    ],
+)
+def test_a_program_that_is_missing_on_this_machine_is_refused_before_it_is_sent(
+    here: Weigh, line: str, code: int, words: str
+) -> None:
+    (here.folder / "plain").write_text("")
+    plan = here.plan(line)
+
+    refused = here("submit", plan, "--on", "local")
+    sent = here("submit", plan, "--on", "local", "--no-checks")
+
+    assert (refused[0], sent[0]) == (code, 0)
+    assert words in refused[2]
+
+
+@pytest.mark.parametrize("line", ["cd . && true", "if true; then true; fi", "A=1 true"])
+def test_a_task_may_begin_with_a_word_of_the_shell(here: Weigh, line: str) -> None:
+    assert here.finish(here.submit(here.plan(line))) == {"COMPLETED": 1}
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_elements_run_side_by_side_on_the_cpus_of_this_machine(here: Weigh) -> None:
     plan = here.plan(MEETS.format("a", "b"), MEETS.format("b", "a"))

@@ -216,6 +216,28 @@ def test_few_seeds_get_one_note(weigh: Weigh, axes: list[str], note: bool) -> No
     assert err.count("a difference may be chance") == note
 
 
+@pytest.mark.parametrize(
+    ("axis", "counted"),
+    [
+        ("seed=1-5", "seed=1..5"),
+        ("seed=1:5", "seed=1..5"),
+        ("x=0-10", "x=0..10"),
+        ("seed=1..5", None),
+        ("day=2020-10-01", None),
+        ("x='1-5',2", None),
+    ],
+)
+def test_one_value_that_other_tools_count_up_gets_a_note(
+    weigh: Weigh, axis: str, counted: str | None
+) -> None:
+    name = axis.partition("=")[0]
+
+    _, _, err = weigh(axis, "--", "run", f"{{{name}}}")
+
+    assert err.count("to count, write") == (counted is not None)
+    assert counted is None or f"write {counted}" in err
+
+
 def test_what_is_there_twice_is_left_out_and_reported(weigh: Weigh) -> None:
     _, out, err = weigh("a=1,11,1", "b=1,11", "--", "run", "{a}{b}")
 

@@ -297,7 +297,9 @@ def _records(
         jobs = ", ".join(f"{job.id} ({job.name})" for job in known[: -_RECENT - 1 : -1])
         if not jobs:
             raise
-        raise RecordNotFoundError(f"no record or job {name!r} ({jobs})") from error
+        raise RecordNotFoundError(
+            f"no such job or record: {name} (the latest: {jobs})"
+        ) from error
 
 
 def _of_records(

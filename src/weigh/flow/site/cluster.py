@@ -10,9 +10,13 @@ import msgspec
 
 from weigh import config
 from weigh.config import Kind
-from weigh.errors import FormatError, UsageError
+from weigh.errors import FormatError, SchedulerError, UsageError, WeighError
 from weigh.flow.site.ask import Ask, ask_scheduler, query
-from weigh.flow.site.schedulers import current_user, installed_scheduler
+from weigh.flow.site.schedulers import (
+    current_user,
+    installed_scheduler,
+    schedulers_on_path,
+)
 from weigh.model.cluster import Cluster
 from weigh.model.job import JobRequest
 from weigh.model.record import Complexes, SiteFlags
@@ -226,13 +230,25 @@ def query_cluster(
     scheduler: str | None = None,
     ask: Ask = ask_scheduler,
 ) -> Cluster:
-    """Query the scheduler of this machine, or *scheduler*, with each command once.
+    """Query the schedulers of this machine, or *scheduler*, until one has a cluster.
 
     Raises:
-        WeighError: there is no scheduler, or it does not answer.
+        WeighError: there is no scheduler, it has no cluster, or it does not answer.
     """
-    kind = scheduler or installed_scheduler(env)
-    env = asking_environment(env)
+    kinds = [scheduler] if scheduler else schedulers_on_path(env)
+    for kind in kinds or [installed_scheduler(env)]:
+        try:
+            return _cluster_of(kind, asking_environment(env), ask)
+        except WeighError as error:
+            if not KINDS[kind].backend.NO_CLUSTER.search(str(error)):
+                raise
+    titles = " and ".join(KINDS[kind].title for kind in kinds)
+    raise SchedulerError(
+        f"{titles}: no cluster is set up here (weigh top shows this machine)"
+    )
+
+
+def _cluster_of(kind: str, env: Mapping[str, str], ask: Ask) -> Cluster:
     answers = KINDS[kind].site.read_cluster(query(env, ask), env)
     nodes = closed_nodes(answers.nodes, answers.queues)
     counted = Cluster(

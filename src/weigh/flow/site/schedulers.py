@@ -42,7 +42,7 @@ def available_schedulers(env: Mapping[str, str]) -> list[str]:
     Not this machine where its user came by ssh and a scheduler is installed: that may
     be a login node, which runs no jobs.
     """
-    names = _on_path(env)
+    names = schedulers_on_path(env)
     commands = [KINDS[name].submits for name in names]
     job_variables = [kind.job_variable for kind in KINDS.values()]
     if not may_be_login_node(env, commands, job_variables):
@@ -52,10 +52,11 @@ def available_schedulers(env: Mapping[str, str]) -> list[str]:
 
 def installed_scheduler(env: Mapping[str, str]) -> str:
     """Return the scheduler whose command is on PATH; the table's first if none is."""
-    return kind_or_first(next(iter(_on_path(env)), None)).name
+    return kind_or_first(next(iter(schedulers_on_path(env)), None)).name
 
 
-def _on_path(env: Mapping[str, str]) -> list[str]:
+def schedulers_on_path(env: Mapping[str, str]) -> list[str]:
+    """Return the schedulers whose command to submit is on PATH."""
     path = env.get("PATH", "")
     return [n for n, kind in KINDS.items() if shutil.which(kind.submits, path=path)]
 

@@ -1,6 +1,7 @@
 """``weigh submit``: write the job script of a plan or a command, and submit it."""
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,14 @@ import msgspec
 
 from weigh import config
 from weigh._version import __version__
-from weigh.errors import NoClusterError, SchedulerError, UsageError, WeighError
+from weigh.errors import (
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    NoClusterError,
+    SchedulerError,
+    UsageError,
+    WeighError,
+)
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
@@ -532,6 +540,8 @@ def _checked(
     )
 
     script = parts[0]
+    if answer.scheduler == LOCAL:
+        _refuse_missing_program(script, env)
     was_there = os.path.isdir(script.log)
     checks = check_request(
         answer.text,
@@ -552,6 +562,35 @@ def _checked(
         checks=(*checks.rows, log_row(script, was_there=was_there)),
         notes=(*notes, *checks.doubts),
     )
+
+
+def _refuse_missing_program(script: JobScript, env: Mapping[str, str]) -> None:
+    """Refuse a job of this machine whose tasks begin with a program that is missing.
+
+    What an environment, a container or an earlier job brings is not known yet.
+
+    Raises:
+        CommandNotFoundError: there is such a program.
+        CommandNotExecutableError: it is a file that cannot be executed.
+    """
+    setup = script.setup
+    if setup.modules or setup.conda or setup.venv or setup.lines or setup.container:
+        return
+    for name in () if script.needs else script.programs:
+        # bash, since a line may begin with one of its own words
+        words = ["/bin/bash", "-c", 'command -v -- "$1"', "-", name]
+        looked_up = subprocess.run(
+            words,
+            cwd=script.cwd,
+            env=env,
+            capture_output=True,
+            check=False,
+        )
+        anyway = "--no-checks submits it anyway"
+        if looked_up.returncode and os.path.exists(os.path.join(script.cwd, name)):
+            raise CommandNotExecutableError(f"cannot execute {name} ({anyway})")
+        if looked_up.returncode:
+            raise CommandNotFoundError(f"command not found: {name} ({anyway})")
 
 
 def _staging(

@@ -18,7 +18,7 @@ from weigh.render.sweep_lines import State, Sweep
 from weigh.sweep import table
 from weigh.sweep.condition import Condition, parse_condition
 from weigh.sweep.grid import Grid, choose, draw, make_grid
-from weigh.sweep.spec import Spec, few_seeds, parse_spec
+from weigh.sweep.spec import Spec, few_seeds, like_counting, parse_spec
 from weigh.sweep.tasks import (
     Entry,
     make_entries,
@@ -103,7 +103,8 @@ def _make(spec: Spec) -> _Made:
 
 def _summary(made: _Made, paths: tuple[str, str] | None, state: State) -> Sweep:
     grid, tasks = made.grid, len(made.indices)
-    few = few_seeds(axis for one in grid.dimensions for axis in one.axes)
+    axes = [axis for one in grid.dimensions for axis in one.axes]
+    few = few_seeds(axes)
     return Sweep(
         tasks=tasks,
         dimensions=tuple((one.name, len(one)) for one in grid.dimensions),
@@ -118,6 +119,7 @@ def _summary(made: _Made, paths: tuple[str, str] | None, state: State) -> Sweep:
         output=None if paths is None else paths[0],
         table=None if paths is None else paths[1],
         few_seeds=None if few is None else (few.name, len(few.texts)),
+        like_counting=like_counting(axes),
         state=state,
     )
 
