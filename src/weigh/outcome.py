@@ -1,7 +1,7 @@
 """Why a run ended: from its exit code, the kernel's counts and its last output."""
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -81,15 +81,22 @@ _HOST_WORDS = (
     r"instance of 'std::bad_(?:alloc|array_new_length)'",
     r"^(?:[\w:. ]*: )?std::bad_alloc",
     r"x(?:m|c|re)alloc: cannot allocate \d+ bytes",
-    r"insufficient virtual memory",
+    r"insufficient (?:virtual memory|memory for the Java Runtime)",
+    r"os::commit_memory\(.{0,80}\) failed",
     r"Error allocating \d+ bytes",
     r"memory allocation of \d+ bytes failed",
-    r"fatal error: (?:runtime: )?(?:out of memory|cannot allocate memory)",
-    r"(?:virtual memory|memory) exhausted$",
+    r"(?:fatal error|runtime): (?:runtime: )?(?:out of|cannot allocate) memory",
+    r"(?:virtual |vector )?memory exhausted(?:$| \()",
+    r"vector memory limit of .{1,20} reached",
+    r"[Cc]ouldn't allocate memory|[Uu]nable to allocate memory",
+    r"(?:^|: )(?:Error: )?[Oo]ut of [Mm]emory(?:$|[!.]$|: |\. | Error:| allocating)",
+    r"out of memory or dimension too large",
+    r"array exceeds maximum array size",
+    r"Allowed memory size of \d+ bytes exhausted",
     r"(?:malloc|calloc|realloc)(?:\(\))?:? (?:out of (?:virtual )?memory|failed:? out)",
     # Java, .NET, JavaScript, R, Julia, Ruby, Perl, MATLAB, OCaml, Haskell
     r"java\.lang\.OutOfMemoryError",
-    r"System\.OutOfMemoryException",
+    r"\bOutOfMemoryException",
     r"JavaScript heap out of memory",
     r"[Cc]annot allocate vector of (?:size|length)",
     r"cannot allocate memory block of size",
@@ -105,15 +112,24 @@ _HOST_WORDS = (
     r"oom[-_]kill(?:ed)?\b(?! count)",
     r"OOM Killed|OOMKilled",
     r"[Ee]xceeded (?:job |step )?memory limit",
+    r"tasks? [\d,-]+: Out Of Memory",
 )
-# the same messages about host memory
+# what is printed of a process that got SIGKILL, by shells, launchers and compilers
+_KILLED_WORDS = (
+    r"^Killed(?:: 9)?\s*$",
+    r"line \d+:\s+\d+ Killed\b",
+    r"exited on signal 9 \(Killed\)|KILLED BY SIGNAL: 9\b",
+    r"terminated with signal 9 \[Killed\]|Killed signal terminated program",
+)
+# the same messages about a GPU's memory, and about host memory
+_NAMES_A_GPU = r"(?i:\b(?:cuda|hip|gpu|vram|device memory|cupy))"
 _ON_CPU = r"device:CPU:\d+ by allocator cpu|allocator cpu\b|Allocator \(cpu|TFRT_CPU"
 # words around a message that is only mentioned: before it, and after it
 _ABOUT = (
     r"\b(?:if|when|whenever|unless|until|avoids?|avoiding|prevents?|preventing"
     r"|in case|(?:may|might|can|could|would|should)(?! not\b)|retry\w*|caught|catch\w*"
     r"|handl\w+|recover\w*|ignor\w+|skip\w*|except|raises?|instead of|without"
-    r"|for example|e\.g\.|see|help|hint|tip|grep|search\w*|patterns?)\b"
+    r"|for example|e\.g\.|see|help|hint|tip|grep(?!:)|search\w*|patterns?)\b"
 )
 _GONE_ON = (
     r"\b(?:retry(?:ing)?|retried|recover(?:ed|ing)|skipp(?:ed|ing)|ignor(?:ed|ing)"
@@ -172,23 +188,33 @@ def _killed_for_memory(measured: Measurement) -> tuple[State, Outcome]:
     return "OUT_OF_MEMORY", Outcome(reason, (rise,))
 
 
-def out_of_memory(text: str) -> OutOfMemory | None:
+def out_of_memory(text: str, *, by_kill: bool = True) -> OutOfMemory | None:
     """Return the out-of-memory message in the last output of a failed program, if any.
 
     A line that only mentions running out of memory (a hint, a retry) does not count,
-    nor does one before a traceback of another kind. GPU messages take precedence.
+    nor does one before a traceback of another kind. GPU messages take precedence. With
+    *by_kill* the words for a process that was killed count too: where nothing else is
+    known of a SIGKILL, the kernel sent it for memory.
     """
-    gpu, host, *_ = _compiled()
+    compiled = _compiled()
+    gpu, host, signs = compiled.gpu, compiled.host, compiled.signs
     rows = text.replace("\r", "\n").split("\n")
     found: list[tuple[int, OutOfMemory]] = []
     for number, row in enumerate(rows):
         line = row[:_LONGEST_LINE]
-        for words, on_gpu in ((gpu, True), (host, False)):
+        if signs.search(line) is None:  # nearly all: this is ten times as fast
+            continue
+        tables = [(gpu, True), (host, False), (compiled.killed, False)]
+        for words, on_gpu in tables[: 3 if by_kill else 2]:
             match = words.search(line)
             if match is None or _is_talk(line, match.start(), match.end()):
                 continue
-            is_gpu = on_gpu and not _is_on_cpu(line)
-            found.append((number, OutOfMemory(match[0].strip(" :"), is_gpu)))
+            begin, end = match.span()
+            device = compiled.names_gpu.search(line) if words is host else None
+            if device is not None:  # and let the message name it
+                begin, end = min(begin, device.start()), max(end, device.end())
+            is_gpu = (on_gpu or device is not None) and not _is_on_cpu(line)
+            found.append((number, OutOfMemory(line[begin:end].strip(" :"), is_gpu)))
             break
     if not found or _ended_otherwise(rows[found[-1][0] + 1 :]):
         return None
@@ -222,35 +248,60 @@ def ran_out_on_gpu(outcome: Outcome | None) -> bool | None:
     if outcome is None or not outcome.evidence:
         return None
     evidence = " ".join(outcome.evidence)
-    return bool(_compiled()[0].search(evidence)) and not _is_on_cpu(evidence)
+    tables = _compiled().gpu, _compiled().names_gpu
+    named = any(words.search(evidence) for words in tables)
+    return named and not _is_on_cpu(evidence)
+
+
+def counted_no_kill(measured: Measurement) -> bool:
+    """Return whether a run got SIGKILL, and the kernel killed nothing for memory."""
+    number = measured.signal or _signal_in(measured.exit_code)
+    return number == _KILL and measured.oom_kills == 0
+
+
+class _MemoryWords(NamedTuple):
+    """The tables as regular expressions."""
+
+    gpu: "re.Pattern[str]"
+    host: "re.Pattern[str]"
+    killed: "re.Pattern[str]"
+    names_gpu: "re.Pattern[str]"
+    about: "re.Pattern[str]"
+    gone_on: "re.Pattern[str]"
+    other_error: "re.Pattern[str]"
+    signs: "re.Pattern[str]"  # one of them is in each message
 
 
 @cache
-def _compiled() -> tuple["re.Pattern[str]", ...]:
+def _compiled() -> _MemoryWords:
     """Compile the table when first used: most runs do not use it."""
     import re  # noqa: PLC0415 - start-up time
 
     # after a log's prefix: [rank0]:, 0:, ERROR [core.py:396], (EngineCore pid=7)
     start = r"(?:^|(?<=[\])>|:]\s))\s*"
-    gpu, host = (
+    gpu, host, killed = (
         "|".join(f"(?:{word.replace('^', start, 1)})" for word in table)
-        for table in (_GPU_WORDS, _HOST_WORDS)
+        for table in (_GPU_WORDS, _HOST_WORDS, _KILLED_WORDS)
     )
-    return (
+    return _MemoryWords(
         re.compile(gpu),
         re.compile(host),
+        re.compile(killed),
+        re.compile(_NAMES_A_GPU),
         re.compile(_ABOUT, re.IGNORECASE),
         re.compile(_GONE_ON, re.IGNORECASE),
         re.compile(_OTHER_ERROR),
+        re.compile("(?i:mem|alloc|oom|heap|killed|vector|array)"),
     )
 
 
 def _is_talk(line: str, start: int, end: int) -> bool:
     """Return whether a line only mentions the message from *start* to *end*."""
-    _, _, about, gone_on, _ = _compiled()
+    about, gone_on = _compiled().about, _compiled().gone_on
     before, after = line[:start].rstrip(), line[end:]
     quoted = before[-1:] in {"'", '"', "`"} and after[:1] == before[-1:]
     is_code = before.lstrip().startswith(("#", "//", "raise ", "except ", "echo "))
+    is_code = is_code and before != "# There is"  # the Java machine's own report
     return bool(quoted or is_code or about.search(before) or gone_on.search(after))
 
 
@@ -262,7 +313,7 @@ def _is_on_cpu(line: str) -> bool:
 
 def _ended_otherwise(rows: list[str]) -> bool:
     """Return whether an independent traceback of another kind follows."""
-    other = _compiled()[-1]
+    other = _compiled().other_error
     ends = [at for at, row in enumerate(rows) if other.match(row)]
     if not ends:
         return False

@@ -9,7 +9,7 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE
 from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usage
-from weigh.outcome import fixed_heap, judge, out_of_memory
+from weigh.outcome import counted_no_kill, fixed_heap, judge, out_of_memory
 from weigh.probe.cgroup import OomKillCount
 from weigh.runner.attempt import Attempt, Stop
 from weigh.runner.events import STOPPED_FOR_MEMORY
@@ -67,7 +67,8 @@ def end(
             return Ending(state, code, number)
         # a joblog knows exit codes only: the worker's, as a shell reports it
         return Ending(state, _KILLED_IN_A_SHELL, None, why, is_oom=True)
-    lacked = out_of_memory(tail.decode("utf-8", "replace"))
+    words = tail.decode("utf-8", "replace")
+    lacked = out_of_memory(words, by_kill=not counted_no_kill(measured))
     if lacked is not None:
         evidence = [f"its output says {lacked.words!r}"]
         fixed = fixed_heap(lacked.words, command.decode("utf-8", "replace"))

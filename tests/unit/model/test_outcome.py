@@ -185,6 +185,7 @@ GPU_SAYS = {
     "llama.cpp": "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000 MiB on "
     "device 0: cudaMalloc failed: out of memory",
     "NCCL": "ncclUnhandledCudaError: Cuda failure 2 'out of memory'",
+    "a kernel launcher": "error: GPU 0: out of memory",
 }
 HOST_SAYS = {
     "Python": 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>'
@@ -221,6 +222,23 @@ HOST_SAYS = {
     "the step tasks have been OOM Killed.",
     "srun -l": "0: MemoryError",
     "the kernel": "Out of memory: Killed process 4242 (python) total-vm:9kB",
+    "R's vectors": "Error: vector memory limit of 16.0 Gb reached, see mem.maxVSize()",
+    "the JVM": "# There is insufficient memory for the Java Runtime Environment to",
+    "MATLAB": "Error using zeros\nOut of memory.",
+    "Octave": "error: out of memory or dimension too large for Octave's index type",
+    "pandas": "ParserError: Error tokenizing data. C error: out of memory",
+    "samtools": "samtools sort: couldn't allocate memory for bam_mem",
+    "grep": "grep: memory exhausted",
+    "awk": "awk: cmd. line:1: fatal: out of memory",
+    "srun": "srun: error: node1: task 0: Out Of Memory",
+    "DuckDB": "duckdb.OutOfMemoryException: Out of Memory Error: failed to allocate",
+}
+KILLED_SAYS = {
+    "bash, of a script": "/var/spool/job7/slurm_script: line 5: 4711 Killed   python a",
+    "sh": "Killed",
+    "mpirun": "mpirun noticed that process rank 1 exited on signal 9 (Killed).",
+    "Hydra": "=   KILLED BY SIGNAL: 9 (Killed)",
+    "g++": "g++: fatal error: Killed signal terminated program cc1plus",
 }
 OTHER_BUG = """Traceback (most recent call last):
   File "train.py", line 9, in <module>
@@ -261,6 +279,16 @@ def test_host_memory_that_ran_out_is_known_by_each_languages_words(words: str) -
     found = out_of_memory(f"step 1\n{words}\n")
     assert found is not None
     assert not found.on_gpu
+
+
+@pytest.mark.parametrize("words", KILLED_SAYS.values(), ids=KILLED_SAYS)
+def test_a_killed_process_lacked_memory_unless_its_kills_were_counted(
+    words: str,
+) -> None:
+    found = out_of_memory(f"step 1\n{words}\n")
+    assert found is not None
+    assert not found.on_gpu
+    assert out_of_memory(words, by_kill=False) is None
 
 
 @pytest.mark.parametrize("words", SAYS_NOTHING.values(), ids=SAYS_NOTHING)

@@ -250,6 +250,22 @@ def test_a_dry_run_refuses_the_limits_that_submit_refuses(
     assert message in dry[2]
 
 
+def test_an_element_that_prints_that_memory_ran_out_gets_more(weigh: Weigh) -> None:
+    words = 'echo "Error: cannot allocate vector of size 3.2 Gb" >&2; exit 1 #'
+    gpu = 'echo "RuntimeError: CUDA out of memory. Tried" >&2; exit 1 #'
+    lines = ["", words, "", gpu, "", "touch result; echo six #"]
+    (weigh.folder / "experiments.txt").write_text("\n".join(lines) + "\n")
+    job = submitted(weigh)
+    ended(weigh, job, OUT_OF_MEMORY=2, COMPLETED=1)
+
+    again = weigh.resume(job)
+
+    (wanted,) = [one["wanted"] for one in again["again"]]
+    had = {"slurm": 200, "gridengine": 500}[weigh.scheduler]
+    assert max(wanted["memory"] or 0, wanted["virtual_memory"] or 0) >> 20 == 2 * had
+    assert again["again"][0]["tasks"] == [2]  # more does not help the one on a GPU
+
+
 @pytest.mark.parametrize("weigh", BOTH[:1], indirect=True)
 def test_an_element_killed_for_memory_gets_more_each_time(weigh: Weigh) -> None:
     allocates = """[ $i = 1 ] || python3 -c 'b = bytearray(300 << 20)'\n"""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
+from weigh.flow.check.script import read_script_file
 from weigh.flow.follow import resume_script
 from weigh.flow.follow.dependency import Awaited, awaited, is_kept_back, lead_on
 from weigh.flow.follow.elsewhere import store_of_jobs
@@ -276,9 +277,9 @@ class Resumption:
                 view = by_job[task.job]
                 words = tail_of(task.output) if task.output else ""
                 command = b""
-                if words and task.state == "OUT_OF_MEMORY" and task.job in texts:
+                if words and task.state == "OUT_OF_MEMORY":
                     with suppress(WeighError, LookupError):
-                        command = texts[task.job](task.task)
+                        command = _command_of(task, view.job, texts)
                 plan = _plan_of(view.job)
                 together = 1 if plan is None else plan.together
                 answered = view.snapshot.trouble is None
@@ -633,6 +634,15 @@ def _plan_of(job: Submitted) -> Plan | None:
         return plan_of(job) if job.own is None else None
     except WeighError:
         return None
+
+
+def _command_of(
+    task: TaskState, job: Submitted, texts: Mapping[str, Callable[[int], bytes]]
+) -> bytes:
+    """Return what a task runs: its line, or all of the user's own script."""
+    if task.job in texts:
+        return texts[task.job](task.task)
+    return read_script_file(job.script, job.script).encode(errors="surrogateescape")
 
 
 def _sum(hours: Iterator[float | None]) -> float | None:

@@ -1,17 +1,19 @@
 """The current state of jobs: the scheduler's states joined with the tasks' files."""
 
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.errors import WeighError
 from weigh.flow.follow.pulled import read_pulled
-from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
+from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks, tail_of
 from weigh.flow.plan.directory import plan_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
+from weigh.outcome import out_of_memory
 from weigh.runner import events
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
@@ -158,10 +160,26 @@ def _judged_by_logs(
     for log in logs:
         if log is not None and state.state in {"UNKNOWN", "FAILED"}:
             state = judge_by_log(state, log)
+    if state.state == "FAILED":
+        state = _short_by_own_words(state, logs)
     is_late = snapshot.asked > job.submitted + _SETTLING
     if state.state != "UNKNOWN" or snapshot.trouble or state.reason or not is_late:
         return state
     return msgspec.structs.replace(state, reason="the scheduler no longer knows it")
+
+
+def _short_by_own_words(
+    state: ElementState, logs: Iterable[str | None]
+) -> ElementState:
+    """Return the state of a failed element: for lack of memory, if its logs say so."""
+    by_kill = state.signal in {None, signal.SIGKILL}  # nobody counts the kills of a job
+    for log in logs:
+        lacked = out_of_memory(tail_of(log), by_kill=by_kill) if log else None
+        if lacked is not None:
+            whose = "GPU memory" if lacked.on_gpu else "memory"
+            reason = f"ran out of {whose}"
+            return msgspec.structs.replace(state, state="OUT_OF_MEMORY", reason=reason)
+    return state
 
 
 def _logs_of_own(

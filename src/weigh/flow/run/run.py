@@ -33,7 +33,7 @@ from weigh.model.record import (
     Request,
     State,
 )
-from weigh.outcome import fixed_heap, judge, out_of_memory
+from weigh.outcome import counted_no_kill, fixed_heap, judge, out_of_memory
 from weigh.probe.host import may_be_login_node, read_commit, read_host
 from weigh.store import identity, location
 from weigh.units import Seconds
@@ -418,7 +418,8 @@ def _judged(
     state, outcome = judge(last)
     if state != "FAILED":
         return state, outcome
-    lacked = out_of_memory(words) if words else None
+    by_kill = not counted_no_kill(last)
+    lacked = out_of_memory(words, by_kill=by_kill) if words else None
     if lacked is None:
         return state, outcome
     evidence = [f"its output says {lacked.words!r}"]
