@@ -147,7 +147,7 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     log files by index that the scheduler named; ``digest`` is that of the script's
     text. ``measured``: weigh measures it in the job. ``foreign``: weigh did not submit
     it, and it is ``user``'s, if not one's own. ``part``: these indices are only a part
-    of the array.
+    of the array. ``is_line_known``: the flags are those of the line that was typed.
     """
 
     flags: tuple[str, ...] = ()
@@ -161,6 +161,7 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     foreign: bool = False
     part: bool = False
     user: str = ""
+    is_line_known: bool = True
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):

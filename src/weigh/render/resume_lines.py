@@ -105,7 +105,10 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
     if answer.replaced is not None:
         folder = printable(shlex.quote(answer.replaced))
         yield "    replaced the plan was written again since; these are the old tasks"
-        yield f"    next     weigh submit {folder} --again"
+        first = answer.job
+        had_options = (first.staging, first.heal, first.request.extra)
+        typed = "  # and the options you typed" if any(had_options) else ""
+        yield f"    next     weigh submit {folder} --again{typed}"
     jobs = [one.job.id for one in answer.again if one.job]
     if jobs:
         yield f"    follow   weigh status {jobs[-1]}"

@@ -258,6 +258,25 @@ class SchedulerUserScripts:
     """
 
     OF_WHOLE_ARRAY: re.Pattern[str] = re.compile(r"(?!)")  # no variable
+    # flags that only say what the command prints, or which elements run; and those of
+    # them whose value is the next word
+    NOT_AGAIN: re.Pattern[str] = re.compile(r"(?!)")
+    NOT_AGAIN_WITH_VALUE: frozenset[str] = frozenset()
+
+    def is_misread(self, flags: Sequence[str]) -> bool:
+        """Return whether these are not whole flags of the submitting command."""
+        return True
+
+    def flags_to_repeat(self, flags: Sequence[str]) -> Argv:
+        """Return the typed *flags* that another submission needs too."""
+        repeated: list[str] = []
+        before = ""
+        for flag in flags:
+            dropped = {flag, before} & self.NOT_AGAIN_WITH_VALUE
+            if not dropped and not self.NOT_AGAIN.fullmatch(flag):
+                repeated.append(flag)
+            before = flag
+        return tuple(repeated)
 
     def describe(
         self, text: str, flags: Sequence[str], path: str, facts: Facts

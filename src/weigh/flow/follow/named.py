@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 
 import msgspec
 
@@ -14,6 +13,7 @@ from weigh.model.job import OwnScript, Submitted
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.dialect import Traits
 from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
+from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.protocol import KnownJob
 from weigh.store import jobs as jobs_file
 from weigh.store.execs import read_exec_runs
@@ -155,7 +155,7 @@ def _as_job(
             f"(weigh report {name} shows what accounting has)"
         )
     cwd = known.cwd or os.getcwd()
-    script, flags, arguments = _of_line(known, cwd)
+    script, flags, arguments = _of_line(known, cwd, scheduler)
     own = OwnScript(
         flags=flags,
         arguments=arguments,
@@ -164,7 +164,10 @@ def _as_job(
         logs=known.logs,
         foreign=True,
         user="" if known.user == user else known.user,
+        is_line_known=bool(known.line),
     )
+    own, throttle = _with_pattern(own, script, cwd, scheduler)
+    request = request_of_known(known)
     number = len(set(parse_ranges(known.indices))) or 1
     job = Submitted(
         scheduler=scheduler,
@@ -176,40 +179,74 @@ def _as_job(
         elements=number,
         tasks=number,
         submitted=known.submitted,
-        request=request_of_known(known),
-        own=_with_pattern(own, script, cwd, scheduler),
+        request=msgspec.structs.replace(request, throttle=throttle or request.throttle),
+        own=own,
     )
     return _narrowed(job, known.part, name) if known.part else job
 
 
-def _of_line(known: KnownJob, cwd: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return the script, its flags and arguments; from the submission if need be."""
-    words = known.line or (known.script, *known.arguments)
-    for place, end in combinations(range(len(words) + 1), 2):
-        # schedulers quote no spaces
-        path = os.path.join(cwd, " ".join(words[place:end]))
-        if not words[place].startswith("-") and os.path.isfile(path):
-            return path, words[:place], words[end:]
-    return known.script, (), known.arguments
+def _of_line(
+    known: KnownJob, cwd: str, scheduler: str
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return the script, its flags and arguments, as they were typed if that is known.
 
-
-def _with_pattern(own: OwnScript, script: str, cwd: str, scheduler: str) -> OwnScript:
-    """Return *own* with the pattern of its logs, read from the script if it is there.
-
-    The script may have changed since: logs that the scheduler named come first.
+    A scheduler that keeps the line quotes nothing: a word that belongs to no option
+    continues the value before it, up to the script.
     """
-    if own.output or not os.path.isfile(script):
-        return own
+    scripts = KINDS[scheduler].user_scripts
+    words, flags = list(known.line), list[str]()
+    typed: list[str] | None = None  # the options, where the script is gone
+    for place, word in enumerate(words):
+        if word.startswith("--wrap"):  # the command's own words follow, and no script
+            return "", tuple(flags), ()
+        # a value may be the second word of its flag: -pe smp 4
+        is_value = any(not scripts.is_misread([*flags[-n:], word]) for n in (1, 2))
+        if word.startswith("-") or (flags and is_value):
+            flags.append(word)
+            continue
+        typed = flags[:] if typed is None else typed
+        for end in range(place + 1, len(words) + 1):
+            path = os.path.join(cwd, " ".join(words[place:end]))
+            if path == known.script or os.path.isfile(path):
+                return path, tuple(flags), tuple(words[end:])
+        if flags:
+            flags[-1] += f" {word}"
+    if typed is None:
+        path = next(_paths_of(known, cwd), "")
+        return path or known.script, (), known.arguments
+    return known.script, tuple(typed), known.arguments
+
+
+def _paths_of(known: KnownJob, cwd: str) -> Iterator[str]:
+    """Yield the script's path, whose spaces schedulers do not quote."""
+    words = (known.script, *known.arguments)
+    for end in range(1, len(words) + 1):
+        path = os.path.join(cwd, " ".join(words[:end]))
+        if os.path.isfile(path):
+            yield path
+
+
+def _with_pattern(
+    own: OwnScript, script: str, cwd: str, scheduler: str
+) -> tuple[OwnScript, int | None]:
+    """Return *own* with the pattern of its logs, and the throttle of its array.
+
+    Both are read from the flags and the script, which may have changed since: logs
+    that the scheduler named come first.
+    """
     from weigh.flow.check.script import (  # noqa: PLC0415 - not for most jobs
         facts_of,
         read_script_file,
     )
 
+    is_there = os.path.isfile(script)
     try:
-        text = read_script_file(script, script)
+        text = read_script_file(script, script) if is_there else SHEBANG
         facts = facts_of(cwd, os.environ)
         scripts = KINDS[scheduler].user_scripts
         described = scripts.describe(text, own.flags, script, facts)
     except UsageError:
-        return own
-    return msgspec.structs.replace(own, output=described.output)
+        return own, None
+    if own.output or not is_there:
+        return own, described.throttle
+    return msgspec.structs.replace(own, output=described.output), described.throttle

@@ -68,16 +68,31 @@ def by_hand(job: Submitted, failed: Sequence[int]) -> str:
     command = command_again(job, failed)
     if command is None:
         what = f"indices {format_ranges(failed)}" if own.indices else "it"
-        return f"weigh did not submit job {job.id}: submit its script again for {what}"
-    return f"weigh did not submit job {job.id}: {shlex.join(command)}"
+        flags = shlex.join(_flags_of_part(job, failed))
+        command = f"submit its script again for {what}"
+        command += f" with {flags}" if flags else ""
+    return f"weigh did not submit job {job.id}: {command}"
 
 
-def command_again(job: Submitted, failed: Sequence[int]) -> list[str] | None:
-    """Return the command that submits these indices again; None without the script."""
+def command_again(job: Submitted, failed: Sequence[int]) -> str | None:
+    """Return the line that submits these indices again; None without the script.
+
+    It has all that was typed, quoted for the shell; a comment names what is missing.
+    """
     own = job.own or OwnScript()
     if not (job.script and failed):
         return None
+    words = ["weigh", "submit", job.script, *_flags_of_part(job, failed)]
+    line = shlex.join([*words, "--", *own.arguments] if own.arguments else words)
+    return line if own.is_line_known else f"{line}  # and the other options you typed"
+
+
+def _flags_of_part(job: Submitted, failed: Sequence[int]) -> Argv:
+    """Return the flags that were typed, or what the scheduler knows of them."""
+    own = job.own or OwnScript()
     scripts = KINDS[schedulers.kind_of(job.scheduler)].user_scripts
-    part = next(iter(scripts.only(failed, None)), ()) if own.indices else ()
-    words = ["weigh", "submit", job.script, *own.flags, *part]
-    return [*words, "--", *own.arguments] if own.arguments else words
+    flags = scripts.flags_to_repeat(own.flags)
+    if not own.is_line_known:
+        flags = scripts.raised(job.request, ("memory", "time_limit", "queue"))
+    parts = scripts.only(failed, job.request.throttle) if own.indices else iter([()])
+    return (*flags, *next(parts, ()))

@@ -69,8 +69,7 @@ def _of_views(views: Sequence[View], *, env: Mapping[str, str]) -> str | None:
     job = views[-1].job
     if is_foreign(job):
         failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
-        command = command_again(job, failed)
-        return None if command is None else shlex.join(command)
+        return command_again(job, failed)
     for flags, options in _WAYS:
         found = Resumption(job.id, options, job.cwd, env, lambda _: None)
         with suppress(WeighError):  # a plan that was deleted

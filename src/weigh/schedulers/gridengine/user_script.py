@@ -115,6 +115,7 @@ def _of_queue(text: str) -> KnownJob | None:
         arguments=tuple(filter(None, rows.get("job_args", "").split(","))),
         indices=indices,
         submitted=epoch_time(rows.get("submission_time", "")) or 0.0,
+        line=tuple(rows.get("submit_cmd", "").split()[1:]),  # not all versions
         output=_pattern(typed, "o", cwd, indices, facts),
         request=parse_job(text),
     )
@@ -180,6 +181,13 @@ class GridEngineUserScripts(SchedulerUserScripts):
     """Grid Engine: scripts and jobs that weigh did not write."""
 
     OF_WHOLE_ARRAY = re.compile(r"SGE_TASK_(?:FIRST|LAST|STEPSIZE)\b")
+    NOT_AGAIN = re.compile("-terse")
+    NOT_AGAIN_WITH_VALUE = frozenset({"-t", "-sync"})
+
+    def is_misread(self, flags: Sequence[str]) -> bool:
+        """Return whether qsub would refuse these flags."""
+        found = read_options(flags_alone(PREFIX, flags)).findings
+        return bool(misread_flag(found, "qsub"))
 
     def describe(
         self, text: str, flags: Sequence[str], path: str, facts: Facts

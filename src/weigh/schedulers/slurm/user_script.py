@@ -148,6 +148,13 @@ class SlurmUserScripts(SchedulerUserScripts):
     """Slurm: scripts and jobs that weigh did not write."""
 
     OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
+    NOT_AGAIN = re.compile(r"--(?:parsable|wait|quiet|array=.*)|-[WQ]|-a.+")
+    NOT_AGAIN_WITH_VALUE = frozenset({"--array", "-a"})
+
+    def is_misread(self, flags: Sequence[str]) -> bool:
+        """Return whether sbatch would refuse these flags."""
+        found = read_options(flags_alone(PREFIX, flags)).findings
+        return bool(misread_flag(found, "sbatch"))
 
     def describe(
         self, text: str, flags: Sequence[str], path: str, facts: Facts
@@ -344,6 +351,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         past = [row for row in past if len(row) == _COUNT]
         if live:
             known = _of_controller(live)
+            known["line"] = past[0][-1] if past else ""
         elif past:
             known = _of_accounting(past)
         else:
