@@ -3,62 +3,12 @@
 import os
 from collections.abc import Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from weigh.errors import GpuError, NoGpuError
+from weigh.errors import NoGpuError
 
 if TYPE_CHECKING:
     from weigh.probe.gpu import DetailedGpuProbe
-
-
-def read_driver_version() -> tuple[str | None, str | None]:
-    """Return (driver, newest CUDA), such as ``("550.54.15", "12.4")``, or Nones.
-
-    A broken driver is not an error here: the GPU probe reports it.
-    """
-    try:
-        nvml = nvml_binding()
-    except GpuError:
-        return None, None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None, None
-    try:
-        driver = nvml.nvmlSystemGetDriverVersion()
-        number = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
-    except nvml.NVMLError:
-        return None, None
-    finally:
-        nvml.nvmlShutdown()
-    text = driver.decode("ascii", "replace") if isinstance(driver, bytes) else driver
-    return text, f"{number // 1000}.{number % 1000 // 10}"
-
-
-_NEEDED = ("nvmlInitWithFlags", "nvmlMemory_v2")
-
-
-def nvml_binding() -> ModuleType:
-    """Import nvidia-ml-py.
-
-    Raises:
-        GpuError: it is missing, or another package lies over its module ``pynvml``, as
-            nvidia-ml-py3 does, which is for drivers of 2017.
-    """
-    try:
-        nvml = import_module("pynvml")
-    except ImportError as error:
-        message = "GPUs are read through nvidia-ml-py: pip install nvidia-ml-py"
-        raise GpuError(message) from error
-    if all(hasattr(nvml, name) for name in _NEEDED):
-        return nvml
-    from importlib.metadata import packages_distributions  # noqa: PLC0415 - rare
-
-    others = set(packages_distributions().get("pynvml", ())) - {"nvidia-ml-py"}
-    other = min(others) if others else "pynvml"
-    cure = "-U pynvml" if other == "pynvml" else "--force-reinstall nvidia-ml-py"
-    raise GpuError(f"{other} is too old: pip install {cure}")
 
 
 _LIBRARY = "libnvidia-ml.so.1"

@@ -4,22 +4,37 @@ A figure that the GPU, the driver or the permissions do not provide is None, and
 queried again. Units and meanings are from NVML's documentation.
 """
 
-from collections.abc import Collection, Mapping
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from ctypes import byref, c_uint, c_ulonglong, c_void_p
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
-from weigh.errors import GpuError, NoGpuError
-from weigh.probe.driver import kernel_module_version, nvml_binding
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
+from weigh.probe.nvml_library import (
+    FOR_GOOD,
+    LOST,
+    NO_PERMISSION,
+    NvmlAccounted,
+    NvmlError,
+    NvmlEvent,
+    NvmlHolder,
+    NvmlLibrary,
+    NvmlMemoryV1,
+    NvmlMemoryV2,
+    NvmlPci,
+    NvmlRates,
+    NvmlViolation,
+    memory_v2,
+)
 from weigh.probe.visible import VARIABLE, visible_devices
 from weigh.units import Bytes, Seconds
 
-_NO_PERMISSION, _LOST = 4, 15
-_LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED, _MISMATCH, _UNKNOWN = 12, 9, 18, 999
 _WHOLE = 100
-_FOR_GOOD = frozenset({3, 4, 13, 25, 26})  # not supported or permitted, no function...
+_NOTHING = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})  # what a driver may fill in
+_XID_ERRORS = 8  # nvmlEventTypeXidCriticalError
+_T = TypeVar("_T")
 _MOST_EVENTS = 16  # per reading
 _MOST_GPUS = 256
 _ALSO = ("Graphics", "MPSCompute")  # clients of MPS may only be on their own list
@@ -42,10 +57,10 @@ _REASONS = {
 }
 
 
-class _Gpu:
+class _NvmlGpu:
     """A visible device, its handle, and the figures that it does not provide."""
 
-    def __init__(self, device: GpuDevice, handle: object) -> None:
+    def __init__(self, device: GpuDevice, handle: c_void_p) -> None:
         self.device = device
         self.handle = handle
         self.lost = False
@@ -55,11 +70,11 @@ class _Gpu:
         self.reserved: Bytes = device.memory_reserved or 0
         self.also: set[str] = set()  # other lists that had processes at the last query
         self.accounts: bool | None = None  # whether an administrator turned it on
-        self.events: Any = None
+        self.events: c_void_p | None = None
         self.shares_seen = 0  # NVML's time stamp, in microseconds
 
 
-class _Memory(msgspec.Struct, frozen=True):
+class _GpuMemory(msgspec.Struct, frozen=True):
     """The memory of a GPU; None if the driver's own is not separate."""
 
     total: Bytes
@@ -76,7 +91,7 @@ class NvmlProbe:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._nvml = _started_nvml()
+        self._library = NvmlLibrary()
         self._hidden = 0
         self._notes: list[str] = []
         self._absence: str | None = None
@@ -104,18 +119,21 @@ class NvmlProbe:
     def counters(self, uuid: str) -> GpuCounters:
         """Read the counters since the driver was loaded."""
         gpu = self._gpus[uuid]
-        millijoules = self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption")
         corrected, uncorrected, since_loaded = 0, 1, 0
+        millijoules = self._number(
+            gpu, "nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong
+        )
+        ecc = "nvmlDeviceGetTotalEccErrors"
         return GpuCounters(
             energy=_scaled(millijoules, 0.001),
-            ecc_errors=self._ask(
-                gpu, "nvmlDeviceGetTotalEccErrors", uncorrected, since_loaded
+            ecc_errors=self._number(
+                gpu, ecc, uncorrected, since_loaded, kind=c_ulonglong
             ),
             throttle=self._throttle(gpu),
-            corrected_ecc_errors=self._ask(
-                gpu, "nvmlDeviceGetTotalEccErrors", corrected, since_loaded
+            corrected_ecc_errors=self._number(
+                gpu, ecc, corrected, since_loaded, kind=c_ulonglong
             ),
-            pcie_replays=self._ask(gpu, "nvmlDeviceGetPcieReplayCounter"),
+            pcie_replays=self._number(gpu, "nvmlDeviceGetPcieReplayCounter"),
         )
 
     def wear(self, uuid: str) -> GpuWear:
@@ -124,14 +142,20 @@ class NvmlProbe:
         Pages are retired before A100, rows remapped from A100 on.
         """
         gpu = self._gpus[uuid]
-        lists = [self._ask(gpu, "nvmlDeviceGetRetiredPages", cause) for cause in (0, 1)]
-        pages = [len(pages) for pages in lists if pages is not None]
-        pending = self._ask(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
-        rows = self._ask(gpu, "nvmlDeviceGetRemappedRows")
-        if rows is None:
+        lists = [
+            self._ask(
+                gpu, ("pages", cause), partial(self._library.pages, gpu.handle, cause)
+            )
+            for cause in (0, 1)
+        ]
+        pages = [count for count in lists if count is not None]
+        pending = self._number(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
+        rows = [c_uint() for _ in range(4)]
+        name = "nvmlDeviceGetRemappedRows"
+        if self._read(gpu, name, *map(byref, rows)) is None:
             known = None if pending is None else bool(pending)
             return GpuWear(sum(pages) if pages else None, pending=known)
-        corrected, uncorrected, waiting, failed = rows
+        corrected, uncorrected, waiting, failed = (row.value for row in rows)
         return GpuWear(
             remapped_rows=corrected + uncorrected,
             pending=bool(waiting or pending),
@@ -150,17 +174,14 @@ class NvmlProbe:
         """Return the peaks of processes, also ended ones, if the driver keeps them."""
         gpu = self._gpus[uuid]
         if gpu.accounts is None:
-            gpu.accounts = self._ask(gpu, "nvmlDeviceGetAccountingMode") == 1
-        if not gpu.accounts:
-            return {}
-        found = {
-            pid: self._ask(gpu, "nvmlDeviceGetAccountingStats", pid) for pid in pids
-        }
-        return {
-            pid: int(stats.maxMemoryUsage)
-            for pid, stats in found.items()
-            if stats is not None and stats.maxMemoryUsage is not None
-        }
+            gpu.accounts = self._number(gpu, "nvmlDeviceGetAccountingMode") == 1
+        found: dict[int, Bytes] = {}
+        for pid in pids if gpu.accounts else ():
+            stats, name = NvmlAccounted(), "nvmlDeviceGetAccountingStats"
+            known = self._read(gpu, name, c_uint(pid), byref(stats))
+            if known and stats.most not in _NOTHING:
+                found[pid] = int(stats.most)
+        return found
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""
@@ -169,25 +190,28 @@ class NvmlProbe:
             return None
         found: list[int] = []
         while len(found) < _MOST_EVENTS:
+            event = NvmlEvent()
             try:
-                event = self._nvml.nvmlEventSetWait_v2(gpu.events, 0)
-            except self._nvml.NVMLError:  # a timeout: there was no error
+                self._library.call("nvmlEventSetWait_v2", gpu.events, byref(event), 0)
+            except NvmlError:  # a timeout: there was no error
                 break
-            found.append(int(event.eventData))
+            found.append(int(event.data))
         return tuple(found)
 
     def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
         """Return each process's utilisation since the last call."""
         gpu = self._gpus[uuid]
-        name = "nvmlDeviceGetProcessUtilization"
-        samples = self._ask(gpu, name, gpu.shares_seen)
+        samples = self._ask(
+            gpu, ("shares",), lambda: self._library.shares(gpu.handle, gpu.shares_seen)
+        )
         if samples is None:
             return None
-        newest = max((one.timeStamp for one in samples), default=0)
-        fresh = [one for one in samples if one.timeStamp > gpu.shares_seen]
-        gpu.shares_seen = max(gpu.shares_seen, newest)
+        fresh = [one for one in samples if one.time > gpu.shares_seen]
+        gpu.shares_seen = max((one.time for one in fresh), default=gpu.shares_seen)
         return tuple(
-            GpuShare(one.pid, float(one.smUtil), float(one.memUtil)) for one in fresh
+            GpuShare(one.pid, float(one.sm), float(one.memory))
+            for one in fresh
+            if one.sm <= _WHOLE and one.memory <= _WHOLE
         )
 
     def close(self) -> None:
@@ -195,14 +219,14 @@ class NvmlProbe:
         try:
             for gpu in self._gpus.values():
                 if gpu.events is not None:
-                    self._nvml.nvmlEventSetFree(gpu.events)
-            self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError:
+                    self._library.call("nvmlEventSetFree", gpu.events)
+            self._library.call("nvmlShutdown")
+        except NvmlError:
             return  # a lost GPU cannot be released either
 
-    def _find(self, environment: Mapping[str, str]) -> dict[str, _Gpu]:
+    def _find(self, environment: Mapping[str, str]) -> dict[str, _NvmlGpu]:
         """Return the visible GPUs by UUID, in CUDA's order."""
-        handles: dict[str, object] = {}
+        handles: dict[str, c_void_p] = {}
         found: list[GpuDevice] = []
         for index in range(min(self._count(), _MOST_GPUS)):
             handle = self._handle(index)
@@ -215,7 +239,7 @@ class NvmlProbe:
         self._notes += visible.notes
         if not visible.devices:
             self._absence = self._why_none(len(found), environment)
-        return {one.uuid: _Gpu(one, handles[one.uuid]) for one in visible.devices}
+        return {one.uuid: _NvmlGpu(one, handles[one.uuid]) for one in visible.devices}
 
     def _why_none(self, found: int, environment: Mapping[str, str]) -> str:
         if found and VARIABLE in environment:
@@ -227,63 +251,77 @@ class NvmlProbe:
         return "an NVIDIA driver is here, but no GPU"
 
     def _count(self) -> int:
+        count = c_uint()
         try:
-            return int(self._nvml.nvmlDeviceGetCount())
-        except self._nvml.NVMLError:
+            self._library.call("nvmlDeviceGetCount_v2", byref(count))
+        except NvmlError:
             return 0
+        return count.value
 
-    def _handle(self, index: int) -> object | None:
+    def _handle(self, index: int) -> c_void_p | None:
         """Open a GPU; None if a cgroup hides it, or it is broken."""
+        handle = c_void_p()
         try:
-            handle: object = self._nvml.nvmlDeviceGetHandleByIndex(index)
-        except self._nvml.NVMLError as error:
-            if error.value == _NO_PERMISSION:
+            self._library.call("nvmlDeviceGetHandleByIndex_v2", index, byref(handle))
+        except NvmlError as error:
+            if error.value == NO_PERMISSION:
                 self._hidden += 1
             else:
                 self._notes.append(f"GPU {index} cannot be read: {error}")
             return None
         return handle
 
-    def _described(self, index: int, handle: object) -> list[tuple[GpuDevice, object]]:
+    def _described(
+        self, index: int, handle: c_void_p
+    ) -> list[tuple[GpuDevice, c_void_p]]:
         """Describe a GPU and, in MIG mode, its instances."""
         gpu = self._describe(index, handle)
         if gpu is None:
             return []
-        mode = self._try("nvmlDeviceGetMigMode", handle)
-        if not mode or not mode[0]:
+        here = _NvmlGpu(gpu, handle)
+        mode, later, most = c_uint(), c_uint(), c_uint()
+        name = "nvmlDeviceGetMigMode"
+        if not self._read(here, name, byref(mode), byref(later)) or not mode.value:
             return [(gpu, handle)]
         split = msgspec.structs.replace(gpu, is_split=True)
-        described: list[tuple[GpuDevice, object]] = [(split, handle)]
-        for place in range(self._try("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
-            part = self._try("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
-            instance = None if part is None else self._describe(index, part, gpu.uuid)
+        described: list[tuple[GpuDevice, c_void_p]] = [(split, handle)]
+        self._read(here, "nvmlDeviceGetMaxMigDeviceCount", byref(most))
+        for place in range(min(most.value, _MOST_GPUS)):
+            part, name = c_void_p(), "nvmlDeviceGetMigDeviceHandleByIndex"
+            here.lacks.clear()  # an instance that is closed to me hides no other
+            if not self._read(here, name, place, byref(part)):
+                continue
+            instance = self._describe(index, part, gpu.uuid)
             if instance is not None:
                 described.append((instance, part))
         return described
 
     def _describe(
-        self, index: int, handle: object, parent: str | None = None
+        self, index: int, handle: c_void_p, parent: str | None = None
     ) -> GpuDevice | None:
-        uuid = self._try("nvmlDeviceGetUUID", handle)
+        here = _NvmlGpu(GpuDevice(index, "", ""), handle)
+        uuid = self._text(here, "nvmlDeviceGetUUID")
         if not uuid:
             self._notes.append(f"GPU {index} cannot be read: it has no UUID")
             return None
-        memory = self._memory(_Gpu(GpuDevice(index, uuid, ""), handle))
-        pci = self._try("nvmlDeviceGetPciInfo", handle) if parent is None else None
+        memory, pci = self._memory(here), NvmlPci()
         gpu, compute = "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId"
+        has_bus = parent is None and self._read(
+            here, "nvmlDeviceGetPciInfo_v3", byref(pci)
+        )
         return GpuDevice(
             index=index,
             uuid=uuid,
-            name=self._try("nvmlDeviceGetName", handle) or "GPU",
+            name=self._text(here, "nvmlDeviceGetName") or "GPU",
             memory_total=None if memory is None else memory.total,
             mig_parent=parent,
             memory_reserved=None if memory is None else memory.reserved,
-            bus=None if pci is None else str(pci.busId).lower(),
-            gpu_instance=self._try(gpu, handle) if parent else None,
-            compute_instance=self._try(compute, handle) if parent else None,
+            bus=pci.bus.decode("ascii", "replace").lower() if has_bus else None,
+            gpu_instance=self._number(here, gpu) if parent else None,
+            compute_instance=self._number(here, compute) if parent else None,
         )
 
-    def _look(self, gpu: _Gpu, *, activity: bool) -> GpuReading | None:
+    def _look(self, gpu: _NvmlGpu, *, activity: bool) -> GpuReading | None:
         """Read a GPU; None if only memory is wanted and it has not changed.
 
         Listing processes doubles the cost, and their memory changes with the GPU's. The
@@ -299,14 +337,15 @@ class NvmlProbe:
         complete = holders is not None and None not in holders.values()
         process_memory = holders if complete else None
         processes = None if holders is None else tuple(holders)
-        rates = self._ask(gpu, "nvmlDeviceGetUtilizationRates") if activity else None
-        power = self._ask(gpu, "nvmlDeviceGetPowerUsage") if activity else None
+        rates, name = NvmlRates(), "nvmlDeviceGetUtilizationRates"
+        has_rates = activity and self._read(gpu, name, byref(rates))
+        power = self._number(gpu, "nvmlDeviceGetPowerUsage") if activity else None
         return GpuReading(
             gpu.device.uuid,
             memory_used=used,
             process_memory=process_memory,  # type: ignore[arg-type] # None is not in it
-            utilization=None if rates is None else _percent(rates.gpu),
-            memory_utilization=None if rates is None else _percent(rates.memory),
+            utilization=_percent(rates.gpu) if has_rates else None,
+            memory_utilization=_percent(rates.memory) if has_rates else None,
             power=_scaled(power, 0.001),
             sm_clock=self._clock(gpu, 1) if activity else None,
             memory_clock=self._clock(gpu, 2) if activity else None,
@@ -315,26 +354,31 @@ class NvmlProbe:
             slowed=self._slowed(gpu) if activity else None,
         )
 
-    def _slowed(self, gpu: _Gpu) -> frozenset[str] | None:
-        reasons = self._ask(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons")
+    def _slowed(self, gpu: _NvmlGpu) -> frozenset[str] | None:
+        name = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        reasons = self._number(gpu, name, kind=c_ulonglong)
         if reasons is None:
             return None
         return frozenset(word for bit, word in _REASONS.items() if reasons & bit)
 
-    def _memory(self, gpu: _Gpu) -> "_Memory | None":
+    def _memory(self, gpu: _NvmlGpu) -> _GpuMemory | None:
         """Read the memory, without the driver's own if it was ever separate."""
-        name = "nvmlDeviceGetMemoryInfo"
-        found = self._ask(gpu, name, self._nvml.nvmlMemory_v2)
-        if found is not None:
-            gpu.reserved = int(found.reserved)
-            return _Memory(int(found.total), int(found.used), gpu.reserved)
-        found = self._ask(gpu, name)
-        if found is None:
+        found: NvmlMemoryV1 | NvmlMemoryV2 = memory_v2()
+        if self._read(gpu, "nvmlDeviceGetMemoryInfo_v2", byref(found)):
+            gpu.reserved, reserved = int(found.reserved), int(found.reserved)
+            used = int(found.used)
+        else:
+            found = NvmlMemoryV1()
+            if not self._read(gpu, "nvmlDeviceGetMemoryInfo", byref(found)):
+                return None
+            used, reserved = max(0, int(found.used) - gpu.reserved), gpu.reserved
+        if found.used > found.total or found.total in _NOTHING:
             return None
-        used = max(0, int(found.used) - gpu.reserved)
-        return _Memory(int(found.total), used, gpu.reserved or None)
+        return _GpuMemory(int(found.total), used, reserved or None)
 
-    def _holders(self, gpu: _Gpu, *, activity: bool) -> dict[int, Bytes | None] | None:
+    def _holders(
+        self, gpu: _NvmlGpu, *, activity: bool
+    ) -> dict[int, Bytes | None] | None:
         """Return the processes on a GPU, each with its memory if known."""
         listed = self._listed(gpu, "Compute")
         if listed is None:
@@ -346,111 +390,93 @@ class NvmlProbe:
                 listed = [*listed, *more]  # a process may be on several lists
         holders: dict[int, Bytes | None] = {}
         for one in listed:
-            held = one.usedGpuMemory
+            held = None if one.memory in _NOTHING else int(one.memory)
             known = holders.get(one.pid)
             holders[one.pid] = known if held is None else max(known or 0, held)
         return holders
 
-    def _listed(self, gpu: _Gpu, kind: str) -> list[Any] | None:
+    def _listed(self, gpu: _NvmlGpu, kind: str) -> list[NvmlHolder] | None:
         for version in ("v3", "v2"):
             name = f"nvmlDeviceGet{kind}RunningProcesses_{version}"
-            listed: list[Any] | None = self._ask(gpu, name)
+            listed = self._ask(
+                gpu, (name,), partial(self._library.holders, name, gpu.handle)
+            )
             if listed is not None:
                 return listed
         return None
 
-    def _clock(self, gpu: _Gpu, which: int) -> float | None:
-        return _scaled(self._ask(gpu, "nvmlDeviceGetClockInfo", which), 1.0)
+    def _clock(self, gpu: _NvmlGpu, which: int) -> float | None:
+        return _scaled(self._number(gpu, "nvmlDeviceGetClockInfo", which), 1.0)
 
     def _pcie(self, uuid: str, direction: int) -> Bytes | None:
         name = "nvmlDeviceGetPcieThroughput"
-        kilobytes = self._ask(self._gpus[uuid], name, direction)
-        return None if kilobytes is None else int(kilobytes) * 1000
+        kilobytes = self._number(self._gpus[uuid], name, direction)
+        return None if kilobytes is None else kilobytes * 1000
 
-    def _throttle(self, gpu: _Gpu) -> dict[str, Seconds] | None:
-        name = "nvmlDeviceGetViolationStatus"
-        statuses = {
-            reason: self._ask(gpu, name, policy) for policy, reason in _POLICIES.items()
-        }
-        seconds = {
-            reason: float(status.violationTime) * 1e-9
-            for reason, status in statuses.items()
-            if status is not None
-        }
+    def _throttle(self, gpu: _NvmlGpu) -> dict[str, Seconds] | None:
+        seconds: dict[str, Seconds] = {}
+        for policy, reason in _POLICIES.items():
+            status, name = NvmlViolation(), "nvmlDeviceGetViolationStatus"
+            known = self._read(gpu, name, policy, byref(status))
+            if known and status.time not in _NOTHING:
+                seconds[reason] = status.time * 1e-9
         return seconds or None
 
-    def _register(self, gpu: _Gpu) -> bool:
+    def _register(self, gpu: _NvmlGpu) -> bool:
         """Register for the driver's error events of *gpu*."""
         if ("events",) in gpu.lacks:
             return False
-        events = None
+        events, kinds = c_void_p(), c_ulonglong(_XID_ERRORS)
         try:
-            events = self._nvml.nvmlEventSetCreate()
-            critical = self._nvml.nvmlEventTypeXidCriticalError
-            self._nvml.nvmlDeviceRegisterEvents(gpu.handle, critical, events)
-        except self._nvml.NVMLError:
+            self._library.call("nvmlEventSetCreate", byref(events))
+            self._library.call("nvmlDeviceRegisterEvents", gpu.handle, kinds, events)
+        except NvmlError:
             gpu.lacks.add(("events",))
-            if events is not None:
-                self._nvml.nvmlEventSetFree(events)
+            if events.value:
+                self._library.call("nvmlEventSetFree", events)
             return False
         gpu.events = events
         return True
 
-    def _ask(self, gpu: _Gpu, name: str, *words: object) -> Any:  # noqa: ANN401
+    def _number(
+        self,
+        gpu: _NvmlGpu,
+        name: str,
+        *words: int,
+        kind: type[c_uint] | type[c_ulonglong] = c_uint,
+    ) -> int | None:
+        """Read one number; None if it is not available."""
+        out = kind()
+        known = self._read(gpu, name, *words, byref(out))
+        return int(out.value) if known and out.value not in _NOTHING else None
+
+    def _text(self, gpu: _NvmlGpu, name: str) -> str | None:
+        return self._ask(gpu, (name,), lambda: self._library.text(name, gpu.handle))
+
+    def _read(self, gpu: _NvmlGpu, name: str, *words: object) -> bool | None:
+        """Let a function fill in the structures in *words*; None if it fails."""
+
+        def fill_in() -> bool:
+            self._library.call(name, gpu.handle, *words)
+            return True
+
+        of = [word for word in words[:1] if isinstance(word, int)]
+        return self._ask(gpu, (name, *of), fill_in)
+
+    def _ask(
+        self, gpu: _NvmlGpu, name: tuple[object, ...], call: Callable[[], _T]
+    ) -> _T | None:
         """Query one figure; None if it is not available."""
-        if gpu.lost or (name, *words[:1]) in gpu.lacks:
-            return None
-        function = getattr(self._nvml, name, None)
-        if function is None:
+        if gpu.lost or name in gpu.lacks:
             return None
         try:
-            return function(gpu.handle, *words)
-        except self._nvml.NVMLError as error:
-            if error.value == _LOST:
+            return call()
+        except NvmlError as error:
+            if error.value == LOST:
                 gpu.lost = True
-            elif error.value in _FOR_GOOD:
-                gpu.lacks.add((name, *words[:1]))
+            elif error.value in FOR_GOOD:
+                gpu.lacks.add(name)
             return None
-
-    def _try(self, name: str, *words: object) -> Any:  # noqa: ANN401 - the same
-        """Call a function of NVML; None if it fails."""
-        function = getattr(self._nvml, name, None)
-        try:
-            return None if function is None else function(*words)
-        except (self._nvml.NVMLError, UnicodeDecodeError):
-            return None
-
-
-def _started_nvml() -> ModuleType:
-    """Import nvidia-ml-py and start NVML."""
-    nvml = nvml_binding()
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        raise _start_error(error.value, str(error)) from error
-    return nvml
-
-
-def _start_error(code: int, words: str) -> GpuError:
-    """Return the error for NVML's code at its start."""
-    if code == _LIBRARY_NOT_FOUND:
-        return NoGpuError("no NVIDIA driver here")
-    if code == _DRIVER_NOT_LOADED:
-        return NoGpuError("an NVIDIA driver is installed here, but not loaded: no GPU")
-    if code == _MISMATCH:
-        version = kernel_module_version()
-        module = f" ({version})" if version else ""
-        return GpuError(
-            f"NVIDIA's kernel driver{module} and its library differ: "
-            "report it to the admins"
-        )
-    if code == _NO_PERMISSION:
-        return GpuError("the NVIDIA driver is closed to you: /dev/nvidiactl")
-    if code == _UNKNOWN:
-        return GpuError(
-            "the driver fails (NVML 999): use another node, report this to the admins"
-        )
-    return GpuError(f"the NVIDIA driver does not start: {words}")
 
 
 def _percent(value: float) -> float | None:

@@ -16,7 +16,7 @@ pytest.importorskip("build", reason="build is missing: pip install .[dev]")
 
 ROOT = Path(__file__).parents[3]
 NEEDED = {"click", "msgspec", "rich", "jinja2"}
-ELSEWHERE = {"nvidia-ml-py", "psutil"}  # by platform
+ELSEWHERE = {"psutil"}  # by platform
 
 
 def built(source: Path, out: Path, *kinds: str) -> list[Path]:

@@ -24,7 +24,7 @@ def script(nvml_library: Path, tmp_path: Path) -> Script:
 
 @pytest.fixture
 def nvml(script: Script, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
-    """Let nvidia-ml-py in this very process meet the stub.
+    """Let the probe in this very process meet the stub.
 
     A library that is loaded already answers to its soname, wherever it came from.
     """

@@ -4,6 +4,7 @@
  * change it while the program runs. One "key=value" a line; what has no line is not
  * supported. Several values joined by ';' are given one a call, the last for ever.
  *
+ *   driver=550.54.15, cuda=12040    versions
  *   count=2              cards; init=18 makes nvmlInit fail with that number
  *   0.uuid=GPU-...       and name, bus, total, reserved, used, util, memutil, power,
  *                        smclock, memclock, energy, ecc, rx, tx, xid (0: none)
@@ -156,6 +157,20 @@ const char *nvmlErrorString(int code) {
     static char words[32];
     snprintf(words, sizeof words, "stub error %d", code);
     return words;
+}
+
+int nvmlSystemGetDriverVersion(char *out, unsigned int size) {
+    char value[LINE];
+    if (!look("driver", value))
+        return NOT_SUPPORTED;
+    snprintf(out, size, "%s", value);
+    return OK;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    char value[LINE];
+    *version = look("cuda", value) ? atoi(value) : 0;
+    return OK;
 }
 
 int nvmlDeviceGetCount_v2(unsigned int *count) {

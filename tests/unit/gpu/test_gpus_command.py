@@ -229,7 +229,7 @@ def test_a_gpu_may_be_where_the_library_is_on_the_path(script: Script) -> None:
 def test_asking_whether_a_gpu_may_be_here_loads_nothing() -> None:
     code = (
         "import sys; from weigh.probe.driver import gpu_may_be_present as ask;"
-        "ask({}); print({'pynvml', 'ctypes', 'threading'} & set(sys.modules))"
+        "ask({}); print({'weigh.probe.nvml', 'ctypes', 'threading'} & set(sys.modules))"
     )
     said = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert said == "set()\n"

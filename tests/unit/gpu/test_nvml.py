@@ -1,15 +1,14 @@
 import sys
 import types
 from collections.abc import Mapping
-from importlib import metadata
 
 import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.flow.doctor import machine_checks
 from weigh.probe.gpu import GpuWear
 from weigh.probe.nvml import NvmlProbe
+from weigh.probe.nvml_library import read_driver_version
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, LOST = 3, 4, 13, 15
 EVERYTHING = {
@@ -332,26 +331,39 @@ def test_peaks_that_the_driver_accounts_are_read_where_an_admin_turned_that_on(
     assert probe().accounted(uuid(0), (71, 72, 73)) == found
 
 
-@pytest.mark.parametrize(
-    ("owner", "cure"),
-    [
-        ("nvidia-ml-py3", "pip install --force-reinstall nvidia-ml-py"),
-        ("pynvml", "pip install -U pynvml"),
-    ],
-)
-def test_an_old_package_in_the_place_of_the_binding_is_named_with_its_fix(
-    owner: str, cure: str, monkeypatch: pytest.MonkeyPatch
+def test_an_old_package_of_that_name_comes_not_between(
+    nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """nvidia-ml-py3 puts its module of 2017 over that of nvidia-ml-py."""
     monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))
-    owners = {"pynvml": ["nvidia-ml-py", owner]}
-    monkeypatch.setattr(metadata, "packages_distributions", lambda: owners)
-    with pytest.raises(GpuError, match=f"^{owner} is too old: {cure}$") as caught:
-        probe()
-    assert len(f"weigh: {caught.value}") <= 80
-    monkeypatch.setattr(machine_checks, "gpu_may_be_present", lambda _env: True)
-    monkeypatch.setattr(machine_checks, "open_probe", probe)
-    (check,) = machine_checks.gpu_checks({})
-    assert (check.state, check.cure) == ("broken", cure)
+    nvml.gpus(1, used=GIB)
+    assert [reading.memory_used for reading in probe().read()] == [GIB]
+
+
+def test_the_driver_reports_its_version_and_its_cuda(nvml: Script) -> None:
+    nvml.set("driver", "550.54.15")
+    nvml.set("cuda", 12040)
+    assert read_driver_version() == ("550.54.15", "12.4")
+    nvml.set("init", 18)
+    assert read_driver_version() == (None, None)
+
+
+@pytest.mark.parametrize("nothing", [0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF])
+def test_what_a_driver_fills_in_for_nothing_is_no_figure(
+    nvml: Script, nothing: int
+) -> None:
+    known = ("used", "util", "memutil", "power", "smclock", "memclock", "energy", "rx")
+    nvml.gpus(1, total=nothing, **dict.fromkeys(known, nothing))
+    nvml.set("0.shares", f"71:{nothing & 0xFFFFFFFF}:3")
+    nvml.set("0.procs", f"71:{nothing}")
+    one = probe()
+    (reading,) = one.read()
+    figures = (reading.memory_used, reading.utilization, reading.memory_utilization)
+    assert figures == (None, None, None)
+    assert (reading.power, reading.sm_clock, reading.memory_clock) == (None, None, None)
+    assert reading.process_memory is None
+    assert (one.shares(uuid(0)), one.pcie_rx(uuid(0))) == ((), None)
+    assert one.counters(uuid(0)).energy is None
 
 
 def test_memory_taken_out_of_use_is_read_the_older_and_the_newer_way(

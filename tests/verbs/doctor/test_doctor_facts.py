@@ -2,13 +2,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from weigh.flow.doctor import machine_checks
 from weigh.flow.doctor.doctor import diagnose_machine
-from weigh.probe.driver import read_driver_version
 from weigh.schedulers.protocol import Reply
 
 
@@ -21,44 +19,6 @@ def silent(
 ) -> Reply:
     del env, cwd
     return Reply(trouble=f"{argv[0]} has not answered for {patience:g} s")
-
-
-def scripted_nvml(monkeypatch: pytest.MonkeyPatch, driver: object) -> ModuleType:
-    module = ModuleType("pynvml")
-    error = type("NVMLError", (Exception,), {})
-    functions = {
-        "NVMLError": error,
-        "nvmlInit": lambda: None,
-        "nvmlInitWithFlags": None,
-        "nvmlMemory_v2": 0,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetDriverVersion": lambda: driver,
-        "nvmlSystemGetCudaDriverVersion_v2": lambda: 12040,
-    }
-    for name, function in functions.items():
-        setattr(module, name, function)
-    monkeypatch.setitem(sys.modules, "pynvml", module)
-    return module
-
-
-@pytest.mark.parametrize("driver", ["550.54.15", b"550.54.15"])
-def test_the_driver_reports_its_version_and_its_cuda(
-    monkeypatch: pytest.MonkeyPatch, driver: object
-) -> None:
-    scripted_nvml(monkeypatch, driver)
-    assert read_driver_version() == ("550.54.15", "12.4")
-
-
-def test_a_driver_that_does_not_start_has_no_version(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module = scripted_nvml(monkeypatch, "550.54.15")
-
-    def refuse() -> None:
-        raise module.NVMLError
-
-    monkeypatch.setattr(module, "nvmlInit", refuse)
-    assert read_driver_version() == (None, None)
 
 
 def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from weigh.errors import GpuError, NoGpuError
 from weigh.flow.site.ask import Ask
 from weigh.flow.site.schedulers import current_user
 from weigh.model.doctor import DoctorCheck, PythonEnvironment
-from weigh.probe.driver import gpu_may_be_present, open_probe, read_driver_version
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.filesystem import is_in_memory, read_disk
 from weigh.probe.python_environment import environment_of, find_python
 from weigh.render.printable import last_line_of
@@ -167,14 +167,16 @@ def gpu_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     except NoGpuError as error:
         absence = str(error)
     except GpuError as error:
-        _, found, package = str(error).partition("pip install ")
-        cure = f"pip install {package}" if found else _ASK_SITE
-        return [DoctorCheck("GPU", "broken", str(error), cure)]
+        return [DoctorCheck("GPU", "broken", str(error), _ASK_SITE)]
     if not names:
         is_login = has_scheduler(env) and job_from_environment(env) is None
         more = "; for a node, run weigh doctor in a job there" if is_login else ""
         return [DoctorCheck("GPU", "ok", absence + more)]
     words = ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
+    from weigh.probe.nvml_library import (  # noqa: PLC0415 - ctypes, with a GPU
+        read_driver_version,
+    )
+
     driver, cuda = read_driver_version()
     words += f", driver {driver}" if driver else ""
     return [DoctorCheck("GPU", "ok", words + (f" (CUDA {cuda})" if cuda else ""))]
