@@ -1,6 +1,5 @@
 """``weigh cancel``: its options, and printing which jobs were cancelled."""
 
-import os
 from typing import Literal
 
 import click
@@ -9,6 +8,7 @@ from weigh.cli import options
 from weigh.cli.submit import notify
 from weigh.errors import UsageError
 from weigh.flow.follow.cancel import cancel as cancel_flow
+from weigh.flow.here import here_now
 from weigh.render.printable import printable
 
 
@@ -39,13 +39,11 @@ def cancel(
     if running and pending:
         raise UsageError("--running with --pending selects all: leave both out")
     done = cancel_flow(
+        here_now(notify),
         names,
         keep=keep,
         only=_only(running, pending),
         dry_run=dry_run,
-        cwd=os.getcwd(),
-        env=os.environ,
-        notify=notify,
     )
     verb = "would cancel" if dry_run else "cancelled"
     for one in done:

@@ -1,13 +1,12 @@
 """``weigh change``: its options, and printing what a waiting job requests now."""
 
-import os
-
 import click
 
 from weigh.cli import options
 from weigh.cli.options import LIMIT, SIZE
 from weigh.cli.submit import notify
 from weigh.flow.follow.change import change_request
+from weigh.flow.here import here_now
 from weigh.render.printable import printable
 from weigh.render.submit_lines import request_words
 from weigh.schedulers.protocol import RequestChange
@@ -36,9 +35,7 @@ def change(
         memory=None if memory is None else int(memory),
         throttle=throttle,
     )
-    job, request = change_request(
-        name, wanted, cwd=os.getcwd(), env=os.environ, notify=notify
-    )
+    job, request = change_request(here_now(notify), name, wanted)
     title = printable(f"{job.id} ({job.name})")
     click.echo(f"  changed {title}: {request_words(request)}")
     return 0

@@ -1,6 +1,5 @@
 """``weigh check``: try a few tasks or check a job script; print lines or JSON."""
 
-import os
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ from weigh.cli.options import SECONDS
 from weigh.errors import FAILED, SIGNAL_BASE, UsageError
 from weigh.flow.check.check import CheckOptions, choose_tasks, is_job_script
 from weigh.flow.check.check import try_tasks as check_flow
+from weigh.flow.here import here_now
 from weigh.render.check_lines import check_document, check_screen, planned_line
 
 _LONGEST_TIMEOUT = 86400.0
@@ -81,11 +81,10 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
             click.echo(planned_line(task.seq, task.line))
         return 0
     done = check_flow(
+        here_now(),
         path,
         check_options,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
-        cwd=os.getcwd(),
-        env=os.environ,
     )
     if as_json:
         click.echo(check_document(done))
@@ -102,7 +101,7 @@ def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     from weigh.flow.check.script import check_here  # noqa: PLC0415 - tasks do without
     from weigh.render import script_lines  # noqa: PLC0415 - start-up time
 
-    checked = check_here(path, form=form, cwd=os.getcwd(), env=os.environ)
+    checked = check_here(here_now(), path, form=form)
     if as_json:
         click.echo(script_lines.render_json(checked))
     else:

@@ -1,10 +1,9 @@
 """``weigh compare``: options; a table or JSON."""
 
-import os
-
 import click
 
 from weigh.cli import options
+from weigh.flow.here import here_now
 from weigh.flow.records.compare import compare_named
 from weigh.render.comparison_lines import comparison_json, comparison_text
 
@@ -29,7 +28,7 @@ def compare(records: tuple[str, ...], *, as_json: bool) -> int:
     weigh compare tag-50 tag-300
     weigh compare cpu v100 a100
     """  # noqa: D301 - click reads \b as: keep these lines
-    comparison = compare_named(records, cwd=os.getcwd(), env=os.environ)
+    comparison = compare_named(here_now(), records)
     write = comparison_json if as_json else comparison_text
     click.echo(write(comparison))
     return 0

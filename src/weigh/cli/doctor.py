@@ -6,6 +6,7 @@ import click
 
 from weigh.cli import options
 from weigh.flow.doctor.doctor import diagnose_machine as doctor_flow
+from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
 from weigh.render.doctor_lines import doctor_document, doctor_page
 
@@ -25,7 +26,7 @@ def doctor(*, job: str | None, as_json: bool) -> int:
     Nothing is changed. The exit code is 1 if something is broken, and 0 if there
     are only warnings.
     """
-    found = doctor_flow(current_folder() or os.sep, os.environ, job=job)
+    found = doctor_flow(here_of(current_folder() or os.sep, os.environ), job=job)
     if as_json:
         click.echo(doctor_document(found).decode())
     else:

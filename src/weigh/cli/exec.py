@@ -14,6 +14,7 @@ from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
 from weigh.errors import FAILED, NO_TIME_LEFT, SIGNAL_BASE, WEIGH_FAILED
 from weigh.flow.exec.exec import execute, plan
+from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
 from weigh.render.printable import shown, unguarded
@@ -215,11 +216,10 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         return 0
     console = _StderrConsole(quiet=quiet, alone=not exec_options.ungroup)
     finished = execute(
+        here_of(current_folder() or os.sep, os.environ),
         task_file,
         exec_options,
         Console(console.notify, console.show),
-        cwd=current_folder() or os.sep,
-        env=os.environ,
     )
     console.clear()
     for line in (*settings.warnings, *finished.warnings):

@@ -13,6 +13,7 @@ import click
 from weigh.cli import options
 from weigh.flow.follow.logs import LogFile
 from weigh.flow.follow.logs import logs as logs_flow
+from weigh.flow.here import here_now
 from weigh.regular_file import only_regular
 from weigh.render.printable import printable
 
@@ -83,7 +84,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
     weigh logs last --only __main__ --without DEBUG
     """  # noqa: D301 - click reads \b as: keep these lines
     task = task_option if task is None else task
-    files = logs_flow(name, task, failed=failed, cwd=os.getcwd(), env=os.environ)
+    files = logs_flow(here_now(), name, task, failed=failed)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)
     if paths:

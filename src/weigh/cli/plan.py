@@ -8,6 +8,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import SIGNAL_BASE
+from weigh.flow.here import here_now
 from weigh.flow.plan.plan import Answer
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.run.run_measured import Interrupted
@@ -110,7 +111,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = PlanOptions(**words)  # type: ignore[arg-type]
     try:
-        answer = plan_flow(chosen, cwd=os.getcwd(), env=os.environ, notify=_notify)
+        answer = plan_flow(here_now(_notify), chosen)
     except Interrupted as interrupted:  # click would take it for ^C
         return SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:

@@ -1,6 +1,5 @@
 """``weigh report``: options, and the choice of the output format."""
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
+from weigh.flow.here import here_now
 from weigh.model.report import Report
 from weigh.render.printable import indented_json
 from weigh.store.find import LAST
@@ -26,7 +26,7 @@ def print_report(name: str, words: Mapping[str, Any]) -> int:
     if words["html"] is not None:
         report = _write_page(name, words)
     else:
-        report = build(name, logs=words["logs"], cwd=os.getcwd(), env=os.environ)
+        report = build(here_now(), name, logs=words["logs"])
         if words["is_json"]:
             click.echo(report_lines.render_json(report))
         else:
@@ -38,7 +38,7 @@ def _write_page(name: str, words: Mapping[str, Any]) -> Report:
     from weigh.flow.report.page import STDOUT, page_of, write_page  # noqa: PLC0415
 
     path = words["html"]
-    page = page_of(name, logs=words["logs"], cwd=os.getcwd(), env=os.environ)
+    page = page_of(here_now(), name, logs=words["logs"])
     write_page(page.html, path)
     if path != STDOUT:
         click.echo(f"weigh: wrote {path}", err=True)
@@ -49,7 +49,7 @@ def print_ticket(name: str, words: Mapping[str, Any]) -> int:
     """Print a support ticket; return 1 with --strict if it is about a failure."""
     from weigh.flow.report.ticket import support_ticket  # noqa: PLC0415 - one form
 
-    ticket = support_ticket(name, cwd=os.getcwd(), env=os.environ)
+    ticket = support_ticket(here_now(), name)
     click.echo(ticket.text)
     return int(words["strict"] and ticket.is_failure)
 
@@ -59,7 +59,7 @@ def print_paper(name: str, words: Mapping[str, Any]) -> int:
     from weigh.flow.report.paper import compute_statement  # noqa: PLC0415 - one form
 
     since = words["since"]
-    click.echo(compute_statement(name, since=since, cwd=os.getcwd(), env=os.environ))
+    click.echo(compute_statement(here_now(), name, since=since))
     return 0
 
 
@@ -67,7 +67,7 @@ def print_since(words: Mapping[str, Any]) -> None:
     """Print the resources that were held and not used."""
     from weigh.flow.report.since import unused_since, unused_text  # noqa: PLC0415
 
-    found = unused_since(words["since"], cwd=os.getcwd(), env=os.environ)
+    found = unused_since(here_now(), words["since"])
     if words["is_json"]:
         click.echo(indented_json(found))
     else:

@@ -1,6 +1,5 @@
 """``weigh request``: options; the request on stdout, notes on stderr."""
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +8,7 @@ import click
 from weigh.cli import options
 from weigh.errors import UsageError
 from weigh.estimate.history import RISKS
+from weigh.flow.here import here_now
 from weigh.flow.request.growth import Steps
 from weigh.flow.request.request import Answer
 from weigh.flow.request.request import request as request_flow
@@ -160,33 +160,30 @@ def _answer(
         from weigh.flow.request import past_jobs  # noqa: PLC0415 - start-up time
 
         return past_jobs.request_from_accounting(
+            here_now(),
             source,
             past_jobs.Words(words["name"], words["days"] or past_jobs.DAYS),
             form=words["form"],
-            cwd=os.getcwd(),
-            env=os.environ,
         )
     history = source == _HISTORY
     others = (*(_OF_RECORDS if history else _OF_HISTORY), *_OF_ACCOUNTS)
     _check_goes_with(words, others, source)
     if not history:
         return request_flow(
+            here_now(),
             records,
             form=words["form"],
             headroom=words["headroom"],
             steps=Steps(total=words["steps"], done=words["done"]),
-            cwd=os.getcwd(),
-            env=os.environ,
         )
     from weigh.flow.request.history import request_from_history  # noqa: PLC0415 - start-up time
 
     return request_from_history(
+        here_now(),
         records,
         words["parameters"],
         risk=words["risk"] or "low",
         form=words["form"],
-        cwd=os.getcwd(),
-        env=os.environ,
     )
 
 

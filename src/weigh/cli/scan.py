@@ -1,6 +1,5 @@
 """``weigh scan``: options, and the estimate of new runs or of existing records."""
 
-import os
 import shlex
 from typing import Any
 
@@ -10,6 +9,7 @@ from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
+from weigh.flow.here import here_now
 from weigh.flow.scan.cpu_scan import is_cpu_scan, scan_cpus
 from weigh.flow.scan.estimate_options import TypedOptions
 from weigh.flow.scan.from_records import Answer, fit_named
@@ -163,15 +163,14 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         _check_from(context, words["axes"])
         names = () if records == (_ALL,) else records
         by = words["axes"][0] if words["axes"] else None
-        found = fit_named(names, by, typed_options, cwd=os.getcwd(), env=os.environ)
+        found = fit_named(here_now(), names, by, typed_options)
         _print(found, as_json=as_json)
         return 0
     done = scan_flow(
+        here_now(),
         ScanOptions(command=command_of(context), **words),
         typed_options,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
-        cwd=os.getcwd(),
-        env=os.environ,
     )
     for command in done.planned:
         click.echo(shlex.join(command))
@@ -186,11 +185,10 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
 def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> int:
     """Search the least memory of a command, and print it with the request."""
     done = scan_memory(
+        here_now(),
         command,
         dry_run=dry_run,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
-        cwd=os.getcwd(),
-        env=os.environ,
     )
     if as_json:
         click.echo(squeeze_json(done))
@@ -217,6 +215,7 @@ def _scan_cpus(  # noqa: PLR0913 - keyword-only past the second
         if is_typed:
             raise UsageError(f"cpus=... is scanned as a whole: {flag} is not for it")
     done = scan_cpus(
+        here_now(),
         command,
         axes[0],
         repeat=repeat,
@@ -224,8 +223,6 @@ def _scan_cpus(  # noqa: PLR0913 - keyword-only past the second
         efficiency=efficiency,
         dry_run=dry_run,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
-        cwd=os.getcwd(),
-        env=os.environ,
     )
     for words in done.planned:
         click.echo(shlex.join(words))

@@ -1,6 +1,5 @@
 """``weigh status``: its options, and printing the state of jobs."""
 
-import os
 import time
 
 import click
@@ -9,6 +8,7 @@ from weigh.cli import options
 from weigh.cli.submit import notify
 from weigh.flow.follow.status import has_jobs_here, status_elsewhere
 from weigh.flow.follow.status import status as status_flow
+from weigh.flow.here import here_now
 from weigh.model.job import NOT_STARTED
 from weigh.render.status_lines import detail_lines, list_lines, render_json
 
@@ -43,19 +43,19 @@ def status(
     if succeeded:
         from weigh.flow.follow.dependency import why_not_yet  # noqa: PLC0415 - rarely
 
-        why_not = why_not_yet(names, cwd=os.getcwd(), env=os.environ)
+        why_not = why_not_yet(here_now(), names)
         click.echo("".join(f"weigh: {NOT_STARTED}{why}\n" for why in why_not), nl=False)
         return int(bool(why_not))
-    if not names and not has_jobs_here(os.getcwd(), os.environ):
-        standings, others = status_elsewhere(cwd=os.getcwd(), env=os.environ)
+    if not names and not has_jobs_here(here_now()):
+        standings, others = status_elsewhere(here_now())
         if (standings or others) and not (wait or as_json):
             lines = list_lines(standings, time.time(), others, with_folder=True)
             click.echo("\n".join(lines))
             return 0
-    standings = status_flow(names, cwd=os.getcwd(), env=os.environ, notify=notify)
+    standings = status_flow(here_now(notify), names)
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
-        standings = status_flow(names, cwd=os.getcwd(), env=os.environ, notify=notify)
+        standings = status_flow(here_now(notify), names)
     now = time.time()
     if as_json:
         click.echo(render_json(standings))

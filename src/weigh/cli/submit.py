@@ -9,6 +9,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
+from weigh.flow.here import here_now
 from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.submit import SubmitOptions
 from weigh.flow.submit.submit import submit as submit_flow
@@ -341,7 +342,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
             checks=setup.checks,
             dry_run=words["dry_run"],
         )
-        answer = submit_own(own, cwd=os.getcwd(), env=os.environ, notify=notify)
+        answer = submit_own(here_now(notify), own)
         return _print(answer, as_json=as_json)
     if measure:
         raise UsageError("--measure is for a script: weigh measures a plan's tasks")
@@ -350,7 +351,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     )
     if is_interactive:
         return _open_session(chosen)
-    answer = submit_flow(chosen, cwd=os.getcwd(), env=os.environ, notify=notify)
+    answer = submit_flow(here_now(notify), chosen)
     return _print(answer, as_json=as_json)
 
 
@@ -375,7 +376,7 @@ def _open_session(chosen: SubmitOptions) -> int:
         session_of,
     )
 
-    session = session_of(chosen, cwd=os.getcwd(), env=os.environ)
+    session = session_of(here_now(), chosen)
     line = shlex.join(session.argv)
     if chosen.dry_run:
         click.echo(line)

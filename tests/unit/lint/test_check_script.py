@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from weigh.errors import UsageError
 from weigh.flow.check.script import Lookup, check_here, check_script, guess
+from weigh.flow.here import here_of
 from weigh.model.lint import Checked, Finding
 from weigh.render.columns import columns_of
 from weigh.render.script_lines import render, render_json
@@ -36,7 +37,7 @@ def check(tmp_path: Path) -> Check:
         data = text if isinstance(text, bytes) else text.encode()
         (tmp_path / "run.sh").write_bytes(data)
         variables = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"} | env
-        return check_script("run.sh", form=form, cwd=str(tmp_path), env=variables)
+        return check_script(here_of(str(tmp_path), variables), "run.sh", form=form)
 
     return of
 
@@ -114,12 +115,12 @@ def test_the_form_requested_wins(check: Check) -> None:
 @pytest.mark.parametrize("path", ["nosuch.sh", ".", "nosuch/x.sh", "a\0b"])
 def test_what_is_no_file_is_one_clear_line(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageError):
-        check_script(path, form=None, cwd=str(tmp_path), env={})
+        check_script(here_of(str(tmp_path), {}), path, form=None)
 
 
 def test_an_unknown_scheduler_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="slurm, gridengine"):
-        check_script("x", form="pbs", cwd=str(tmp_path), env={})
+        check_script(here_of(str(tmp_path), {}), "x", form="pbs")
 
 
 def test_bytes_that_are_no_text_are_reported_and_steer_no_terminal(
@@ -194,7 +195,7 @@ def test_the_current_cluster_is_queried(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(script)
     env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
 
-    found = check_here("run.sh", form=None, cwd=str(tmp_path), env=env).findings
+    found = check_here(here_of(str(tmp_path), env), "run.sh", form=None).findings
 
     assert {one.rule: one.cure for one in found}["unknown-queue"] == (
         "did you mean short?"
@@ -208,7 +209,7 @@ def test_without_a_scheduler_nobody_is_queried(tmp_path: Path) -> None:
         raise AssertionError
 
     found = check_here(
-        "run.sh", form="slurm", cwd=str(tmp_path), env={"PATH": ""}, ask=never
+        here_of(str(tmp_path), {"PATH": ""}), "run.sh", form="slurm", ask=never
     ).findings
 
     assert "unknown-queue" not in {one.rule for one in found}

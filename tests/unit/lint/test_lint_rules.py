@@ -11,6 +11,7 @@ from some_scripts import facts
 
 import weigh
 from weigh.flow.check.script import check_here
+from weigh.flow.here import here_of
 from weigh.model.lint import Checked
 from weigh.render.script_lines import render, render_json
 from weigh.schedulers.lint.rules import RULES, TABLE, acknowledged
@@ -123,7 +124,7 @@ def check(tmp_path: Path) -> Check:
     def of(text: str) -> Checked:
         (tmp_path / "run.sh").write_text(text)
         env = {"HOME": str(tmp_path), "PATH": ""}
-        return check_here("run.sh", form="slurm", cwd=str(tmp_path), env=env)
+        return check_here(here_of(str(tmp_path), env), "run.sh", form="slurm")
 
     return of
 

@@ -6,6 +6,7 @@ from some_limits import SLURM
 from some_scripts import of_slurm, qsub, sbatch, script
 
 from weigh.flow.check.script import facts_of
+from weigh.flow.here import here_of
 
 BROKEN = [
     'echo "begin\npython x.py\n',
@@ -19,7 +20,7 @@ BROKEN = [
 def checked(body: str) -> set[str]:
     """Return the rules that find something, with bash asked as `weigh check` does."""
     text = script("#SBATCH", "--time=1", body=body)
-    known = facts_of("/", {})
+    known = facts_of(here_of("/", {}))
     return set(of_slurm(text, syntax=known.syntax))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow.check.script import check_script
+from weigh.flow.here import here_of
 from weigh.model.lint import Checked, Finding
 from weigh.render.script_lines import render
 
@@ -19,7 +20,7 @@ needs_shellcheck = pytest.mark.skipif(
 def checked(folder: Path, text: str, path: str | None = None) -> Checked:
     (folder / "run.sh").write_text(text)
     env = {"HOME": str(folder), "PATH": os.environ["PATH"] if path is None else path}
-    return check_script("run.sh", form="slurm", cwd=str(folder), env=env)
+    return check_script(here_of(str(folder), env), "run.sh", form="slurm")
 
 
 def reported(folder: Path, body: str, head: str = HEAD) -> list[Finding]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from weigh.errors import FormatError
+from weigh.flow.here import here_of
 from weigh.flow.site.ask import PATIENCE
 from weigh.flow.site.cluster import in_site_words, read_complexes
 from weigh.flow.submit.interactive import interactive
@@ -90,7 +91,7 @@ def test_a_shell_is_written_in_the_words_of_its_site() -> None:
     wanted = JobRequest(cpus=2, gpus=1, gpu_type="a100", complexes=ours)
 
     argv = interactive(
-        wanted, (), scheduler="gridengine", cwd="/", env={}, ask=ask
+        here_of("/", {}), wanted, (), scheduler="gridengine", ask=ask
     ).argv
 
     assert {"gpu=1", "gpu_model=a100", "sharedmem"} <= set(argv)

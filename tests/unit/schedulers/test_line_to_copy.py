@@ -8,6 +8,7 @@ import pytest
 
 from weigh.flow.follow.named import named_jobs
 from weigh.flow.follow.resume_script import by_hand, command_again
+from weigh.flow.here import here_of
 from weigh.model.job import Submitted
 
 SEPARATOR = "\x1f"
@@ -54,8 +55,9 @@ class KnownToSlurm:
             path = self._folder / script
             known = {"indices": indices, "user": user, "folder": self._folder}
             self._write("scontrol", LIVE.format(script=path, **known))
-        root = str(self._folder / ".weigh")
-        return named_jobs([], "7", root=root, env=self.env)[0]
+        folder = str(self._folder)
+        here = here_of(folder, {**self.env, "WEIGH_DIR": f"{folder}/.weigh"})
+        return named_jobs(here, [], "7")[0]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from scheduler_scripts import GRIDENGINE, SLURM, answering
 
 from weigh.errors import UsageError
+from weigh.flow.here import here_of
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
@@ -105,11 +106,10 @@ def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) 
 def shell(env: dict[str, str], scheduler: str, *command: str, **wanted: object) -> str:
     answers = CLUSTER if scheduler == "slurm" else CELL
     session = interactive(
+        here_of(env["HOME"], env),
         JobRequest(**({"cpus": 0} | wanted)),  # type: ignore[arg-type]
         command,
         scheduler=scheduler,
-        cwd=env["HOME"],
-        env=env,
         ask=answering(answers),
     )
     return " ".join(session.argv)

@@ -15,6 +15,7 @@ from some_requests import REQUESTS
 
 from weigh.errors import FormatError, UsageError
 from weigh.flow.check.script import check_script
+from weigh.flow.here import here_of
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit.interactive import interactive
 from weigh.flow.submit.job_request import differences
@@ -155,7 +156,7 @@ def test_an_invalid_setting_is_named(kind: str, key: str, value: str) -> None:
 def checked(folder: Path, text: str, site: dict[str, object]) -> dict[str, str]:
     (folder / "job.sh").write_text(f"#!/bin/bash\n{text}\necho hello\n")
     found = check_script(
-        "job.sh", form="slurm", cwd=str(folder), env={"PATH": "/bin"}, site=site
+        here_of(str(folder), {"PATH": "/bin"}), "job.sh", form="slurm", site=site
     )
     return {one.rule: one.cure for one in found.findings}
 
@@ -183,11 +184,10 @@ def test_a_site_that_requires_an_account_gets_no_job_without(tmp_path: Path) -> 
 
     with pytest.raises(UsageError, match="no account requested"):
         interactive(
+            here_of(str(tmp_path), env),
             JobRequest(),
             (),
             scheduler="slurm",
-            cwd=str(tmp_path),
-            env=env,
             ask=answering(SLURM),
         )
 

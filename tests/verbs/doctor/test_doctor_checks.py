@@ -13,6 +13,7 @@ from weigh.flow.doctor.machine_checks import (
     scheduler_checks,
     torch_check,
 )
+from weigh.flow.here import here_of
 from weigh.model.doctor import (
     Diagnosis,
     Disk,
@@ -167,7 +168,9 @@ def test_records_must_go_where_they_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with_disk(monkeypatch, **changed)
-    assert [one.state for one in records_checks(str(tmp_path), login)] == [state]
+    assert [one.state for one in records_checks(here_of(str(tmp_path), login))] == [
+        state
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from weigh.flow.doctor import machine_checks
 from weigh.flow.doctor.doctor import diagnose_machine
+from weigh.flow.here import here_of
 from weigh.schedulers.protocol import Reply
 
 
@@ -24,7 +25,7 @@ def silent(
 def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -> None:
     (tmp_path / "sbatch").touch(mode=0o755)
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    page = diagnose_machine(str(tmp_path), env, job="run.sh", ask=silent)
+    page = diagnose_machine(here_of(str(tmp_path), env), job="run.sh", ask=silent)
     checks = {check.name: check for check in (*page.checks, *page.job)}
     assert checks["scheduler"].state == "broken"
     assert "sinfo has not answered for 10 s" in checks["scheduler"].text
@@ -38,7 +39,8 @@ def test_folders_on_one_disk_are_one_line(
     monkeypatch.setattr(machine_checks, "find_scratch", lambda _env: None)
     env = {"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     names = [
-        check.name for check in diagnose_machine(str(tmp_path), env, ask=silent).checks
+        check.name
+        for check in diagnose_machine(here_of(str(tmp_path), env), ask=silent).checks
     ]
     assert [name for name in names if name in {"home", "folder", "temporary"}] == [
         "home"

@@ -13,6 +13,7 @@ from weigh.flow.doctor.job_checks import (
     named_paths,
     read_job,
 )
+from weigh.flow.here import here_of
 from weigh.flow.site.ask import ask
 from weigh.model.doctor import DoctorCheck
 from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
@@ -32,12 +33,12 @@ ENV = {
 
 
 def facts(folder: Path, named: str = "run.sh") -> DoctorJob:
-    return read_job(named, str(folder), ENV)
+    return read_job(here_of(str(folder), ENV), named)
 
 
 def check_of(folder: Path, name: str, named: str = "run.sh", **env: str) -> DoctorCheck:
     """Give the check of that name."""
-    checks = job_checks(named, str(folder), ENV | env, ask)
+    checks = job_checks(here_of(str(folder), ENV | env), named, ask)
     return next(check for check in checks if check.name == name)
 
 
@@ -134,7 +135,9 @@ def test_the_environment_a_script_activates_is_looked_at(tmp_path: Path) -> None
     (tmp_path / "v" / "pyvenv.cfg").touch()
     a_script(tmp_path, 'source "$HOME/v/bin/activate"', "python a.py")
     lines = facts(tmp_path).lines
-    _, found = activated_environment(lines, str(tmp_path), {"HOME": str(tmp_path)})
+    _, found = activated_environment(
+        here_of(str(tmp_path), {"HOME": str(tmp_path)}), lines
+    )
     assert (found.kind, found.name) == ("venv", "v")
 
 

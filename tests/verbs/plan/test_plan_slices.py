@@ -8,6 +8,7 @@ from planning import Weigh
 from weigh.flow.submit.job_request import complete_request
 from weigh.model.job import JobRequest
 from weigh.model.plan import Capacity, Element, Plan, PlanRequest, TargetGpu
+from weigh.schedulers.backend import SchedulerQuestion, known_answer
 from weigh.units import GIB
 
 SAID = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "1h", "--headroom", "0")
@@ -21,8 +22,15 @@ class Site:
     def __init__(self, *words: str) -> None:
         self.words = words
 
-    def gpu_types(self) -> tuple[str, ...]:
-        return self.words
+    @property
+    def questions(self) -> "Site":
+        return self
+
+    def gpu_types(self) -> SchedulerQuestion[tuple[str, ...]]:
+        return known_answer(self.words)
+
+    def ask(self, question: SchedulerQuestion[Any]) -> object:
+        return question.read(())
 
 
 def plan_for(gpu: str) -> Plan:

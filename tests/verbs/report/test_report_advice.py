@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
+from weigh.flow.here import here_of
 from weigh.flow.report.report import build
 from weigh.model.job import JobRequest
 from weigh.model.record import Allocation, CpuWait, Job
@@ -27,7 +28,7 @@ def report_of(root: str, *tasks: Task, **how: str) -> Report:
     """Leave a job of these tasks, an element each; report on it."""
     job = SomeJob(tasks=tasks, wanted=ASKED, **how)  # type: ignore[arg-type]
     write_job(root, f"{Path(root).parent}/plan/p", job)
-    return build(JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"})
+    return build(here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB)
 
 
 def flags_of(told: Report) -> dict[str, str]:
@@ -183,7 +184,7 @@ def test_less_memory_is_no_advice_where_its_h_vmem_would_be_more(root: str) -> N
     job = SomeJob(tasks=(small, small, small), wanted=tight, scheduler="gridengine")
     write_job(root, f"{Path(root).parent}/plan/p", job)
     env = {"PATH": "", "WEIGH_POLL": "9h"}
-    told = build(JOB, cwd=str(Path(root).parent), env=env)
+    told = build(here_of(str(Path(root).parent), env), JOB)
     assert "memory" not in flags_of(told)
 
 
@@ -199,7 +200,7 @@ def test_a_cpu_that_others_kept_busy_was_not_waiting_for_a_disk(
     job = SomeJob(tasks=(task,), wanted=wanted)
     write_job(root, f"{Path(root).parent}/plan/p", job)
     env = {"PATH": "", "WEIGH_POLL": "9h"}
-    told = build(JOB, cwd=str(Path(root).parent), env=env)
+    told = build(here_of(str(Path(root).parent), env), JOB)
     words = " ".join(note.words for note in told.notes if note.about == "CPUs")
     assert ("waited for disk" in words) == (others is None), words
     assert ("for a CPU" in words) == (others is not None), words

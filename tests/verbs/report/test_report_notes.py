@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from some_jobs import JOB, SomeJob, Task, write_job
 
+from weigh.flow.here import here_of
 from weigh.flow.report.report import build
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
@@ -24,7 +25,7 @@ def notes_of(
     job = SomeJob(tasks=tasks, wanted=wanted, **how)  # type: ignore[arg-type]
     write_job(root, f"{Path(root).parent}/plan/p", job)
     report = build(
-        JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+        here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB
     )
     return list(report.notes)
 
@@ -63,7 +64,7 @@ def test_one_failure_among_many_tasks_leaves_advice_what_it_is(root: str) -> Non
     job = SomeJob(tasks=(*tasks, bad), together=4, wanted=ASKED)
     write_job(root, f"{Path(root).parent}/plan/p", job)
     report = build(
-        JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+        here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB
     )
     note = one(list(report.notes), "memory")
     assert not note.words.endswith(")")  # three elements: nothing to beware of
@@ -217,7 +218,7 @@ def test_a_full_gpu_is_reported(root: str) -> None:
     job = SomeJob(tasks=(task,) * 3, wanted=wanted, card=TargetGpu("V100", 32 * GIB))
     write_job(root, f"{Path(root).parent}/plan/p", job)
     report = build(
-        JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+        here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB
     )
     assert "100 % of the GPU's memory" in one(list(report.notes), "GPU mem").words
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
+from weigh.flow.here import here_of
 from weigh.flow.report.report import build
 from weigh.model.job import JobRequest
 from weigh.model.report import Report
@@ -28,7 +29,7 @@ def resumed(root: str, state: str) -> Report:
     again = SomeJob(tasks=(bad,), wanted=TWICE, id=LATER, resumes=JOB)
     write_job(root, f"{folder}/resume_1", again)
     return build(
-        LATER, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+        here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), LATER
     )
 
 

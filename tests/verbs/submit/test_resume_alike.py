@@ -7,6 +7,7 @@ import pytest
 
 from weigh.flow.follow.resume import Resumption
 from weigh.flow.follow.view import View
+from weigh.flow.here import here_of
 from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
 from weigh.model.record import State
 from weigh.planning.resume_policy import Choice, Chosen, ResumeOptions, alike, enlarged
@@ -44,7 +45,7 @@ def chosen(
     views: Sequence[View], memory: str | None = None, time: str | None = None
 ) -> list[Chosen]:
     options = ResumeOptions(memory=memory, time=time)
-    one = Resumption("p", options, "/", {}, print)
+    one = Resumption(here_of("/", {}, print), "p", options)
     one.views = views
     return list(one._unfinished())
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
+from weigh.flow.here import Here
 from weigh.flow.submit.rounds import Answer, Facts, Round, Sendings, decide
 from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import JobRequest, Submitted
@@ -174,7 +175,7 @@ def test_an_answer_is_recorded_once(bench: Bench) -> None:
     sending.__exit__()
 
     assert (job.id, bench.recorded()) == ("1", ["1"])
-    settle_store(bench.store, {}, bench.said.append)
+    settle_store(Here(cwd="/", env={}, root=bench.store, notify=bench.said.append))
     assert bench.recorded() == ["1"]
 
 

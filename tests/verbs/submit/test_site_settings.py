@@ -7,6 +7,7 @@ import pytest
 from following import Weigh
 
 from weigh.errors import UsageError
+from weigh.flow.here import here_of
 from weigh.flow.submit import checks
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.limits import Limits, QueueLimits
@@ -90,11 +91,10 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
     found = ""
     try:
         checks.check_request(
+            here_of(str(tmp_path), {}),
             text,
             JobRequest(),
             scheduler="slurm",
-            cwd=str(tmp_path),
-            env={},
             elements=1,
             written=script if written else None,
         )

@@ -7,9 +7,11 @@ import pytest
 from following import Weigh
 
 from weigh.errors import UsageError
+from weigh.flow.here import here_of
 from weigh.flow.submit import checks
 from weigh.model.job import JobRequest, JobScript
 from weigh.model.limits import Limits, QueueLimits
+from weigh.schedulers.backend import known_answer
 from weigh.schedulers.protocol import Live
 from weigh.schedulers.slurm import commands as slurm_commands
 
@@ -30,7 +32,10 @@ def faked(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (*NAMES, "sacct", "scancel", "sinfo"):
         fake(folder, name, ":")
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    monkeypatch.setattr("weigh.schedulers.client.Client.array_limit", lambda *_: 2)
+    monkeypatch.setattr(
+        "weigh.schedulers.slurm.commands.SlurmCommands.array_limit",
+        lambda *_: known_answer(2),
+    )
     here.scheduler = "slurm"
     return folder
 
@@ -104,11 +109,10 @@ def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
         request=JobRequest(),
     )
     checks.check_request(
+        here_of("/", {}),
         slurm_commands.COMMANDS.render(script),
         script.request,
         scheduler="slurm",
-        cwd="/",
-        env={},
         elements=elements,
         written=script,
     )

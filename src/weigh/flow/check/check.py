@@ -11,6 +11,7 @@ from weigh.errors import FormatError, StoreError, UsageError, cannot_read
 from weigh.flow.check.trials import judged_trial, latest_attempts, trial_notes
 from weigh.flow.exec.exec import execute
 from weigh.flow.exec.options import choose_layout
+from weigh.flow.here import Here, here_of
 from weigh.flow.job_scripts import refuse_submissions
 from weigh.flow.records.records import open_store
 from weigh.model.check import CheckedTasks
@@ -126,12 +127,7 @@ def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
 
 
 def try_tasks(
-    path: str,
-    options: CheckOptions,
-    *,
-    say: Say,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, path: str, options: CheckOptions, *, say: Say
 ) -> CheckedTasks:
     """Try a few tasks of *path*, as ``weigh exec`` runs them; *say* prints a line.
 
@@ -143,13 +139,13 @@ def try_tasks(
         StoreError: there is no room for output or records, or a task cannot start.
     """
     chosen = choose_tasks(path, options)
-    root = open_store(cwd, env).root
+    root = open_store(here.cwd, here.env).root
     label = f"check-{new_id()[:_LABEL_LETTERS]}"
-    jobs = _jobs_at_once(options, env, len(chosen.tasks))
+    jobs = _jobs_at_once(options, here.env, len(chosen.tasks))
     say(_announced(chosen, options, jobs))
     folder = make_folder(root, _OUTPUT, label)
     with tempfile.TemporaryDirectory(prefix="weigh-") as scratch:
-        finished = _tried(path, chosen, options, (jobs, folder, scratch), cwd, env)
+        finished = _tried(here, path, chosen, options, (jobs, folder, scratch))
         records = latest_attempts(scratch)
     if finished.result.trouble is not None:
         raise StoreError(finished.result.trouble)
@@ -178,13 +174,12 @@ def try_tasks(
     )
 
 
-def _tried(  # noqa: PLR0913, PLR0917 - what one run takes
+def _tried(
+    here: Here,
     task_file: str,
     chosen: ChosenTasks,
     options: CheckOptions,
     place: tuple[int, str, str],
-    cwd: str,
-    env: Mapping[str, str],
 ) -> Finished:
     """Run the chosen tasks; all records go to a store of their own."""
     jobs, folder, scratch = place
@@ -198,15 +193,14 @@ def _tried(  # noqa: PLR0913, PLR0917 - what one run takes
         only=tuple(task.seq for task in chosen.tasks),
         most_output=_MOST_OUTPUT,
         # what a task prints is read even if it is stopped before its end
-        variables={} if "PYTHONUNBUFFERED" in env else {"PYTHONUNBUFFERED": "1"},
+        variables={} if "PYTHONUNBUFFERED" in here.env else {"PYTHONUNBUFFERED": "1"},
         mask=options.mask,
     )
     return execute(
+        here_of(here.cwd, {**here.env, "WEIGH_DIR": os.path.join(scratch, "store")}),
         task_file,
         exec_options,
         Console(notify=lambda _: None, show=lambda _: options.seconds),
-        cwd=cwd,
-        env={**env, "WEIGH_DIR": os.path.join(scratch, "store")},
     )
 
 

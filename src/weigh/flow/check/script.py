@@ -10,9 +10,9 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from weigh import config
 from weigh.errors import UsageError, WeighError
 from weigh.flow.check.shellcheck import shellcheck_findings, shellcheck_program
+from weigh.flow.here import Here
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.cluster import site_flags, site_requires
 from weigh.flow.site.live_limits import live_limits
@@ -37,12 +37,11 @@ _PATIENCE = 5.0  # seconds
 _Value = TypeVar("_Value")
 
 
-def check_script(  # noqa: PLR0913 - keyword-only past the first
+def check_script(  # noqa: PLR0913 - keyword-only past the third
+    here: Here,
     path: str,
     *,
     form: str | None,
-    cwd: str,
-    env: Mapping[str, str],
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
     ignore: Sequence[str] = (),
@@ -60,24 +59,23 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     """
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
-    text = read_script_file(os.path.join(cwd, path), path)
-    scheduler = script_scheduler(os.path.join(cwd, path), path, form, env)
+    text = read_script_file(os.path.join(here.cwd, path), path)
+    scheduler = script_scheduler(os.path.join(here.cwd, path), path, form, here.env)
     if not has_rules(scheduler):
         title, tool = KINDS[scheduler].title, KINDS[scheduler].submits
         cure = f"({tool} -dry-run /dev/null {path} does)"
         raise UsageError(f"{path}: weigh checks no scripts for {title} {cure}")
     dialect = dialect_of(scheduler)
     facts = facts_of(
-        cwd,
-        env,
+        here,
         limits=limits,
         jobs=jobs,
-        default_files=dialect.default_files(cwd, env),
+        default_files=dialect.default_files(here.cwd, here.env),
         scheduler=scheduler,
         site=site,
     )
     found, script = dialect.lint(text, facts), read_script(text)
-    program = shellcheck_program(env)
+    program = shellcheck_program(here.env)
     is_readable = not any(one.rule == "syntax" for one in found)
     if program is not None and script.is_shell and is_readable:
         found = (*found, *shellcheck_findings(script, program))
@@ -110,12 +108,7 @@ def script_scheduler(
 
 
 def check_here(
-    path: str,
-    *,
-    form: str | None,
-    cwd: str,
-    env: Mapping[str, str],
-    ask: Ask = ask_scheduler,
+    here: Here, path: str, *, form: str | None, ask: Ask = ask_scheduler
 ) -> Checked:
     """Check the job script at *path* against the limits of this machine's cluster.
 
@@ -124,32 +117,33 @@ def check_here(
         WeighError: it cannot be read.
         FormatError: a settings file does not parse.
     """
-    settings = config.load(cwd, env)
+    settings = here.settings
     checked = check_script(
+        here,
         path,
         form=form,
-        cwd=cwd,
-        env=env,
         ignore=settings.ignore,
         site=settings.cluster,
     )
-    if shutil.which(KINDS[checked.scheduler].lists, path=env.get("PATH", "")) is None:
+    if (
+        shutil.which(KINDS[checked.scheduler].lists, path=here.env.get("PATH", ""))
+        is None
+    ):
         return checked
-    text = read_script_file(os.path.join(cwd, path), path)
+    text = read_script_file(os.path.join(here.cwd, path), path)
     live = live_limits(
         checked.scheduler,
         Who(user=current_user(), after=dialect_of(checked.scheduler).awaited(text)),
-        env=env,
+        env=here.env,
         site=settings.cluster,
         ask=ask,
     )
     if live.limits is None:
         return checked
     return check_script(
+        here,
         path,
         form=checked.scheduler,
-        cwd=cwd,
-        env=env,
         limits=live.limits,
         jobs=live.jobs,
         ignore=settings.ignore,
@@ -157,9 +151,8 @@ def check_here(
     )
 
 
-def facts_of(  # noqa: PLR0913 - keyword-only past the second
-    cwd: str,
-    env: Mapping[str, str],
+def facts_of(  # noqa: PLR0913 - keyword-only past the third
+    here: Here,
     *,
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
@@ -177,15 +170,15 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the second
     """
     wanted = site or {}
     return Facts(
-        cwd=cwd,
-        home=env.get("HOME") or None,
-        user=env.get("USER") or current_user(),
+        cwd=here.cwd,
+        home=here.env.get("HOME") or None,
+        user=here.env.get("USER") or current_user(),
         paths=Lookup(_kind),
         lines=Lookup(_count_lines),
         files=Lookup(_numbers),
         matches=Lookup(_count_matches),
         executable=Lookup(_is_executable),
-        commands=Lookup(lambda name: _place(name, env)),
+        commands=Lookup(lambda name: _place(name, here.env)),
         jobs=jobs or {},
         limits=limits,
         syntax=Lookup(_syntax),

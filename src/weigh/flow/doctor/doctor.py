@@ -1,10 +1,11 @@
 """``weigh doctor``: check this machine, and with ``--job`` a job before submission."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from weigh.flow.doctor import machine_checks
 from weigh.flow.doctor.job_checks import job_checks
 from weigh.flow.doctor.machine_checks import PATIENCE, disk_check, folders_to_check
+from weigh.flow.here import Here
 from weigh.flow.site.ask import Ask, ask, in_time
 from weigh.model.doctor import Diagnosis, DoctorCheck
 from weigh.probe.host import read_host
@@ -14,21 +15,24 @@ _HUNG_CURE = "is a file server or a driver down? ask the site's support"
 
 
 def diagnose_machine(
-    cwd: str, env: Mapping[str, str], *, job: str | None = None, ask: Ask = ask
+    here: Here, *, job: str | None = None, ask: Ask = ask
 ) -> Diagnosis:
     """Check this machine and the plan or script *job*; what hangs is broken."""
-    (folders,) = in_time([lambda: folders_to_check(cwd, env)], patience=PATIENCE)
+    (folders,) = in_time([lambda: folders_to_check(here)], patience=PATIENCE)
     looks: list[tuple[str, Callable[[], list[DoctorCheck]]]] = [
-        ("scheduler", lambda: machine_checks.scheduler_checks(env, ask)),
-        ("nodes", lambda: machine_checks.nodes_checks(env)),
-        ("environment", lambda: machine_checks.environment_checks(env)),
-        ("torch", lambda: machine_checks.torch_checks(env)),
-        ("GPU", lambda: machine_checks.gpu_checks(env)),
-        *((role, _disk_look(role, path)) for role, path in folders or [("home", cwd)]),
-        ("records", lambda: machine_checks.records_checks(cwd, env)),
+        ("scheduler", lambda: machine_checks.scheduler_checks(here.env, ask)),
+        ("nodes", lambda: machine_checks.nodes_checks(here.env)),
+        ("environment", lambda: machine_checks.environment_checks(here.env)),
+        ("torch", lambda: machine_checks.torch_checks(here.env)),
+        ("GPU", lambda: machine_checks.gpu_checks(here.env)),
+        *(
+            (role, _disk_look(role, path))
+            for role, path in folders or [("home", here.cwd)]
+        ),
+        ("records", lambda: machine_checks.records_checks(here)),
     ]
     if job is not None:
-        looks.append(("script", lambda: list(job_checks(job, cwd, env, ask))))
+        looks.append(("script", lambda: list(job_checks(here, job, ask))))
     results = in_time([look for _, look in looks], patience=2 * PATIENCE)
     found = [
         [DoctorCheck(name, "broken", _HUNG, _HUNG_CURE)] if checks is None else checks

@@ -14,6 +14,7 @@ from weigh.flow.doctor.machine_checks import (
     has_scheduler,
     torch_check,
 )
+from weigh.flow.here import Here
 from weigh.flow.site.ask import Ask
 from weigh.model.doctor import DoctorCheck, PythonEnvironment
 from weigh.model.plan import Plan
@@ -64,14 +65,12 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None = None
 
 
-def job_checks(
-    named: str, cwd: str, env: Mapping[str, str], ask: Ask
-) -> Iterator[DoctorCheck]:
+def job_checks(here: Here, named: str, ask: Ask) -> Iterator[DoctorCheck]:
     """Yield the checks of the plan or script *named*."""
-    job = read_job(named, cwd, env)
-    yield _code_check(job.folder, env, ask)
-    yield _data_check(job, cwd, env)
-    yield from _environment_checks(job, cwd, env)
+    job = read_job(here, named)
+    yield _code_check(job.folder, here.env, ask)
+    yield _data_check(here, job)
+    yield from _environment_checks(here, job)
     if job.runs:
         yield DoctorCheck("RAM", "ok", f"known from {counted(job.runs, 'run')}")
     else:
@@ -93,29 +92,33 @@ def job_checks(
         yield DoctorCheck("script", "broken", f"{job.name}: {job.trouble}", cure)
 
 
-def read_job(named: str, cwd: str, env: Mapping[str, str]) -> DoctorJob:
+def read_job(here: Here, named: str) -> DoctorJob:
     """Read a plan or a script, and count the records of what it runs."""
-    path = os.path.join(cwd, named)
+    path = os.path.join(here.cwd, named)
     plan = path if os.path.basename(path) == _PLAN else os.path.join(path, _PLAN)
     if os.path.isfile(plan):
-        return _read_plan_files(named, plan, cwd)
-    folder = os.path.dirname(path) or cwd
+        return _read_plan_files(named, plan, here.cwd)
+    folder = os.path.dirname(path) or here.cwd
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(_LONGEST_SCRIPT)
     except IsADirectoryError:
-        return DoctorJob(name=named, folder=cwd, trouble="it is a folder and no plan")
+        return DoctorJob(
+            name=named, folder=here.cwd, trouble="it is a folder and no plan"
+        )
     except OSError as error:
         why = "it is not there" if not os.path.exists(path) else str(error.strerror)
-        return DoctorJob(name=named, folder=cwd, trouble=why)
+        return DoctorJob(name=named, folder=here.cwd, trouble=why)
     directives = "\n".join(_DIRECTIVE.findall(text))
     lines = tuple(text.splitlines())
-    heads = _records_of(lines, cwd, env)
+    heads = _records_of(here, lines)
     return DoctorJob(
         name=named,
         folder=folder,
         lines=lines,
-        asks_gpus=any(k.lint.requests_gpus(directives, env) for k in KINDS.values()),
+        asks_gpus=any(
+            k.lint.requests_gpus(directives, here.env) for k in KINDS.values()
+        ),
         runs=len(heads),
         gpu_runs=sum(bool(head.usage and head.usage.gpus) for head in heads),
         description=f"{named} exists; check it with: weigh check {quoted(named)}",
@@ -178,15 +181,15 @@ def code_check_of(status: str) -> DoctorCheck:
     return DoctorCheck("code", "ok", f"committed and pushed to {branch['upstream']}")
 
 
-def _data_check(job: DoctorJob, cwd: str, env: Mapping[str, str]) -> DoctorCheck:
+def _data_check(here: Here, job: DoctorJob) -> DoctorCheck:
     """Check that the files which the commands name are on a disk that nodes see."""
-    if not has_scheduler(env):
+    if not has_scheduler(here.env):
         return DoctorCheck(
             "data", "ok", "the job runs on this machine: it has these disks"
         )
     disks = {
-        os.path.relpath(path, cwd): read_disk("data", path)
-        for path in named_paths(job.lines, cwd)
+        os.path.relpath(path, here.cwd): read_disk("data", path)
+        for path in named_paths(job.lines, here.cwd)
     }
     local = [name for name, disk in disks.items() if disk.is_shared is False]
     if not local:
@@ -226,11 +229,9 @@ def _shell_words(lines: Sequence[str]) -> Iterator[str]:
                 yield value
 
 
-def _environment_checks(
-    job: DoctorJob, cwd: str, env: Mapping[str, str]
-) -> Iterator[DoctorCheck]:
+def _environment_checks(here: Here, job: DoctorJob) -> Iterator[DoctorCheck]:
     """Check the environment that a script activates, or the one that is active now."""
-    activates, found = activated_environment(job.lines, cwd, env)
+    activates, found = activated_environment(here, job.lines)
     if found.kind == "none":
         text = f"{activates}: environment not found on this machine"
         cure = "create it (conda create, python -m venv), or load its module"
@@ -243,34 +244,34 @@ def _environment_checks(
 
 
 def activated_environment(
-    lines: Sequence[str], cwd: str, env: Mapping[str, str]
+    here: Here, lines: Sequence[str]
 ) -> tuple[str | None, PythonEnvironment]:
     """Return the name that a script activates, None for none, and what that is."""
     found = _ACTIVATE.search("\n".join(lines))
     if found is None:
-        return None, environment_of(find_python(env))
+        return None, environment_of(find_python(here.env))
     venv, conda = found.groups()
-    prefix = _venv_folder(venv, cwd, env) if venv else find_conda(conda, env)
+    prefix = _venv_folder(here, venv) if venv else find_conda(conda, here.env)
     if prefix is None:
         return venv or conda, PythonEnvironment(kind="none")
     return venv or conda, environment_at(prefix)
 
 
-def _venv_folder(written: str, cwd: str, env: Mapping[str, str]) -> str | None:
+def _venv_folder(here: Here, written: str) -> str | None:
     written = written.strip("\"'")
     for name in ("${HOME}", "$HOME", "~"):
         if written.startswith(name):
-            written = env.get("HOME", "~") + written[len(name) :]
-    path = os.path.join(cwd, written)
+            written = here.env.get("HOME", "~") + written[len(name) :]
+    path = os.path.join(here.cwd, written)
     return path if os.path.isfile(os.path.join(path, "bin", "activate")) else None
 
 
-def _records_of(lines: Sequence[str], cwd: str, env: Mapping[str, str]) -> list[Head]:
+def _records_of(here: Here, lines: Sequence[str]) -> list[Head]:
     """Return the records of what a script runs: its program and first argument."""
     words = set(_shell_words(lines))
     programs = {os.path.basename(word) for word in words}
     try:
-        heads = [entry.head for entry in read_index(locate(cwd, env)).entries]
+        heads = [entry.head for entry in read_index(locate(here.cwd, here.env)).entries]
     except WeighError:
         return []
     return [

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 
 from weigh.errors import GpuError, NoGpuError
+from weigh.flow.here import Here
 from weigh.flow.site.ask import Ask
 from weigh.flow.site.schedulers import current_user
 from weigh.model.doctor import DoctorCheck, PythonEnvironment
@@ -182,14 +183,14 @@ def gpu_checks(env: Mapping[str, str]) -> list[DoctorCheck]:
     return [DoctorCheck("GPU", "ok", words + (f" (CUDA {cuda})" if cuda else ""))]
 
 
-def folders_to_check(cwd: str, env: Mapping[str, str]) -> list[tuple[str, str]]:
+def folders_to_check(here: Here) -> list[tuple[str, str]]:
     """Return the directories whose disks matter, each with its role."""
-    folders = [("home", env.get("HOME", "")), ("folder", cwd)]
-    scratch = find_scratch(env)
+    folders = [("home", here.env.get("HOME", "")), ("folder", here.cwd)]
+    scratch = find_scratch(here.env)
     if scratch is not None:
-        path = env[scratch[1:]] if scratch.startswith("$") else scratch
+        path = here.env[scratch[1:]] if scratch.startswith("$") else scratch
         folders.append(("scratch", path.replace("$USER", current_user())))
-    folders.append(("temporary", env.get("TMPDIR") or tempfile.gettempdir()))
+    folders.append(("temporary", here.env.get("TMPDIR") or tempfile.gettempdir()))
     return [(role, path) for role, path in folders if path]
 
 
@@ -220,9 +221,9 @@ def disk_check(role: str, path: str) -> DoctorCheck:
     return DoctorCheck(role, state, text, None if state == "ok" else cure)  # type: ignore[arg-type]
 
 
-def records_checks(cwd: str, env: Mapping[str, str]) -> list[DoctorCheck]:
+def records_checks(here: Here) -> list[DoctorCheck]:
     """Check where records are written, whether that works, and whether they persist."""
-    folder = locate(cwd, env)
+    folder = locate(here.cwd, here.env)
     disk = read_disk("records", folder)
     trouble = disk.trouble or (None if disk.writable else "not writable")
     if trouble is None and os.path.isdir(folder):
@@ -234,7 +235,7 @@ def records_checks(cwd: str, env: Mapping[str, str]) -> list[DoctorCheck]:
     if is_in_memory(disk.kind):
         text += ": gone when this machine restarts"
         return [DoctorCheck("records", "warning", text, cure)]
-    if has_scheduler(env) and disk.is_shared is False:
+    if has_scheduler(here.env) and disk.is_shared is False:
         text += ": nodes write theirs elsewhere"
         cure = "set WEIGH_DIR to a folder on a disk that the nodes share"
         return [DoctorCheck("records", "warning", text, cure)]

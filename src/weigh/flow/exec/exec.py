@@ -18,6 +18,7 @@ from weigh.flow.exec.options import (
     planned_numbers,
     within_open_files,
 )
+from weigh.flow.here import Here
 from weigh.flow.run.channel import with_regions
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.progress import asking, queried_time_left, time_left
@@ -53,12 +54,7 @@ _SCRIPT = re.compile(
 
 
 def execute(
-    task_file: str,
-    options: ExecOptions,
-    console: Console,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, task_file: str, options: ExecOptions, console: Console
 ) -> Finished:
     """Run the tasks of *task_file* that are left to run.
 
@@ -69,7 +65,7 @@ def execute(
     """
     began = time.monotonic()
     checkpoint_signal(options)
-    options = _with_limit(options, env)
+    options = _with_limit(options, here.env)
     queue = None
     if options.pull is not None:
         task_file, options, queue = _from_queue(options.pull, options)
@@ -77,12 +73,12 @@ def execute(
         source = TaskSource(task_file)
         opened.callback(source.close)
         layout, warning = within_open_files(
-            choose_layout(options, env, opened), len(source)
+            choose_layout(options, here.env, opened), len(source)
         )
         if warning is not None:
             console.notify(warning)
         joblog = _joblog_path(task_file, options)
-        blank = blank_record([], RunOptions(interval=options.interval), env)
+        blank = blank_record([], RunOptions(interval=options.interval), here.env)
         me = lock.Holder(
             identity.this_machine(),
             identity.process(os.getpid()),
@@ -90,26 +86,26 @@ def execute(
         )
         held = lock.acquire(joblog + lock.SUFFIX, me, notify=console.notify)
         opened.callback(held.release)
-        _warn_of_job_scripts(source, console, cwd, env)
+        _warn_of_job_scripts(here, source, console)
         shared, plan_of = None, planned_needs(source.name, len(source))
         number_of = planned_numbers(source.name, len(source))
         if queue is not None:
             from weigh.flow.exec.pull import shared_queue  # noqa: PLC0415 - as above
 
-            shared, plan_of = shared_queue(queue, options.gone, cwd=cwd, env=env)
+            shared, plan_of = shared_queue(here, queue, options.gone)
             number_of = shared.number_of
         machine = Machine(
-            cwd=cwd,
-            env=env,
+            cwd=here.cwd,
+            env=here.env,
             version=__version__,
             me=me,
             held=held,
             layout=layout,
             mask=block_signals(opened),
             blank=blank,
-            temporary=temporary_folders(env),
-            ends_at=lambda: end_at(options.time_limit, env),
-            ask=asking(env),
+            temporary=temporary_folders(here.env),
+            ends_at=lambda: end_at(options.time_limit, here.env),
+            ask=asking(here.env),
             add_regions=_with_task_regions,
             parameters=find_parameters(source.name, opened),
             plan_of=plan_of,
@@ -119,26 +115,24 @@ def execute(
         )
         run = build(options, machine, (source, joblog), console, opened)
         if blank.job is None and queue is None:
-            _remember_run(run.id, source.name, joblog, cwd, env)
+            _remember_run(here, run.id, source.name, joblog)
         return run.finished(run.run(), began)
 
 
-def _remember_run(
-    run_id: str, task_file: str, joblog: str, cwd: str, env: Mapping[str, str]
-) -> None:
+def _remember_run(here: Here, run_id: str, task_file: str, joblog: str) -> None:
     """Record the run in the store, for ``last``; elements of jobs are not recorded."""
-    joblog = os.path.join(cwd, joblog)
+    joblog = os.path.join(here.cwd, joblog)
     plan = os.path.join(os.path.dirname(os.path.dirname(joblog)), PLAN_FILE)
     if os.path.exists(plan):
         return
     exec_run = ExecRun(
         run=run_id,
-        task_file=os.path.join(cwd, task_file),
+        task_file=os.path.join(here.cwd, task_file),
         joblog=joblog,
         started=time.time(),
     )
     with suppress(StoreError):  # the tasks run all the same
-        append_exec_run(locate(cwd, env), exec_run)
+        append_exec_run(locate(here.cwd, here.env), exec_run)
 
 
 def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, str]:
@@ -166,9 +160,7 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
     return texts, len(source)
 
 
-def _warn_of_job_scripts(
-    source: TaskSource, console: Console, cwd: str, env: Mapping[str, str]
-) -> None:
+def _warn_of_job_scripts(here: Here, source: TaskSource, console: Console) -> None:
     """Warn about tasks that are job scripts, whose directives are not read here.
 
     Raises:
@@ -186,7 +178,7 @@ def _warn_of_job_scripts(
     folder = os.path.dirname(source.name)
     if not os.path.exists(os.path.join(folder, PLAN_FILE)):  # weigh plan has asked
         refuse_submissions(source.name, lines)
-    why = lost_directives(lines, cwd=cwd, path=env.get("PATH"))
+    why = lost_directives(lines, cwd=here.cwd, path=here.env.get("PATH"))
     if why is not None:
         console.notify(why)
 

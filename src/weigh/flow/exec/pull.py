@@ -1,11 +1,12 @@
 """``weigh exec --pull``: the queue of a plan, and which of its runs are gone."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
 from weigh.errors import UsageError, WeighError
+from weigh.flow.here import Here
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.model.plan import QUEUE_TASKS, Item
@@ -15,7 +16,7 @@ from weigh.runner import events, previous_run
 from weigh.runner.build import ExecOptions, Shared
 from weigh.runner.shared_queue import Owner
 from weigh.runner.slots import Reservation
-from weigh.store import jobs, location
+from weigh.store import jobs
 from weigh.store.identity import is_alive, this_machine
 
 _LOGS = "log"
@@ -69,7 +70,7 @@ def _default_joblog(folder: str) -> str:
 
 
 def shared_queue(
-    folder: str, gone: Sequence[str], *, cwd: str, env: Mapping[str, str]
+    here: Here, folder: str, gone: Sequence[str]
 ) -> tuple[Shared, Callable[[int], Reservation]]:
     """Return the queue in *folder*, and a function for each task's planned need.
 
@@ -90,7 +91,7 @@ def shared_queue(
         number_of=lambda seq: queue.tasks[seq - 1],
         time_to_start=lambda kind: times[kind],
         room=Reservation() if room is None else _reservation(room),
-        gone=lambda owners: _gone(owners, folder, gone, cwd=cwd, env=env),
+        gone=lambda owners: _gone(here, owners, folder, gone),
     ), lambda seq: needs[queue.kinds[seq - 1]]
 
 
@@ -99,15 +100,10 @@ def _reservation(item: Item) -> Reservation:
 
 
 def _gone(
-    owners: Collection[Owner],
-    folder: str,
-    hosts: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, owners: Collection[Owner], folder: str, hosts: Sequence[str]
 ) -> set[str]:
     """Return the names of the runs that have certainly ended, with all their tasks."""
-    here = this_machine()
+    machine = this_machine()
     found: set[str] = set()
     remote: list[Owner] = []
     for owner in owners:
@@ -116,15 +112,15 @@ def _gone(
         past = _past(os.path.join(folder, owner.joblog) + events.SUFFIX)
         if past is not None and owner.run not in past.open_runs:
             found.add(owner.name)  # it wrote so itself, as its last event
-        elif here.sees_processes_of(owner.machine):
+        elif machine.sees_processes_of(owner.machine):
             dead = not is_alive(owner.process)
-            if dead and not (past and previous_run.find_survivors(past, here)):
+            if dead and not (past and previous_run.find_survivors(past, machine)):
                 found.add(owner.name)
-        elif here.is_later_boot_of(owner.machine) or owner.machine.host in hosts:
+        elif machine.is_later_boot_of(owner.machine) or owner.machine.host in hosts:
             found.add(owner.name)
         elif owner.job is not None:
             remote.append(owner)
-    return found | _ended_jobs(remote, cwd=cwd, env=env)
+    return found | _ended_jobs(here, remote)
 
 
 def _past(path: str) -> events.Past | None:
@@ -135,9 +131,7 @@ def _past(path: str) -> events.Past | None:
         return None
 
 
-def _ended_jobs(
-    owners: Sequence[Owner], *, cwd: str, env: Mapping[str, str]
-) -> set[str]:
+def _ended_jobs(here: Here, owners: Sequence[Owner]) -> set[str]:
     """Return the names of the runs whose elements have ended, as a scheduler reports.
 
     Without an answer none has.
@@ -145,8 +139,7 @@ def _ended_jobs(
     if not owners:
         return set()
     try:
-        root = location.locate(cwd, env)
-        known = jobs.read_jobs(root)
+        known = jobs.read_jobs(here.root)
         found = set()
         for name in dict.fromkeys(job.scheduler for job in known):
             ours = [
@@ -156,9 +149,7 @@ def _ended_jobs(
             ]
             if not ours:
                 continue
-            snapshot = schedulers.reach(name, root=root, env=env).states(
-                ours, fresh=True
-            )
+            snapshot = schedulers.reach(here, name).states(ours, fresh=True)
             if snapshot.trouble is not None:
                 continue
             by_id = {job.id: job for job in ours}

@@ -1,6 +1,6 @@
 """``weigh cancel``: cancel jobs, or only their running or waiting elements."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -8,6 +8,7 @@ from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
 from weigh.flow.follow.elsewhere import refuse_all_from_here, store_of_jobs
 from weigh.flow.follow.first_tasks import sends_rest
 from weigh.flow.follow.named import named_jobs, with_foreign
+from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all
 from weigh.model.job import STUCK, ElementState, Submitted
@@ -24,15 +25,13 @@ class Cancelled(msgspec.Struct, frozen=True):
     count: int
 
 
-def cancel(  # noqa: PLR0913 - keyword-only past the first
+def cancel(
+    here: Here,
     names: Sequence[str],
     *,
     keep: Sequence[str] = (),
     only: State | None = None,
     dry_run: bool = False,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Callable[[str], None] = lambda _: None,
 ) -> tuple[Cancelled, ...]:
     """Cancel the jobs called *names* except those called *keep*.
 
@@ -44,12 +43,12 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
         SchedulerError: a scheduler refuses or does not answer.
         SubmissionUnknownError: a job may exist whose id is not known yet.
     """
-    root = store_of_jobs(names, cwd, env)
-    still = settle_all(root, env, notify)
-    known = jobs_file.read_jobs(root)
+    here = here.at_store(store_of_jobs(here, names))
+    still = settle_all(here)
+    known = jobs_file.read_jobs(here.root)
     if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])
-    named = _named(names, known, root=root, env=env)
+    named = _named(here, names, known)
     known = with_foreign(known, named)
     kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
     chosen_jobs = [
@@ -57,10 +56,10 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
     ]
     done, refusals = [], []
     for scheduler_name in dict.fromkeys(job.scheduler for job in chosen_jobs):
-        scheduler = schedulers.reach(scheduler_name, root=root, env=env)
+        scheduler = schedulers.reach(here, scheduler_name)
         ours = [job for job in known if job.scheduler == scheduler_name]
         chosen_here = [job for job in chosen_jobs if job.scheduler == scheduler_name]
-        healers = _healers(chosen_here, known, only, root=root, env=env)
+        healers = _healers(here, chosen_here, known, only)
         snapshot = scheduler.states([*ours, *healers], fresh=True)
         # healers first: else one could start before its jobs are gone
         for job in (*healers, *chosen_here):
@@ -88,19 +87,17 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
 
 
 def _healers(
+    here: Here,
     chosen: Sequence[Submitted],
     known: Sequence[Submitted],
     only: State | None,
-    *,
-    root: str,
-    env: Mapping[str, str],
 ) -> list[Submitted]:
     """Return the last healers of each plan that has one of the *chosen* jobs.
 
     Where *only* some elements are cancelled, the healer is too if it would send tasks
     that wait for the first ones.
     """
-    reach = reaching(root, env)
+    reach = reaching(here)
     chains = {
         chain[0].folder: chain
         for job in chosen
@@ -110,7 +107,7 @@ def _healers(
         healer
         for folder, chain in sorted(chains.items())
         if only is None or sends_rest(chain)
-        for healer in Sendings(folder, root=root, reach=reach).healers()[-1:]
+        for healer in Sendings(folder, root=here.root, reach=reach).healers()[-1:]
     ]
 
 
@@ -146,19 +143,13 @@ def _is_there(state: ElementState) -> bool:
 
 
 def _named(
-    names: Sequence[str],
-    known: Sequence[Submitted],
-    *,
-    root: str,
-    env: Mapping[str, str],
+    here: Here, names: Sequence[str], known: Sequence[Submitted]
 ) -> list[Submitted]:
     if not names:
         raise UsageError("which job? weigh cancel JOB, or weigh cancel all")
     if ALL in names:
         if not known:
-            refuse_all_from_here(root, env)
+            refuse_all_from_here(here.root, here.env)
         return list(known)
-    found = [
-        job for name in names for job in named_jobs(known, name, root=root, env=env)
-    ]
+    found = [job for name in names for job in named_jobs(here, known, name)]
     return list({(job.scheduler, job.id): job for job in found}.values())

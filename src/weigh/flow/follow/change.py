@@ -1,27 +1,20 @@
 """``weigh change``: change the request of a job that waits, where users may."""
 
-from collections.abc import Callable, Mapping
-
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.view import look
+from weigh.flow.here import Here
 from weigh.flow.submit.rounds import settle_all
 from weigh.model.job import JobRequest, Submitted
 from weigh.schedulers import find_kind
 from weigh.schedulers.protocol import RequestChange
 from weigh.store import jobs as jobs_file
-from weigh.store import location
 
 
 def change_request(
-    name: str,
-    wanted: RequestChange,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Callable[[str], None] = lambda _: None,
+    here: Here, name: str, wanted: RequestChange
 ) -> tuple[Submitted, JobRequest]:
     """Change the job called *name*; return it, and what it requests now.
 
@@ -31,15 +24,15 @@ def change_request(
     """
     if wanted == RequestChange():
         raise UsageError("nothing to change: weigh change JOB --time 4h")
-    root = location.locate(cwd, env)
-    settle_all(root, env, notify)
+    root = here.root
+    settle_all(here)
     known = jobs_file.read_jobs(root)
-    job = named_jobs(known, name, root=root, env=env)[-1]
+    job = named_jobs(here, known, name)[-1]
     kind = find_kind(job.scheduler)
     if kind is None or not kind.traits.can_change:
         other = "" if kind is None else f" ({kind.traits.changed_by} {job.id})"
         raise UsageError(f"job {job.id}: weigh cannot change it{other}")
-    view = next(look([job], with_foreign(known, [job]), root=root, env=env, fresh=True))
+    view = next(look(here, [job], with_foreign(known, [job]), fresh=True))
     states = {element.state for element in view.elements}
     if all(element.is_final for element in view.elements):
         raise UsageError(f"job {job.id} has ended: nothing to change")

@@ -7,7 +7,7 @@ all tasks are done. Else it hangs on the jobs that run the tasks.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -16,6 +16,7 @@ from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
 from weigh.flow.follow.first_tasks import with_unsent
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
+from weigh.flow.here import Here
 from weigh.flow.submit.rounds import Sendings, reaching
 from weigh.model.job import NOT_STARTED, Submitted, TaskState
 from weigh.model.record import State
@@ -24,7 +25,6 @@ from weigh.render.status_lines import Needed
 from weigh.render.words import STATE_WORDS
 from weigh.schedulers.protocol import RequestChange
 from weigh.store import jobs as jobs_file
-from weigh.store import location
 from weigh.units import Seconds
 
 _GOING: frozenset[State] = frozenset({"PENDING", "RUNNING"})
@@ -72,19 +72,13 @@ def needs_of(
     return tuple(needs)
 
 
-def awaited(
-    needs: Sequence[str],
-    known: Sequence[Submitted],
-    *,
-    root: str,
-    env: Mapping[str, str],
-) -> Awaited:
+def awaited(here: Here, needs: Sequence[str], known: Sequence[Submitted]) -> Awaited:
     """Return what a job with these *needs* has to wait for at this moment.
 
     Raises:
         UsageError: there is no such job.
     """
-    found = [needed(need, known, root=root, env=env) for need in needs]
+    found = [needed(here, need, known) for need in needs]
     return Awaited(
         needs=tuple(
             need for need, one in zip(needs, found, strict=True) if not one.is_done
@@ -95,19 +89,14 @@ def awaited(
 
 
 def await_jobs(
-    names: Sequence[str],
-    scheduler: str,
-    known: Sequence[Submitted],
-    *,
-    root: str,
-    env: Mapping[str, str],
+    here: Here, names: Sequence[str], scheduler: str, known: Sequence[Submitted]
 ) -> Awaited:
     """Return what a new job waits for that starts after the jobs called *names*.
 
     Raises:
         UsageError: there is no such job, or it cannot succeed as things are.
     """
-    wait = awaited(needs_of(names, scheduler, known), known, root=root, env=env)
+    wait = awaited(here, needs_of(names, scheduler, known), known)
     for one in wait.blocked:
         raise UsageError(
             f"--after: {one.name} (job {one.job}) cannot succeed: {one.words} (weigh "
@@ -116,9 +105,7 @@ def await_jobs(
     return wait
 
 
-def needed(
-    need: str, known: Sequence[Submitted], *, root: str, env: Mapping[str, str]
-) -> Needed:
+def needed(here: Here, need: str, known: Sequence[Submitted]) -> Needed:
     """Return the state of the job that another one needs.
 
     Raises:
@@ -129,9 +116,9 @@ def needed(
     chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, need)[-1])
     healers = list[Submitted]()
     if any(job.heal is not None for job in chain):
-        reach = reaching(root, env)
-        healers = Sendings(chain[0].folder, root=root, reach=reach).healers()[-1:]
-    views = list(look(chain, [*known, *healers], root=root, env=env, fresh=True))
+        reach = reaching(here)
+        healers = Sendings(chain[0].folder, root=here.root, reach=reach).healers()[-1:]
+    views = list(look(here, chain, [*known, *healers], fresh=True))
     return _needed_of(views, healers)
 
 
@@ -184,17 +171,17 @@ def _words(left: Sequence[TaskState], total: int) -> str:
     return f"of {total:,} {noun} {', '.join(parts)}" if parts else "all tasks are done"
 
 
-def why_not_yet(needs: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> list[str]:
+def why_not_yet(here: Here, needs: Sequence[str]) -> list[str]:
     """Return why a job with these *needs* may not start; nothing if it may.
 
     A node sees what other nodes wrote some seconds later, and accounting lists an end
     later still: only a task that has failed decides at once.
     """
-    root = location.locate(cwd, env)
+    root = here.root
     end = time.monotonic() + _TO_SETTLE
     while True:
         known = jobs_file.read_jobs(root)
-        found = [_state_of_need(need, known, root=root, env=env) for need in needs]
+        found = [_state_of_need(here, need, known) for need in needs]
         not_yet = [one for one in found if not one.is_done]
         has_failed = any(one.has_failed for one in not_yet)
         if not not_yet or has_failed or time.monotonic() > end:
@@ -205,14 +192,12 @@ def why_not_yet(needs: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> li
         time.sleep(_PAUSE)
 
 
-def _state_of_need(
-    need: str, known: Sequence[Submitted], *, root: str, env: Mapping[str, str]
-) -> Needed:
+def _state_of_need(here: Here, need: str, known: Sequence[Submitted]) -> Needed:
     """Return the state of a job that is needed, also of one of another store."""
     if not need.isdecimal() or any(job.id == need for job in known):
-        return needed(need, known, root=root, env=env)
-    jobs = named_jobs(known, need, root=root, env=env)
-    views = look(jobs, with_foreign(known, jobs), root=root, env=env, fresh=True)
+        return needed(here, need, known)
+    jobs = named_jobs(here, known, need)
+    views = look(here, jobs, with_foreign(known, jobs), fresh=True)
     return _needed_of(list(views), ())
 
 
@@ -233,25 +218,21 @@ def hang_on(job: Submitted, wait: Awaited, view: View, root: str) -> None:
     jobs_file.append(root, msgspec.structs.replace(job, request=request))
 
 
-def renew(job: Submitted, *, root: str, env: Mapping[str, str]) -> None:
+def renew(here: Here, job: Submitted) -> None:
     """Let a job that was just sent wait for what its needs are now, if that changed.
 
     Else it would hang on a healer that sent the next round before it knew of the job.
     """
-    known = jobs_file.read_jobs(root)
+    known = jobs_file.read_jobs(here.root)
     with suppress(WeighError):
-        wait = awaited(job.needs, known, root=root, env=env)
+        wait = awaited(here, job.needs, known)
         if not wait.blocked and wait.ids != job.request.after:
-            view = next(iter(look([job], known, root=root, env=env, fresh=True)))
-            hang_on(job, wait, view, root)
+            view = next(iter(look(here, [job], known, fresh=True)))
+            hang_on(job, wait, view, here.root)
 
 
 def lead_on(
-    chain: Sequence[Submitted],
-    send_anew: SendAnew,
-    *,
-    root: str,
-    env: Mapping[str, str],
+    here: Here, chain: Sequence[Submitted], send_anew: SendAnew
 ) -> Iterator[Follower]:
     """Let the jobs that wait for a job of *chain* wait for its last round.
 
@@ -259,13 +240,13 @@ def lead_on(
     done; a follower that cannot be changed is named with the reason.
     """
     tokens = {job.token or job.id for job in chain}
-    known = jobs_file.read_jobs(root)
+    known = jobs_file.read_jobs(here.root)
     for job in known:
         newest = jobs_file.chain_of(known, job)[-1]
         if not tokens & set(job.needs) or newest.id != job.id or job in chain:
             continue
         try:
-            done = _led_on(job, known, send_anew, root=root, env=env)
+            done = _led_on(here, job, known, send_anew)
         except (SchedulerError, StoreError, UsageError) as error:
             done = Follower(job=job.id, name=job.name, trouble=str(error))
         if done is not None:
@@ -273,24 +254,19 @@ def lead_on(
 
 
 def _led_on(
-    job: Submitted,
-    known: Sequence[Submitted],
-    send_anew: SendAnew,
-    *,
-    root: str,
-    env: Mapping[str, str],
+    here: Here, job: Submitted, known: Sequence[Submitted], send_anew: SendAnew
 ) -> Follower | None:
-    view = next(iter(look([job], known, root=root, env=env, fresh=True)))
+    view = next(iter(look(here, [job], known, fresh=True)))
     waits = any(state.state == "PENDING" for state in view.elements)
     is_over = all(state.is_final for state in view.elements)
     was_kept = is_over and any(map(is_kept_back, view.tasks))
     if not (waits or was_kept):
         return None
-    wait = awaited(job.needs, known, root=root, env=env)
+    wait = awaited(here, job.needs, known)
     if wait.blocked:
         return Follower(job=job.id, name=job.name, blocked=wait.blocked)
     if waits and wait.ids != job.request.after:
-        hang_on(job, wait, view, root)
+        hang_on(job, wait, view, here.root)
     if waits:
         return Follower(job=job.id, name=job.name, after=wait.ids)
     again = send_anew(job)

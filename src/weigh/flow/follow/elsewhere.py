@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from weigh.errors import FormatError, SchedulerError, UsageError
+from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.model.job import Submitted
 from weigh.model.record import State
@@ -12,7 +13,6 @@ from weigh.render.status_lines import QueuedElsewhere
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import run
 from weigh.store import jobs as jobs_file
-from weigh.store import location
 from weigh.store.known_stores import known_stores
 from weigh.units import Seconds
 
@@ -20,23 +20,23 @@ _TO_ASK: Seconds = 20.0
 _WORDS = frozenset({jobs_file.LAST, "all"})
 
 
-def store_of_jobs(names: Sequence[str], cwd: str, env: Mapping[str, str]) -> str:
+def store_of_jobs(here: Here, names: Sequence[str]) -> str:
     """Return the store that has the jobs called *names*: that of *cwd*, or another.
 
     Another store counts only if the name means a job in one store alone.
     """
-    here = location.locate(cwd, env)
+    own = here.root
     if not names or _WORDS & set(names) or any(map(_is_path_here, names)):
-        return here
-    if any(jobs_file.jobs_called(jobs_file.read_jobs(here), name) for name in names):
-        return here
+        return own
+    if any(jobs_file.jobs_called(jobs_file.read_jobs(own), name) for name in names):
+        return own
     found = {
         root
         for name in names
-        for root in other_stores(here, env)
+        for root in other_stores(own, here.env)
         if jobs_file.jobs_called(jobs_file.read_jobs(root), name)
     }
-    return found.pop() if len(found) == 1 else here
+    return found.pop() if len(found) == 1 else own
 
 
 def _is_path_here(name: str) -> bool:

@@ -1,7 +1,7 @@
 """What the first tasks of a plan used, and which tasks wait for them."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from weigh.errors import WeighError
 from weigh.flow.follow.tasks import LOGS, lines_of
 from weigh.flow.follow.view import View, merged
+from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_of
 from weigh.flow.submit.rounds import Sendings, reaching
 from weigh.model.job import Submitted, TaskState
@@ -77,17 +78,17 @@ def sends_rest(chain: Sequence[Submitted]) -> bool:
     return False
 
 
-def rest_comes(views: Sequence[View], root: str, env: Mapping[str, str]) -> bool:
+def rest_comes(here: Here, views: Sequence[View]) -> bool:
     """Return whether a healer waits or runs that may send more tasks, or just has."""
     last = views[-1].job
     if last.heal is None:
         return False
-    sendings = Sendings(views[0].job.folder, root=root, reach=reaching(root, env))
+    sendings = Sendings(views[0].job.folder, root=here.root, reach=reaching(here))
     healers, scheduler = sendings.healers()[-1:], views[-1].scheduler
     states = {scheduler.states(healers).of(one, 0).state for one in healers}
     if sendings.stopped() is not None or states & {"PENDING", "RUNNING"}:
         return sendings.stopped() is None
-    return len(chain_of(read_jobs(root), last)) > len(views)
+    return len(chain_of(read_jobs(here.root), last)) > len(views)
 
 
 def uses_of(views: Sequence[View], root: str) -> list[Used]:

@@ -11,6 +11,7 @@ from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.follow.view import View, look, merged
+from weigh.flow.here import Here
 from weigh.flow.submit.submit_script import LOGS
 from weigh.joblog import output_folder, output_name
 from weigh.model.job import FINAL, OwnScript, Submitted, TaskState
@@ -45,12 +46,7 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 def logs(
-    name: str,
-    task: int | None = None,
-    *,
-    failed: bool = False,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, name: str, task: int | None = None, *, failed: bool = False
 ) -> tuple[LogFile, ...]:
     """Return the output of a job's tasks, or of one: of *task*, or as ``JOB_TASK``.
 
@@ -60,25 +56,25 @@ def logs(
     Raises:
         UsageError: there is no such job or task, no failed one, or it left no log.
     """
-    root = store_of_jobs((name, name.rpartition("_")[0]), cwd, env)
-    known = jobs_file.read_jobs(root)
+    here = here.at_store(store_of_jobs(here, (name, name.rpartition("_")[0])))
+    known = jobs_file.read_jobs(here.root)
     whole = {job.id for job in known if job.own is None} | {job.name for job in known}
     plans = {job.id for job in known if job.own is None}
     if task is None:
         name, task = _split(name, whole, plans)
-    chain = named_jobs(known, name, root=root, env=env)
+    chain = named_jobs(here, known, name)
     known = with_foreign(known, chain)
     if chain[-1].own is not None:
         if task is not None:
             chain = [narrowed_to(chain[-1], task)]
-        views = list(look(chain, known, root=root, env=env))
-        return tuple(_of_own(views, known, root, env, failed=failed))
-    views = list(look(chain, known, root=root, env=env))
+        views = list(look(here, chain, known))
+        return tuple(_of_own(here, views, known, failed=failed))
+    views = list(look(here, chain, known))
     tasks = merged(views)
     if task is not None:
         if task not in tasks:  # it may be in another job of the plan
             chain = jobs_file.chain_of(known, chain[-1])
-            views = list(look(chain, known, root=root, env=env))
+            views = list(look(here, chain, known))
             tasks = merged(views)
         if task not in tasks:
             raise UsageError(f"no such task: {task} (tasks are 1 to {max(tasks)})")
@@ -126,12 +122,7 @@ def _refuse_if_ended(views: Sequence[View]) -> None:
 
 
 def _of_own(
-    views: Sequence[View],
-    known: Sequence[Submitted],
-    root: str,
-    env: Mapping[str, str],
-    *,
-    failed: bool,
+    here: Here, views: Sequence[View], known: Sequence[Submitted], *, failed: bool
 ) -> Iterator[LogFile]:
     """Yield the logs of jobs with the user's own script, and their error files.
 
@@ -142,7 +133,7 @@ def _of_own(
         own, job = view.job.own or OwnScript(), view.job
 
         def has_ended(job: Submitted = job) -> bool:
-            now = next(look([job], known, root=root, env=env, fresh=True))
+            now = next(look(here, [job], known, fresh=True))
             return all(state.is_final for state in now.elements)
 
         for task in view.tasks:

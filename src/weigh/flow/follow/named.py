@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.flow.here import Here, here_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.own_script import FOLDER, request_of_known
 from weigh.model.job import OwnScript, Submitted
@@ -20,12 +21,7 @@ from weigh.store.execs import read_exec_runs
 
 
 def named_jobs(
-    known: Sequence[Submitted],
-    name: str,
-    *,
-    root: str,
-    env: Mapping[str, str],
-    of_others: bool = False,
+    here: Here, known: Sequence[Submitted], name: str, *, of_others: bool = False
 ) -> list[Submitted]:
     """Return the jobs called *name*, as the store finds them, or else as schedulers do.
 
@@ -40,13 +36,13 @@ def named_jobs(
         return jobs_file.find_jobs(known, name)
     except UsageError as error:
         if name == jobs_file.LAST:
-            _refuse_exec_run(root)
+            _refuse_exec_run(here.root)
         part = _part_of_known(known, name)
         if part is not None:
             return [part]
         asked = []
-        for scheduler in _that_may_know(name, env):
-            found = schedulers.reach(scheduler, root=root, env=env).known(name)
+        for scheduler in _that_may_know(name, here.env):
+            found = schedulers.reach(here, scheduler).known(name)
             asked.append(KINDS[scheduler].title)
             if found is None:
                 continue
@@ -54,7 +50,7 @@ def named_jobs(
             if ours:  # an element may have an id of its own
                 span = found.part
                 return [_narrowed(ours[-1], span, name) if span else ours[-1]]
-            return [_as_job(found, scheduler, name, root, of_others=of_others)]
+            return [_as_job(found, scheduler, name, here.root, of_others=of_others)]
         if not asked:
             raise
         raise UsageError(
@@ -242,7 +238,7 @@ def _with_pattern(
     is_there = os.path.isfile(script)
     try:
         text = read_script_file(script, script) if is_there else SHEBANG
-        facts = facts_of(cwd, os.environ)
+        facts = facts_of(here_of(cwd, os.environ))
         scripts = KINDS[scheduler].user_scripts
         described = scripts.describe(text, own.flags, script, facts)
     except UsageError:

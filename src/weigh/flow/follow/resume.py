@@ -22,6 +22,7 @@ from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.notification import notify_end
 from weigh.flow.follow.tasks import goes_on, tail_of
 from weigh.flow.follow.view import View, look, merged
+from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import plan_of, replaced_since
 from weigh.flow.site import schedulers
@@ -90,14 +91,7 @@ _TO_ACCOUNT = 300.0  # seconds within which accounting shows an end
 Notify = Callable[[str], None]
 
 
-def resume(
-    name: str,
-    options: ResumeOptions,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Notify = lambda _: None,
-) -> Resumed:
+def resume(here: Here, name: str, options: ResumeOptions) -> Resumed:
     """Submit the unfinished tasks of a plan, with one job per request.
 
     *notify* receives the outcome of an earlier submission that had no answer, and what
@@ -112,13 +106,13 @@ def resume(
     waited = ""
     while True:
         try:
-            return Resumption(name, options, cwd, env, notify).carry_out()
+            return Resumption(here, name, options).carry_out()
         except (TakenError, SubmissionUnknownError) as error:
             if not options.heal or time.monotonic() > until:
                 raise
             if str(error) != waited:
                 waited = str(error)
-                notify(waited)
+                here.notify(waited)
             time.sleep(_PAUSE)
 
 
@@ -140,14 +134,12 @@ class Resumption:
 
     def __init__(
         self,
+        here: Here,
         name: str,
         options: ResumeOptions,
-        cwd: str,
-        env: Mapping[str, str],
-        notify: Notify,
     ) -> None:
-        self.root = store_of_jobs((name,), cwd, env)
-        self.env, self.notify, self.options = env, notify, options
+        self.here = here.at_store(store_of_jobs(here, (name,)))
+        self.options = options
         self.views: Sequence[View] = ()
         self.choices: list[Chosen] = []
         self.groups: list[_Group] = []
@@ -161,22 +153,22 @@ class Resumption:
         answer = self._carry_out()
         if self.options.dry_run:
             return answer
-        followers = lead_on(self._chain(), self._anew, root=self.root, env=self.env)
+        followers = lead_on(self.here, self._chain(), self._anew)
         return replace(answer, followers=tuple(followers))
 
     def _anew(self, job: Submitted) -> Submitted | None:
         """Send a job again that ended because this one had not succeeded."""
-        options, cwd = ResumeOptions(), job.cwd
-        again = Resumption(job.token, options, cwd, self.env, self.notify)
+        there = here_of(job.cwd, self.here.env, self.here.notify)
+        again = Resumption(there, job.token, ResumeOptions())
         return next((one.job for one in again.carry_out().again), None)
 
     def _carry_out(self) -> Resumed:
         """Decide on each unfinished task; submit the round, and the healer after it."""
-        settle_all(self.root, self.env, self.notify)
+        settle_all(self.here)
         folder = self._chain()[0].folder
-        reach = reaching(self.root, self.env)
-        sendings = Sendings(folder, root=self.root, reach=reach)
-        number = sendings.next_number(self.notify)
+        reach = reaching(self.here)
+        sendings = Sendings(folder, root=self.here.root, reach=reach)
+        number = sendings.next_number(self.here.notify)
         healers = sendings.healers()
         self.look(self._ended_views(healers[-1:]))
         self._check()
@@ -197,8 +189,8 @@ class Resumption:
         limits = self._limits if self.options.heal else None
         self.options = replace(self.options, limits=limits)
         if last.needs:
-            known = jobs_file.read_jobs(self.root)
-            self._wait = awaited(last.needs, known, root=self.root, env=self.env)
+            known = jobs_file.read_jobs(self.here.root)
+            self._wait = awaited(self.here, last.needs, known)
         self.choices = [*self._unfinished(), *self._waiting()]
         if self._wait.blocked:
             self.choices = [(task, self._kept_back()) for task, _ in self.choices]
@@ -218,8 +210,8 @@ class Resumption:
 
     def _chain(self) -> list[Submitted]:
         """Return the jobs of the plan, in the order in which they were sent."""
-        known = jobs_file.read_jobs(self.root)
-        job = named_jobs(known, self._name, root=self.root, env=self.env)[-1]
+        known = jobs_file.read_jobs(self.here.root)
+        job = named_jobs(self.here, known, self._name)[-1]
         return jobs_file.chain_of(with_foreign(known, [job]), job)
 
     def _ended_views(self, healer: Sequence[Submitted]) -> list[View]:
@@ -230,9 +222,9 @@ class Resumption:
         """
         begun, said = time.monotonic(), ""
         chain = self._chain()
-        known = [*with_foreign(jobs_file.read_jobs(self.root), chain), *healer]
+        known = [*with_foreign(jobs_file.read_jobs(self.here.root), chain), *healer]
         while True:
-            views = list(look(chain, known, root=self.root, env=self.env, fresh=True))
+            views = list(look(self.here, chain, known, fresh=True))
             shown = views[-1].snapshot
             heals = any(shown.of(one, 0).state == "RUNNING" for one in healer)
             ending, silent = list[str](), list[str]()
@@ -253,7 +245,7 @@ class Resumption:
                 said = "waiting for all elements to end" if heals else said
                 if silent:
                     said = f"waiting for accounting of job {', '.join(silent)}"
-                self.notify(said)
+                self.here.notify(said)
             time.sleep(_PAUSE)
 
     def _unfinished(self) -> Iterator[Chosen]:
@@ -311,7 +303,7 @@ class Resumption:
             return [(one, Choice(run=True, reason=NOT_SENT)) for one in left]
         kinds = kinds_of(plan)
         choices = rest_choices(
-            uses_of(self.views, self.root),
+            uses_of(self.views, self.here.root),
             [kinds[one.task] for one in left],
             plan.together,
             strict=self.options.heal,
@@ -469,8 +461,8 @@ class Resumption:
         if self.options.queue is not None:
             refuse_absent(JobRequest(queue=self.options.queue), last.scheduler)
         if self.groups and last.own is not None:
-            for line in resume_script.changes(first, last, self.root, self.env):
-                self.notify(line)
+            for line in resume_script.changes(self.here, first, last):
+                self.here.notify(line)
         if self.options.dry_run:
             return
         name, scheduler = last.scheduler, self.views[-1].scheduler
@@ -479,11 +471,12 @@ class Resumption:
                 continue
             script = self._script(group, group.plan, group.before.folder)
             check_request(
+                self.here.in_folder(script.cwd).in_environment(
+                    schedulers.reaching(name, self.here.env)
+                ),
                 scheduler.render(script),
                 script.request,
                 scheduler=schedulers.kind_of(name),
-                cwd=script.cwd,
-                env=schedulers.reaching(name, self.env),
                 elements=script.elements,
                 written=script,
             )
@@ -508,7 +501,7 @@ class Resumption:
         try:
             notify_end(job.request.notify, job, stopped, done)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self.notify(f"the notification failed: {error}")
+            self.here.notify(f"the notification failed: {error}")
 
     def _send(self, sending: Round) -> Resumed:
         """Submit the round, and the healer that follows it."""
@@ -524,9 +517,9 @@ class Resumption:
         sent = [job for one in again for job in (one.job, *one.more) if job is not None]
         try:
             jobs = [*self._live(), *sent]
-            healer = send_healer(self.views[-1].scheduler, jobs, sending, self.env)
+            healer = send_healer(self.here, self.views[-1].scheduler, jobs, sending)
         except SchedulerError as error:
-            self.notify(without_healer(str(error), first.name, held=0))
+            self.here.notify(without_healer(str(error), first.name, held=0))
             return answer
         return replace(answer, healer=healer)
 
@@ -571,7 +564,7 @@ class Resumption:
         jobs = []
         if group.plan is None:
             for flags in resume_script.flags_again(before, again.tasks, again.request):
-                draft = resume_script.draft(before, flags, self.root, self.env)
+                draft = resume_script.draft(self.here, before, flags)
                 draft = replace(draft, folder=first.folder)
                 jobs.append(
                     own_script.send(draft, last.scheduler, sending, origin=origin)
@@ -606,7 +599,7 @@ class Resumption:
             name=first.name,
             folder=folder,
             cwd=first.cwd,
-            store=self.root,
+            store=self.here.root,
             python=sys.executable,
             elements=len(plan.elements),
             together=plan.together,

@@ -1,8 +1,9 @@
 """``weigh resume`` of a job whose script is the user's own: only its failed indices."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.submit.own_script import (
     Draft,
@@ -17,7 +18,7 @@ from weigh.schedulers.elements import format_ranges
 from weigh.schedulers.protocol import Argv
 
 
-def draft(job: Submitted, more: Argv, root: str, env: Mapping[str, str]) -> Draft:
+def draft(here: Here, job: Submitted, more: Argv) -> Draft:
     """Return the script of *job* with *more* flags, to be submitted again."""
     own = job.own or OwnScript()
     options = ScriptOptions(
@@ -26,7 +27,7 @@ def draft(job: Submitted, more: Argv, root: str, env: Mapping[str, str]) -> Draf
         arguments=own.arguments,
         measure=own.measured,
     )
-    return draft_of(options, job.scheduler, root=root, cwd=job.cwd, env=env)
+    return draft_of(here.in_folder(job.cwd), options, job.scheduler)
 
 
 def flags_again(
@@ -45,16 +46,14 @@ def flags_again(
     return [(*more, *part) for part in parts]
 
 
-def changes(
-    first: Submitted, job: Submitted, root: str, env: Mapping[str, str]
-) -> list[str]:
+def changes(here: Here, first: Submitted, job: Submitted) -> list[str]:
     """Return what differs from the *first* time, in words."""
     found = []
     if changed_since(job):
         found.append(f"{job.script} was changed since job {job.id}")
     if first.own is not None and first.own.indices:
         kind = schedulers.kind_of(job.scheduler)
-        name = reads_whole_array(draft(job, (), root, env), kind)
+        name = reads_whole_array(draft(here, job, ()), kind)
         if name is not None:
             found.append(f"the script reads {name}: it differs in a part of the array")
     return found

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import last_words
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
+from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_of
 from weigh.flow.site.schedulers import kind_of
 from weigh.flow.site.schedulers import reaching as reaching_cluster
@@ -31,39 +32,32 @@ from weigh.schedulers import find_kind
 from weigh.schedulers.accounting import ask
 from weigh.schedulers.command import run
 from weigh.store import jobs as jobs_file
-from weigh.store import location
 
 FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 _MOST_WORDS = 10
 _RECENT = 10
 
 
-def status(
-    names: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Callable[[str], None] = lambda _: None,
-) -> tuple[Standing, ...]:
+def status(here: Here, names: Sequence[str]) -> tuple[Standing, ...]:
     """Return the state of the jobs called *names*, or of the latest jobs.
 
-    *notify* receives the outcome of submissions that had no answer.
+    The outcome of submissions that had no answer is a note.
 
     Raises:
         UsageError: there is no such job.
         StoreError: the jobs cannot be read.
         SubmissionUnknownError: whether the only job was accepted is not known.
     """
-    root = store_of_jobs(names, cwd, env)
-    still = settle_all(root, env, notify)
-    known = jobs_file.read_jobs(root)
+    here = here.at_store(store_of_jobs(here, names))
+    still = settle_all(here)
+    known = jobs_file.read_jobs(here.root)
     sent = len(known)
     if still and not known and not names:
         raise SubmissionUnknownError(still[0])
     for line in still:
-        notify(line)
+        here.notify(line)
     if names:
-        found = [named_jobs(known, name, root=root, env=env)[-1] for name in names]
+        found = [named_jobs(here, known, name)[-1] for name in names]
         known = with_foreign(known, found)
         chains = [
             [job] if job.own and job.own.part else jobs_file.chain_of(known, job)
@@ -73,15 +67,14 @@ def status(
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
     jobs = [job for chain in chains for job in chain]
     healings = {
-        chain[0].folder: Sendings(chain[0].folder, root=root, reach=reaching(root, env))
+        chain[0].folder: Sendings(chain[0].folder, root=here.root, reach=reaching(here))
         for chain in chains
         if chain[-1].heal is not None
     }
     last = [one.healers()[-1:] for one in healings.values()]
     asked = [*known, *(healer for some in last for healer in some)]
     views = {
-        (view.job.scheduler, view.job.id): view
-        for view in look(jobs, asked, root=root, env=env)
+        (view.job.scheduler, view.job.id): view for view in look(here, jobs, asked)
     }
     standings = tuple(
         _standing(
@@ -90,43 +83,41 @@ def status(
         )
         for chain in chains
     )
-    if len(jobs_file.read_jobs(root)) > sent:  # a healer sent a round meanwhile
-        return status(names, cwd=cwd, env=env, notify=notify)
+    if len(jobs_file.read_jobs(here.root)) > sent:  # a healer sent a round meanwhile
+        return status(here, names)
     if not names:  # a list: each scheduler is asked once, and no more
         return standings
     from weigh.flow.follow.way_out import with_way_out  # noqa: PLC0415 - not for a list
 
     return tuple(
         with_way_out(
-            _with_steps(one, env),
+            here,
+            _with_steps(one, here.env),
             [views[job.scheduler, job.id] for job in chain],
             known,
-            root=root,
-            env=env,
         )
         for one, chain in zip(standings, chains, strict=True)
     )
 
 
 def status_elsewhere(
-    *, cwd: str, env: Mapping[str, str]
+    here: Here,
 ) -> tuple[tuple[Standing, ...], tuple[QueuedElsewhere, ...]]:
     """Return the latest jobs from other folders, and those that weigh did not send.
 
     Raises:
         StoreError: the jobs of a store cannot be read.
     """
-    here = location.locate(cwd, env)
     standings: list[Standing] = []
     known: list[Submitted] = []
-    for root in other_stores(here, env):
+    for root in other_stores(here.root, here.env):
         jobs = jobs_file.read_jobs(root)
         known += jobs
         chains = _recent(jobs)
         views = {
             (view.job.scheduler, view.job.id): view
             for view in look(
-                [job for chain in chains for job in chain], jobs, root=root, env=env
+                here.at_store(root), [job for chain in chains for job in chain], jobs
             )
         }
         standings += [
@@ -134,12 +125,12 @@ def status_elsewhere(
             for chain in chains
         ]
     standings.sort(key=lambda one: (one.is_over, -one.job.submitted))
-    return tuple(standings[:_RECENT]), tuple(queued_without_weigh(known, env))
+    return tuple(standings[:_RECENT]), tuple(queued_without_weigh(known, here.env))
 
 
-def has_jobs_here(cwd: str, env: Mapping[str, str]) -> bool:
+def has_jobs_here(here: Here) -> bool:
     """Return whether any job was submitted from this folder."""
-    return bool(jobs_file.read_jobs(location.locate(cwd, env)))
+    return bool(jobs_file.read_jobs(here.root))
 
 
 def _with_steps(one: Standing, env: Mapping[str, str]) -> Standing:

@@ -2,13 +2,14 @@
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from weigh.errors import WeighError
 from weigh.flow.follow.pulled import read_pulled
 from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks, tail_of
+from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
@@ -39,11 +40,10 @@ class View(msgspec.Struct, frozen=True):
 
 
 def look(
+    here: Here,
     jobs: Sequence[Submitted],
     known: Sequence[Submitted],
     *,
-    root: str,
-    env: Mapping[str, str],
     fresh: bool = False,
 ) -> Iterator[View]:
     """Yield a view of each job; each scheduler is queried once for all *known* jobs.
@@ -51,7 +51,7 @@ def look(
     With *fresh* the answer of an earlier query is not reused.
     """
     for name in dict.fromkeys(job.scheduler for job in jobs):
-        scheduler = schedulers.reach(name, root=root, env=env)
+        scheduler = schedulers.reach(here, name)
         ours = [job for job in known if job.scheduler == name]
         snapshot = scheduler.states(ours, fresh=fresh)
         for job in jobs:

@@ -1,7 +1,7 @@
 """The command that runs what is left of a job, as `weigh status` prints it."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from weigh.flow.follow.named import is_foreign
 from weigh.flow.follow.resume import Resumption
 from weigh.flow.follow.resume_script import command_again
 from weigh.flow.follow.view import View, look
+from weigh.flow.here import Here, here_of
 from weigh.model.job import Submitted
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.status_lines import Standing
@@ -25,53 +26,42 @@ _WAYS = (
 
 
 def with_way_out(
-    one: Standing,
-    views: Sequence[View],
-    known: Sequence[Submitted],
-    *,
-    root: str,
-    env: Mapping[str, str],
+    here: Here, one: Standing, views: Sequence[View], known: Sequence[Submitted]
 ) -> Standing:
     """Return a standing with the jobs that it needs, and what runs what is left."""
     if one.is_done:
         return one
-    needs = [needed(need, known, root=root, env=env) for need in one.job.needs]
+    needs = [needed(here, need, known) for need in one.job.needs]
     one = replace(one, needs=tuple(need for need in needs if not need.is_done))
     blocked = next((need for need in needs if need.is_blocked), None)
     if blocked is not None:
-        return replace(one, way_out=_of_job(blocked.job, known, root=root, env=env))
+        return replace(one, way_out=_of_job(here, blocked.job, known))
     if needs and not one.needs and one.is_stuck:  # an element failed, and no task
         return replace(one, way_out=f"weigh resume {needs[0].job}")
     if not one.is_over:
         return one
-    return replace(one, way_out=_of_views(views, env=env))
+    return replace(one, way_out=_of_views(here, views))
 
 
-def _of_job(
-    name: str,
-    known: Sequence[Submitted],
-    *,
-    root: str,
-    env: Mapping[str, str],
-) -> str | None:
+def _of_job(here: Here, name: str, known: Sequence[Submitted]) -> str | None:
     """Return the command for a job that another one needs, or for what that needs."""
     chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
     for need in chain[-1].needs:
-        above = needed(need, known, root=root, env=env)
+        above = needed(here, need, known)
         if above.is_blocked:
-            return _of_job(above.job, known, root=root, env=env)
-    views = list(look(chain, known, root=root, env=env))
-    return _of_views(views, env=env)
+            return _of_job(here, above.job, known)
+    views = list(look(here, chain, known))
+    return _of_views(here, views)
 
 
-def _of_views(views: Sequence[View], *, env: Mapping[str, str]) -> str | None:
+def _of_views(here: Here, views: Sequence[View]) -> str | None:
     """Return the command that runs what is left of a job that is over, if one does."""
     job = views[-1].job
     if is_foreign(job):
         failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
         return command_again(job, failed)
     for flags, options in _WAYS:
-        found = Resumption(job.id, options, job.cwd, env, lambda _: None)
+        found = Resumption(here_of(job.cwd, here.env), job.id, options)
         with suppress(WeighError):  # a plan that was deleted
             found.look(views)
         if found.groups:

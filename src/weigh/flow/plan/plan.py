@@ -17,6 +17,7 @@ import msgspec
 from weigh import config
 from weigh.errors import UsageError
 from weigh.flow.exec.options import find_parameters
+from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
@@ -65,7 +66,7 @@ def _nothing(name: str) -> Record:
     raise KeyError(name)
 
 
-def library(names: str, root: str, env: Mapping[str, str]) -> Library:
+def library(here: Here, names: str) -> Library:
     """Return the library of the records with these names, or of all records.
 
     A run whose job had a step out of memory counts as out of memory.
@@ -75,7 +76,7 @@ def library(names: str, root: str, env: Mapping[str, str]) -> Library:
         UsageError: the named runs failed at once.
         StoreError: the records cannot be read.
     """
-    index = read_index(root)
+    index = read_index(here.root)
     entries = {entry.head.id: entry for entry in index.entries}
     files: dict[str, Record] = {}
     if names == ALL:
@@ -88,9 +89,9 @@ def library(names: str, root: str, env: Mapping[str, str]) -> Library:
                 files[record.id] = record
                 heads.append(head_of(record))
             else:
-                heads += [entry.head for entry in _called(index, name, root)]
+                heads += [entry.head for entry in _called(index, name, here.root)]
 
-    as_job_ended = ends_of_jobs(root, env)
+    as_job_ended = ends_of_jobs(here)
 
     def read(name: str) -> Record:
         record = files[name] if name in files else read_record(entries[name])
@@ -128,13 +129,7 @@ class Answer(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def plan(
-    options: PlanOptions,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Callable[[str], None] = lambda _: None,
-) -> Answer:
+def plan(here: Here, options: PlanOptions) -> Answer:
     """Plan the tasks of a file for one GPU, or compare several GPUs.
 
     With at most one GPU the plan is written to ``plan/NAME``. *notify* receives the
@@ -148,21 +143,23 @@ def plan(
         StoreError: the records cannot be read, or the plan cannot be written.
     """
     _check(options)
-    settings = config.load(cwd, env)
+    settings = here.settings
     headroom = _headroom(options, settings)
     source = TaskSource(options.task_file)
     try:
         if not options.ignore_directives:
             lines = (_line(source, seq) for seq in range(1, len(source) + 1))
-            refuse_job_scripts(source.name, lines, cwd=cwd, path=env.get("PATH"))
-        place = _place(options, cwd, env)
+            refuse_job_scripts(
+                source.name, lines, cwd=here.cwd, path=here.env.get("PATH")
+            )
+        place = _place(here, options)
         alone = None
         if place is not None:
             options = _of_this_node(options, place)
             alone = probe_one(_line(source, 1), place)
-            notify(f"1 alone: {format_duration(alone.wall_time)}")
+            here.notify(f"1 alone: {format_duration(alone.wall_time)}")
         stated = stated_usage(options)
-        needs = _needs(source, options, stated, headroom, cwd=cwd, env=env)
+        needs = _needs(here, source, options, stated, headroom)
         wanted = targets(options.gpus, needs, settings.gpus)
         plans = [planned(options, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
@@ -171,14 +168,14 @@ def plan(
         made = plans[0]
         if place is not None and alone is not None and made.elements:
             found = _probed(
-                source, made, needs, first=alone, place=place, notify=notify
+                source, made, needs, first=alone, place=place, notify=here.notify
             )
             made = _with_probe(options, needs, wanted[0], headroom, found)
         if made.left_out and not (options.leave_out and made.elements):
             raise UsageError(too_big(made, states_cpus=options.cpus is not None))
         directory = os.path.join(plan_directory.FOLDER, made.name)
         if not options.dry_run:
-            folder = os.path.join(cwd, directory)
+            folder = os.path.join(here.cwd, directory)
             plan_directory.check_free(folder, replace=options.replace)
             nodes = _alike_on(made)
             made = _with_own_queue(made)
@@ -189,7 +186,7 @@ def plan(
             plan_directory.write(folder, made, text_of)
     finally:
         source.close()
-    replaces = plan_directory.was_submitted(os.path.join(cwd, directory))
+    replaces = plan_directory.was_submitted(os.path.join(here.cwd, directory))
     return Answer((made,), directory, replaces, made.notes, settings.warnings)
 
 
@@ -222,35 +219,37 @@ def _headroom(options: PlanOptions, settings: config.Config) -> float:
     return configured_headroom(settings)
 
 
-def _needs(  # noqa: PLR0913 - keyword-only past the fourth
+def _needs(
+    here: Here,
     source: TaskSource,
     options: PlanOptions,
     stated: StatedUsage,
     headroom: float,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
 ) -> Needs:
     is_complete = None not in (stated.memory, stated.cpus, stated.time)
     is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
     known = no_library()
     if options.records != ALL or not is_complete:
-        known = library(options.records, open_store(cwd, env).root, env)
+        known = library(
+            here.at_store(open_store(here.cwd, here.env).root), options.records
+        )
     lines = (_line(source, seq) for seq in range(1, len(source) + 1))
     with ExitStack() as opened:
         parameters_of = find_parameters(source.name, opened)
         return of_tasks(lines, stated, headroom, known, parameters_of)
 
 
-def _place(options: PlanOptions, cwd: str, env: Mapping[str, str]) -> Place | None:
+def _place(here: Here, options: PlanOptions) -> Place | None:
     """Return where the probe runs; None without --probe."""
     if not options.probe:
         return None
     if options.gpus and "," in options.gpus:
         raise UsageError("--probe measures on this machine's GPU: name one --gpu")
-    named = gpus_named(env) or ("0",)
+    named = gpus_named(here.env) or ("0",)
     uses_gpu = options.gpus is not None or options.gpu_memory is not None
-    return Place(cwd, env, read_host().cpus or 1, named[0] if uses_gpu else None)
+    return Place(
+        here.cwd, here.env, read_host().cpus or 1, named[0] if uses_gpu else None
+    )
 
 
 def _of_this_node(options: PlanOptions, place: Place) -> PlanOptions:

@@ -1,11 +1,12 @@
 """``weigh compare``: find the records; the comparison is `weigh.estimate.compare`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from weigh.errors import UsageError
 from weigh.estimate.compare import Group
 from weigh.estimate.compare import compare as compare_groups
+from weigh.flow.here import Here, here_now
 from weigh.flow.records.records import find_record, open_store
 from weigh.model.comparison import Comparison
 from weigh.model.record import Record
@@ -22,11 +23,11 @@ def compare(*runs: Record | str | Sequence[Record]) -> Comparison:
         UsageError: fewer than two, the same one twice, or nothing was measured.
         RecordNotFoundError: no such record; offers the nearest names.
     """
-    return compare_named(runs, cwd=os.getcwd(), env=os.environ)
+    return compare_named(here_now(), runs)
 
 
 def compare_named(
-    runs: Sequence[Record | str | Sequence[Record]], *, cwd: str, env: Mapping[str, str]
+    here: Here, runs: Sequence[Record | str | Sequence[Record]]
 ) -> Comparison:
     """Compare records with the first; a label stands for all of its records.
 
@@ -38,7 +39,7 @@ def compare_named(
     seen: dict[str, str] = {}
     for run in runs:
         if isinstance(run, str):
-            group = _records_called(run, cwd, env)
+            group = _records_called(here, run)
         else:
             records = (run,) if isinstance(run, Record) else tuple(run)
             if not records:
@@ -55,8 +56,8 @@ def compare_named(
     return compare_groups(groups)
 
 
-def _records_called(name: str, cwd: str, env: Mapping[str, str]) -> Group:
-    store = open_store(cwd, env)
+def _records_called(here: Here, name: str) -> Group:
+    store = open_store(here.cwd, here.env)
     labelled = labelled_entries(read_index(store.root), name)
     if labelled and os.sep not in name:
         return Group(name, tuple(read_record(entry) for entry in labelled[::-1]))

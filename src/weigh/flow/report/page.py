@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.readings import varying
+from weigh.flow.here import Here
 from weigh.flow.report.report import composed, gather, open_store_of
 from weigh.model.record import Record
 from weigh.model.report import Report
@@ -27,9 +28,7 @@ class Page(msgspec.Struct, frozen=True):
     html: str
 
 
-def page_of(
-    name: str, *, logs: Sequence[str] = (), cwd: str, env: Mapping[str, str]
-) -> Page:
+def page_of(here: Here, name: str, *, logs: Sequence[str] = ()) -> Page:
     """Report on *name* as one HTML page.
 
     If the runs are those of a scan over one size, it has the curves of the scan.
@@ -40,8 +39,8 @@ def page_of(
         RecordNotFoundError: nothing answers to that name; offers the nearest.
         StoreError: the store cannot be read.
     """
-    store = open_store_of(name, cwd, env)
-    material = gather(name, store, logs=logs, cwd=cwd, env=env)
+    store = open_store_of(here, name)
+    material = gather(here, name, store, logs=logs)
     report = composed(material, store)
     records = [run.record for run in material.runs if run.record is not None]
     curves = () if report.job is not None else curves_of(records)

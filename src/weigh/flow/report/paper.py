@@ -2,9 +2,10 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weigh.errors import UsageError
+from weigh.flow.here import Here
 from weigh.flow.report.report import gather, open_store_of
 from weigh.flow.report.since import runs_since
 from weigh.model.record import Host, Record
@@ -19,9 +20,7 @@ _MOST_VALUES = 8  # of a parameter that are listed; of more the range is stated
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~&$")
 
 
-def compute_statement(
-    name: str, *, since: str | None = None, cwd: str, env: Mapping[str, str]
-) -> str:
+def compute_statement(here: Here, name: str, *, since: str | None = None) -> str:
     """State what the runs called *name*, or all of the last *since*, took.
 
     Every attempt counts, failed ones included.
@@ -32,9 +31,9 @@ def compute_statement(
         StoreError: the store cannot be read.
     """
     if since is not None:
-        title, every = f"the last {since}", runs_since(since, cwd=cwd, env=env)
+        title, every = f"the last {since}", runs_since(here, since)
     else:
-        found = gather(name, open_store_of(name, cwd, env), cwd=cwd, env=env)
+        found = gather(here, name, open_store_of(here, name))
         title, every = found.title, list(found.runs)
     runs = [run for run in every if run.row.started is not None]
     if not runs:

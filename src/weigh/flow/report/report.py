@@ -7,12 +7,12 @@ from typing import overload
 
 import msgspec
 
-from weigh import config
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.view import View, look, merged
+from weigh.flow.here import Here, here_now
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.records import joined_records as report_records
@@ -69,7 +69,7 @@ def report(name: str | None = None) -> Regions | Report:
         return of_regions()
     from weigh.flow.report.report import build  # noqa: PLC0415 - start-up
 
-    return build(name, cwd=os.getcwd(), env=os.environ)
+    return build(here_now(), name)
 
 
 _DRAWN = 4  # records whose series a page draws
@@ -83,13 +83,7 @@ class Material(Findings, frozen=True, kw_only=True):
     views: tuple[View, ...] = ()
 
 
-def build(
-    name: str = LAST,
-    *,
-    logs: Sequence[str] = (),
-    cwd: str,
-    env: Mapping[str, str],
-) -> Report:
+def build(here: Here, name: str = LAST, *, logs: Sequence[str] = ()) -> Report:
     """Report on the run, label, job or plan called *name*, or the latest of all.
 
     *logs* are further files with the scheduler's GPU table.
@@ -99,14 +93,14 @@ def build(
         RecordNotFoundError: nothing answers to that name; offers the nearest.
         StoreError: the store cannot be read.
     """
-    store = open_store_of(name, cwd, env)
-    return composed(gather(name, store, logs=logs, cwd=cwd, env=env), store)
+    store = open_store_of(here, name)
+    return composed(gather(here, name, store, logs=logs), store)
 
 
-def open_store_of(name: str, cwd: str, env: Mapping[str, str]) -> Store:
+def open_store_of(here: Here, name: str) -> Store:
     """Return the store with the job *name*, which may be that of another folder."""
-    root = store_of_jobs((name,), cwd, env)
-    return msgspec.structs.replace(open_store(cwd, env), root=root)
+    root = store_of_jobs(here, (name,))
+    return msgspec.structs.replace(open_store(here.cwd, here.env), root=root)
 
 
 def composed(material: Material, store: Store) -> Report:
@@ -115,35 +109,32 @@ def composed(material: Material, store: Store) -> Report:
 
 
 def gather(
-    name: str,
-    store: Store,
-    *,
-    logs: Sequence[str] = (),
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, name: str, store: Store, *, logs: Sequence[str] = ()
 ) -> Material:
     """Find the run, label, job or plan *name*, and all its runs."""
     finalise_interrupted(store.root, store.machine)
-    found = _found(name, store, cwd=cwd, env=env)
+    found = _found(here, name, store)
     return msgspec.structs.replace(
         found,
-        request=None if found.job else _for_target(name, found, store, cwd, env),
+        request=None if found.job else _for_target(here, name, found, store),
         tables=(*found.tables, *tables_in(_readable(logs))),
     )
 
 
-def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Material:
+def _found(here: Here, name: str, store: Store) -> Material:
     known = jobs_file.read_jobs(store.root)
     index = read_index(store.root)
-    job = _job_called(name, known, index, cwd, store.root)
+    job = _job_called(here.at_store(store.root), name, known, index)
     if job is not None:
         chain = jobs_file.chain_of(known, job)
-        return _of_jobs(tuple(look(chain, known, root=store.root, env=env)), store, env)
-    foreign = _foreign_job(name, known, store, env)
+        return _of_jobs(
+            here, tuple(look(here.at_store(store.root), chain, known)), store
+        )
+    foreign = _foreign_job(here, name, known, store)
     if foreign is not None:
         every = with_foreign(known, [foreign])
-        views = look([foreign], every, root=store.root, env=env)
-        return _of_jobs(tuple(views), store, env)
+        views = look(here.at_store(store.root), [foreign], every)
+        return _of_jobs(here, tuple(views), store)
     joblog = _joblog_called(name, store, index)
     if joblog is not None:
         return _of_exec(joblog, store)
@@ -153,7 +144,7 @@ def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Mate
             f"{what}: no run in {store.root}, no job submitted from here "
             "(start with: weigh run -- COMMAND)"
         )
-    return _of_records(name, _records(name, store, index, known), env)
+    return _of_records(name, _records(name, store, index, known), here.env)
 
 
 def _joblog_called(name: str, store: Store, index: Index) -> str | None:
@@ -194,7 +185,7 @@ def _of_exec(joblog: str, store: Store) -> Material:
 
 
 def _foreign_job(
-    name: str, known: Sequence[Submitted], store: Store, env: Mapping[str, str]
+    here: Here, name: str, known: Sequence[Submitted], store: Store
 ) -> Submitted | None:
     """Return the job *name* that weigh did not submit; None if there are its records.
 
@@ -204,20 +195,18 @@ def _foreign_job(
     if not name[:1].isdigit() or report_records.of_jobs(store.root, (name,)):
         return None
     try:
-        return named_jobs(known, name, root=store.root, env=env, of_others=True)[-1]
+        return named_jobs(here.at_store(store.root), known, name, of_others=True)[-1]
     except UsageError:
         return None  # a record's id may be digits as well
 
 
-def _for_target(
-    name: str, material: Material, store: Store, cwd: str, env: Mapping[str, str]
-) -> Note | None:
+def _for_target(here: Here, name: str, material: Material, store: Store) -> Note | None:
     """Return the request that a scan printed for its target, if *name* is a scan."""
     scan = last_scan(store.root, name)
     if scan is None or scan.target is None:
         return None
     records = [run.record for run in material.runs if run.record is not None]
-    found = answer_of_scan(records, scan, config.load(cwd, env).gpus)
+    found = answer_of_scan(records, scan, here.settings.gpus)
     return None if found is None else request_note(found, material.scheduler)
 
 
@@ -234,17 +223,17 @@ def _readable(paths: Sequence[str]) -> Sequence[str]:
 
 
 def _job_called(
-    name: str, known: Sequence[Submitted], index: Index, cwd: str, root: str
+    here: Here, name: str, known: Sequence[Submitted], index: Index
 ) -> Submitted | None:
     if name == LAST:
-        return _latest_job(known, index, root)
+        return _latest_job(known, index, here.root)
     found = jobs_file.jobs_called(known, name)
     stem = name.removesuffix(".txt")
     if not found and stem != name and joblog_of(name) is None:
         found = jobs_file.jobs_called(known, os.path.basename(stem))  # its task file
     if found:
         return found[-1]
-    if os.path.isfile(os.path.join(cwd, name, PLAN)):
+    if os.path.isfile(os.path.join(here.cwd, name, PLAN)):
         raise UsageError(
             f"{name} was not submitted from here: weigh submit {quoted(name)}"
         )
@@ -346,7 +335,7 @@ def _slots(views: Sequence[View]) -> int | None:
     return max((p.together for p in plans if p.queue is not None), default=None)
 
 
-def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:
+def _of_jobs(here: Here, views: tuple[View, ...], store: Store) -> Material:
     last = views[-1].job
     kind = kind_of(last.scheduler)
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
@@ -357,7 +346,7 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         for element in elements_of(runs, view.elements, its)
     ]
     every = [run for runs in by_job for run in runs]
-    every += unsent_runs(views, store.root, env)
+    every += unsent_runs(here.at_store(store.root), views)
     # the first tasks only had to show what the others need
     sized = [
         its for view, its in zip(views, requested, strict=True) if is_rest(view.job)
@@ -375,7 +364,7 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         troubles=tuple(dict.fromkeys(_troubles(views))),
         job=last.id,
         scheduler=kind,
-        accounted=_accounted(views, reaching(last.scheduler, env)),
+        accounted=_accounted(views, reaching(last.scheduler, here.env)),
         tables=tables_in(logs_of(views)),
     )
 

@@ -10,6 +10,7 @@ from weigh.errors import FormatError, WeighError
 from weigh.flow.follow.first_tasks import is_unsent, rest_comes, with_unsent
 from weigh.flow.follow.tasks import LOGS, last_words
 from weigh.flow.follow.view import View, merged
+from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_of, tasks_of
 from weigh.flow.records import joined_records as report_records
 from weigh.flow.site.schedulers import kind_of
@@ -114,11 +115,9 @@ def runs_of_view(view: View, root: str) -> list[Run]:
     return runs
 
 
-def unsent_runs(
-    views: Sequence[View], root: str, env: Mapping[str, str]
-) -> Iterator[Run]:
+def unsent_runs(here: Here, views: Sequence[View]) -> Iterator[Run]:
     """Yield a run for each task of the plan that was not submitted."""
-    comes = rest_comes(views, root, env)
+    comes = rest_comes(here, views)
     for task in merged(with_unsent(views, comes=comes)).values():
         if is_unsent(task):
             row = Row(job=task.job, task=task.task, state=task.state, attempts=0)

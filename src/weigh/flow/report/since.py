@@ -1,11 +1,12 @@
 """``weigh report --since``: resources held and not used, and what would save most."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from weigh.flow.follow.view import look
+from weigh.flow.here import Here
 from weigh.flow.records import joined_records as report_records
 from weigh.flow.records.records import Store, open_store
 from weigh.flow.report.report import of_job, plan_of
@@ -73,19 +74,19 @@ class UnusedResources(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[KindUsage, ...]
 
 
-def unused_since(text: str, *, cwd: str, env: Mapping[str, str]) -> UnusedResources:
+def unused_since(here: Here, text: str) -> UnusedResources:
     """Rank the resources held and not used in the last *text*, such as ``30d``.
 
     Raises:
         FormatError: *text* is not a time.
         StoreError: the store cannot be read.
     """
-    store = open_store(cwd, env)
+    store = open_store(here.cwd, here.env)
     finalise_interrupted(store.root, store.machine)
     begin = _begin(store, text)
     runs_by_name = {
         name: [pair for pair in pairs if _is_judged(pair[0])]
-        for name, pairs in _elements_by_name(store, begin, env).items()
+        for name, pairs in _elements_by_name(here, store, begin).items()
     }
     kinds = [
         _usage_of_kind(name, pairs) for name, pairs in runs_by_name.items() if pairs
@@ -96,10 +97,10 @@ def unused_since(text: str, *, cwd: str, env: Mapping[str, str]) -> UnusedResour
     )
 
 
-def runs_since(text: str, *, cwd: str, env: Mapping[str, str]) -> list[Run]:
+def runs_since(here: Here, text: str) -> list[Run]:
     """Return all attempts of the last *text*, in jobs and outside of them."""
-    store = open_store(cwd, env)
-    found = _elements_by_name(store, _begin(store, text), env)
+    store = open_store(here.cwd, here.env)
+    found = _elements_by_name(here, store, _begin(store, text))
     return [run for pairs in found.values() for _, runs in pairs for run in runs]
 
 
@@ -149,14 +150,14 @@ def _begin(store: Store, text: str) -> Seconds:
 
 
 def _elements_by_name(
-    store: Store, begin: Seconds, env: Mapping[str, str]
+    here: Here, store: Store, begin: Seconds
 ) -> dict[str, list[_ElementRuns]]:
     """Return elements with all attempts in them, by plan, label or command."""
     known = jobs_file.read_jobs(store.root)
     jobs = [job for job in known if job.submitted >= begin]
     found: dict[str, list[_ElementRuns]] = {}
     counted_ids: set[str | None] = set()
-    for view in look(jobs, known, root=store.root, env=env):
+    for view in look(here.at_store(store.root), jobs, known):
         runs, elements = of_job(view, store, plan_of(view.job))
         counted_ids |= {run.row.record for run in runs}
         found.setdefault(view.job.name, []).extend(

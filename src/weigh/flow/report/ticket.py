@@ -1,13 +1,14 @@
 """``weigh report --ticket``: one failure, with what the support staff need to know."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from weigh._version import __version__
 from weigh.flow.follow.tasks import tail_of
+from weigh.flow.here import Here
 from weigh.flow.report.report import Material, gather, open_store_of
 from weigh.model.mask import MASK
 from weigh.model.report import Row
@@ -32,7 +33,7 @@ class SupportTicket(msgspec.Struct, frozen=True):
     is_failure: bool
 
 
-def support_ticket(name: str, *, cwd: str, env: Mapping[str, str]) -> SupportTicket:
+def support_ticket(here: Here, name: str) -> SupportTicket:
     """Return a ticket on the most common failure of a job, or on its first task.
 
     Raises:
@@ -40,7 +41,7 @@ def support_ticket(name: str, *, cwd: str, env: Mapping[str, str]) -> SupportTic
         RecordNotFoundError: nothing answers to that name.
         StoreError: the store cannot be read.
     """
-    found = gather(name, open_store_of(name, cwd, env), cwd=cwd, env=env)
+    found = gather(here, name, open_store_of(here, name))
     last = [run for run in found.runs if run.is_last]
     ways: dict[str, list[Run]] = {}
     for run in last:

@@ -2,16 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import msgspec
 
-from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.history import ENOUGH, History, LowerBound, Past, Risk, known_risk
 from weigh.estimate.history_groups import Parameters, choose_sizes, is_size
 from weigh.estimate.sampled import Accounts, Seen
+from weigh.flow.here import Here
 from weigh.flow.records.records import Store, choose, find_record, open_store
 from weigh.flow.request.request import Answer, answer, as_jobs_ended
 from weigh.model.record import Record, Request
@@ -50,14 +50,13 @@ class _PastUse(msgspec.Struct, frozen=True):
         return tuple(_size_value(self.parameters.get(size)) for size in sizes)
 
 
-def request_from_history(  # noqa: PLR0913 - keyword-only past the second
+def request_from_history(
+    here: Here,
     names: Sequence[str],
     typed: Parameters,
     *,
     risk: str = "low",
     form: str | None = None,
-    cwd: str,
-    env: Mapping[str, str],
 ) -> Answer:
     """Work out the request for the next run like the record named, or the last one.
 
@@ -72,9 +71,11 @@ def request_from_history(  # noqa: PLR0913 - keyword-only past the second
     if len(names) > 1:
         raise UsageError("history is of one job at a time: name one record of it")
     known = known_risk(risk)
-    store = open_store(cwd, env)
+    store = open_store(here.cwd, here.env)
     like = find_record(store, names[0] if names else LAST)
-    records = as_jobs_ended(_similar_records(store, like, typed), store.root, env)
+    records = as_jobs_ended(
+        here.at_store(store.root), _similar_records(store, like, typed)
+    )
     records = _without_imported(records, like)
     uses = list(chain.from_iterable(map(_past_uses, records)))
     kind = _kind_of_runs(like, uses, typed)
@@ -90,8 +91,8 @@ def request_from_history(  # noqa: PLR0913 - keyword-only past the second
         request,
         records,
         form=form,
-        env=env,
-        settings=config.load(cwd, env),
+        env=here.env,
+        settings=here.settings,
         history=description,
     )
 

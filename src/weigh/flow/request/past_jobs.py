@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import msgspec
 
-from weigh import config
 from weigh.errors import UsageError
 from weigh.estimate.history import ENOUGH
+from weigh.flow.here import Here
 from weigh.flow.records.imported import kind_of_name, past_accounting
 from weigh.flow.request.request import Answer, answer
 from weigh.flow.site.schedulers import current_user
@@ -37,12 +37,7 @@ class Words(msgspec.Struct, frozen=True):
 
 
 def request_from_accounting(
-    accounts: str,
-    words: Words,
-    *,
-    form: str | None = None,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, accounts: str, words: Words, *, form: str | None = None
 ) -> Answer | tuple[PastKind, ...]:
     """Work out the request of the user's jobs of a name from accounting's command.
 
@@ -55,10 +50,10 @@ def request_from_accounting(
     """
     kind = next(one for one in KINDS.values() if one.accounts == accounts)
     source = past_accounting(kind)
-    user = env.get("USER") or current_user()  # cron and containers set none
+    user = here.env.get("USER") or current_user()  # cron and containers set none
     argv = source.past_argv(user, words.days * DAY)
-    lines = lines_of(argv, env=env)
-    every = _interval(kind, env)
+    lines = lines_of(argv, env=here.env)
+    every = _interval(kind, here.env)
     others: set[str] = set()
     groups = _grouped(source.read_past(lines), words, kind, every, others)
     if not groups:
@@ -71,14 +66,14 @@ def request_from_accounting(
     if len(groups) > 1:
         found = sorted((_in_short(one) for one in groups), key=_frees, reverse=True)
         return tuple(found[:_MOST_KINDS])
-    settings = config.load(cwd, env)
+    settings = here.settings
     (jobs,) = groups
     request, learnt = _request(jobs, kind, every)
     return answer(
         request,
         (),
         form=form or kind.name,
-        env=env,
+        env=here.env,
         settings=settings,
         history=None if learnt is None else history_lines.document(learnt),
     )

@@ -6,6 +6,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
+from weigh.flow.here import Here
 from weigh.flow.records.records import Store, find_record, open_store, runs_of_last
 from weigh.flow.request.growth import Steps, carry_on
 from weigh.flow.site.cluster import site_flags
@@ -34,14 +35,13 @@ class Answer(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def request(  # noqa: PLR0913 - the options of the command line, keyword-only
+def request(
+    here: Here,
     names: Sequence[str],
     *,
     form: str | None = None,
     headroom: str | None = None,
     steps: Steps | None = None,
-    cwd: str,
-    env: Mapping[str, str],
 ) -> Answer:
     """Work out the request from the records called *names*, or from the last one.
 
@@ -55,9 +55,11 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
             counted the steps.
         FormatError: the headroom or a configuration file does not parse.
     """
-    settings = config.load(cwd, env)
-    store = open_store(cwd, env)
-    records = as_jobs_ended(_records(names or (LAST,), store), store.root, env)
+    settings = here.settings
+    store = open_store(here.cwd, here.env)
+    records = as_jobs_ended(
+        here.at_store(store.root), _records(names or (LAST,), store)
+    )
     share = (
         configured_headroom(settings) if headroom is None else parse_headroom(headroom)
     )
@@ -67,7 +69,7 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
             f"no request from {records[0].id[:6]}: {reasons[0]} (fix it first)"
         )
     request = carry_on(from_usages(records, headroom=share), records, steps)
-    return answer(request, records, form=form, env=env, settings=settings)
+    return answer(request, records, form=form, env=here.env, settings=settings)
 
 
 def answer(  # noqa: PLR0913 - keyword-only past the second
@@ -147,9 +149,7 @@ def _records(names: Sequence[str], store: Store) -> list[Record]:
     return list({record.id: record for record in found}.values())
 
 
-def as_jobs_ended(
-    records: Sequence[Record], root: str, env: Mapping[str, str]
-) -> list[Record]:
+def as_jobs_ended(here: Here, records: Sequence[Record]) -> list[Record]:
     """Return *records*; those whose job had a step out of memory ended for that.
 
     The processes of such a step (srun) are none of the command's own: the record saw
@@ -158,12 +158,12 @@ def as_jobs_ended(
     ids = {one.job.id for one in records if one.job and one.state == COMPLETED}
     if not ids:
         return list(records)
-    as_job_ended = ends_of_jobs(root, env, ids)
+    as_job_ended = ends_of_jobs(here, ids)
     return [as_job_ended(record) for record in records]
 
 
 def ends_of_jobs(
-    root: str, env: Mapping[str, str], ids: Collection[str] | None = None
+    here: Here, ids: Collection[str] | None = None
 ) -> Callable[[Record], Record]:
     """Return the function that `as_jobs_ended` applies to each record.
 
@@ -177,14 +177,14 @@ def ends_of_jobs(
     def find_short() -> None:
         from weigh.flow.follow.view import look  # noqa: PLC0415 - start-up time
 
-        known = jobs_file.read_jobs(root)
+        known = jobs_file.read_jobs(here.root)
         wanted = [
             job for job in known if (ids is None or job.id in ids) and _shows_steps(job)
         ]
         titles.update((job.id, kind_or_first(job.scheduler).title) for job in wanted)
         short.update(
             (task.job, task.element, task.seq)
-            for view in look(wanted, known, root=root, env=env)
+            for view in look(here, wanted, known)
             for task in view.tasks
             if task.state == "OUT_OF_MEMORY" and task.reason == STEP_OUT_OF_MEMORY
         )

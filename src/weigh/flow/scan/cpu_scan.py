@@ -14,6 +14,7 @@ from weigh.estimate.scaling import (
     cpu_efficiency,
     cpus_that_pay,
 )
+from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.flow.scan.estimate_options import parse_share
@@ -56,7 +57,8 @@ def numbers_of(axis: Axis) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def scan_cpus(  # noqa: PLR0913 - keyword-only past the second
+def scan_cpus(  # noqa: PLR0913 - keyword-only past the third
+    here: Here,
     command: Sequence[str],
     axis: str,
     *,
@@ -65,8 +67,6 @@ def scan_cpus(  # noqa: PLR0913 - keyword-only past the second
     efficiency: str,
     dry_run: bool,
     say: Callable[[str], None],
-    cwd: str,
-    env: Mapping[str, str],
 ) -> CpuScan:
     """Run *command* held to each number of CPUs; return how many of them pay.
 
@@ -94,22 +94,26 @@ def scan_cpus(  # noqa: PLR0913 - keyword-only past the second
     if dry_run:
         planned = tuple(filled[n] for n in numbers)
         return CpuScan(label=name, rows=(), efficiency=least, planned=planned)
-    root = open_store(cwd, env).root
+    root = open_store(here.cwd, here.env).root
     folder = make_folder(root, "output", name)
-    here = _allowed()
+    allowed = _allowed()
     records: dict[int, list[Record]] = {}
     code = 0
     for number in numbers * repeat:
         log = os.path.join(folder, f"cpus-{number}.{len(records.get(number, ()))}.log")
-        with held_to(number, here):
+        with held_to(number, allowed):
             record = run_measured(
                 filled[number],
                 label=name,
                 texts={NAME: str(number)},
                 log=log,
                 root=root,
-                cwd=cwd,
-                env={**env, **dict.fromkeys(_THREADS, str(number)), "WEIGH_DIR": root},
+                cwd=here.cwd,
+                env={
+                    **here.env,
+                    **dict.fromkeys(_THREADS, str(number)),
+                    "WEIGH_DIR": root,
+                },
             )
         if record.state != "COMPLETED" or record.usage is None:
             say(f"{NAME}={number}  {record.state}: {error_in(log) or 'no output'}")
@@ -117,7 +121,7 @@ def scan_cpus(  # noqa: PLR0913 - keyword-only past the second
             break
         say(f"{NAME}={number}  {format_duration(record.usage.wall_time)}")
         records.setdefault(number, []).append(record)
-    return _concluded(records, name, least, len(here), code)
+    return _concluded(records, name, least, len(allowed), code)
 
 
 def _concluded(

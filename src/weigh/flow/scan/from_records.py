@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.advice import GPU, Advice, FitOptions, Need, advise
 from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.readings import completed, varying
 from weigh.estimate.samples import size_text
+from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import as_jobs_ended
 from weigh.flow.scan.estimate_options import (
@@ -79,12 +79,7 @@ def fit(
 
 
 def fit_named(
-    names: Sequence[str],
-    by: str | None,
-    typed_options: TypedOptions,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, names: Sequence[str], by: str | None, typed_options: TypedOptions
 ) -> Answer:
     """Fit the records called *names*, or all that have the parameter, newest first.
 
@@ -93,11 +88,11 @@ def fit_named(
         UsageError: the records carry no fit, or an option does not fit them.
         FormatError: a size, share or configuration file does not parse.
     """
-    root = open_store(cwd, env).root
-    settings = config.load(cwd, env)
+    root = open_store(here.cwd, here.env).root
+    settings = here.settings
     parsed = parse_options(typed_options, by, settings.gpus)
     records = _named(root, names) if names else _having(root, by)
-    records = as_jobs_ended(records, root, env)
+    records = as_jobs_ended(here.at_store(root), records)
     found = answer(records, by or _varies(records), parsed)
     return msgspec.structs.replace(
         found, warnings=(*settings.warnings, *found.warnings)

@@ -13,6 +13,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
+from weigh.flow.here import Here
 from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.model.record import Record, Request, Usage
 from weigh.probe.host import read_host
@@ -69,12 +70,7 @@ class ProgramLimit(msgspec.Struct, frozen=True):
 
 
 def scan_memory(
-    command: Sequence[str],
-    *,
-    dry_run: bool,
-    say: Say,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, command: Sequence[str], *, dry_run: bool, say: Say
 ) -> MemoryScan:
     """Run *command* without a limit and with up to four; *say* gets a line per run.
 
@@ -89,7 +85,9 @@ def scan_memory(
         say("1 plain run, and at most 4 with a limit")
         return MemoryScan(kind="not run", squeeze=None, request=None, runs=0)
     with tempfile.TemporaryDirectory(prefix="weigh-") as store:
-        return LimitedRuns(command, say, cwd, {**env, "WEIGH_DIR": store}, store).all()
+        return LimitedRuns(
+            command, say, here.cwd, {**here.env, "WEIGH_DIR": store}, store
+        ).all()
 
 
 class LimitedRuns:

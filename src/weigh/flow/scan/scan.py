@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh import config
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
 from weigh.estimate.advice import Advice, Need, largest_fitting
 from weigh.estimate.readings import gpu_memory
+from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import Interrupted, error_in, run_measured
 from weigh.flow.scan.estimate_options import ParsedOptions, TypedOptions, parse_options
@@ -165,12 +165,7 @@ class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan(
-    options: ScanOptions,
-    typed_options: TypedOptions,
-    *,
-    say: Say,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, options: ScanOptions, typed_options: TypedOptions, *, say: Say
 ) -> ScanAnswer:
     """Run the command at each size, small ones first, and fit what was measured.
 
@@ -183,7 +178,7 @@ def scan(
         CommandNotFoundError: no such command.
         WeighError: weigh itself failed.
     """
-    root = open_store(cwd, env).root
+    root = open_store(here.cwd, here.env).root
     target = typed_options.target
     axes = tuple(parse_axis(spaced(text, target)) for text in options.axes)
     if not axes:
@@ -191,11 +186,11 @@ def scan(
             "no sizes: weigh scan batch=50,100,300 -- python3 tag.py {batch}"
         )
     by = _sized(axes)
-    settings = config.load(cwd, env)
+    settings = here.settings
     parsed = parse_options(
         typed_options, by, settings.gpus
     )  # refused before anything is run
-    plan = _plan(options, axes, root, cwd)
+    plan = _plan(here, options, axes)
     if typed_options.target is None and plan.by == by:  # as before it was resumed
         typed_options = msgspec.structs.replace(typed_options, target=plan.target)
         parsed = parse_options(typed_options, by, settings.gpus)
@@ -211,7 +206,7 @@ def scan(
     known = _known(root, plan.label) if options.resume else []
     if options.resume and not known:
         say("no scan to resume: this is a new scan")
-    measured = ScanRuns(plan, root, env, say=say, known=known)
+    measured = ScanRuns(plan, root, here.env, say=say, known=known)
     measured.all(runs, options.repeat)
     return _concluded(measured, by, options, parsed)
 
@@ -322,21 +317,21 @@ def _no_number(axes: Sequence[Axis]) -> str:
     return next(repr(text) for value, text in pairs if isinstance(value, str))
 
 
-def _plan(options: ScanOptions, axes: tuple[Axis, ...], root: str, cwd: str) -> Scan:
+def _plan(here: Here, options: ScanOptions, axes: tuple[Axis, ...]) -> Scan:
     """Return what to run: a new scan, or the last one to resume."""
     names = tuple(axis.name for axis in axes)
     if not options.command:
-        return _resumed(options, root, names)
+        return _resumed(options, here.root, names)
     match_fields(options.command, names)
     if options.resume:
-        before = last_scan(root, options.label)
+        before = last_scan(here.root, options.label)
         if before is not None and (before.command, before.cwd) == (
             options.command,
-            cwd,
+            here.cwd,
         ):
             return before
     label = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
-    return Scan(label, options.command, cwd)
+    return Scan(label, options.command, here.cwd)
 
 
 def _kept(

@@ -11,6 +11,7 @@ import msgspec
 from weigh import config
 from weigh.config import Kind
 from weigh.errors import FormatError, SchedulerError, UsageError, WeighError
+from weigh.flow.here import Here
 from weigh.flow.site.ask import Ask, ask_scheduler, query
 from weigh.flow.site.schedulers import (
     current_user,
@@ -89,13 +90,13 @@ def site_flags(kind: str, site: Mapping[str, object]) -> SiteFlags:
     )
 
 
-def site_warnings(cwd: str, env: Mapping[str, str]) -> tuple[str, ...]:
+def site_warnings(here: Here) -> tuple[str, ...]:
     """Return a warning for each key of the settings that weigh does not know.
 
     Raises:
         FormatError: a settings file is invalid.
     """
-    settings = config.load(cwd, env)
+    settings = here.settings
     return (*settings.warnings, *config.unknown_tables(settings, KINDS))
 
 

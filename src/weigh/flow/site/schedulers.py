@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weigh import config
 from weigh.errors import FormatError, UsageError
+from weigh.flow.here import Here, here_of
 from weigh.probe.host import may_be_login_node
 from weigh.schedulers import KINDS, client, kind_or_first
 from weigh.schedulers.backend import Scheduler
@@ -61,7 +61,7 @@ def schedulers_on_path(env: Mapping[str, str]) -> list[str]:
     return [n for n, kind in KINDS.items() if shutil.which(kind.submits, path=path)]
 
 
-def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
+def reach(here: Here, name: str) -> Scheduler:
     """Return the scheduler called *name*; *root* is the store.
 
     Raises:
@@ -69,15 +69,15 @@ def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
         FormatError: WEIGH_POLL is not a time.
     """
     if name == LOCAL:
-        return Local(env=env, root=root, machine=this_machine())
+        return Local(env=here.env, root=here.root, machine=this_machine())
     kind = kind_of(name)
     if kind not in KINDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
-    env = reaching(name, env)
+    env = reaching(name, here.env)
     way = Reach(
         run=run,
         env=env,
-        root=root,
+        root=here.root,
         user=current_user(),
         clock=time.time,
         interval=_interval(env),
@@ -97,7 +97,7 @@ def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
     cluster = name.partition(CLUSTER_MARK)[2]
     if not cluster:
         return env
-    return {**env, **find_cluster(cluster, os.getcwd(), env).env}
+    return {**env, **find_cluster(here_of(os.getcwd(), env), cluster).env}
 
 
 def kind_of(name: str) -> str:
@@ -105,14 +105,14 @@ def kind_of(name: str) -> str:
     return name.partition(CLUSTER_MARK)[0]
 
 
-def find_cluster(name: str, cwd: str, env: Mapping[str, str]) -> Named:
+def find_cluster(here: Here, name: str) -> Named:
     """Read a cluster's settings: ``[cluster.named.NAME]``.
 
     Raises:
         UsageError: the settings have no such cluster.
         FormatError: the cluster's table is invalid.
     """
-    table = config.load(cwd, env).cluster.get("named", {})
+    table = here.settings.cluster.get("named", {})
     known = table if isinstance(table, dict) else {}
     if name not in known:
         others = ", ".join(map(str, known)) or "none"

@@ -1,7 +1,7 @@
 """Check the script and request of a job before it is submitted: will it start?"""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from weigh import config
 from weigh.errors import UsageError
 from weigh.flow.check.script import dialect_of, facts_of
+from weigh.flow.here import Here
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
@@ -41,13 +42,12 @@ class Checks(msgspec.Struct, frozen=True):
     doubts: tuple[str, ...] = ()
 
 
-def check_request(  # noqa: PLR0913 - keyword-only past the second
+def check_request(  # noqa: PLR0913 - keyword-only past the third
+    here: Here,
     text: str,
     request: JobRequest,
     *,
     scheduler: str,
-    cwd: str,
-    env: Mapping[str, str],
     elements: int,
     written: JobScript | None = None,
     ask: Ask = ask_scheduler,
@@ -63,15 +63,15 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     """
     if scheduler not in KINDS:
         return Checks()
-    settings = config.load(cwd, env)
+    settings = here.settings
     who = Who(
         user=current_user(),
         account=request.account,
         qos=request.qos,
         after=dialect_of(scheduler).awaited(text),
     )
-    live = live_limits(scheduler, who, env=env, site=settings.cluster, ask=ask)
-    found = text_findings(text, live, settings, scheduler=scheduler, cwd=cwd, env=env)
+    live = live_limits(scheduler, who, env=here.env, site=settings.cluster, ask=ask)
+    found = text_findings(here, text, live, settings, scheduler=scheduler)
     if written is not None:
         lines = _own_lines(written, text, scheduler)
         found = tuple(one for one in found if not _is_ours(one, written, lines))
@@ -83,23 +83,16 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     return Checks(tuple(_rows(request, live, fit)), (*doubts, *_unavailable(fit)))
 
 
-def text_findings(  # noqa: PLR0913 - keyword-only past the third
-    text: str,
-    live: Live,
-    settings: config.Config,
-    *,
-    scheduler: str,
-    cwd: str,
-    env: Mapping[str, str],
+def text_findings(
+    here: Here, text: str, live: Live, settings: config.Config, *, scheduler: str
 ) -> tuple[Finding, ...]:
     """Lint a script with the cluster's limits, as the settings want it."""
     dialect = dialect_of(scheduler)
     facts = facts_of(
-        cwd,
-        env,
+        here,
         limits=live.limits,
         jobs=live.jobs,
-        default_files=dialect.default_files(cwd, env),
+        default_files=dialect.default_files(here.cwd, here.env),
         scheduler=scheduler,
         site=settings.cluster,
     )

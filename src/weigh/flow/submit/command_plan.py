@@ -3,9 +3,10 @@
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from weigh.errors import StoreError, UsageError
+from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FOLDER
@@ -21,12 +22,11 @@ from weigh.sweep.task_file import INTERPRETERS
 _ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
 
 
-def plan_command(  # noqa: PLR0913 - keyword-only past the first
+def plan_command(  # noqa: PLR0913 - keyword-only past the third
+    here: Here,
     command: Sequence[str],
     *,
     name: str | None,
-    cwd: str,
-    env: Mapping[str, str],
     nodes: int | None = None,
     submitted: Collection[str] = (),
     dry_run: bool = False,
@@ -40,12 +40,12 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         UsageError: the name is taken, the command runs a job script, or is a file.
         StoreError: the plan cannot be written.
     """
-    _refuse_a_file(command[0], cwd, env.get("PATH"))
-    top = os.path.join(cwd, FOLDER)
+    _refuse_a_file(command[0], here.cwd, here.env.get("PATH"))
+    top = os.path.join(here.cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
     written = on_nodes(line[:-1], nodes or 1, sys.executable) + b"\n"
     if not ignore_directives:
-        refuse_job_script(command, cwd=cwd, path=env.get("PATH"))
+        refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
     _refuse_taken(top, name, written, submitted)
     try:
         folder, is_new = _own_folder(
@@ -68,7 +68,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         with open(path, "wb", opener=private) as file:
             file.write(line)
         try:
-            made = plan(options, cwd=cwd, env=env).plans[0]
+            made = plan(here, options).plans[0]
         finally:
             os.unlink(path)
             if is_new:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from weigh._version import __version__
 from weigh.errors import SchedulerError
+from weigh.flow.here import Here
 from weigh.flow.submit.rounds import Round
 from weigh.flow.submit.submit_script import SCRIPT, make_log_folder, write_script
 from weigh.model.job import JobRequest, JobScript, Setup, Submitted
@@ -27,10 +28,7 @@ _TIME = 10 * MINUTE
 
 
 def send_healer(
-    scheduler: Scheduler,
-    jobs: Sequence[Submitted],
-    sending: Round,
-    env: Mapping[str, str],
+    here: Here, scheduler: Scheduler, jobs: Sequence[Submitted], sending: Round
 ) -> Submitted:
     """Submit the job that resumes *jobs*, of one plan, once all of them have ended.
 
@@ -58,7 +56,7 @@ def send_healer(
         elements=1,
         together=1,
         request=_request(last, [job.id for job in jobs]),
-        setup=_setup(last, env),
+        setup=_setup(last, here.env),
         version=__version__,
         token=token,
         sent=sent,

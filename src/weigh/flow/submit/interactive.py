@@ -1,11 +1,11 @@
 """``weigh submit --interactive``: a shell on a node, with a small default request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from weigh import config
 from weigh.errors import UsageError
+from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site import schedulers
 from weigh.flow.site.ask import Ask, ask_scheduler
@@ -43,7 +43,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     request: JobRequest
 
 
-def session_of(options: SubmitOptions, *, cwd: str, env: Mapping[str, str]) -> Session:
+def session_of(here: Here, options: SubmitOptions) -> Session:
     """Return the command line that opens a shell on a node with these options.
 
     Raises:
@@ -61,25 +61,24 @@ def session_of(options: SubmitOptions, *, cwd: str, env: Mapping[str, str]) -> S
             f"{', '.join(idle) or '--module, --conda and the like'}"
         )
     if not options.ignore_directives:
-        refuse_job_script(options.command, cwd=cwd, path=env.get("PATH"))
-    name, env = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
+        refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))
+    name, env = where_to(here, options.scheduler, options.cluster)
+    here = here.in_environment(env)
     kind = schedulers.kind_of(name)
     return interactive(
-        in_site_words(typed_request(options, ()), kind, config.load(cwd, env).cluster),
+        here,
+        in_site_words(typed_request(options, ()), kind, here.settings.cluster),
         options.command,
         scheduler=kind,
-        cwd=cwd,
-        env=env,
     )
 
 
-def interactive(  # noqa: PLR0913 - keyword-only past the second
+def interactive(
+    here: Here,
     request: JobRequest,
     command: Sequence[str],
     *,
     scheduler: str,
-    cwd: str,
-    env: Mapping[str, str],
     ask: Ask = ask_scheduler,
 ) -> Session:
     """Return the command line; what *request* leaves open is filled in.
@@ -90,11 +89,11 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     """
     if scheduler == LOCAL:
         raise UsageError("no scheduler found: tasks run on this machine anyway")
-    settings = config.load(cwd, env)
+    settings = here.settings
     live = live_limits(
         scheduler,
         Who(user=current_user(), account=request.account, qos=request.qos),
-        env=env,
+        env=here.env,
         site=settings.cluster,
         ask=ask,
     )
@@ -105,7 +104,7 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     flags = kind.backend.session_flags(filled)
     rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
-    refuse(text_findings(script, live, settings, scheduler=scheduler, cwd=cwd, env=env))
+    refuse(text_findings(here, script, live, settings, scheduler=scheduler))
     words = tuple(word for flag in flags for word in flag)
     argv = kind.backend.session_argv(words, tuple(command))
     return Session(argv=argv, request=filled)

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -20,6 +20,7 @@ from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
+from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import site_warnings
 from weigh.flow.submit.checks import check_request
@@ -86,13 +87,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return len(set(parse_ranges(self.own.indices))) or 1
 
 
-def submit_own(
-    options: ScriptOptions,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Callable[[str], None] = lambda _: None,
-) -> SubmitAnswer:
+def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     """Check a script, and submit it with its own directives and the *flags*.
 
     Raises:
@@ -100,10 +95,9 @@ def submit_own(
         SchedulerError: the scheduler refuses it or does not answer.
         StoreError: the job cannot be recorded.
     """
-    root = location.locate(cwd, env)
-    settle_all(root, env, notify)
-    name, reached = _where(options, cwd, env)
-    draft = draft_of(options, name, root=root, cwd=cwd, env=reached)
+    settle_all(here)
+    name, reached = _where(here, options)
+    draft = draft_of(here.in_environment(reached), options, name)
     kind = schedulers.kind_of(name)
     from weigh.flow.submit.submit import SubmitOptions, followed, limits_of  # noqa: PLC0415 - imports this one
 
@@ -114,9 +108,9 @@ def submit_own(
         max_rounds=options.max_rounds,
         max_hours=options.max_hours,
     )
-    heal = limits_of(limits, kind, cwd=cwd, env=env)
-    notes = (*_notes(draft, kind), *site_warnings(cwd, env))
-    scheduler = schedulers.reach(name, root=root, env=env)
+    heal = limits_of(here, limits, kind)
+    notes = (*_notes(draft, kind), *site_warnings(here))
+    scheduler = schedulers.reach(here, name)
     if heal is not None:
         request = draft.described.request
         check_limits(heal, request)
@@ -126,37 +120,33 @@ def submit_own(
             f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
         )
     sendings = Sendings(
-        draft.folder, root=root, reach=reaching(root, env), name=draft.typed
+        draft.folder, root=here.root, reach=reaching(here), name=draft.typed
     )
-    number = sendings.next_number(notify)
+    number = sendings.next_number(here.notify)
     if not options.again:
-        _refuse_twice(draft, root, env)
+        _refuse_twice(here, draft)
     answer = SubmitAnswer(
         scheduler=kind,
         script=draft.script,
-        text=_wrapped(draft, kind, root, "TOKEN") if draft.own.measured else draft.text,
+        text=_wrapped(draft, kind, here.root, "TOKEN")
+        if draft.own.measured
+        else draft.text,
         notes=notes,
         commands=(_argv(draft, kind, "TOKEN"),) if options.dry_run else (),
     )
     if options.checks:
-        answer = _checked(draft, answer, env=reached)
+        answer = _checked(here.in_environment(reached), draft, answer)
     if options.dry_run:
         return answer
     sending = sendings.begin(number, heal=heal)
     with sending:
         job = send(draft, scheduler, sending, verify=options.checks)
         answer = msgspec.structs.replace(answer, job=job, now=time.time())
-        return followed(answer, scheduler, sending, env)
+        return followed(here, answer, scheduler, sending)
 
 
-def draft_of(  # noqa: PLR0913 - keyword-only past the second
-    options: ScriptOptions,
-    name: str,
-    *,
-    root: str,
-    cwd: str,
-    env: Mapping[str, str],
-    folder: str | None = None,
+def draft_of(
+    here: Here, options: ScriptOptions, name: str, *, folder: str | None = None
 ) -> Draft:
     """Read a script as the scheduler *name* does.
 
@@ -166,9 +156,9 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
         UsageError: it cannot be read, or weigh cannot submit it.
     """
     kind = KINDS[schedulers.kind_of(name)]
-    path = os.path.join(cwd, options.script)
+    path = os.path.join(here.cwd, options.script)
     text = read_script_file(path, options.script)
-    facts = facts_of(cwd, env, default_files=kind.lint.default_files(cwd, env))
+    facts = facts_of(here, default_files=kind.lint.default_files(here.cwd, here.env))
     described = kind.user_scripts.describe(text, options.flags, path, facts)
     is_misread = options.checks and bool(described.misread)
     _refuse_no_job(text, options, kind.lint.directives(text), is_misread=is_misread)
@@ -193,8 +183,8 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
         script=os.path.normpath(path),
         typed=options.script,
         text=text,
-        folder=folder or _folder(root, os.path.normpath(path), options, kind.name),
-        cwd=cwd,
+        folder=folder or _folder(here.root, os.path.normpath(path), options, kind.name),
+        cwd=here.cwd,
         own=own,
         described=described,
     )
@@ -254,9 +244,7 @@ def send(
     return _as_understood(made, scheduler, store)
 
 
-def _where(
-    options: ScriptOptions, cwd: str, env: Mapping[str, str]
-) -> tuple[str, Mapping[str, str]]:
+def _where(here: Here, options: ScriptOptions) -> tuple[str, Mapping[str, str]]:
     """Return the scheduler to submit to: as typed, or by the script's directives.
 
     Raises:
@@ -264,11 +252,11 @@ def _where(
     """
     from weigh.flow.submit.submit import where_to  # noqa: PLC0415 - imports this one
 
-    text = read_script_file(os.path.join(cwd, options.script), options.script)
-    chosen, reached = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
+    text = read_script_file(os.path.join(here.cwd, options.script), options.script)
+    chosen, reached = where_to(here, options.scheduler, options.cluster)
     meant = guess(text) or chosen
     if options.scheduler is None and options.cluster is None and meant != chosen:
-        path = env.get("PATH", "")
+        path = here.env.get("PATH", "")
         if shutil.which(KINDS[meant].submits, path=path) is None and chosen != LOCAL:
             raise UsageError(
                 f"{options.script} has directives of {KINDS[meant].title}, and here is "
@@ -299,15 +287,15 @@ def _folder(root: str, path: str, options: ScriptOptions, kind: str) -> str:
     return os.path.join(root, FOLDER, f"{stem}-{digest.hexdigest()[:10]}")
 
 
-def _refuse_twice(draft: Draft, root: str, env: Mapping[str, str]) -> None:
+def _refuse_twice(here: Here, draft: Draft) -> None:
     """Refuse a script whose job, with these flags, has not ended.
 
     Raises:
         UsageError: names the job.
     """
-    known = jobs.read_jobs(root)
+    known = jobs.read_jobs(here.root)
     earlier = [job for job in known if job.folder == draft.folder]
-    for view in look(earlier, known, root=root, env=env, fresh=bool(earlier)):
+    for view in look(here, earlier, known, fresh=bool(earlier)):
         states = {state.state for state in view.elements}
         if states & _OPEN or (view.snapshot.trouble and "UNKNOWN" in states):
             raise UsageError(
@@ -316,17 +304,14 @@ def _refuse_twice(draft: Draft, root: str, env: Mapping[str, str]) -> None:
             )
 
 
-def _checked(
-    draft: Draft, answer: SubmitAnswer, *, env: Mapping[str, str]
-) -> SubmitAnswer:
+def _checked(here: Here, draft: Draft, answer: SubmitAnswer) -> SubmitAnswer:
     """Refuse a script that would fail; add the results of the checks."""
     scripts = KINDS[answer.scheduler].user_scripts
     checks = check_request(
+        here.in_folder(draft.cwd),
         scripts.with_flags(draft.text, draft.own.flags),
         draft.described.request,
         scheduler=answer.scheduler,
-        cwd=draft.cwd,
-        env=env,
         elements=draft.elements,
     )
     noted = len(checks.doubts)

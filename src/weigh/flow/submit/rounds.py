@@ -25,7 +25,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from typing import Self, TypeVar
@@ -40,6 +40,7 @@ from weigh.errors import (
     UsageError,
     WeighError,
 )
+from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.model.job import Heal, Submitted
 from weigh.regular_file import only_regular
@@ -498,15 +499,15 @@ def _has_ended(other: Round) -> bool:
     return other.is_over()
 
 
-def settle_all(root: str, env: Mapping[str, str], notify: Notify) -> list[str]:
+def settle_all(here: Here) -> list[str]:
     """Settle the rounds of this store that have no end; return what is still open."""
     still = []
-    for entry, folder in _open_folders(root):
-        known = Sendings(folder, root=root, reach=reaching(root, env))
+    for entry, folder in _open_folders(here.root):
+        known = Sendings(folder, root=here.root, reach=reaching(here))
         is_open = False
         for one in known.rounds():
             if not one.is_over():
-                still += one.settle(notify)
+                still += one.settle(here.notify)
                 is_open |= not one.is_over()
         if not is_open:
             with suppress(OSError):
@@ -514,9 +515,9 @@ def settle_all(root: str, env: Mapping[str, str], notify: Notify) -> list[str]:
     return still
 
 
-def reaching(root: str, env: Mapping[str, str]) -> Reach:
+def reaching(here: Here) -> Reach:
     """Return a function that returns the scheduler with a given name."""
-    return lambda name: schedulers.reach(name, root=root, env=env)
+    return lambda name: schedulers.reach(here, name)
 
 
 def freeze(folder: str, sent: str, names: Iterable[str]) -> str:

@@ -3,12 +3,13 @@
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from weigh.config import Config
 from weigh.errors import FormatError, UsageError
+from weigh.flow.here import Here
 from weigh.model.job import JobScript, Submitted, TaskState
 from weigh.model.plan import Plan
 from weigh.model.staging import Earlier, Staging
@@ -33,11 +34,7 @@ _MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
 
 def staging_of(
-    words: tuple[Sequence[str], str | None, str | None],
-    config: Config,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, words: tuple[Sequence[str], str | None, str | None], config: Config
 ) -> Staging | None:
     """Read ``--stage-in``, ``--stage-out`` and ``--scratch``; None without any of them.
 
@@ -52,10 +49,10 @@ def staging_of(
         return None
     return parse_staging(
         sources,
-        cwd.replace("%", "%%") if destination is None else destination,
+        here.cwd.replace("%", "%%") if destination is None else destination,
         scratch or _site_scratch(config),
-        cwd=cwd,
-        home=env.get("HOME"),
+        cwd=here.cwd,
+        home=here.env.get("HOME"),
     )
 
 

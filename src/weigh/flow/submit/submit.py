@@ -4,13 +4,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 
-from weigh import config
 from weigh._version import __version__
 from weigh.errors import (
     CommandNotExecutableError,
@@ -20,6 +19,7 @@ from weigh.errors import (
     UsageError,
     WeighError,
 )
+from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
@@ -59,7 +59,7 @@ from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.store import jobs, location
+from weigh.store import jobs
 from weigh.units import parse_limit, parse_size
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
@@ -112,16 +112,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
         return any((self.stage_in, self.stage_out, self.scratch))
 
 
-def submit(
-    options: SubmitOptions,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Callable[[str], None] = lambda _: None,
-) -> SubmitAnswer:
+def submit(here: Here, options: SubmitOptions) -> SubmitAnswer:
     """Write the job script of a plan, or of a command, and submit it.
-
-    *notify* receives what the submission waits for.
 
     Raises:
         UsageError: there is no such plan, it was submitted before, or the request
@@ -130,21 +122,21 @@ def submit(
         SchedulerError: there is no scheduler, or it refuses or does not answer.
         StoreError: the script cannot be written.
     """
-    settle_all(location.locate(cwd, env), env, notify)
-    name, reached = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
+    settle_all(here)
+    name, reached = where_to(here, options.scheduler, options.cluster)
     names = [name]
     if options.scheduler is None and options.cluster is None:
-        names = schedulers.available_schedulers(env)
+        names = schedulers.available_schedulers(here.env)
     while True:
         name = names.pop(0)
         to = SubmitTarget(name, reached)
         try:
-            return _submit_to(to, options, cwd=cwd, env=env, notify=notify)
+            return _submit_to(here, to, options)
         except NoClusterError as error:
             if not names:
                 raise
             titles = {LOCAL: "this machine"} | {n: k.title for n, k in KINDS.items()}
-            notify(f"{error.command} finds no cluster: trying {titles[names[0]]}")
+            here.notify(f"{error.command} finds no cluster: trying {titles[names[0]]}")
 
 
 class SubmitTarget(msgspec.Struct, frozen=True):
@@ -154,28 +146,20 @@ class SubmitTarget(msgspec.Struct, frozen=True):
     env: Mapping[str, str]
 
 
-def _submit_to(
-    to: SubmitTarget,
-    options: SubmitOptions,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    notify: Callable[[str], None],
-) -> SubmitAnswer:
+def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAnswer:
     """Write the job script for one scheduler, and submit it there."""
-    root, here = location.locate(cwd, env), env
-    name, env = to.scheduler, to.env
-    parts, plan, answer = _prepared(options, name, root, cwd=cwd, env=env)
-    sendings = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
-    number = sendings.next_number(notify)
+    name, there = to.scheduler, here.in_environment(to.env)
+    parts, plan, answer = _prepared(there, options, name)
+    sendings = Sendings(parts[0].folder, root=here.root, reach=reaching(here))
+    number = sendings.next_number(here.notify)
     if not options.again:
-        _refuse_twice(jobs.read_jobs(root), parts[0].folder)
+        _refuse_twice(jobs.read_jobs(here.root), parts[0].folder)
         sendings.refuse_again()
     if options.dry_run:
         return answer
     if options.setup.checks:
-        answer = _checked(parts, answer, env)
-    heal = limits_of(options, name, cwd=cwd, env=here)
+        answer = _checked(there, parts, answer)
+    heal = limits_of(here, options, name)
     with ExitStack() as rounds:
         sending = rounds.enter_context(sendings.begin(number, heal=heal))
         source = sending.folder
@@ -183,46 +167,43 @@ def _submit_to(
             parts = _anew(parts, plan)
             answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
             # rounds of its own: healers of the earlier jobs are none of its
-            anew = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
+            anew = Sendings(parts[0].folder, root=here.root, reach=reaching(here))
             sending = rounds.enter_context(anew.begin(1, heal=heal))
         if plan.held:
             parts = _frozen(parts, plan, sending, source)
         prepared = parts, plan, answer
-        return _sent(options, prepared, sending, name, cwd=cwd, env=here)
+        return _sent(here, options, prepared, sending, name)
 
 
-def _sent(  # noqa: PLR0913 - keyword-only past the fifth
+def _sent(
+    here: Here,
     options: SubmitOptions,
     prepared: tuple[list[JobScript], Plan, SubmitAnswer],
     sending: Round,
     name: str,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
 ) -> SubmitAnswer:
     """Submit the prepared parts, and before them the prefetch job."""
     parts, plan, answer = prepared
-    root = sending.sender.store
     if options.prefetch is not None:
         from weigh.flow.submit.prefetch import after_prefetch  # noqa: PLC0415 - rarely
 
         on = None if options.cluster else name
-        fetch = _prefetch(options, on, parts[0].name, cwd=cwd, env=env)
+        fetch = _prefetch(here, options, on, parts[0].name)
         note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
         parts = after_prefetch(parts, fetch)
-    scheduler = schedulers.reach(name, root=root, env=env)
+    scheduler = schedulers.reach(here, name)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
     if parts[0].needs:
         from weigh.flow.follow.dependency import renew  # noqa: PLC0415 - as in _awaited
 
         for job in filter(None, (answer.job, *answer.more)):
-            renew(job, root=root, env=env)  # a healer may have sent a round meanwhile
-    return followed(answer, scheduler, sending, env)
+            renew(here, job)  # a healer may have sent a round meanwhile
+    return followed(here, answer, scheduler, sending)
 
 
 def _awaited(
-    names: Sequence[str], scheduler: str, *, root: str, env: Mapping[str, str]
+    here: Here, names: Sequence[str], scheduler: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the scheduler's jobs to hang on, and the jobs that must have succeeded.
 
@@ -233,17 +214,11 @@ def _awaited(
         return (), ()
     from weigh.flow.follow.dependency import await_jobs  # noqa: PLC0415 - start-up time
 
-    wait = await_jobs(names, scheduler, jobs.read_jobs(root), root=root, env=env)
+    wait = await_jobs(here, names, scheduler, jobs.read_jobs(here.root))
     return wait.ids, wait.needs
 
 
-def limits_of(
-    options: SubmitOptions,
-    kind: str,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-) -> Heal | None:
+def limits_of(here: Here, options: SubmitOptions, kind: str) -> Heal | None:
     """Return the limits of healing, as typed or set; None without healing.
 
     Raises:
@@ -257,7 +232,7 @@ def limits_of(
         "max_hours": options.max_hours,
     }
     given = {name: value for name, value in typed.items() if value is not None}
-    settings = config.load(cwd, env).submit
+    settings = here.settings.submit
     if options.heal is None and "heal" in settings and settings["heal"].value:
         if not can_heal(kind):
             return None
@@ -284,17 +259,14 @@ def limits_of(
 
 
 def followed(
-    answer: SubmitAnswer,
-    scheduler: Scheduler,
-    sending: Round,
-    env: Mapping[str, str],
+    here: Here, answer: SubmitAnswer, scheduler: Scheduler, sending: Round
 ) -> SubmitAnswer:
     """Submit the healer of the jobs, if there is one; a refusal leaves them alone."""
     if sending.heal is None:
         return answer
     jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
     try:
-        healer = send_healer(scheduler, jobs_sent, sending, env)
+        healer = send_healer(here, scheduler, jobs_sent, sending)
     except SchedulerError as error:
         note = without_healer(str(error), jobs_sent[0].name, held=answer.held)
         notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
@@ -349,14 +321,14 @@ def _frozen(
 
 
 def _prepared(
-    options: SubmitOptions, name: str, root: str, *, cwd: str, env: Mapping[str, str]
+    here: Here, options: SubmitOptions, name: str
 ) -> tuple[list[JobScript], Plan, SubmitAnswer]:
     """Return the jobs to submit to *name*, their plan, and the answer to print."""
     kind = schedulers.kind_of(name)
-    scheduler = schedulers.reach(kind, root=root, env=env)
-    hang_on, needs = _awaited(options.after, name, root=root, env=env)
+    scheduler = schedulers.reach(here, kind)
+    hang_on, needs = _awaited(here, options.after, name)
     request = typed_request(options, hang_on)
-    site = config.load(cwd, env).cluster
+    site = here.settings.cluster
     request = in_site_words(request, kind, site)
     refuse_own(options.extra, kind)
     refuse_absent(
@@ -365,16 +337,16 @@ def _prepared(
         first=options.first is not None,
         prefetch=options.prefetch is not None,
     )
-    heal = limits_of(options, kind, cwd=cwd, env=env)
-    staging, staging_notes = _staging(options, cwd, env)
+    heal = limits_of(here, options, kind)
+    staging, staging_notes = _staging(here, options)
     if options.requeue:
         refuse_requeue(kind)
-    folder, plan = _plan(options, root, cwd=cwd, env=env)
+    folder, plan = _plan(here, options)
     slots = plan.together
     if not options.again:
-        _refuse_twice(jobs.read_jobs(root), folder)
+        _refuse_twice(jobs.read_jobs(here.root), folder)
     if options.first is not None:
-        plan, note = job_parts.with_first(folder, plan, options.first, cwd=cwd)
+        plan, note = job_parts.with_first(folder, plan, options.first, cwd=here.cwd)
         staging_notes = (*staging_notes, note)
     reserved = reserved_time(staging, requeue=options.requeue)
     request, notes = complete_request(plan, request, scheduler, reserved)
@@ -391,11 +363,15 @@ def _prepared(
         staging_notes = (*staging_notes, *no_healer)
     if staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
-    tasks_in = cwd if staging is not None else plan_directory.planned_in(folder) or cwd
-    if not os.path.samefile(tasks_in, cwd):
+    tasks_in = (
+        here.cwd
+        if staging is not None
+        else plan_directory.planned_in(folder) or here.cwd
+    )
+    if not os.path.samefile(tasks_in, here.cwd):
         staging_notes = (*staging_notes, f"the tasks run in {tasks_in}, as planned")
     script = _script(
-        options, plan, request, staging, folder=folder, cwd=tasks_in, store=root
+        options, plan, request, staging, folder=folder, cwd=tasks_in, store=here.root
     )
     script = msgspec.structs.replace(script, together=slots, needs=needs)
     if staging is not None:
@@ -405,7 +381,7 @@ def _prepared(
         )
 
         script = staged(script, kind)
-        staging_notes = (*staging_notes, *left_behind(plan, staging, cwd))
+        staging_notes = (*staging_notes, *left_behind(plan, staging, here.cwd))
     limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
     parts = list(job_parts.parts_of(script, limit))
     answer = SubmitAnswer(
@@ -414,7 +390,7 @@ def _prepared(
         text=scheduler.render(parts[0]),
         notes=(
             *notes,
-            *site_warnings(cwd, env),
+            *site_warnings(here),
             *_reach_notes(kind),
             *staging_notes,
             *_prefetch_notes(options),
@@ -454,7 +430,7 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
 
 
 def where_to(
-    scheduler: str | None, cluster: str | None, *, cwd: str, env: Mapping[str, str]
+    here: Here, scheduler: str | None, cluster: str | None
 ) -> tuple[str, Mapping[str, str]]:
     """Return the name of the scheduler, with the cluster's, and its environment.
 
@@ -462,12 +438,12 @@ def where_to(
         UsageError: the settings name no such cluster, or it has another scheduler.
     """
     if cluster is None:
-        return scheduler or schedulers.available_schedulers(env)[0], env
-    named = schedulers.find_cluster(cluster, cwd, env)
+        return scheduler or schedulers.available_schedulers(here.env)[0], here.env
+    named = schedulers.find_cluster(here, cluster)
     if scheduler not in {None, named.scheduler}:
         raise UsageError(f"cluster {cluster} runs {named.scheduler}: omit --on")
     name = f"{named.scheduler}{schedulers.CLUSTER_MARK}{cluster}"
-    return name, {**env, **named.env}
+    return name, {**here.env, **named.env}
 
 
 def _ship_all(
@@ -498,12 +474,7 @@ def _ship_all(
 
 
 def _prefetch(
-    options: SubmitOptions,
-    scheduler: str | None,
-    name: str,
-    *,
-    cwd: str,
-    env: Mapping[str, str],
+    here: Here, options: SubmitOptions, scheduler: str | None, name: str
 ) -> Submitted:
     """Submit the prefetch command as a job without a GPU, to the same scheduler."""
     from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
@@ -516,22 +487,20 @@ def _prefetch(
         command=("bash", "-c", options.prefetch or ""),
         scheduler=scheduler,
         cluster=options.cluster,
-        name=free_name(name, cwd),
+        name=free_name(name, here.cwd),
         ignore_directives=options.ignore_directives,
         memory=MEMORY,
         account=options.account,
-        setup=setup_before(options.setup, cwd),
+        setup=setup_before(options.setup, here.cwd),
     )
-    job = submit(fetch, cwd=cwd, env=env).job
+    job = submit(here, fetch).job
     if job is None:
         raise UsageError("the prefetch job was not submitted")
     return job
 
 
 def _checked(
-    parts: Sequence[JobScript],
-    answer: SubmitAnswer,
-    env: Mapping[str, str],
+    here: Here, parts: Sequence[JobScript], answer: SubmitAnswer
 ) -> SubmitAnswer:
     """Refuse a request that would fail; add the results of the checks."""
     from weigh.flow.submit.checks import (  # noqa: PLC0415 - not with --no-checks
@@ -541,14 +510,13 @@ def _checked(
 
     script = parts[0]
     if answer.scheduler == LOCAL:
-        _refuse_missing_program(script, env)
+        _refuse_missing_program(script, here.env)
     was_there = os.path.isdir(script.log)
     checks = check_request(
+        here.in_folder(script.cwd),
         answer.text,
         script.request,
         scheduler=answer.scheduler,
-        cwd=script.cwd,
-        env=env,
         elements=sum(part.elements for part in parts),
         written=script,
     )
@@ -594,7 +562,7 @@ def _refuse_missing_program(script: JobScript, env: Mapping[str, str]) -> None:
 
 
 def _staging(
-    options: SubmitOptions, cwd: str, env: Mapping[str, str]
+    here: Here, options: SubmitOptions
 ) -> tuple[Staging | None, tuple[str, ...]]:
     words = (options.stage_in, options.stage_out, options.scratch)
     if not options.stages:
@@ -605,28 +573,25 @@ def _staging(
         staging_of,
     )
 
-    staging = staging_of(words, config.load(cwd, env), cwd=cwd, env=env)
+    staging = staging_of(here, words, here.settings)
     if staging is not None and not options.after and options.prefetch is None:
         refuse_missing(staging)
     notes = () if staging is None else tuple(refuse_large(staging, options.stage_max))
     return staging, notes
 
 
-def _plan(
-    options: SubmitOptions, root: str, *, cwd: str, env: Mapping[str, str]
-) -> tuple[str, Plan]:
+def _plan(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     if options.command:
         from weigh.flow.submit.command_plan import (  # noqa: PLC0415 - no plan given
             plan_command,
         )
 
         return plan_command(
+            here,
             options.command,
             name=options.name,
-            cwd=cwd,
-            env=env,
             nodes=options.nodes,
-            submitted={job.folder for job in jobs.read_jobs(root)},
+            submitted={job.folder for job in jobs.read_jobs(here.root)},
             dry_run=options.dry_run,
             ignore_directives=options.ignore_directives,
         )
@@ -636,7 +601,7 @@ def _plan(
         raise UsageError(
             "nothing to submit: weigh submit PLAN, or weigh submit -- COMMAND"
         )
-    folder = os.path.abspath(os.path.join(cwd, options.plan))
+    folder = os.path.abspath(os.path.join(here.cwd, options.plan))
     if not os.path.exists(folder) and "." in os.path.basename(options.plan):
         way_out = "weigh plan makes a plan"
         if " " in options.plan:
