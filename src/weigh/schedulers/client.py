@@ -29,7 +29,7 @@ from weigh.regular_file import only_regular
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler, SchedulerCommands
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
-from weigh.schedulers.elements import numbers_of
+from weigh.schedulers.elements import format_ranges, numbers_of, parse_ranges
 from weigh.schedulers.protocol import (
     ABSENT,
     Argv,
@@ -55,7 +55,8 @@ class Poll(msgspec.Struct, frozen=True):
     ``asked`` is when it came, ``tried`` when the last query was (both epoch seconds).
     ``unsettled`` are jobs with an element that has left the
     queue and whose end accounting does not show yet, and since when; ``accounting`` is
-    why accounting does not answer.
+    why accounting does not answer. ``covered`` are the elements, as ranges, of each
+    script of a user's that were asked about: ``123_4`` is an answer on one of them.
     """
 
     asked: Seconds = 0.0
@@ -65,6 +66,14 @@ class Poll(msgspec.Struct, frozen=True):
     states: States = {}
     unsettled: dict[str, Seconds] = {}
     accounting: str | None = None
+    covered: dict[str, str] = {}
+
+    def covers(self, job: Submitted) -> bool:
+        """Return whether the answer is one on all elements of *job*."""
+        if job.own is None:
+            return job.id in self.states
+        covered = set(parse_ranges(self.covered.get(job.id, "")))
+        return covered.issuperset(numbers_of(job))
 
     def is_due(
         self, now: Seconds, interval: Seconds, cancelled_at: Seconds = 0.0
@@ -299,8 +308,8 @@ class Client(Scheduler):
             for job in jobs
             if job.id in last.unsettled or not _is_over(job, last.states)
         ]
-        # a job named by its id, of which the last query knew nothing
-        is_new = not last.failures and any(job.id not in last.states for job in is_open)
+        # a job named by its id, or another element, which the last query left out
+        is_new = not last.failures and not all(map(last.covers, is_open))
         cancelled = read_cancelled_elements(self._way.root, self.name)
         cancelled_at = max((one.time for one in cancelled), default=0.0)
         now = self._way.clock()
@@ -459,8 +468,13 @@ class Client(Scheduler):
         }
         if accounts.trouble is None:
             unsettled = {job: t for job, t in unsettled.items() if now - t < _LATE}
-        states = {
-            job.id: _merged(
+        states: States = {}
+        covered: dict[str, set[int]] = {}
+        for job in jobs:
+            merged = states.setdefault(job.id, dict(known[job.id]))
+            for number in numbers_of(job):
+                merged.pop(number, None)
+            merged |= _merged(
                 job,
                 known[job.id],
                 listed.get(job.id, {}),
@@ -473,9 +487,10 @@ class Client(Scheduler):
                 ],
                 silence=accounts.silence() if job.id in unsettled else None,
             )
-            for job in jobs
-        }
+            if job.own is not None:
+                covered.setdefault(job.id, set()).update(numbers_of(job))
         return Poll(
+            covered={job: format_ranges(numbers) for job, numbers in covered.items()},
             asked=now,
             tried=now,
             states=states,

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from weigh.errors import SchedulerError
-from weigh.model.job import ElementState, JobRequest, Submitted
+from weigh.model.job import ElementState, JobRequest, OwnScript, Submitted
 from weigh.schedulers.client import Client, Poll, Reach, load, save
 from weigh.schedulers.command import Ran
+from weigh.schedulers.elements import parse_ranges
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.units import DAY
 
@@ -176,3 +178,52 @@ def test_when_a_trial_would_start_is_read() -> None:
         slurm_commands.COMMANDS.parse_start("sbatch: Job 1 to start at N/A using\n")
         is None
     )
+
+
+def of_an_array(indices: str, *, part: bool = False) -> Submitted:
+    own = OwnScript(indices=indices, foreign=True, part=part)
+    number = len(list(parse_ranges(indices)))
+    return replace(job(submitted=NOW - 60), own=own, elements=number, tasks=number)
+
+
+def three_ended(argv: tuple[str, ...], **_: object) -> Ran:
+    row = "7_{}|COMPLETED|0:0|0:0|1|2|n|None\n"
+    return Ran(0, "" if argv[0] == "squeue" else "".join(map(row.format, "012")), "")
+
+
+@pytest.mark.parametrize(
+    "named", [["1"], ["1", "2"], ["1", "0-1"]], ids=["one", "two", "overlapping"]
+)
+def test_after_an_answer_on_some_elements_the_array_is_asked_about(
+    tmp_path: Path, named: list[str]
+) -> None:
+    for part in named:
+        one = of_an_array(part, part=True)
+        answered = client(tmp_path, three_ended).states([one])
+        assert answered.of(one, 0).state == "COMPLETED"
+    whole = of_an_array("0-2")
+
+    snapshot = client(tmp_path, three_ended).states([whole])
+
+    assert [snapshot.of(whole, n).state for n in range(3)] == ["COMPLETED"] * 3
+    assert client(tmp_path, never).states([whole]) == snapshot
+
+
+def test_two_elements_named_at_once_are_both_kept(tmp_path: Path) -> None:
+    both = [of_an_array("1", part=True), of_an_array("2", part=True)]
+
+    snapshot = client(tmp_path, three_ended).states(both)
+
+    assert [snapshot.of(one, 0).state for one in both] == ["COMPLETED"] * 2
+
+
+def test_an_element_named_alone_does_not_forget_how_the_others_ended(
+    tmp_path: Path,
+) -> None:
+    whole, part = of_an_array("0-2"), of_an_array("1", part=True)
+    client(tmp_path, three_ended).states([whole])
+    client(tmp_path, silent).states([part], fresh=True)  # too old for the scheduler
+
+    snapshot = client(tmp_path, silent).states([whole], fresh=True)
+
+    assert [snapshot.of(whole, n).state for n in range(3)] == ["COMPLETED"] * 3
