@@ -447,6 +447,11 @@ class Client(Scheduler):
             return msgspec.structs.replace(
                 last, tried=now, failures=last.failures + 1, trouble=str(error)
             )
+        for job in jobs:  # the queue lists each part of a heterogeneous job as one
+            for part, component in enumerate(job.own.components if job.own else ()):
+                found = listed.get(component, {}).get(0)
+                if found is not None:
+                    listed.setdefault(job.id, {})[part] = found
         known = {job.id: last.states.get(job.id, {}) for job in jobs}
         gone = [
             job
@@ -472,8 +477,8 @@ class Client(Scheduler):
         covered: dict[str, set[int]] = {}
         for job in jobs:
             merged = states.setdefault(job.id, dict(known[job.id]))
-            for number in numbers_of(job):
-                merged.pop(number, None)
+            for place in numbers_of(job):
+                merged.pop(place, None)
             merged |= _merged(
                 job,
                 known[job.id],

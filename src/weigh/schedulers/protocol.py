@@ -165,7 +165,8 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
 
     ``part`` are the indices that were named, if not all of the array; ``logs``
     are the log files that are known, by index, empty for a plain job. ``line`` are
-    the words of its submission, if the script among them is not known.
+    the words of its submission, if the script among them is not known. ``components``
+    are the ids of a heterogeneous job's parts, numbered by ``indices``.
     """
 
     id: str
@@ -181,6 +182,7 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     logs: dict[str, str] = {}
     request: RecordedRequest | None = None
+    components: tuple[str, ...] = ()
 
 
 class RequestChange(msgspec.Struct, frozen=True, kw_only=True):

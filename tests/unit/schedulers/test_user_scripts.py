@@ -9,6 +9,7 @@ from weigh.model.lint import Facts
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import Ran
 from weigh.schedulers.protocol import RequestChange
+from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.slurm.commands import parse_job
 from weigh.units import GIB
 
@@ -251,3 +252,55 @@ def test_accounting_s_rows_of_several_lines_are_those_of_one_job() -> None:
     assert known is not None
     assert (known.name, known.line[-1]) == ("a\nb", "job.sh")
     assert SLURM.sent(job("slurm"), "u").read([sent]) == "7"
+
+
+HET_SHOWN = "".join(
+    f"JobId={n} HetJobId=3 HetJobOffset={n - 3} JobName=h.sh HetJobIdSet=3-5 "
+    f"UserId=me(1) SubmitTime=1795254181 Command=/w/h.sh WorkDir=/w StdOut=/w/h.out\n"
+    for n in (3, 4, 5)
+)
+HET_ROWS = "".join(
+    "\x1f".join((f"3+{n}", str(3 + n), "me", "1795254181", "h.sh", "/w", "sbatch h.sh"))
+    + "\n"
+    for n in range(3)
+)
+
+
+@pytest.mark.parametrize(
+    "outs", [(HET_SHOWN, ""), ("", HET_ROWS), (HET_SHOWN, HET_ROWS)]
+)
+def test_all_parts_of_a_heterogeneous_job_are_named(outs: tuple[str, str]) -> None:
+    found = SLURM.known("3").read(outs)
+
+    assert found is not None
+    assert (found.id, found.name, found.indices) == ("3", "h.sh", "0-2")
+    assert (found.components, found.part) == (("3", "4", "5"), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "outs"),
+    [
+        ("3+1", (HET_SHOWN, "")),
+        ("3+1", ("", HET_ROWS)),
+        ("4", (HET_SHOWN.splitlines(keepends=True)[1], "")),
+    ],
+    ids=["queue", "accounting", "an id of its own"],
+)
+def test_one_part_of_a_heterogeneous_job_is_known_by_its_number(
+    name: str, outs: tuple[str, str]
+) -> None:
+    found = SLURM.known(name).read(outs)
+
+    assert found is not None
+    assert (found.id, found.name, found.part) == ("3", "h.sh", "1")
+
+
+def test_each_part_of_a_heterogeneous_job_has_its_end() -> None:
+    rows = "3+0|COMPLETED|0:0|0:0|1|2|n|None\n3+1|FAILED|1:0|0:0|1|2|n|None\n"
+
+    states = slurm_commands.COMMANDS.parse_ended(rows)
+
+    assert {n: one.state for n, one in states["3"].items()} == {
+        0: "COMPLETED",
+        1: "FAILED",
+    }

@@ -107,6 +107,7 @@ def _part_of_known(known: Sequence[Submitted], name: str) -> Submitted | None:
         traits = Traits() if kind is None else kind.traits
         mark = traits.element_name.format("", "")
         rest = name.removeprefix(job.id)
+        mark = "+" if own.components else mark
         if rest.startswith(mark):
             return _narrowed(job, rest.removeprefix(mark), name)
     return None
@@ -161,6 +162,7 @@ def _as_job(
         foreign=True,
         user="" if known.user == user else known.user,
         is_line_known=bool(known.line),
+        components=known.components,
     )
     own, throttle = _with_pattern(own, script, cwd, scheduler)
     request = request_of_known(known)

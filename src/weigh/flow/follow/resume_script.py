@@ -93,5 +93,6 @@ def _flags_of_part(job: Submitted, failed: Sequence[int]) -> Argv:
     flags = scripts.flags_to_repeat(own.flags)
     if not own.is_line_known:
         flags = scripts.raised(job.request, ("memory", "time_limit", "queue"))
-    parts = scripts.only(failed, job.request.throttle) if own.indices else iter([()])
+    is_array = own.indices and not own.components  # its parts only run together
+    parts = scripts.only(failed, job.request.throttle) if is_array else iter([()])
     return (*flags, *next(parts, ()))

@@ -453,7 +453,7 @@ class SlurmCommands(SchedulerCommands):
             if len(fields) < _ENDED_COUNT:
                 continue
             place, _, step = fields[0].partition(".")
-            job, _, index = place.partition("_")
+            job, _, index = place.replace("+", "_").partition("_")
             if whole_number(job) is None:
                 continue
             if step:
@@ -495,6 +495,8 @@ class SlurmCommands(SchedulerCommands):
         """Return the command that cancels a job or some of its elements."""
         if elements is None or (job.elements == 1 and job.own is None):
             return ("scancel", job.id)
+        if job.own is not None and job.own.components:
+            return ("scancel", *(job.own.components[one] for one in elements))
         return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
 
     def session_flags(self, request: JobRequest) -> list[Argv]:

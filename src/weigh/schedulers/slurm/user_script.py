@@ -33,9 +33,11 @@ from weigh.schedulers.slurm.lint import (
 )
 from weigh.units import MIB
 
-_NAME = re.compile(r"(\d{1,10})(?:_\[?([\d,:-]+)(?:%\d+)?\]?)?")
+_NAME = re.compile(r"(\d{1,10})(?:[_+]\[?([\d,:-]+)(?:%\d+)?\]?)?")
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
-_JOB_NAME = re.compile(r" JobName=(.*?) UserId=(\S+?)\(\d+\) ", re.DOTALL)
+_JOB_NAME = re.compile(
+    r" JobName=(.*?)(?: HetJobIdSet=\S+)? UserId=(\S+?)\(\d+\) ", re.DOTALL
+)
 _FIELDS = "JobID,JobIDRaw,User,Submit,JobName,WorkDir,SubmitLine"
 _COUNT = 7
 _SEPARATOR = "\x1f"
@@ -72,6 +74,10 @@ def _of_controller(lines: Sequence[str]) -> dict[str, str]:
     listed = [pairs_of(line).get("ArrayTaskId", "") for line in lines] if array else []
     command = row.get("Command", "").split(" ")
     is_element = array and len(lines) == 1 and job != array
+    offsets = [pairs_of(line).get("HetJobOffset", "") for line in lines]
+    if row.get("HetJobId"):
+        listed, array = offsets, row["HetJobId"]
+        is_element = row["JobId"] != array
     return {
         "id": array or job,
         "user": named[2] if named else "",
@@ -81,14 +87,14 @@ def _of_controller(lines: Sequence[str]) -> dict[str, str]:
         "arguments": " ".join(command[1:]),
         "line": "",
         "indices": ",".join(one.partition("%")[0] for one in listed),
-        "part": row.get("ArrayTaskId", "") if is_element else "",
+        "part": row.get("ArrayTaskId", offsets[0]) if is_element else "",
         "submitted": _epoch(row.get("SubmitTime", "")),
     }
 
 
 def _of_accounting(rows: Sequence[Sequence[str]]) -> dict[str, str]:
     place, raw, user, submitted, name, cwd, line = rows[0]
-    job, array, index = place.partition("_")
+    job, array, index = place.replace("+", "_").partition("_")
     is_element = array and len(rows) == 1 and raw != job
     return {
         "id": job,
@@ -104,8 +110,22 @@ def _of_accounting(rows: Sequence[Sequence[str]]) -> dict[str, str]:
     }
 
 
+def _components(rows: Sequence[Sequence[str]], lines: Sequence[str]) -> dict[int, str]:
+    """Return the ids of a heterogeneous job's parts, by their numbers."""
+    found = {}
+    for row in map(pairs_of, lines):
+        offset = whole_number(row.get("HetJobOffset", ""))
+        if offset is not None:
+            found[offset] = row.get("JobId", "")
+    for place, raw, *_ in rows:
+        offset = whole_number(place.partition("+")[2])
+        if offset is not None:
+            found[offset] = raw
+    return found
+
+
 def _of_row(place: str) -> Iterator[int]:
-    _, line, index = place.partition("_")
+    _, line, index = place.replace("+", "_").partition("_")
     if line:
         yield from parse_ranges(index)
 
@@ -258,6 +278,10 @@ class SlurmUserScripts(SchedulerUserScripts):
     def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
         """Return the path of an element's log, by the pattern of its name."""
         own = job.own or OwnScript()
+        if own.components and index is not None:
+            if index:
+                return None  # the script runs in the first part only
+            index = None
         named = own.logs.get("" if index is None else str(index))
         if named or not own.output:
             return named
@@ -333,7 +357,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         """Ask by what describe a job: of the controller, of accounting."""
         if not _NAME.fullmatch(name):
             return known_answer(None)
-        job = name.partition("_")[0]
+        job = re.split("[_+]", name)[0]
         delimiter = f"--delimiter={_SEPARATOR}"
         argvs = (
             ("scontrol", "-o", "show", "job", job),
@@ -359,6 +383,7 @@ class SlurmUserScripts(SchedulerUserScripts):
         indices = {index for row in past for index in _of_row(row[0])}
         indices |= set(parse_ranges(known["indices"]))
         part = found[2] or known["part"]
+        components = _components(past, live)
         return KnownJob(
             id=known["id"],
             user=known["user"],
@@ -372,6 +397,7 @@ class SlurmUserScripts(SchedulerUserScripts):
             submitted=float(known["submitted"] or 0),
             logs=_logs_of(live),
             request=parse_job(outs[0]) if live else None,
+            components=tuple(components[one] for one in sorted(components)),
         )
 
     def raw_logs(self, job: Submitted) -> SchedulerQuestion[dict[str, str]]:
