@@ -93,11 +93,11 @@ def wait_words(usage: Usage) -> str:
 
 def _others_words(usage: Usage, wait: CpuWait) -> str:
     others, cpus = wait.others or 0.0, wait.cpus or 1
-    used = f"others used {others:.1f} of {cpus}"
+    used = f"others used {others:.1f} of {_cpus(cpus)}"
     if others + (usage.cpus_used or 0.0) >= _FULL * cpus:
-        used = f"machine full ({used})"
+        used = f"all CPUs were busy ({used})"
     if wait.threads > cpus and wait.wanted > cpus + _OTHERS:
-        used += f", and it wants {wait.wanted:.1f}"
+        used += f", and it could use {wait.wanted:.1f}"
     return used
 
 
@@ -120,8 +120,10 @@ def need_notes(usage: Usage) -> Iterator[str]:
         if count == _whole(usage.cpus_used) and wait.wanted < _BOUND:
             return  # it sleeps or is blocked: another CPU changes neither line
         alone, wall = format_duration(wait.alone), format_duration(usage.wall_time)
-        wanted = f"{_cpus(count)} ({wait.wanted:.2f})"
-        yield f"wants {wanted}: if free, {alone} instead of {wall}"
+        yield (
+            f"on {_cpus(count)} of its own it would take {alone} instead of {wall} "
+            f"(it could use {wait.wanted:.2f})"
+        )
     elif cause == "own" and wait.cpus is not None:
         yield (
             f"it has {wait.threads} threads for {_cpus(wait.cpus)}: set their number, "

@@ -597,11 +597,11 @@ def _spread(completed: Sequence[Run], headroom: float, margin: str) -> Iterator[
     memory = _relative_range(measured)
     time = _relative_range([run.usage.wall_time for run in completed])
     yield (
-        f"from {_count(completed)} {margin}; they vary by {100 * memory:.0f} % in "
-        f"memory, {100 * time:.0f} % in time"
+        f"from {_count(completed)} {margin}; between runs memory varies by "
+        f"{100 * memory:.0f} %, time by {100 * time:.0f} %"
     )
     if max(memory, time) > headroom:
-        yield "they vary by more than the headroom: consider a larger one"
+        yield "runs vary by more than the headroom: consider a larger --headroom"
 
 
 def _relative_range(values: Sequence[float]) -> float:

@@ -161,7 +161,7 @@ _HEARTBEAT = 60.0
     "--gone",
     multiple=True,
     metavar="HOST",
-    help="With --pull: HOST is dead, so run what it left.",
+    help="With --pull: HOST has failed: run the tasks that it had taken.",
 )
 @click.option("--interval", type=SECONDS, default=0.05, metavar="SECONDS", hidden=True)
 @click.option("--stalled-after", type=SECONDS, default=600.0, hidden=True)

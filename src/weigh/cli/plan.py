@@ -102,7 +102,8 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     """Plan how many tasks share a GPU or a node, and write one task file per element.
 
     TASKS holds one shell line per task; `-` is standard input. Figures that you do not
-    give are taken from records of similar commands. Give the usage: headroom is added.
+    give are taken from records of similar commands. State what
+    tasks use: weigh adds the headroom.
 
     \b
     weigh plan tasks.txt --gpu V100-32GB --gpu-memory 2.3GiB --time 90m

@@ -34,7 +34,7 @@ from weigh.render.resume_lines import render_json, resumed_lines
 @click.option(
     "--heal",
     is_flag=True,
-    help="Decide as a healer does, within its limits, and let one follow.",
+    help="Resume as `submit --heal` does: within its limits, and again if needed.",
 )
 @click.option("--confirm", is_flag=True, hidden=True)  # 1 unless all tasks are done
 @options.dry_run("Submit nothing.")

@@ -97,7 +97,8 @@ class ScanCommand(AxesThenCommand):
     "--near",
     default="95%",
     metavar="SHARE",
-    help="Share of the best speed that is fast enough.  [default: 95%]",
+    help="Recommend the smallest size with this share of the best speed.  "
+    "[default: 95%]",
 )
 @click.option(
     "--level",
@@ -109,7 +110,7 @@ class ScanCommand(AxesThenCommand):
     "--efficiency",
     default="75%",
     metavar="SHARE",
-    help="With cpus=...: least speed-up per CPU that pays.  [default: 75%]",
+    help="With cpus=...: the least speed-up per CPU to accept.  [default: 75%]",
 )
 @options.as_json()
 @click.argument(

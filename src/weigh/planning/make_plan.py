@@ -413,11 +413,14 @@ def _size_notes(needs: Needs) -> Iterator[str]:
     """Yield notes on sizes that runs and tasks do not share."""
     if needs.unlike:
         names = list(needs.unlike)
-        named = ", ".join(f"{n} {size_text(needs.unlike[n])}" for n in names[:_NAMED])
+        named = ", ".join(
+            f"{n}{' ' if n[:1] == '-' else ' = '}{size_text(needs.unlike[n])}"
+            for n in names[:_NAMED]
+        )
         more = " and others" if len(names) > _NAMED else ""
         yield (
-            f"all runs had {named}{more}, and tasks have another value: measure a run "
-            "with it to see whether it matters (weigh run)"
+            f"measured with {named}{more} only, and tasks have other values: measure "
+            "one of those, too, as their needs may differ (weigh run)"
         )
     for name, count in needs.unnamed.items():
         tasks = "1 task does" if count == 1 else f"{count:,} tasks do"

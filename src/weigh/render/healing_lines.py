@@ -58,7 +58,7 @@ def healing_rows(one: Healing, job: str) -> Iterator[tuple[str, str]]:
     for command in one.blocked:
         yield "blocked", f"healing waits for held elements: {command}"
     if one.stopped is not None:
-        causes = ", ".join(f"{count(n)} {cause}" for cause, n in one.left.items())
+        causes = ", ".join(f"{cause} ({count(n)})" for cause, n in one.left.items())
         yield "healed", f"{one.stopped}: {causes}" if causes else one.stopped
     elif one.state == "RUNNING":
         yield "heals", f"job {one.healer} decides on the next round"

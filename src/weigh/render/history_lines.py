@@ -178,7 +178,7 @@ def _by(prediction: Prediction) -> str:
     if prediction.after_kill is not None:
         return "raised because a similar run was stopped for lack of it"
     if prediction.is_proven:
-        return "what jobs requested that completed: never more"
+        return "the most that a completed job requested"
     plus = f" + {100 * prediction.margin:.2g} %"
     if prediction.by.startswith(MOST_SEEN):
         return f"{prediction.by}{plus}"
@@ -195,8 +195,9 @@ def _record_of(prediction: Prediction, ended: str) -> Iterator[str]:
     elif replay.runs:
         waste = f", wasting {_percent(replay.waste or 0)}" if ended == "killed" else ""
         yield (
-            f"replayed over the last {replay.runs} runs: "
-            f"{replay.killed} {ended}{waste}; expect {_expected(prediction)} {ended}"
+            f"would have {ended} {replay.killed} of the last "
+            f"{counted(replay.runs, 'run')}{waste}; expect {_expected(prediction)} "
+            f"{ended}"
         )
     else:
         runs = counted(prediction.runs, "run")

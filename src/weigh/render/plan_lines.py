@@ -213,14 +213,13 @@ def _queue(plan: Plan, queue: Queue) -> Iterator[str]:
     """Write the elements that pull from one queue, and when they should be done."""
     text = (
         f"{counted(len(plan.elements), 'array element')} x "
-        f"{counted(queue.slots, 'slot')}, {_ask(plan.request)} each; "
-        f"one wave of tasks each would be {counted(queue.waves, 'element')}"
+        f"{counted(queue.slots, 'task')} at a time, {_ask(plan.request)} each"
     )
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     if queue.expected is not None:
         yield (
-            f"  pulled from one queue, longest first: about "
-            f"{format_duration(queue.expected)} if all start at once"
+            "  each takes the longest task left: about "
+            f"{format_duration(queue.expected)} if all elements start at once"
         )
 
 

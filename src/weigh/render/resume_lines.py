@@ -76,7 +76,7 @@ class Resumed(msgspec.Struct, frozen=True):
 def resumed_lines(answer: Resumed) -> Iterator[str]:
     """Write which tasks run again, with what request, and which do not."""
     if answer.left and not answer.again and answer.healer is None:
-        yield f"  nothing resumed of {printable(answer.job.name)}"
+        yield f"  {printable(answer.job.name)}: nothing resumed"
     for one in answer.again:
         what = "would resume" if one.job is None else "resumed"
         ids = [job.id for job in (one.job, *one.more) if job is not None]

@@ -82,9 +82,9 @@ def _way(alike: Sequence[Row], rows: Sequence[Row], unit: str) -> Note:
     first = alike[0]
     number = len(alike)
     if number == len(rows) > 1:
-        which = f"all {number:,} {unit}s, the same way"
+        which = f"all {number:,} {unit}s alike"
     elif number > 1:
-        which = f"{number:,} {unit}s the same way, {_named(alike, unit)}"
+        which = f"{number:,} {unit}s alike, {_named(alike, unit)}"
     else:
         which = _one(first, unit)
     nodes = Counter(row.node for row in alike if row.node)

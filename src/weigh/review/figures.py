@@ -248,7 +248,7 @@ def _time(measure: Measure, others: _Others) -> Iterator[Figure]:
     ours = measure.most
     if theirs is None or not (_is_longer(ours, theirs) or _is_longer(theirs, ours)):
         return
-    word = "the whole job, which the time limit counts: trust it"
+    word = "the whole job, to which the time limit applies: use this"
     yield Figure(source=others.words.wall_time, value=theirs, word=word)
 
 

@@ -212,7 +212,7 @@ def heading(script: JobScript) -> Iterator[str]:
     alone = script.together == 1
     tasks = "1 task" if alone else f"up to {script.together} tasks in parallel"
     if script.queue:
-        tasks = f"{'1 task' if alone else tasks} at a time, pulled from one queue"
+        tasks = f"{'1 task' if alone else tasks} at a time, the longest that is left"
     elements = f"{script.elements} elements of " if script.is_array else ""
     yield ""
     yield f"# {elements}{tasks}; written by weigh {script.version}."

@@ -104,7 +104,7 @@ def test_the_answer_states_how_many_runs_and_the_share_killed(
     err = weigh()[2]
 
     assert "from 5 runs of tag: python tag.py {file} {batch_size}" in err
-    assert "replayed over the last 2 runs: 0 killed" in err
+    assert "would have killed 0 of the last 2 runs" in err
     assert "expect 17 % killed" in err  # one in six, as of any five
 
 
@@ -346,7 +346,7 @@ def test_a_sampled_figure_is_raised_and_a_request_that_was_enough_is_the_most(
     _, out, err = weigh("--for", "json", "tight")
     assert memory_of(out) == 1030 * MIB
     out, err = weigh("tight")[1:]
-    assert "what jobs requested that completed: never more" in err
+    assert "the most that a completed job requested" in err
 
 
 def test_jobs_that_nobody_sampled_keep_their_request(weigh: Weigh, keep: Keep) -> None:

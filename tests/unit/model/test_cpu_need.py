@@ -16,11 +16,13 @@ def usage(wait: CpuWait | None, used: float = 0.45) -> Usage:
 def test_a_pool_on_a_full_machine_gets_the_cpus_it_waited_for() -> None:
     assert cpus_for(usage(FULL)) == 2
     assert wait_words(usage(FULL)) == (
-        "waited 10.1 s for a CPU: machine full (others used 1.5 of 2)"
+        "waited 10.1 s for a CPU: all CPUs were busy (others used 1.5 of 2 CPUs)"
     )
-    assert list(need_notes(usage(FULL))) == [
-        "wants 2 CPUs (1.95): if free, 1.60 s instead of 6.80 s"
-    ]
+    (note,) = need_notes(usage(FULL))
+    assert note == (
+        "on 2 CPUs of its own it would take 1.60 s instead of 6.80 s "
+        "(it could use 1.95)"
+    )
 
 
 def test_threads_that_wait_for_each_other_get_no_more_cpus() -> None:

@@ -307,7 +307,7 @@ def test_three_runs_state_how_far_they_vary() -> None:
     )
 
     assert request.notes == (
-        "from 3 runs + 20 %; they vary by 10 % in memory, 0 % in time",
+        "from 3 runs + 20 %; between runs memory varies by 10 %, time by 0 %",
     )
 
 

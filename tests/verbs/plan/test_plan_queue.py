@@ -177,7 +177,7 @@ def test_many_short_tasks_are_pulled_from_one_queue(
     (tmp_path / "tasks.txt").write_text(MANY)
     code, out, err = weigh("plan", "tasks.txt", *SAID, "--time", "10m")
     assert (code, err) == (0, "")
-    assert "one wave of tasks" in out
+    assert "each takes the longest task left" in out
     plan = _plan(tmp_path)
     queue = plan["queue"]
     assert isinstance(queue, dict)

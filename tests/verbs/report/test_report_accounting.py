@@ -147,7 +147,7 @@ def test_what_sacct_saw_after_weigh_of_a_killed_task_is_believed() -> None:
     told = Accounted(element=0, state="FAILED", max_rss=5 * GIB)
     (figure,) = _of(GIB, told, killed=True).others
     assert figure.word is not None
-    assert figure.word.endswith("trust it")
+    assert figure.word.endswith("use this")
 
 
 def test_more_than_weigh_saw_is_called_an_upper_bound() -> None:

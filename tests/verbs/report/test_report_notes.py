@@ -149,7 +149,7 @@ def test_failures_of_one_way_are_one_note_whatever_their_numbers(root: str) -> N
         Task(state="FAILED", words=f"KeyError: {n}", memory=6 * GIB) for n in range(3)
     ]
     note = one(notes_of(root, *bad, FULL, FULL, FULL), "failed")
-    assert note.words == ("3 tasks the same way, the first is task 1: KeyError: 0")
+    assert note.words == ("3 tasks alike, the first is task 1: KeyError: 0")
 
 
 def test_a_node_where_all_fail_is_named(root: str) -> None:
@@ -229,7 +229,7 @@ def test_failures_name_what_a_row_is(unit: str) -> None:
     waiting = Row(task=5, element=5, state="PENDING")
     words = [note.words for note in failure_notes([*alike, waiting], unit)]
 
-    assert words[0] == f"2 {unit}s the same way, the first is {unit} 3: no disk"
+    assert words[0] == f"2 {unit}s alike, the first is {unit} 3: no disk"
     assert words[1].startswith(f"1 {unit} has not ended")
     (killed,) = failure_notes([Row(task=3, state="FAILED", signal=9)], unit)
     assert killed.words == f"{unit} 3: killed by signal 9"

@@ -96,7 +96,7 @@ def test_resuming_the_one_that_waits_names_the_one_to_resume(weigh: Weigh) -> No
     _, out, _ = weigh("resume", second)
     weigh("cancel", "all")
 
-    assert "nothing resumed of b" in out
+    assert "b: nothing resumed" in out
     assert f"weigh resume {first}" in out
     assert order() == []
 

@@ -24,7 +24,7 @@ from weigh.runner.shared_queue import Claims, Owner, ended_tasks
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import HOME
 
-_WHY = "no element took it"
+_WHY = "no element started it"
 _Owners = dict[int, tuple[int, list[Owner]]]  # how often a task was claimed, by whom
 
 

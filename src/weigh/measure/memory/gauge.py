@@ -69,7 +69,7 @@ def nearest(size: Bytes, held: Holding, before: Holding | None) -> Holding:
 
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
-_PAGES = "pages: shared ones counted once, pipes and sockets not"
+_PAGES = "pages: shared ones count once, pipes and sockets do not"
 _STATUS = "status: shared pages estimated, for pagemap is not readable"
 
 

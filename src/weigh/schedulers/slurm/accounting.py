@@ -392,7 +392,7 @@ class SlurmAccounting(PastAccounting):
             "upper bound; weigh counts shared pages once"
         ),
         below_killed="its last sample before the kill: trust weigh's",
-        above_killed="sampled after weigh's last sample of a killed task: trust it",
+        above_killed="sampled after weigh's last sample of a killed task: use this",
         # sacct leaves MaxRSS empty where no sample was taken
         zero="not zero: no sample was taken ({often})",
         cpu_time="sacct TotalCPU",
