@@ -43,12 +43,6 @@ from weigh.render.sweep_lines import head_line, notes, render_json, render_text
     metavar="S",
     help="Seed of --random, to choose the same tasks again.",
 )
-@click.option(
-    "--from",
-    "spec_file",
-    metavar="FILE",
-    help="Read the sweep from a TOML file; typed options override it.",
-)
 @options.dry_run("Print a few tasks; write nothing.")
 @click.option("--replace", "force", is_flag=True, help="Replace files that differ.")
 @click.option(

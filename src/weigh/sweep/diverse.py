@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from weigh.sweep.spec import is_seed
+from weigh.sweep.seeds import is_seed
 from weigh.sweep.values import typed
 
 Value: TypeAlias = int | float | str

@@ -177,8 +177,6 @@ def _other_kind(name: str) -> str | None:
             return f"a table of tasks, not a task file (try {stem}.txt)"
         case "joblog":
             return f"a joblog, not a task file (try {stem})"
-        case "toml":
-            return f"a sweep, not a task file (weigh sweep --from {name})"
         case "json":
             return "JSON, not a task file (write one command per line)"
         case _:

@@ -51,7 +51,6 @@ from weigh.store.lines import decode
 from weigh.store.scans import last_scan
 from weigh.sweep.condition import parse_condition
 from weigh.sweep.diverse import read_parameters
-from weigh.sweep.spec import parse_spec
 from weigh.sweep.stages import parse_stages
 from weigh.sweep.table import read_table
 from weigh.sweep.task_file import open_quote, read_task_lines
@@ -415,7 +414,6 @@ READERS: dict[str, Reader] = {
     ),
     "sweep.axis": Reader(parse_axis, _AXES),
     "sweep.condition": Reader(_condition, _CONDITIONS),
-    "sweep.spec": Reader(parse_spec, sample("sweep.toml")),
     "sweep.table": Reader(
         lambda text: all_of(read_table(io.StringIO(text, newline=""))),
         sample("table.tsv"),

@@ -417,7 +417,6 @@ def test_a_folder_with_files_of_others_is_left_alone(
         ("check run.R", "run.R is a program, not a task file (weigh run -- Rscript"),
         ("plan tasks.tsv", "tasks.tsv is a table of tasks, not a task file"),
         ("plan tasks.txt.joblog", "not a task file (try tasks.txt)"),
-        ("plan sweep.toml", "weigh sweep --from sweep.toml"),
         ("submit --on local -- run.py", "(did you mean python3 run.py?)"),
         ("submit --on local --queue gpu -- true", "have no queue: omit --queue"),
         ("show last", "did you mean records show?"),
@@ -441,7 +440,7 @@ def test_a_wrong_line_is_answered_with_the_right_one(
 ) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "plan.json").write_text("{}")
-    for name in ("run.py", "run.R", "tasks.tsv", "tasks.txt.joblog", "sweep.toml"):
+    for name in ("run.py", "run.R", "tasks.tsv", "tasks.txt.joblog"):
         (tmp_path / name).write_text("true\n")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "solve").touch(mode=0o755)

@@ -322,18 +322,6 @@ def test_json_is_one_document_with_a_schema(weigh: Weigh) -> None:
     assert (len(document["notes"]), err) == (2, "")
 
 
-def test_a_file_states_the_sweep_and_what_is_typed_wins(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    (tmp_path / "sweep.toml").write_text(
-        'command = "run {a} {b}"\nwhere = "a < 3"\n[grid]\na = "1..3"\nb = [5, 6]\n'
-    )
-
-    code, out, _ = weigh("--from", "sweep.toml", "b=7", "-o", "-")
-
-    assert (code, out) == (0, "run 1 7\nrun 2 7\n")
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -359,8 +347,6 @@ def test_a_file_states_the_sweep_and_what_is_typed_wins(
         (["x=1", "-o", "t.tsv", "--", "run", "{x}"], "write to t.txt"),
         (["x=1", "-o", "/dev/null", "--", "run", "{x}"], "no plain file"),
         (["x=1", "-o", ".", "--", "run", "{x}"], "no plain file"),
-        (["--from", "none.toml"], "none.toml: No such file"),
-        (["--from", "/dev/null"], "not a regular file"),
     ],
 )
 def test_what_cannot_be_swept_is_one_line_with_the_way_out(
@@ -373,16 +359,6 @@ def test_what_cannot_be_swept_is_one_line_with_the_way_out(
     assert err.startswith("weigh: ")
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("text", [b"\xff", b"grid = 1", b"x" * 10_000])
-def test_a_bad_file_is_named(weigh: Weigh, tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "sweep.toml").write_bytes(text)
-
-    code, _, err = weigh("--from", "sweep.toml")
-
-    assert code == 2
-    assert err.startswith("weigh: sweep.toml: ")
 
 
 def test_a_folder_that_is_not_there_is_named(weigh: Weigh) -> None:
@@ -456,15 +432,6 @@ def test_a_pattern_stands_for_the_files_that_match(weigh: Weigh) -> None:
         "cat data/b.txt",
         "cat data/007",
     ]
-
-
-def test_a_pattern_in_a_file_of_a_sweep_is_expanded_too(weigh: Weigh) -> None:
-    Path("a.txt").touch()
-    Path("b.txt").touch()
-    Path("sweep.toml").write_text('command = "cat {file}"\n[grid]\nfile = "?.txt"\n')
-
-    assert weigh("--from", "sweep.toml")[0] == 0
-    assert Path("tasks.txt").read_text() == "cat a.txt\ncat b.txt\n"
 
 
 def test_a_pattern_that_matches_nothing_is_refused_with_the_way_to_write_text(

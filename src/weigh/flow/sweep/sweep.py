@@ -11,14 +11,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from weigh.errors import FormatError, UsageError, WeighError
+from weigh.errors import UsageError, WeighError
 from weigh.model.plan import Task
-from weigh.regular_file import only_regular
 from weigh.render.sweep_lines import State, Sweep
 from weigh.sweep import table
 from weigh.sweep.condition import Condition, parse_condition
 from weigh.sweep.grid import Grid, choose, draw, make_grid
-from weigh.sweep.spec import Spec, few_seeds, like_counting, parse_spec
+from weigh.sweep.seeds import few_seeds, like_counting
 from weigh.sweep.tasks import (
     Entry,
     make_entries,
@@ -36,7 +35,7 @@ _SEEDS = 1 << 31
 
 
 class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to sweep over, and where to write it; ``spec_file`` is a TOML file."""
+    """What to sweep over, and where to write it."""
 
     axes: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -44,7 +43,6 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
     where: tuple[str, ...] = ()
     random: int | None = None
     seed: int | None = None
-    spec_file: str | None = None
     output: str = "tasks.txt"
     force: bool = False
     dry_run: bool = False
@@ -61,10 +59,10 @@ def sweep(
     Raises:
         UsageError: the command and the parameters do not go together, no task is
             left, or another file is in the way.
-        FormatError: values, a condition or the file do not parse.
+        FormatError: values or a condition do not parse.
         WeighError: a file cannot be written.
     """
-    made = _make(_seeded(_spec(options)))
+    made = _make(_seeded(_parsed(options)))
     paths = _paths(options.output)
     if options.dry_run:
         return _summary(made, paths, "dry run")
@@ -79,16 +77,27 @@ def sweep(
     return _summary(made, paths, "written" if changed else "unchanged")
 
 
+class ParsedSweep(msgspec.Struct, frozen=True):
+    """The parts of a sweep."""
+
+    command: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    zips: tuple[tuple[str, ...], ...]
+    where: tuple[str, ...]
+    random: int | None
+    seed: int | None
+
+
 class _Made(msgspec.Struct, frozen=True):
     """A sweep worked out: ``indices`` are those of ``kept`` with a line of its own."""
 
-    spec: Spec
+    spec: ParsedSweep
     grid: Grid
     kept: Sequence[int]
     indices: Sequence[int]
 
 
-def _make(spec: Spec) -> _Made:
+def _make(spec: ParsedSweep) -> _Made:
     grid = make_grid(spec.axes, spec.zips)
     _check_command(spec.command, grid)
     conditions = _conditions(spec, grid)
@@ -133,23 +142,20 @@ def _tasks(made: _Made, places: range) -> tuple[Task, ...]:
     )
 
 
-def _spec(options: SweepOptions) -> Spec:
-    """Join the file and the words: a parameter, command or number typed wins."""
-    spec = Spec() if options.spec_file is None else _read_spec(options.spec_file)
-    typed = tuple(parse_axis(text, _matching) for text in options.axes)
-    axes = _joined(spec.axes, typed)
+def _parsed(options: SweepOptions) -> ParsedSweep:
+    axes = tuple(parse_axis(text, _matching) for text in options.axes)
     if not axes:
         raise UsageError(
             "no parameters: weigh sweep lr=0.1,0.01 -- python3 run.py --lr {lr}"
         )
     zips = (tuple(part.strip() for part in words.split(",")) for words in options.zips)
-    return Spec(
-        command=options.command or spec.command,
+    return ParsedSweep(
+        command=options.command,
         axes=axes,
-        zips=(*spec.zips, *zips),
-        where=(*spec.where, *options.where),
-        random=spec.random if options.random is None else options.random,
-        seed=spec.seed if options.seed is None else options.seed,
+        zips=tuple(zips),
+        where=options.where,
+        random=options.random,
+        seed=options.seed,
     )
 
 
@@ -158,29 +164,7 @@ def _matching(pattern: str) -> list[str]:
     return sorted(glob(pattern, recursive=True))
 
 
-def _joined(axes: tuple[Axis, ...], typed: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Put what was typed in the place of those of the same name, or behind all."""
-    replaced = {axis.name: axis for axis in typed}
-    here = {axis.name for axis in axes}
-    return (
-        *(replaced.get(axis.name, axis) for axis in axes),
-        *(axis for axis in typed if axis.name not in here),
-    )
-
-
-def _read_spec(path: str) -> Spec:
-    try:
-        with open(path, encoding="utf-8", opener=only_regular) as file:
-            return parse_spec(file.read(), _matching)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not UTF-8 (byte {error.start})") from error
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
-
-
-def _seeded(spec: Spec) -> Spec:
+def _seeded(spec: ParsedSweep) -> ParsedSweep:
     """Return a sweep by chance the seed that makes it again."""
     if spec.random is None:
         if spec.seed is not None:
@@ -207,7 +191,7 @@ def _check_command(argv: Sequence[str], grid: Grid) -> None:
     match_fields(argv, grid.names)
 
 
-def _conditions(spec: Spec, grid: Grid) -> tuple[Condition, ...]:
+def _conditions(spec: ParsedSweep, grid: Grid) -> tuple[Condition, ...]:
     return tuple(parse_condition(text, grid.names) for text in spec.where)
 
 
