@@ -175,6 +175,24 @@ def without_impossible(accounted: Accounted) -> Accounted:
     )
 
 
+def without_unseen_nodes(accounted: Accounted, seen: int) -> Accounted:
+    """Return the figures without those of a part of the job's nodes.
+
+    What mpirun or ssh starts on the other nodes, and no step of the scheduler, is in
+    no account: 22 GiB on the first node show nothing of the 117 on the second.
+    """
+    nodes = accounted.nodes or 1
+    if seen >= nodes or (accounted.max_rss is None and accounted.cpu_time is None):
+        return accounted
+    doubt = (
+        f"accounting saw {seen} of {nodes} nodes, as no step started the processes on "
+        "the others: memory and CPU time are not known"
+    )
+    return msgspec.structs.replace(
+        accounted, cpu_time=None, max_rss=None, doubts=(*accounted.doubts, doubt)
+    )
+
+
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job, or one element or attempt of it, as accounting lists it.
 

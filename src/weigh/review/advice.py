@@ -155,8 +155,11 @@ def unmeasured(subject: Subject) -> tuple[str, ...]:
 
 
 def fewer_cpus(subject: Subject) -> int | None:
-    """Return how many CPUs are enough, if a smaller request is worth a note."""
-    if unmeasured(subject):
+    """Return how many CPUs are enough, if a smaller request is worth a note.
+
+    None for a job on several nodes, whose CPUs are counted together.
+    """
+    if unmeasured(subject) or subject.requested.nodes > 1:
         return None
     measure, requested = subject.measures.get("cpus"), subject.requested.cpus
     enough = enough_cpus(subject)

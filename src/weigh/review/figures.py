@@ -32,6 +32,7 @@ def with_accounting(requested: Requested, accounted: Sequence[Accounted]) -> Req
         memory=requested.memory or first.memory_asked,
         time_limit=requested.time_limit or first.time_limit,
         gpus=requested.gpus or first.gpus or 0,
+        nodes=max(one.nodes or 1 for one in accounted),
     )
 
 

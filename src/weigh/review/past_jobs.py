@@ -26,6 +26,7 @@ class JobsOfKind:
         self.longest: Seconds = 0.0
         self.stopped: Seconds = 0.0  # by the time limit
         self.time_limit = self.gpus = self.cpus = 0
+        self.nodes = 1
         self.requested: Bytes = 0
         self.most: Bytes = 0
 
@@ -46,6 +47,7 @@ class JobsOfKind:
         elif figures.state == TIMEOUT:
             self.stopped = max(self.stopped, wall_time)
         self.cpus = max(self.cpus, figures.cpus or 1)
+        self.nodes = max(self.nodes, figures.nodes or 1)
         self.requested = max(self.requested, figures.memory_asked or 0)
         self.gpus = max(self.gpus, figures.gpus or 0)
 

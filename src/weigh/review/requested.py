@@ -16,7 +16,8 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     """The request of one element; None is not requested, or unknown.
 
     ``gpu_memory`` is the memory of a GPU of the requested type; ``scheduler`` decides
-    on the flags that change it, ``per_cpu`` on how memory is written.
+    on the flags that change it, ``per_cpu`` on how memory is written. ``nodes`` are
+    those that the CPUs of accounting are on, together.
     """
 
     scheduler: str | None = None
@@ -26,6 +27,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: int | None = None
     gpus: int = 0
     gpu_memory: Bytes | None = None
+    nodes: int = 1
     per_cpu: bool = False
 
     @property
@@ -56,6 +58,7 @@ def most_requested(several: Sequence[Requested]) -> Requested:
     return Requested(
         scheduler=several[0].scheduler,
         gpus=most.pop("gpus") or 0,
+        nodes=max(one.nodes for one in several),
         per_cpu=any(one.per_cpu for one in several),
         **most,
     )

@@ -112,6 +112,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
             ),
             *(Note(about="source", words=source),) * bool(source),
             *step_notes(found.accounted),
+            *_doubts(found.accounted),
             *_rounds(found.rounds),
         ),
         records=drawn,
@@ -125,6 +126,12 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         accounted=found.accounted,
         gpu_tables=found.tables,
     )
+
+
+def _doubts(accounted: Sequence[Accounted]) -> Iterator[Note]:
+    """Yield what accounting reported and cannot be, or is a part only; each once."""
+    for words in dict.fromkeys(doubt for one in accounted for doubt in one.doubts):
+        yield Note(about="accounting", words=words, weight=20)
 
 
 def _rounds(rounds: Sequence[str]) -> Iterator[Note]:

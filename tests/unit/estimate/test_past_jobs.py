@@ -87,6 +87,23 @@ def test_one_kind_of_job_gets_its_request(
     assert not (tmp_path / ".weigh").exists()  # nothing is kept
 
 
+def test_a_request_keeps_the_nodes_and_has_the_cpus_of_one(
+    weigh: Weigh, accounting: Callable[..., None]
+) -> None:
+    head, done = f"{COLUMNS}|NNodes", "COMPLETED|1200"
+    lines = [head]
+    for number in range(5):
+        lines += [
+            f"{number}|md|u|{done}|60|200G|32||2",
+            f"{number}.0|md||{done}|||32|90000000K|2",
+        ]
+    accounting("\n".join((*lines, "")))
+
+    _, out, _ = weigh("--name", "md", "--for", "slurm")
+
+    assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=16"} <= {*out.splitlines()}
+
+
 def test_several_kinds_are_listed_by_what_they_would_free(
     weigh: Weigh, accounting: Callable[..., None]
 ) -> None:

@@ -100,7 +100,7 @@ def _grouped(
 ) -> list[JobsOfKind]:
     """Return the jobs by their kind; add the names of those not meant to *others*."""
     by_addresses = kind.traits.address_space is not None
-    groups: dict[tuple[str, int | None], JobsOfKind] = {}
+    groups: dict[tuple[str, int | None, int | None], JobsOfKind] = {}
     for job in jobs:
         if not job.accounted.wall_time:
             continue
@@ -111,7 +111,7 @@ def _grouped(
             if len(others) < _MOST_KINDS:
                 others.add(name)
             continue
-        key = name, job.accounted.cpus
+        key = name, job.accounted.cpus, job.accounted.nodes
         if key not in groups:
             groups[key] = JobsOfKind(name)
         groups[key].add(job, every, by_addresses=by_addresses)
@@ -166,13 +166,16 @@ def _request(
         notes = (f"{basis}: the memory is what was requested, and was enough",)
     limit = round_time(time.value)
     request = Request(
-        cpus=jobs.cpus,
+        cpus=math.ceil(jobs.cpus / jobs.nodes),
         memory=memory,
         virtual_memory=memory if kind.traits.address_space is not None else None,
         time_limit=min(limit, jobs.time_limit) if time.is_proven else limit,
         headroom=0.0 if said is None else said.margin,
         runs=completed,
-        gpus=jobs.gpus,
+        gpus=math.ceil(jobs.gpus / jobs.nodes),
+        nodes=jobs.nodes if jobs.nodes > 1 else None,
+        ntasks=jobs.nodes if jobs.nodes > 1 else None,
+        ntasks_per_node=1 if jobs.nodes > 1 else None,
         notes=(*notes, *_sampling(every)),
     )
     return request, learnt

@@ -14,7 +14,13 @@ from operator import itemgetter
 import msgspec
 
 from weigh.model.record import State
-from weigh.model.report import Accounted, AccountedStep, PastJob, without_impossible
+from weigh.model.report import (
+    Accounted,
+    AccountedStep,
+    PastJob,
+    without_impossible,
+    without_unseen_nodes,
+)
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import AccountingWords, Argv
@@ -180,30 +186,34 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
         state = "OUT_OF_MEMORY"
     # a job without a node never started
     is_waiting = node in _NO_NODE and at.of("nodelist") < at.width
+    accounted = without_impossible(
+        Accounted(
+            element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
+            state=state,
+            node=None if node in _NO_NODE else node,
+            wall_time=None if is_waiting else _count(elapsed),
+            cpu_time=_span(cpu_time),
+            max_rss=memory,
+            cpus=cpus,
+            nodes=nodes,
+            gpus=gpus,
+            memory_asked=memory_asked,
+            time_limit=limit,
+            gpu_memory=used.gpu_memory,
+            gpu_utilization=used.gpu_share,
+            steps=tuple(used.steps),
+            energy=max(map(_energy, {energy, *used.energies}), default=0) or None,
+        )
+    )
+    seen = _nodes_of_steps(rows, at) if nodes and nodes > 1 else 0
+    if seen:
+        accounted = without_unseen_nodes(accounted, seen)
     return PastJob(
         id=job,
         name=name,
         started=_epoch(start),
         ended=_epoch(end),
-        accounted=without_impossible(
-            Accounted(
-                element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
-                state=state,
-                node=None if node in _NO_NODE else node,
-                wall_time=None if is_waiting else _count(elapsed),
-                cpu_time=_span(cpu_time),
-                max_rss=memory,
-                cpus=cpus,
-                nodes=nodes,
-                gpus=gpus,
-                memory_asked=memory_asked,
-                time_limit=limit,
-                gpu_memory=used.gpu_memory,
-                gpu_utilization=used.gpu_share,
-                steps=tuple(used.steps),
-                energy=max(map(_energy, {energy, *used.energies}), default=0) or None,
-            )
-        ),
+        accounted=accounted,
     )
 
 
@@ -268,6 +278,24 @@ def _used(rows: list[list[str]], at: _Columns, asked: Bytes | None) -> _Used:
     if numbered:
         used.memory = (used.memory or 0) + _side_by_side(numbered)
     return used
+
+
+def _nodes_of_steps(rows: list[list[str]], at: _Columns) -> int:
+    """Return on how many nodes the steps were; 0 where that is not listed.
+
+    mpirun starts its daemons by one step on all nodes but the script's own.
+    """
+    largest, script = 0, 0
+    for row in rows:
+        step = at.step(row)
+        name, nodes = step[0].partition(".")[2], _count(step[6]) or 0
+        if name in {"batch", "interactive"}:
+            script = 1
+        elif name != "extern":
+            largest = max(largest, nodes)
+            if not nodes:
+                return 0
+    return largest + script if largest and script else largest or script
 
 
 def _side_by_side(steps: list[tuple[str, str, Bytes]]) -> Bytes:
