@@ -1,12 +1,10 @@
 """``weigh logs``: its options, and printing or following the log files."""
 
 import os
-import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import click
 
@@ -17,30 +15,15 @@ from weigh.flow.here import here_now
 from weigh.regular_file import only_regular
 from weigh.render.printable import printable
 
-_Keep: TypeAlias = Callable[[bytes], bool]
 _PAUSE = 0.5
 _PIECE = 1 << 16
 _LAST = 10
 _MOST_FILES = 20
 
 
-def _pattern(
-    _context: click.Context, option: click.Parameter, text: str | None
-) -> re.Pattern[bytes] | None:
-    if text is None:
-        return None
-    try:
-        return re.compile(os.fsencode(text))
-    except re.error as error:
-        raise click.BadParameter(f"{text!r}: {error}", param=option) from error
-
-
 @click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", shell_complete=options.jobs)
 @click.argument("task", metavar="[TASK]", type=options.Count(), required=False)
-@click.option(
-    "--task", "task_option", type=options.Count(), metavar="N", help="As TASK."
-)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")
 @click.option("--failed", is_flag=True, help="Show the output of failed tasks.")
 @click.option(
@@ -51,23 +34,14 @@ def _pattern(
     help="Show the last N lines of each file.  [default: all of one file, 10 of "
     "several]",
 )
-@click.option(
-    "--only", metavar="RE", callback=_pattern, help="Show lines with RE only."
-)
-@click.option(
-    "--without", metavar="RE", callback=_pattern, help="Leave lines with RE out."
-)
 @click.option("--paths", is_flag=True, help="Print only the paths of the files.")
 def logs(  # noqa: PLR0913 - a parameter per option
     name: str,
     task: int | None,
     *,
-    task_option: int | None,
     follow: bool,
     failed: bool,
     lines: int | None,
-    only: re.Pattern[bytes] | None,
-    without: re.Pattern[bytes] | None,
     paths: bool,
 ) -> int:
     """Show the output of a job's tasks, or of one of them.
@@ -81,9 +55,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
     weigh logs 481516 58
     weigh logs -f last
     weigh logs --failed ppo-sweep
-    weigh logs last --only __main__ --without DEBUG
     """  # noqa: D301 - click reads \b as: keep these lines
-    task = task_option if task is None else task
     files = logs_flow(here_now(), name, task, failed=failed)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)
@@ -100,24 +72,17 @@ def logs(  # noqa: PLR0913 - a parameter per option
         files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
     most = lines or (_LAST if len(files) > 1 else None)
 
-    def is_kept(line: bytes) -> bool:
-        wanted = only is None or only.search(line) is not None
-        return wanted and (without is None or without.search(line) is None)
-
-    is_cut = only is not None or without is not None
-    keep = is_kept if is_cut else None
     # a file to follow that is not there yet comes later, and begins at 0
     ends = [
         _show(
             one.path if follow else one.to_show(),
             most,
-            keep,
             title=one.title if len(files) > 1 else None,
         )
         for one in files
     ]
     if follow:
-        _follow(files, ends, keep)
+        _follow(files, ends)
     return 0
 
 
@@ -128,12 +93,11 @@ def _last_change(one: LogFile) -> float:
         return 0.0
 
 
-def _show(path: str, most: int | None, keep: _Keep | None, *, title: str | None) -> int:
+def _show(path: str, most: int | None, *, title: str | None) -> int:
     """Print a file, or its last lines; return the offset that was reached."""
     try:
         with open(path, "rb", opener=only_regular) as file:
-            kept = file if keep is None else (line for line in file if keep(line))
-            whole = kept if most is None else deque(kept, most)
+            whole = file if most is None else deque(file, most)
             if title is not None:
                 _write(f"==> {printable(title)}: {printable(path)}\n".encode())
             for line in whole:
@@ -143,7 +107,7 @@ def _show(path: str, most: int | None, keep: _Keep | None, *, title: str | None)
         return 0
 
 
-def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> None:
+def _follow(files: Sequence[LogFile], ends: list[int]) -> None:
     """Print what is appended, until all elements have ended."""
     last = None
     while True:
@@ -151,15 +115,8 @@ def _follow(files: Sequence[LogFile], ends: list[int], keep: _Keep | None) -> No
         is_behind = False
         for place, one in enumerate(files):
             added = _added(one.to_show() if over else one.path, ends[place])
-            is_full = len(added) == _PIECE
-            is_behind |= is_full
-            lines_end = added.rfind(b"\n") + 1
-            if keep is not None and (lines_end if is_full else not over):
-                added = added[:lines_end]
+            is_behind |= len(added) == _PIECE
             ends[place] += len(added)
-            if keep is not None:
-                lines = added.splitlines(keepends=True)
-                added = b"".join(line for line in lines if keep(line))
             if added and last != place and len(files) > 1:
                 _write(f"==> {printable(one.title)}\n".encode())
                 last = place
