@@ -406,6 +406,25 @@ def _line_with_cause(text: str) -> str:
     return _of_traceback(lines) or by_program or last
 
 
+_MOST_AFTER_AN_ERROR = 3  # lines that a script prints behind it, such as "done"
+_ERROR_SIGNS = (_TRACEBACK, "Execution halted", "Exception in thread", "panicked at")
+
+
+def error_at_end(text: str) -> str | None:
+    """Return the error that the last output of a program with exit code 0 ends in.
+
+    Secrets in it are hidden.
+    """
+    if not any(sign in text for sign in _ERROR_SIGNS):
+        return None
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    error = _of_traceback(lines)
+    if error is None:
+        error = next((o for o in reversed(lines) if o.startswith(_ERROR_SIGNS[1:])), "")
+    behind = [*reversed(lines)].index(error) if error in lines else len(lines)
+    return MASK.line(error) if behind <= _MOST_AFTER_AN_ERROR else None
+
+
 def _without_launcher(lines: list[str]) -> list[str]:
     """Return *lines* without the boxes that mpirun prints at the end."""
     kept = list(lines)

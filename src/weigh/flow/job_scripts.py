@@ -9,8 +9,10 @@ from functools import lru_cache
 from itertools import islice
 
 from weigh.errors import UsageError
+from weigh.model.plan import HIDES_FAILURES
 from weigh.render.printable import shortened
 from weigh.schedulers import KINDS
+from weigh.schedulers.hidden_exit import hidden_exit
 from weigh.schedulers.launched import (
     SUBMITS,
     Launched,
@@ -124,6 +126,15 @@ def lost_directives(
     for _, line in zip(range(most), lines, strict=False):
         for why in _losses(launched_by_line(line), cwd, path):
             return why
+    return None
+
+
+def hidden_exit_note(lines: Iterable[str]) -> str | None:
+    """Return the first line of a task file whose exit code hides failures, if any."""
+    for number, line in enumerate(islice(lines, _MOST_TASKS), 1):
+        hidden = hidden_exit(line)
+        if hidden is not None:
+            return f"task {number} {HIDES_FAILURES}: {hidden.effect} ({hidden.cure})"
     return None
 
 

@@ -26,6 +26,7 @@ SCHEMA = "weigh.plan/1"
 SCHEMA_OF_QUEUES = "weigh.plan/2"  # its elements pull their tasks from one queue
 PLAN_FILE = "plan.json"
 QUEUE_TASKS = "tasks.txt"
+HIDES_FAILURES = "hides failures"  # in a note on a task with such a line
 
 Resource = Literal["gpu_memory", "memory", "cpus"]
 Quantity = Literal["gpu_memory", "memory", "time"]

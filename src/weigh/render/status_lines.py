@@ -76,7 +76,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     healer. ``steps`` are those of a job of one element, as accounting lists them.
     ``held`` tasks wait until the first ones of their plan have ended. ``needs`` are the
     jobs that have to succeed before it starts; ``way_out`` is the command that runs
-    what is left.
+    what is left. ``doubt`` is a task that is done though its output ends in an error.
     """
 
     job: Submitted
@@ -98,6 +98,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0
     needs: tuple[Needed, ...] = ()
     way_out: str | None = None
+    doubt: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -146,9 +147,7 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         for title, text in healing_rows(one.healing, one.jobs[-1]):
             yield from _entry(title, text)
     yield from _failures(one.failures, _noun(one.job))
-    steps = step_words(one.steps)
-    if steps:
-        yield from _entry("steps", printable(steps))
+    yield from _remarks(one)
     if one.cancelling:
         yield from _entry(
             "cancel", f"{counted(one.cancelling, 'element')} being cancelled"
@@ -160,6 +159,13 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         yield from _entry(title, text)
     yield from _next(one)
     yield from _caveats(one, now)
+
+
+def _remarks(one: Standing) -> Iterator[str]:
+    doubt = f"{_noun(one.job)} {one.doubt}" if one.doubt else ""
+    for title, words in (("note", doubt), ("steps", step_words(one.steps))):
+        if words:
+            yield from _entry(title, printable(words))
 
 
 def _needs(needs: Sequence[Needed]) -> Iterator[tuple[str, str]]:

@@ -123,6 +123,7 @@ _TICK = 0.25
 SECOND_SIGNAL_AFTER = 3.0
 _WIDTH = 80 - len("weigh: ")
 _MOST_FAILURES = 20  # that get a line each
+_LONGEST_DOUBT = 160
 _POLL = 0.02
 _RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
 _RESTORE_INTERVAL = 1.0
@@ -162,6 +163,7 @@ class Loop:
         self._halted: str | None = None
         self._halt_code: int | None = None
         self._failures: list[Failure] = []
+        self._doubts: list[tuple[int, str]] = []  # exit code 0 after an error
         self._is_alone = False
         self._earlier = (tally.failed, tally.done)
         self._spawn_at: Seconds = 0.0
@@ -194,6 +196,7 @@ class Loop:
         finally:
             self._clear()
         self._write_the_rest()
+        self._report_doubts()
         return Result(
             self._tally,
             self._signal,
@@ -425,6 +428,8 @@ class Loop:
         self._tally.ended += 1
         self._tally.spent += wall
         if ending.succeeded:
+            if ending.outcome is not None:
+                self._doubts.append((attempt.seq, ending.outcome.evidence[0]))
             self._tally.done += 1
             self._parts.progress.note_done(wall)
         else:
@@ -467,6 +472,16 @@ class Loop:
         self._parts.notify(self._failures[-1].words(_WIDTH))
         if len(self._failures) == _MOST_FAILURES:
             self._parts.notify("further failures are in the joblog")
+
+    def _report_doubts(self) -> None:
+        """State that tasks count as done whose output ends in an error."""
+        if self._doubts:
+            seq, error = self._doubts[0]
+            which = f"task {self._parts.number_of(seq)}"
+            if len(self._doubts) > 1:
+                which = f"{len(self._doubts):,} tasks, the first is {which},"
+            words = f"{which} ended with 0, yet the output ends in: {error}"
+            self._parts.notify(words[:_LONGEST_DOUBT])
 
     def _consider_halt(self, attempt: Attempt, ending: Ending) -> None:
         rules, tally = self._rules, self._tally

@@ -9,7 +9,13 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE
 from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usage
-from weigh.outcome import counted_no_kill, fixed_heap, judge, out_of_memory
+from weigh.outcome import (
+    counted_no_kill,
+    error_at_end,
+    fixed_heap,
+    judge,
+    out_of_memory,
+)
 from weigh.probe.cgroup import OomKillCount
 from weigh.runner.attempt import Attempt, Stop
 from weigh.runner.events import STOPPED_FOR_MEMORY
@@ -126,7 +132,7 @@ class RetryPolicy:
         code = os.waitstatus_to_exitcode(status)
         kills = self._new_oom_kills(attempt, others, was_killed=code in _KILLED_CODES)
         if status == 0 and attempt.state.stop is None and not kills:
-            return Ending("COMPLETED", 0, None)
+            return Ending("COMPLETED", 0, None, _doubt_of(attempt))
         if attempt.launch.refused is not None and attempt.state.stop is None:
             return Ending("FAILED", code, None, Outcome(attempt.launch.refused))
         measured = Measurement(
@@ -187,6 +193,13 @@ class RetryPolicy:
         if was_killed or largest <= attempt.host.peak:
             self._kills_explained = now
         return rise
+
+
+def _doubt_of(attempt: Attempt) -> Outcome | None:
+    """Return that a task with exit code 0 printed an error at its end, if it did."""
+    tail = b"" if attempt.output is None else attempt.output.tail()
+    error = error_at_end(tail.decode("utf-8", "replace")) if tail else None
+    return None if error is None else Outcome("exit code 0 after an error", (error,))
 
 
 def _count(counts: dict[int, int], seq: int) -> int:

@@ -49,6 +49,22 @@ def test_tasks_that_go_well_are_fine(weigh: Weigh, tmp_path: Path) -> None:
     assert "next: weigh plan tasks.txt" in out
 
 
+def test_a_failure_that_the_exit_code_hides_is_noted_once(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    fails = f"{sys.executable} -c 'raise ValueError(\"no column x\")' 2>&1 | tee log"
+    code, document = checked(weigh, write(tmp_path, fails, f"{fails} #"))
+    assert code == 0
+    name = Path(sys.executable).name
+    assert document["notes"][0].startswith(
+        f"task 1 hides failures: the exit code is that of tee, not of {name}"
+    )
+    assert document["notes"][1:] == [
+        f"task {n} ends with 0, yet its output ends in: ValueError: no column x"
+        for n in (1, 2)
+    ]
+
+
 def test_the_document_names_each_task(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo --lr 0.1", "echo --lr 0.2")
     code, document = checked(weigh, path)

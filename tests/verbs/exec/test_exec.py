@@ -287,3 +287,22 @@ def test_a_sweeps_parameters_are_in_the_records(batch: Batch) -> None:
     batch.run("-j", "1")
     parameters = [batch.record(task)["parameters"] for task in (1, 2, 3)]
     assert parameters == [{"lr": 0.01, "name": "a"}, {"lr": 3, "name": "b c"}, {}]
+
+
+def test_a_task_that_prints_a_traceback_and_exits_with_0_is_named(batch: Batch) -> None:
+    fails = f"{sys.executable} -c 'raise ValueError(\"no column x\")'"
+    batch.write("echo fine", f"{fails} 2>&1 | tee log", f"{fails}; echo done")
+    finished = batch.run()
+    assert finished.returncode == 0
+    words = "2 tasks, the first is task 2, ended with 0, yet the output ends in: "
+    assert f"{words}ValueError: no column x" in finished.stderr
+    assert batch.record(2)["outcome"]["evidence"] == ["ValueError: no column x"]
+
+
+def test_a_traceback_that_a_task_handled_is_not_its_end(batch: Batch) -> None:
+    handled = (
+        "import traceback\ntry: 1 / 0\nexcept ArithmeticError: traceback.print_exc()"
+    )
+    (batch.folder / "a.py").write_text(f"{handled}\nfor n in range(9): print(n)\n")
+    batch.write(f"{sys.executable} a.py")
+    assert "yet the output ends in" not in batch.run().stderr

@@ -12,7 +12,7 @@ from weigh.flow.check.trials import judged_trial, latest_attempts, trial_notes
 from weigh.flow.exec.exec import execute
 from weigh.flow.exec.options import choose_layout
 from weigh.flow.here import Here, here_of
-from weigh.flow.job_scripts import refuse_submissions
+from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
 from weigh.model.check import CheckedTasks
 from weigh.model.mask import Mask
@@ -97,9 +97,7 @@ def choose_tasks(path: str, options: CheckOptions) -> ChosenTasks:
         UsageError: it is a script, not there, has no task, or only submits jobs.
         FormatError: a line of it cannot be a command.
     """
-    source = TaskSource(path)
-    lines = [os.fsdecode(source.text(seq)) for seq in range(1, len(source) + 1)]
-    source.close()
+    lines = lines_of_tasks(path)
     refuse_submissions(path, lines)
     parameters = _of_sweep(path, lines) or list(map(read_parameters, lines))
     shown = set(varying(parameters))
@@ -112,6 +110,14 @@ def choose_tasks(path: str, options: CheckOptions) -> ChosenTasks:
         for at in choose_diverse(parameters, options.tasks)
     ]
     return ChosenTasks(tuple(tasks), len(lines))
+
+
+def lines_of_tasks(path: str) -> list[str]:
+    """Return the commands of a task file."""
+    source = TaskSource(path)
+    lines = [os.fsdecode(source.text(seq)) for seq in range(1, len(source) + 1)]
+    source.close()
+    return lines
 
 
 def _of_sweep(path: str, lines: Sequence[str]) -> list[Parameters]:
@@ -162,6 +168,7 @@ def try_tasks(
         )
         for task in sorted(chosen.tasks, key=lambda task: task.seq)
     ]
+    hidden = filter(None, [hidden_exit_note(lines_of_tasks(path))])
     return CheckedTasks(
         task_file=path,
         tasks=chosen.of,
@@ -169,7 +176,7 @@ def try_tasks(
         seconds=options.seconds,
         side_by_side=jobs,
         trials=tuple(trials),
-        notes=tuple(trial_notes(trials, records)),
+        notes=(*hidden, *trial_notes(trials, records)),
         signal=finished.result.signal,
     )
 

@@ -13,16 +13,19 @@ from weigh.flow.run.run_measured import error_in, last_line
 from weigh.model.check import Trial
 from weigh.model.record import Record
 from weigh.need import has_waited
-from weigh.outcome import signal_name
+from weigh.outcome import error_at_end, signal_name
 from weigh.render.printable import utf8_text
 from weigh.render.words import rate_words
 from weigh.runner.divergence import Divergence, DivergenceWatch
 from weigh.store.index import read_index, read_record
+from weigh.store.lines import read_tail
 from weigh.units import MIB, Seconds, format_duration
 
 _AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
 _PIECE = 4 * MIB
 _LONGEST_EVIDENCE = 200
+_MOST_NAMED = 3
+_TAIL = 1 << 13
 _STOPPED_BY_WEIGH = frozenset({"TIMEOUT", "CANCELLED", "INTERRUPTED", "PREEMPTED"})
 
 
@@ -153,7 +156,12 @@ def trial_notes(
         if trial.state == "RUNNING" and records[trial.task][-1].signal == SIGKILL
     ]
     again = [trial.task for trial in tried if len(records[trial.task]) > 1]
-    notes = []
+    notes = [
+        f"task {trial.task} ends with 0, yet its output ends in: {error}"
+        for trial in tried
+        if trial.state == "COMPLETED" and trial.output and not trial.is_wrong
+        for error in filter(None, [error_at_end(_end_of(trial.output))])
+    ][:_MOST_NAMED]
     if rates:
         most = rate_words(max(rates.values()))
         rising = _tasks_named(list(rates))
@@ -170,6 +178,10 @@ def trial_notes(
     if len(tried) < len(trials) or any(t.state == "INTERRUPTED" for t in tried):
         notes.append("interrupted before all tasks were tried")
     return notes
+
+
+def _end_of(log: str) -> str:
+    return read_tail(log, _TAIL).decode("utf-8", "replace")
 
 
 def _tasks_named(tasks: Sequence[int]) -> str:

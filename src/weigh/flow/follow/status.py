@@ -4,6 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -16,7 +17,7 @@ from weigh.flow.follow.elsewhere import (
 from weigh.flow.follow.first_tasks import is_unsent, with_unsent
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.tasks import last_words
+from weigh.flow.follow.tasks import LOGS, last_words, tail_of
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.here import Here
@@ -24,9 +25,11 @@ from weigh.flow.plan.directory import plan_of
 from weigh.flow.site.schedulers import kind_of
 from weigh.flow.site.schedulers import reaching as reaching_cluster
 from weigh.flow.submit.rounds import Sendings, reaching, settle_all
+from weigh.joblog import output_folder, output_name
 from weigh.model.element_time import NOT_STARTED
 from weigh.model.job import CANCELLING, ON_HOLD, Submitted, TaskState
 from weigh.model.record import State
+from weigh.outcome import error_at_end
 from weigh.render.status_lines import Failure, QueuedElsewhere, Standing, Waiting
 from weigh.schedulers import find_kind
 from weigh.schedulers.accounting import ask
@@ -187,7 +190,23 @@ def _standing(views: Sequence[View], sendings: Sendings | None = None) -> Standi
         pulling=_pulling(views),
         healing=healing,
         held=sum(map(is_unsent, tasks.values())),
+        doubt=_doubt(views, tasks),
     )
+
+
+def _doubt(views: Sequence[View], tasks: Mapping[int, TaskState]) -> str | None:
+    """Return which task counts as done though its output ends in an error, if any."""
+    jobs = {view.job.id: view.job for view in views}
+    done = (task for task in tasks.values() if task.state == "COMPLETED")
+    for task in islice(done, _MOST_WORDS):
+        path, job = task.output, jobs.get(task.job)
+        if job is not None and job.own is None:
+            joblog = f"{job.folder}/{LOGS}/tasks_{job.first + task.element}.joblog"
+            path = f"{output_folder(joblog)}/{output_name(task.task, 1)}"
+        error = error_at_end(tail_of(path)) if path else None
+        if error is not None:
+            return f"{task.task} ended with 0, yet its output ends in: {error}"
+    return None
 
 
 def _pulling(views: Sequence[View]) -> tuple[str, ...] | None:

@@ -18,7 +18,7 @@ from weigh import config
 from weigh.errors import UsageError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.here import Here
-from weigh.flow.job_scripts import refuse_job_scripts
+from weigh.flow.job_scripts import hidden_exit_note, refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
@@ -171,6 +171,9 @@ def plan(here: Here, options: PlanOptions) -> Answer:
                 source, made, needs, first=alone, place=place, notify=here.notify
             )
             made = _with_probe(options, needs, wanted[0], headroom, found)
+        hidden = hidden_exit_note(_line(source, n + 1) for n in range(len(source)))
+        if hidden is not None:
+            made = msgspec.structs.replace(made, notes=(*made.notes, hidden))
         if made.left_out and not (options.leave_out and made.elements):
             raise UsageError(too_big(made, states_cpus=options.cpus is not None))
         directory = os.path.join(plan_directory.FOLDER, made.name)

@@ -110,6 +110,7 @@ def run(
             output.write(joined or record, warner)
             _note_login_node(record.host, options, warner)
             _note_directives(record, warner)
+            _note_hidden_exit(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.lose(f"internal error: {type(error).__name__}: {error}")
     return Watched(record, warner.lines, joined, warner.losses)
@@ -162,6 +163,19 @@ def _note_directives(record: Record, warner: Warner) -> None:
     why = lost_in(record.command, cwd=folder)
     if why is not None:
         warner.warn(why)
+
+
+def _note_hidden_exit(record: Record, warner: Warner) -> None:
+    """Warn if the exit code 0 of ``bash -c LINE`` is not that of its program."""
+    if record.exit_code or "-c" not in record.command[1:]:
+        return
+    from shlex import join  # noqa: PLC0415 - rarely
+
+    from weigh.schedulers.hidden_exit import hidden_exit  # noqa: PLC0415 - rarely
+
+    hidden = hidden_exit(join(record.command))
+    if hidden is not None:
+        warner.warn(f"{hidden.effect} ({hidden.cure})")
 
 
 def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> None:

@@ -52,7 +52,7 @@ from weigh.flow.submit.submit_script import (
 from weigh.flow.submit.torch_imports import imports_torch
 from weigh.model.element_time import reserved_time
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Setup, Submitted
-from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan
+from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import SubmitAnswer
@@ -393,6 +393,7 @@ def _prepared(
             *site_warnings(here),
             *_reach_notes(kind),
             *staging_notes,
+            *_hidden_exits(plan),
             *_prefetch_notes(options),
         ),
         commands=tuple(_commands(parts, kind)) if options.dry_run else (),
@@ -622,6 +623,11 @@ def _commands(parts: Sequence[JobScript], kind: str) -> Iterator[tuple[str, ...]
 def _prefetch_notes(options: SubmitOptions) -> Iterator[str]:
     if options.prefetch is not None and options.dry_run:
         yield f"runs first, in a job without a GPU: {options.prefetch}"
+
+
+def _hidden_exits(plan: Plan) -> Iterator[str]:
+    """Yield a line whose exit code hides failures, as the plan noted already."""
+    return (note for note in plan.notes if HIDES_FAILURES in note)
 
 
 def _reach_notes(scheduler: str) -> Iterator[str]:

@@ -130,6 +130,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "End of the job",
         (
             ("no-wait", "background commands that end with the script"),
+            ("hidden-exit", "a failure that the exit code of the job does not show"),
             ("deferred-trap", "a trap that runs too late"),
             ("signal-to-nobody", "a signal that no process gets"),
             ("signal-untrapped", "a signal that ends the job early"),

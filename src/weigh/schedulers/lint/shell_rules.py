@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from weigh.model.lint import Finding
+from weigh.schedulers.hidden_exit import DROP_THE_BACKGROUND, hidden_exit
 from weigh.schedulers.lint.case import Case, Rule, note, problem
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.shell import Command, read_body
@@ -293,8 +294,19 @@ def _copied_from(folder: str, copied: Mapping[str, int]) -> int | None:
     return max(lines, default=None)
 
 
+def _hidden_exit(case: Case) -> Iterator[Finding]:
+    """Find a program whose failure the exit code of the script hides."""
+    if case.script.program not in _SHELLS:
+        return
+    text = "\n".join(one.text for one in case.script.lines)
+    hidden = hidden_exit(text, case.script.interpreter)
+    if hidden is not None and hidden.cure != DROP_THE_BACKGROUND:  # that is no-wait's
+        yield note(hidden, "hidden-exit", hidden.effect, hidden.cure)
+
+
 RULES: tuple[Rule, ...] = (
     _removes,
+    _hidden_exit,
     _syntax,
     _quotes,
     _loop_input,
