@@ -5,11 +5,13 @@ The oracle is a file to which each task appends its own lines: weigh does not wr
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,16 @@ class Road:
             time.sleep(0.3)
         return states
 
+    def wait_for_tasks_that_hang(self, number: int) -> None:
+        """Wait until so many tasks have begun that do not end before they are fixed.
+
+        If that is how many run at once, no other task runs, or ends later.
+        """
+        end = time.monotonic() + PATIENCE
+        while sum("1" in words[-1:] for words in self.begun()) < number:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
     def succeeded(self) -> int:
         """Return how many tasks the joblogs of all plans have as successful."""
         rows = [
@@ -169,8 +181,15 @@ class Road:
         assert self.succeeded() == done
         return states
 
-    def processes(self) -> Iterator[str]:
-        """Yield the command lines of processes that run in the road's folder."""
+    def lose_node(self) -> None:
+        """End all processes in the road's folder at once, as a power cut does."""
+        while running := list(self.processes()):
+            for process, _ in running:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+
+    def processes(self) -> Iterator[tuple[int, str]]:
+        """Yield id and command line of each process that runs in the road's folder."""
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 cwd = os.readlink(path / "cwd")
@@ -178,7 +197,7 @@ class Road:
             except OSError:
                 continue
             if Path(cwd).is_relative_to(self.folder) and command:
-                yield command
+                yield int(path.name), command
 
     def check_nothing_runs(self) -> None:
         """Wait until no process is left in the road's folder."""

@@ -14,6 +14,7 @@ from weigh.planning.queue_order import AT_ONCE
 
 IS_LONG = os.environ.get("WEIGH_FUZZ") == "long"
 SEEDS = 20 if IS_LONG else 3
+HANGS = ("--time", "1m")  # of which what hangs takes all but the grace period
 
 
 class DrawnRoad:
@@ -27,10 +28,11 @@ class DrawnRoad:
         self.words = ["--seconds", draw.choice(["0", "0.05", "0.2"])]
         if draw.random() < 0.4:
             self.words += ["--mb", draw.choice(["4", "30"])]
-        self.fails = (
-            None if seed % 2 == 0 else draw.choice(["exit", "bug", "kill", "once"])
-        )
+        kinds = ["exit", "bug", "kill", "once", *(["hang"] if IS_LONG else [])]
+        self.fails = None if seed % 2 == 0 else draw.choice(kinds)
         self.each = draw.choice([1, 3, 5]) if self.fails else 0
+        if self.fails == "hang":
+            self.each = 5  # each takes all the time that it is granted
         if self.fails:
             self.words += ["--fails", self.fails, "--each", str(self.each)]
         self.runs = 1 if seed == 0 else draw.choice([0, 1, 1, 3])
@@ -42,7 +44,7 @@ class DrawnRoad:
             options = "--node-cpus 2", "--headroom 0", "--hours 1", "", ""
             self.plan += draw.choice(options).split()
         throttle = [] if draw.random() < 0.6 or not seed else ["--throttle", "3"]
-        self.submit = throttle
+        self.submit = [*throttle, *(HANGS if self.fails == "hang" else ())]
 
     def is_bad(self, number: int) -> bool:
         """Return whether a task fails."""
@@ -75,6 +77,8 @@ def test_each_task_runs_once_and_each_screen_shows_it(road: Road, seed: int) -> 
     road.check_screens()
 
     if len(good) < drawn.tasks:
+        if drawn.fails == "hang":
+            road.fix()
         road("resume", "last")
         road.wait()
         states = road.check_screens()
@@ -110,13 +114,14 @@ def test_screens_agree_while_tasks_run(road: Road) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not IS_LONG, reason="waits for a time limit: in make soak")
 def test_only_the_task_that_hangs_is_left_and_gets_more_time(road: Road) -> None:
+    if not IS_LONG and road.scheduler != "local":
+        pytest.skip("its time limit takes a minute or more: in make soak")
     road.program()
     words = ("--fails", "hang", "--each", "5")
     road("sweep", "x=1..8", "--", "python3", "job.py", "--x", "{x}", *words)
-    road("plan", "tasks.txt", "--memory", "150M", "--time", "5s", "--hours", "1")
-    road.submit("plan/tasks", "--time", "40s")
+    road("plan", "tasks.txt", "--memory", "150M", "--time", "1s")
+    road.submit("plan/tasks", *HANGS)
     assert road.wait() == {"COMPLETED": 7, "TIMEOUT": 1}
     road.check_screens()
     road.fix()
@@ -124,6 +129,35 @@ def test_only_the_task_that_hangs_is_left_and_gets_more_time(road: Road) -> None
     assert road.wait() == {"COMPLETED": 8}
     assert {*road.ended().values()} == {1}
     road.check_screens()
+
+
+def test_a_lost_node_leaves_only_the_tasks_that_ran_on_it_or_waited(road: Road) -> None:
+    if road.scheduler != "local":
+        pytest.skip("other tests use the nodes, too")
+    at_once = min(AT_ONCE, len(os.sched_getaffinity(0)))
+    road.program()
+    (road.folder / "tasks.txt").write_text(
+        "".join(
+            f"python3 job.py --x {x} --fails hang --each {1 if x > 3 else 0}\n"
+            for x in range(1, at_once + 4)
+        )
+    )
+    road("plan", "tasks.txt", "--memory", "50M", "--time", "1m")
+    road.submit("plan/tasks")
+    road.wait_for_tasks_that_hang(at_once)
+    road.lose_node()
+
+    done = sum(road.ended().values())
+    states = road.wait()
+    assert states.pop("COMPLETED", 0) == done
+    assert sum(states.values()) == at_once + 3 - done
+    road.check_screens()
+    road.fix()
+    road("resume", "last")
+    assert road.wait() == {"COMPLETED": at_once + 3}
+    assert {*road.ended().values()} == {1}
+    road.check_screens()
+    road.check_nothing_runs()
 
 
 def test_only_the_task_that_lacks_memory_is_left_and_gets_more(road: Road) -> None:
