@@ -625,7 +625,7 @@ def _mixture(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
-    used = [[gpu for gpu in run.usage.gpus if gpu.job_peak] for run in runs]
+    used = [[gpu for gpu in run.usage.gpus if gpu.may_be_needed] for run in runs]
     count = max(len(gpus) for gpus in used)
     kinds = {gpu_type(gpu.name) for gpus in used for gpu in gpus}
     if not count:

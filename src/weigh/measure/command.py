@@ -171,7 +171,6 @@ class _Run:
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
-        self._started = time.time()
         launch = self._launcher.launch(command, env, self._watch.streams)
         self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._launch_cpu_time = launch.cpu_time
@@ -183,6 +182,8 @@ class _Run:
             self._watch.interval,
             ledger=self._ledger,
         )
+        # the same origin as that of the samples, with which phases are compared
+        self._started = time.time() - self._sampler.elapsed()
         self._sampler.before = {self._leader: _schedstat(self._leader)}
         self._orphans = Orphans(
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify

@@ -7,11 +7,12 @@ from typing import Protocol
 
 import msgspec
 
-from weigh.units import Bytes, Seconds
+from weigh.units import MIB, Bytes, Seconds
 
 # faults of the GPU rather than of the program, by NVIDIA's XID catalogue
 GPU_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
 HEALTHY = "healthy"
+UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
 
 
 class _Peaks(Protocol):
@@ -49,6 +50,7 @@ class GpuUsage(msgspec.Struct, frozen=True):
     ``pcie_rx`` and ``pcie_tx`` bytes per second, ``throttle`` seconds by reason,
     ``xids`` the driver's error numbers. ``index`` is that of NVML and nvidia-smi.
     ``preallocated`` of the peak was taken at once, as frameworks do whatever they need.
+    ``other_memory`` is the most that other processes of the same user held on it.
     ``slowed`` is the per cent of readings with reduced clocks, by reason; ``health`` is
     ``healthy``, or what is wrong with the GPU.
     """
@@ -96,11 +98,30 @@ class GpuUsage(msgspec.Struct, frozen=True):
     pcie_replays: int | None = None
     slowed: dict[str, float] | None = None
     health: str | None = None
+    other_memory: Bytes | None = None
 
     @property
     def job_peak(self) -> Bytes | None:
         """Return the job's peak memory on this GPU, in bytes."""
         return job_peak(self)
+
+    @property
+    def was_used(self) -> bool | None:
+        """Return whether the job held memory on this GPU; None if unknown.
+
+        It is unknown where other processes of the same user were at work on it: a
+        service may have done what the job sent to it.
+        """
+        peak = self.job_peak
+        if peak is None or (not peak and self.other_memory and self.utilization_max):
+            return None
+        return peak > (UNTOUCHED if self.process_peak_memory is None else 0)
+
+    @property
+    def may_be_needed(self) -> bool:
+        """Return whether the job held memory on it, or may be whom it was busy for."""
+        is_unknown = self.was_used is None
+        return bool(self.job_peak) or (is_unknown and bool(self.utilization_max))
 
 
 class GpuOccupant(msgspec.Struct, frozen=True):

@@ -611,7 +611,8 @@ def _gpus(record: Record) -> tuple[GpuUsage, ...]:
 
 def _whole_gpus(records: Sequence[Record]) -> int:
     """Return the number of GPUs of a run on several; 0 for one, which can be shared."""
-    most = max((len(_gpus(record)) for record in records), default=0)
+    usages = [record.usage.gpus for record in records if record.usage is not None]
+    most = max((sum(gpu.may_be_needed for gpu in gpus) for gpus in usages), default=0)
     return most if most > 1 else 0
 
 

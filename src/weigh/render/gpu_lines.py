@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.measure.gpu.account import unused_gpus, was_used
 from weigh.model.gpu import HEALTHY, Gpu, GpuOccupant, GpuUsage
 from weigh.render.printable import padded, printable, shortened, width_of
 from weigh.render.request_lines import folded
@@ -122,8 +121,8 @@ def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
 
     *allocated*: a scheduler granted them, so unused ones need not be requested.
     """
-    idle = unused_gpus(usages)
-    rows = [usage for usage in usages if was_used(usage) is not False]
+    idle = [usage for usage in usages if usage.was_used is False]
+    rows = [usage for usage in usages if usage.was_used is not False]
     many = len(usages) > 1
     lines: list[str] = []
     for usage in rows:
@@ -147,7 +146,7 @@ def _memory(usage: GpuUsage) -> str:
     of = f" of {format_size(total)}" if total else ""
     if usage.peak_memory is not None:
         return f"{format_size(usage.peak_memory)}{of}"
-    if usage.device_peak_memory is not None:
+    if usage.device_peak_memory:
         return f"up to {format_size(usage.device_peak_memory)}{of}"
     return "memory unknown"
 
@@ -166,6 +165,9 @@ def _trouble(usage: GpuUsage) -> Iterator[str]:
     if usage.preallocated:
         text = f"{format_size(usage.preallocated)} taken at once: "
         yield from folded(text + preallocation_words(), SUMMARY_WIDTH - len(_INDENT))
+    if usage.other_memory and not usage.job_peak:
+        size = format_size(usage.other_memory)
+        yield f"another process of yours holds {size} of it: what it did is not counted"
     if usage.ecc_errors:
         errors = "error" if usage.ecc_errors == 1 else "errors"
         yield (f"{usage.ecc_errors} uncorrected memory {errors}: report to the admins")

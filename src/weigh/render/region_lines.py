@@ -36,7 +36,7 @@ def render_regions(regions: Regions, title: str = "regions") -> str:
     wall = regions.wall_time
     took = "" if wall is None else f", {format_duration(wall)} since the first"
     lines = [shortened(f"weigh  {printable(title)}{took}", WIDTH)]
-    lines += region_lines(regions)
+    lines += region_lines(regions, is_sampled=False)
     if regions.peak_memory is not None:
         peak = format_size(regions.peak_memory)
         lines.append(
@@ -45,8 +45,12 @@ def render_regions(regions: Regions, title: str = "regions") -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def region_lines(regions: Regions) -> list[str]:
-    """Write one row per phase, and a few rows per loop and GPU."""
+def region_lines(regions: Regions, *, is_sampled: bool = True) -> list[str]:
+    """Write one row per phase, and a few rows per loop and GPU.
+
+    Unless GPUs were sampled meanwhile, as by ``weigh run``, their peaks are those seen
+    at the edges of phases and batches.
+    """
     numbers = {gpu.uuid: gpu.index for gpu in regions.gpus if gpu.index is not None}
     lines = [*_phases(regions.phases, numbers)]
     for loop in regions.batches[:_MOST_LOOPS]:
@@ -55,6 +59,10 @@ def region_lines(regions: Regions) -> list[str]:
         lines.append(_row("", f"and {len(regions.batches) - _MOST_LOOPS} more loops"))
     for number, gpu in enumerate(regions.gpus):
         lines += _gpu(number if gpu.index is None else gpu.index, gpu, regions)
+        if not is_sampled and regions.batches:
+            lines.append(
+                _row("", "peaks as seen at batch edges; weigh run samples more")
+            )
     lines += _events(regions.events)
     return lines
 
@@ -219,15 +227,16 @@ def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
     rows = [("in use before", size_or_dash(gpu.memory_before))]
     loop = _first_of(gpu.uuid, (one.gpus for one in regions.batches))
     if loop is not None:
-        taken = _difference(loop.before, gpu.memory_before)
+        taken = _rise(loop.before, gpu.memory_before)
         rows.append(("taken until the batches: model", taken))
-        rows.append(
-            ("peak of the batches beyond that", _difference(loop.peak, loop.before))
-        )
+        rows.append(("peak of the batches beyond that", _rise(loop.peak, loop.before)))
     rows.append(
-        ("peak beyond what was in use", _difference(gpu.peak_memory, gpu.memory_before))
+        ("peak beyond what was in use", _rise(gpu.peak_memory, gpu.memory_before))
     )
-    rows.append(("peak of the whole GPU", size_or_dash(gpu.peak_memory)))
+    whole = (
+        gpu.peak_memory if gpu.device_peak_memory is None else gpu.device_peak_memory
+    )
+    rows.append(("peak of the whole GPU", size_or_dash(whole)))
     rows += _torch(gpu, regions)
     for what, size in rows:
         yield _row("", f"{what:<38}{size:>10}")
@@ -284,6 +293,12 @@ def _difference(size: Bytes | None, less: Bytes | None) -> str:
         return "-"
     sign = "-" if size < less else ""
     return f"{sign}{format_size(abs(size - less))}"
+
+
+def _rise(size: Bytes | None, less: Bytes | None) -> str:
+    """Write a rise; one below zero is other users' doing, and the job's is unknown."""
+    is_known = size is not None and less is not None and size >= less
+    return _difference(size, less) if is_known else "-"
 
 
 def _row(name: str, text: str) -> str:

@@ -158,10 +158,16 @@ def _staged_gpus(record: Record) -> tuple[GpuUsage, ...]:
         return ()
     in_loop = {gpu.uuid for gpu in record.batches.gpus if gpu.before is not None}
     return tuple(
-        msgspec.structs.replace(gpu, peak_memory=gpu.device_peak_memory)
+        msgspec.structs.replace(gpu, peak_memory=_peak_in_use(gpu))
         for gpu in record.usage.gpus
         if gpu.uuid in in_loop and gpu.job_peak != 0
     )
+
+
+def _peak_in_use(gpu: GpuUsage) -> Bytes | None:
+    """Return the job's peak on top of what was in use before it."""
+    own = gpu.process_peak_memory
+    return gpu.device_peak_memory if own is None else (gpu.memory_before or 0) + own
 
 
 def _progress(record: Record) -> Iterator[str]:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weigh.measure.gpu.account import was_used
 from weigh.model.gpu import GpuUsage
 from weigh.review.runs import Run
 from weigh.units import Seconds
@@ -57,7 +56,7 @@ def held_gpus(run: Run) -> tuple[GpuUsage, ...]:
     gpus = record.usage.gpus
     if record.allocation is not None:
         return gpus
-    return tuple(gpu for gpu in gpus if was_used(gpu) is not False)
+    return tuple(gpu for gpu in gpus if gpu.was_used is not False)
 
 
 def covered(spans: Iterable[tuple[Seconds, Seconds]]) -> Seconds:

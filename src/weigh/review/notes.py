@@ -6,7 +6,6 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.joined import imbalance
-from weigh.measure.gpu.account import was_used
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request, SiteFlags
 from weigh.model.report import Note, Row
@@ -71,7 +70,7 @@ def used_gpus(subject: Subject) -> int | None:
     ]
     if not usages:
         return None
-    return max(sum(was_used(gpu) is not False for gpu in usage) for usage in usages)
+    return max(sum(gpu.was_used is not False for gpu in usage) for usage in usages)
 
 
 def gpu_flag(subject: Subject, gpus: int) -> str:

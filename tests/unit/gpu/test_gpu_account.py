@@ -11,8 +11,6 @@ from weigh.measure.gpu.account import (
     gpu_columns,
     health_of,
     process_exists,
-    unused_gpus,
-    was_used,
 )
 from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
@@ -21,10 +19,16 @@ from weigh.units import GIB, MIB
 CARD = GpuDevice(0, "GPU-a", "V100", 32 * GIB)
 JOB = (71, 72)
 PLENTY = 10_000
+SERVICE = 88  # a process of this user's, and not of the job
 
 
 def account(*, everybody_exists: bool = True) -> GpuAccount:
-    return GpuAccount(CARD, 0.0, exists=lambda _pid: everybody_exists)
+    return GpuAccount(
+        CARD,
+        0.0,
+        exists=lambda _pid: everybody_exists,
+        is_mine=lambda pid: pid == SERVICE,
+    )
 
 
 def reading(used: int | None, holders: dict[int, int] | None = None) -> GpuReading:
@@ -118,7 +122,7 @@ def test_the_drivers_own_peak_of_a_process_misses_no_moment() -> None:
 def test_what_others_take_meanwhile_is_not_the_jobs() -> None:
     usage = usage_of(reading(0, {}), reading(9 * GIB, {99: 9 * GIB}))
     assert (usage.peak_memory, usage.source) == (0, PER_PROCESS)
-    assert was_used(usage) is False
+    assert usage.was_used is False
 
 
 def test_a_process_that_left_the_tree_is_still_the_jobs() -> None:
@@ -132,6 +136,48 @@ def test_a_baseline_taken_late_leaves_out_what_the_job_had_by_then() -> None:
     one = GpuAccount(CARD, 0.0)
     one.take(3.0, reading(5 * GIB, {71: 4 * GIB}), JOB)
     assert one.usage().memory_before == GIB
+
+
+def busy(
+    used: int | None, holders: dict[int, int] | None, percent: float = 53
+) -> GpuReading:
+    return GpuReading(
+        "GPU-a",
+        memory_used=used,
+        process_memory=holders,
+        processes=None if holders is None else tuple(holders),
+        utilization=percent,
+    )
+
+
+@pytest.mark.parametrize("used", [None, 0])
+@pytest.mark.parametrize("holders", [None, {}])
+def test_a_gpu_that_was_busy_for_nobody_known_may_have_been_the_jobs(
+    used: int | None, holders: dict[int, int] | None
+) -> None:
+    usage = usage_of(*[busy(used, holders)] * 3)
+    assert usage.peak_memory is None
+    assert (usage.was_used, usage.may_be_needed) == (None, True)
+
+
+def test_an_empty_list_shows_nothing_where_memory_cannot_be_read() -> None:
+    usage = usage_of(*[busy(None, {}, 0)] * 3)
+    assert (usage.peak_memory, usage.was_used, usage.may_be_needed) == (
+        None,
+        None,
+        False,
+    )
+
+
+def test_a_service_of_the_user_may_have_worked_for_the_job() -> None:
+    usage = usage_of(*[busy(40 * GIB, {SERVICE: 40 * GIB}, 90)] * 3)
+    assert (usage.peak_memory, usage.other_memory) == (0, 40 * GIB)
+    assert (usage.was_used, usage.may_be_needed) == (None, True)
+
+
+def test_a_gpu_that_was_busy_for_other_users_alone_was_not_used() -> None:
+    usage = usage_of(*[busy(9 * GIB, {99: 9 * GIB}, 90)] * 3)
+    assert (usage.peak_memory, usage.was_used) == (0, False)
 
 
 def joined(*readings: GpuReading) -> GpuUsage:
@@ -152,8 +198,8 @@ def test_of_a_job_at_work_before_a_hidden_rise_reports_nothing() -> None:
 def test_of_a_job_at_work_before_what_the_driver_names_is_believed() -> None:
     named = joined(reading(5 * GIB, {71: 4 * GIB}), reading(6 * GIB, {71: 5 * GIB}))
     assert (named.peak_memory, named.memory_before) == (5 * GIB, GIB)
-    assert was_used(joined(reading(5 * GIB, {99: 5 * GIB}))) is False
-    assert was_used(joined(reading(0, {}))) is False
+    assert joined(reading(5 * GIB, {99: 5 * GIB})).was_used is False
+    assert joined(reading(0, {})).was_used is False
 
 
 def test_a_gpu_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
@@ -174,7 +220,7 @@ def test_a_rise_measured_from_a_late_baseline_is_reported() -> None:
 def test_nothing_read_is_nothing_claimed() -> None:
     usage = usage_of(reading(None), reading(None))
     assert (usage.peak_memory, usage.source, usage.memory_before) == (None,) * 3
-    assert was_used(usage) is None
+    assert usage.was_used is None
 
 
 def test_what_went_on_before_the_job_is_not_in_its_means() -> None:
@@ -290,7 +336,8 @@ def usage(process: int | None, peak: int | None) -> GpuUsage:
 def test_gpus_never_touched_are_named_and_the_unknown_are_not() -> None:
     used, idle, hidden = usage(GIB, GIB), usage(0, 0), usage(None, 0)
     unknown = usage(None, None)
-    assert unused_gpus([used, idle, hidden, unknown]) == (idle, hidden)
+    states = [gpu.was_used for gpu in (used, idle, hidden, unknown)]
+    assert states == [True, False, False, None]
 
 
 def test_this_very_process_exists_and_an_impossible_one_does_not() -> None:

@@ -1,6 +1,7 @@
 """``weigh run`` beside the stub's cards: what the record and the summary say."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from nvml_script import GIB, MIB, Script
 
 from weigh.model.record import Record
 from weigh.render.record_show import render_record
+from weigh.request import from_usages
 
 # the job itself plays what it does to the card, through the stub's script
 USES_THE_CARD = """
@@ -103,12 +105,47 @@ def test_the_account_has_four_stages_with_the_peak_that_was_sampled(
     assert steady["gpus"][0]["after"] == 1427 * MIB
 
 
+STRANGER_IN_STAGES = IN_STAGES.replace(
+    'lines["1.used"] = (100 + mib) << 20',
+    "others = {1327: 4000, 1991: 9000}.get(mib, 0)\n"
+    '    lines["1.used"] = (100 + mib + others) << 20',
+).replace('{os.getpid()}:{mib << 20}"', '{os.getpid()}:{mib << 20},1:{others << 20}"')
+
+
+def test_a_stranger_on_the_gpu_is_in_no_stage_of_the_account(
+    script: Script, tmp_path: Path
+) -> None:
+    script.gpus(2, used=100 * MIB)
+    given = {"CUDA_VISIBLE_DEVICES": "1"}
+    command = (sys.executable, "-c", STRANGER_IN_STAGES)
+    done, record = weigh_run(script, tmp_path, *command, **given)
+    found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", done.stderr, re.MULTILINE))
+    assert found["taken until the batches: model"] == "1.30 GiB"
+    assert found["peak of the batches beyond that"] == "664 MiB"
+    assert found["peak beyond what was in use"] == "1.94 GiB"
+    load, steady = record["phases"][:2]
+    assert load["gpus"][0]["peak"] <= 1427 * MIB
+    assert steady["gpus"][0]["peak"] == 1427 * MIB
+
+
 def test_a_gpu_that_was_never_used_is_reported(script: Script, tmp_path: Path) -> None:
     script.gpus(2)
     given = {"CUDA_VISIBLE_DEVICES": "0,1"}
     done, record = weigh_run(script, tmp_path, "sleep", "0.4", **given)
     assert len(record["usage"]["gpus"]) == 2
     assert "none of the 2 GPUs was used: request none" in done.stderr
+
+
+def test_a_service_that_may_have_done_the_work_removes_no_request(
+    script: Script, tmp_path: Path
+) -> None:
+    script.gpus(1, used=GIB, util=90, procs=f"{os.getpid()}:{GIB}")
+    given = {"CUDA_VISIBLE_DEVICES": "0"}
+    done, record = weigh_run(script, tmp_path, "sleep", "0.6", **given)
+    assert "another process of yours holds 1.00 GiB of it" in done.stderr
+    assert "never used" not in done.stderr
+    found = msgspec.convert(record, Record)
+    assert from_usages([found]).gpus == 1
 
 
 def test_a_driver_that_hangs_holds_up_neither_job_nor_weigh(

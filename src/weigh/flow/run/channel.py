@@ -101,34 +101,35 @@ def with_regions(measured: Measurement, regions: Regions) -> Measurement:
         measured,
         regions=msgspec.structs.replace(
             regions,
-            phases=_with_sampled_peaks(regions.phases, measured),
-            batches=tuple(_with_gpu_peaks(one, measured) for one in regions.batches),
+            phases=_with_sampled_peaks(regions, measured),
+            batches=tuple(
+                _with_gpu_peaks(one, regions, measured) for one in regions.batches
+            ),
         ),
         usage=with_reported_peak(measured.usage, regions.peak_memory),
     )
 
 
-def _with_sampled_peaks(
-    phases: tuple[Phase, ...], measured: Measurement
-) -> tuple[Phase, ...]:
+def _with_sampled_peaks(regions: Regions, measured: Measurement) -> tuple[Phase, ...]:
     """Add to each step its whole tree's peak, on GPUs too; to each phase the GPUs'."""
     return tuple(
         _with_gpus(_with_tree_peak(phase, measured.series), measured)
         if phase.source == STEP
-        else _with_gpu_peaks(phase, measured)
-        for phase in phases
+        else _with_gpu_peaks(phase, regions, measured)
+        for phase in regions.phases
     )
 
 
 _Part = TypeVar("_Part", Phase, Batches)
 
 
-def _with_gpu_peaks(part: _Part, measured: Measurement) -> _Part:
-    """Raise the peaks that a program read of whole GPUs to those sampled meanwhile.
+def _with_gpu_peaks(part: _Part, regions: Regions, measured: Measurement) -> _Part:
+    """Raise the peaks that a program read of GPUs to those sampled meanwhile.
 
     A program reads at the edges of its phases and once per second in a loop, the
     sampler every 50 ms. Its column has the job's memory, to which belongs what was in
-    use before the run.
+    use before the run; the program's own figures have what was in use before its first
+    region instead.
     """
     columns = dict(
         zip(
@@ -142,15 +143,27 @@ def _with_gpu_peaks(part: _Part, measured: Measurement) -> _Part:
     if not columns or not part.gpus or start is None or end is None:
         return part
     before = {gpu.uuid: gpu.memory_before or 0 for gpu in measured.usage.gpus}
+    first = {gpu.uuid: gpu.memory_before or 0 for gpu in regions.gpus}
     gpus: list[GpuMemory] = []
-    for gpu in part.gpus:
-        column = columns.get(gpu.uuid, ())
+    for read in part.gpus:
+        gpu, column = read, columns.get(read.uuid, ())
+        if gpu.uuid in first and gpu.uuid in before:
+            gpu = _shifted(gpu, before[gpu.uuid] - first[gpu.uuid])
         held = _most_within(measured.series.t, column, start, end)
-        total = None if held is None else before[gpu.uuid] + held
+        total = None if held is None else before.get(gpu.uuid, 0) + held
         if total is not None and total > (gpu.peak or 0):
-            gpu = msgspec.structs.replace(gpu, peak=total)  # noqa: PLW2901 - raised
+            gpu = msgspec.structs.replace(gpu, peak=total)
         gpus.append(gpu)
     return msgspec.structs.replace(part, gpus=tuple(gpus))
+
+
+def _shifted(gpu: GpuMemory, by: Bytes) -> GpuMemory:
+    def moved(size: Bytes | None) -> Bytes | None:
+        return None if size is None else max(0, size + by)
+
+    return msgspec.structs.replace(
+        gpu, before=moved(gpu.before), after=moved(gpu.after), peak=moved(gpu.peak)
+    )
 
 
 def _most_within(
@@ -181,11 +194,13 @@ def _with_gpus(phase: Phase, measured: Measurement) -> Phase:
 def _held(
     phase: Phase, uuid: str, seen: Sequence[tuple[float, Bytes]]
 ) -> GpuMemory | None:
-    within = [held for at, held in seen if phase.start <= at <= phase.end]
-    if not within:
+    times, column = zip(*seen, strict=True) if seen else ((), ())
+    peak = _most_within(times, column, phase.start, phase.end)
+    if peak is None:
         return None
-    before = [held for at, held in seen if at < phase.start]
-    return GpuMemory(uuid, before[-1] if before else within[0], within[-1], max(within))
+    until_end = [held for at, held in seen if at <= phase.end]
+    before = [held for at, held in seen if at <= phase.start]
+    return GpuMemory(uuid, before[-1] if before else peak, until_end[-1], peak)
 
 
 def _with_tree_peak(phase: Phase, series: Series) -> Phase:

@@ -117,7 +117,7 @@ def _show_gpus(name: str) -> None:
     from weigh.render.region_lines import render_gpu  # noqa: PLC0415 - rarely
 
     devices, marks = current().gpus()
-    used = {mark.uuid: mark.used for mark in marks}
+    used = {mark.uuid: mark.device for mark in marks}
     if not devices:
         current().warn(f"after {name}: no GPU is visible")
         return

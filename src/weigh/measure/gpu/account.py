@@ -10,25 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.gpu import GPU_FAULTS, HEALTHY, GpuProcess, GpuUsage
+from weigh.model.gpu import GPU_FAULTS, HEALTHY, UNTOUCHED, GpuProcess, GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.units import MIB, Bytes, Seconds
-
-UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
-
-
-def was_used(usage: GpuUsage) -> bool | None:
-    """Return whether the job held memory on this GPU; None if unknown."""
-    if usage.job_peak is None:
-        return None
-    least = UNTOUCHED if usage.process_peak_memory is None else 0
-    return usage.job_peak > least
-
-
-def unused_gpus(usages: Sequence[GpuUsage]) -> tuple[GpuUsage, ...]:
-    """Return the GPUs that were allocated to the job but not used."""
-    return tuple(usage for usage in usages if was_used(usage) is False)
-
 
 PER_PROCESS = "NVML per process"
 DEVICE_RISE = (
@@ -78,9 +62,9 @@ class GpuAccount:
     """The usage of one GPU so far; *started* is when the job could first use it.
 
     *exists* returns whether a process id is valid here: in a container, the driver's
-    ids may not be. *joined*: the job was running before the first reading, so the
-    memory in use then may be its own. ``mixed``: jobs with other accounts used the GPU
-    too, so a rise of its memory may be theirs.
+    ids may not be. *is_mine*: whether it is this user's. *joined*: the job was running
+    before the first reading, so the memory in use then may be its own. ``mixed``: jobs
+    with other accounts used the GPU too, so a rise of its memory may be theirs.
     """
 
     def __init__(
@@ -89,6 +73,7 @@ class GpuAccount:
         started: Seconds,
         exists: Callable[[int], bool] | None = None,
         *,
+        is_mine: Callable[[int], bool] | None = None,
         joined: bool = False,
     ) -> None:
         self.device = device
@@ -99,6 +84,10 @@ class GpuAccount:
         self.idle_since: Seconds | None = None  # None: unknown
         self._started = started
         self._exists = exists or process_exists
+        self._is_mine = is_mine or is_process_of_mine
+        self._other: Bytes | None = None  # of this user's other processes, the most
+        self._is_checked = False  # against the memory in use
+        self._busy_for_nobody = False  # that is known to be another user's
         self._before: Bytes | None = None
         self._first: Seconds | None = None
         self._device_peak: Bytes | None = None
@@ -142,6 +131,8 @@ class GpuAccount:
         if self._first is None:
             self._first = time
             return  # what was going on before the job is not its own
+        if reading.utilization and not self._is_others(reading.processes, tree):
+            self._busy_for_nobody = True
         for name in ("utilization", "memory_utilization", "sm_clock", "memory_clock"):
             self._figures[name].add(getattr(reading, name))
         if reading.utilization or (
@@ -201,6 +192,28 @@ class GpuAccount:
         before = self._before or 0
         return [(one.time, max(0, one.device - before)) for one in self.moments]
 
+    @property
+    def before(self) -> Bytes | None:
+        """What was in use without the job at the first reading."""
+        return self._before
+
+    @property
+    def device_peak(self) -> Bytes | None:
+        """The most in use, of all users."""
+        return self._device_peak
+
+    def in_use(self) -> Bytes | None:
+        """Return the job's memory now on top of what was in use before it.
+
+        Without the driver's figures per process, that is all that is in use.
+        """
+        if not self.moments:
+            return None
+        last = self.moments[-1]
+        if self._is_per_process():
+            return (self._before or 0) + (last.job or 0)
+        return last.device
+
     def usage(self) -> GpuUsage:
         """Return the usage so far."""
         device = self.device
@@ -243,6 +256,7 @@ class GpuAccount:
             ),
             pcie_replays=_increase(first.pcie_replays, last.pcie_replays),
             slowed=self._slowed_share(),
+            other_memory=self._other,
             health=health_of(self._wear, xids, ecc_errors, lost=is_lost),
         )
         return msgspec.structs.replace(usage, **self._bounds())
@@ -289,6 +303,9 @@ class GpuAccount:
                 self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
         total = sum(held.values())
         self._job_peak = max(self._job_peak or 0, total)
+        also = [listed[pid] for pid in listed if pid not in held and self._is_mine(pid)]
+        if also:
+            self._other = max(self._other or 0, sum(also))
         if reading.memory_used is not None:
             others = (pid for pid in listed if pid not in held and self._exists(pid))
             self._check(reading.memory_used, total, sum(listed[pid] for pid in others))
@@ -301,6 +318,7 @@ class GpuAccount:
         process with 0 bytes, or as process 0. When a process ends, its memory may stay
         in use for a moment: only what exceeds the most explained before is a doubt.
         """
+        self._is_checked = True
         unlisted = max(0, used - own - others)
         if self._unlisted is None or (self._joined and own and not self._explained):
             self._unlisted = 0 if self._joined and not own else unlisted
@@ -312,15 +330,33 @@ class GpuAccount:
             self._doubts += 1
 
     def _is_per_process(self) -> bool:
-        """Return whether the driver's list of processes explains the GPU's memory."""
-        return self._lists_processes and self._doubts < (
-            _DOUBTS if self._job_peak else 1
+        """Return whether the driver's list of processes explains the GPU's memory.
+
+        An empty one explains nothing where that memory cannot be read.
+        """
+        is_seen = bool(self._job_peak) or self._is_checked
+        few = _DOUBTS if self._job_peak else 1
+        return self._lists_processes and is_seen and self._doubts < few
+
+    def _is_others(
+        self, processes: Sequence[int] | None, tree: Collection[int]
+    ) -> bool:
+        """Return whether all *processes*, of which there are some, are other users'."""
+        return bool(processes) and not any(
+            pid in tree
+            or pid in self._mine
+            or self._is_mine(pid)
+            or not self._exists(pid)
+            for pid in processes or ()
         )
 
     def _rise(self) -> Bytes:
         return (self._device_peak or 0) - (self._before or 0)
 
     def _peak(self) -> tuple[Bytes | None, str | None]:
+        is_untouched = not self._job_peak and self._rise() <= UNTOUCHED
+        if self._busy_for_nobody and is_untouched and not self._other:
+            return None, None  # at work, and nobody knows for whom
         if self._is_per_process():
             return self._job_peak, PER_PROCESS
         if self.mixed or self._before is None or self._first is None:
@@ -373,6 +409,14 @@ def process_exists(pid: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
+
+
+def is_process_of_mine(pid: int) -> bool:
+    """Return whether *pid* is a process of this user here."""
+    try:
+        return pid > 0 and os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except (OSError, AttributeError):  # gone, hidden, or no such system
+        return False
 
 
 def health_of(

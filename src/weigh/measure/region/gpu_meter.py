@@ -4,14 +4,16 @@ A driver may hang. It is therefore called in a separate thread, at most a few ti
 second, and not again after it did not answer.
 """
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from weigh.errors import WeighError
+from weigh.measure.gpu.account import GpuAccount
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.probe.gpu import GpuDevice, GpuProbe
+from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.probe.torch_cuda import torch_number, torch_uuid
 from weigh.units import Bytes, Seconds
 
@@ -19,16 +21,22 @@ ProbeFactory = Callable[[], GpuProbe | None]
 _T = TypeVar("_T")
 _OPENING = 10.0  # seconds; a driver without persistence mode starts slowly
 _READING = 2.0
-_DEVICE_SOURCE = "memory of the whole device, read as regions begin and end"
+_EDGES = "read as regions begin and end: what was in use before, and the program's own"
+_DEEPEST = 64  # generations of processes
 
 
 class GpuMark(NamedTuple):
-    """One GPU at one moment; torch's figures are peaks so far."""
+    """One GPU at one moment; torch's figures are peaks so far.
+
+    ``used`` is the program's memory on top of what was in use before it; where the
+    driver hides processes, all that is in use.
+    """
 
     uuid: str
     used: Bytes | None
     torch_allocated: Bytes | None = None
     torch_reserved: Bytes | None = None
+    device: Bytes | None = None  # in use now, by all users
 
 
 class GpuSpan:
@@ -68,9 +76,8 @@ class GpuSpan:
 class GpuMeter:
     """Reads the visible GPUs; the probe is created when first needed.
 
-    ``devices`` are in CUDA's and torch's order. ``first`` is the memory in use before
-    the first region; ``trouble`` is the reason if reading has ended early. The driver
-    has *reading* seconds to answer.
+    ``devices`` are in CUDA's and torch's order; ``trouble`` is the reason if reading
+    has ended early. The driver has *reading* seconds to answer.
     """
 
     def __init__(
@@ -86,7 +93,7 @@ class GpuMeter:
         self._marks: tuple[GpuMark, ...] = ()
         self._read_at = float("-inf")
         self.devices: tuple[GpuDevice, ...] = ()
-        self.first: tuple[GpuMark, ...] = ()
+        self._accounts: dict[str, GpuAccount] = {}
         self.whole = GpuSpan()
         self.trouble: str | None = None
 
@@ -100,8 +107,6 @@ class GpuMeter:
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
             self._give_up(error)
             return self._marks
-        if not self.first:
-            self.first = marks
         self.whole.fold(marks)
         self._marks = marks
         self._read_at = self._clock()
@@ -119,10 +124,11 @@ class GpuMeter:
                 uuid=gpu.uuid,
                 name=named[gpu.uuid].name,
                 memory_total=named[gpu.uuid].memory_total,
-                memory_before=gpu.before,
+                memory_before=self._accounts[gpu.uuid].before,
                 peak_memory=gpu.peak,
-                source=_DEVICE_SOURCE,
+                source=_EDGES,
                 index=named[gpu.uuid].index,
+                device_peak_memory=self._accounts[gpu.uuid].device_peak,
             )
             for gpu in self.whole.memory()
             if gpu.uuid in named
@@ -145,12 +151,44 @@ class GpuMeter:
         self._probe = None
 
     def _look(self, probe: GpuProbe) -> tuple[GpuMark, ...]:
-        readings = within(self._reading, probe.read)
-        used = {reading.uuid: reading.memory_used for reading in readings}
+        readings = {one.uuid: one for one in within(self._reading, probe.read)}
         return tuple(
-            GpuMark(device.uuid, used.get(device.uuid), *torch_peaks(device, number))
+            GpuMark(
+                device.uuid,
+                self._take(device, readings.get(device.uuid)),
+                *torch_peaks(device, number),
+                device=readings[device.uuid].memory_used
+                if device.uuid in readings
+                else None,
+            )
             for number, device in enumerate(self.devices)
         )
+
+    def _take(self, device: GpuDevice, reading: GpuReading | None) -> Bytes | None:
+        """Add a reading to the GPU's account; return what is in use by it."""
+        now = self._clock()
+        account = self._accounts.get(device.uuid)
+        if account is None:
+            account = self._accounts[device.uuid] = GpuAccount(device, now)
+        if reading is None:
+            return None
+        listed = reading.process_memory or {}
+        account.take(now, reading, [pid for pid in listed if is_descendant(pid)])
+        return None if reading.memory_used is None else account.in_use()
+
+
+def is_descendant(pid: int) -> bool:
+    """Return whether *pid* is this process, or one that it or its children started."""
+    own = os.getpid()
+    for _ in range(_DEEPEST):
+        if pid == own or pid <= 1:
+            break
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read(512).rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):  # gone, or no such system
+            return False
+    return pid == own
 
 
 def within(seconds: Seconds, call: Callable[[], _T]) -> _T:
