@@ -19,6 +19,7 @@ from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
+from weigh.probe.filesystem import read_disk
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint.environment_rules import BARE_PATH
@@ -178,6 +179,8 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the third
         files=Lookup(_numbers),
         matches=Lookup(_count_matches),
         executable=Lookup(_is_executable),
+        texts=Lookup(_small_text),
+        local_disks=Lookup(_is_on_local_disk),
         commands=Lookup(lambda name: _place(name, here.env)),
         jobs=jobs or {},
         limits=limits,
@@ -292,6 +295,24 @@ def _kind(path: str) -> PathKind:
     except (OSError, ValueError) as error:
         raise KeyError(path) from error  # not ours to see: not known
     return "directory" if stat.S_ISDIR(mode) else "file"
+
+
+def _small_text(path: str) -> str:
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_OPTIONS:
+            raise KeyError(path)
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(_MOST_OPTIONS)
+    except (OSError, ValueError) as error:
+        raise KeyError(path) from error
+
+
+def _is_on_local_disk(path: str) -> bool:
+    is_shared = read_disk("path", path).is_shared
+    if is_shared is None:
+        raise KeyError(path)
+    return not is_shared
 
 
 def _count_lines(path: str) -> int:

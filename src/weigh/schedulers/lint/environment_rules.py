@@ -12,6 +12,12 @@ from weigh.schedulers.lint.case import (
     note,
     problem,
 )
+from weigh.schedulers.lint.startup_rules import (
+    early_return_words,
+    gives_conda,
+    is_left_early,
+    sourced_path,
+)
 from weigh.schedulers.script import Line
 from weigh.schedulers.shell import Command
 
@@ -42,16 +48,25 @@ def _conda(case: Case) -> Iterator[Finding]:
         if len(words) < _ACTIVATE or words[0] not in _CONDA or words[1] != "activate":
             continue
         before = case.body.commands[:place]
-        if _is_login(case) or any(map(_hooks_conda, before)):
+        useless = [one for one in before if _is_without_conda(case, one)]
+        hooks = [one for one in before if one not in useless]
+        if _is_login(case) or any(map(_hooks_conda, hooks)):
             return
         if words[0] in case.body.functions or any(map(_loads_conda, before)):
             return
         effect = f"{words[0]} activate fails: a batch shell reads no .bashrc"
         fix = f'eval "$({words[0]} shell.bash hook)" before it'
+        if useless:
+            effect, fix = early_return_words(case, useless[-1], words[0])
         # Grid Engine starts login shells at many sites
         make = problem if case.tool == "sbatch" or _is_plain(case) else note
         yield make(command, "conda", effect, fix)
         return
+
+
+def _is_without_conda(case: Case, command: Command) -> bool:
+    """Return whether a command sources a file that certainly defines no conda."""
+    return gives_conda(case, sourced_path(case, command)) is False
 
 
 _BRINGS_CONDA = re.compile(
@@ -78,7 +93,9 @@ def _modules(case: Case) -> Iterator[Finding]:
         if command.name not in _MODULES or command.name in case.body.functions:
             continue
         before = case.body.commands[:place]
-        if not _is_login(case) and not any(map(_starts_shell, before)):
+        starts = [one for one in before if _starts_shell(one)]
+        reached = (not is_left_early(case, sourced_path(case, one)) for one in starts)
+        if not _is_login(case) and not any(reached):
             is_sure = case.facts.plain_shell == "dash" if _is_plain_sh(case) else False
             where = "in dash, which is sh here" if is_sure else "where sh is dash"
             if not _is_plain_sh(case):

@@ -121,6 +121,8 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("login-only", "a program that only this machine has"),
             ("conda", "`conda activate` without its hook"),
             ("module", "`module` in a shell that does not have it"),
+            ("strict-mode", "`set -u` where scripts of others are read"),
+            ("node-local", "a path that only this machine has"),
             ("variable", "a variable that this scheduler never sets"),
             ("single-quotes", "a variable where quotes keep it from being expanded"),
             ("loop-input", "a step that reads the input of its loop"),
