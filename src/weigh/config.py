@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from weigh.errors import FormatError
+from weigh.errors import FormatError, close_names
 from weigh.model.mask import Mask, parse_mask
 from weigh.project_folders import (
     folders_of_project,
@@ -408,8 +408,6 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def _unknown(path: str, name: str, key: str, known: Iterable[str]) -> str:
-    import difflib  # noqa: PLC0415 - start-up time: only for an unknown key
-
-    near = difflib.get_close_matches(key, known, n=1)
+    near = close_names(key, known, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"{path}: unknown key {name}{hint}; ignored"

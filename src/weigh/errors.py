@@ -35,6 +35,15 @@ without weigh writes them out: bash and flow/sweep/steps.py.
 """
 
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from weigh.lazy_modules import lazy_module
+
+if TYPE_CHECKING:
+    import difflib
+else:  # imported when a name is mistyped
+    difflib = lazy_module("difflib")
 
 _NEAR = 0.7  # of the letters without the ending
 
@@ -137,10 +146,18 @@ def cannot_read(path: str, error: OSError, hint: str = "") -> str:
 
 def _near(name: str, names: list[str]) -> str | None:
     """Return the name nearest to *name*; the same ending alone is not near."""
-    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415 - seldom needed
-
     stem = os.path.splitext(name)[0]
-    for near in get_close_matches(name, names):
-        if SequenceMatcher(None, stem, os.path.splitext(near)[0]).ratio() >= _NEAR:
+    for near in close_names(name, names):
+        if (
+            difflib.SequenceMatcher(None, stem, os.path.splitext(near)[0]).ratio()
+            >= _NEAR
+        ):
             return near
     return None
+
+
+def close_names(
+    name: str, names: Iterable[str], n: int = 3, cutoff: float = 0.6
+) -> list[str]:
+    """Return the *n* names nearest to *name*; *cutoff* is how alike, up to 1."""
+    return difflib.get_close_matches(name, list(names), n, cutoff)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import UsageError, close_names
 from weigh.units import GIB, MIB, Bytes
 
 
@@ -372,8 +372,6 @@ def _with_total(model: Model, total: Bytes) -> Model:
 
 
 def _unknown(name: str, sites: Mapping[str, Bytes]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a typing error
-
     words, size = _read(name)
     joined = "".join(words)
     sizes = [model for model in MODELS if size and joined in model.words]
@@ -382,6 +380,6 @@ def _unknown(name: str, sites: Mapping[str, Bytes]) -> str:
         return f"no {name!r}: there is {names} (or give --gpu-memory)"
     known = {model.name.lower(): model.name for model in MODELS}
     known |= {written.lower(): written for written in sites}
-    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    near = close_names(name.lower(), known, n=3, cutoff=0.5)
     offer = f"did you mean {' or '.join(known[n] for n in near)}?" if near else ""
     return f"no such GPU: {name!r} ({offer or 'give its memory: --gpu-memory 24GiB'})"

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from weigh.errors import SIGNAL_BASE
+from weigh.lazy_modules import lazy_module
 from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Outcome, State
 
 if TYPE_CHECKING:
     import re
+else:  # each is imported when it is first used
+    re = lazy_module("re")
 
 _SIGNAL_NAMES = {
     1: "SIGHUP",
@@ -234,8 +237,6 @@ def fixed_heap(words: str, command: str) -> str | None:
 
     *words* are the program's message. More memory for the job cannot help then.
     """
-    import re  # noqa: PLC0415 - start-up time
-
     for message, option in _HEAPS:
         found = re.search(option, command) if message in words else None
         if found is not None:
@@ -275,8 +276,6 @@ class _MemoryWords(NamedTuple):
 @cache
 def _compiled() -> _MemoryWords:
     """Compile the table when first used: most runs do not use it."""
-    import re  # noqa: PLC0415 - start-up time
-
     # after a log's prefix: [rank0]:, 0:, ERROR [core.py:396], (EngineCore pid=7)
     start = r"(?:^|(?<=[\])>|:]\s))\s*"
     gpu, host, killed = (
@@ -306,8 +305,6 @@ def _is_talk(line: str, start: int, end: int) -> bool:
 
 
 def _is_on_cpu(line: str) -> bool:
-    import re  # noqa: PLC0415 - as above
-
     return re.search(_ON_CPU, line) is not None
 
 
@@ -385,8 +382,6 @@ def _line_with_cause(text: str) -> str:
     That is the last line, unless stack frames follow the error, or output that was
     buffered until the end (Python and Perl write theirs after a traceback).
     """
-    import re  # noqa: PLC0415 - start-up time
-
     every = [line.rstrip() for line in text.splitlines() if line.strip()]
     lines = _without_launcher(every)
     while lines and re.fullmatch(_AFTERWORDS, lines[-1]):

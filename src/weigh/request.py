@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import FormatError, UsageError
+from weigh.lazy_modules import lazy_module
 from weigh.model.record import (
     PeakMemory,
     Rank,
@@ -21,7 +22,10 @@ from weigh.model.record import (
 from weigh.outcome import ran_out_on_gpu
 
 if TYPE_CHECKING:
+    from weigh import need as weigh_need
     from weigh.need import HeapNeed
+else:  # each is imported when it is first used
+    weigh_need = lazy_module("weigh.need")
 from weigh.units import (
     GIB,
     HOUR,
@@ -439,9 +443,7 @@ def _heap_need(run: Run) -> "HeapNeed | None":
     """Return what a completed Java program needs, with the option that limits it."""
     if run.usage.jvm is None or not run.completed:
         return None
-    from weigh.need import heap_need  # noqa: PLC0415 - only for Java
-
-    return heap_need(run.usage)
+    return weigh_need.heap_need(run.usage)
 
 
 def _granted(runs: Sequence[Run]) -> Bytes | None:
@@ -542,13 +544,9 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
         yield "memory is that of the largest process only: weigh run measures all"
         return
     if usage.cache is not None:
-        from weigh.need import cache_words  # noqa: PLC0415 - rarely
-
-        yield from cache_words(usage)
+        yield from weigh_need.cache_words(usage)
     if usage.jvm is not None:
-        from weigh.need import crawl_note  # noqa: PLC0415 - only for Java
-
-        yield from crawl_note(usage)
+        yield from weigh_need.crawl_note(usage)
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
         most = f"memory may have reached {format_size(peak.high)} between samples"
         if "counted by the kernel" in peak.source:
@@ -665,9 +663,7 @@ def _cpus_for(usage: Usage) -> int:
     """Return the CPUs that a run used, or wanted where others had them."""
     if usage.cpu_wait is None:
         return _cpus(usage.cpus_used)
-    from weigh.need import cpus_for  # noqa: PLC0415 - start-up time
-
-    return cpus_for(usage)
+    return weigh_need.cpus_for(usage)
 
 
 def _cpu_notes(runs: Sequence[Run], layout: Layout) -> Iterator[str]:
@@ -675,9 +671,7 @@ def _cpu_notes(runs: Sequence[Run], layout: Layout) -> Iterator[str]:
     waited = [run.usage for run in runs if run.usage.cpu_wait is not None]
     if not waited or layout.cpus:
         return
-    from weigh.need import need_notes  # noqa: PLC0415 - start-up time
-
-    yield from need_notes(max(waited, key=_waited))
+    yield from weigh_need.need_notes(max(waited, key=_waited))
 
 
 def _waited(usage: Usage) -> Seconds:

@@ -1,6 +1,6 @@
 """``weigh check``: try a few tasks or check a job script; print lines or JSON."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,7 +10,15 @@ from weigh.errors import FAILED, SIGNAL_BASE, UsageError
 from weigh.flow.check.check import CheckOptions, choose_tasks, is_job_script
 from weigh.flow.check.check import try_tasks as check_flow
 from weigh.flow.here import here_now
+from weigh.lazy_modules import lazy_module
 from weigh.render.check_lines import check_document, check_screen, planned_line
+
+if TYPE_CHECKING:
+    from weigh.flow.check import script
+    from weigh.render import script_lines
+else:  # each is imported when it is first used
+    script = lazy_module("weigh.flow.check.script")
+    script_lines = lazy_module("weigh.render.script_lines")
 
 _LONGEST_TIMEOUT = 86400.0
 
@@ -98,10 +106,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
 
 def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     """Print the problems of a job script."""
-    from weigh.flow.check.script import check_here  # noqa: PLC0415 - tasks do without
-    from weigh.render import script_lines  # noqa: PLC0415 - start-up time
-
-    checked = check_here(here_now(), path, form=form)
+    checked = script.check_here(here_now(), path, form=form)
     if as_json:
         click.echo(script_lines.render_json(checked))
     else:

@@ -12,7 +12,7 @@ import click
 from weigh._version import __version__
 from weigh.cli.options import PlainHelp
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
-from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError
+from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError, close_names
 from weigh.measure.launcher import Launcher
 
 _WIDTH = 80
@@ -291,13 +291,10 @@ def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None
 def _without_prefix(error: click.ClickException, argv: Sequence[str]) -> str:
     """Return the message; of an invalid value "--time: ...", not click's sentence."""
     if isinstance(error, click.NoSuchOption) and "--" in argv:
-        from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
-
         known = error.possibilities or ()
-        near = get_close_matches(error.option_name, known, n=1, cutoff=_CLOSE)
+        near = close_names(error.option_name, known, n=1, cutoff=_CLOSE)
         offers = [f"did you mean {one}?" for one in near]
         hint = " ".join([*offers, "options of the command go after --"])
-
         return f"no such option: {error.option_name} ({hint})"
     if type(error) is not click.BadParameter or error.param is None:
         return error.format_message()
@@ -308,9 +305,7 @@ def _without_prefix(error: click.ClickException, argv: Sequence[str]) -> str:
 
 
 def _unknown_verb(name: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
-
-    near = get_close_matches(name, (*VERBS, *PAGES), n=1)
+    near = close_names(name, (*VERBS, *PAGES), n=1)
     near = [_MEANT[name]] if name in _MEANT else near
     offer = f"did you mean {near[0]}?" if near else "weigh --help lists them"
     if near and near[0] in PAGES:

@@ -11,8 +11,19 @@ import click
 from weigh import config
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
+from weigh.lazy_modules import lazy_module
 from weigh.schedulers import KINDS
 from weigh.units import parse_duration, parse_limit, parse_size
+
+if TYPE_CHECKING:
+    from click import shell_completion
+
+    from weigh import request
+    from weigh.flow import completion
+else:  # each is imported when it is first used
+    shell_completion = lazy_module("click.shell_completion")
+    completion = lazy_module("weigh.flow.completion")
+    request = lazy_module("weigh.request")
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -53,9 +64,7 @@ class Quantity(_Type):
 
 
 def _parse_share(text: str) -> float:
-    from weigh.request import parse_headroom  # noqa: PLC0415 - start-up of `weigh run`
-
-    return parse_headroom(text)
+    return request.parse_headroom(text)
 
 
 class Count(click.IntRange):
@@ -258,34 +267,28 @@ _MOST = 50
 
 def files(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
     """Let the shell complete file names."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only at <TAB>
-
-    return [CompletionItem(begun, type="file")]
+    return [shell_completion.CompletionItem(begun, type="file")]
 
 
 def jobs(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
     """Return the jobs that were submitted from here."""
-    from weigh.flow.completion import job_names  # noqa: PLC0415 - only at <TAB>
-
-    return _offer(job_names(os.getcwd(), os.environ), begun)
+    return _offer(completion.job_names(os.getcwd(), os.environ), begun)
 
 
 def records(
     _: click.Context, __: click.Parameter, begun: str
 ) -> "list[CompletionItem]":
     """Return the labels and ids of the newest records."""
-    from weigh.flow.completion import record_names  # noqa: PLC0415 - only at <TAB>
-
-    return _offer(record_names(os.getcwd(), os.environ), begun)
+    return _offer(completion.record_names(os.getcwd(), os.environ), begun)
 
 
 def _offer(found: Iterator[tuple[str, str]], begun: str) -> "list[CompletionItem]":
     """Return the first of *found*, (word, description), that start with *begun*."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only at <TAB>
-
     fitting = ((word, what) for word, what in found if word.startswith(begun))
     try:
         first = dict(islice(fitting, _MOST))
     except (WeighError, OSError):
         return []  # a failing <TAB> completes nothing, and prints no error
-    return [CompletionItem(word, help=what) for word, what in first.items()]
+    return [
+        shell_completion.CompletionItem(word, help=what) for word, what in first.items()
+    ]

@@ -11,9 +11,15 @@ import signal
 import sys
 import threading
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weigh.lazy_modules import lazy_module
 from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.render import printable
+else:  # each is imported when it is first used
+    printable = lazy_module("weigh.render.printable")
 
 PATIENCE: Seconds = 5.0  # the longest total time that a blocked stream delays weigh
 _MOST = 1 << 20  # bytes that may wait to be written; newer ones are dropped
@@ -143,9 +149,7 @@ def guard_terminal() -> None:
         except (OSError, ValueError):  # closed
             continue
         if is_terminal:
-            from weigh.render.printable import Terminal  # noqa: PLC0415 - start-up time
-
-            setattr(sys, name, Terminal(stream))
+            setattr(sys, name, printable.Terminal(stream))
 
 
 def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:
@@ -153,16 +157,10 @@ def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:
 
     With *is_ours* all of it is weigh's own, including control sequences.
     """
-    from weigh.render.printable import (  # noqa: PLC0415 - start-up time
-        Terminal,
-        shown,
-        unguarded,
-    )
-
     stderr: Any = sys.stderr
-    if isinstance(stderr, Terminal) and not is_ours:
-        text = shown(text)
-    stream: Any = None if stderr is None else unguarded(stderr)
+    if isinstance(stderr, printable.Terminal) and not is_ours:
+        text = printable.shown(text)
+    stream: Any = None if stderr is None else printable.unguarded(stderr)
     if isinstance(stream, PatientStream):
         return stream.draw(text)
     if stream is not None:
@@ -186,10 +184,8 @@ def print_patiently(text: str) -> OSError | None:
     if fd != 1:  # a test's own stream
         stdout.write(text)
         return None
-    from weigh.render.printable import Terminal, shown  # noqa: PLC0415 - start-up time
-
     out = PatientStream(stdout)
-    out.write(shown(text) if isinstance(stdout, Terminal) else text)
+    out.write(printable.shown(text) if isinstance(stdout, printable.Terminal) else text)
     out.flush()
     return out.error
 

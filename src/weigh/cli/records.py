@@ -4,13 +4,12 @@ import gc
 import os
 import sys
 import time
-from difflib import get_close_matches
 from typing import get_args
 
 import click
 
 from weigh.cli import options
-from weigh.errors import StoreError
+from weigh.errors import StoreError, close_names
 from weigh.flow.records.imported import STDIN, import_records
 from weigh.flow.records.records import (
     RecordFilter,
@@ -50,7 +49,7 @@ class _Verbs(click.Group):
         name = args[0]
         if name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
-        near = get_close_matches(name, self.list_commands(ctx), n=1)
+        near = close_names(name, self.list_commands(ctx), n=1)
         meant = f"weigh records {near[0]}" if near else f"weigh records show {name}"
         meant = _MEANT.get(name, meant)
         return ctx.fail(f"no such command: {name} (did you mean {meant}?)")

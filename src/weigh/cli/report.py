@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,9 +10,25 @@ from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
 from weigh.flow.here import here_now
+from weigh.lazy_modules import lazy_module
 from weigh.model.report import Report
 from weigh.render.printable import indented_json
 from weigh.store.find import LAST
+
+if TYPE_CHECKING:
+    from weigh.flow.report import page as report_page
+    from weigh.flow.report import paper
+    from weigh.flow.report import report as report_report
+    from weigh.flow.report import since as report_since
+    from weigh.flow.report import ticket as report_ticket
+    from weigh.render import report_lines
+else:  # each is imported when it is first used
+    report_page = lazy_module("weigh.flow.report.page")
+    paper = lazy_module("weigh.flow.report.paper")
+    report_report = lazy_module("weigh.flow.report.report")
+    report_since = lazy_module("weigh.flow.report.since")
+    report_ticket = lazy_module("weigh.flow.report.ticket")
+    report_lines = lazy_module("weigh.render.report_lines")
 
 
 def print_report(name: str, words: Mapping[str, Any]) -> int:
@@ -20,13 +36,10 @@ def print_report(name: str, words: Mapping[str, Any]) -> int:
 
     Return 1 on a finding with ``--strict``, else 0.
     """
-    from weigh.flow.report.report import build  # noqa: PLC0415 - one form of many
-    from weigh.render import report_lines  # noqa: PLC0415 - as above
-
     if words["html"] is not None:
         report = _write_page(name, words)
     else:
-        report = build(here_now(), name, logs=words["logs"])
+        report = report_report.build(here_now(), name, logs=words["logs"])
         if words["is_json"]:
             click.echo(report_lines.render_json(report))
         else:
@@ -35,43 +48,35 @@ def print_report(name: str, words: Mapping[str, Any]) -> int:
 
 
 def _write_page(name: str, words: Mapping[str, Any]) -> Report:
-    from weigh.flow.report.page import STDOUT, page_of, write_page  # noqa: PLC0415
-
     path = words["html"]
-    page = page_of(here_now(), name, logs=words["logs"])
-    write_page(page.html, path)
-    if path != STDOUT:
+    page = report_page.page_of(here_now(), name, logs=words["logs"])
+    report_page.write_page(page.html, path)
+    if path != report_page.STDOUT:
         click.echo(f"weigh: wrote {path}", err=True)
     return page.report
 
 
 def print_ticket(name: str, words: Mapping[str, Any]) -> int:
     """Print a support ticket; return 1 with --strict if it is about a failure."""
-    from weigh.flow.report.ticket import support_ticket  # noqa: PLC0415 - one form
-
-    ticket = support_ticket(here_now(), name)
+    ticket = report_ticket.support_ticket(here_now(), name)
     click.echo(ticket.text)
     return int(words["strict"] and ticket.is_failure)
 
 
 def print_paper(name: str, words: Mapping[str, Any]) -> int:
     """Print the compute statement."""
-    from weigh.flow.report.paper import compute_statement  # noqa: PLC0415 - one form
-
     since = words["since"]
-    click.echo(compute_statement(here_now(), name, since=since))
+    click.echo(paper.compute_statement(here_now(), name, since=since))
     return 0
 
 
 def print_since(words: Mapping[str, Any]) -> None:
     """Print the resources that were held and not used."""
-    from weigh.flow.report.since import unused_since, unused_text  # noqa: PLC0415
-
-    found = unused_since(here_now(), words["since"])
+    found = report_since.unused_since(here_now(), words["since"])
     if words["is_json"]:
         click.echo(indented_json(found))
     else:
-        click.echo(unused_text(found))
+        click.echo(report_since.unused_text(found))
 
 
 @click.command(context_settings=options.SETTINGS)

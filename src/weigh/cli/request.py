@@ -12,11 +12,19 @@ from weigh.flow.here import here_now
 from weigh.flow.request.growth import Steps
 from weigh.flow.request.request import Answer
 from weigh.flow.request.request import request as request_flow
+from weigh.lazy_modules import lazy_module
 from weigh.render.request_lines import FORMS
 from weigh.schedulers import KINDS
 
 if TYPE_CHECKING:
+    from weigh.flow.request import history as request_history
+    from weigh.flow.request import past_jobs
+    from weigh.render import history_lines
     from weigh.render.history_lines import PastKind
+else:  # each is imported when it is first used
+    request_history = lazy_module("weigh.flow.request.history")
+    past_jobs = lazy_module("weigh.flow.request.past_jobs")
+    history_lines = lazy_module("weigh.render.history_lines")
 
 _FIRST, *_OTHERS = KINDS.values()
 _DEFAULTS = (
@@ -130,11 +138,9 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     """  # noqa: D301 - click reads \b as: keep these lines
     answer = _answer(records, words)
     if not isinstance(answer, Answer):
-        from weigh.render.history_lines import kinds_table  # noqa: PLC0415 - start-up time
-
         if words["form"] == "json":
             raise UsageError(f"{len(answer)} kinds of jobs: --name chooses one")
-        for line in kinds_table(answer, _WIDTH):
+        for line in history_lines.kinds_table(answer, _WIDTH):
             click.echo(line)
         click.echo("weigh: --name NAME writes the request of one of them", err=True)
         return 0
@@ -157,8 +163,6 @@ def _answer(
         _check_goes_with(words, (*_OF_RECORDS, *_OF_HISTORY), source)
         if records:
             raise UsageError(f"--from {source} uses no records: --name NAME chooses")
-        from weigh.flow.request import past_jobs  # noqa: PLC0415 - start-up time
-
         return past_jobs.request_from_accounting(
             here_now(),
             source,
@@ -176,9 +180,7 @@ def _answer(
             headroom=words["headroom"],
             steps=Steps(total=words["steps"], done=words["done"]),
         )
-    from weigh.flow.request.history import request_from_history  # noqa: PLC0415 - start-up time
-
-    return request_from_history(
+    return request_history.request_from_history(
         here_now(),
         records,
         words["parameters"],

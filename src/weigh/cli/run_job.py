@@ -8,12 +8,26 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from weigh.config import Config
 from weigh.errors import NOT_FOUND, SIGNAL_BASE, TOO_LARGE, WEIGH_FAILED, FormatError
 from weigh.flow.run.run import Watched, advise
+from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import script_trouble
 from weigh.model.record import Record
+
+if TYPE_CHECKING:
+    from weigh import request as weigh_request
+    from weigh import units
+    from weigh.flow.request import request as request_request
+    from weigh.render import printable, run_lines
+else:  # each is imported when it is first used
+    request_request = lazy_module("weigh.flow.request.request")
+    printable = lazy_module("weigh.render.printable")
+    run_lines = lazy_module("weigh.render.run_lines")
+    weigh_request = lazy_module("weigh.request")
+    units = lazy_module("weigh.units")
 
 Notify = Callable[[str], None]
 
@@ -88,16 +102,12 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
 
 
 def _warn(line: str) -> None:
-    from weigh.render.printable import shown  # noqa: PLC0415 - -q needs none
-
     start = "\n" if line.startswith("\n") else ""  # after the job's open line
-    _print(f"{start}weigh: {shown(line.lstrip())}\n")
+    _print(f"{start}weigh: {printable.shown(line.lstrip())}\n")
 
 
 def _check_limit(record: Record, limit: int) -> int:
     """Return 0 if the peak memory is at most *limit*; else report it, also if quiet."""
-    from weigh.units import format_size  # noqa: PLC0415 - rarely
-
     peak = record.peak_memory
     if peak is None:
         _warn("--fail-above: the memory was not measured")
@@ -105,8 +115,8 @@ def _check_limit(record: Record, limit: int) -> int:
     if peak <= limit:
         return 0
     _warn(
-        f"peak memory {format_size(peak)} exceeds the {format_size(limit)} of "
-        "--fail-above"
+        f"peak memory {units.format_size(peak)} exceeds the "
+        f"{units.format_size(limit)} of --fail-above"
     )
     return TOO_LARGE
 
@@ -123,23 +133,22 @@ def _report(
 
 
 def _summarise(record: Record, headroom: float | None, settings: Config) -> None:
-    from weigh.render.run_lines import render_summary  # noqa: PLC0415 - after the job
-    from weigh.request import why_no_request  # noqa: PLC0415 - as above
-
     request = advise(record, headroom)
     if request is not None and settings.cluster:
-        from weigh.flow.request.request import as_site_wants  # noqa: PLC0415 - rarely
-
         with suppress(FormatError):  # weigh request and weigh submit report it
-            request = as_site_wants(request, settings.cluster, os.environ)
+            request = request_request.as_site_wants(
+                request, settings.cluster, os.environ
+            )
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = _colour()
-    text = render_summary(
+    text = run_lines.render_summary(
         record,
         request,
         colour=colour,
         gpus_allocated=has_allocation,
-        no_request=None if record.usage is None else why_no_request(record),
+        no_request=None
+        if record.usage is None
+        else weigh_request.why_no_request(record),
     )
     _print(text, is_coloured=colour)
 
@@ -157,6 +166,4 @@ def _colour() -> bool:
 def _print(text: str, *, is_coloured: bool = False) -> None:
     """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
     if sys.stderr is not None:
-        from weigh.render.printable import unguarded  # noqa: PLC0415 - -q needs none
-
-        (unguarded(sys.stderr) if is_coloured else sys.stderr).write(text)
+        (printable.unguarded(sys.stderr) if is_coloured else sys.stderr).write(text)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from types import FrameType
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 import click
 
@@ -19,7 +19,23 @@ from weigh.errors import SIGNAL_BASE, StoreError, UsageError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import TopSubject, TopWatcher
+from weigh.lazy_modules import lazy_module
 from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    import termios
+    import tty
+
+    from weigh.flow.watch import gpus as watch_gpus
+    from weigh.render import columns, gpu_lines, printable, top_screen
+else:  # each is imported when it is first used
+    termios = lazy_module("termios")
+    tty = lazy_module("tty")
+    watch_gpus = lazy_module("weigh.flow.watch.gpus")
+    columns = lazy_module("weigh.render.columns")
+    gpu_lines = lazy_module("weigh.render.gpu_lines")
+    printable = lazy_module("weigh.render.printable")
+    top_screen = lazy_module("weigh.render.top_screen")
 
 _SHORTEST_INTERVAL = 0.1
 _LONGEST_INTERVAL = 3600.0
@@ -87,21 +103,13 @@ def top(*, gpus: bool, interval: float, once: bool, as_json: bool) -> int:
 
 
 def _print_gpus(*, as_json: bool) -> int:
-    from weigh.flow.watch.gpus import list_gpus  # noqa: PLC0415 - only for --gpus
-    from weigh.render.columns import fill  # noqa: PLC0415
-    from weigh.render.gpu_lines import gpu_list as gpu_text  # noqa: PLC0415
-    from weigh.render.gpu_lines import (  # noqa: PLC0415
-        gpu_list_document,
-    )
-    from weigh.render.printable import printable  # noqa: PLC0415
-
-    listing = list_gpus(os.environ)
+    listing = watch_gpus.list_gpus(os.environ)
     if as_json:
-        click.echo(gpu_list_document(listing).decode())
-    for line in () if as_json else gpu_text(listing.gpus):
+        click.echo(gpu_lines.gpu_list_document(listing).decode())
+    for line in () if as_json else gpu_lines.gpu_list(listing.gpus):
         click.echo(line)
     for note in listing.notes:
-        click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
+        click.echo(columns.fill(f"weigh: {printable.printable(note)}", 80), err=True)
     return 0
 
 
@@ -120,27 +128,25 @@ def _has_screen() -> bool:
 
 
 def _print_once(watcher: TopWatcher, interval: float) -> int:
-    from weigh.render.top_screen import TOP_WIDTH, top_page  # noqa: PLC0415 - rich
-
     watcher.look()
     time.sleep(min(interval, _FIRST_INTERVAL))
     try:
-        width = os.get_terminal_size(sys.stdout.fileno()).columns or TOP_WIDTH
+        width = (
+            os.get_terminal_size(sys.stdout.fileno()).columns or top_screen.TOP_WIDTH
+        )
     except (OSError, ValueError):
-        width = TOP_WIDTH
-    click.echo(top_page(watcher.look(), min(TOP_WIDTH, width)))
+        width = top_screen.TOP_WIDTH
+    click.echo(top_screen.top_page(watcher.look(), min(top_screen.TOP_WIDTH, width)))
     return 0
 
 
 def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
     """Draw until the user quits; return the exit code."""
-    from weigh.render.top_screen import TopScreen  # noqa: PLC0415 - rich, when drawn
-
     colour = not os.environ.get("NO_COLOR")
     while True:
         # a terminal that is blocked by Ctrl-S must not delay a signal
         out = PatientStream(sys.stdout, patience=0.0)
-        screen = TopScreen(cast("TextIO", out), colour=colour)
+        screen = top_screen.TopScreen(cast("TextIO", out), colour=colour)
         ended = 0
         try:
             with _signals_and_keys(), screen:
@@ -176,8 +182,6 @@ def _signals_and_keys() -> Iterator[None]:
         except KeyboardInterrupt:
             raise TopEndedBySignal(signal.SIGINT) from None
         return
-    import termios  # noqa: PLC0415 - not on Windows
-    import tty  # noqa: PLC0415
 
     def end(number: int, _frame: FrameType | None) -> None:
         for other in handlers:  # the terminal is given back once

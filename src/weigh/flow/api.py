@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from weigh.errors import (
     NOT_EXECUTABLE,
@@ -14,7 +14,20 @@ from weigh.errors import (
     UsageError,
     WeighError,
 )
+from weigh.lazy_modules import lazy_module
 from weigh.model.record import Record, Request, Usage
+
+if TYPE_CHECKING:
+    import tempfile
+
+    from weigh import request as weigh_request
+    from weigh.flow.request import growth
+    from weigh.flow.run import run_measured
+else:  # each is imported when it is first used
+    tempfile = lazy_module("tempfile")
+    growth = lazy_module("weigh.flow.request.growth")
+    run_measured = lazy_module("weigh.flow.run.run_measured")
+    weigh_request = lazy_module("weigh.request")
 
 _ERRORS: dict[int, type[WeighError]] = {
     WEIGH_FAILED: WeighError,
@@ -43,19 +56,14 @@ class Run(Record, frozen=True, kw_only=True):
             UsageError: the run gives no request, because it failed at once; or nobody
                 counted its steps.
         """
-        from weigh.flow.request.growth import (  # noqa: PLC0415 - rarely
-            Steps,
-            carry_on,
-            check_steps,
-        )
-        from weigh.request import from_usages, why_no_request  # noqa: PLC0415 - rarely
-
-        reason = why_no_request(self)
+        reason = weigh_request.why_no_request(self)
         if reason is not None:
             raise UsageError(f"no request from {self.id[:6]}: {reason} (fix it first)")
-        length = Steps(total=steps, done=done)
-        check_steps(length)
-        return carry_on(from_usages([self], headroom=headroom), [self], length)
+        length = growth.Steps(total=steps, done=done)
+        growth.check_steps(length)
+        return growth.carry_on(
+            weigh_request.from_usages([self], headroom=headroom), [self], length
+        )
 
 
 def run(  # noqa: PLR0913 - the options of the command line, keyword-only
@@ -81,10 +89,6 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         CommandNotExecutableError: it cannot be executed.
         WeighError: weigh itself failed; the message says how.
     """
-    import tempfile  # noqa: PLC0415 - start-up time
-
-    from weigh.flow.run.run_measured import MeasuredRun  # noqa: PLC0415 - start-up time
-
     words = _words(command)
     options = [f"--repeat={repeat}", f"--warmup={warmup}"]
     options += [] if label is None else [f"--label={label}"]
@@ -99,7 +103,9 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         ) from error
     with folder:
         path = os.path.join(folder.name, "record.json")
-        measured = MeasuredRun(words, path, options=[_word(o) for o in options])
+        measured = run_measured.MeasuredRun(
+            words, path, options=[_word(o) for o in options]
+        )
         code = measured.wait()
         record = measured.record()
         if record is None or record.usage is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.lazy_modules import lazy_module
 from weigh.measure import signals
 from weigh.measure.command import Watch
 from weigh.measure.peak import PeakTracker
@@ -32,7 +33,12 @@ from weigh.probe.visible import ORDER, VARIABLE
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
+    from weigh.measure.gpu import account
+    from weigh.measure.gpu import sampler as gpu_sampler
     from weigh.measure.gpu.sampler import GpuSampler
+else:  # each is imported when it is first used
+    account = lazy_module("weigh.measure.gpu.account")
+    gpu_sampler = lazy_module("weigh.measure.gpu.sampler")
 
 _CHECKPOINT_INTERVAL = 10.0
 _GPU_INTERVAL = 0.05  # seconds
@@ -168,10 +174,8 @@ class _Attached:
         rows = () if self._gpus is None else self._gpus.rows()
         if not all(rows):  # the process's memory on one GPU is unknown
             return series
-        from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
-
         began = time.monotonic() - self._sampler.elapsed()
-        columns = gpu_columns(rows, [began + at for at in series.t])
+        columns = account.gpu_columns(rows, [began + at for at in series.t])
         return msgspec.structs.replace(series, gpu_memory=columns)
 
     def _monitor(self) -> Monitor:
@@ -192,9 +196,7 @@ def _start_gpu_sampler(
     environment = _environment(tree.environment(pid))
     if not gpu_may_be_present(environment):
         return None
-    from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
-
-    sampler = GpuSampler(
+    sampler = gpu_sampler.GpuSampler(
         lambda: open_probe(environment),
         max(interval, _GPU_INTERVAL),
         pids=tree.pids,

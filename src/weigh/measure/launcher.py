@@ -20,6 +20,7 @@ from weigh.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
     WeighError,
+    close_names,
 )
 
 _ENOENT, _ENOEXEC, _EACCES, _ENOTDIR = 2, 8, 13, 20
@@ -398,15 +399,13 @@ def _nearest(name: str) -> str | None:
     """Return the command to offer for one that does not exist."""
     if os.access(name, os.X_OK) and not os.path.isdir(name):
         return f"./{name}"
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
-
     names: set[str] = set()
     for folder in os.get_exec_path():
         try:
             names.update(os.listdir(folder))
         except OSError:
             continue
-    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=0.75)), None)
+    return next(iter(close_names(name, sorted(names), n=1, cutoff=0.75)), None)
 
 
 def _is_setting(word: str) -> bool:

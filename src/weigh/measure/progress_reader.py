@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.measure.output import OutputFile
 from weigh.model.record import Headway
 from weigh.progress.reader import Reader
@@ -13,7 +14,10 @@ from weigh.store.lines import UNREADABLE
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
+    from weigh.measure.region import channel
     from weigh.model.progress import Forecast
+else:  # each is imported when it is first used
+    channel = lazy_module("weigh.measure.region.channel")
 
 MOST_READ = 16 * MIB  # of a file per look; of more, only the end is read
 _MOST_EVENTS = 64 * KIB
@@ -172,8 +176,6 @@ class _Channel:
         if len(chunks) == 1:
             return
         *lines, self._rest = b"".join(chunks).split(b"\n")
-        from weigh.measure.region import channel  # noqa: PLC0415 - few programs have regions
-
         decoder = msgspec.json.Decoder(channel.BatchesLine | channel.EventLine)
         for text in lines:
             if not text.startswith((b'{"line":"batches"', b'{"line":"event"')):
@@ -187,8 +189,6 @@ class _Channel:
             self._file.close()
 
     def _take(self, line: object, now: Seconds) -> None:
-        from weigh.measure.region import channel  # noqa: PLC0415 - as above
-
         if isinstance(line, channel.BatchesLine):
             self._first = self._first or line.process
             if line.process == self._first:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import CpuWait, PeakMemory, Rank, Sample, Series, Usage
@@ -17,7 +18,13 @@ from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
+    from weigh.estimate import growth
+    from weigh.measure import cpu_wait as measure_cpu_wait
+    from weigh.measure import jvm, unreaped
+    from weigh.measure import ranks as measure_ranks
+    from weigh.measure import signs as measure_signs
     from weigh.measure.cpu_wait import CpuWaits
+    from weigh.measure.gpu import sampler as gpu_sampler
     from weigh.measure.gpu.sampler import GpuSampler
     from weigh.measure.jvm import JvmWatch
     from weigh.measure.memory.ledger import Ledger
@@ -25,7 +32,17 @@ if TYPE_CHECKING:
     from weigh.measure.signs import SignWatch
     from weigh.measure.unreaped import UnreapedIo
     from weigh.model.gpu import GpuUsage
+    from weigh.probe import pages
     from weigh.probe.perf import CpuClock
+else:  # each is imported when it is first used
+    growth = lazy_module("weigh.estimate.growth")
+    measure_cpu_wait = lazy_module("weigh.measure.cpu_wait")
+    gpu_sampler = lazy_module("weigh.measure.gpu.sampler")
+    jvm = lazy_module("weigh.measure.jvm")
+    measure_ranks = lazy_module("weigh.measure.ranks")
+    measure_signs = lazy_module("weigh.measure.signs")
+    unreaped = lazy_module("weigh.measure.unreaped")
+    pages = lazy_module("weigh.probe.pages")
 
 
 class ForkFilter:
@@ -48,8 +65,6 @@ class ForkFilter:
     def _meet(
         self, readings: Sequence[ProcessReading], inherited: dict[int, Bytes]
     ) -> list[ProcessReading]:
-        from weigh.probe.pages import share_memory_map  # noqa: PLC0415 - start-up time
-
         residents = {reading.pid: reading.resident for reading in readings}
         kept = []
         for reading in readings:
@@ -58,7 +73,7 @@ class ForkFilter:
             if times is None or times.parent not in residents:
                 kept.append(reading)
                 continue
-            if share_memory_map(times.parent, pid):
+            if pages.share_memory_map(times.parent, pid):
                 continue
             # read again: until a moment ago it may have been a vfork child
             times, parent = (
@@ -252,16 +267,12 @@ class Sampler:
 
     def _sample_ranks(self, readings: Sequence[ProcessReading]) -> None:
         if self._ranks is None:
-            from weigh.measure.ranks import RankTracker  # noqa: PLC0415 - start-up time
-
-            self._ranks = RankTracker(self._tree)
+            self._ranks = measure_ranks.RankTracker(self._tree)
         self._ranks.look(readings)
 
     def _sample_io(self, readings: Sequence[ProcessReading]) -> None:
         if self._unreaped is None:
-            from weigh.measure.unreaped import UnreapedIo  # noqa: PLC0415 - start-up time
-
-            self._unreaped = UnreapedIo(self._tree)
+            self._unreaped = unreaped.UnreapedIo(self._tree)
         self._unreaped.look(readings)
 
     def _look_at_programs(
@@ -274,11 +285,8 @@ class Sampler:
 
     def _sample_waits(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
         if self._waits is None or self._jvms is None:
-            from weigh.measure.cpu_wait import CpuWaits  # noqa: PLC0415 - start-up time
-            from weigh.measure.jvm import JvmWatch  # noqa: PLC0415 - as above
-
-            self._waits = CpuWaits(before=self.before)
-            self._jvms = JvmWatch()
+            self._waits = measure_cpu_wait.CpuWaits(before=self.before)
+            self._jvms = jvm.JvmWatch()
         self._jvms.look(readings)
         self._waits_at = now + self._waits.look(now, readings)
 
@@ -288,9 +296,7 @@ class Sampler:
 
     def _look_for_signs(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
         if self._signs is None:
-            from weigh.measure.signs import SignWatch  # noqa: PLC0415 - start-up time
-
-            self._signs = SignWatch(os.environ)
+            self._signs = measure_signs.SignWatch(os.environ)
         self._signs.look(now, readings)
         self._signs_at = self._signs.next_look
 
@@ -363,9 +369,7 @@ def start_gpu_sampler(
     """
     if not gpu_may_be_present(os.environ):
         return None
-    from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
-
-    sampler = GpuSampler(
+    sampler = gpu_sampler.GpuSampler(
         lambda: open_probe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
     )
     sampler.start(wait=0.0)
@@ -508,8 +512,6 @@ def is_growing(samples: Sequence[Sample]) -> bool | None:
     """
     if len(samples) < _WORTH_ASKING:
         return None
-    from weigh.estimate import growth  # noqa: PLC0415 - start-up time
-
     kept = thin_samples(samples, _COLUMNS)
     times = [sample.time for sample in kept]
     return growth.is_growing(times, [sample.memory for sample in kept])

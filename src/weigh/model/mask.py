@@ -6,10 +6,22 @@ stays. ``re`` is imported only for commands with one of the words below.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.errors import FormatError
+from weigh.lazy_modules import lazy_module
+
+if TYPE_CHECKING:
+    import re
+    import shlex
+
+    from weigh import bounded_pattern
+else:  # each is imported when it is first used
+    re = lazy_module("re")
+    shlex = lazy_module("shlex")
+    bounded_pattern = lazy_module("weigh.bounded_pattern")
 
 HIDDEN = "********"
 
@@ -102,7 +114,6 @@ class Mask(msgspec.Struct, frozen=True):
         """Return a shell command line with each secret replaced by *hide*."""
         if not self.may_hold(text):
             return text
-        import re  # noqa: PLC0415 - start-up time: few commands come here
 
         def hidden(found: "re.Match[str]") -> str:
             group = 1 if found.re.groups else 0
@@ -121,8 +132,6 @@ class Mask(msgspec.Struct, frozen=True):
         """Return the words of a command with secrets hidden."""
         if not any(map(self.may_hold, argv)):
             return tuple(argv)
-        import re  # noqa: PLC0415 - as above
-
         flag = re.compile(rf"--?{_HARMLESS}(?i:{_NAME})")
         setting = re.compile(
             rf"((?:--?)?{_HARMLESS}(?:(?i:{_NAME})|{_VARIABLE})=)(?!\$)(.*)", re.DOTALL
@@ -141,8 +150,6 @@ class Mask(msgspec.Struct, frozen=True):
 
     def _hidden_by_programs(self, words: list[str]) -> tuple[str, ...]:
         """Return *words* with secrets hidden that only the program's options show."""
-        import shlex  # noqa: PLC0415 - as above
-
         line = shlex.join(words)
         masked = self.line(line)
         if masked == line:
@@ -171,13 +178,9 @@ def parse_mask(where: str, value: object) -> Mask:
     if isinstance(value, bool):
         return Mask(off=not value)
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        import re  # noqa: PLC0415 - as above
-
-        from weigh.bounded_pattern import compile_bounded  # noqa: PLC0415 - as above
-
         for one in value:
             try:
-                compile_bounded(one)
+                bounded_pattern.compile_bounded(one)
             except re.error as error:
                 raise FormatError(f"{where}: {one!r}: {error}") from error
         return Mask(tuple(value))

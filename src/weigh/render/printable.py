@@ -1,11 +1,22 @@
 """Text from records made safe for a terminal: escapes, short commands, CSV cells."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.units import is_number
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import shlex
+
+    from weigh.render import columns
+else:  # each is imported when it is first used
+    dt = lazy_module("datetime")
+    shlex = lazy_module("shlex")
+    columns = lazy_module("weigh.render.columns")
 
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _NEED_NO_QUOTES = (
@@ -86,8 +97,6 @@ def command_line(command: Sequence[str]) -> str:
     unusual = line.encode("utf-8", "replace").translate(None, _NEED_NO_QUOTES)
     if unusual == b" " * (len(command) - 1) and all(command):
         return line
-    import shlex  # noqa: PLC0415 - imports re, and takes longer
-
     return printable(shlex.join(command))
 
 
@@ -121,8 +130,6 @@ def named_words(line: str) -> str:
 def shortened(text: str, width: int) -> str:
     """Cut *text* to *width* columns, and show that it was cut."""
     if not text.isascii():
-        from weigh.render import columns  # noqa: PLC0415 - start-up time
-
         return columns.shortened(text, width)
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
@@ -131,8 +138,6 @@ def width_of(text: str) -> int:
     """Return the columns that *text* takes; wide characters take two."""
     if text.isascii():
         return len(text)
-    from weigh.render import columns  # noqa: PLC0415 - start-up time
-
     return columns.columns_of(text)
 
 
@@ -140,8 +145,6 @@ def padded(text: str, width: int) -> str:
     """Fill *text* up with blanks to *width* columns; wide characters take two."""
     if text.isascii():
         return f"{text:<{width}}"
-    from weigh.render import columns  # noqa: PLC0415 - start-up time
-
     return text + " " * (width - columns.columns_of(text))
 
 
@@ -151,10 +154,8 @@ def local_time(started: str) -> tuple[str, str]:
     Returns:
         ``("2026-11-21", "10:00:00")``.
     """
-    from datetime import datetime  # noqa: PLC0415 - `weigh run` does without
-
     try:
-        moment = datetime.fromisoformat(started).astimezone()
+        moment = dt.datetime.fromisoformat(started).astimezone()
     except (ValueError, OverflowError):
         return printable(started[:10]), printable(started[11:19])
     text = moment.isoformat()  # three times as fast as strftime

@@ -1,10 +1,11 @@
 """The summary after ``weigh run``: one screen of 80 columns."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Outcome,
@@ -24,6 +25,20 @@ from weigh.render.request_lines import (
     note_lines,
 )
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
+
+if TYPE_CHECKING:
+    from weigh import joined, need
+    from weigh.estimate import growth as estimate_growth
+    from weigh.render import gpu_lines, progress_lines, region_lines
+    from weigh.render import words as render_words
+else:  # each is imported when it is first used
+    estimate_growth = lazy_module("weigh.estimate.growth")
+    joined = lazy_module("weigh.joined")
+    need = lazy_module("weigh.need")
+    gpu_lines = lazy_module("weigh.render.gpu_lines")
+    progress_lines = lazy_module("weigh.render.progress_lines")
+    region_lines = lazy_module("weigh.render.region_lines")
+    render_words = lazy_module("weigh.render.words")
 
 WIDTH = 80
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
@@ -57,9 +72,7 @@ def render_summary(
     elif record.usage is not None:
         lines += _usage(record.usage, _trend(record))
     if record.usage is not None and record.usage.gpus:
-        from weigh.render.gpu_lines import gpu_lines  # noqa: PLC0415 - start-up
-
-        lines += gpu_lines(record.usage.gpus, allocated=gpus_allocated)
+        lines += gpu_lines.gpu_lines(record.usage.gpus, allocated=gpus_allocated)
     lines += parts_lines(record)
     if request is not None:
         lines += _request(request, record.usage)
@@ -116,9 +129,7 @@ def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
     if words:
         yield from _row("ranks", words)
     if len(ranks) > 1:
-        from weigh.joined import imbalance  # noqa: PLC0415 - start-up time
-
-        for line in imbalance(ranks):
+        for line in joined.imbalance(ranks):
             yield from _row("", printable(line))
 
 
@@ -139,10 +150,8 @@ def _regions(record: Record) -> list[str]:
     """Write the regions that the program measured, if any."""
     if not (record.phases or record.batches or record.events):
         return []
-    from weigh.render.region_lines import region_lines  # noqa: PLC0415 - start-up
-
     loops = () if record.batches is None else (record.batches,)
-    return region_lines(
+    return region_lines.region_lines(
         Regions(
             phases=record.phases,
             batches=loops,
@@ -174,9 +183,7 @@ def _progress(record: Record) -> Iterator[str]:
     """Write the progress that the program reported."""
     if record.progress is None or record.batches is not None:
         return
-    from weigh.render.progress_lines import how_fast  # noqa: PLC0415 - start-up
-
-    yield from _row("progress", printable(how_fast(record.progress)))
+    yield from _row("progress", printable(progress_lines.how_fast(record.progress)))
 
 
 def _headline(record: Record, *, colour: bool) -> str:
@@ -215,11 +222,8 @@ def _trend(record: Record) -> str:
     if series is None or not series.t:
         still = "still rising at the end" if usage.growing else ""
         return still or ("then flat" if time else "")
-    from weigh.estimate.growth import growth_of  # noqa: PLC0415 - not for short runs
-    from weigh.render.words import growth_words  # noqa: PLC0415 - as above
-
-    growth = growth_of(series.t, series.memory)
-    return "" if growth is None else growth_words(growth, time)
+    growth = estimate_growth.growth_of(series.t, series.memory)
+    return "" if growth is None else render_words.growth_words(growth, time)
 
 
 def _usage(usage: Usage, trend: str) -> Iterator[str]:
@@ -229,23 +233,17 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
             yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
         if usage.jvm is not None:
-            from weigh.need import heap_words  # noqa: PLC0415 - only for Java
-
-            for words in heap_words(usage):
+            for words in need.heap_words(usage):
                 yield from _row("", words)
         if usage.sign is not None:
-            from weigh.need import sign_words  # noqa: PLC0415 - rarely
-
-            for words in sign_words(usage):
+            for words in need.sign_words(usage):
                 yield from _row("", words)
     else:
         yield from _row("memory", "not measured: no data in /proc")
     if usage.cpu_time is not None:
         yield from _row("cpu", _cpu(usage))
     if usage.cpu_wait is not None:
-        from weigh.need import wait_words  # noqa: PLC0415 - start-up
-
-        words = wait_words(usage)
+        words = need.wait_words(usage)
         yield from _row("", words) if words else ()
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)

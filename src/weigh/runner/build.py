@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import StoreError, UsageError
+from weigh.lazy_modules import lazy_module
 from weigh.measure.orphans import adopt_orphans
 from weigh.model.mask import Mask
 from weigh.model.record import Job, Measurement, Record
@@ -41,9 +42,21 @@ from weigh.store import identity, location
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
+    import random
+
+    from weigh.measure import checkpoint_signal as measure_checkpoint_signal
     from weigh.measure.checkpoint_signal import CheckpointSignal
+    from weigh.progress import reader
+    from weigh.runner import gpu_meter, previous_run, shared_queue
     from weigh.runner.gpu_meter import GpuMeter
     from weigh.runner.shared_queue import OwnClaims, Owner, SharedQueue, Untaken
+else:  # each is imported when it is first used
+    random = lazy_module("random")
+    measure_checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
+    reader = lazy_module("weigh.progress.reader")
+    gpu_meter = lazy_module("weigh.runner.gpu_meter")
+    previous_run = lazy_module("weigh.runner.previous_run")
+    shared_queue = lazy_module("weigh.runner.shared_queue")
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _WAITED = frozenset(
@@ -284,8 +297,6 @@ class Run:
         past = self._events.read_past(is_left)
         self._attempts = past.attempts
         if past.open_runs:
-            from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
-
             previous_run.refuse_living(
                 past, self._machine.me.machine, self._machine.me.process
             )
@@ -311,10 +322,6 @@ class Run:
 
     def _shared_queue(self, shared: Shared, settled: Settled) -> tuple[Queue, Tally]:
         """Return the queue that several runs pull from; count only what is ours."""
-        import random  # noqa: PLC0415 - start-up time
-
-        from weigh.runner import shared_queue  # noqa: PLC0415 - start-up time
-
         ours = settled.done + settled.failed
         tally = Tally(
             ours,
@@ -369,8 +376,6 @@ class Run:
 
     def _claims(self, shared: Shared) -> "OwnClaims":
         """Return the claims of a queue, with this run among its owners."""
-        from weigh.runner import shared_queue  # noqa: PLC0415 - start-up time
-
         me, job = self._machine.me, self._machine.blank.job
         joblog = os.path.abspath(self._joblog.path)
         folder = os.path.abspath(shared.folder)
@@ -386,8 +391,6 @@ class Run:
         return shared_queue.OwnClaims(folder, owner)
 
     def _wait_or_kill(self, past: events_file.Past) -> None:
-        from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
-
         here, kill = self._machine.me.machine, self._options.kill_survivors
         previous_run.refuse_elsewhere(past, here, self._machine.me.job)
         found = previous_run.find_survivors(past, here)
@@ -589,9 +592,7 @@ class Run:
         env = self._machine.env
         if not gpu_may_be_present(env):
             return None
-        from weigh.runner.gpu_meter import GpuMeter  # noqa: PLC0415 - only with GPUs
-
-        return GpuMeter(
+        return gpu_meter.GpuMeter(
             lambda: open_probe(os.environ),
             pids,
             names=self._machine.layout.gpus,
@@ -663,14 +664,10 @@ def checkpoint_signal(options: ExecOptions) -> "CheckpointSignal | None":
         FormatError: one of them is invalid.
     """
     if options.progress_patterns:
-        from weigh.progress.reader import Reader  # noqa: PLC0415 - where given
-
-        Reader(options.progress_patterns)
+        reader.Reader(options.progress_patterns)
     if options.checkpoint_signal is None:
         return None
-    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
-
-    return parse_checkpoint_signal(options.checkpoint_signal)
+    return measure_checkpoint_signal.parse_checkpoint_signal(options.checkpoint_signal)
 
 
 def left_to_run(settled: Settled, options: ExecOptions) -> Iterator[int]:
@@ -681,8 +678,6 @@ def left_to_run(settled: Settled, options: ExecOptions) -> Iterator[int]:
     left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
     if not options.shuffle:
         return left
-    import random  # noqa: PLC0415 - start-up time
-
     shuffled = list(left)
     random.shuffle(shuffled)
     return iter(shuffled)

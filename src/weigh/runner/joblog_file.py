@@ -6,17 +6,25 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
 from weigh.errors import FormatError, StoreError
 from weigh.joblog import HEADER, Entry, format_entry, read_ends
+from weigh.lazy_modules import lazy_module
 from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, Mask
 from weigh.regular_file import only_regular
 from weigh.runner.append_file import AppendFile
 from weigh.runner.task_source import TaskSource
 from weigh.store.location import file_mode
+
+if TYPE_CHECKING:
+    import hmac
+    import re
+else:  # each is imported when it is first used
+    hmac = lazy_module("hmac")
+    re = lazy_module("re")
 
 WAITING, DONE, FAILED = 0, 1, 2
 _TRIES, _PAUSE = 3, 0.05  # seconds
@@ -310,8 +318,6 @@ def _hider(key: bytes | None) -> Hide:
 
     The digest keeps apart two tasks that differ only in a secret.
     """
-    import hmac  # noqa: PLC0415 - few task files hold secrets
-
     if key is None:
         return lambda _: HIDDEN
 
@@ -323,8 +329,6 @@ def _hider(key: bytes | None) -> Hide:
 
 
 def _without_digests(text: str) -> str:
-    import re  # noqa: PLC0415 - as above
-
     return re.sub(rf"{re.escape(HIDDEN)}-[0-9a-f]{{{_DIGEST}}}", HIDDEN, text)
 
 

@@ -12,12 +12,23 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.model.record import Measurement
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
+    from weigh import schedulers
+    from weigh.measure import async_command, node_agent
+    from weigh.measure import nodes as measure_nodes
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.nodes import NodeAgents
+    from weigh.probe import proc
+else:  # each is imported when it is first used
+    async_command = lazy_module("weigh.measure.async_command")
+    node_agent = lazy_module("weigh.measure.node_agent")
+    measure_nodes = lazy_module("weigh.measure.nodes")
+    proc = lazy_module("weigh.probe.proc")
+    schedulers = lazy_module("weigh.schedulers")
 
 
 class WatchedRun(Protocol):
@@ -60,14 +71,12 @@ class NodeWatch:
     def __init__(
         self, env: Mapping[str, str], interval: Seconds, notify: Callable[[str], None]
     ) -> None:
-        from weigh.schedulers import starters_of, steps_of  # noqa: PLC0415 - rarely
-
         self._env = env
         self._interval = interval
         self._notify = notify
-        self._starters = starters_of(env)
+        self._starters = schedulers.starters_of(env)
         self._starter = ""
-        self._steps = steps_of(env)
+        self._steps = schedulers.steps_of(env)
         self._nodes = self._steps.nodes_of(env) if self._steps else None
         self._names: dict[int, str] = {}
         self._launchers: dict[int, Seconds] = {}  # process id: when it was met
@@ -100,9 +109,9 @@ class NodeWatch:
         """Return the measurement so far, with the figures of all nodes so far."""
         if self._agents is None or not self._agents.heard:
             return measured
-        from weigh.measure.nodes import with_nodes  # noqa: PLC0415 - with agents only
-
-        return with_nodes(measured, tuple(self._agents.heard.values()), self._own())
+        return measure_nodes.with_nodes(
+            measured, tuple(self._agents.heard.values()), self._own()
+        )
 
     def finish(self, measured: Measurement) -> Measurement:
         """Let the agents end; return the measurement of all nodes."""
@@ -113,15 +122,13 @@ class NodeWatch:
         asked = measured.end_signal is not None
         now = measured.usage.wall_time
         self._agents.finish(now, _SHORT_PATIENCE if asked else _PATIENCE)
-        from weigh.measure.nodes import unheard  # noqa: PLC0415 - with agents only
-
         heard = tuple(self._agents.heard.values())
         joined = self.joined(measured)
         if not heard:
             why = self._agents.complaint() or "they sent nothing"
             self._notify(f"no figures of what {self._starter} started: {why}")
             return self._with_missing(measured, (self._not_measured(),))
-        missing = unheard(heard, joined.ranks, self._nodes or 1, now)
+        missing = measure_nodes.unheard(heard, joined.ranks, self._nodes or 1, now)
         ready = max(one.began for one in heard)
         ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
         early = sum(at < ready for at in ended)
@@ -167,13 +174,7 @@ class NodeWatch:
                 return
             job, nodes = found
             self._nodes = nodes
-        from weigh.measure.node_agent import (  # noqa: PLC0415 - now
-            ENVIRONMENT,
-            AgentOptions,
-        )
-        from weigh.measure.nodes import NodeAgents  # noqa: PLC0415 - now
-
-        options = AgentOptions(
+        options = node_agent.AgentOptions(
             node=self._steps.NODE,
             same=self._steps.SAME,
             prefix=self._steps.GROUP,
@@ -184,9 +185,9 @@ class NodeWatch:
         words = msgspec.json.encode(options).decode()
         python = (sys.executable, "-P", "-m", "weigh.measure.node_agent", words)
         argv = self._steps.watch_argv(python, self._env, job=job, nodes=nodes)
-        env = {**self._steps.watch_environment(self._env), **ENVIRONMENT}
+        env = {**self._steps.watch_environment(self._env), **node_agent.ENVIRONMENT}
         try:
-            self._agents = NodeAgents(argv, env)
+            self._agents = measure_nodes.NodeAgents(argv, env)
         except OSError as error:
             self._trouble = f"{argv[0]}: {error.strerror}"
             self._notify(f"no figures of what {self._starter} started: {self._trouble}")
@@ -213,12 +214,10 @@ class NodeWatch:
         return None
 
     def _asked(self, run: WatchedRun) -> "AsyncCommand | None":
-        from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - rarely
-
         if self._steps is None:
             return None
         try:
-            query = AsyncCommand(
+            query = async_command.AsyncCommand(
                 self._steps.job_query(), self._env, patience=_QUERY_PATIENCE
             )
         except OSError as error:
@@ -256,11 +255,9 @@ def _name_of(pid: int | None) -> str:
 
 
 def _parent_of(pid: int) -> int | None:
-    from weigh.probe.proc import parse_stat  # noqa: PLC0415 - for a remote shell only
-
     try:
         with open(f"/proc/{pid}/stat", "rb", 0) as file:
-            times = parse_stat(file.read(1024))
+            times = proc.parse_stat(file.read(1024))
     except OSError:
         return None
     return None if times is None else times.parent

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.measure.output import OutputFile
 from weigh.model.record import Headway
 from weigh.probe.proc import ProcTree
@@ -30,12 +31,19 @@ from weigh.runner.tally import Tally
 from weigh.units import KIB, Bytes, Seconds, format_duration, format_size
 
 if TYPE_CHECKING:
+    from weigh.measure import checkpoint_signal as measure_checkpoint_signal
+    from weigh.measure import progress_reader
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.sampler import Sampler
     from weigh.model.progress import Forecast
+    from weigh.runner import divergence
     from weigh.runner.divergence import Divergence
     from weigh.runner.gpu_meter import TaskGpus
+else:  # each is imported when it is first used
+    measure_checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
+    progress_reader = lazy_module("weigh.measure.progress_reader")
+    divergence = lazy_module("weigh.runner.divergence")
 
 _MOST_OPEN = 200
 _FILES_EACH = 3
@@ -103,8 +111,6 @@ class TaskProgress:
     """The progress of one attempt. What reads it is imported for the first long one."""
 
     def __init__(self, attempt: Attempt, rules: ProgressRules) -> None:
-        from weigh.runner.divergence import DivergenceWatch  # noqa: PLC0415 - long tasks
-
         self.attempt = attempt
         self.due = attempt.launch.began + FIRST_LOOK
         self.forecast: Forecast | None = None
@@ -114,7 +120,7 @@ class TaskProgress:
         self.work: Seconds = 0.0
         self.diverged: Divergence | None = None
         self._output: OutputFile | None = None
-        self._watch = DivergenceWatch(_SURE)
+        self._watch = divergence.DivergenceWatch(_SURE)
         self._cpu_time: Seconds = 0.0
         self._rules = rules
         self._listener: ProgressReader | None = None
@@ -139,10 +145,10 @@ class TaskProgress:
     def look(self, now: Seconds, *, is_through: bool = False) -> None:
         """Read what it wrote, *now* seconds after its start; *is_through*: all done."""
         if self._listener is None:
-            from weigh.measure.progress_reader import ProgressReader  # noqa: PLC0415 - as above
-
             channel = self._rules.channels.get(self.attempt.slot.number)
-            self._listener = ProgressReader([], channel, patterns=self._rules.patterns)
+            self._listener = progress_reader.ProgressReader(
+                [], channel, patterns=self._rules.patterns
+            )
         if not self._is_file_open:
             self._open(self._listener)
         self._listener.look(now, cost=_COST)
@@ -187,13 +193,11 @@ class TaskProgress:
 
     def _open(self, listener: "ProgressReader") -> None:
         """Open its output, once the file has the task's name."""
-        from weigh.measure.progress_reader import FileStream  # noqa: PLC0415 - as above
-
         path = None if self.attempt.output is None else self.attempt.output.path
         if path is None:
             return
         with suppress(OSError):
-            listener.also(FileStream(OutputFile(path), _MOST_READ))
+            listener.also(progress_reader.FileStream(OutputFile(path), _MOST_READ))
             self._is_file_open = True
 
 
@@ -291,8 +295,6 @@ class ProgressWatch:
         task = self._tasks.pop(attempt.record, None)
         if task is None:
             return None
-        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - not for short tasks
-
         try:
             is_through = attempt.state.status == 0
             task.look(attempt.state.ended - attempt.launch.began, is_through=is_through)
@@ -301,16 +303,14 @@ class ProgressWatch:
                 f"reading progress failed: {type(error).__name__}: {error}"
             )
         task.close()
-        return headway_of(task.forecast)
+        return progress_reader.headway_of(task.forecast)
 
     def headway(self, attempt: Attempt) -> Headway | None:
         """Return the progress of a running attempt, if known."""
         forecast = self._forecasts.get(attempt.record)
         if forecast is None:
             return None
-        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as above
-
-        return headway_of(forecast)
+        return progress_reader.headway_of(forecast)
 
     def note_done(self, wall_time: Seconds) -> None:
         """Note how long a task took that succeeded."""
@@ -388,12 +388,10 @@ class ProgressWatch:
         if self._is_written:
             remove_progress(self._rules.path)
 
-    def _begin(self, attempt: Attempt) -> "TaskProgress":
-        from weigh.runner.progress_watch import TaskProgress  # noqa: PLC0415 - not for short tasks
-
+    def _begin(self, attempt: Attempt) -> TaskProgress:
         return TaskProgress(attempt, self._rules)
 
-    def _look_at(self, task: "TaskProgress", one: Watched, now: Seconds) -> None:
+    def _look_at(self, task: TaskProgress, one: Watched, now: Seconds) -> None:
         elapsed = now - task.attempt.launch.began
         pause = max(_INTERVAL, elapsed * _OF_ELAPSED)
         task.due = now + min(_LONGEST_INTERVAL, pause)
@@ -412,7 +410,7 @@ class ProgressWatch:
         self._warn(task, stalled)
         self._look_for_loss(task, None if one.gpus is None else one.gpus.idle(now))
 
-    def _look_for_loss(self, task: "TaskProgress", idle: Seconds | None) -> None:
+    def _look_for_loss(self, task: TaskProgress, idle: Seconds | None) -> None:
         """Queue a task to be stopped: diverged, its GPUs idle, too much output."""
         rules = self._rules
         lost = task.look_for_divergence() if rules.stop_nan else None
@@ -426,20 +424,20 @@ class ProgressWatch:
             words = f"more than {format_size(rules.most_output)}"
             self._lost.append((task.attempt, "output", words))
 
-    def _warn(self, task: "TaskProgress", words: str | None) -> None:
+    def _warn(self, task: TaskProgress, words: str | None) -> None:
         if words is not None and self._warnings < _MOST_WARNINGS:
             self._warnings += 1
             for line in words.split("\n"):
                 self._rules.notify(f"task {task.attempt.seq}: {line}")
 
-    def _signal(self, task: "TaskProgress", elapsed: Seconds) -> None:
+    def _signal(self, task: TaskProgress, elapsed: Seconds) -> None:
         wanted = self._rules.checkpoint_signal
         if wanted is None or task.signal_at is None or elapsed < task.signal_at:
             return
         task.signal_at = None
-        from weigh.measure.checkpoint_signal import send_checkpoint_signal  # noqa: PLC0415 - rarely
-
-        sent = send_checkpoint_signal(task.attempt.launch.pid, wanted.number)
+        sent = measure_checkpoint_signal.send_checkpoint_signal(
+            task.attempt.launch.pid, wanted.number
+        )
         what = "sent" if sent else "no process has a handler for"
         left = format_duration(max(0.0, (task.limit or 0.0) - elapsed))
         self._rules.notify(
@@ -448,8 +446,6 @@ class ProgressWatch:
 
     def _write(self, now: Seconds) -> None:
         """Write the progress of the running tasks, if any is known."""
-        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as above
-
         tasks = tuple(
             TaskHeadway(
                 seq=task.attempt.seq,
@@ -458,7 +454,7 @@ class ProgressWatch:
                 headway=headway,
             )
             for task in self._tasks.values()
-            if (headway := headway_of(task.forecast)) is not None
+            if (headway := progress_reader.headway_of(task.forecast)) is not None
         )
         offset = time.time() - now
         ends_at = self._rules.ends_at

@@ -8,6 +8,7 @@ from weigh.errors import (
     RecordNotFoundError,
     UsageError,
     cannot_read,
+    close_names,
 )
 from weigh.model.record import Record
 from weigh.regular_file import only_regular
@@ -155,13 +156,11 @@ def closed_note(closed: Sequence[str]) -> str:
 
 
 def _nearest(name: str, index: Index) -> list[str]:
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a typing error
-
     heads = [entry.head for entry in index.entries[:_COMPARED]]
     labels = {head.label: None for head in heads if head.label}
     ids = [head.id[: max(len(name), _SHOWN)] for head in heads]
     known = dict.fromkeys([LAST, *labels, *ids])
-    return get_close_matches(name, known, n=2, cutoff=0.7)
+    return close_names(name, known, n=2, cutoff=0.7)
 
 
 def _ambiguous(name: str, ids: list[str]) -> UsageError:

@@ -8,12 +8,11 @@ except that ``{{name}}`` of a parameter becomes ``{name}``.
 import re
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from hashlib import blake2b
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import UsageError, close_names
 from weigh.model.plan import Task
 from weigh.sweep import variables
 from weigh.sweep.grid import Grid
@@ -63,7 +62,7 @@ def match_fields(argv: Sequence[str], names: Collection[str]) -> None:
 
 
 def _offer(name: str, names: Collection[str]) -> str:
-    near = get_close_matches(name, names, n=1)
+    near = close_names(name, names, n=1)
     if near:
         return f"did you mean {{{near[0]}}}?"
     return f"add {name}=..., or write {{ {name} }} for plain braces"

@@ -33,7 +33,8 @@ main()
 """
 _OURS = """
     weigh weigh._version weigh.__main__ weigh.errors weigh.import_path
-    weigh.project_folders weigh.regular_file weigh.units weigh.model weigh.model.gpu
+    weigh.lazy_modules weigh.project_folders weigh.regular_file weigh.units
+    weigh.model weigh.model.gpu
     weigh.model.record weigh.model.mask weigh.config weigh.request
     weigh.outcome weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
     weigh.flow weigh.flow.run weigh.flow.run.options

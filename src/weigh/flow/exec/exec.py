@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from weigh.flow.run.channel import with_regions
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.progress import asking, queried_time_left, time_left
 from weigh.flow.run.run import blank_record
+from weigh.lazy_modules import lazy_module
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS
 from weigh.model.record import Measurement
 from weigh.project_folders import temporary_folders
@@ -43,6 +45,15 @@ from weigh.schedulers import KINDS
 from weigh.store import identity
 from weigh.store.execs import ExecRun, append_exec_run
 from weigh.store.location import locate
+
+if TYPE_CHECKING:
+    from weigh.flow import job_scripts
+    from weigh.flow.exec import pull
+    from weigh.measure.region import channel
+else:  # each is imported when it is first used
+    pull = lazy_module("weigh.flow.exec.pull")
+    job_scripts = lazy_module("weigh.flow.job_scripts")
+    channel = lazy_module("weigh.measure.region.channel")
 
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
@@ -90,9 +101,7 @@ def execute(
         shared, plan_of = None, planned_needs(source.name, len(source))
         number_of = planned_numbers(source.name, len(source))
         if queue is not None:
-            from weigh.flow.exec.pull import shared_queue  # noqa: PLC0415 - as above
-
-            shared, plan_of = shared_queue(here, queue, options.gone)
+            shared, plan_of = pull.shared_queue(here, queue, options.gone)
             number_of = shared.number_of
         machine = Machine(
             cwd=here.cwd,
@@ -137,8 +146,6 @@ def _remember_run(here: Here, run_id: str, task_file: str, joblog: str) -> None:
 
 def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, str]:
     """Return the task file of a queue, the completed options, and its directory."""
-    from weigh.flow.exec import pull  # noqa: PLC0415 - start-up time
-
     queue = pull.queue_folder(folder)
     return os.path.join(queue, QUEUE_TASKS), pull.completed(options, queue), queue
 
@@ -170,26 +177,19 @@ def _warn_of_job_scripts(here: Here, source: TaskSource, console: Console) -> No
     lines = [os.fsdecode(source.text(seq)) for seq in first]
     if not any(_SCRIPT.search(line) for line in lines):
         return
-    from weigh.flow.job_scripts import (  # noqa: PLC0415 - start-up time
-        lost_directives,
-        refuse_submissions,
-    )
-
     folder = os.path.dirname(source.name)
     if not os.path.exists(os.path.join(folder, PLAN_FILE)):  # weigh plan has asked
-        refuse_submissions(source.name, lines)
-    why = lost_directives(lines, cwd=here.cwd, path=here.env.get("PATH"))
+        job_scripts.refuse_submissions(source.name, lines)
+    why = job_scripts.lost_directives(lines, cwd=here.cwd, path=here.env.get("PATH"))
     if why is not None:
         console.notify(why)
 
 
 def _with_task_regions(path: str, measured: Measurement) -> Measurement:
     """Add the regions that a task's program wrote to its measurement."""
-    from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - few tasks
-
-    started = clock() - (time.time() - measured.started)
+    started = channel.clock() - (time.time() - measured.started)
     ended = started + measured.usage.wall_time
-    regions = read_channel(path, started=started, ended=ended)
+    regions = channel.read_channel(path, started=started, ended=ended)
     return with_regions(measured, regions)
 
 

@@ -8,7 +8,7 @@ from glob import escape, glob
 
 import msgspec
 
-from weigh.errors import FormatError, StoreError, UsageError
+from weigh.errors import FormatError, StoreError, UsageError, close_names
 from weigh.model.job import AGAIN, Submitted
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
 from weigh.regular_file import only_regular
@@ -242,12 +242,10 @@ def _way_to(folder: str) -> str:
 
 def _plan_of_similar_name(folder: str) -> str | None:
     """Return the plan that ``plan/taks`` means, or ``tasks`` without plan/."""
-    from difflib import get_close_matches  # noqa: PLC0415 - seldom needed
-
     above, name = os.path.split(folder)
     for place in (os.path.join(above, "plan"), above):
         files = glob(os.path.join(escape(place), "*", FILE))
         plans = [os.path.basename(os.path.dirname(path)) for path in files]
-        for near in get_close_matches(name, plans, n=1):
+        for near in close_names(name, plans, n=1):
             return os.path.join(os.path.basename(place), near)
     return None

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,7 +11,14 @@ from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import Keeper, Output, Warner
 from weigh.flow.run.run import Watched, blank_record, finished, signals_held
+from weigh.lazy_modules import lazy_module
 from weigh.model.record import Outcome
+
+if TYPE_CHECKING:
+    from weigh.measure import attached, command
+else:  # each is imported when it is first used
+    attached = lazy_module("weigh.measure.attached")
+    command = lazy_module("weigh.measure.command")
 
 
 def attach(
@@ -27,21 +35,18 @@ def attach(
     """
     if sys.platform != "linux":
         raise UsageError("--attach needs Linux: start the job under weigh run instead")
-    from weigh.measure.attached import command_of, watch_process  # noqa: PLC0415
-    from weigh.measure.command import Watch  # noqa: PLC0415 - Linux only
-
     warner = Warner()
     output = Output(options.output)
     keeper = Keeper(os.environ, warner)
-    blank = blank_record(command_of(pid), options, os.environ)
-    watch = Watch(
+    blank = blank_record(attached.command_of(pid), options, os.environ)
+    watch = command.Watch(
         interval=options.interval,
         checkpoint=keeper.follow(blank),
     )
     if notify is not None and os.path.exists(f"/proc/{pid}"):
         notify(f"measuring process {pid} until it ends (Ctrl-C stops only weigh)")
     with signals_held():
-        measured = watch_process(pid, watch)
+        measured = attached.watch_process(pid, watch)
         if measured.end_signal is not None and notify is not None:
             notify(f"process {pid} goes on without weigh")
         how = "goes on" if measured.end_signal is not None else "ended"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import WeighError
+from weigh.lazy_modules import lazy_module
 from weigh.measure.output import own_streams, written_so_far
 from weigh.model.record import Headway, Measurement, Record
 from weigh.schedulers import end_from_environment, kind_of_job, kind_or_first
@@ -15,13 +16,25 @@ from weigh.units import Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.flow.run.options import RunOptions
+    from weigh.measure import async_command, checkpoint_signal, progress_reader, pty_tee
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.command import RunInProgress, Watch
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.pty_tee import PtyTee
     from weigh.model.progress import Forecast
+    from weigh.progress import notices
     from weigh.progress.notices import LimitWatch, StallWatch
+    from weigh.render import progress_lines
+    from weigh.schedulers import command
+else:  # each is imported when it is first used
+    async_command = lazy_module("weigh.measure.async_command")
+    checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
+    progress_reader = lazy_module("weigh.measure.progress_reader")
+    pty_tee = lazy_module("weigh.measure.pty_tee")
+    notices = lazy_module("weigh.progress.notices")
+    progress_lines = lazy_module("weigh.render.progress_lines")
+    command = lazy_module("weigh.schedulers.command")
 
 PATIENCE = 5.0  # seconds for the scheduler's answer, a second into the job
 Ask = Callable[[tuple[str, ...]], str]
@@ -63,9 +76,7 @@ def limit_query(env: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _asked(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    from weigh.schedulers.command import run  # noqa: PLC0415 - only in such a job
-
-    return run(argv, cwd=None, env=env, timeout=PATIENCE).out
+    return command.run(argv, cwd=None, env=env, timeout=PATIENCE).out
 
 
 def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
@@ -181,9 +192,7 @@ class RunObserver:
         """Return the progress so far."""
         if self._reader is None:
             return None
-        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as the class
-
-        return headway_of(self._latest)
+        return progress_reader.headway_of(self._latest)
 
     def _read_the_rest(self, measured: Measurement | None) -> None:
         """Wait for all output of the job, and read it."""
@@ -203,15 +212,12 @@ class RunObserver:
         """Return the reader; start it at the first call."""
         if self._reader is not None:
             return self._reader
-        from weigh.measure.progress_reader import FileStream, ProgressReader  # noqa: PLC0415 - not for the shortest runs
-        from weigh.progress.notices import StallWatch  # noqa: PLC0415 - as above
-
-        files = [FileStream(file) for file in own_streams(self._starts)]
+        files = [progress_reader.FileStream(file) for file in own_streams(self._starts)]
         passing = [] if self._tee is None else [self._tee]
-        self._reader = ProgressReader(
+        self._reader = progress_reader.ProgressReader(
             [*files, *passing], self._channel, patterns=self._options.progress_patterns
         )
-        self._stalls = StallWatch(self._options.stalled_after, gpus=self._gpus)
+        self._stalls = notices.StallWatch(self._options.stalled_after, gpus=self._gpus)
         return self._reader
 
     def _read(self, now: Seconds) -> bool:
@@ -249,24 +255,20 @@ class RunObserver:
         if self._tee is not None and self._tee.terminal is not None:
             self._draw(self._tee, now)
         elif self._options.progress and latest is not None and now >= self._speak_at:
-            from weigh.render.progress_lines import ends_in  # noqa: PLC0415 - as above
-
-            line = ends_in(latest, now)
+            line = progress_lines.ends_in(latest, now)
             if line is not None:
                 self._speak_at = now + min(now, _SPEAK_LATER)
                 self._speak(line)
 
     def _draw(self, tee: "PtyTee", now: Seconds) -> None:
         """Show one line on the terminal: how far the run is, and when it ends."""
-        from weigh.render.progress_lines import live_line  # noqa: PLC0415 - as above
-
         if now < _DRAW_FIRST or tee.terminal is None:
             return
         try:
             width = os.get_terminal_size(tee.terminal).columns
         except OSError:
             width = 0
-        tee.show(live_line(self._latest, now, width or _WIDTH))
+        tee.show(progress_lines.live_line(self._latest, now, width or _WIDTH))
 
     def _find_limit(self, run: "RunInProgress", now: Seconds) -> None:
         """Find out the time limit, without waiting for a slow scheduler."""
@@ -280,9 +282,7 @@ class RunObserver:
             self._limit = None if left is None else now + left
         self._has_limit = True
         if self._limit is not None:
-            from weigh.progress.notices import LimitWatch  # noqa: PLC0415 - as above
-
-            self._limits = LimitWatch(self._limit, asking(self._env))
+            self._limits = notices.LimitWatch(self._limit, asking(self._env))
         self._signal_at = self._signal_time()
 
     def _signal_time(self) -> Seconds | None:
@@ -308,10 +308,8 @@ class RunObserver:
         leader = run.leader()
         if leader is None:
             return
-        from weigh.measure.checkpoint_signal import send_checkpoint_signal  # noqa: PLC0415 - once
-
         left = format_duration(max(0.0, (self._limit or 0.0) - now))
-        if send_checkpoint_signal(leader, wanted.number):
+        if checkpoint_signal.send_checkpoint_signal(leader, wanted.number):
             self._speak(f"sent {wanted.name}: {left} to the time limit")
         else:
             self._speak(f"{wanted.name} not sent: no process has a handler for it")
@@ -351,9 +349,7 @@ def observe_run(
 def _parsed(text: str | None) -> "CheckpointSignal | None":
     if text is None:
         return None
-    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
-
-    return parse_checkpoint_signal(text)
+    return checkpoint_signal.parse_checkpoint_signal(text)
 
 
 def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand | None":
@@ -361,12 +357,10 @@ def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand 
     argv = limit_query(env)
     if argv is None:
         return None
-    from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - in some jobs
-
     kind = kind_of_job(env)
     off = () if kind is None else kind.variables.unset
     try:
-        query = AsyncCommand(argv, env, patience=PATIENCE, unset=off)
+        query = async_command.AsyncCommand(argv, env, patience=PATIENCE, unset=off)
     except OSError:  # no such command here
         return None
     run.set_aside(query.pid)
@@ -375,10 +369,8 @@ def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand 
 
 def _tee(notify: Callable[[str], None], *, draws: bool) -> "PtyTee | None":
     """Start the copier if there is a terminal or pipe; the job runs in any case."""
-    from weigh.measure.pty_tee import PtyTee  # noqa: PLC0415 - only with --progress
-
     try:
-        found = PtyTee(draws=draws)
+        found = pty_tee.PtyTee(draws=draws)
     except OSError as error:
         notify(f"cannot read the output: {error.strerror}")
         return None

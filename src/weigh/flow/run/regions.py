@@ -4,8 +4,9 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from weigh.lazy_modules import lazy_module
 from weigh.measure.ranks import place_of
 from weigh.measure.region.loops import batches
 from weigh.measure.region.region import measuring, named, phase
@@ -15,6 +16,11 @@ from weigh.measure.region.tracker import Tracker, print_error
 from weigh.model.record import (
     Regions,
 )
+
+if TYPE_CHECKING:
+    from weigh.render import region_lines
+else:  # each is imported when it is first used
+    region_lines = lazy_module("weigh.render.region_lines")
 
 __all__ = ["batches", "event", "measured", "phase", "report", "timeit"]
 
@@ -105,24 +111,22 @@ def _float_or_text(value: int) -> float | str:
 
 
 def _render(tracker: Tracker) -> str:
-    from weigh.render.region_lines import render_regions  # noqa: PLC0415 - once, at the end
-
     script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
     place = place_of(os.environ)
     rank = "" if place is None else f", rank {place.rank}"
-    return render_regions(tracker.regions(), f"{script or 'python'}{rank}")
+    return region_lines.render_regions(tracker.regions(), f"{script or 'python'}{rank}")
 
 
 def _show_gpus(name: str) -> None:
-    from weigh.render.region_lines import render_gpu  # noqa: PLC0415 - rarely
-
     devices, marks = current().gpus()
     used = {mark.uuid: mark.device for mark in marks}
     if not devices:
         current().warn(f"after {name}: no GPU is visible")
         return
     lines = [
-        render_gpu(gpu.index, gpu.name, used.get(gpu.uuid), gpu.memory_total)
+        region_lines.render_gpu(
+            gpu.index, gpu.name, used.get(gpu.uuid), gpu.memory_total
+        )
         for gpu in devices
     ]
     print_error("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))

@@ -18,6 +18,7 @@ from weigh._version import __version__
 from weigh.flow.run.channel import SEVERAL, Channel
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import Keeper, Output, Warner, current_folder
+from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import Launcher
 from weigh.model.record import (
     Allocation,
@@ -39,10 +40,30 @@ from weigh.store import identity, location
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
+    from weigh import request as weigh_request
+    from weigh import schedulers
+    from weigh.flow import job_scripts
+    from weigh.flow.request import growth
+    from weigh.flow.run import login_node, progress, rank_group
     from weigh.flow.run.progress import RunObserver
     from weigh.flow.run.rank_group import RankGroup
+    from weigh.measure import command as measure_command
+    from weigh.measure import portable, signals
     from weigh.measure.command import RunInProgress, Watch
+    from weigh.runner import node_watch
     from weigh.runner.node_watch import NodeWatch
+else:  # each is imported when it is first used
+    job_scripts = lazy_module("weigh.flow.job_scripts")
+    growth = lazy_module("weigh.flow.request.growth")
+    login_node = lazy_module("weigh.flow.run.login_node")
+    progress = lazy_module("weigh.flow.run.progress")
+    rank_group = lazy_module("weigh.flow.run.rank_group")
+    measure_command = lazy_module("weigh.measure.command")
+    portable = lazy_module("weigh.measure.portable")
+    signals = lazy_module("weigh.measure.signals")
+    weigh_request = lazy_module("weigh.request")
+    node_watch = lazy_module("weigh.runner.node_watch")
+    schedulers = lazy_module("weigh.schedulers")
 
 
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
@@ -120,8 +141,6 @@ def signals_held() -> AbstractContextManager[None]:
     """Keep signals from ending weigh before the record is written."""
     if sys.platform != "linux":
         return nullcontext()
-    from weigh.measure import signals  # noqa: PLC0415 - Linux only
-
     return signals.held()
 
 
@@ -151,16 +170,12 @@ def _note_oddities(
 
 def _note_directives(record: Record, warner: Warner) -> None:
     """Warn if the command is a job script, whose directives have no effect here."""
-    from weigh.schedulers import JOB_VARIABLES  # noqa: PLC0415 - start-up time
-
     program = os.path.basename(record.command[0])
     may_be_script = program.endswith(("sh", "py", "job")) or program[:6] == "python"
-    if not may_be_script or any(map(os.environ.get, JOB_VARIABLES.values())):
+    if not may_be_script or any(map(os.environ.get, schedulers.JOB_VARIABLES.values())):
         return
     folder = record.cwd or os.curdir
-    from weigh.flow.job_scripts import lost_in  # noqa: PLC0415 - rarely
-
-    why = lost_in(record.command, cwd=folder)
+    why = job_scripts.lost_in(record.command, cwd=folder)
     if why is not None:
         warner.warn(why)
 
@@ -183,17 +198,13 @@ def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> 
     if host is None or folder is None or given is False:
         return
     if given is None:
-        from weigh.schedulers import (  # noqa: PLC0415 - start-up time
-            JOB_VARIABLES,
-            SUBMITS,
+        commands, in_job = (
+            [*schedulers.SUBMITS.values()],
+            [*schedulers.JOB_VARIABLES.values()],
         )
-
-        commands, in_job = [*SUBMITS.values()], [*JOB_VARIABLES.values()]
         if not may_be_login_node(os.environ, commands, in_job):
             return
-    from weigh.flow.run.login_node import login_node_warning  # noqa: PLC0415 - rare
-
-    warning = login_node_warning(
+    warning = login_node.login_node_warning(
         given=given,
         root=location.locate(folder, os.environ),
         host=host.name,
@@ -205,21 +216,13 @@ def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> 
 
 def advise(record: Record, headroom: float | None = None) -> Request | None:
     """Return the request that follows from this run; None where none does."""
-    from weigh.request import (  # noqa: PLC0415 - -q needs none
-        DEFAULT_HEADROOM,
-        from_usages,
-        why_no_request,
-    )
-
-    if record.usage is None or why_no_request(record) is not None:
+    if record.usage is None or weigh_request.why_no_request(record) is not None:
         return None
-    share = DEFAULT_HEADROOM if headroom is None else headroom
-    request = from_usages([record], headroom=share)
+    share = weigh_request.DEFAULT_HEADROOM if headroom is None else headroom
+    request = weigh_request.from_usages([record], headroom=share)
     if not record.usage.growing:
         return request
-    from weigh.flow.request.growth import carry_on  # noqa: PLC0415 - start-up time
-
-    return carry_on(request, [record])
+    return growth.carry_on(request, [record])
 
 
 def _measurer(  # noqa: PLR0913 - keyword-only but for two
@@ -235,8 +238,6 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
 ) -> Callable[[], Measurement]:
     """Return the best way to measure on this machine; each call is one run."""
     if sys.platform != "linux":
-        from weigh.measure import portable  # noqa: PLC0415 - start-up time
-
         return lambda: portable.run_command(
             command,
             env={**os.environ, **env},
@@ -244,23 +245,25 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
             wait_orphans=options.wait_orphans,
             checkpoint=lambda seen: checkpoint(seen, None),
         )
-    from weigh.measure.command import Watch, run_command  # noqa: PLC0415 - Linux only
-
-    watch = Watch(
+    watch = measure_command.Watch(
         interval=options.interval,
         wait_orphans=options.wait_orphans,
         checkpoint=checkpoint,
         notify=notify,
     )
 
-    def measure(watch: Watch) -> Measurement:
+    def measure(watch: measure_command.Watch) -> Measurement:
         if group is not None:
             return group.around(
-                watch, lambda watch: run_command(command, env, watch, launchers)
+                watch,
+                lambda watch: measure_command.run_command(
+                    command, env, watch, launchers
+                ),
             )
         nodes = _WithNodes(options.interval, notify or (lambda _line: None))
         return nodes.around(
-            watch, lambda watch: run_command(command, env, watch, launchers)
+            watch,
+            lambda watch: measure_command.run_command(command, env, watch, launchers),
         )
 
     if observer is None:
@@ -272,9 +275,7 @@ def _group(blank: Record) -> "RankGroup | None":
     """Return the group of ranks that weigh itself is started for, if it is."""
     if sys.platform != "linux" or not any(name in os.environ for name in SEVERAL):
         return None
-    from weigh.flow.run.rank_group import rank_group  # noqa: PLC0415 - start-up time
-
-    return rank_group(os.environ, blank.job)
+    return rank_group.rank_group(os.environ, blank.job)
 
 
 _FIRST_LOOK = 0.1  # seconds; the shortest runs do not load what looks for launchers
@@ -317,9 +318,7 @@ class _WithNodes:
             left = _FIRST_LOOK - run.elapsed()
             if left > 0:
                 return left
-            from weigh.runner.node_watch import NodeWatch  # noqa: PLC0415 - start-up time
-
-            self._nodes = NodeWatch(os.environ, self._interval, self._notify)
+            self._nodes = node_watch.NodeWatch(os.environ, self._interval, self._notify)
         return self._nodes.look(run)
 
     def _joined(self, seen: Measurement) -> Measurement:
@@ -337,9 +336,7 @@ def _observer(
     is_wanted = reads or options.time_limit or options.checkpoint_signal
     if not (is_wanted or blank.job) or sys.platform != "linux":
         return None
-    from weigh.flow.run.progress import observe_run  # noqa: PLC0415 - rarely
-
-    return lambda: observe_run(
+    return lambda: progress.observe_run(
         options, blank, channel=channel, env=os.environ, notify=notify
     )
 
@@ -376,9 +373,7 @@ def scheduler_facts(
     env: Mapping[str, str],
 ) -> tuple[Allocation | None, Job | None]:
     """Read this node's allocation and the id of the job; None outside a job."""
-    from weigh.schedulers import facts_from_environment  # noqa: PLC0415 - start-up time
-
-    return facts_from_environment(env)
+    return schedulers.facts_from_environment(env)
 
 
 def _ended(blank: Record, last: Measurement) -> Record:

@@ -7,11 +7,13 @@ compared with what the scheduler recorded.
 import math
 import os
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
+from weigh.lazy_modules import lazy_module
 from weigh.model.job import Heal, JobRequest, RecordedRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.queue_order import AT_ONCE as THROTTLE
@@ -21,6 +23,14 @@ from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.dialect import Options, Traits, positive_number
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
+
+if TYPE_CHECKING:
+    from weigh.probe import cgroup, host
+    from weigh.runner import resources
+else:  # each is imported when it is first used
+    cgroup = lazy_module("weigh.probe.cgroup")
+    host = lazy_module("weigh.probe.host")
+    resources = lazy_module("weigh.runner.resources")
 
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
 _NO_TIME = "time is not known: the queue's default applies (--time TIME)"
@@ -268,17 +278,13 @@ def elements_this_machine_holds(request: JobRequest) -> int:
     At least 1: an element that is too large alone runs alone. Elements with GPUs take
     turns, as nothing here gives each of them other GPUs.
     """
-    from weigh.probe.cgroup import limited_groups  # noqa: PLC0415 - not on clusters
-    from weigh.probe.host import read_host  # noqa: PLC0415 - as above
-    from weigh.runner.resources import read_cpu_quota  # noqa: PLC0415 - as above
-
     if request.gpus:
         return 1
-    machine = read_host()
-    cpus = min(machine.cpus or 1, read_cpu_quota() or math.inf)
+    machine = host.read_host()
+    cpus = min(machine.cpus or 1, resources.read_cpu_quota() or math.inf)
     counts = [cpus // max(1, request.cpus)]
     if request.memory:
-        limits = (machine.memory, *limited_groups()[0].values())
+        limits = (machine.memory, *cgroup.limited_groups()[0].values())
         counts += [limit // request.memory for limit in limits if limit]
     return max(1, int(min(counts)))
 

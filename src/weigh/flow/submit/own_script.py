@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +30,7 @@ from weigh.flow.submit.job_parts import Origin
 from weigh.flow.submit.job_request import check_limits
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.submit_script import write_script
+from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
@@ -41,6 +43,11 @@ from weigh.schedulers.protocol import Argv, Described, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.store import jobs, location
 from weigh.sweep.task_file import INTERPRETERS
+
+if TYPE_CHECKING:
+    from weigh.flow.submit import submit
+else:  # each is imported when it is first used
+    submit = lazy_module("weigh.flow.submit.submit")
 
 FOLDER = "scripts"  # in the store: one directory per script with its flags
 _COPIES = "copies"
@@ -99,16 +106,14 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     name, reached = _where(here, options)
     draft = draft_of(here.in_environment(reached), options, name)
     kind = schedulers.kind_of(name)
-    from weigh.flow.submit.submit import SubmitOptions, followed, limits_of  # noqa: PLC0415 - imports this one
-
-    limits = SubmitOptions(
+    limits = submit.SubmitOptions(
         heal=options.heal,
         max_memory=options.max_memory,
         max_time=options.max_time,
         max_rounds=options.max_rounds,
         max_hours=options.max_hours,
     )
-    heal = limits_of(here, limits, kind)
+    heal = submit.limits_of(here, limits, kind)
     notes = (*_notes(draft, kind), *site_warnings(here))
     scheduler = schedulers.reach(here, name)
     if heal is not None:
@@ -142,7 +147,7 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     with sending:
         job = send(draft, scheduler, sending, verify=options.checks)
         answer = msgspec.structs.replace(answer, job=job, now=time.time())
-        return followed(here, answer, scheduler, sending)
+        return submit.followed(here, answer, scheduler, sending)
 
 
 def draft_of(
@@ -250,10 +255,8 @@ def _where(here: Here, options: ScriptOptions) -> tuple[str, Mapping[str, str]]:
     Raises:
         UsageError: the script is for another scheduler, or there is none.
     """
-    from weigh.flow.submit.submit import where_to  # noqa: PLC0415 - imports this one
-
     text = read_script_file(os.path.join(here.cwd, options.script), options.script)
-    chosen, reached = where_to(here, options.scheduler, options.cluster)
+    chosen, reached = submit.where_to(here, options.scheduler, options.cluster)
     meant = guess(text) or chosen
     if options.scheduler is None and options.cluster is None and meant != chosen:
         path = here.env.get("PATH", "")

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -50,6 +50,7 @@ from weigh.flow.submit.submit_script import (
     ship,
 )
 from weigh.flow.submit.torch_imports import imports_torch
+from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Setup, Submitted
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
@@ -61,6 +62,19 @@ from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store import jobs
 from weigh.units import parse_limit, parse_size
+
+if TYPE_CHECKING:
+    from weigh.flow.follow import dependency
+    from weigh.flow.submit import checks as submit_checks
+    from weigh.flow.submit import command_plan
+    from weigh.flow.submit import prefetch as submit_prefetch
+    from weigh.flow.submit import staging as submit_staging
+else:  # each is imported when it is first used
+    dependency = lazy_module("weigh.flow.follow.dependency")
+    submit_checks = lazy_module("weigh.flow.submit.checks")
+    command_plan = lazy_module("weigh.flow.submit.command_plan")
+    submit_prefetch = lazy_module("weigh.flow.submit.prefetch")
+    submit_staging = lazy_module("weigh.flow.submit.staging")
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
@@ -185,20 +199,16 @@ def _sent(
     """Submit the prepared parts, and before them the prefetch job."""
     parts, plan, answer = prepared
     if options.prefetch is not None:
-        from weigh.flow.submit.prefetch import after_prefetch  # noqa: PLC0415 - rarely
-
         on = None if options.cluster else name
         fetch = _prefetch(here, options, on, parts[0].name)
         note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
-        parts = after_prefetch(parts, fetch)
+        parts = submit_prefetch.after_prefetch(parts, fetch)
     scheduler = schedulers.reach(here, name)
     answer = _ship_all(scheduler, parts, plan, answer, sending)
     if parts[0].needs:
-        from weigh.flow.follow.dependency import renew  # noqa: PLC0415 - as in _awaited
-
         for job in filter(None, (answer.job, *answer.more)):
-            renew(here, job)  # a healer may have sent a round meanwhile
+            dependency.renew(here, job)  # a healer may have sent a round meanwhile
     return followed(here, answer, scheduler, sending)
 
 
@@ -212,9 +222,7 @@ def _awaited(
     """
     if not names:
         return (), ()
-    from weigh.flow.follow.dependency import await_jobs  # noqa: PLC0415 - start-up time
-
-    wait = await_jobs(here, names, scheduler, jobs.read_jobs(here.root))
+    wait = dependency.await_jobs(here, names, scheduler, jobs.read_jobs(here.root))
     return wait.ids, wait.needs
 
 
@@ -375,13 +383,11 @@ def _prepared(
     )
     script = msgspec.structs.replace(script, together=slots, needs=needs)
     if staging is not None:
-        from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
-            left_behind,
-            staged,
+        script = submit_staging.staged(script, kind)
+        staging_notes = (
+            *staging_notes,
+            *submit_staging.left_behind(plan, staging, here.cwd),
         )
-
-        script = staged(script, kind)
-        staging_notes = (*staging_notes, *left_behind(plan, staging, here.cwd))
     limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
     parts = list(job_parts.parts_of(script, limit))
     answer = SubmitAnswer(
@@ -478,21 +484,15 @@ def _prefetch(
     here: Here, options: SubmitOptions, scheduler: str | None, name: str
 ) -> Submitted:
     """Submit the prefetch command as a job without a GPU, to the same scheduler."""
-    from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
-        MEMORY,
-        free_name,
-        setup_before,
-    )
-
     fetch = SubmitOptions(
         command=("bash", "-c", options.prefetch or ""),
         scheduler=scheduler,
         cluster=options.cluster,
-        name=free_name(name, here.cwd),
+        name=submit_prefetch.free_name(name, here.cwd),
         ignore_directives=options.ignore_directives,
-        memory=MEMORY,
+        memory=submit_prefetch.MEMORY,
         account=options.account,
-        setup=setup_before(options.setup, here.cwd),
+        setup=submit_prefetch.setup_before(options.setup, here.cwd),
     )
     job = submit(here, fetch).job
     if job is None:
@@ -504,16 +504,11 @@ def _checked(
     here: Here, parts: Sequence[JobScript], answer: SubmitAnswer
 ) -> SubmitAnswer:
     """Refuse a request that would fail; add the results of the checks."""
-    from weigh.flow.submit.checks import (  # noqa: PLC0415 - not with --no-checks
-        check_request,
-        log_row,
-    )
-
     script = parts[0]
     if answer.scheduler == LOCAL:
         _refuse_missing_program(script, here.env)
     was_there = os.path.isdir(script.log)
-    checks = check_request(
+    checks = submit_checks.check_request(
         here.in_folder(script.cwd),
         answer.text,
         script.request,
@@ -528,7 +523,7 @@ def _checked(
     notes = [one for one in answer.notes if not (has_rules and one in UNKNOWN)]
     return msgspec.structs.replace(
         answer,
-        checks=(*checks.rows, log_row(script, was_there=was_there)),
+        checks=(*checks.rows, submit_checks.log_row(script, was_there=was_there)),
         notes=(*notes, *checks.doubts),
     )
 
@@ -568,26 +563,20 @@ def _staging(
     words = (options.stage_in, options.stage_out, options.scratch)
     if not options.stages:
         return None, ()
-    from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
-        refuse_large,
-        refuse_missing,
-        staging_of,
-    )
-
-    staging = staging_of(here, words, here.settings)
+    staging = submit_staging.staging_of(here, words, here.settings)
     if staging is not None and not options.after and options.prefetch is None:
-        refuse_missing(staging)
-    notes = () if staging is None else tuple(refuse_large(staging, options.stage_max))
+        submit_staging.refuse_missing(staging)
+    notes = (
+        ()
+        if staging is None
+        else tuple(submit_staging.refuse_large(staging, options.stage_max))
+    )
     return staging, notes
 
 
 def _plan(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     if options.command:
-        from weigh.flow.submit.command_plan import (  # noqa: PLC0415 - no plan given
-            plan_command,
-        )
-
-        return plan_command(
+        return command_plan.plan_command(
             here,
             options.command,
             name=options.name,

@@ -9,13 +9,23 @@ container.
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.gauge import Holding
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, read_group
 from weigh.probe.proc import parse_stat
 from weigh.units import KIB, MIB, MINUTE, Bytes, Seconds
+
+if TYPE_CHECKING:
+    import pwd
+
+    from weigh.measure import async_command
+else:  # each is imported when it is first used
+    pwd = lazy_module("pwd")
+    async_command = lazy_module("weigh.measure.async_command")
 
 OWN = "own cgroup: counted by the kernel"
 STANDING = "cgroup: counted by the kernel, nothing else is in it"
@@ -274,8 +284,6 @@ def may_use_scopes(folder: str, proc: str = "/proc", linger: str = _LINGER) -> b
     At the user's last logout it ends all of its units, unless the user lingers; a
     process of a login session may stay. Of other pid namespaces it knows no process.
     """
-    import pwd  # noqa: PLC0415 - on desktops
-
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -291,15 +299,13 @@ def _asked_to_move(
     leader: int, unit: str, environment: Mapping[str, str], proc: str, root: str
 ) -> str:
     """Ask for a scope; return the folder that *leader* is in then."""
-    from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - on desktops
-
     ends = time.monotonic() + _SCOPE_PATIENCE
     manager = "org.freedesktop.systemd1"
     # Delegate: else one process that runs out of memory may end them all (OOMPolicy)
     properties = ("3", "PIDs", "au", "1", str(leader), "Delegate", "b", "true")
     words = ("Description", "s", "a command measured by weigh run")
     try:
-        asked = AsyncCommand(
+        asked = async_command.AsyncCommand(
             [
                 *("busctl", "--user", "call", manager, f"/{manager.replace('.', '/')}"),
                 *(f"{manager}.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))"),

@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from weigh.errors import close_names
 from weigh.model.lint import Facts, Finding, PathKind
 from weigh.schedulers.script import Line, Script
 from weigh.schedulers.shell import Body, Command, read_body
@@ -225,10 +226,8 @@ def nearest(
     word: str, known: tuple[str, ...] | list[str], *, alike: float = 0.6
 ) -> str:
     """Return the known word that is most similar to *word*; empty if none is."""
-    import difflib  # noqa: PLC0415 - only for an unknown word
-
     by_case = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=alike)
+    near = close_names(word.lower(), by_case, n=1, cutoff=alike)
     return by_case[near[0]] if near else ""
 
 
