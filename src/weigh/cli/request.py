@@ -34,7 +34,7 @@ _DEFAULTS = (
 _HISTORY = "history"
 _ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
 _OF_HISTORY = ("risk", "parameters")
-_OF_RECORDS = ("headroom", "steps", "done")
+_OF_RECORDS = ("headroom", "steps", "done", "samples")
 _OF_ACCOUNTS = ("name", "days")
 _WIDTH = 80
 
@@ -80,6 +80,12 @@ def _parameters(
     type=float,
     metavar="N",
     help="Steps that were measured.  [default: the number in the record]",
+)
+@click.option(
+    "--samples",
+    type=float,
+    metavar="TOTAL",
+    help="Samples of the full job, instead of --steps: weigh.batches counts batches.",
 )
 @click.option(
     "--from",
@@ -178,7 +184,9 @@ def _answer(
             records,
             form=words["form"],
             headroom=words["headroom"],
-            steps=Steps(total=words["steps"], done=words["done"]),
+            steps=Steps(
+                total=words["steps"], done=words["done"], samples=words["samples"]
+            ),
         )
     return request_history.request_from_history(
         here_now(),

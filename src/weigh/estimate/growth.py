@@ -382,6 +382,9 @@ _STEP_NAMES = frozenset(
 )
 
 
+TIMED_LOOP = "by the timed loop"
+
+
 def progress_of(
     record: Record, *, total: float | None = None, done: float | None = None
 ) -> Progress | None:
@@ -435,7 +438,7 @@ def _printed(progress: Headway) -> str:
 def _loop(loop: Batches | None) -> list[tuple[float, Seconds, str]]:
     if loop is None or not loop.count or loop.time_mean is None:
         return []
-    return [(loop.count, loop.time_mean, "by the timed loop")]
+    return [(loop.count, loop.time_mean, TIMED_LOOP)]
 
 
 def _events(events: tuple[Event, ...]) -> list[tuple[float, Seconds, str]]:

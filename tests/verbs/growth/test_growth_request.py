@@ -127,3 +127,48 @@ def test_steps_that_will_not_do_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
         carried(record(), **steps)
+
+
+def of_batches(size: int | None = 50, samples: int | None = 5000) -> Record:
+    loop = Batches(size=size, count=100, samples=samples, time_mean=1.0)
+    return record(batches=loop)
+
+
+def test_a_length_in_samples_is_as_many_batches() -> None:
+    by_samples, by_steps = of_batches(), of_batches()
+
+    memory, time, _ = carried(by_samples, samples=50_000)
+
+    assert (memory, time) == carried(by_steps, total=1000)[:2]
+
+
+def test_the_samples_that_were_counted_count_not_the_size_that_was_given() -> None:
+    partly_filled = of_batches(size=64, samples=5000)
+    assert carried(partly_filled, samples=50_000) == carried(
+        of_batches(), samples=50_000
+    )
+    assert carried(of_batches(samples=None), samples=5e4) == carried(
+        of_batches(), samples=5e4
+    )
+
+
+def test_that_steps_are_batches_is_in_the_notes() -> None:
+    _, _, notes = carried(of_batches(), total=50_000)
+
+    assert "100 of 50000 batches of 50 samples (--samples counts these)" in notes
+    assert "batches of" not in carried(of_batches(1, 100), total=200)[2]
+
+
+@pytest.mark.parametrize(
+    ("one", "steps", "words"),
+    [
+        (record(), {"samples": 10.0}, "only weigh.batches does"),
+        (of_batches(), {"samples": 10.0, "total": 9.0}, "omit --steps"),
+        (of_batches(), {"samples": 0.0}, "--samples must be a number above 0"),
+    ],
+)
+def test_samples_that_cannot_be_are_refused(
+    one: Record, steps: dict[str, float], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        carried(one, **steps)

@@ -6,6 +6,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.estimate.growth import (
+    TIMED_LOOP,
     bound_by_steps,
     extrapolate,
     growth_of,
@@ -22,10 +23,14 @@ _FAR = 4.0  # times the measured run, beyond which a line is a guess
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the full job is, and how much of it was measured, as a user says."""
+    """How long the full job is, and how much of it was measured, as a user says.
+
+    ``samples`` is the length in samples, of which a batch of weigh.batches has several.
+    """
 
     total: float | None = None
     done: float | None = None
+    samples: float | None = None
 
 
 class _Ahead(msgspec.Struct, frozen=True):
@@ -44,9 +49,12 @@ def check_steps(steps: Steps) -> None:
     Raises:
         UsageError: not above zero, more done than there are, or done alone.
     """
-    for name, value in (("--steps", steps.total), ("--done", steps.done)):
+    numbers = {"--steps": steps.total, "--done": steps.done, "--samples": steps.samples}
+    for name, value in numbers.items():
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"{name} must be a number above 0, not {value:g}")
+    if steps.samples is not None and (steps.total or steps.done) is not None:
+        raise UsageError("--samples is the length in samples: omit --steps and --done")
     if steps.done is not None and steps.total is None:
         raise UsageError("--done says how many steps were measured: add --steps TOTAL")
     if steps.done is not None and steps.total is not None and steps.done > steps.total:
@@ -69,17 +77,27 @@ def carry_on(
     ahead = [one for record in records if (one := _ahead(record, steps)) is not None]
     if ahead:
         return _carried(request, ahead)
+    if steps.samples is not None:
+        raise UsageError(
+            "--samples: the records count no samples, only weigh.batches does "
+            "(--steps TOTAL --done N)"
+        )
     if steps.total is not None:
         raise UsageError(_uncounted(records))
     return _as_it_is(request, records)
 
 
 def _ahead(record: Record, steps: Steps) -> _Ahead | None:
-    growth = _growth(record)
-    progress = progress_of(record, total=steps.total, done=steps.done)
+    growth, total = _growth(record), steps.total
+    if steps.samples is not None:
+        each = samples_per_batch(record)
+        if each is None:
+            return None
+        total = steps.samples / each
+    progress = progress_of(record, total=total, done=steps.done)
     if growth is None or progress is None or progress.total is None:
         return None
-    if steps.total is None and progress.total <= progress.done:
+    if total is None and progress.total <= progress.done:
         return None
     time = time_needed(record, progress)
     memory = extrapolate(growth, time)
@@ -118,8 +136,8 @@ def _notes(most: _Ahead, longest: Seconds) -> Iterator[str]:
     progress, memory, growth = most.progress, most.memory, most.growth
     total = progress.total or 0
     yield (
-        f"{progress.done:g} of {total:g} steps were measured ({progress.source}); "
-        f"all take about {format_duration(longest)}"
+        f"{progress.done:g} of {total:g} {_steps_noun(most)} were measured "
+        f"({progress.source}); all take about {format_duration(longest)}"
     )
     if memory.high > growth.peak and growth.trend is not None:
         yield (
@@ -135,6 +153,22 @@ def _notes(most: _Ahead, longest: Seconds) -> Iterator[str]:
         yield "the run was too short to see whether memory rises: measure a longer one"
     else:
         yield "memory had levelled out: the request is what the run used"
+
+
+def samples_per_batch(record: Record) -> float | None:
+    """Return how many samples a batch of the timed loop had; None if none counted."""
+    loop = record.batches
+    if loop is None or not loop.count:
+        return None
+    return loop.samples / loop.count if loop.samples else loop.size
+
+
+def _steps_noun(most: _Ahead) -> str:
+    """Return what the steps are: who counts in samples must see that these are not."""
+    each = samples_per_batch(most.record)
+    if each is None or most.progress.source != TIMED_LOOP or each <= 1:
+        return "steps"
+    return f"batches of {each:g} samples (--samples counts these)"
 
 
 def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
