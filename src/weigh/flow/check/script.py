@@ -31,6 +31,7 @@ FORMS = tuple(KINDS)
 
 _LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20
+_MOST_OF_LINES = 1 << 18
 _MOST_OPTIONS = 64 << 10
 _MOST_MATCHES = 100_000
 _PATIENCE = 5.0  # seconds
@@ -176,6 +177,7 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the third
         user=here.env.get("USER") or current_user(),
         paths=Lookup(_kind),
         lines=Lookup(_count_lines),
+        texts=Lookup(_beginning_of),
         files=Lookup(_numbers),
         matches=Lookup(_count_matches),
         executable=Lookup(_is_executable),
@@ -324,6 +326,20 @@ def _count_lines(path: str) -> int:
     except (OSError, ValueError) as error:
         raise KeyError(path) from error
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+
+
+def _beginning_of(path: str) -> str:
+    """Return the beginning of a file with lines of text."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise KeyError(path)
+        with open(path, "rb") as file:
+            data = file.read(_MOST_OF_LINES)
+    except (OSError, ValueError) as error:
+        raise KeyError(path) from error
+    if b"\0" in data:
+        raise KeyError(path)
+    return data.decode(errors="replace")
 
 
 def _count_matches(pattern: str) -> int:

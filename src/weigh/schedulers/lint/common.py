@@ -15,6 +15,7 @@ from weigh.schedulers.lint import (
     resource_rules,
     shell_rules,
     signal_rules,
+    splitting_rules,
     startup_rules,
 )
 from weigh.schedulers.lint.case import Case, Granted, Read, Rule, Words, open_case
@@ -27,6 +28,7 @@ COMMON: tuple[Rule, ...] = (
     *element_rules.RULES,
     *resource_rules.RULES,
     *shell_rules.RULES,
+    *splitting_rules.RULES,
     *startup_rules.RULES,
 )
 

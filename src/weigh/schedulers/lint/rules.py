@@ -126,6 +126,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("variable", "a variable that this scheduler never sets"),
             ("single-quotes", "a variable where quotes keep it from being expanded"),
             ("loop-input", "a step that reads the input of its loop"),
+            ("word-splitting", "a line with quotes or pipes that no shell reads"),
         ),
     ),
     (
