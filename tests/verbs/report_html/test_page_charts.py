@@ -123,70 +123,12 @@ def test_a_zoom_of_one_chart_is_a_zoom_of_all(opened: Opened) -> None:
     assert seconds_in(said) == pytest.approx(0.4 * SECONDS, abs=6)
 
 
-def test_a_zoom_by_button_is_one_of_all_charts_too(opened: Opened) -> None:
-    page = opened(one_run())
-    page.get_by_role("button", name="Zoom in").click()
-    last = page.locator(".chart").nth(2)
-    last.scroll_into_view_if_needed()
-    box = last.locator(".u-over").bounding_box()
-    page.mouse.move(box["x"] + 1, box["y"] + 40)
-    said = last.locator(".readout").inner_text()
-    assert seconds_in(said) == pytest.approx(SECONDS / 4, abs=6)
-
-
 def test_a_double_click_shows_the_whole_run_again(opened: Opened) -> None:
     page = opened(one_run())
     drag(page, 0.4, 0.5)
     memory_chart(page).locator(".u-over").dblclick()
     assert seconds_in(words_at(page, 0.0)) == pytest.approx(0, abs=3)
     assert seconds_in(words_at(page, 1.0)) == pytest.approx(SECONDS, abs=3)
-
-
-def test_buttons_zoom_move_and_show_all(opened: Opened) -> None:
-    page = opened(one_run())
-    page.get_by_role("button", name="Zoom in").click()
-    assert seconds_in(words_at(page, 0.0)) == pytest.approx(SECONDS / 4, abs=6)
-    page.get_by_role("button", name="Later").click()
-    assert seconds_in(words_at(page, 0.0)) == pytest.approx(SECONDS * 3 / 8, abs=6)
-    page.get_by_role("button", name="Earlier").click()
-    page.get_by_role("button", name="Zoom out").click()
-    assert seconds_in(words_at(page, 0.0)) == pytest.approx(0, abs=3)
-    page.get_by_role("button", name="Zoom in").click()
-    page.get_by_role("button", name="Show the whole run").click()
-    assert seconds_in(words_at(page, 1.0)) == pytest.approx(SECONDS, abs=3)
-
-
-def test_the_keyboard_reads_values_one_by_one(opened: Opened) -> None:
-    page = opened(one_run())
-    memory_chart(page).locator(".plot").focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("Shift+ArrowRight")
-    series = trained().series
-    assert series is not None
-    said = memory_chart(page).locator(".readout").inner_text()
-    held, t = format_size(series.memory[11]), format_duration(series.t[11])
-    assert said.startswith(f"{held} at {t}")
-
-
-def test_a_screen_reader_announces_what_the_keyboard_reads(opened: Opened) -> None:
-    page = opened(one_run())
-    memory_chart(page).locator(".plot").focus()
-    page.keyboard.press("End")
-    said = page.locator(".charts [role=status]").text_content()
-    assert said.startswith("Memory ")
-    assert "; CPUs busy " in said
-
-
-def test_the_keyboard_zooms_about_the_moment_it_reads(opened: Opened) -> None:
-    page = opened(one_run())
-    memory_chart(page).locator(".plot").focus()
-    page.keyboard.press("End")
-    page.keyboard.press("+")
-    page.keyboard.press("+")
-    assert seconds_in(words_at(page, 0.0)) == pytest.approx(SECONDS * 3 / 4, abs=6)
-    page.keyboard.press("0")
-    assert seconds_in(words_at(page, 0.0)) == pytest.approx(0, abs=3)
 
 
 def test_what_was_requested_is_drawn_as_a_line(opened: Opened) -> None:
@@ -233,26 +175,6 @@ def ground(page: Any) -> float:
     """Give how bright the page's ground is, from 0 to 1."""
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 765
-
-
-def test_the_theme_button_changes_the_page_and_its_curves(opened: Opened) -> None:
-    page = opened(one_run(), color_scheme="light")
-    theme = page.get_by_role("button", name="Theme")
-    theme.click()
-    assert theme.inner_text() == "Theme: light"
-    theme.click()
-    assert theme.inner_text() == "Theme: dark"
-    page.evaluate("new Promise(requestAnimationFrame)")
-    assert ground(page) < 0.1
-    assert painted(page, "111, 188, 214") > 300
-
-
-def test_the_theme_that_was_chosen_is_remembered(opened: Opened) -> None:
-    page = opened(Report(title="bare"), color_scheme="dark")
-    page.get_by_role("button", name="Theme").click()
-    page.evaluate("location.reload()")
-    page.get_by_role("button", name="Theme: light").wait_for()
-    assert ground(page) > 0.9
 
 
 def test_paper_is_light_and_holds_the_curves_whole(opened: Opened) -> None:

@@ -221,7 +221,7 @@ def _short(text: str) -> str:
 
 _TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 _UPLOT = ("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE")
-_SCRIPTS = ("format.js", "element.js", "theme.js", "charts.js", "tasks.js")
+_SCRIPTS = ("format.js", "element.js", "charts.js", "tasks.js")
 # what ends a script, opens a comment, or once counted as the end of a line
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 _UNSAFE |= {"\u2028": "\\u2028", "\u2029": "\\u2029"}

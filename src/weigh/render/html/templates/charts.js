@@ -12,56 +12,33 @@ const TIME_STEPS = [
   900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000,
 ];
 
+const root = document.documentElement;
+
+function colour(name) {
+  return getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+}
+
 class Run {
   constructor(host, data, number) {
     this.host = host;
     this.data = data;
     this.number = number;
     this.plots = [];
-    this.at = null;
     this.moving = false;
-    this.status = element("p", { className: "unseen", role: "status" });
-    host.append(this.tools(), ...data.charts.map((chart, index) => this.figure(chart, index)), this.status);
+    const help = element("p", { className: "tools quiet", textContent: "Drag to zoom, double-click for all." });
+    host.append(help, ...data.charts.map((chart, index) => this.figure(chart, index)));
     new ResizeObserver(() => this.fit()).observe(host);
-  }
-
-  get span() {
-    return [this.data.t[0], this.data.t[this.data.t.length - 1]];
   }
 
   get width() {
     return Math.max(240, Math.floor(this.host.clientWidth));
   }
 
-  tools() {
-    const make = (label, words, act) => {
-      const made = element("button", { type: "button", textContent: label, title: words });
-      made.setAttribute("aria-label", words);
-      made.addEventListener("click", act);
-      return made;
-    };
-    return element(
-      "div", { className: "tools" },
-      make("+", "Zoom in", () => this.zoom(0.5)),
-      make("\u2212", "Zoom out", () => this.zoom(2)),
-      make("\u2190", "Earlier", () => this.move(-0.25)),
-      make("\u2192", "Later", () => this.move(0.25)),
-      make("All", "Show the whole run", () => this.show(...this.span)),
-      element("span", {
-        className: "quiet",
-        textContent: "Drag to zoom, double-click for all. Keys: arrows read, + and \u2212 zoom, 0 shows all.",
-      }),
-    );
-  }
-
   figure(chart, index) {
     const readout = element("span", { className: "readout" });
-    const plot = element("div", { className: "plot", tabIndex: 0 });
-    plot.setAttribute("role", "group");
-    plot.setAttribute("aria-roledescription", "chart");
-    plot.setAttribute("aria-label", `${chart.name} over time: ${summary(chart, this.data.t)}. Arrow keys read values.`);
-    plot.addEventListener("keydown", (event) => this.key(event));
-    plot.addEventListener("blur", () => this.point(null));
+    const plot = element("div", { className: "plot" });
+    plot.setAttribute("role", "img");
+    plot.setAttribute("aria-label", `${chart.name} over time: ${summary(chart, this.data.t)}.`);
     const caption = element("figcaption", {}, element("span", { textContent: chart.name }), readout);
     const figure = element("figure", { className: "chart" }, caption, plot);
     this.plots.push({ chart, plot, readout, index, drawn: null });
@@ -217,30 +194,6 @@ class Run {
     return `${deepest ? ` \u00b7 ${deepest.name}` : ""}${before ? ` \u00b7 ${before.words}` : ""}`;
   }
 
-  limits() {
-    const { min, max } = this.plots[0].drawn.scales.x;
-    return [min, max];
-  }
-
-  show(from, to) {
-    const [first, last] = this.span;
-    const width = Math.min(last - first, Math.max(to - from, (last - first) / 2000));
-    const start = Math.min(Math.max(from, first), last - width);
-    this.plots[0].drawn.setScale("x", { min: start, max: start + width });
-  }
-
-  zoom(factor) {
-    const [min, max] = this.limits();
-    const middle = this.at === null ? (min + max) / 2 : this.data.t[this.at];
-    const half = ((max - min) * factor) / 2;
-    this.show(middle - half, middle + half);
-  }
-
-  move(share) {
-    const [min, max] = this.limits();
-    this.show(min + (max - min) * share, max + (max - min) * share);
-  }
-
   // A zoom of one chart is a zoom of all of this run.
   follow(plot) {
     if (this.moving) return;
@@ -252,36 +205,6 @@ class Run {
       }
     }
     this.moving = false;
-  }
-
-  key(event) {
-    const steps = { ArrowLeft: -1, ArrowRight: 1 };
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key in steps) this.step(steps[event.key] * (event.shiftKey ? 10 : 1));
-    else if (event.key === "Home") this.point(0);
-    else if (event.key === "End") this.point(this.data.t.length - 1);
-    else if (event.key === "+" || event.key === "=") this.zoom(0.5);
-    else if (event.key === "-") this.zoom(2);
-    else if (event.key === "0" || event.key === "Escape") this.show(...this.span);
-    else return;
-    event.preventDefault();
-  }
-
-  step(by) {
-    const last = this.data.t.length - 1;
-    this.point(this.at === null ? (by > 0 ? 0 : last) : Math.min(last, Math.max(0, this.at + by)));
-  }
-
-  point(at) {
-    this.at = at;
-    for (const one of this.plots) {
-      if (!one.drawn) continue;
-      const left = at === null ? -10 : one.drawn.valToPos(this.data.t[at], "x");
-      one.drawn.setCursor({ left, top: at === null ? -10 : 10 }, false);
-      this.read(one, at);
-    }
-    this.status.textContent = at === null ? "" : this.plots
-      .map((one) => `${one.chart.name} ${one.readout.textContent}`).join("; ");
   }
 
   fit(width = this.width) {
@@ -331,13 +254,14 @@ const runs = Array.from(document.querySelectorAll(".charts"), (host) => {
   const number = Number(host.dataset.run);
   return new Run(host, DATA.runs[number], number);
 });
-redraws.push(() => runs.forEach((run) => run.redraw()));
+const redraw = () => runs.forEach((run) => run.redraw());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
 addEventListener("beforeprint", () => {
   root.dataset.theme = "light";
   runs.forEach((run) => { run.redraw(); run.fit(PAPER); });
 });
 addEventListener("afterprint", () => {
-  wear(chosen);
-  runs.forEach((run) => run.fit());
+  delete root.dataset.theme;
+  runs.forEach((run) => { run.redraw(); run.fit(); });
 });
