@@ -13,12 +13,15 @@ from weigh.flow.here import here_now
 from weigh.flow.scan.cpu_scan import is_cpu_scan, scan_cpus
 from weigh.flow.scan.estimate_options import TypedOptions
 from weigh.flow.scan.from_records import Answer, fit_named
+from weigh.flow.scan.memory_scan import AUTO, scan_memory
 from weigh.flow.scan.scan import ScanOptions
 from weigh.flow.scan.scan import scan as scan_flow
 from weigh.render.estimate_lines import render, render_json
 from weigh.render.scaling_lines import (
     scaling_json,
     scaling_lines,
+    squeeze_json,
+    squeeze_lines,
 )
 
 _ALL = "all"
@@ -135,8 +138,12 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     numeric libraries, and the CPUs that pay are advised. Time that it waited for
     other programs does not count.
 
+    With memory=auto the least memory that the command works with is searched in at
+    most 5 runs, by the limit that the program itself has.
+
     \b
     weigh scan cpus=1,2,4,8 -- ./simulate
+    weigh scan memory=auto -- java -jar tool.jar
     weigh scan batch_size=25,50,100 --target batch_size=300 -- \\
         python3 tag.py alice.txt out.tsv {batch_size}
     weigh scan --resume batch_size=200
@@ -147,6 +154,10 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         **{name: words.pop(name) for name in TypedOptions.__struct_fields__}
     )
     records, efficiency = words.pop("records"), words.pop("efficiency")
+    if not records and words["axes"] == (AUTO,):
+        return _scan_memory(
+            command_of(context), as_json=as_json, dry_run=words["dry_run"]
+        )
     if not records and is_cpu_scan(words["axes"]):
         return _scan_cpus(command_of(context), efficiency, as_json=as_json, **words)
     if records:
@@ -169,6 +180,22 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         _print(done.fit, as_json=as_json, **more)
     if done.confirmed is not None:
         click.echo(f"weigh: {done.confirmed}", err=True)
+    return done.exit_code
+
+
+def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> int:
+    """Search the least memory of a command, and print it with the request."""
+    done = scan_memory(
+        here_now(),
+        command,
+        dry_run=dry_run,
+        say=lambda line: click.echo(f"weigh: {line}", err=True),
+    )
+    if as_json:
+        click.echo(squeeze_json(done))
+        return done.exit_code
+    for line in squeeze_lines(done.kind, done.squeeze, done.request, runs=done.runs):
+        click.echo(line)
     return done.exit_code
 
 

@@ -271,7 +271,7 @@ class PeakTracker:
         """Return by how much one process's spike exceeded what the tree holds now.
 
         Of several spikes nobody knows whether they came at one moment: the largest
-        counts, beside what the others held at the smaller of the two looks around it,
+        counts, added to what the others held at the smaller of the two looks around it,
         for memory often goes from one process to the next. What its process has let go
         of files and shared memory, others may still hold.
         """

@@ -1,12 +1,14 @@
-"""Text and JSON of ``weigh scan cpus=...``."""
+"""Text and JSON of ``weigh scan cpus=...`` and ``weigh scan memory=auto``."""
 
 from collections.abc import Iterator
 
 from weigh.estimate.scaling import CpuRow, CpuScan
+from weigh.estimate.squeeze import Squeeze
+from weigh.model.record import Request
 from weigh.render.columns import Column, table
 from weigh.render.printable import indented_json
 from weigh.render.request_lines import folded, note_lines, packed_lines
-from weigh.units import format_duration
+from weigh.units import format_duration, format_size
 
 WIDTH = 80
 _INDENT = " " * 13
@@ -50,4 +52,27 @@ def _columns(rows: tuple[CpuRow, ...]) -> list[Column]:
 
 def scaling_json(scan: CpuScan) -> str:
     """Write a scan as one document."""
+    return indented_json(scan)
+
+
+def squeeze_lines(
+    kind: str, found: Squeeze | None, request: Request | None, *, runs: int
+) -> Iterator[str]:
+    """Write the kind of a program, its least memory, and the request with its knob."""
+    yield f"  kind       {kind}"
+    if found is not None:
+        slower = found.least.time / min(found.knee.time, found.plain.time)
+        least, knee = (format_size(one.memory) for one in (found.least, found.knee))
+        yield f"  least      {least}, {slower:.1f} x the best time; knee {knee}"
+    if request is not None:
+        for turn, line in enumerate(packed_lines(request, None, WIDTH - len(_INDENT))):
+            yield f"  {'' if turn else 'request':<11}{line}"
+        if request.knob is not None:
+            yield f"{_INDENT}with {request.knob}"
+    if runs:
+        yield f"  from       1 plain run + {runs}; time without the wait for CPUs"
+
+
+def squeeze_json(scan: object) -> str:
+    """Write a scan of memory as one document."""
     return indented_json(scan)

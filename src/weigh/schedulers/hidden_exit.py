@@ -9,7 +9,7 @@ import msgspec
 from weigh.schedulers.script import SHELLS
 from weigh.schedulers.shell import Token, read_body, unquoted
 
-# they pass on what a program prints; their own exit code says nothing of it
+# they pass on what a program prints; their own exit code does not depend on it
 _FILTER_NAMES = """
     tee cat head tail ts less more logger pv gzip bzip2 xz zstd split column fold nl
     grep egrep fgrep sed awk gawk mawk sort uniq cut tr wc tac

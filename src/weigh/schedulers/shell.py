@@ -143,7 +143,7 @@ class _ShellScanner:
         self.line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
         self.blocks: list[int] = []
         self.block_count = 0
-        self.beside: list[Command] = []
+        self.substituted: list[Command] = []
         self._negates = "extglob" not in text
 
     def next_end(
@@ -279,13 +279,13 @@ class _ShellScanner:
     def _commands_end(self, place: int, *, are_listed: bool = False) -> int:
         """Return the end of ``$( )``, ``<( )`` or ``>( )``, read as commands.
 
-        Those of a process substitution run beside the script's and are listed too.
+        Those of a process substitution run at the same time as the script's and are listed too.
         """
         reader = _ShellReader(self.text, place, self)
         reader.read_list(frozenset({")"}))
         self.block_count = reader.block_count
         if are_listed:
-            self.beside.extend(reader.commands)
+            self.substituted.extend(reader.commands)
         return reader.place
 
 
@@ -327,7 +327,7 @@ class _ShellReader(_ShellScanner):
             super().__init__(text)
         else:
             self.__dict__.update(outer.__dict__)
-            self.place, self.depth, self.beside = place, outer.depth + 1, []
+            self.place, self.depth, self.substituted = place, outer.depth + 1, []
             self.block_count += 1
             self.blocks = [*outer.blocks, -self.block_count]
         if self.depth > _MOST_NESTED:
@@ -424,8 +424,8 @@ class _ShellReader(_ShellScanner):
             self._read_simple()
         else:
             _unsure()
-        self.commands.extend(self.beside)
-        self.beside.clear()
+        self.commands.extend(self.substituted)
+        self.substituted.clear()
 
     def _read_compound(self) -> None:
         token = self.take()

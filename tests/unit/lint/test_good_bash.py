@@ -111,5 +111,5 @@ def test_an_output_that_all_elements_write_by_a_process_is_found() -> None:
 @pytest.mark.parametrize(
     "text", ["if true; then", "a $(", "x=(", "done", "a ) b", "'", "f() { a", "$(" * 90]
 )
-def test_of_what_is_no_clear_shell_nothing_is_said(text: str) -> None:
+def test_unclear_shell_has_no_findings(text: str) -> None:
     assert not read_body(f"a > b\n{text}\n").commands

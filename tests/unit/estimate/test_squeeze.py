@@ -1,0 +1,164 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
+from weigh.units import MIB
+
+MOST_RUNS = 4
+
+
+def squeezed(peak: int, least: int, *, first: float = 0.5) -> tuple[Squeeze, list[int]]:
+    """Search a program that takes *peak* MiB, and works with *least* at half speed."""
+    plain = Probe(0, peak * MIB, 1.0, 1.0, works=True)
+    probes: list[Probe] = []
+    limit: int | None = max(1, round(peak * first))
+    while limit is not None and len(probes) < MOST_RUNS:
+        time = 1.0 + (peak - limit) / max(1, peak - least)
+        works = limit >= least
+        probes.append(
+            Probe(limit, min(peak, limit) * MIB, time if works else 9.0, 9.0, works)
+        )
+        limit = next_limit(plain, probes)
+    found = outcome_of(plain, probes)
+    return found, [one.limit for one in probes]
+
+
+@given(peak=st.integers(60, 4000), share=st.floats(0.15, 0.85))
+def test_the_least_of_an_elastic_program_is_near_in_four_runs(
+    peak: int, share: float
+) -> None:
+    least = max(2, round(peak * share))
+    found, limits = squeezed(peak, least)
+    assert len(limits) <= MOST_RUNS
+    # two runs halve the limit, and the fourth the factor of 2 that is left
+    near = max(least * MIB * 2**0.5 + MIB, 50 * MIB)  # no request is below 50 MiB
+    assert least * MIB <= found.least.memory <= near
+    assert found.kind == (
+        "elastic" if found.least.memory < 0.9 * peak * MIB else "rigid"
+    )
+
+
+def test_the_knee_is_the_least_that_is_as_fast_as_the_best() -> None:
+    plain = Probe(0, 400 * MIB, 2.0, 2.0, works=True)
+    fast = Probe(200, 200 * MIB, 1.0, 1.0, works=True)
+    slow = Probe(100, 100 * MIB, 1.7, 1.7, works=True)
+    found = outcome_of(plain, [fast, slow])
+    assert (found.least, found.knee) == (slow, fast)
+
+
+def test_limits_get_no_closer_than_a_tenth() -> None:
+    plain = Probe(0, 100 * MIB, 1.0, 1.0, works=True)
+    near = [
+        Probe(50, 50 * MIB, 1.0, 1.0, works=True),
+        Probe(47, 47 * MIB, 9.0, 9.0, works=False),
+    ]
+    assert next_limit(plain, near) is None
+
+
+def test_a_field_of_the_command_is_its_limit(tmp_path: Path) -> None:
+    """It takes what it is given, and fails below 40 MiB."""
+    code = "import sys; n = int(sys.argv[1]); n < 40 and sys.exit(1); bytes(n << 18)"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "weigh", "scan", "memory=auto", "--"),
+            *(sys.executable, "-S", "-c", code, "{memory:m}"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
+    )
+    assert "plain" in done.stderr
+    assert done.stderr.count("weigh: ") <= 1 + MOST_RUNS
+    assert "with {memory}=" in done.stdout or "rigid" in done.stdout
+    assert not list(tmp_path.rglob("*.jsonl"))  # nothing to learn from
+
+
+def scan(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", "scan", "memory=auto", "--", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "WEIGH_DIR": str(folder / "store"), **env},
+    )
+
+
+def test_what_a_command_printed_before_it_failed_is_shown(tmp_path: Path) -> None:
+    done = scan(tmp_path, "sh", "-c", "echo no such size: 12MM; exit 2")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("exit code 2: no such size: 12MM")
+
+
+@pytest.mark.integrations
+def test_a_limit_in_the_command_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "solve"
+    program.write_text("import time; time.sleep(4)\n")
+    signs = tmp_path / "signs.toml"
+    signs.write_text(
+        '[[sign]]\nname = "solver"\nprogram = ["solve"]\noption = ["--mem"]\n'
+        'kind = "soft"\nadvice = "it takes --mem"\n'
+    )
+    done = scan(
+        tmp_path,
+        *(sys.executable, str(program), "--mem", "5"),
+        WEIGH_SIGNS=str(signs),
+    )
+    assert "--mem stays as it is: write --mem {memory} to try less" in done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--", "false")])
+def test_what_cannot_be_squeezed_is_one_line(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", "scan", "memory=auto", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("weigh: ")
+
+
+@given(
+    low=st.integers(20, 2000),
+    ratio=st.floats(1.2, 3.0),
+    power=st.floats(0.5, 4.0),
+)
+def test_a_run_that_was_only_too_slow_shows_where_the_least_is(
+    low: int, ratio: float, power: float
+) -> None:
+    """The time falls with a power of the limit, and is 2 at *least*."""
+    least = low * ratio
+    high = round(least * ratio)
+
+    def probe(limit: int) -> Probe:
+        time = 2 * (least / limit) ** power
+        return Probe(limit, (100 + limit) * MIB, time, time, time <= 2, ran=True)
+
+    plain = Probe(0, 9000 * MIB, 1.0, 1.0, works=True)
+    runs = [probe(high), probe(low)]
+    if runs[0].time > 1:  # the best is the plain run's
+        limit = next_limit(plain, runs)
+        if limit is not None:
+            assert low < limit < high
+            assert least <= limit + 1
+            assert limit <= max(1.05 * least, 1.04 * low) + 1
+
+
+def test_no_run_looks_for_less_than_is_ever_requested() -> None:
+    plain = Probe(0, 400 * MIB, 1.0, 1.0, works=True)
+    small = Probe(20, 45 * MIB, 1.0, 1.0, works=True)
+    assert next_limit(plain, [small]) is None
