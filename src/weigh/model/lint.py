@@ -54,10 +54,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     None for an id that the scheduler does not know. ``plain_shell`` is the program that
     ``/bin/sh`` is on this cluster, empty if not known. ``defaults`` are the files of
     options that the scheduler reads before the script: (name to show, text). ``syntax``
-    is what bash reports about a text that it cannot read, empty if nothing. ``texts``
-    are those of small files; ``local_disks`` is whether a path's disk is a machine's
-    own. The
-    mappings may be lazy. ``required`` are the options that the site wants in each job:
+    is what bash reports about a text that it cannot read, empty if nothing.
+    ``local_disks`` is whether a path's disk is a machine's own. The mappings may be lazy. ``required`` are the options that the site wants in each job:
     ``account``, ``qos``; ``per_cpu``: it refuses memory per node. ``runs`` are the
     measured runs of what the script runs.
     """
@@ -71,7 +69,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, tuple[int, ...]] = {}
     matches: Mapping[str, int] = {}
     executable: Mapping[str, bool] = {}
-    texts: Mapping[str, str] = {}
     local_disks: Mapping[str, bool] = {}
     commands: Mapping[str, CommandPlace] = {}
     jobs: Mapping[str, str | None] = {}

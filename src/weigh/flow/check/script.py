@@ -181,7 +181,6 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the third
         files=Lookup(_numbers),
         matches=Lookup(_count_matches),
         executable=Lookup(_is_executable),
-        texts=Lookup(_small_text),
         local_disks=Lookup(_is_on_local_disk),
         commands=Lookup(lambda name: _place(name, here.env)),
         jobs=jobs or {},
@@ -297,17 +296,6 @@ def _kind(path: str) -> PathKind:
     except (OSError, ValueError) as error:
         raise KeyError(path) from error  # not ours to see: not known
     return "directory" if stat.S_ISDIR(mode) else "file"
-
-
-def _small_text(path: str) -> str:
-    try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_OPTIONS:
-            raise KeyError(path)
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(_MOST_OPTIONS)
-    except (OSError, ValueError) as error:
-        raise KeyError(path) from error
 
 
 def _is_on_local_disk(path: str) -> bool:
