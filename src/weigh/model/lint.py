@@ -50,14 +50,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     The keys of ``paths``, ``lines`` (their number in a file), ``texts`` (the beginning
     of a file) and ``files`` (the numbers N for which the path with ``{}`` replaced by N
     exists), ``matches`` (how many files a pattern finds) and ``executable`` are
-    absolute paths. ``jobs`` holds states by id,
-    None for an id that the scheduler does not know. ``plain_shell`` is the program that
-    ``/bin/sh`` is on this cluster, empty if not known. ``defaults`` are the files of
-    options that the scheduler reads before the script: (name to show, text). ``syntax``
-    is what bash reports about a text that it cannot read, empty if nothing.
-    ``local_disks`` is whether a path's disk is a machine's own. The mappings may be lazy. ``required`` are the options that the site wants in each job:
-    ``account``, ``qos``; ``per_cpu``: it refuses memory per node. ``runs`` are the
-    measured runs of what the script runs.
+    absolute paths. ``jobs`` holds states by id, None for an id that the scheduler does
+    not know. ``plain_shell`` is the program that ``/bin/sh`` is on this cluster, empty
+    if not known. ``defaults`` are the files of options that the scheduler reads before
+    the script: (name to show, text). ``syntax`` is what bash reports about a text that
+    it cannot read, empty if nothing. ``local_disks`` is whether a path's disk is a
+    machine's own. The mappings may be lazy. ``required`` are the options that the site
+    wants in each job: ``account``, ``qos``; ``per_cpu``: it refuses memory per node.
+    ``runs`` are the measured runs of what the script runs.
     """
 
     cwd: str = "/"
