@@ -279,7 +279,8 @@ class _ShellScanner:
     def _commands_end(self, place: int, *, are_listed: bool = False) -> int:
         """Return the end of ``$( )``, ``<( )`` or ``>( )``, read as commands.
 
-        Those of a process substitution run at the same time as the script's and are listed too.
+        Those of a process substitution run at the same time as the script's, and are
+        listed too.
         """
         reader = _ShellReader(self.text, place, self)
         reader.read_list(frozenset({")"}))
