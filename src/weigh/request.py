@@ -525,7 +525,7 @@ def _memory_reach(usage: Usage) -> Bytes:
     One that is too wide to be useful is ignored, unless the peak is an estimate.
     """
     peak = usage.peak_memory
-    if peak is None:
+    if peak is None or peak.certainty == "exact":
         return 0
     widest = round(peak.value * _WIDEST_BOUND)
     if peak.high > widest and not peak.source.startswith(_ESTIMATED):
@@ -547,7 +547,8 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
         yield from weigh_need.cache_words(usage)
     if usage.jvm is not None:
         yield from weigh_need.crawl_note(usage)
-    if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
+    is_wide = peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY)
+    if peak.certainty != "exact" and is_wide:
         most = f"memory may have reached {format_size(peak.high)} between samples"
         if "counted by the kernel" in peak.source:
             yield (

@@ -22,9 +22,7 @@ def run(  # noqa: PLR0913 - keyword-only past the first
     """Return the record of a run whose memory was *curve*, in GiB, at each step."""
     times = [step * at for at in range(int(minutes * MINUTE / step) + 1)]
     sizes = [int(curve(at) * GIB) for at in times]
-    samples = [
-        Sample(at, size, size, None, 1) for at, size in zip(times, sizes, strict=True)
-    ]
+    samples = [Sample(at, size, None, 1) for at, size in zip(times, sizes, strict=True)]
     series, peak = thin_series(samples), max(sizes)
     return Record(
         id=name,

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from weigh.measure.memory.gauge import Holding, MemoryGauge
+from weigh.measure.memory.gauge import MemoryGauge
+from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.sampler import ForkFilter
 from weigh.probe.proc import ProcTree
 from weigh.probe.processes import UserProcess, read_process
@@ -21,7 +22,7 @@ class Glance(msgspec.Struct, frozen=True):
     the previous glance, None at the first.
     """
 
-    held: Holding
+    held: MemoryHolding
     largest: Bytes
     cpu_time: Seconds
     cores: float | None

@@ -1,160 +1,87 @@
 """Compute a tree's peak memory from samples; no access to the machine.
 
 The kernel's high-water marks show spikes between two samples, and the ru_maxrss of a
-reaped process shows its final size. What neither shows widens the bounds. Where the
-samples are the kernel's own account of the job, that has the spikes too.
+reaped process shows its final size. Where the samples are the kernel's own account of
+the job, that has the spikes too. A bound of the peak comes from what was seen, not from
+what might have been between two samples.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.measure.memory.gauge import Holding, nearest
+from weigh.measure.memory.holding import MemoryHolding, nearest_holding
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, KIB, MIB, Bytes, Seconds
 
 # Faulting memory in means zeroing or copying it: no process is known to do that faster
-_FASTEST_GROWTH = 4 * GIB  # bytes a second
+_FASTEST_GROWTH = 4 * GIB  # bytes per second
+_MOST_ENDED = 16
 _CORRECTION = 64 * KIB  # by which the kernel corrects the mark of a process that ends
-_MOST_DEPARTURES = 16
-_MOST_WAITING = 64
 _NOTHING: Mapping[int, Bytes] = {}
 _SHORT = 0.1  # seconds; a shorter program is mostly start-up and exit
 _UNSEEN = 1.05  # a reaped peak this far above all samples: an unseen process
+_DOUBTFUL = 1.1  # of a peak: a bound above that is worth a word
+_MATERIAL = 0.01  # of a peak: a guess below that needs no count
 
 
-class _Gone(msgspec.Struct, frozen=True):
-    """A process that ended between two samples.
+class PeakLook(msgspec.Struct, frozen=True):
+    """A look at which the tree held ``value``, counting the spikes before it.
 
-    ``held`` is its memory at the earlier one, ``shared`` what others mapped of it.
+    ``held`` is the look whose kinds of memory describe it best.
     """
 
-    held: Bytes
-    shared: Bytes
+    value: Bytes
+    low: Bytes
+    high: Bytes
+    time: Seconds
+    held: MemoryHolding
 
 
-class _Departure(msgspec.Struct, frozen=True):
-    """Processes that ended between two samples, and may have grown before that.
+class EndedProcess(msgspec.Struct, frozen=True):
+    """The largest process that ended between two looks.
 
-    ``high`` is the upper bound of the tree's memory at the earlier sample, ``others``
-    that memory without the largest ended process, ``room`` how far one could grow
-    between the samples, and ``whole_room`` how far all could together, if known.
+    It ``held`` so much at the first, with ``others``, and may have grown to ``most``.
     """
 
     others: Bytes
-    high: Bytes
-    gone: tuple[_Gone, ...]
-    room: Bytes
-    whole_room: Bytes | None
-
-    def value(self, largest: Bytes) -> Bytes:
-        """Estimate the peak if one of them grew to *largest*, as far as it could."""
-        if self.whole_room is not None:
-            held = max(one.held for one in self.gone)
-            largest = min(largest, held + self.whole_room)
-        return self.others + largest
-
-    def bound(self, largest: Bytes) -> Bytes:
-        """Bound the peak if no process ever exceeded *largest*.
-
-        A fork may also have copied what it shared.
-        """
-        growth = sum(
-            min(self.room, max(0, largest - one.held) + one.shared) for one in self.gone
-        )
-        if self.whole_room is not None:
-            growth = min(growth, self.whole_room)
-        return self.high + growth
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    """A look at which shared pages were not counted.
-
-    ``high`` bounds its memory, ``unseen`` what may have come between the looks, and
-    ``back`` is what the processes have given back since.
-    """
-
-    high: Bytes
-    unseen: Bytes
-    back: Bytes = 0
-
-
-class _Bounds:
-    """Upper bounds of looks at which shared pages were not counted.
-
-    A later count bounds them too, with all that was given back in between.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
-
-    def add(self, high: Bytes, unseen: Bytes, given_back: Bytes) -> None:
-        """Add a look; *given_back* is what was since the look before."""
-        kept = [
-            _Waiting(one.high, one.unseen, one.back + given_back)
-            for one in self._waiting
-            if one.high > high or one.unseen > unseen
-        ]
-        if len(kept) >= _MOST_WAITING:  # what holds for both of two looks
-            first, second, *kept = kept
-            both = zip(
-                msgspec.structs.astuple(first),
-                msgspec.structs.astuple(second),
-                strict=True,
-            )
-            kept.insert(0, _Waiting(*map(max, both)))
-        self._waiting = [*kept, _Waiting(high, unseen)]
-
-    def settle(self, counted: Bytes, given_back: Bytes) -> Bytes:
-        """Return the highest bound, after a count that was bounded by *counted*."""
-        bounds = (
-            min(one.high, counted + one.back + given_back) + one.unseen
-            for one in self._waiting
-        )
-        highest = max(bounds, default=0)
-        self._waiting = []
-        return highest
-
-    def highest(self) -> Bytes:
-        """Return the highest bound without a count."""
-        return max((one.high + one.unseen for one in self._waiting), default=0)
+    held: Bytes
+    most: float
 
 
 class PeakTracker:
-    """Computes the peak, with bounds, from samples of a tree."""
+    """Computes the peak, and how sure it is, from samples of a tree."""
 
     def __init__(self, floor: Bytes) -> None:
         """Start; a ru_maxrss up to *floor* may be the launcher's own."""
-        self.best: Bytes = 0
         self.largest: Bytes = 0
         self.virtual: Bytes = 0
         self._floor = floor
-        self._low: Bytes = 0
-        self._high: Bytes = 0
-        self._bounds = _Bounds()
-        self._grown: Bytes = 0
-        self._at: Seconds | None = None
-        self._split: Holding | None = None
+        self._top: PeakLook | None = None
+        self._guessed: PeakLook | None = None  # until a count shows what is right of it
+        self._most_by_account: Bytes = 0  # had none of it been page cache
         self._reaped: Bytes = 0
-        self._last: Holding | None = None
-        self._last_time: Seconds = 0.0
-        self._residents: dict[int, Bytes] = {}
-        self._whole: dict[int, Bytes] = {}
-        self._mapped: dict[int, Bytes] = {}  # files and shared memory
-        self._last_cpu: Seconds | None = None
-        self._peaks: dict[int, Bytes] = {}
-        self._virtual_peaks: dict[int, Bytes] = {}
-        self._departures: list[_Departure] = []
-        self._met = 0
+        self._last: MemoryHolding | None = None
+        self._readings: Mapping[int, ProcessReading] = {}
+        self._last_cpu_time: Seconds | None = None
+        self._ended: list[EndedProcess] = []
+        self._grown: Bytes = 0  # with what they are known to have grown by
+        self._met: set[int] = set()
         self._has_unseen = False  # processes that other processes waited for
         self._ended_at: Seconds | None = None
+
+    @property
+    def best(self) -> Bytes:
+        """The peak so far, without guesses that a count may correct."""
+        return 0 if self._top is None else self._top.value
 
     def look(
         self,
         now: Seconds,
         readings: Sequence[ProcessReading],
-        held: Holding,
+        held: MemoryHolding,
         inherited: Mapping[int, Bytes] = _NOTHING,
         cpu_time: Seconds | None = None,
     ) -> Sample:
@@ -164,141 +91,97 @@ class PeakTracker:
         mark below that shows no memory of their own. *cpu_time* is what the tree has
         used so far, if that is exact: only a process that runs can grow.
         """
-        self._note_changes(now, readings, inherited, cpu_time)
-        self._settle()
-        marks = {reading.pid: self._spike(reading) for reading in readings}
-        virtual = sum(map(self._virtual_with_spike, readings))
-        self.virtual = max(self.virtual, virtual)
-        unseen = self._unseen(now, readings, held, marks)
-        if held.room is not None:
-            unseen = min(unseen, held.room)
-        spike = (
-            0
-            if held.is_account
-            else self._largest_spike(readings, held, marks, inherited)
+        self._depart({reading.pid for reading in readings}, cpu_time)
+        self._grown = max(self._grown, self._grown_unseen())
+        marks = {reading.pid: self._rise_of_mark(reading) for reading in readings}
+        self.virtual = max(self.virtual, sum(map(self._virtual_with_spike, readings)))
+        spike, others = held.spike, 0
+        if not held.is_account:
+            spike, others = self._spikes(readings, held, marks, inherited)
+        split = nearest_holding(held.total + spike, held, self._last)
+        high = held.high if held.is_account else held.high + spike + others
+        look = PeakLook(
+            value=held.total + spike,
+            low=held.low + spike,
+            high=max(high, held.total + spike),
+            time=now,
+            held=split if held.spike else held,
         )
-        value = held.total + held.spike + spike
-        self._bound(readings, held, unseen)
-        self._remember(readings)
-        last = self._last
-        self._last, self._last_time, self._last_cpu = held, now, cpu_time
-        self._low = max(self._low, self.largest)
-        if held.is_account or len(readings) <= 1:
-            self._low = max(self._low, held.low)
-        if value > self.best:
-            self.best, self._at = value, now
-            self._split = nearest(value, held, last) if held.spike else held
-        return Sample(now, value, max(value, held.high + unseen), None, len(readings))
+        if held.is_account:
+            self._most_by_account = max(self._most_by_account, look.high)
+        self._note(look, held)
+        self._readings = {reading.pid: reading for reading in readings}
+        self._last = held
+        return Sample(now, look.value, None, len(readings))
 
-    def _bound(
-        self, readings: Sequence[ProcessReading], held: Holding, unseen: Bytes
-    ) -> None:
-        """Note the upper bound of a look."""
-        now = {reading.pid: reading.resident for reading in readings}
-        last = self._last
-        given_back = sum(
-            max(0, size - now.get(pid, 0)) for pid, size in self._residents.items()
-        )
-        if last is not None and not last.is_account:
-            # the processes were not read at one moment: one may have grown while
-            # another shrank. What they all still have now, they had at once
-            lost = sum(
-                max(0, size - now[pid]) if pid in now else last.private.get(pid, size)
-                for pid, size in self._residents.items()
-            )
-            self._low = max(self._low, last.low - lost)
-        if held.is_counted or held.is_account or len(readings) == 1:
-            settled = self._bounds.settle(held.high, given_back)
-            self._high = max(self._high, settled, held.high + unseen)
-        else:
-            self._bounds.add(held.high, unseen, given_back)
+    def _note(self, look: PeakLook, held: MemoryHolding) -> None:
+        """Keep a look if it is the peak.
 
-    def _unseen(
-        self,
-        now: Seconds,
-        readings: Sequence[ProcessReading],
-        held: Holding,
-        marks: Mapping[int, Bytes],
-    ) -> Bytes:
-        """Bound what the processes may have held between the looks beyond this one.
-
-        One may have come to its mark again, by as much as it has faulted in.
+        What it only guesses waits for the next count, which shows what is right of it.
         """
-        unseen = 0
-        room = round((now - self._last_time) * _FASTEST_GROWTH)
-        for reading in readings:
-            again = 0
-            before = self._residents.get(reading.pid)
-            if before is not None and len(readings) > 1:
-                most = before + held.faulted.get(reading.pid, room)
-                again = min(reading.peak, most) - reading.resident
-            unseen += max(marks[reading.pid], again)
-        return unseen
+        if held.confirmed is not None and self._guessed is not None:
+            self._keep(_without(self._guessed, 1 - held.confirmed))
+            self._guessed = None
+        if held.guess <= _MATERIAL * look.value + MIB:
+            self._keep(look)
+            return
+        if self._guessed is None or look.value > self._guessed.value:
+            self._guessed = look
+        self._keep(_without(look, 1.0))
 
-    def _remember(self, readings: Sequence[ProcessReading]) -> None:
-        """Store each process's memory, as it is and with all mapped files.
+    def _keep(self, look: PeakLook) -> None:
+        if look.value > self.best:
+            self._top = look
 
-        A fork maps its parent's files one after another, which is no growth of the
-        tree.
-        """
-        self._residents = {reading.pid: reading.resident for reading in readings}
-        self._mapped = {one.pid: one.file + one.shared for one in readings}
-        files = max((reading.file for reading in readings), default=0)
-        self._whole = {r.pid: r.resident - r.file + files for r in readings}
-
-    def _spike(self, reading: ProcessReading) -> Bytes:
+    def _rise_of_mark(self, reading: ProcessReading) -> Bytes:
         """Return a process's excess over its current size since the last sample."""
-        before = self._peaks.get(reading.pid)
-        if before is None:
-            self._met += 1
-        elif before <= reading.peak < before + _CORRECTION:
-            self._peaks[reading.pid] = reading.peak
-            self.largest = max(self.largest, reading.peak)
-            return 0
-        elif reading.peak < before - MIB:  # another program, with a mark of its own
-            self._virtual_peaks.pop(reading.pid, None)
-        self._peaks[reading.pid] = reading.peak
+        before = self._readings.get(reading.pid)
+        self._met.add(reading.pid)
         self.largest = max(self.largest, reading.peak)
+        if before is not None and 0 <= reading.peak - before.peak < _CORRECTION:
+            return 0
         return max(0, reading.peak - reading.resident)
 
-    def _largest_spike(
+    def _spikes(
         self,
         readings: Sequence[ProcessReading],
-        held: Holding,
+        held: MemoryHolding,
         marks: Mapping[int, Bytes],
         inherited: Mapping[int, Bytes],
-    ) -> Bytes:
-        """Return by how much one process's spike exceeded what the tree holds now.
+    ) -> tuple[Bytes, Bytes]:
+        """Return by how much the largest spike exceeded what is held, and the others.
 
         Of several spikes nobody knows whether they came at one moment: the largest
-        counts, added to what the others held at the smaller of the two looks around it,
+        counts, with what the others held at the smaller of the two looks around it,
         for memory often goes from one process to the next. What its process has let go
         of files and shared memory, others may still hold.
         """
         last = self._last
         no_longer_mapped = held.unmapped - (0 if last is None else last.unmapped)
-        largest = 0
+        spikes = [0]
         for one in readings:
             first = inherited.get(one.pid, 0)
             spike = min(marks[one.pid], one.peak - first) - max(0, no_longer_mapped)
             if spike > 0 and len(readings) > 1 and last is not None:
-                mapped = self._mapped.get(one.pid, 0)
-                spike -= max(0, mapped - one.file - one.shared)
-                before = self._residents.get(one.pid, first)
-                grown = one.resident - before
+                before = self._readings.get(one.pid)
+                grown = one.resident - first
+                if before is not None:
+                    grown = one.resident - before.resident
+                    let_go = before.file + before.shared - one.file - one.shared
+                    spike -= max(0, let_go)
                 spike = min(spike, last.total + spike + grown - held.total)
-            largest = max(largest, spike)
-        return largest
+            spikes.append(max(0, spike))
+        largest = max(spikes)
+        return largest, sum(spikes) - largest
 
     def _virtual_with_spike(self, reading: ProcessReading) -> Bytes:
-        if reading.virtual_peak <= self._virtual_peaks.get(reading.pid, 0):
+        before = self._readings.get(reading.pid)
+        if before is not None and reading.virtual_peak == before.virtual_peak:
             return reading.virtual
-        self._virtual_peaks[reading.pid] = reading.virtual_peak
         return max(reading.virtual, reading.virtual_peak)
 
-    def stay(self, now: Seconds) -> Bytes:
-        """Note that nothing has changed since the last sample; return what is held."""
-        self._last_time = now
+    def held_last(self) -> Bytes:
+        """Return what the tree held at the last look."""
         return 0 if self._last is None else self._last.total
 
     def reap(self, max_rss: Bytes) -> None:
@@ -309,18 +192,10 @@ class PeakTracker:
         """Note that the one process that was met has waited for others."""
         self._has_unseen = True
 
-    def _settle(self) -> None:
-        """Fix the bounds of past moments: later samples cannot change them."""
-        self._grown = max(self._grown, self._grown_unseen())
-        self._high = max(self._high, self._upper_bound())
-        if len(self._departures) > _MOST_DEPARTURES:
-            self._departures.sort(key=lambda d: d.high + d.room * len(d.gone))
-            del self._departures[0]
-
     def finish(self, now: Seconds, cpu_time: Seconds | None = None) -> None:
         """Note that all processes have ended, after *cpu_time* if that is exact."""
-        self._note_changes(now, (), _NOTHING, cpu_time)
-        self._residents = {}
+        self._depart(set(), cpu_time)
+        self._readings = {}
         self._ended_at = now
 
     def max_process(self) -> Bytes | None:
@@ -329,20 +204,35 @@ class PeakTracker:
 
     def peak(self, method: str) -> PeakMemory | None:
         """Return the peak; None if nothing could be read."""
-        reaped = self._reaped_surely()
-        if not self.best and not reaped and not self._reaped:
+        reaped, top = self._reaped_surely(), self._top
+        if self._guessed is not None and self._guessed.value > self.best:
+            top = self._guessed
+        if top is None and not self._reaped:
             return None
-        if not reaped and self._reaped and (not self.best or self._was_short()):
+        if not reaped and self._reaped and (top is None or self._was_short()):
             return self._below_the_floor()
-        value, at, split = self.best, self._at, self._split
-        value = max(value, reaped, self._grown, self._grown_unseen())
+        if top is None:
+            top = PeakLook(0, 0, 0, 0.0, MemoryHolding(0, 0, 0, low=0, high=0))
+        value = max(top.value, reaped, self._grown, self._grown_unseen())
+        certainty = top.held.certainty
+        low = max(top.low, self.largest, reaped)
+        # a reaped process below the floor may have been the launcher itself
+        high = max(top.high, value, self._most_by_account, self._reaped)
+        if high > value * _DOUBTFUL + MIB:
+            certainty = "guessed"
+        is_alone = len(self._met) <= 1 and not self._has_unseen
+        has_grown = any(2 * one.held >= reaped <= one.most for one in self._ended)
+        if reaped > self.largest * _UNSEEN and not is_alone and not has_grown:
+            # one that was never seen, at any moment
+            certainty, high = "guessed", max(high, top.value + reaped)
         return PeakMemory(
             value=value,
-            low=min(value, max(self._low, reaped)),
-            high=max(value, self._high, self._bounds.highest(), self._upper_bound()),
-            **_parts(value, split),
-            source=method if self.best else "kernel: largest single process",
-            time=at,
+            low=min(value, low),
+            high=high,
+            **_parts(value, None if self._top is None else top.held),
+            source=method if top.value else "kernel: largest single process",
+            time=None if self._top is None else top.time,
+            certainty=certainty,
         )
 
     def _was_short(self) -> bool:
@@ -351,16 +241,14 @@ class PeakTracker:
 
     def _below_the_floor(self) -> PeakMemory:
         """Return a peak with the launcher's own memory as its upper bound."""
-        seen = max(self._high, self._bounds.highest())
-        high = max(self._floor, self.best, seen, self._upper_bound())
+        high = max(self._floor, self.best)
         return PeakMemory(
-            value=max(self._floor, self.best),
-            low=self._low,
+            value=high,
+            low=0 if self._top is None else min(high, self._top.low),
             high=high,
-            anonymous=None,
-            shared=None,
-            file=None,
+            **_parts(0, None),
             source="launcher floor",
+            certainty="guessed",
         )
 
     def _reaped_surely(self) -> Bytes:
@@ -373,90 +261,51 @@ class PeakTracker:
         unseen = reaped - self.largest
         if unseen <= 0:
             return 0
-        if reaped > self.largest * _UNSEEN:
-            return max((d.value(reaped) for d in self._departures), default=0)
-        # the last pages of a process that was seen almost at its peak
+        # a little is the last pages of a process that was seen almost at its peak
+        is_another = reaped > self.largest * _UNSEEN
         return max(
             (
-                d.value(max(one.held for one in d.gone) + unseen)
-                for d in self._departures
+                one.others
+                + round(min(reaped if is_another else one.held + unseen, one.most))
+                for one in self._ended
             ),
             default=0,
         )
 
-    def _upper_bound(self) -> Bytes:
-        largest = max(self.largest, self._reaped)
-        bounds = [departure.bound(largest) for departure in self._departures]
-        reaped = self._reaped_surely()
-        is_alone = self._met == 1 and not self._has_unseen
-        if reaped > self.largest * _UNSEEN and not is_alone:
-            bounds.append(self.best + reaped)
-        return max(bounds, default=0)
-
-    def _note_changes(
-        self,
-        now: Seconds,
-        readings: Sequence[ProcessReading],
-        inherited: Mapping[int, Bytes],
-        cpu_time: Seconds | None,
-    ) -> None:
-        """Bound the memory held while processes ended since the last sample.
-
-        Processes that started or grew since then may have held it at the same time.
-        """
-        present = {reading.pid for reading in readings}
-        gone = [pid for pid in self._residents if pid not in present]
-        if gone and self._last is not None and not self._last.is_account:
-            self._depart(now, readings, gone, inherited, cpu_time)
-        for pid in gone:
-            self._peaks.pop(pid, None)
-            self._virtual_peaks.pop(pid, None)
-
-    def _depart(
-        self,
-        now: Seconds,
-        readings: Sequence[ProcessReading],
-        gone: Sequence[int],
-        inherited: Mapping[int, Bytes],
-        cpu_time: Seconds | None,
-    ) -> None:
-        last = self._last
-        if last is None:
+    def _depart(self, present: set[int], cpu_time: Seconds | None) -> None:
+        """Note what was held when processes ended, which may have grown before that."""
+        last, last_cpu_time = self._last, self._last_cpu_time
+        self._last_cpu_time = cpu_time
+        gone = [one for pid, one in self._readings.items() if pid not in present]
+        if not gone or last is None or last.is_account:
             return
-        came = sum(
-            max(
-                0,
-                reading.peak
-                - max(self._peaks.get(reading.pid, 0), inherited.get(reading.pid, 0)),
-            )
-            for reading in readings
-        )
-        whole_room = None
-        if cpu_time is not None and self._last_cpu is not None:
-            whole_room = round((cpu_time - self._last_cpu) * _FASTEST_GROWTH) + MIB
-        self._departures.append(
-            _Departure(
-                others=last.total - max(self._whole[pid] for pid in gone),
-                high=last.high + came,
-                gone=tuple(
-                    _Gone(
-                        self._residents[pid],
-                        max(0, self._residents[pid] - last.private[pid])
-                        if pid in last.private
-                        else 0,
-                    )
-                    for pid in gone
-                ),
-                room=round((now - self._last_time) * _FASTEST_GROWTH),
-                whole_room=whole_room,
-            )
-        )
+        # a fork maps its parent's files one after another, which is no growth
+        files = max(one.file for one in self._readings.values())
+        whole = max(one.resident - one.file + files for one in gone)
+        held, room = max(one.resident for one in gone), math.inf
+        if cpu_time is not None and last_cpu_time is not None:
+            room = (cpu_time - last_cpu_time) * _FASTEST_GROWTH + MIB
+        self._ended.append(EndedProcess(last.total - whole, held, held + room))
+        if len(self._ended) > _MOST_ENDED:
+            self._ended.remove(min(self._ended, key=lambda one: one.others + one.held))
 
 
-def _parts(value: Bytes, split: Holding | None) -> dict[str, Bytes | None]:
+def _without(look: PeakLook, part: float) -> PeakLook:
+    """Return a look without a part of what it only guessed."""
+    less = round(look.held.guess * part)
+    return msgspec.structs.replace(
+        look,
+        value=look.value - less,
+        low=min(look.low, look.value - less),
+        high=max(look.value - less, look.high - less),
+        held=msgspec.structs.replace(look.held, certainty="counted"),
+    )
+
+
+def _parts(value: Bytes, split: MemoryHolding | None) -> dict[str, Bytes | None]:
     """Split a peak as at the look next to it; a spike is anonymous memory."""
     if split is None:
-        return {"anonymous": None, "shared": None, "file": None, "kernel": None}
+        return dict.fromkeys(("anonymous", "shared", "file", "kernel"))
     return {
         "anonymous": value - split.shared - split.file - split.kernel,
         "shared": split.shared,

@@ -89,9 +89,7 @@ class PortableSamples:
         self.unread = max(self.unread, seen.unread)
         if seen.processes == 0:
             return
-        sample = Sample(
-            time, seen.memory, seen.memory_high, seen.cpu_time, seen.processes
-        )
+        sample = Sample(time, seen.memory, seen.cpu_time, seen.processes)
         self.samples.append(sample)
         if len(self.samples) >= _MOST_SAMPLES:
             self.samples = thin_samples(self.samples, _MOST_SAMPLES // 2)
@@ -135,6 +133,7 @@ def peak_memory(
         file=None,
         source=_source(seen, exact, processes=processes, interval=interval),
         time=at,
+        certainty="exact" if high == value and exact is not None else "guessed",
     )
 
 

@@ -231,7 +231,7 @@ class Sampler:
     def _repeat(self, counted: Seconds | None) -> None:
         """Repeat the last sample: starting a process or touching memory takes CPU."""
         now, last = self.elapsed(), self.samples[-1]
-        held = min(last.memory, self._tracker.stay(now))  # without spikes before it
+        held = min(last.memory, self._tracker.held_last())  # without spikes before it
         self._keep(msgspec.structs.replace(last, time=now, memory=held), counted)
         self.looks += 1
 
@@ -319,7 +319,6 @@ class Sampler:
             Sample(
                 sample.time,
                 sample.memory,
-                sample.memory_high,
                 cpu_time,
                 sample.processes,
             )

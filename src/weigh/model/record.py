@@ -32,24 +32,28 @@ State = Literal[
 class Sample(msgspec.Struct, frozen=True):
     """One sample of a process tree.
 
-    ``memory`` is what the tree would hold if it ran alone (shared pages count once);
-    ``memory_high`` is an upper bound since the previous sample. ``cpu_time`` counts the
-    live processes only. ``memory_low`` is the least of the samples that this one stands
-    for, if it stands for several.
+    ``memory`` is what the tree would hold if it ran alone (shared pages count once).
+    ``cpu_time`` counts the live processes only. ``memory_low`` is the least of the
+    samples that this one stands for, if it stands for several.
     """
 
     time: Seconds
     memory: Bytes
-    memory_high: Bytes
     cpu_time: Seconds | None
     processes: int
     memory_low: Bytes | None = None
 
 
+# exact: the kernel's figure; counted: from samples of pages, but for an error of some
+# per cent; guessed: of what was assumed, or what nobody saw
+Certainty = Literal["exact", "counted", "guessed"]
+
+
 class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     """The peak memory of a job, as if it ran alone on a node.
 
-    The true value lies between ``low`` and ``high``. ``anonymous + shared + file +
+    ``low`` and ``high`` follow from the ``certainty``: of an exact figure they are the
+    figure, but for what the kernel counts late. ``anonymous + shared + file +
     kernel`` describe the moment of the peak; ``file`` are mapped files the kernel can
     drop, ``kernel`` are page tables, stacks and the like. ``source`` is where the
     figure comes from.
@@ -64,6 +68,7 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     source: str
     time: Seconds | None = None
     kernel: Bytes | None = None
+    certainty: Certainty | None = None
 
 
 class Phase(msgspec.Struct, frozen=True):

@@ -329,7 +329,10 @@ class ProcTree:
 
     def reading(self, pid: int) -> ProcessReading | None:
         """Read one process, in the tree or not."""
-        text = self._read(f"{pid}/status", _STATUS_BYTES)
+        known = self._known.get(pid)
+        thread = None if known is None else known.thread
+        folder = f"{pid}" if thread is None else f"{pid}/task/{thread}"
+        text = self._read(f"{folder}/status", _STATUS_BYTES)
         return None if text is None else parse_status(pid, text)
 
     def is_stopped(self, pid: int) -> bool:

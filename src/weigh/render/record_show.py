@@ -157,7 +157,8 @@ def _peak(peak: PeakMemory, *, growing: bool | None) -> Iterator[str]:
         yield from _entry("memory", words)
         return
     low, high = format_size(peak.low), format_size(peak.high)
-    between = "" if low == high else f"  between {low} and {high}"
+    is_sure = peak.certainty == "exact" or low == high
+    between = "" if is_sure else f"  between {low} and {high}"
     when = "" if peak.time is None else f", at {format_duration(peak.time)}"
     still = ", still growing at the end" if growing else ""
     yield from _entry("memory", f"{format_size(peak.value)}{between}{when}{still}")

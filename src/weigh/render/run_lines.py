@@ -256,7 +256,7 @@ def _memory(peak: PeakMemory, trend: str) -> Iterator[str]:
         yield from _row("memory", words)
         return
     figure = f"{format_size(peak.value):<10}"
-    if peak.high > peak.low * _SURE:
+    if peak.certainty != "exact" and peak.high > peak.low * _SURE:
         figure += f"  {_bounds(peak)}"
     at = "" if peak.time is None else f"peak at {format_duration(peak.time)}"
     course = ", ".join(filter(None, (at, trend)))

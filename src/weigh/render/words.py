@@ -55,7 +55,7 @@ def _peak(peak: PeakMemory) -> str:
         return f"up to {format_size(peak.high)} (too short to measure more exactly)"
     words = [format_size(peak.value)]
     low, high = format_size(peak.low), format_size(peak.high)
-    if low != high:
+    if peak.certainty != "exact" and low != high:
         words.append(f"between {low} and {high}")
     if peak.time is not None:
         words.append(f"at {format_duration(peak.time)}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from weigh.measure.memory.gauge import Holding
+from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
@@ -25,10 +25,10 @@ def reading(pid: int, resident: int, peak: int | None = None) -> ProcessReading:
     )
 
 
-def unshared(*readings: ProcessReading) -> Holding:
+def unshared(*readings: ProcessReading) -> MemoryHolding:
     """Add up processes that share nothing."""
     total = sum(reading.resident for reading in readings)
-    return Holding(anonymous=total, shared=0, file=0, low=total, high=total)
+    return MemoryHolding(anonymous=total, shared=0, file=0, low=total, high=total)
 
 
 class Looks:

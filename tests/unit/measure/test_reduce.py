@@ -17,7 +17,7 @@ from weigh.units import GIB
 
 
 def at(time: float, memory: int, cpu_time: float | None = None) -> Sample:
-    return Sample(time, memory, memory, cpu_time, 1)
+    return Sample(time, memory, cpu_time, 1)
 
 
 @st.composite

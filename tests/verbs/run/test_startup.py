@@ -45,6 +45,7 @@ _OURS = """
     weigh.schedulers.slurm.text
     weigh.measure weigh.measure.command
     weigh.measure.launcher weigh.measure.memory weigh.measure.memory.gauge
+    weigh.measure.memory.holding
     weigh.measure.memory.ledger weigh.measure.orphans weigh.measure.peak
     weigh.measure.sampler weigh.measure.signals
     weigh.probe weigh.probe.cgroup weigh.probe.driver weigh.probe.host weigh.probe.perf
@@ -65,7 +66,7 @@ _BESIDE_A_DRIVER = {"weigh.probe.gpu", "weigh.probe.visible"}
 # other people's shared memory may grow meanwhile: whether it is the job's takes these
 _BESIDE_SHARED_MEMORY = {
     "weigh.measure.memory.count",
-    "weigh.measure.memory.model",
+    "weigh.measure.memory.families",
     "weigh.measure.memory.shared_pages",
     "weigh.measure.memory.unmapped",
     "weigh.probe.pages",

@@ -1,4 +1,4 @@
-"""Count the pages that several processes hold together, from samples of pagemap.
+"""Count the pages that several processes hold together, at points of their memory.
 
 Forks keep the addresses of what they share, so the same points are read in all of them
 right after each other: at each point, the pages that only one process maps count each,
@@ -9,9 +9,7 @@ those stands for some in the others, a shared one does not.
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import msgspec
+from typing import NamedTuple, TypeVar
 
 from weigh.probe.pages import ALONE, PAGE, SHARED, ProcessPages, merged, spread
 from weigh.probe.pages import Mapping as FileMapping
@@ -29,27 +27,28 @@ _ONES = int.from_bytes(bytes([SHARED]) * _RUN, "little")
 _TENS = int.from_bytes(bytes([ALONE]) * _RUN, "little")
 
 
-class FamilyCount(msgspec.Struct, frozen=True):
+_Place = TypeVar("_Place")
+
+
+class FamilyCount(NamedTuple):
     """The anonymous memory of some forks.
 
     ``distinct`` is the part of the sum of their sizes that remains if each page counts
-    once, ``private`` the part of each one's size that nobody else maps, and ``error``
-    the relative error of the first. The truth may be as little as ``least`` where some
+    once, ``error`` how far that may be off, relative to it; ``own`` the part of each
+    one's size that nobody else maps. The truth may be as little as ``least`` where some
     have moved shared pages to other addresses: a count does not show which those are.
-    ``slack`` is how far the sample of private pages may be off, relative to the first.
     """
 
     distinct: float
-    private: Mapping[int, float]
+    own: Mapping[int, float]
     error: float
     least: float
-    slack: float = 0.0
 
 
-class FileCount(msgspec.Struct, frozen=True):
-    """What remains of the sum of all processes' sizes if each page counts once.
+class FileCount(NamedTuple):
+    """What remains of the sum if each page of files, and of shared memory, counts once.
 
-    None for a kind of which no page was found.
+    None where no page was found.
     """
 
     file: float | None
@@ -58,16 +57,9 @@ class FileCount(msgspec.Struct, frozen=True):
 
 def chosen(sizes: Mapping[int, Bytes]) -> list[int]:
     """Return the processes to read: the largest and a random part of the others."""
-    pids = sorted(sizes, key=lambda pid: -sizes[pid])
-    if len(pids) <= _MOST_PROCESSES:
-        return pids
-    others = pids[1:]
-    step = _golden_step(len(others))
-    at = _below(len(others))
-    taken = [
-        others[(at + turn * step) % len(others)] for turn in range(_MOST_PROCESSES)
-    ]
-    return [pids[0], *taken[1:]]
+    first, *others = sorted(sizes, key=lambda pid: -sizes[pid])
+    shuffled = _spread_order(others, skip=_below(len(others)))
+    return [first, *shuffled[: _MOST_PROCESSES - 1]]
 
 
 def count_family(
@@ -79,78 +71,65 @@ def count_family(
     """
     points = _points(pages, sizes)
     weights = _weights(pages, len(sizes))
-    shared_pages = moved_pages = points_alone = 0
-    moved = dict.fromkeys(pages, 0)
-    alone = dict.fromkeys(pages, 0)
+    own = dict.fromkeys(pages, 0)
     present = dict.fromkeys(pages, 0)
-    done = 0
+    moved = dict.fromkeys(pages, 0)
+    several = at_points = done = 0
     for at, length in points:
         masks = [one.anonymous(at, length) for one in pages.values()]
         if None in masks:
             break
         done += 1
-        union = several = 0
-        points_alone += any(mask and mask & _TENS for mask in masks)
+        union = twice = alone = 0
         for pid, mask in zip(pages, masks, strict=True):
             if mask:
-                own = (mask & _TENS).bit_count()
-                alone[pid] += own
-                present[pid] += own + (mask & _ONES).bit_count()
-                several |= union & mask
+                alone |= mask & _TENS
+                own[pid] += (mask & _TENS).bit_count()
+                present[pid] += mask.bit_count()
+                twice |= union & mask
                 union |= mask
-        shared_pages += (several & _ONES).bit_count()
-        once = union & ~several & _ONES
-        moved_pages += once.bit_count()
+        at_points += bool(alone)
+        several += (twice & _ONES).bit_count()
+        once = union & ~twice & _ONES
         if once:
             for pid, mask in zip(pages, masks, strict=True):
                 moved[pid] += ((mask or 0) & once).bit_count()
-    total = sum(present.values())
-    if not total or done < _ENOUGH * len(points):
+    if done < _ENOUGH * len(points) or not any(present.values()):
         return None
-    error = _ERROR if done == len(points) else _ERROR + 3 / done
-    if len(pages) < len(sizes):
-        error += 0.5 * _ERROR
-    exclusive = sum(alone[pid] * weights[pid] for pid in pages)
+    exclusive = sum(own[pid] * weights[pid] for pid in pages)
     weighted = sum(present[pid] * weights[pid] for pid in pages)
+    # A shared page that one process maps there: one that is not read maps it too; or
+    # another has moved it, and then there are at least two addresses for each
+    single, error = sum(moved.values()), 1.5 * _ERROR
+    least = most = exclusive + several + single
     if len(pages) == len(sizes):
-        # who else maps these pages has moved them: at least two addresses for each
-        least = exclusive + max(shared_pages, *moved.values())
-        most = max(least, exclusive + shared_pages + moved_pages / 2)
-    else:
-        least = most = exclusive + shared_pages + moved_pages
-    # Forks grow at the same addresses: a point finds the private pages of all or none,
-    # and the number of such points varies as that of any sample
-    varies = 2 * exclusive / math.sqrt(max(1, points_alone)) / most
-    return FamilyCount(
-        most / weighted,
-        {pid: alone[pid] / present[pid] if present[pid] else 1.0 for pid in pages},
-        _ERROR,
-        least / weighted,
-        max(error, varies, 1 / math.sqrt(total)) - _ERROR,
-    )
+        least = exclusive + max(several, *moved.values())
+        most, error = max(least, most - single / 2), _ERROR
+    if done < len(points):
+        error += 3 / done
+    # forks grow at the same addresses: a point finds the own pages of all, or of none
+    varies = 2 * exclusive / math.sqrt(max(1, at_points)) / most
+    error = max(error, varies, 1 / math.sqrt(sum(present.values())))
+    shares = {pid: own[pid] / present[pid] if present[pid] else 1.0 for pid in pages}
+    return FamilyCount(most / weighted, shares, error, least / weighted)
 
 
 def _weights(pages: Mapping[int, ProcessPages], processes: int) -> dict[int, float]:
     """Return how many processes each of *pages* stands for; the largest is first."""
-    others = (processes - 1) / (len(pages) - 1) if len(pages) > 1 else 1.0
+    others = (processes - 1) / max(1, len(pages) - 1)
     return {pid: others if number else 1.0 for number, pid in enumerate(pages)}
 
 
 def _points(
     pages: Mapping[int, ProcessPages], sizes: Mapping[int, Bytes]
 ) -> list[tuple[int, int]]:
-    """Spread points over all private memory, in an order of which any part is fair.
-
-    Steps of a golden section fill a stretch evenly from the first on.
-    """
+    """Spread points over all private memory, in an order of which any part is fair."""
     stretches = merged(s for one in pages.values() for s in one.layout.private)
     span = sum(end - start for start, end in stretches)
     resident = max((sizes[pid] for pid in pages), default=0) // PAGE
     reads = min(_MOST_READS, max(_LEAST_READS, _READS // max(1, len(pages))))
     step = max(_RUN, resident // reads, span // (_SPARSE * reads))
-    at_all = list(spread(stretches, step, _below(step), _RUN))
-    golden = _golden_step(len(at_all))
-    return [at_all[turn * golden % len(at_all)] for turn in range(len(at_all))]
+    return _spread_order(list(spread(stretches, step, _below(step), _RUN)))
 
 
 def count_files(
@@ -161,31 +140,30 @@ def count_files(
     *resident* is the sum of what they all map. None if one of them ended.
     """
     weights = _weights(pages, processes)
-    by_file: dict[tuple[bool, bytes], list[_Place]] = {}
+    places: dict[tuple[bool, bytes], list[_MappedPlace]] = {}
     mapped = 0
     for pid, one in pages.items():
         for mapping in one.layout.mappings:
-            key = (mapping.is_shared_memory, mapping.file)
-            place = _Place(one, mapping, weights[pid])
-            by_file.setdefault(key, []).append(place)
+            place = _MappedPlace(one, mapping, weights[pid])
+            key = mapping.is_shared_memory, mapping.file
+            places.setdefault(key, []).append(place)
             mapped += mapping.pages
-    wanted = min(mapped, 8 * resident // PAGE)
-    step = max(1, wanted // _READS // _RUN, mapped // _SPARSE // _READS // _RUN) * _RUN
-    distinct = {False: 0.0, True: 0.0}
-    total = {False: 0.0, True: 0.0}
-    for (is_shared_memory, _), places in by_file.items():
-        found = _count_file(places, step)
-        if found is None:
+    wanted = max(min(mapped, 8 * resident // PAGE), mapped // _SPARSE)
+    step = max(1, wanted // _READS // _RUN) * _RUN
+    found = {False: (0.0, 0.0), True: (0.0, 0.0)}
+    for (kind, _), of_file in places.items():
+        count = _count_file(of_file, step)
+        if count is None:
             return None
-        distinct[is_shared_memory] += found[0]
-        total[is_shared_memory] += found[1]
-    file, shared = (
-        distinct[kind] / total[kind] if total[kind] else None for kind in (False, True)
+        found[kind] = found[kind][0] + count[0], found[kind][1] + count[1]
+    parts = (
+        distinct / total if total else None
+        for distinct, total in (found[False], found[True])
     )
-    return FileCount(file, shared)
+    return FileCount(*parts)
 
 
-class _Place(NamedTuple):
+class _MappedPlace(NamedTuple):
     """Where one process, which stands for *weight* of them, maps a file."""
 
     pages: ProcessPages
@@ -193,45 +171,42 @@ class _Place(NamedTuple):
     weight: float
 
 
-def _count_file(places: Sequence[_Place], step: int) -> tuple[float, float] | None:
-    """Return the pages of one file that are mapped: each once, and by every process.
-
-    They are read where the offset in the file is one of the same points for all. None
-    if a process ended.
-    """
+def _count_file(
+    places: Sequence[_MappedPlace], step: int
+) -> tuple[float, float] | None:
+    """Return the pages of one file that are mapped: each once, and by every process."""
     first = _below(step // _RUN) * _RUN
-    seen: dict[int, int] = {}  # by offset in the file: pages mapped, by anyone
-    several: dict[int, int] = {}
-    total = distinct = 0.0
-    owned: list[tuple[int, int, float]] = []
-    for place in places:
-        mapping = place.mapping
-        end = mapping.offset + mapping.pages
-        at = mapping.offset + (first - mapping.offset) % step
-        while at < end:
+    seen: dict[int, list[tuple[int, float]]] = {}  # by offset: masks and weights
+    for pages, mapping, weight in places:
+        start = mapping.offset + (first - mapping.offset) % step
+        for at in range(start, mapping.offset + mapping.pages, step):
+            left = mapping.offset + mapping.pages - at
             page = mapping.first_page + at - mapping.offset
-            mask = place.pages.mapped(page, min(_RUN, end - at))
+            mask = pages.mapped(page, min(_RUN, left))
             if mask is None:
                 return None
             if mask:
-                total += mask.bit_count() * place.weight
-                before = seen.get(at, 0)
-                several[at] = several.get(at, 0) | (before & mask)
-                seen[at] = before | mask
-                owned.append((at, mask, place.weight))
-            at += step
-    for at, mask, weight in owned:
-        distinct += (mask & ~several[at]).bit_count() * weight
-    return distinct + sum(mask.bit_count() for mask in several.values()), total
+                seen.setdefault(at, []).append((mask, weight))
+    total = distinct = 0.0
+    for masks in seen.values():
+        union = twice = 0
+        for mask, weight in masks:
+            total += mask.bit_count() * weight
+            twice |= union & mask
+            union |= mask
+        distinct += twice.bit_count()
+        distinct += sum((mask & ~twice).bit_count() * weight for mask, weight in masks)
+    return distinct, total
 
 
 def _below(limit: int) -> int:
     return int.from_bytes(os.urandom(4), "little") % max(1, limit)
 
 
-def _golden_step(length: int) -> int:
-    """Return a step near the golden section that visits all of *length* places."""
+def _spread_order(places: Sequence[_Place], skip: int = 0) -> list[_Place]:
+    """Order *places* so that any part from the start on is spread over all of them."""
+    length = len(places)
     step = max(1, int(length * _GOLDEN))
     while math.gcd(step, length) > 1:
         step += 1
-    return step
+    return [places[(skip + turn * step) % length] for turn in range(length)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.measure.memory.gauge import Holding
+from weigh.measure.memory.holding import MemoryHolding
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, read_group
 from weigh.probe.proc import parse_stat
 from weigh.units import KIB, MIB, MINUTE, Bytes, Seconds
@@ -101,7 +101,7 @@ class Ledger:
         self._resets = is_own and gauge.forget_peak()
         self._late = min(_MOST_LATE, _LATE * (os.cpu_count() or 1))
 
-    def read(self, file: Bytes = 0) -> Holding:
+    def read(self, file: Bytes = 0) -> MemoryHolding:
         """Return what the job holds; *file* are the files that it maps.
 
         Raises:
@@ -178,7 +178,7 @@ def holding(
     *,
     own: Bytes = 0,
     resets: bool = False,
-) -> Holding:
+) -> MemoryHolding:
     """Return what a job holds, without files, from two readings of its group.
 
     *base* was charged before the job, *own* to weigh since then. A peak between the
@@ -193,13 +193,11 @@ def holding(
     beyond = max(0, peak - now.usage)
     loose_before = before.cache + before.reclaimable
     loose_now = now.cache + now.reclaimable
-    spike = room = at_most = 0
+    spike = at_most = 0
     if resets or peak > (before.peak or 0):
         spike = max(0, beyond - max(0, loose_before - loose_now))
         at_most = beyond + max(0, loose_now - loose_before) if beyond else 0
-    elif now.peak is not None:
-        room = beyond
-    return Holding(
+    return MemoryHolding(
         anonymous,
         shared,
         0,
@@ -208,7 +206,6 @@ def holding(
         kernel=kernel,
         is_account=True,
         spike=spike,
-        room=None if now.peak is None else room,
     )
 
 

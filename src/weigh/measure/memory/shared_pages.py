@@ -1,27 +1,21 @@
-"""Measure several processes without the kernel's account: count shared pages once.
+"""Measure several processes without the kernel's account: shared pages count once.
 
-Counts are made where a new peak is possible and the bounds are wide, and are charged by
-the CPU time that they take. Between two counts the model of the forks and
-the last known overlap of files and shared memory carry on.
+Between two counts the families of forks and the last known overlap of files and shared
+memory carry on. A count is made where a new peak is possible and the bounds are wide,
+for well under 1 % of the job's time. How far what was assumed was off at the counts is
+how far it is taken to be off after them.
 """
 
-import os
+import math
 import time
-from collections.abc import (
-    Callable,
-    Collection,
-    Hashable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
 
 from weigh.measure.memory.count import FileCount, chosen, count_family, count_files
-from weigh.measure.memory.gauge import Holding
-from weigh.measure.memory.model import Estimate, ForkModel, Seen
+from weigh.measure.memory.families import ForkFamily, MemberReading
+from weigh.measure.memory.holding import MemoryHolding, PageEstimate, within
 from weigh.probe.pages import ProcessPages, tmpfs_devices
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
@@ -29,50 +23,46 @@ from weigh.units import MIB, Bytes, Seconds
 _MATERIAL = 0.01  # relative change of a peak that matters
 _MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
-_CURVE_PART = 0.5  # of what is earned, for counts of what is below the peak
 _CREDIT = 0.03  # CPU seconds of counting before any are earned
+_CURVE_PART = 0.5  # of what is earned, for counts of what is below the peak
 _MUCH = 1.25  # of the best: worth counting on further credit
 _STEP = 0.02  # growth of the peak from one count to the next
 _CLOSE_INTERVAL = 0.5  # seconds between reads of faults where no new peak is possible
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
 _MOST_MAPPED = 16  # pages of a file that one fault maps (fault_around_bytes)
-_HUGE_FAULT = 8  # where a fault may bring a huge page, its bytes count so often
-# until then, a write to a shared huge page copied all of it (mm/huge_memory.c)
-_SPLITS_HUGE_PAGES = (5, 8)
-_NOTHING: Mapping[int, Bytes] = {}
-_THP = "/sys/kernel/mm/transparent_hugepage/enabled"
+_COUNT_ERROR = 0.015
+_GUESSED = 0.1  # a figure that may be off by more is no count
 
 
 class SharedPages:
-    """Turns readings of several processes into their :class:`Holding`.
+    """Turns readings of several processes into their :class:`MemoryHolding`.
 
-    ``spent`` is the CPU time used for counting, ``is_refused`` whether the kernel does
-    not let weigh read the pages of some of them.
+    ``spent`` is the CPU time used for counting.
     """
 
     def __init__(self, tree: ProcTree, clock: Callable[[], Seconds]) -> None:
         self.spent: Seconds = 0.0
-        self.is_refused = False
         self._tree = tree
         self._clock = clock
-        self._started = clock()
-        self._huge_pages = may_use_huge_pages()
-        copies = self._huge_pages and kernel_version() < _SPLITS_HUGE_PAGES
-        self._model = ForkModel(huge_copies=copies)
-        self._files, self._shmem = Overlap(), Overlap()
-        self._faults: dict[int, tuple[Bytes, Bytes]] = {}
+        self._started = self._count_at = self._close_at = clock()
         self._pause = _SHORTEST_PAUSE
-        self._count_at = clock()
-        self._tmpfs: frozenset[bytes] | None = None
+        self._off: float | None = None  # at the last counts, relative to the total
+        self._error = 0.0  # of the last one itself
+        self._families: dict[Hashable, ForkFamily] = {}
+        self._files, self._shmem = PageOverlap(), PageOverlap()
+        self._seen: dict[int, MemberReading] = {}  # at the look before
         self._family_of: dict[int, tuple[bytes, Hashable]] = {}
-        self._seen: dict[int, Seen] = {}  # at the look before
-        self._close_at = clock()
+        self._at_count: Mapping[int, Bytes] = {}
+        self._tmpfs: frozenset[bytes] | None = None
         self._refused: set[int] = set()
         self._has_opened = False
-        self._at_count: Sequence[Seen] = ()  # the processes at the last whole count
-        self._files_at_count: Mapping[int, Bytes] = {}
 
-    def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> Holding:
+    @property
+    def is_refused(self) -> bool:
+        """Whether no process has let weigh read its pages."""
+        return bool(self._refused) and not self._has_opened
+
+    def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> MemoryHolding:
         """Add the processes up; count shared pages where they may exceed *best*.
 
         Where they cannot, their faults are only read now and then. The account of who
@@ -82,45 +72,46 @@ class SharedPages:
         is_close = most > best or self._clock() >= self._close_at
         if is_close:
             self._close_at = self._clock() + _CLOSE_INTERVAL
-        kept, seen = self._see(readings, is_close=is_close)
-        faulted = self._faulted(seen) if is_close else _NOTHING
-        estimate = self._model.advance(seen)
-        held = self._holding(kept, estimate, faulted)
-        if self._is_worth_counting(held, best) and has_moved(self._at_count, seen):
-            with self.charged():
-                counted = self._count(kept)
-            if counted:
-                self._at_count = seen
-                held = self._holding(kept, self._model.estimate(), faulted)
-                self._rest(found_peak=held.total > best * (1 + _MATERIAL))
-                return msgspec.structs.replace(held, is_counted=True)
-            self._rest(found_peak=False)
+        kept = self._advance(readings, is_close=is_close)
+        held = self._add_up(kept)
+        if not self._is_worth_counting(held, best):
+            return self._as_far_as_trusted(held)
+        with self.charged():
+            is_counted = self._count(kept)
+        if is_counted:
+            self._at_count = self._sizes_and_faults()
+            held = self._learned(held, self._add_up(kept))
+        else:
+            held = self._as_far_as_trusted(held)
+        found_peak = is_counted and held.total > best * (1 + _MATERIAL)
+        pause = _SHORTEST_PAUSE if found_peak else 2 * self._pause
+        self._pause = min(pause, _LONGEST_PAUSE)
+        self._count_at = self._clock() + self._pause
         return held
 
-    def files(
-        self, readings: Sequence[ProcessReading], best: Bytes
-    ) -> tuple[Bytes, Bytes]:
-        """Return the files that the processes map, and at most; count if it matters."""
+    def files(self, readings: Sequence[ProcessReading], best: Bytes) -> Bytes:
+        """Return the files that the processes map; count them if it matters.
+
+        Beside the kernel's account, which has all else.
+        """
         sizes = [reading.file for reading in readings]
         estimate = self._files.estimate(sizes)
-        slack = estimate.high - estimate.low
+        doubt = estimate.high - estimate.low
         mapped = {reading.pid: reading.file for reading in readings}
         if (
-            slack > 2 * _MATERIAL * best + _MATERIAL_FLOOR
+            doubt > 2 * _MATERIAL * best + _MATERIAL_FLOOR
             and self._clock() >= self._count_at
-            and not self._gives_up()
-            and have_changed(self._files_at_count, mapped)
+            and not self.is_refused
+            and mapped != self._at_count
             and self.may_spend()
         ):
+            self._count_at = self._clock() + _LONGEST_PAUSE
+            self._at_count = mapped
             with self.charged(), ExitStack() as stack:
-                opened: dict[int, ProcessPages] = {}
-                files = self._counted_files(stack, opened, readings)
-                if files is not None and not self._has_shrunk(readings, opened):
-                    self._correct_files(readings, files)
-                    self._files_at_count = mapped
-            estimate = self._files.estimate(sizes)
-            self._rest(found_peak=False)
-        return estimate.value, estimate.high
+                files = self._counted_files(stack, {}, mapped)
+            if files is not None:
+                self._files.correct(sizes, files.file)
+        return self._files.estimate(sizes).value
 
     def may_spend(self, *, much: bool = False) -> bool:
         """Return whether the budget allows a count."""
@@ -138,27 +129,26 @@ class SharedPages:
         finally:
             self.spent += time.thread_time() - before
 
-    def _see(
+    def _advance(
         self, readings: Sequence[ProcessReading], *, is_close: bool
-    ) -> tuple[list[ProcessReading], list[Seen]]:
-        """Read whose forks the processes are; leave out those that have ended.
+    ) -> list[ProcessReading]:
+        """Follow the families; leave out the processes that have ended.
 
-        Unless *is_close*, of a known process nothing more is read: it has faulted in
-        what it has grown by.
+        Unless *is_close*, of a known process nothing more is read: it has faulted as it
+        grew.
         """
-        kept, seen = [], []
+        kept: list[ProcessReading] = []
+        seen: dict[int, MemberReading] = {}
         images = {reading.pid: reading.image for reading in readings}
         families: dict[int, tuple[bytes, Hashable]] = {}
         for reading in readings:
             pid, image = reading.pid, reading.image
             before = self._seen.get(pid)
-            if not is_close and before is not None:
-                met_as = self._family_of[pid]
-                if met_as[0] == image:
-                    families[pid] = met_as
-                    kept.append(reading)
-                    seen.append(before.grown_to(reading))
-                    continue
+            if not is_close and before is not None and self._family_of[pid][0] == image:
+                families[pid] = self._family_of[pid]
+                seen[pid] = before.grown_to(reading)
+                kept.append(reading)
+                continue
             times = self._tree.times(pid)
             if times is None or times.has_ended:
                 continue
@@ -173,147 +163,165 @@ class SharedPages:
                         break
             families[pid] = image, family
             kept.append(reading)
-            seen.append(
-                Seen(
-                    pid=pid,
-                    parent=times.parent,
-                    family=family,
-                    anonymous=reading.anonymous,
-                    mapped=reading.file + reading.shared,
-                    faulted=times.faulted,
-                )
+            seen[pid] = MemberReading(
+                pid=pid,
+                parent=times.parent,
+                family=family,
+                anonymous=reading.anonymous,
+                mapped=reading.file + reading.shared,
+                faulted=times.faulted,
             )
-        self._family_of = families
-        self._seen = {one.pid: one for one in seen}
-        return kept, seen
+        self._family_of, self._seen = families, seen
+        groups: dict[Hashable, list[MemberReading]] = {}
+        for one in seen.values():
+            groups.setdefault(one.family, []).append(one)
+        self._families = {
+            name: self._families.get(name) or ForkFamily() for name in groups
+        }
+        for name, group in groups.items():
+            self._families[name].advance(group)
+        return kept
 
-    def _faulted(self, seen: Sequence[Seen]) -> dict[int, Bytes]:
-        """Return an upper bound of what each has faulted in since the look before."""
-        faulted = {}
-        for one in seen:
-            before = self._faults.get(one.pid)
-            if before is None:
-                continue
-            since = max(0, one.faulted - before[0])
-            if self._huge_pages:
-                since = since * _HUGE_FAULT + (2 * MIB if since else 0)
-            if one.anonymous - before[1] <= since:
-                faulted[one.pid] = since
-        self._faults = {one.pid: (one.faulted, one.anonymous) for one in seen}
-        return faulted
-
-    def _holding(
-        self,
-        kept: Sequence[ProcessReading],
-        anonymous: Estimate,
-        faulted: Mapping[int, Bytes],
-    ) -> Holding:
+    def _add_up(self, kept: Sequence[ProcessReading]) -> MemoryHolding:
+        """Return what is known, with bounds that assume nothing of what is not."""
         kernel = sum(reading.kernel for reading in kept)
         file = self._files.estimate([reading.file for reading in kept])
         shared = self._shmem.estimate([reading.shared for reading in kept])
-        return Holding(
-            anonymous.value,
+        families = [family.estimate() for family in self._families.values()]
+        parts = [*families, shared, file]
+        return MemoryHolding(
+            sum(one.value for one in families),
             shared.value,
             file.value,
-            anonymous.low + shared.low + file.low + kernel,
-            anonymous.high + shared.high + file.high + kernel,
+            kernel + sum(one.low for one in parts),
+            kernel + sum(one.high for one in parts),
             kernel,
-            faulted=faulted,
-            private=self._model.private(),
+            guess=sum(family.guess for family in self._families.values()),
         )
 
-    def _is_worth_counting(self, held: Holding, best: Bytes) -> bool:
+    def _as_far_as_trusted(self, held: MemoryHolding) -> MemoryHolding:
+        """Return a holding that was not counted, as sure as the counts have shown."""
+        low, high, total = held.low, held.high, held.total
+        if self._off is not None:
+            error = round(total * (self._error + self._off))
+            low, high = max(low, total - error), min(high, total + error)
+        is_guess = high - low > 2 * _GUESSED * total + _MATERIAL_FLOOR
+        return msgspec.structs.replace(
+            held, low=low, high=high, certainty="guessed" if is_guess else "counted"
+        )
+
+    def _learned(self, before: MemoryHolding, now: MemoryHolding) -> MemoryHolding:
+        """Return the holding after a count, having learned from the one *before* it."""
+        off = abs(now.total - before.total) / max(1, now.total)
+        error = max(_COUNT_ERROR, (now.high - now.low) / 2 / max(1, now.total))
+        if self._off is not None:  # what was known before is evidence too
+            known = self._error + self._off
+            error = max(_COUNT_ERROR, error * known / math.hypot(error, known))
+        self._error, self._off = error, max(off, (self._off or 0.0) / 2)
+        margin = round(now.total * error)
+        confirmed = 1.0
+        if before.guess:
+            confirmed = max(0.0, 1 + (now.total - before.total) / before.guess)
+        return msgspec.structs.replace(
+            now,
+            low=now.total - margin,
+            high=now.total + margin,
+            certainty="guessed" if self._error > _GUESSED else "counted",
+            guess=0,
+            confirmed=min(1.0, confirmed),
+        )
+
+    def _is_worth_counting(self, held: MemoryHolding, best: Bytes) -> bool:
         """Return whether a count would show a peak, or correct the curve below it."""
         may_be_peak = held.high > best * (1 + _MATERIAL) + _MATERIAL_FLOOR
         scale = max(best, held.total) if may_be_peak else held.total
         doubt = held.high - held.low
-        if self._gives_up() or doubt <= 2 * _MATERIAL * scale + _MATERIAL_FLOOR:
+        if self.is_refused or doubt <= 2 * _MATERIAL * scale + _MATERIAL_FLOOR:
             return False
         is_new = held.total > best * (1 + _STEP) + _MATERIAL_FLOOR
         if not is_new and self._clock() < self._count_at:
+            return False
+        if not self._have_moved():
             return False
         if not may_be_peak:
             return self.spent <= self._earned() * _CURVE_PART
         return self.may_spend(much=held.total > best * _MUCH)
 
-    def _gives_up(self) -> bool:
-        """Return whether no process has let weigh read its pages."""
-        return self.is_refused and not self._has_opened
+    def _have_moved(self) -> bool:
+        """Return whether a count could find anything else than the last one."""
+        before, now = self._at_count, self._sizes_and_faults()
+        if before.keys() != now.keys():
+            return True
+        changes = sum(abs(size - before[pid]) for pid, size in now.items())
+        return changes > _MATERIAL_FLOOR
 
-    def _rest(self, *, found_peak: bool) -> None:
-        """Wait longer and longer for the next count while none finds a peak."""
-        if found_peak:
-            self._pause = _SHORTEST_PAUSE
-        else:
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        self._count_at = self._clock() + self._pause
+    def _sizes_and_faults(self) -> dict[int, Bytes]:
+        return {
+            pid: one.anonymous + one.mapped + _MOST_MAPPED * one.faulted
+            for pid, one in self._seen.items()
+        }
 
     def _count(self, kept: Sequence[ProcessReading]) -> bool:
-        """Count what is shared, and correct the model; False if nothing was read."""
-        families = self._model.families()
+        """Count what is shared, and correct the guesses; False if nothing was read."""
+        mapped = {reading.pid: reading.file + reading.shared for reading in kept}
+        counts, files = {}, None
         with ExitStack() as stack:
             opened: dict[int, ProcessPages] = {}
-            counts = {}
-            for family, sizes in families.items():
-                pages = self._open(stack, opened, chosen(sizes))
+            for name, family in self._families.items():
+                sizes = family.sizes()
+                pages = self._open(stack, opened, sizes) if len(sizes) > 1 else {}
                 found = count_family(pages, sizes) if len(pages) > 1 else None
                 if found is not None:
-                    counts[family] = found
-            has_files = _overlaps(kept)
-            files = self._counted_files(stack, opened, kept) if has_files else None
-            if self._has_shrunk(kept, opened):
+                    counts[name] = found
+            if sum(mapped.values()) - max(mapped.values()) > _MATERIAL_FLOOR:
+                files = self._counted_files(stack, opened, mapped)
+            if any(self._has_shrunk(one) for one in kept if one.pid in opened):
                 return False
-        for family, found in counts.items():
-            self._model.correct(family, found)
+        for name, found in counts.items():
+            self._families[name].correct(found)
         if files is not None:
-            self._correct_files(kept, files)
+            self._files.correct([reading.file for reading in kept], files.file)
+            self._shmem.correct([reading.shared for reading in kept], files.shared)
         return bool(counts) or files is not None
 
-    def _has_shrunk(
-        self, kept: Sequence[ProcessReading], pids: Collection[int]
-    ) -> bool:
+    def _has_shrunk(self, old: ProcessReading) -> bool:
         """Return whether a process gave memory back between its reading and a count.
 
         What it shared then seems to be the others' alone, and would count twice.
         """
-        before = {reading.pid: reading for reading in kept}
-        for pid in pids:
-            now = self._tree.reading(pid)
-            if now is None:
-                return True
-            material = _MATERIAL * before[pid].resident + _MATERIAL_FLOOR
-            for old, new in (
-                (before[pid].anonymous, now.anonymous),
-                (before[pid].shared, now.shared),
-                (before[pid].file, now.file),
-            ):
-                if old - new > material:
-                    return True
-        return False
+        now = self._tree.reading(old.pid)
+        material = _MATERIAL * old.resident + _MATERIAL_FLOOR
+        return now is None or any(
+            before - after > material
+            for before, after in (
+                (old.anonymous, now.anonymous),
+                (old.shared, now.shared),
+                (old.file, now.file),
+            )
+        )
 
     def _counted_files(
         self,
         stack: ExitStack,
         opened: dict[int, ProcessPages],
-        kept: Sequence[ProcessReading],
+        sizes: Mapping[int, Bytes],
     ) -> FileCount | None:
         """Count files and shared memory; None if they were not all readable."""
-        sizes = {reading.pid: reading.file + reading.shared for reading in kept}
-        pages = self._open(stack, opened, chosen(sizes))
-        if len(pages) < min(2, len(sizes)):  # of one alone, all seems its own
+        pages = self._open(stack, opened, sizes)
+        if len(pages) < 2:  # noqa: PLR2004 - of one alone, all seems its own
             return None
         return count_files(pages, len(sizes), sum(sizes.values()))
 
-    def _correct_files(self, kept: Sequence[ProcessReading], files: FileCount) -> None:
-        self._files.correct([reading.file for reading in kept], files.file)
-        self._shmem.correct([reading.shared for reading in kept], files.shared)
-
     def _open(
-        self, stack: ExitStack, opened: dict[int, ProcessPages], pids: Sequence[int]
+        self,
+        stack: ExitStack,
+        opened: dict[int, ProcessPages],
+        sizes: Mapping[int, Bytes],
     ) -> dict[int, ProcessPages]:
         """Open the pages of some processes, those that end or refuse left out."""
         if self._tmpfs is None:
             self._tmpfs = tmpfs_devices()
+        pids = chosen(sizes)
         for pid in set(pids) - self._refused - set(opened):
             try:
                 pages = ProcessPages(self._tree.folder(pid), self._tmpfs)
@@ -325,92 +333,32 @@ class SharedPages:
             stack.callback(pages.close)
             opened[pid] = pages
             self._has_opened = True
-        is_open = any(pid in opened for pid in pids)
-        self.is_refused = not is_open and any(pid in self._refused for pid in pids)
         return {pid: opened[pid] for pid in pids if pid in opened}  # in their order
 
 
-def _overlaps(kept: Sequence[ProcessReading]) -> bool:
-    """Return whether files or shared memory overlap enough to matter."""
-    most = sum(reading.resident for reading in kept)
-    kinds = ([r.file for r in kept], [r.shared for r in kept])
-    return any(sum(sizes) - max(sizes) > 2 * _MATERIAL * most for sizes in kinds)
-
-
-def has_moved(before: Sequence[Seen], now: Sequence[Seen]) -> bool:
-    """Return whether a count could find anything else than the one *before*."""
-    return have_changed(*map(_sizes, (before, now))) or have_changed(
-        *map(_mapped_by_faults, (before, now))
-    )
-
-
-def _sizes(processes: Sequence[Seen]) -> dict[int, Bytes]:
-    return {one.pid: one.anonymous + one.mapped for one in processes}
-
-
-def _mapped_by_faults(processes: Sequence[Seen]) -> dict[int, Bytes]:
-    return {one.pid: _MOST_MAPPED * one.faulted for one in processes}
-
-
-def have_changed(before: Mapping[int, Bytes], now: Mapping[int, Bytes]) -> bool:
-    """Return whether processes came or went, or their sizes differ enough to matter."""
-    if before.keys() != now.keys():
-        return True
-    changes = sum(abs(size - before[pid]) for pid, size in now.items())
-    return changes > _MATERIAL_FLOOR
-
-
-def may_use_huge_pages(path: str = _THP) -> bool:
-    """Return whether one page fault may bring more than one page."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return b"[never]" not in file.read(os.sysconf("SC_PAGE_SIZE"))
-    except OSError:
-        return False
-
-
-def kernel_version() -> tuple[int, int]:
-    """Return the kernel's version, such as (6, 1); (0, 0) if it has another form."""
-    words = os.uname().release.split(".")[:2]
-    numbers = [word.partition("-")[0] for word in words]
-    if len(numbers) < 2 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004
-        return 0, 0
-    return int(numbers[0]), int(numbers[1])
-
-
-_COUNT_ERROR = 0.015  # of a count
-_SAME_SUM = 0.01  # relative growth of the sum that needs no new count
-
-
-class Overlap:
+class PageOverlap:
     """Estimates the union of the files, or the shared memory, that processes map.
 
-    Each process's resident bytes are known, and that pages overlap; by how much, only a
-    count shows. Until then, all are assumed to map the same.
+    By how much they overlap, only a count shows. Until then, all are assumed to map the
+    same; what came since the last one are assumed to be pages that others map already.
     """
 
     def __init__(self) -> None:
-        self._counted: tuple[Bytes, Bytes] | None = None  # (sum, union)
+        self._sum = self._union = 0  # at the count
 
     def correct(self, sizes: Sequence[Bytes], distinct: float | None) -> None:
         """Note a count: *distinct* is the part of the sum that remains."""
-        most, least = sum(sizes), max(sizes, default=0)
         if distinct is not None:
-            self._counted = (most, min(most, max(least, round(distinct * most))))
+            self._sum = sum(sizes)
+            self._union = within(distinct * self._sum, max(sizes, default=0), self._sum)
 
-    def estimate(self, sizes: Sequence[Bytes]) -> Estimate:
+    def estimate(self, sizes: Sequence[Bytes]) -> PageEstimate:
         """Return the union now, from each process's own bytes."""
         most, least = sum(sizes), max(sizes, default=0)
-        if self._counted is None or most == least:
-            return Estimate(least, least, most)
-        before, union = self._counted
-        if most < before:
-            shrunk = max(least, min(most, round(union * most / before)))
-            return Estimate(shrunk, least, most)
-        # what came since may be new pages, or those that others map already
-        value = min(most, max(least, union))
-        grown = most - before
-        sure = grown <= _SAME_SUM * before
-        low = round(value * (1 - _COUNT_ERROR)) if sure else least
-        high = min(most, round(value * (1 + _COUNT_ERROR)) + grown)
-        return Estimate(value, min(value, max(least, low)), max(value, high))
+        if not self._sum or most == least:
+            return PageEstimate(least, least, most)
+        if most < self._sum:
+            shrunk = within(self._union * most / self._sum, least, most)
+            return PageEstimate(shrunk, least, most)
+        value = within(self._union, least, most)
+        return PageEstimate(value, value, min(most, value + most - self._sum))

@@ -1,0 +1,62 @@
+"""What a process tree holds at one moment, and how sure that is."""
+
+import msgspec
+
+from weigh.model.record import Certainty
+from weigh.units import Bytes
+
+
+class MemoryHolding(msgspec.Struct, frozen=True, gc=False):
+    """Memory of a tree at one moment, without what its processes share twice.
+
+    ``kernel`` are page tables, stacks and the like, which count for the job too.
+    ``guess`` is the part of the total that is assumed to be copies of shared pages;
+    ``confirmed`` is the part of such guesses that a count just made found right, None
+    without a count. ``unmapped`` is the part of ``shared`` that no process maps.
+
+    From the kernel's own account (``is_account``), ``spike`` is by how much the tree
+    exceeded the total since the look before.
+    """
+
+    anonymous: Bytes
+    shared: Bytes
+    file: Bytes
+    low: Bytes
+    high: Bytes
+    kernel: Bytes = 0
+    certainty: Certainty = "exact"
+    guess: Bytes = 0
+    confirmed: float | None = None
+    unmapped: Bytes = 0
+    is_account: bool = False
+    spike: Bytes = 0
+
+    @property
+    def total(self) -> Bytes:
+        """Everything that is resident, mapped files included."""
+        return self.anonymous + self.shared + self.file + self.kernel
+
+
+class PageEstimate(msgspec.Struct, frozen=True, gc=False):
+    """Bytes of distinct pages, with bounds."""
+
+    value: Bytes
+    low: Bytes
+    high: Bytes
+
+
+def within(value: float, low: Bytes, high: Bytes) -> Bytes:
+    """Return the integer between *low* and *high* that is nearest to *value*."""
+    return min(high, max(low, round(value)))
+
+
+def nearest_holding(
+    size: Bytes, held: MemoryHolding, before: MemoryHolding | None
+) -> MemoryHolding:
+    """Return the look of two whose kinds of memory describe a peak between them best.
+
+    The peak may have been over by the second, as when the job ended.
+    """
+    if before is None or not held.total < before.total <= size:
+        return held
+    return before
