@@ -42,11 +42,16 @@ def _refuse_other_words(
     ctx: click.Context, args: list[str], *, has_command: bool
 ) -> None:
     """Show where ``--`` goes, at the first word that is no NAME=VALUES."""
+    before = ""
     for word in ctx.params.get("axes") or ():
+        if "=" not in word and before and (has_command and word[:1].isdecimal()):
+            message = f"values have commas between them: {before},{word}"
+            raise click.UsageError(message, ctx)
         if "=" not in word and (has_command or "," in word or ".." in word):
             raise click.UsageError(_without_name(word), ctx)
         if "=" not in word:
             raise click.UsageError(_with_dashes(ctx, args, args.index(word)), ctx)
+        before = word
 
 
 def _refuse_command_without_dashes(ctx: click.Context, args: list[str]) -> None:

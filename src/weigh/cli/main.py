@@ -27,7 +27,7 @@ _FIRST = {
     "request": (
         "weigh.cli.request",
         "print what to request from the scheduler",
-        "weigh request --steps 10000 --done 500",
+        "weigh request --from history",
     ),
     "plan": (
         "weigh.cli.plan",
@@ -78,6 +78,8 @@ _MEANT = {
     "stop": "cancel",
     "measure": "run",
     "benchmark": "run --repeat 3",
+    "wait": "status --wait",
+    "watch": "top",
 }
 VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
 PAGES = ("cheatsheet", "skill")  # of `weigh help`: the files in pages/
@@ -296,16 +298,18 @@ def _without_prefix(error: click.ClickException, argv: Sequence[str]) -> str:
         offers = [f"did you mean {one}?" for one in near]
         hint = " ".join([*offers, "options of the command go after --"])
         return f"no such option: {error.option_name} ({hint})"
-    if type(error) is not click.BadParameter or error.param is None:
+    if not isinstance(error, click.BadParameter) or error.param is None:
         return error.format_message()
     name = (error.param.metavar or error.param.human_readable_name).strip("[]")
+    if isinstance(error, click.MissingParameter) and error.ctx is not None:
+        return f"{name} is missing: {error.ctx.command_path} {name}"
     if isinstance(error.param, click.Option):
         name = error.param.opts[-1]
     return f"{name}: {error.message}"
 
 
 def _unknown_verb(name: str) -> str:
-    near = close_names(name, (*VERBS, *PAGES), n=1)
+    near = close_names(name, (*VERBS, *PAGES, "help"), n=1)
     near = [_MEANT[name]] if name in _MEANT else near
     offer = f"did you mean {near[0]}?" if near else "weigh --help lists them"
     if near and near[0] in PAGES:

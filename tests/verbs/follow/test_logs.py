@@ -24,6 +24,14 @@ def test_a_task_that_is_no_number_is_named_in_plain_words(weigh: Weigh) -> None:
     assert err.startswith("weigh: TASK: 'x' is not a whole number")
 
 
+def test_a_missing_word_is_named_with_the_line_that_has_it(weigh: Weigh) -> None:
+    code, _, err = weigh("logs")
+    assert (code, err) == (
+        2,
+        "weigh: JOB is missing: weigh logs JOB   (see weigh logs --help)\n",
+    )
+
+
 def test_the_log_of_a_silent_task_is_that_of_its_element(
     weigh: Weigh, submitted: Submit
 ) -> None:

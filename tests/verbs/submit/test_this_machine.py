@@ -163,3 +163,21 @@ def test_a_plan_is_named_where_its_path_is_nearly_right(
     code, _, err = here("submit", typed)
 
     assert (code, "(did you mean plan/sweep?)" in err) == (2, True)
+
+
+def test_a_dry_run_shows_the_script_of_the_scheduler_that_has_a_cluster(
+    here: Weigh, commands: Path
+) -> None:
+    put(commands / "squeue", NO_CONFIG, code=1)
+    put(commands / "scontrol", NO_CONFIG, code=1)
+    put(commands / "sinfo", NO_CONFIG, code=1)
+    for name in ("qstat", "qhost", "qconf"):
+        put(commands / name, NO_CELL, code=1)
+    put(commands / "condor_status", NO_POOL, code=1)
+    put(commands / "condor_q", NO_POOL, code=1)
+
+    code, out, err = here("submit", here.plan("true"), "--dry-run")
+
+    assert code == 0
+    assert "#SBATCH" not in out
+    assert "trying this machine" in err

@@ -22,6 +22,7 @@ from weigh.errors import (
 from weigh.flow.here import Here
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
+from weigh.flow.site.ask import ask_scheduler
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
 from weigh.flow.submit import job_parts
 from weigh.flow.submit.healer import (
@@ -145,12 +146,26 @@ def submit(here: Here, options: SubmitOptions) -> SubmitAnswer:
         name = names.pop(0)
         to = SubmitTarget(name, reached)
         try:
+            if options.dry_run and names:
+                _refuse_without_cluster(here, name)
             return _submit_to(here, to, options)
         except NoClusterError as error:
             if not names:
                 raise
             titles = {LOCAL: "this machine"} | {n: k.title for n, k in KINDS.items()}
             here.notify(f"{error.command} finds no cluster: trying {titles[names[0]]}")
+
+
+def _refuse_without_cluster(here: Here, name: str) -> None:
+    """Refuse a scheduler whose commands reach no cluster, by its cheapest query.
+
+    Raises:
+        NoClusterError: they reach none.
+    """
+    kind = KINDS[name]
+    reply = ask_scheduler(kind.probe, env=here.env)
+    if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
+        raise NoClusterError(kind.submits, kind.backend.LOGIN_HINT)
 
 
 class SubmitTarget(msgspec.Struct, frozen=True):
