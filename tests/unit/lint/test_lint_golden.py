@@ -16,6 +16,7 @@ from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.slurm.sbatch_options import read_options
 
 DATA = Path(__file__).parents[2] / "support" / "data" / "lint"
 SBATCH = json.loads((DATA / "sbatch-22.05.8.json").read_text())["cases"]
@@ -37,7 +38,7 @@ def group(cases: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 def sbatch_options(script: str) -> dict[str, str]:
-    read = slurm_lint.read_options(read_script(script))
+    read = read_options(read_script(script))
     return {one.name: one.value for one in read.options}
 
 

@@ -1,13 +1,14 @@
 """Check the script and request of a job before it is submitted: will it start?"""
 
 import os
-from collections.abc import Iterator, Sequence
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
 
 from weigh import config
-from weigh.errors import UsageError
+from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
 from weigh.flow.site.ask import Ask, ask_scheduler
@@ -294,3 +295,32 @@ def log_row(script: JobScript, *, was_there: bool) -> Check:
     path = os.path.relpath(script.log, script.cwd)
     shown = script.log if path.startswith("..") else path
     return Check("log directory", "ok" if was_there else "made", shown)
+
+
+def refuse_missing_program(script: JobScript, env: Mapping[str, str]) -> None:
+    """Refuse a job of this machine whose tasks begin with a program that is missing.
+
+    What an environment, a container or an earlier job brings is not known yet.
+
+    Raises:
+        CommandNotFoundError: there is such a program.
+        CommandNotExecutableError: it is a file that cannot be executed.
+    """
+    setup = script.setup
+    if setup.modules or setup.conda or setup.venv or setup.lines or setup.container:
+        return
+    for name in () if script.needs else script.programs:
+        # bash, since a line may begin with one of its own words
+        words = ["/bin/bash", "-c", 'command -v -- "$1"', "-", name]
+        looked_up = subprocess.run(
+            words,
+            cwd=script.cwd,
+            env=env,
+            capture_output=True,
+            check=False,
+        )
+        anyway = "--no-checks submits it anyway"
+        if looked_up.returncode and os.path.exists(os.path.join(script.cwd, name)):
+            raise CommandNotExecutableError(f"cannot execute {name} ({anyway})")
+        if looked_up.returncode:
+            raise CommandNotFoundError(f"command not found: {name} ({anyway})")

@@ -1,7 +1,6 @@
 """``weigh submit``: write the job script of a plan or a command, and submit it."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +11,6 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import (
-    CommandNotExecutableError,
-    CommandNotFoundError,
     NoClusterError,
     SchedulerError,
     UsageError,
@@ -175,44 +172,77 @@ class SubmitTarget(msgspec.Struct, frozen=True):
     env: Mapping[str, str]
 
 
+class TypedSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """What the options ask of a scheduler, before the plan fills in the rest."""
+
+    kind: str
+    """The scheduler without the name of its cluster."""
+    scheduler: Scheduler
+    request: JobRequest
+    needs: tuple[str, ...]
+    """The jobs that must have succeeded, by token or id."""
+    heal: Heal | None
+    staging: Staging | None
+    notes: tuple[str, ...]
+
+
+class WorkToSend(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of the tasks, in its directory."""
+
+    folder: str
+    plan: Plan
+    together: int
+    """How many tasks an element runs at once, of all of them, not of the first."""
+    notes: tuple[str, ...] = ()
+
+
+class WrittenSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """The job scripts to submit, several for a long array, and the answer to print."""
+
+    parts: list[JobScript]
+    plan: Plan
+    answer: SubmitAnswer
+
+
 def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAnswer:
-    """Write the job script for one scheduler, and submit it there."""
-    name, there = to.scheduler, here.in_environment(to.env)
-    parts, plan, answer = _prepared(there, options, name)
-    sendings = Sendings(parts[0].folder, root=here.root, reach=reaching(here))
+    """Submit to one scheduler: what was typed, its work, written, checked and sent."""
+    there = here.in_environment(to.env)
+    typed = _typed_submission(there, options, to.scheduler)
+    work = _work_to_send(there, options)
+    written = _written_submission(there, options, typed, work)
+    sendings = Sendings(written.parts[0].folder, root=here.root, reach=reaching(here))
     number = sendings.next_number(here.notify)
     if not options.again:
-        _refuse_twice(jobs.read_jobs(here.root), parts[0].folder)
+        _refuse_twice(jobs.read_jobs(here.root), written.parts[0].folder)
         sendings.refuse_again()
     if options.dry_run:
-        return answer
+        return written.answer
     if options.setup.checks:
-        answer = _checked(there, parts, answer)
-    heal = limits_of(here, options, name)
+        written = _checked(there, options, written)
     with ExitStack() as rounds:
-        sending = rounds.enter_context(sendings.begin(number, heal=heal))
-        source = sending.folder
+        sending = rounds.enter_context(sendings.begin(number, heal=typed.heal))
+        source, parts = sending.folder, written.parts
         if options.again and _was_used(sending):
-            parts = _anew(parts, plan)
-            answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
+            parts = _anew(parts, work.plan)
             # rounds of its own: healers of the earlier jobs are none of its
             anew = Sendings(parts[0].folder, root=here.root, reach=reaching(here))
-            sending = rounds.enter_context(anew.begin(1, heal=heal))
-        if plan.held:
-            parts = _frozen(parts, plan, sending, source)
-        prepared = parts, plan, answer
-        return _sent(here, options, prepared, sending, name)
+            sending = rounds.enter_context(anew.begin(1, heal=typed.heal))
+        answer = msgspec.structs.replace(written.answer, script=script_path(parts[0]))
+        if work.plan.held:
+            parts = _frozen(parts, work.plan, sending, source)
+        written = WrittenSubmission(parts=parts, plan=work.plan, answer=answer)
+        return _sent(here, options, written, sending, to.scheduler)
 
 
 def _sent(
     here: Here,
     options: SubmitOptions,
-    prepared: tuple[list[JobScript], Plan, SubmitAnswer],
+    written: WrittenSubmission,
     sending: Round,
     name: str,
 ) -> SubmitAnswer:
-    """Submit the prepared parts, and before them the prefetch job."""
-    parts, plan, answer = prepared
+    """Submit the written parts, and before them the prefetch job."""
+    parts, answer = written.parts, written.answer
     if options.prefetch is not None:
         on = None if options.cluster else name
         fetch = _prefetch(here, options, on, parts[0].name)
@@ -220,7 +250,7 @@ def _sent(
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
         parts = submit_prefetch.after_prefetch(parts, fetch)
     scheduler = schedulers.reach(here, name)
-    answer = _ship_all(scheduler, parts, plan, answer, sending)
+    answer = _ship_all(scheduler, parts, written.plan, answer, sending)
     if parts[0].needs:
         for job in filter(None, (answer.job, *answer.more)):
             dependency.renew(here, job)  # a healer may have sent a round meanwhile
@@ -343,16 +373,13 @@ def _frozen(
     return [msgspec.structs.replace(part, tasks=folder) for part in parts]
 
 
-def _prepared(
-    here: Here, options: SubmitOptions, name: str
-) -> tuple[list[JobScript], Plan, SubmitAnswer]:
-    """Return the jobs to submit to *name*, their plan, and the answer to print."""
+def _typed_submission(here: Here, options: SubmitOptions, name: str) -> TypedSubmission:
+    """Read the options for the scheduler *name*; refuse what it does not have."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(here, kind)
     hang_on, needs = _awaited(here, options.after, name)
     request = typed_request(options, hang_on)
-    site = here.settings.cluster
-    request = in_site_words(request, kind, site)
+    request = in_site_words(request, kind, here.settings.cluster)
     refuse_own(options.extra, kind)
     refuse_absent(
         request,
@@ -361,48 +388,57 @@ def _prepared(
         prefetch=options.prefetch is not None,
     )
     heal = limits_of(here, options, kind)
-    staging, staging_notes = _staging(here, options)
+    staging, notes = _staging(here, options)
     if options.requeue:
         refuse_requeue(kind)
+    return TypedSubmission(
+        kind=kind,
+        scheduler=scheduler,
+        request=request,
+        needs=needs,
+        heal=heal,
+        staging=staging,
+        notes=notes,
+    )
+
+
+def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
+    """Read the plan, or make one of the command; of --first only the first tasks."""
     folder, plan = _plan(here, options)
-    slots = plan.together
     if not options.again:
         _refuse_twice(jobs.read_jobs(here.root), folder)
-    if options.first is not None:
-        plan, note = job_parts.with_first(folder, plan, options.first, cwd=here.cwd)
-        staging_notes = (*staging_notes, note)
-    reserved = reserved_time(staging, requeue=options.requeue)
-    request, notes = complete_request(plan, request, scheduler, reserved)
-    refuse_lacking(request, kind, site if options.setup.checks else {})
-    if heal is not None:
-        check_limits(heal, request)
+    work = WorkToSend(folder=folder, plan=plan, together=plan.together)
+    if options.first is None:
+        return work
+    plan, note = job_parts.with_first(folder, plan, options.first, cwd=here.cwd)
+    return msgspec.structs.replace(work, plan=plan, notes=(note,))
+
+
+def _written_submission(
+    here: Here, options: SubmitOptions, typed: TypedSubmission, work: WorkToSend
+) -> WrittenSubmission:
+    """Complete the request with what the plan needs, and write the job scripts."""
+    plan, kind, scheduler = work.plan, typed.kind, typed.scheduler
+    reserved = reserved_time(typed.staging, requeue=options.requeue)
+    request, notes = complete_request(plan, typed.request, scheduler, reserved)
+    checked = here.settings.cluster if options.setup.checks else {}
+    refuse_lacking(request, kind, checked)
+    more = [*typed.notes, *work.notes]
+    if typed.heal is not None:
+        check_limits(typed.heal, request)
         label = options.name or plan.name
-        no_healer = why_none(
-            scheduler,
-            request.queue,
-            label,
-            held=plan.held,
-        )
-        staging_notes = (*staging_notes, *no_healer)
-    if staging is not None and request.nodes > 1:
+        more += why_none(scheduler, request.queue, label, held=plan.held)
+    if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
-    tasks_in = (
-        here.cwd
-        if staging is not None
-        else plan_directory.planned_in(folder) or here.cwd
-    )
-    if not os.path.samefile(tasks_in, here.cwd):
-        staging_notes = (*staging_notes, f"the tasks run in {tasks_in}, as planned")
-    script = _script(
-        options, plan, request, staging, folder=folder, cwd=tasks_in, store=here.root
-    )
-    script = msgspec.structs.replace(script, together=slots, needs=needs)
-    if staging is not None:
+    folder = here.cwd
+    if typed.staging is None:
+        folder = plan_directory.planned_in(work.folder) or here.cwd
+    if not os.path.samefile(folder, here.cwd):
+        more.append(f"the tasks run in {folder}, as planned")
+    script = _script(options, typed, work, request, here.in_folder(folder))
+    if typed.staging is not None:
         script = submit_staging.staged(script, kind)
-        staging_notes = (
-            *staging_notes,
-            *submit_staging.left_behind(plan, staging, here.cwd),
-        )
+        more += submit_staging.left_behind(plan, typed.staging, here.cwd)
     limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
     parts = list(job_parts.parts_of(script, limit))
     answer = SubmitAnswer(
@@ -413,40 +449,40 @@ def _prepared(
             *notes,
             *site_warnings(here),
             *_reach_notes(kind),
-            *staging_notes,
+            *more,
             *_hidden_exits(plan),
             *_prefetch_notes(options),
         ),
         commands=tuple(_commands(parts, kind)) if options.dry_run else (),
     )
-    return parts, plan, answer
+    return WrittenSubmission(parts=parts, plan=plan, answer=answer)
 
 
-def _script(  # noqa: PLR0913 - keyword-only past the fourth
+def _script(
     options: SubmitOptions,
-    plan: Plan,
+    typed: TypedSubmission,
+    work: WorkToSend,
     request: JobRequest,
-    staging: Staging | None,
-    *,
-    folder: str,
-    cwd: str,
-    store: str,
+    here: Here,
 ) -> JobScript:
+    """Return the script of all elements, whose tasks run in the folder *here*."""
+    plan = work.plan
     return JobScript(
         name=options.name or plan.name,
-        folder=folder,
-        cwd=cwd,
-        store=store,
+        folder=work.folder,
+        cwd=here.cwd,
+        store=here.root,
         python=sys.executable,
         elements=len(plan.elements) - plan.held,
-        together=plan.together,
+        together=work.together,
         queue=plan.queue.folder if plan.queue else "",
         request=request,
         setup=options.setup,
         programs=programs_of(plan),
-        imports_torch=request.gpus > 0 and imports_torch(plan, options.setup, cwd),
-        staging=staging,
+        imports_torch=request.gpus > 0 and imports_torch(plan, options.setup, here.cwd),
+        staging=typed.staging,
         requeue=options.requeue,
+        needs=typed.needs,
         version=__version__,
     )
 
@@ -516,12 +552,14 @@ def _prefetch(
 
 
 def _checked(
-    here: Here, parts: Sequence[JobScript], answer: SubmitAnswer
-) -> SubmitAnswer:
+    here: Here, options: SubmitOptions, written: WrittenSubmission
+) -> WrittenSubmission:
     """Refuse a request that would fail; add the results of the checks."""
+    parts, answer = written.parts, written.answer
     script = parts[0]
-    if answer.scheduler == LOCAL:
-        _refuse_missing_program(script, here.env)
+    # what the prefetch command makes is not there yet
+    if answer.scheduler == LOCAL and options.prefetch is None:
+        submit_checks.refuse_missing_program(script, here.env)
     was_there = os.path.isdir(script.log)
     checks = submit_checks.check_request(
         here.in_folder(script.cwd),
@@ -532,44 +570,16 @@ def _checked(
         written=script,
     )
     if not checks.rows:
-        return answer
+        return written
     # what is not known is then a default, which a rule names
     has_rules = KINDS[answer.scheduler].traits.takes_scripts
     notes = [one for one in answer.notes if not (has_rules and one in UNKNOWN)]
-    return msgspec.structs.replace(
+    answer = msgspec.structs.replace(
         answer,
         checks=(*checks.rows, submit_checks.log_row(script, was_there=was_there)),
         notes=(*notes, *checks.doubts),
     )
-
-
-def _refuse_missing_program(script: JobScript, env: Mapping[str, str]) -> None:
-    """Refuse a job of this machine whose tasks begin with a program that is missing.
-
-    What an environment, a container or an earlier job brings is not known yet.
-
-    Raises:
-        CommandNotFoundError: there is such a program.
-        CommandNotExecutableError: it is a file that cannot be executed.
-    """
-    setup = script.setup
-    if setup.modules or setup.conda or setup.venv or setup.lines or setup.container:
-        return
-    for name in () if script.needs else script.programs:
-        # bash, since a line may begin with one of its own words
-        words = ["/bin/bash", "-c", 'command -v -- "$1"', "-", name]
-        looked_up = subprocess.run(
-            words,
-            cwd=script.cwd,
-            env=env,
-            capture_output=True,
-            check=False,
-        )
-        anyway = "--no-checks submits it anyway"
-        if looked_up.returncode and os.path.exists(os.path.join(script.cwd, name)):
-            raise CommandNotExecutableError(f"cannot execute {name} ({anyway})")
-        if looked_up.returncode:
-            raise CommandNotFoundError(f"command not found: {name} ({anyway})")
+    return msgspec.structs.replace(written, answer=answer)
 
 
 def _staging(

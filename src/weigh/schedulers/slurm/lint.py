@@ -3,20 +3,16 @@
 The behaviour of sbatch was observed on 22.05.8.
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 
-from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.lint.case import (
     Case,
-    Elements,
     Granted,
     Option,
     Read,
-    Requested,
     Words,
     did_you_mean,
     nearest,
@@ -35,156 +31,22 @@ from weigh.schedulers.lint.values import (
     missing_folder,
     on_jobs,
     parsed,
-    read_lines,
-    split_words,
-    stray,
     unexpanded,
 )
 from weigh.schedulers.script import Line, Script
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.slurm.sbatch_options import PREFIX, read_options
+from weigh.schedulers.slurm.sbatch_request import (
+    GPU_RESOURCE,
+    MEMORY_OPTIONS,
+    TYPED_COUNT,
+    array_elements,
+    elements_of,
+    granted_by,
+    node_names_of,
+    requested_by,
+)
 from weigh.schedulers.slurm.text import TEXT
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
-
-PREFIX = "#SBATCH"
-
-# ---- how sbatch reads directives: short options with a value, and flags
-_SHORT, _SHORT_FLAGS = (
-    dict(pair.split("=") for pair in text.split())
-    for text in (
-        """
-    a=array A=account B=extra-node-info b=begin c=cpus-per-task C=constraint
-    d=dependency D=chdir e=error F=nodefile G=gpus i=input J=job-name L=licenses
-    M=clusters m=distribution n=ntasks N=nodes o=output p=partition q=qos S=core-spec
-    t=time w=nodelist x=exclude
-    """,
-        """
-    H=hold h=help I=immediate k=no-kill O=overcommit Q=quiet s=oversubscribe v=verbose
-    V=version W=wait
-    """,
-    )
-)
-_OTHERS_WITH_VALUE = """
-    acctg-freq batch bb bbf cluster cluster-constraint comment container container-id
-    context cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot export
-    export-file extra gid gpu-bind gpu-freq gpus-per-node gpus-per-socket gpus-per-task
-    gres gres-flags hint kill-on-invalid-dep mail-type mail-user mcs-label mem mem-bind
-    mem-per-cpu mem-per-gpu mem-update mincpus network ntasks-per-core ntasks-per-gpu
-    ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode power prefer priority
-    profile reservation resv-ports segment signal sockets-per-node switches
-    tasks-per-node thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid
-    wait-all-nodes wckey wrap
-"""
-_OTHER_FLAGS = """
-    consolidate-segments contiguous external-launcher ignore-pbs no-requeue parsable
-    reboot requeue spread-job spread-segments stepmgr test-only usage use-min-nodes
-"""
-_MAYBE_VALUE = """
-    exclusive get-user-env nice no-kill propagate oom-kill-step oversubscribe
-"""
-# SPANK plugins add these: shifter, pyxis, uenv
-_OF_PLUGINS = """
-    image module volume entrypoint ccm uenv view repo no-container-mount-home
-    no-container-entrypoint no-container-remap-root no-container-readonly x11 perf sdn
-    enroot
-"""
-_WITH_VALUE = {*_SHORT.values(), *_OTHERS_WITH_VALUE.split()}
-_KNOWN = sorted(
-    {*_WITH_VALUE, *_SHORT_FLAGS.values(), *_OTHER_FLAGS.split(), *_MAYBE_VALUE.split()}
-)
-_ALIASES = {"tasks-per-node": "ntasks-per-node", "cluster": "clusters"}
-_RENAMED = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
-_HETJOB = ("hetjob", "packjob")
-
-
-def directive_lines(script: Script) -> tuple[Line, ...]:
-    """Return the lines that sbatch reads: those above the first command."""
-    end = script.first_command or len(script.lines) + 1
-    return tuple(one for one in script.lines[: end - 1] if one.text.startswith(PREFIX))
-
-
-def read_options(script: Script) -> Read:
-    """Read the directives of the first component of a job."""
-    lines = directive_lines(script)
-    first = itertools.takewhile(
-        lambda line: line.text.removeprefix(PREFIX).strip() not in _HETJOB, lines
-    )
-    return read_lines([*first], _of_line, lines)
-
-
-def _of_line(line: Line) -> Iterator[Option | Finding]:
-    rest = line.text.removeprefix(PREFIX)
-    words, is_open = split_words(rest, escape="\\")
-    if is_open:
-        yield refused(line, "stray-word", "a quote is not closed: refused")
-        return
-    begun = False
-    while words:
-        word = words.pop(0)
-        if not word.startswith("-") or word == "-":
-            yield stray(line, PREFIX, word, begun=begun)
-            return
-        begun, found = True, _named(line, word)
-        if isinstance(found, Finding):
-            yield found
-            continue
-        name, value = found
-        if value is None and not words:
-            yield refused(line, "option-value", f"{word} without a value: refused")
-            return
-        if value is None:
-            value = words.pop(0)
-            word += f" {value}"
-        yield Option(name, value, line.line, word)
-
-
-def _named(line: Line, word: str) -> tuple[str, str | None] | Finding:
-    """Return an option's name and value; None is the next word."""
-    return _long_option(line, word) if word[1] == "-" else _short_option(line, word)
-
-
-def _long_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
-    written, equals, value = word[2:].partition("=")
-    name = _completed(Line(line.line, word), written)
-    if isinstance(name, Finding):
-        return name
-    if name in _WITH_VALUE:
-        return name, value if equals else None
-    if equals and name in _KNOWN and name not in _MAYBE_VALUE.split():
-        return refused(line, "option-value", f"--{name} takes no value: refused")
-    return name, value
-
-
-def _short_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
-    letter, value = word[1], word[2:]
-    if letter in _SHORT_FLAGS:
-        return _SHORT_FLAGS[letter], ""
-    if letter not in _SHORT:
-        fix = f"{PREFIX} -{word}" if len(value) > 1 else ""
-        effect = f"sbatch has no option -{letter}: refused"
-        return refused(line, "unknown-option", effect, fix)
-    if word[1:].partition("=")[0] in _KNOWN:
-        effect = f"one dash: read as -{letter} with {value!r}"
-        return refused(line, "unknown-option", effect, f"{PREFIX} -{word}")
-    return _SHORT[letter], value or None
-
-
-def _completed(spot: Line, written: str) -> str | Finding:
-    """Complete an abbreviated option, as getopt does."""
-    begun = [name for name in _KNOWN if name.startswith(written)]
-    if written in begun or len(begun) == 1:
-        name = written if written in begun else begun[0]
-        return _ALIASES.get(name, name)
-    if begun:
-        meant = "gpus" if written == "gpu" else nearest(written, begun)
-        effect = f"--{written} is ambiguous: refused"
-        return refused(spot, "unknown-option", effect, f"did you mean --{meant}?")
-    if written in _OF_PLUGINS.split() or written.startswith("container-"):
-        return written
-    meant = _RENAMED.get(written) or nearest(written, _KNOWN)
-    effect = f"sbatch has no option --{written}: refused"
-    fix = f"did you mean --{meant}?" if meant else ""
-    return refused(spot, "unknown-option", effect, fix)
-
 
 # ---- lines that look like directives, and are not read
 _MEANT = re.compile(r"\s*(?:(?P<hashes>#+)(?P<gap>\s*))?(?P<word>\w+)\s*(?=-)")
@@ -255,13 +117,7 @@ def _passed_over(line: Line, found: re.Match[str]) -> Finding:
 
 
 # ---- values that sbatch refuses
-# the look-ahead prevents a number from matching as a type
-_TYPE = r"(?P<type>(?=[^:=(]*[^:=(0-9])[^:=(]+)"
-_COUNT = r"(?P<count>[0-9]{1,9})"
-_GRES = re.compile(rf"(?:gres[/:])?gpu(?::{_TYPE})?(?::{_COUNT})?")
-_TYPED = re.compile(rf"(?:{_TYPE}:)?{_COUNT}|(?P<only>[A-Za-z][\w-]*)")
 _NODES = re.compile(r"\+?(\d[\d,:]*[kKmM]?)(?:-(\d[\d,:]*[kKmM]?))?")
-_ELEMENT = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _JOBS = r":\d+(?:_\d+|_\*)?(?:\+\d+)?(?::\d+(?:_\d+|_\*)?(?:\+\d+)?)*"
 _DEPENDENCY = rf"(?:after(?:any|ok|notok|corr|burstbuffer)?{_JOBS}|singleton|\d+)"
 _SIGNALS = "HUP|INT|QUIT|KILL|USR1|USR2|PIPE|ALRM|TERM|CHLD|CONT|STOP|TSTP|TTIN|TTOU"
@@ -269,7 +125,6 @@ _MAILS = """
     NONE BEGIN END FAIL REQUEUE ALL INVALID_DEPEND STAGE_OUT TIME_LIMIT TIME_LIMIT_90
     TIME_LIMIT_80 TIME_LIMIT_50 ARRAY_TASKS
 """
-_MEMORY = "mem mem-per-cpu mem-per-gpu"
 _MOMENT = r"(?:now|today|tomorrow|midnight|noon|fika|teatime|elevenses|[^a-z]).*"
 _COUNTS = "cpus-per-task ntasks ntasks-per-node cpus-per-gpu mincpus"
 _OTHER_COUNTS = "ntasks-per-core ntasks-per-socket threads-per-core core-spec"
@@ -302,22 +157,6 @@ def _type_first(value: str) -> str:
     return f"type first: {turned[2]}:{turned[1]}" if turned else ""
 
 
-def _indices(value: str) -> Elements | None:
-    """Read ``0-9,20-30:2%5``; None if sbatch would reject it."""
-    text, _, throttle = value.partition("%")
-    if text.startswith("[") and text.endswith("]"):
-        text = text[1:-1]  # read as without them
-    ranges = []
-    for part in text.removesuffix(",").split(","):
-        found = _ELEMENT.fullmatch(part)
-        first, last_, step = map(int, found.groups("1")) if found else (0, -1, 1)
-        last_ = first if found and found[2] is None else last_
-        if last_ < first or not step:
-            return None
-        ranges.append(range(first, last_ + 1, step))
-    return Elements(tuple(ranges), positive_number(throttle))
-
-
 VALUES = (
     Value(
         "time",
@@ -326,11 +165,17 @@ VALUES = (
         "not a Slurm time",
         "write 01:30:00 or 1-12:00:00",
     ),
-    Value("memory", f"{_MEMORY} tmp", TEXT.parse_memory, "not a Slurm size", _size_fix),
+    Value(
+        "memory",
+        f"{MEMORY_OPTIONS} tmp",
+        TEXT.parse_memory,
+        "not a Slurm size",
+        _size_fix,
+    ),
     Value(
         "gpus",
         "gpus gpus-per-node gpus-per-task gpus-per-socket",
-        _TYPED.pattern,
+        TYPED_COUNT.pattern,
         "not a number of GPUs",
         _type_first,
     ),
@@ -346,7 +191,7 @@ VALUES = (
     Value(
         "array",
         "array",
-        lambda value: not value or _indices(value) is not None,
+        lambda value: not value or array_elements(value) is not None,
         "not an array",
         lambda value: (
             f"write it like {value.replace('..', '-') if '..' in value else '0-9%3'}"
@@ -381,7 +226,7 @@ def _refused(case: Case) -> Iterator[Finding]:
             effect = f"{value!r} is read including its '='"
             make = refused if never or option.name in _COUNTS.split() else problem
             yield make(option, "short-equals", effect, fix)
-    memory = last(case, _MEMORY)
+    memory = last(case, MEMORY_OPTIONS)
     if len(memory) > 1:
         effect = f"{' and '.join(f'--{one.name}' for one in memory)} exclude each other"
         yield refused(memory[-1], "memory", f"{effect}: refused", "keep one")
@@ -448,15 +293,8 @@ def _minutes(count: int) -> str:
     return "1 minute" if count == 1 else f"{count} minutes"
 
 
-def _has_no_end(option: Option | None) -> bool:
-    try:
-        return option is not None and TEXT.parse_time(option.value) is None
-    except FormatError:
-        return False
-
-
 def _sizes(case: Case) -> Iterator[Finding]:
-    for option in last(case, f"{_MEMORY} tmp"):
+    for option in last(case, f"{MEMORY_OPTIONS} tmp"):
         size = parsed(option, TEXT.parse_memory)
         if size and 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
             make = problem if size <= _TOO_LITTLE else note
@@ -469,7 +307,7 @@ def _gres(case: Case) -> Iterator[Finding]:
         for part in option.value.split(",") if option.name == "gres" else ():
             name, _, rest = part.partition(":")
             turned = re.fullmatch(r"gpu[:=](\d+)(?::([A-Za-z]\w*))?", part)
-            if _GRES.fullmatch(part):
+            if GPU_RESOURCE.fullmatch(part):
                 if part.endswith(":0"):
                     yield note(option, "no-gpu", "requests no GPU")
                 continue
@@ -602,11 +440,6 @@ def _start(case: Case) -> Iterator[Finding]:
 
 
 # ---- arrays, dependencies and nodes
-def elements_of(option: Option | None) -> Elements | None:
-    """Read an array; None if sbatch would reject it or it is not an array."""
-    return _indices(option.value) if option is not None and option.value else None
-
-
 def _array(case: Case) -> Iterator[Finding]:
     option = case.option("array")
     if option is not None and not option.value:
@@ -639,154 +472,11 @@ def _dependencies(case: Case) -> Iterator[Finding]:
 def _nodes(case: Case) -> Iterator[Finding]:
     excluded = case.option("exclude")
     known = None if case.facts.limits is None else case.facts.limits.node_names
-    for name in _node_names(excluded) if known is not None else ():
+    for name in node_names_of(excluded) if known is not None else ():
         if known is not None and name not in known:
             effect = f"node {name} does not exist: refused"
             yield refused(excluded, "unknown-node", effect, did_you_mean(name, known))
             return
-
-
-# ---- what the directives request, and what the job gets on its first node
-_FEATURE = re.compile(r"[A-Za-z0-9_.+-]+")
-_UNCLEAR_CPUS = (
-    *("exclusive", "mincpus", "cpus-per-gpu", "ntasks-per-gpu", "ntasks-per-core"),
-    *("ntasks-per-socket", "sockets-per-node", "cores-per-socket", "extra-node-info"),
-    *("threads-per-core", "hint", "overcommit", "oversubscribe"),
-)
-
-
-def requested_by(case: Case) -> Requested:
-    """Add up what the directives request."""
-    gres = case.option("gres")
-    by_count = case.option("gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus")
-    by = {
-        "queues": case.option("partition"),
-        "memory": case.option(*_MEMORY.split()),
-        "cpus": case.option("cpus-per-task") or case.option("ntasks-per-node"),
-        "gpus": gres if _gpus_of(gres) else by_count,
-        "time": case.option("time"),
-        "account": case.option("account"),
-        "qos": case.option("qos"),
-        "features": case.option("constraint"),
-        "nodes": case.option("nodes"),
-        "node_names": case.option("nodelist"),
-        "elements": case.option("array"),
-        "gres": gres,
-    }
-    nodes, gpus = _number(by["nodes"]), _gpus_of(by["gpus"])
-    elements, cpus = elements_of(by["elements"]), _cpus(case, nodes)
-    words = (re.split("[:=]", w.removeprefix("gres/"))[0] for w in _listed(gres))
-    return Requested(
-        queues=_listed(by["queues"]),
-        memory=_memory(by["memory"], cpus or 1, gpus[1] if gpus else 1),
-        cpus=cpus,
-        nodes=nodes,
-        gpus=_gpus_on_node(case, by["gpus"], gpus[1], nodes or 1) if gpus else None,
-        gpu_type=gpus[0] if gpus else "",
-        time=parsed(by["time"], TEXT.parse_time),
-        no_end=_has_no_end(by["time"]),
-        node_names=_node_names(by["node_names"]),
-        account=by["account"].value if by["account"] else None,
-        qos=by["qos"].value if by["qos"] else None,
-        features=_features(case.value("constraint")),
-        resources=tuple(dict.fromkeys(w for w in words if w not in {"", "none"})),
-        elements=len(elements) if elements else None,
-        last_index=elements.last if elements else None,
-        by={name: option for name, option in by.items() if option is not None},
-    )
-
-
-def _listed(option: Option | None) -> tuple[str, ...]:
-    return tuple(option.value.split(",")) if option else ()
-
-
-def _features(constraint: str) -> tuple[str, ...]:
-    # counts and brackets join features: [rack1*2&rack2*4]
-    words = _FEATURE.findall(re.sub(r"\*\d+", "", constraint))
-    return tuple(word for word in words if not word.isdecimal())
-
-
-def _gpus_of(option: Option | None) -> tuple[str, int] | None:
-    """Read (type, number) of ``--gres`` or one of ``--gpus...``."""
-    for part in _listed(option) if option and option.name == "gres" else ():
-        if found := _GRES.fullmatch(part):
-            return found["type"] or "", int(found["count"] or 1)
-    if option is None or option.name == "gres":
-        return None
-    found = _TYPED.fullmatch(option.value)
-    return (
-        (found["type"] or found["only"] or "", int(found["count"] or 1))
-        if found
-        else None
-    )
-
-
-def _gpus_on_node(case: Case, option: Option | None, count: int, nodes: int) -> int:
-    name = option.name if option else ""
-    tasks = _number(case.option("ntasks")) or 1
-    times = {"gpus": 1, "gpus-per-task": tasks}.get(name)
-    return count if times is None else -(-count * times // nodes)
-
-
-def _cpus(case: Case, nodes: int | None) -> int | None:
-    each, on_node = (
-        _number(case.option(n)) for n in ("cpus-per-task", "ntasks-per-node")
-    )
-    if on_node is None and nodes == 1:  # else Slurm may spread the tasks over nodes
-        on_node = _number(case.option("ntasks"))
-    return None if each is None and on_node is None else (each or 1) * (on_node or 1)
-
-
-def _memory(option: Option | None, cpus: int, gpus: int) -> int | None:
-    size, name = parsed(option, TEXT.parse_memory), option.name if option else ""
-    times = {"mem-per-cpu": cpus, "mem-per-gpu": gpus}.get(name, 1)
-    return None if size is None else size * times
-
-
-def _number(option: Option | None) -> int | None:
-    return whole_number(option.value.partition("-")[0]) if option else None
-
-
-def _node_names(option: Option | None) -> tuple[str, ...]:
-    return tuple(slurm_text.node_names(option.value)) if option else ()
-
-
-def _granted(case: Case) -> Granted:
-    """Add up what the job gets at most on the node that runs its script."""
-    requested, nodes = requested_by(case), case.option("nodes")
-    each, ntasks, on_node = (
-        case.option(n) for n in ("cpus-per-task", "ntasks", "ntasks-per-node")
-    )
-    tasks = _number(ntasks)
-    count = 1 if not ntasks or on_node or tasks == 1 else None
-    if nodes:
-        count = None if "-" in nodes.value else _number(nodes)
-    if tasks is None and count is not None:
-        tasks = count * (_number(on_node) or 1)
-    cpus = (_number(each) or 1) * ((_number(on_node) if on_node else tasks) or 1)
-    is_unclear = any(case.option(name) for name in _UNCLEAR_CPUS)
-    by_gpus = requested.gpus and each is None  # sites set CPUs for each GPU
-    return Granted(
-        cpus=None if is_unclear or by_gpus or tasks is None else cpus,
-        cpus_asked=bool(each or ntasks or on_node),
-        cpus_per_task=_number(each),
-        tasks=tasks,
-        nodes=count,
-        gpus=_granted_gpus(case, requested),
-        memory=requested.memory or None,
-        array=case.option("array"),
-        elements=elements_of(case.option("array")),
-    )
-
-
-def _granted_gpus(case: Case, requested: Requested) -> int | None:
-    """Return the GPUs of the job; None if something else may bring them."""
-    if requested.gpus is not None:
-        is_known = case.option("ntasks") or not case.option("gpus-per-task")
-        return requested.gpus if is_known else None
-    asks = case.option("gres", "tres-per-task", "exclusive", "constraint", "qos")
-    in_queue = re.search(r"gpu|cuda|[avh]\d+", case.value("partition").lower())
-    return None if asks or in_queue or not case.options else 0
 
 
 def _limits(case: Case) -> Iterator[Finding]:
@@ -878,7 +568,7 @@ class SlurmLint(ScriptLint):
 
     def granted(self, case: Case) -> Granted:
         """Add up what the job gets."""
-        return _granted(case)
+        return granted_by(case)
 
     def default_files(
         self, cwd: str, env: Mapping[str, str]
