@@ -6,16 +6,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from called_weigh import CalledWeigh as Weigh
+from called_weigh import called_here
 from sized_runs import BY, guide_runs, on_a_line, sized_run
 
 import weigh as api
-from weigh.cli.main import run_cli
 from weigh.errors import RecordNotFoundError
 from weigh.model.record import Record
 from weigh.store import identity, shards
 from weigh.units import GIB, MIB
 
-Weigh = Callable[..., tuple[int, str, str]]
 Keep = Callable[[Sequence[Record], str], None]
 
 
@@ -40,12 +40,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
 
 @pytest.fixture
 def fit(capsys: pytest.CaptureFixture[str]) -> Weigh:
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(["scan", *argv], [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys, "scan")
 
 
 def on_the_gpu(*sizes: int) -> list[Record]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from called_weigh import called_here, work_alone_in
 
 from weigh.cli.main import run_cli
 from weigh.model.record import (
@@ -66,14 +67,10 @@ def weigh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Weigh:
     """``weigh request --from history``; its notes with their folds taken out."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("WEIGH_DIR", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    work_alone_in(tmp_path, monkeypatch)
 
     def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(["request", "--from", "history", *argv], [])
-        out, err = capsys.readouterr()
+        code, out, err = called_here(capsys, "request", "--from", "history")(*argv)
         return code, out, err.replace("\n#   ", " ")
 
     return call

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from called_weigh import called_here, work_alone_in
 
-from weigh.cli.main import run_cli
 from weigh.units import GIB, MIB
 
 Weigh = Callable[..., tuple[int, str, str]]
@@ -40,14 +40,11 @@ def accounting(tmp_path: Path) -> Callable[..., None]:
 def weigh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Weigh:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    work_alone_in(tmp_path, monkeypatch)
     monkeypatch.setenv("USER", "someone")
 
     def call(*argv: str, accounts: str = "sacct") -> tuple[int, str, str]:
-        code = run_cli(["request", "--from", accounts, *argv], [])
-        out, err = capsys.readouterr()
+        code, out, err = called_here(capsys, "request", "--from", accounts)(*argv)
         return code, out, err.replace("\n#   ", " ")
 
     return call

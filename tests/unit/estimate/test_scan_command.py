@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from called_weigh import called_here
 
-from weigh.cli.main import run_cli
 from weigh.errors import UsageError
 from weigh.flow.scan.scan import spaced
 from weigh.model.record import Record
@@ -54,12 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def weigh(capsys: pytest.CaptureFixture[str]) -> Weigh:
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(argv, [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from called_weigh import called_apart
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,17 +64,8 @@ def test_limits_get_no_closer_than_a_tenth() -> None:
 def test_a_field_of_the_command_is_its_limit(tmp_path: Path) -> None:
     """It takes what it is given, and fails below 40 MiB."""
     code = "import sys; n = int(sys.argv[1]); n < 40 and sys.exit(1); bytes(n << 18)"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "weigh", "scan", "memory=auto", "--"),
-            *(sys.executable, "-S", "-c", code, "{memory:m}"),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
-    )
+    done = scan(tmp_path, sys.executable, "-S", "-c", code, "{memory:m}")
+    assert done.returncode == 0
     assert "plain" in done.stderr
     assert done.stderr.count("weigh: ") <= 1 + MOST_RUNS
     assert "with {memory}=" in done.stdout or "rigid" in done.stdout
@@ -82,14 +73,7 @@ def test_a_field_of_the_command_is_its_limit(tmp_path: Path) -> None:
 
 
 def scan(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "weigh", "scan", "memory=auto", "--", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "WEIGH_DIR": str(folder / "store"), **env},
-    )
+    return called_apart(folder, "scan", "memory=auto", "--", *words, **env)
 
 
 def test_what_a_command_printed_before_it_failed_is_shown(tmp_path: Path) -> None:
@@ -119,14 +103,7 @@ def test_a_limit_in_the_command_is_named(tmp_path: Path) -> None:
 def test_what_cannot_be_squeezed_is_one_line(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "weigh", "scan", "memory=auto", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
-    )
+    done = called_apart(tmp_path, "scan", "memory=auto", *words)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("weigh: ")

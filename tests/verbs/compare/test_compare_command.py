@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from called_weigh import called_here
 from runs_to_compare import guide_run, run, usage
 
-from weigh.cli.main import run_cli
 from weigh.errors import UsageError
 from weigh.flow.records.compare import compare
 from weigh.model.comparison import Comparison
@@ -35,12 +35,7 @@ def weigh(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEIGH_DIR", raising=False)
 
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(argv, [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys)
 
 
 def test_two_labels_are_compared_on_stdout(weigh: Weigh) -> None:

@@ -1,25 +1,12 @@
 """Secrets on a command line: run as they are, kept nowhere, and known again."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from called_weigh import called_apart as weigh
 
 SECRET = "hunter2"
-
-
-def weigh(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "weigh", *words],
-        cwd=cwd,
-        env={**os.environ, "WEIGH_DIR": str(cwd / "store")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def kept(cwd: Path) -> str:

@@ -1,9 +1,8 @@
 from pathlib import Path
 
 import pytest
+from called_weigh import called_here, work_alone_in
 from planning import HUNDRED, Weigh
-
-from weigh.cli.main import run_cli
 
 
 @pytest.fixture
@@ -13,16 +12,8 @@ def weigh(
     capsys: pytest.CaptureFixture[str],
 ) -> Weigh:
     """``weigh`` in a folder of its own, without records, settings or a scheduler."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("WEIGH_DIR", "WEIGH_HEADROOM"):
-        monkeypatch.delenv(name, raising=False)
+    work_alone_in(tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     (tmp_path / "tasks.txt").write_text(HUNDRED)
 
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(argv, [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from called_weigh import called_here, work_alone_in
 
-from weigh.cli.main import run_cli
 from weigh.model.record import PeakMemory, Record, Series, Usage
 from weigh.store import identity, shards
 from weigh.units import MIB
@@ -51,18 +51,9 @@ def weigh(
 ) -> Weigh:
     """``weigh`` in a folder with one record, no scheduler and no settings."""
     keep(TAG)
-    monkeypatch.chdir(tmp_path)
-    for name in ("WEIGH_DIR", "WEIGH_HEADROOM"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    work_alone_in(tmp_path, monkeypatch)
 
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(argv, [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys)
 
 
 def test_the_last_record_is_requested_on_stdout(weigh: Weigh) -> None:

@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+from called_weigh import called_here
 from some_jobs import Say
-
-from weigh.cli.main import run_cli
 
 
 @pytest.fixture
@@ -27,10 +26,4 @@ def say(root: str, capsys: pytest.CaptureFixture[str]) -> Say:
     """Call weigh; give its exit code, and what was printed to stdout and stderr."""
     del root
 
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run_cli(words, [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys)

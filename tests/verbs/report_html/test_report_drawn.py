@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from called_weigh import called_here
 from reports_to_draw import sizes_run, trained
 
-from weigh.cli.main import run_cli
 from weigh.store import identity, shards
 
 Say = Callable[..., tuple[int, str, str]]
@@ -30,12 +30,7 @@ def say(
         named = msgspec.structs.replace(record, id=f"{number:012x}")
         shards.append(str(tmp_path / ".weigh"), named, identity.this_machine())
 
-    def call(*words: str) -> tuple[int, str, str]:
-        code = run_cli(words, [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys)
 
 
 def test_a_page_is_written_and_reported(say: Say, tmp_path: Path) -> None:

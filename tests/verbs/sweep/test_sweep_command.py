@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from called_weigh import called_here
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weigh.cli.main import run_cli
 from weigh.sweep import table
 
 Weigh = Callable[..., tuple[int, str, str]]
@@ -27,12 +27,7 @@ def weigh(
 ) -> Weigh:
     monkeypatch.chdir(tmp_path)
 
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(("sweep", *argv), [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return called_here(capsys, "sweep")
 
 
 def lines(path: Path) -> list[str]:
