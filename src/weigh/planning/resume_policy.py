@@ -55,8 +55,8 @@ _BUG_REASONS = ("a bug", "failed", "raise ")  # how the reason of a bug begins
 
 
 _NOT_LEFT: dict[State, str] = {
-    "PENDING": "has not ended",
-    "RUNNING": "has not ended",
+    "PENDING": "not ended yet",
+    "RUNNING": "not ended yet",
     "COMPLETED": "done",
 }
 _WORDS: dict[State, str] = {

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -10,6 +11,8 @@ from weigh.render.printable import indented_json, printable, shortened
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.status_lines import Needed
 from weigh.render.submit_lines import request_words
+from weigh.schedulers.elements import format_ranges
+from weigh.units import counted
 
 SCHEMA = "weigh.resume/1"
 _MOST_LEFT = 5
@@ -132,12 +135,16 @@ def _follows(one: Follower) -> str:
 
 def _left_lines(answer: Resumed) -> Iterator[str]:
     """Write which tasks do not run again, and what would run them."""
-    for rest in answer.left[:_MOST_LEFT]:
-        text = f"task {rest.task}: {rest.reason}"
+    tasks_by_reason: dict[str, list[int]] = {}
+    for rest in answer.left:
+        tasks_by_reason.setdefault(rest.reason, []).append(rest.task)
+    for reason, tasks in islice(tasks_by_reason.items(), _MOST_LEFT):
+        noun = "task" if len(tasks) == 1 else "tasks"
+        text = f"{noun} {format_ranges(tasks)}: {reason}"
         yield f"    left     {shortened(printable(text), WIDTH - 13)}"
-    more = len(answer.left) - _MOST_LEFT
+    more = sum(map(len, islice(tasks_by_reason.values(), _MOST_LEFT, None)))
     if more > 0:
-        yield f"             and {more:,} more"
+        yield f"             and {counted(more, 'task')} more"
     if any(rest.reason.startswith(("a bug", "failed")) for rest in answer.left):
         yield f"    fixed?   weigh resume {answer.job.id} --bugs"
     if any(rest.reason.startswith(OUTCOME_UNKNOWN) for rest in answer.left):

@@ -1,0 +1,28 @@
+"""What ``weigh resume`` shows of tasks that do not run again: one line per reason."""
+
+from weigh.model.job import JobRequest, Submitted
+from weigh.render.resume_lines import Left, Resumed, resumed_lines
+
+
+def test_tasks_that_are_left_for_one_reason_share_a_line() -> None:
+    job = Submitted(
+        scheduler="slurm",
+        id="7",
+        name="p",
+        folder="/p",
+        cwd="/",
+        script="/p/job.sh",
+        submitted=0.0,
+        elements=5,
+        tasks=5,
+        request=JobRequest(),
+    )
+    waiting = [Left(task, "not ended yet") for task in (1, 2, 3, 9)]
+    left = (*waiting, Left(4, "a bug: KeyError: 0"))
+
+    assert list(resumed_lines(Resumed(job, (), left, None))) == [
+        "  p: nothing resumed",
+        "    left     tasks 1-3,9: not ended yet",
+        "    left     task 4: a bug: KeyError: 0",
+        "    fixed?   weigh resume 7 --bugs",
+    ]
