@@ -1,6 +1,8 @@
 """What a fit answers, and where it refuses to answer with one number."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -39,21 +41,11 @@ def test_three_points_of_a_line_predict_the_fourth() -> None:
 # The guide's V100: (30 / 0.66) x 50 = 2270 was its answer
 
 
-def test_the_guide_s_gpu_holds_a_range_within_its_line_and_its_power_law() -> None:
+def test_the_guide_s_gpu_holds_a_range_with_its_reason_and_the_next_size() -> None:
     held = memory_fit(guide_runs()).holding(30 * GB)
 
     assert (held.size, held.at_most) == (1137, 1425)
-
-
-def test_the_guide_s_memory_is_reported_to_grow_faster_than_the_batch() -> None:
-    held = memory_fit(guide_runs()).holding(30 * GB)
-
     assert any("grows faster than the size" in reason for reason in held.why)
-
-
-def test_the_guide_s_example_names_the_next_size_to_measure() -> None:
-    held = memory_fit(guide_runs()).holding(30 * GB)
-
     assert held.next_size is not None
     assert 300 < held.next_size < 1137
 
@@ -97,36 +89,36 @@ def test_two_sizes_give_a_range_and_the_next_size() -> None:
     assert held.next_size == 200
 
 
-def test_a_line_that_would_start_below_zero_is_doubted() -> None:
-    made = memory_fit(sized_runs([8, 16, 32], [MIB, 9 * MIB, 25 * MIB]))
+@pytest.mark.parametrize(
+    ("sizes", "used", "room", "why"),
+    [
+        ([8, 16, 32], [MIB, 9 * MIB, 25 * MIB], GIB, "below zero"),
+        (
+            [8, 16, 24],
+            [1000 * MIB, 1100 * MIB, 1250 * MIB],
+            2 * GIB,
+            "slope grows by 33 %",
+        ),
+        ([8, 16, 24], [1000 * MIB, 1100 * MIB, 1220 * MIB], 1500 * MIB, None),
+    ],
+)
+def test_a_line_is_doubted_for_its_start_and_for_a_slope_that_changes(
+    sizes: list[float], used: list[float], room: int, why: str | None
+) -> None:
+    found = memory_fit(sized_runs(sizes, used)).holding(room).why
 
-    assert any("below zero" in why for why in made.holding(GIB).why)
-
-
-def test_a_slope_that_changes_by_more_than_a_quarter_is_doubted() -> None:
-    made = memory_fit(sized_runs([8, 16, 24], [1000 * MIB, 1100 * MIB, 1250 * MIB]))
-
-    assert any("slope grows by 33 %" in why for why in made.holding(2 * GIB).why)
-
-
-def test_a_steady_slope_is_not_doubted() -> None:
-    made = memory_fit(sized_runs([8, 16, 24], [1000 * MIB, 1100 * MIB, 1220 * MIB]))
-
-    assert made.holding(1500 * MIB).why == ()
+    assert found == () if why is None else any(why in reason for reason in found)
 
 
 def test_beyond_four_times_the_largest_size_there_is_a_reason_and_a_next_size() -> None:
-    held = memory_fit(on_a_line(8, 16, 32)).holding(GIB + 1300 * MIB)
+    made = memory_fit(on_a_line(8, 16, 32))
 
+    held = made.holding(GIB + 1300 * MIB)
+
+    assert made.holding(GIB + 1280 * MIB).why == ()
     assert held.why == ("130 is 4.1 times the largest size measured",)
     assert held.next_size is not None
     assert 32 < held.next_size < 130
-
-
-def test_up_to_four_times_the_largest_size_there_is_a_number() -> None:
-    held = memory_fit(on_a_line(8, 16, 32)).holding(GIB + 1280 * MIB)
-
-    assert held.why == ()
 
 
 def test_a_target_far_beyond_is_doubted_and_has_a_next_size() -> None:
@@ -142,39 +134,33 @@ def test_one_distinct_size_is_no_curve() -> None:
 
 
 @pytest.mark.parametrize("size", ["large", math.nan, math.inf, 0, -8])
-def test_a_size_that_is_no_number_above_zero_is_left_out_and_reported(
+def test_a_size_that_is_no_number_above_zero_is_left_out_and_alone_refused(
     size: float | str,
 ) -> None:
     made = memory_fit([sized_run(size, GIB), *on_a_line(8, 16, 32)])
 
     assert made.records == 3
     assert made.notes == ("1 record left out: its batch_size is not a number above 0",)
-
-
-@pytest.mark.parametrize("size", ["large", math.nan, math.inf, 0, -8])
-def test_sizes_that_are_all_no_numbers_above_zero_are_refused(
-    size: float | str,
-) -> None:
     with pytest.raises(
         UsageError, match=f"batch_size='?{size}'? is not a size above 0"
     ):
         memory_fit([sized_run(size, GIB)])
 
 
-@pytest.mark.parametrize("memory", [0, -5])
-def test_memory_that_cannot_have_been_is_left_out_and_reported(memory: int) -> None:
-    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, memory)])
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        *({"memory": memory} for memory in (0, -5)),
+        *({"memory": GIB, "time": t} for t in (0.0, -1.0, math.nan, math.inf)),
+    ],
+)
+def test_what_cannot_have_been_is_left_out_and_reported(
+    impossible: dict[str, float],
+) -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, **impossible)])
 
-    assert made.records == 4
-    assert [point.x for point in made.fit_of("memory").points] == [8, 16, 32]
-    assert any("its memory or time is impossible" in note for note in made.notes)
-
-
-@pytest.mark.parametrize("time", [0.0, -1.0, math.nan, math.inf])
-def test_a_time_that_cannot_have_been_is_left_out_and_reported(time: float) -> None:
-    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, time=time)])
-
-    assert made.fit_of("time").largest_size == 32
+    quantity: Quantity = "time" if "time" in impossible else "memory"
+    assert made.fit_of(quantity).largest_size == 32
     assert any("its memory or time is impossible" in note for note in made.notes)
 
 
@@ -280,19 +266,15 @@ def test_memory_that_does_not_follow_the_size_is_a_reason_not_to_trust_it(
     assert any("do not follow the size" in why for why in caveats(made))
 
 
-def test_six_sizes_of_a_parabola_are_one() -> None:
-    sizes = [10, 20, 40, 60, 80, 100]
-    made = memory_fit(sized_runs(sizes, [GIB + MIB * x * x for x in sizes]))
+def test_six_sizes_of_a_parabola_are_one_and_three_never() -> None:
+    few, many = (
+        memory_fit(sized_runs(sizes, [GIB + MIB * x * x for x in sizes]))
+        for sizes in ([10, 20, 40], [10, 20, 40, 60, 80, 100])
+    )
 
-    assert isinstance(made.fit_of("memory").curve, Quadratic)
-    assert made.predict(200) == pytest.approx(GIB + MIB * 200**2, rel=0.01)
-
-
-def test_three_sizes_are_never_a_parabola() -> None:
-    sizes = [10, 20, 40]
-    made = memory_fit(sized_runs(sizes, [GIB + MIB * x * x for x in sizes]))
-
-    assert isinstance(made.fit_of("memory").curve, Line)
+    assert isinstance(few.fit_of("memory").curve, Line)
+    assert isinstance(many.fit_of("memory").curve, Quadratic)
+    assert many.predict(200) == pytest.approx(GIB + MIB * 200**2, rel=0.01)
 
 
 def test_times_that_fall_have_a_floor_that_no_batch_goes_below() -> None:
@@ -367,23 +349,14 @@ def test_the_repeats_within_a_record_count_each_and_its_warm_ups_do_not() -> Non
 # Out of memory is a bound too
 
 
-def test_a_size_that_ran_out_is_never_held() -> None:
+def test_a_size_that_ran_out_is_never_held_nor_one_just_below() -> None:
     made = memory_fit([*on_a_line(8, 16, 32), burst(64)])
+    near = memory_fit([*on_a_line(8, 16, 62), burst(64)])
 
     assert made.failed == 64
     assert made.holding("100GiB").at_most == 63
-
-
-def test_a_size_just_below_one_that_ran_out_does_not_fit() -> None:
-    made = memory_fit([*on_a_line(8, 16, 32), burst(64)])
-
     assert made.largest("100GiB") == 57
-
-
-def test_a_measured_size_fits_also_near_one_that_ran_out() -> None:
-    made = memory_fit([*on_a_line(8, 16, 62), burst(64)])
-
-    assert made.largest("100GiB") == 62
+    assert near.largest("100GiB") == 62  # it was measured
 
 
 def test_a_size_that_ran_out_of_little_may_fit_in_more() -> None:
@@ -419,33 +392,28 @@ def test_the_next_size_lies_between_what_ran_and_what_did_not() -> None:
 # Several parameters
 
 
-def test_the_product_of_two_parameters_is_taken_where_it_explains_more() -> None:
+@pytest.mark.parametrize(
+    ("used", "last", "by"),
+    [
+        (lambda b, n: GIB + MIB * b * n, (8, 512), "b*n"),
+        (lambda b, _: GIB + 10 * MIB * b, (64, 512), "b"),
+    ],
+)
+def test_the_product_of_two_parameters_is_taken_where_it_explains_more(
+    used: Callable[[int, int], int], last: tuple[int, int], by: str
+) -> None:
     runs = [
         sized_run(
             b,
-            GIB + MIB * b * n,
+            used(b, n),
             command=("train.py", f"--b={b}", f"--n={n}"),
             parameters={"b": b, "n": n},
         )
-        for b, n in ((8, 128), (16, 32), (32, 64), (8, 512))
+        for b, n in ((8, 128), (16, 32), (32, 64), last)
     ]
 
-    assert weigh.fit(runs, by="b,n").by == "b*n"
-    assert weigh.fit(runs, by="b*n").predict(8192) == GIB + 8192 * MIB
-
-
-def test_one_parameter_is_taken_where_the_product_explains_no_more() -> None:
-    runs = [
-        sized_run(
-            b,
-            GIB + 10 * MIB * b,
-            command=("train.py", f"--b={b}", f"--n={n}"),
-            parameters={"b": b, "n": n},
-        )
-        for b, n in ((8, 128), (16, 32), (32, 64), (64, 512))
-    ]
-
-    assert weigh.fit(runs, by="b,n").by == "b"
+    assert weigh.fit(runs, by="b,n").by == by
+    assert weigh.fit(runs, by=by).predict(8192) == used(8192, 1)
 
 
 def test_without_a_name_the_one_parameter_that_varies_is_the_size() -> None:
@@ -470,34 +438,25 @@ def test_another_parameter_that_varied_is_reported() -> None:
 # Records of different things
 
 
-def test_records_without_the_parameter_are_left_out_and_reported() -> None:
-    without = [
-        msgspec.structs.replace(run, parameters={}) for run in on_a_line(1, 2, 3)
-    ]
+@pytest.mark.parametrize(
+    ("other", "note"),
+    [
+        ({"parameters": {}}, "no parameter batch_size"),
+        ({"host": Host(name="node08", system="Linux")}, "another host, node08"),
+        (
+            {"command": ("python", "train.py", "64")},
+            "another command, python train.py {batch_size}",
+        ),
+        ({"state": "FAILED"}, "it did not complete"),
+    ],
+)
+def test_records_of_something_else_are_left_out_and_reported(
+    other: dict[str, Any], note: str
+) -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, **other)])
 
-    made = memory_fit([*without, *on_a_line(8, 16, 32)])
-
-    assert made.records == 3
-    assert "3 records left out: no parameter batch_size" in made.notes
-
-
-def test_another_host_s_records_are_left_out_and_reported() -> None:
-    other = sized_run(64, GIB, host=Host(name="node08", system="Linux"))
-
-    made = memory_fit([*on_a_line(8, 16, 32), other])
-
-    assert made.notes == ("1 record left out: another host, node08",)
+    assert (made.records, made.notes) == (3, (f"1 record left out: {note}",))
     assert made.group.host == "node07"
-
-
-def test_another_command_s_records_are_left_out_and_reported() -> None:
-    other = sized_run(64, GIB, command=("python", "train.py", "64"))
-
-    made = memory_fit([*on_a_line(8, 16, 32), other])
-
-    assert made.notes == (
-        "1 record left out: another command, python train.py {batch_size}",
-    )
 
 
 def test_another_gpu_s_records_are_left_out_and_reported() -> None:
@@ -558,50 +517,33 @@ def test_sizes_written_differently_are_the_same_command() -> None:
     assert memory_fit(runs).records == 3
 
 
-def test_failed_runs_are_left_out_and_reported() -> None:
-    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, state="FAILED")])
-
-    assert "1 record left out: it did not complete" in made.notes
-
-
 # Accumulation is never a silent choice
 
 
-def test_a_batch_that_does_not_fit_is_split_into_equal_ones_of_the_same_sum() -> None:
-    runs = [sized_run(x, GIB, gpu=GIB + x * 100 * MIB) for x in (8, 16, 32)]
-    card = Limit("V100", 8 * GIB, "gpu_memory")
-
-    advice = advise(memory_fit(runs), FitOptions(target=128, limits=(card,)))
-
-    split = advice.capacities[0].accumulation
-    assert split is not None
-    assert split.micro_batch * split.steps == 128
-    assert split.micro_batch <= (advice.capacities[0].holding.size or 0)
-
-
-def test_a_batch_that_fits_is_not_split() -> None:
-    runs = [sized_run(x, GIB, gpu=GIB + x * 100 * MIB) for x in (8, 16, 32)]
-    card = Limit("V100", 80 * GIB, "gpu_memory")
-
-    advice = advise(memory_fit(runs), FitOptions(target=128, limits=(card,)))
-
-    assert advice.capacities[0].fits_target is True
-    assert advice.capacities[0].accumulation is None
-
-
-def test_what_is_no_batch_is_never_split() -> None:
+@pytest.mark.parametrize(
+    ("by", "room", "fits"),
+    [("batch_size", 8, False), ("batch_size", 80, True), ("vocabulary", 8, False)],
+)
+def test_only_a_batch_that_does_not_fit_is_split_into_equal_ones_of_the_same_sum(
+    by: str,
+    room: int,
+    fits: bool,  # noqa: FBT001
+) -> None:
     runs = [
-        sized_run(x, GIB, gpu=GIB + x * 100 * MIB, parameters={"vocabulary": x})
+        sized_run(x, GIB, gpu=GIB + x * 100 * MIB, parameters={by: x})
         for x in (8, 16, 32)
     ]
-    card = Limit("V100", 8 * GIB, "gpu_memory")
+    card = Limit("V100", room * GIB, "gpu_memory")
 
-    advice = advise(
-        weigh.fit(runs, by="vocabulary"), FitOptions(target=128, limits=(card,))
-    )
+    advice = advise(weigh.fit(runs, by=by), FitOptions(target=128, limits=(card,)))
 
-    assert advice.capacities[0].fits_target is False
-    assert advice.capacities[0].accumulation is None
+    capacity = advice.capacities[0]
+    split = capacity.accumulation
+    assert capacity.fits_target is fits
+    assert (split is not None) == (by == "batch_size" and not fits)
+    if split is not None:
+        assert split.micro_batch * split.steps == 128
+        assert split.micro_batch <= (capacity.holding.size or 0)
 
 
 # What is recommended
@@ -611,43 +553,31 @@ def falling(*sizes: int, each: float = 100 * MIB) -> list[Record]:
     return [sized_run(x, GIB, gpu=GIB + x * each, time=3 + 40 / x) for x in sizes]
 
 
-def test_no_more_is_recommended_than_the_gpu_holds() -> None:
-    card = Limit("small", 4 * GIB, "gpu_memory")
-
-    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=(card,)))
-
-    assert advice.recommended is not None
-    assert advice.recommended.size == advice.capacities[0].holding.size
-    assert advice.held_back == "what small holds"
+def gpu_limits(*sizes: float) -> tuple[Limit, ...]:
+    return tuple(Limit(f"{size}", round(size * GIB), "gpu_memory") for size in sizes)
 
 
-def test_of_several_gpus_the_largest_decides_what_is_recommended() -> None:
-    cards = tuple(Limit(str(size), size * GIB, "gpu_memory") for size in (4, 8, 6))
+def test_no_more_is_recommended_than_the_largest_gpu_holds() -> None:
+    made = memory_fit(falling(8, 16, 32))
 
-    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=cards))
+    one = advise(made, FitOptions(limits=gpu_limits(4)))
+    three = advise(made, FitOptions(limits=gpu_limits(4, 8, 6)))
+    tiny = advise(made, FitOptions(limits=gpu_limits(0.1)))
 
-    assert advice.recommended is not None
-    assert advice.recommended.size == advice.capacities[1].holding.size
-
-
-def test_nothing_is_recommended_for_a_gpu_that_holds_nothing() -> None:
-    card = Limit("tiny", 100 * MIB, "gpu_memory")
-
-    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=(card,)))
-
-    assert advice.recommended is None
+    assert one.recommended is not None
+    assert one.recommended.size == one.capacities[0].holding.size
+    assert one.held_back == "what 4 holds"
+    assert three.recommended is not None
+    assert three.recommended.size == three.capacities[1].holding.size
+    assert tiny.recommended is None
 
 
-def test_nothing_is_recommended_farther_than_four_times_what_was_measured() -> None:
-    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions())
+@pytest.mark.parametrize(("more", "size"), [([], 128), ([64], 63)])
+def test_nothing_is_recommended_beyond_four_times_the_largest_nor_what_ran_out(
+    more: list[int], size: int
+) -> None:
+    advice = advise(memory_fit([*falling(8, 16, 32), *map(burst, more)]), FitOptions())
 
     assert advice.best_size == 253
     assert advice.recommended is not None
-    assert advice.recommended.size == 128
-
-
-def test_nothing_is_recommended_that_ran_out_of_memory() -> None:
-    advice = advise(memory_fit([*falling(8, 16, 32), burst(64)]), FitOptions())
-
-    assert advice.recommended is not None
-    assert advice.recommended.size == 63
+    assert advice.recommended.size == size

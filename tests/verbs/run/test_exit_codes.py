@@ -111,49 +111,46 @@ def test_a_command_in_quotes_gets_a_hint(weigh: Weigh, name: str, hint: str) -> 
     assert (code, hint in said) == (127, True), said
 
 
-def test_a_script_that_is_not_executable_gets_a_hint(
-    weigh: Weigh, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "text", "mode", "code", "hints"),
+    [
+        ("./train.py", "print(1)\n", 0o644, 126, ["(write: python ./train.py)"]),
+        ("./my job", "#!/bin/sh\n", 0o644, 126, ["(write: chmod +x './my job')"]),
+        ("train.py", "print(1)\n", 0o644, 127, ["(did you mean python train.py?)"]),
+        (  # not given to sh
+            "./train.py",
+            "import os\n",
+            0o755,
+            126,
+            ["has no #! line", "(write: python ./train.py)"],
+        ),
+        (
+            "./job",
+            "#!/no/such/python3 -u\n",
+            0o755,
+            127,
+            ["does not exist: /no/such/python3"],
+        ),
+        *(
+            (
+                "./job",
+                f"{first}\r\nexit 0\r\n",
+                0o755,
+                127,
+                ["first line ends as on Windows   (dos2unix ./job)"],
+            )
+            for first in ("#!/bin/sh", "#!/usr/bin/env python3")
+        ),
+    ],
+)
+def test_a_script_that_does_not_start_gets_a_hint(  # noqa: PLR0913, PLR0917
+    weigh: Weigh, name: str, text: str, mode: int, code: int, hints: list[str]
 ) -> None:
-    _script(tmp_path / "train.py", "print(1)\n", 0o644)
-    _script(tmp_path / "my job", "#!/bin/sh\n", 0o644)
-    code, said = _hint(weigh, "./train.py")
-    assert (code, "(write: python ./train.py)" in said) == (126, True), said
-    code, said = _hint(weigh, "./my job")
-    assert (code, "(write: chmod +x './my job')" in said) == (126, True), said
-
-
-def test_a_python_file_without_python_gets_a_hint(weigh: Weigh, tmp_path: Path) -> None:
-    _script(tmp_path / "train.py", "print(1)\n", 0o644)
-    code, said = _hint(weigh, "train.py")
-    assert (code, "(did you mean python train.py?)" in said) == (127, True), said
-
-
-def test_a_python_file_without_its_first_line_is_not_given_to_sh(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    _script(tmp_path / "train.py", "import os\n")
-    code, said = _hint(weigh, "./train.py")
-    assert (code, "has no #! line" in said) == (126, True), said
-    assert "(write: python ./train.py)" in said
-
-
-def test_an_interpreter_that_does_not_exist_is_named(
-    weigh: Weigh, tmp_path: Path
-) -> None:
-    _script(tmp_path / "job", "#!/no/such/python3 -u\n")
-    code, said = _hint(weigh, "./job")
-    assert (code, "does not exist: /no/such/python3" in said) == (127, True), said
-
-
-@pytest.mark.parametrize("first", ["#!/bin/sh\r\n", "#!/usr/bin/env python3\r\n"])
-def test_a_first_line_that_ends_as_on_windows_is_named(
-    weigh: Weigh, tmp_path: Path, first: str
-) -> None:
-    (tmp_path / "job").write_bytes(f"{first}exit 0\r\n".encode())
-    (tmp_path / "job").chmod(0o755)
-    done = weigh.run("--", "./job")
-    assert done.returncode == 127
-    assert b"first line ends as on Windows   (dos2unix ./job)" in done.stderr
+    (weigh.folder / name).write_bytes(text.encode())
+    (weigh.folder / name).chmod(mode)
+    done, said = _hint(weigh, name)
+    assert done == code, said
+    assert all(hint in said for hint in hints), said
 
 
 def test_an_empty_name_is_a_command_not_found(weigh: Weigh) -> None:
