@@ -530,8 +530,8 @@ def _less_cpus(subject: Subject, measure: Measure, enough: int) -> Note:
     return Note(
         about="CPUs",
         words=(
-            f"request {enough}: of {requested} up to {measure.most or 0:.1f} were busy "
-            f"on average{subject.basis()}"
+            f"request {enough}: at most {measure.most or 0:.1f} of the {requested} "
+            f"were used{subject.basis()}"
         ),
         flag=cpu_flag(subject, enough),
         weight=50 * (1 - enough / requested),
