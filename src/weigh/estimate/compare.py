@@ -6,7 +6,6 @@ from typing import TypeAlias
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.trend import median, ratio_interval
 from weigh.model.comparison import (
     Change,
     Comparison,
@@ -18,6 +17,7 @@ from weigh.model.comparison import (
 )
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited, knobs_of, wait_words
+from weigh.robust import median_of, ratio_interval
 
 COMPLETED = "COMPLETED"
 _COMMIT = 10  # letters of one
@@ -218,7 +218,7 @@ def _figure(readings: Sequence[_Reading]) -> Figure:
     values = [value for value, _, _ in readings]
     if len(readings) == 1:
         return Figure(*readings[0], 1)
-    return Figure(median(values), min(values), max(values), len(values))
+    return Figure(median_of(values), min(values), max(values), len(values))
 
 
 def change(base: Sequence[_Reading], other: Sequence[_Reading]) -> Change:
@@ -229,12 +229,12 @@ def change(base: Sequence[_Reading], other: Sequence[_Reading]) -> Change:
     """
     first, low, high = (list(column) for column in zip(*base, strict=True))
     second, its_low, its_high = (list(column) for column in zip(*other, strict=True))
-    middles = median(first), median(second)
+    middles = median_of(first), median_of(second)
     interval = ratio_interval(first, second) if min(first + second) > 0 else None
     is_apart = None if interval is None else not interval[0] <= 1 <= interval[1]
     is_bounded = low != high or its_low != its_high
-    if is_bounded and median(low) <= median(its_high):
-        is_apart = False if median(its_low) <= median(high) else is_apart
+    if is_bounded and median_of(low) <= median_of(its_high):
+        is_apart = False if median_of(its_low) <= median_of(high) else is_apart
     return Change(
         ratio=middles[1] / middles[0] if middles[0] > 0 else None,
         difference=middles[1] - middles[0],

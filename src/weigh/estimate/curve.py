@@ -6,12 +6,13 @@ one outlier (an allocator's step, a busy node) must not turn the line.
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import TypeAlias
 
 import msgspec
 
 from weigh.estimate.samples import Point
+from weigh.robust import median_line
 
 
 class Constant(msgspec.Struct, frozen=True, tag="constant"):
@@ -82,8 +83,7 @@ def fit_constant(points: Sequence[Point]) -> Constant:
 
 def fit_line(points: Sequence[Point]) -> Line:
     """Fit a Theil-Sen line; it takes two sizes."""
-    slope = median(slopes(points))
-    return Line(median(point.y - slope * point.x for point in points), slope)
+    return Line(*median_line([p.x for p in points], [p.y for p in points]))
 
 
 def fit_inverse(points: Sequence[Point]) -> Inverse:
@@ -132,16 +132,6 @@ def fit_quadratic(points: Sequence[Point]) -> Quadratic | None:
     return Quadratic(a, b, c) if c >= 0 and rising else None
 
 
-def slopes(points: Sequence[Point]) -> list[float]:
-    """Return the slopes of all pairs of points of different size."""
-    return [
-        (q.y - p.y) / (q.x - p.x)
-        for i, p in enumerate(points)
-        for q in points[i + 1 :]
-        if q.x != p.x
-    ]
-
-
 def apart(points: Sequence[Point]) -> list[Point]:
     """Return the points without those that are almost of the next larger one's size.
 
@@ -186,15 +176,16 @@ def ends(points: Sequence[Point]) -> tuple[Point, Point, Point]:
     return points[0], points[(len(points) - 1) // 2], points[-1]
 
 
-def parabola(points: Sequence[Point], x: float) -> float:
-    """Return the value at *x* of the parabola through the ends of the points.
+def bent_line(points: Sequence[Point]) -> Quadratic:
+    """Return the curve through the ends of the points, bent as their halves are.
 
-    Through three points it is exact; of more, the slopes of both halves bend it.
+    Through three points it is exact.
     """
     lower, upper = half_slopes(points)
     first, middle, last = ends(points)
-    bent = (upper - lower) / (last.x - first.x)
-    return last.y + (x - last.x) * (upper + bent * (x - middle.x))
+    square = (upper - lower) / (last.x - first.x)
+    slope = upper - square * (middle.x + last.x)
+    return Quadratic(last.y - (slope + square * last.x) * last.x, slope, square)
 
 
 _SIZES_FOR_SQUARES = 5

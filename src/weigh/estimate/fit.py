@@ -22,6 +22,7 @@ from weigh.estimate.curve import (
     Quadratic,
     apart,
     bend,
+    bent_line,
     ends,
     fit_constant,
     fit_inverse,
@@ -29,7 +30,6 @@ from weigh.estimate.curve import (
     fit_power,
     fit_quadratic,
     half_slopes,
-    parabola,
 )
 from weigh.estimate.samples import Failure, Point, size_text
 from weigh.units import counted
@@ -322,7 +322,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
             slope = (last.y - before.y) / (last.x - before.x)
             yield last.y + slope * (min(x, _NEAR * last.x) - last.x)
         if isinstance(self.curve, Line) and not self._is_time and self._may_be_square():
-            yield parabola(self.points, x) * (1 + _STEADY)
+            yield bent_line(self.points).at(x) * (1 + _STEADY)
 
     def _may_be_square(self) -> bool:
         """Return whether the line bends by a good part of what a square does."""

@@ -20,15 +20,15 @@ from itertools import pairwise
 
 import msgspec
 
-from weigh.estimate.trend import (
-    lower_median,
-    median,
-    rise_score,
-    slope_interval,
-    slopes,
-)
 from weigh.model.growth import Extrapolation, Growth, Progress, Trend
 from weigh.model.record import Batches, Event, Headway, Record
+from weigh.robust import (
+    lower_median,
+    median_of,
+    pair_slopes,
+    rise_score,
+    slope_interval,
+)
 from weigh.units import MIB, Bytes, Seconds
 
 _FEWEST = 3  # stairs; a rhythm of fewer is a guess
@@ -128,7 +128,7 @@ class _Track:
     def top_slope(self, begin: float, end: float = 1.0) -> float:
         """Return the median slope of the tops in a part of the run, in bytes/s."""
         grid = _grid(self.at(begin), self.at(end), _GRID)
-        return lower_median(slopes(grid, [self.top(time) for time in grid]))
+        return lower_median(pair_slopes(grid, [self.top(time) for time in grid]))
 
     def stretches(self, begin: float, most: int) -> list[_Stretch]:
         """Cut the run since *begin* into at most *most* equal stretches."""
@@ -145,7 +145,7 @@ class _Track:
         within, last = self.times[low:high], self.times[high - 1]
         memory = self.memory[low:high]
         top = self.tops[high - 1]
-        return _Stretch(median(within), last, median(memory), max(memory), top)
+        return _Stretch(median_of(within), last, median_of(memory), max(memory), top)
 
 
 def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Growth | None:
@@ -229,7 +229,7 @@ def _least(track: _Track, peak: Bytes) -> float:
     Samples that drift relative to batches see the tops climb, but by less than memory
     changes between two samples.
     """
-    jump = median([abs(after - before) for before, after in pairwise(track.memory)])
+    jump = median_of([abs(after - before) for before, after in pairwise(track.memory)])
     settled = (1 - _SETTLED) * track.duration
     return max(
         _NEGLIGIBLE * peak / track.duration, _LEAST / track.duration, jump / settled
@@ -284,7 +284,9 @@ def _teeth_rise(teeth: Sequence[_Stretch]) -> bool:
         if len(teeth) < _FEW_TEETH:
             if any(after <= before for before, after in pairwise(ends)):
                 return False
-        elif rise_score(ends) < _SCORE or median(ends[half:]) <= median(ends[:half]):
+        elif rise_score(ends) < _SCORE or median_of(ends[half:]) <= median_of(
+            ends[:half]
+        ):
             return False
     return True
 
@@ -306,7 +308,7 @@ def _levels_rise(tail: Sequence[_Stretch], least: float) -> bool:
 
 def _slope(stretches: Sequence[_Stretch]) -> float:
     times, levels = zip(*_levels(stretches), strict=True)
-    return lower_median(slopes(times, levels))
+    return lower_median(pair_slopes(times, levels))
 
 
 def _levels(stretches: Sequence[_Stretch]) -> list[tuple[Seconds, float]]:
@@ -328,7 +330,7 @@ def _line(
     if recent is not None and not low <= recent <= high:
         rate, low, high = recent, min(low, recent), max(high, recent)
     middle = times[len(times) // 2]
-    level = median([value - rate * (time - middle) for time, value in points])
+    level = median_of([value - rate * (time - middle) for time, value in points])
     above = [(s.most, level + rate * (s.end - middle)) for s in stretches]
     below = [level + rate * (time - middle) - value for time, value in points]
     return Trend(
@@ -355,7 +357,7 @@ def _before_release(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Second
     """Return the end of the run, or the moment when it began to release memory."""
     duration = times[-1] - times[0]
     recent = memory[bisect_left(times, times[-1] - (1 - _LAST) * duration) :]
-    enough = _KEPT * median(recent)
+    enough = _KEPT * median_of(recent)
     last = len(times) - 1
     while memory[last] < enough and times[-1] - times[last] <= _RELEASE * duration:
         last -= 1

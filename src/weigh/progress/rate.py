@@ -9,10 +9,11 @@ correlation of neighbours.
 
 import math
 from bisect import bisect_left
-from itertools import combinations, pairwise
-from statistics import fmean, median, pstdev
+from itertools import pairwise
+from statistics import fmean, pstdev
 from typing import NamedTuple
 
+from weigh.robust import concordance, concordance_variance, median_line, median_of
 from weigh.units import Seconds
 
 MOST_POINTS = 512
@@ -207,13 +208,10 @@ def _drift(blocks: Blocks, mean: Seconds, ahead: float) -> Seconds:
     count = len(times)
     if count < _FEWEST_FOR_TREND:
         return 0.0
-    pairs = list(combinations(enumerate(times), 2))
-    score = sum((b > a) - (b < a) for (_, a), (_, b) in pairs)
-    if abs(score) < _TREND * math.sqrt(count * (count - 1) * (2 * count + 5) / 18):
+    if abs(concordance(times)) < _TREND * math.sqrt(concordance_variance(count)):
         return 0.0
-    slope = median((b - a) / (n - m) for (m, a), (n, b) in pairs)
+    level, slope = median_line(range(count), times)
     around = [time - slope * at for at, time in enumerate(times)]
-    level = median(around)
     best = min(_squares(_deviations(times, at)) for at in range(1, count))
     if _squares([off - level for off in around]) > best:
         return 0.0
@@ -279,7 +277,7 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
     if count < _FEWEST + 1:
         return blocks
     longest = blocks.index(max(blocks))
-    high = _TWICE * median(blocks)
+    high = _TWICE * median_of(blocks)
     pause = [longest]
     neighbour = _higher_neighbour(blocks, longest)
     if blocks[neighbour] > high:  # the pause lies on the edge of two blocks

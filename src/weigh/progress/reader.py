@@ -140,7 +140,7 @@ def chosen(nest: Nest, *, is_through: bool = False) -> Chosen | None:
 
 
 def _counts_the_same(one: Chosen, last: Chosen) -> bool:
-    """Return whether *one* is the bar next to the epochs that the Trainer logs."""
+    """Return whether *one* is the bar of the steps whose epochs the Trainer logs."""
     if last.source != "Trainer" or one.pace is None:
         return False
     shares = [part.done / part.total for part in (one, last) if part.total]

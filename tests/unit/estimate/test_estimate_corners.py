@@ -18,9 +18,9 @@ from weigh.estimate.fit import Fit, caveats, next_size
 from weigh.estimate.growth import growth_of, progress_of
 from weigh.estimate.readings import gpu_memory
 from weigh.estimate.samples import Point, gather
-from weigh.estimate.trend import median, rise_score
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Batches, Event, Record, Usage
+from weigh.robust import median_of, rise_score
 
 
 def points(*pairs: tuple[float, float]) -> tuple[Point, ...]:
@@ -102,7 +102,7 @@ def test_the_quickest_measured_is_the_best_where_time_has_no_floor() -> None:
 
 
 def test_of_nothing_the_median_is_zero() -> None:
-    assert median([]) == 0.0
+    assert median_of([]) == 0.0
 
 
 def test_a_few_values_rise_in_no_sure_way() -> None:

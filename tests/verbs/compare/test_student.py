@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.estimate.trend import ratio_interval, student_quantile
+from weigh.robust import ratio_interval, student_quantile
 
 # Abramowitz and Stegun, table 26.10, and any textbook's
 TABLE = {1: 12.706, 2: 4.303, 4: 2.776, 10: 2.228, 30: 2.042, 40: 2.021, 120: 1.980}

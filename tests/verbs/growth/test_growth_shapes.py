@@ -17,9 +17,9 @@ from weigh.estimate.growth import (
     growth_of,
     is_growing,
 )
-from weigh.estimate.trend import rise_score, slope_interval
 from weigh.measure import sampler
 from weigh.model.growth import Progress
+from weigh.robust import rise_score, slope_interval
 from weigh.units import GIB, MIB
 
 SECONDS = 60.0
