@@ -89,8 +89,11 @@ class ForkFilter:
 
 
 _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
-_LOOK_CREDIT = 0.04  # CPU seconds: for imports, and for meeting the processes
-_LOADING_COST = 0.0025  # CPU seconds that count of a look that loads modules
+# CPU seconds of looks before any are earned, which grow with what the job itself has
+# used: they load modules and meet the processes, and a short job is not to feel it
+_FIRST_CREDIT, _MOST_CREDIT = 0.005, 0.04
+_CREDIT_SHARE = 0.02
+_LOADING_COST = 0.0005  # CPU seconds that count of a look that loads modules
 _FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
@@ -188,7 +191,8 @@ class Sampler:
         readings, inherited = self._fork_filter.sift(self._tree.read())
         now = self.elapsed()
         cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
-        held = self._gauge.hold(readings, self._tracker.best)
+        used = now if cpu_time is None else cpu_time
+        held = self._gauge.hold(readings, self._tracker.best, used)
         exact = None if self._cpu_clock_stands else counted
         sample = self._tracker.look(now, readings, held, inherited, exact)
         self._keep(sample, cpu_time)
@@ -210,7 +214,8 @@ class Sampler:
         self._usual_cost = min(cost, 2 * self._usual_cost)
         if is_idle and _has_changed(self.samples[-2:]):
             self._cpu_clock_stands = True
-        owed = (self._cost - _LOOK_CREDIT) / _LOOK_SHARE - self.elapsed()
+        credit = min(_FIRST_CREDIT + _CREDIT_SHARE * used, _MOST_CREDIT)
+        owed = (self._cost - credit) / _LOOK_SHARE - self.elapsed()
         least = self._next_interval * self._stretch
         return max(least, min(owed, _LONGEST_BLIND))
 

@@ -303,3 +303,12 @@ def test_counting_stops_when_its_time_is_spent() -> None:
     assert pages.may_spend(much=True)
     clock.now = 1.0
     assert pages.may_spend()
+
+
+def test_a_short_job_is_counted_for_little_before_it_has_used_some_time() -> None:
+    pages = SharedPages(ProcTree(10, "/nowhere"), Clock())
+    pages.spent = 0.02
+    pages.used = 0.1
+    assert not pages.may_spend()
+    pages.used = 1.0
+    assert pages.may_spend()

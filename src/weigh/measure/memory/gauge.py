@@ -6,6 +6,7 @@ counts shared pages repeatedly: they are counted at points of their memory, near
 peak and for well under 1 % of the job's time, and a model follows them in between.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -14,13 +15,14 @@ import msgspec
 
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.probe.proc import ProcessReading, ProcTree
-from weigh.units import KIB, Bytes, Seconds
+from weigh.units import KIB, MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.memory.ledger import Ledger
     from weigh.measure.memory.shared_pages import SharedPages
     from weigh.measure.memory.unmapped import Unmapped
 
+_MATERIAL = 0.02  # of a peak: files of so much less need no closer look
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
 _PAGES = "pages: shared ones count once, pipes and sockets do not"
@@ -45,6 +47,7 @@ class MemoryGauge:
         self._ledger = ledger
         self._check_at = clock()
         self._pages: SharedPages | None = None
+        self._used: Seconds = math.inf
         self._file_before: Bytes = 0  # mapped at the look before
         self._unmapped: Unmapped | None = None
         if is_alone and (ledger is None or not ledger.is_own):
@@ -64,8 +67,16 @@ class MemoryGauge:
             return self._ledger.source
         return _STATUS if self._pages is not None and self._pages.is_refused else _PAGES
 
-    def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> MemoryHolding:
-        """Return what the processes hold; count pages where it may exceed *best*."""
+    def hold(
+        self, readings: Sequence[ProcessReading], best: Bytes, used: Seconds = math.inf
+    ) -> MemoryHolding:
+        """Return what the processes hold; count pages where it may exceed *best*.
+
+        *used* is the CPU time that they have used so far.
+        """
+        self._used = used
+        if self._pages is not None:
+            self._pages.used = used
         held = self._by_account(readings, best)
         if held is not None:
             return held
@@ -132,10 +143,10 @@ class MemoryGauge:
                 self._ledger = None
                 return None
         # the kernel can drop the pages of files: they are in no group's figures
-        if len(readings) > 1:
+        files = [reading.file for reading in readings]
+        file = max(files, default=0)
+        if sum(files) - file > _MATERIAL * best + MIB:
             file = self._shared_pages().files(readings, best)
-        else:
-            file = sum(reading.file for reading in readings)
         before, self._file_before = self._file_before, file
         # at a spike, those of the look before may still have been mapped
         most = max(file, before) if held.spike else file
@@ -148,6 +159,7 @@ class MemoryGauge:
             from weigh.measure.memory.shared_pages import SharedPages  # noqa: PLC0415 - as needed
 
             self._pages = SharedPages(self._tree, self._clock)
+            self._pages.used = self._used
         return self._pages
 
 

@@ -23,7 +23,9 @@ from weigh.units import MIB, Bytes, Seconds
 _MATERIAL = 0.01  # relative change of a peak that matters
 _MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
-_CREDIT = 0.03  # CPU seconds of counting before any are earned
+# CPU seconds of counting before any are earned; a short job is not to feel them
+_FIRST_CREDIT, _MOST_CREDIT = 0.01, 0.03
+_CREDIT_SHARE = 0.03  # of the job's own CPU time
 _CURVE_PART = 0.5  # of what is earned, for counts of what is below the peak
 _MUCH = 1.25  # of the best: worth counting on further credit
 _STEP = 0.02  # growth of the peak from one count to the next
@@ -37,11 +39,12 @@ _GUESSED = 0.1  # a figure that may be off by more is no count
 class SharedPages:
     """Turns readings of several processes into their :class:`MemoryHolding`.
 
-    ``spent`` is the CPU time used for counting.
+    ``spent`` is the CPU time used for counting, ``used`` that of the job so far.
     """
 
     def __init__(self, tree: ProcTree, clock: Callable[[], Seconds]) -> None:
         self.spent: Seconds = 0.0
+        self.used: Seconds = math.inf
         self._tree = tree
         self._clock = clock
         self._started = self._count_at = self._close_at = clock()
@@ -115,7 +118,8 @@ class SharedPages:
 
     def may_spend(self, *, much: bool = False) -> bool:
         """Return whether the budget allows a count."""
-        return self.spent <= self._earned() + (2 * _CREDIT if much else _CREDIT)
+        credit = min(_FIRST_CREDIT + _CREDIT_SHARE * self.used, _MOST_CREDIT)
+        return self.spent <= self._earned() + (2 * credit if much else credit)
 
     def _earned(self) -> Seconds:
         return (self._clock() - self._started) * _COUNT_SHARE
