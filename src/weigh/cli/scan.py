@@ -159,7 +159,8 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
             command_of(context), as_json=as_json, dry_run=words["dry_run"]
         )
     if not records and is_cpu_scan(words["axes"]):
-        return _scan_cpus(command_of(context), efficiency, as_json=as_json, **words)
+        options = ScanOptions(command=command_of(context), **words)
+        return _scan_cpus(options, efficiency, as_json=as_json)
     if records:
         _check_from(context, words["axes"])
         names = () if records == (_ALL,) else records
@@ -199,30 +200,18 @@ def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> i
     return done.exit_code
 
 
-def _scan_cpus(  # noqa: PLR0913 - keyword-only past the second
-    command: tuple[str, ...],
-    efficiency: str,
-    *,
-    axes: tuple[str, ...],
-    repeat: int,
-    label: str | None,
-    dry_run: bool,
-    as_json: bool,
-    resume: bool,
-    confirm: bool,
-) -> int:
+def _scan_cpus(options: ScanOptions, efficiency: str, *, as_json: bool) -> int:
     """Measure a command on several numbers of CPUs, and print how many pay."""
-    for is_typed, flag in ((resume, "--resume"), (confirm, "--confirm")):
+    for is_typed, flag in (
+        (options.resume, "--resume"),
+        (options.confirm, "--confirm"),
+    ):
         if is_typed:
             raise UsageError(f"cpus=... is scanned as a whole: {flag} is not for it")
     done = scan_cpus(
         here_now(),
-        command,
-        axes[0],
-        repeat=repeat,
-        label=label,
+        options,
         efficiency=efficiency,
-        dry_run=dry_run,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
     )
     for words in done.planned:

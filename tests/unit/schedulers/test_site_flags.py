@@ -3,6 +3,7 @@
 The oracle is sbatch(1): it multiplies --mem-per-cpu by the CPUs of a job on a node.
 """
 
+import json
 import os
 import re
 from pathlib import Path
@@ -155,9 +156,10 @@ def test_an_invalid_setting_is_named(kind: str, key: str, value: str) -> None:
 
 def checked(folder: Path, text: str, site: dict[str, object]) -> dict[str, str]:
     (folder / "job.sh").write_text(f"#!/bin/bash\n{text}\necho hello\n")
-    found = check_script(
-        here_of(str(folder), {"PATH": "/bin"}), "job.sh", form="slurm", site=site
-    )
+    lines = [f"{key} = {json.dumps(value)}" for key, value in site.items()]
+    (folder / "weigh.toml").write_text("\n".join(("[cluster]", *lines, "")))
+    here = here_of(str(folder), {"PATH": "/bin"})
+    found = check_script(here, "job.sh", form="slurm")
     return {one.rule: one.cure for one in found.findings}
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from weigh.errors import UsageError, WeighError
@@ -17,14 +17,13 @@ from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.cluster import site_flags, site_requires
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user, installed_scheduler
-from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
 from weigh.probe.filesystem import read_disk
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import Who
+from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
 
 FORMS = tuple(KINDS)
@@ -38,26 +37,21 @@ _PATIENCE = 5.0  # seconds
 
 _Value = TypeVar("_Value")
 
+NOTHING_LIVE = Live()  # no scheduler was asked
 
-def check_script(  # noqa: PLR0913 - keyword-only past the third
-    here: Here,
-    path: str,
-    *,
-    form: str | None,
-    limits: Limits | None = None,
-    jobs: Mapping[str, str | None] | None = None,
-    ignore: Sequence[str] = (),
-    site: Mapping[str, object] | None = None,
+
+def check_script(
+    here: Here, path: str, *, form: str | None, live: Live = NOTHING_LIVE
 ) -> Checked:
     """Read the job script at *path*, and return what is wrong with it.
 
-    *form* is a scheduler's name, by default what its directives are. *limits*
-    and *jobs* (states by id) are what is known of the cluster, if anything; *ignore*
-    are the rules that the settings ignore, *site* the ``[cluster]`` of the settings.
+    *form* is a scheduler's name, by default what its directives are. *live* is what is
+    known of the cluster, if anything.
 
     Raises:
         UsageError: there is no such file, it is no text, or no such form.
         WeighError: it cannot be read.
+        FormatError: a settings file does not parse.
     """
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
@@ -68,20 +62,13 @@ def check_script(  # noqa: PLR0913 - keyword-only past the third
         cure = f"({tool} -dry-run /dev/null {path} does)"
         raise UsageError(f"{path}: weigh checks no scripts for {title} {cure}")
     dialect = dialect_of(scheduler)
-    facts = facts_of(
-        here,
-        limits=limits,
-        jobs=jobs,
-        default_files=dialect.default_files(here.cwd, here.env),
-        scheduler=scheduler,
-        site=site,
-    )
+    facts = facts_of(here, scheduler=scheduler, live=live)
     found, script = dialect.lint(text, facts), read_script(text)
     program = shellcheck_program(here.env)
     is_readable = not any(one.rule == "syntax" for one in found)
     if program is not None and script.is_shell and is_readable:
         found = (*found, *shellcheck_findings(script, program))
-    kept, ignored = acknowledged(text, found, ignore)
+    kept, ignored = acknowledged(text, found, here.settings.ignore)
     return Checked(
         script=path,
         scheduler=scheduler,
@@ -119,14 +106,7 @@ def check_here(
         WeighError: it cannot be read.
         FormatError: a settings file does not parse.
     """
-    settings = here.settings
-    checked = check_script(
-        here,
-        path,
-        form=form,
-        ignore=settings.ignore,
-        site=settings.cluster,
-    )
+    checked = check_script(here, path, form=form)
     if (
         shutil.which(KINDS[checked.scheduler].lists, path=here.env.get("PATH", ""))
         is None
@@ -137,40 +117,24 @@ def check_here(
         checked.scheduler,
         Who(user=current_user(), after=dialect_of(checked.scheduler).awaited(text)),
         env=here.env,
-        site=settings.cluster,
+        site=here.settings.cluster,
         ask=ask,
     )
     if live.limits is None:
         return checked
-    return check_script(
-        here,
-        path,
-        form=checked.scheduler,
-        limits=live.limits,
-        jobs=live.jobs,
-        ignore=settings.ignore,
-        site=settings.cluster,
-    )
+    return check_script(here, path, form=checked.scheduler, live=live)
 
 
-def facts_of(  # noqa: PLR0913 - keyword-only past the third
-    here: Here,
-    *,
-    limits: Limits | None = None,
-    jobs: Mapping[str, str | None] | None = None,
-    default_files: Iterable[tuple[str, str]] = (),
-    scheduler: str = "",
-    site: Mapping[str, object] | None = None,
-) -> Facts:
+def facts_of(here: Here, *, scheduler: str = "", live: Live = NOTHING_LIVE) -> Facts:
     """Return the facts of this machine; files are looked up on demand.
 
-    *default_files* are (name, path) of the files of options that the scheduler reads,
-    *site* is the ``[cluster]`` of the settings.
+    Without a *scheduler* neither its files of options nor the settings count.
 
     Raises:
-        FormatError: a value of *site* is invalid.
+        FormatError: a value of ``[cluster]`` in the settings is invalid.
     """
-    wanted = site or {}
+    site = here.settings.cluster if scheduler else {}
+    files = dialect_of(scheduler).default_files(here.cwd, here.env) if scheduler else ()
     return Facts(
         cwd=here.cwd,
         home=here.env.get("HOME") or None,
@@ -183,13 +147,13 @@ def facts_of(  # noqa: PLR0913 - keyword-only past the third
         executable=Lookup(_is_executable),
         local_disks=Lookup(_is_on_local_disk),
         commands=Lookup(lambda name: _place(name, here.env)),
-        jobs=jobs or {},
-        limits=limits,
+        jobs=live.jobs,
+        limits=live.limits,
         syntax=Lookup(_syntax),
-        plain_shell=_plain_shell() if limits is not None else "",
-        defaults=tuple(_contents_of(default_files)),
-        required=site_requires(wanted),
-        per_cpu=scheduler in KINDS and site_flags(scheduler, wanted).per_cpu,
+        plain_shell=_plain_shell() if live.limits is not None else "",
+        defaults=tuple(_contents_of(files)),
+        required=site_requires(site),
+        per_cpu=scheduler in KINDS and site_flags(scheduler, site).per_cpu,
     )
 
 

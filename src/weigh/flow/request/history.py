@@ -87,14 +87,7 @@ def request_from_history(
         learnt = _learn(records, uses, kind, known)
         request = _request_of_many(records, learnt)
         description = history_lines.document(learnt)
-    return answer(
-        request,
-        records,
-        form=form,
-        env=here.env,
-        settings=here.settings,
-        history=description,
-    )
+    return answer(here, request, records, form=form, history=description)
 
 
 def _request_of_few(

@@ -67,15 +67,13 @@ def request_from_accounting(
     if len(groups) > 1:
         found = sorted((_in_short(one) for one in groups), key=_frees, reverse=True)
         return tuple(found[:_MOST_KINDS])
-    settings = here.settings
     (jobs,) = groups
     request, learnt = _request(jobs, kind, every)
     return answer(
+        here,
         request,
         (),
         form=form or kind.name,
-        env=here.env,
-        settings=settings,
         history=None if learnt is None else history_lines.document(learnt),
     )
 

@@ -69,16 +69,15 @@ def request(
             f"no request from {records[0].id[:6]}: {reasons[0]} (fix it first)"
         )
     request = carry_on(from_usages(records, headroom=share), records, steps)
-    return answer(request, records, form=form, env=here.env, settings=settings)
+    return answer(here, request, records, form=form)
 
 
-def answer(  # noqa: PLR0913 - keyword-only past the second
+def answer(
+    here: Here,
     request: Request,
     records: Sequence[Record],
     *,
     form: str | None,
-    env: Mapping[str, str],
-    settings: config.Config,
     history: object = None,
 ) -> Answer:
     """Write *request*, based on *records*, for the scheduler on PATH or for *form*.
@@ -88,10 +87,10 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
     Raises:
         FormatError: what the settings want in each request is invalid.
     """
-    scheduler = installed_scheduler(env)
+    scheduler = installed_scheduler(here.env)
     form = form or scheduler
     dialect = _dialect_of(form, scheduler)
-    request = as_site_wants(request, settings.cluster, env, dialect)
+    request = as_site_wants(request, here.settings.cluster, here.env, dialect)
     request = msgspec.structs.replace(
         request,
         notes=(
@@ -118,7 +117,7 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
             ),
             *request_lines.note_lines(request, indent="# "),
         ),
-        warnings=settings.warnings,
+        warnings=here.settings.warnings,
     )
 
 

@@ -18,6 +18,7 @@ from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.flow.scan.estimate_options import parse_share
+from weigh.flow.scan.scan import ScanOptions
 from weigh.model.record import Record, Usage
 from weigh.request import from_usages
 from weigh.store.identity import new_id
@@ -57,18 +58,14 @@ def numbers_of(axis: Axis) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def scan_cpus(  # noqa: PLR0913 - keyword-only past the third
+def scan_cpus(
     here: Here,
-    command: Sequence[str],
-    axis: str,
+    options: ScanOptions,
     *,
-    repeat: int,
-    label: str | None,
     efficiency: str,
-    dry_run: bool,
     say: Callable[[str], None],
 ) -> CpuScan:
-    """Run *command* held to each number of CPUs; return how many of them pay.
+    """Run the command held to each number of CPUs; return how many of them pay.
 
     *say* gets a line per run; the records are kept.
 
@@ -79,9 +76,10 @@ def scan_cpus(  # noqa: PLR0913 - keyword-only past the third
         WeighError: weigh itself failed.
     """
     numbers, least = (
-        numbers_of(parse_axis(axis)),
+        numbers_of(parse_axis(options.axes[0])),
         parse_share(efficiency, "--efficiency"),
     )
+    command = options.command
     if not command:
         raise UsageError(
             "no command: put it after -- (with {cpus} where a number goes)"
@@ -89,9 +87,9 @@ def scan_cpus(  # noqa: PLR0913 - keyword-only past the third
     for name in fields(command):
         if name != NAME:
             raise UsageError(f"{{{name}}} has no values: scan cpus= alone")
-    name = label or f"scan-{new_id()[:_LABEL_LETTERS]}"
+    name = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
     filled = {n: fill(command, {NAME: str(n)}) for n in numbers}
-    if dry_run:
+    if options.dry_run:
         planned = tuple(filled[n] for n in numbers)
         return CpuScan(label=name, rows=(), efficiency=least, planned=planned)
     root = open_store(here.cwd, here.env).root
@@ -99,7 +97,7 @@ def scan_cpus(  # noqa: PLR0913 - keyword-only past the third
     allowed = _allowed()
     records: dict[int, list[Record]] = {}
     code = 0
-    for number in numbers * repeat:
+    for number in numbers * options.repeat:
         log = os.path.join(folder, f"cpus-{number}.{len(records.get(number, ()))}.log")
         with held_to(number, allowed):
             record = run_measured(

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from weigh import config
 from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
@@ -64,15 +63,16 @@ def check_request(  # noqa: PLR0913 - keyword-only past the third
     """
     if scheduler not in KINDS:
         return Checks()
-    settings = here.settings
     who = Who(
         user=current_user(),
         account=request.account,
         qos=request.qos,
         after=dialect_of(scheduler).awaited(text),
     )
-    live = live_limits(scheduler, who, env=here.env, site=settings.cluster, ask=ask)
-    found = text_findings(here, text, live, settings, scheduler=scheduler)
+    live = live_limits(
+        scheduler, who, env=here.env, site=here.settings.cluster, ask=ask
+    )
+    found = text_findings(here, text, live, scheduler=scheduler)
     if written is not None:
         lines = _own_lines(written, text, scheduler)
         found = tuple(one for one in found if not _is_ours(one, written, lines))
@@ -85,19 +85,12 @@ def check_request(  # noqa: PLR0913 - keyword-only past the third
 
 
 def text_findings(
-    here: Here, text: str, live: Live, settings: config.Config, *, scheduler: str
+    here: Here, text: str, live: Live, *, scheduler: str
 ) -> tuple[Finding, ...]:
     """Lint a script with the cluster's limits, as the settings want it."""
-    dialect = dialect_of(scheduler)
-    facts = facts_of(
-        here,
-        limits=live.limits,
-        jobs=live.jobs,
-        default_files=dialect.default_files(here.cwd, here.env),
-        scheduler=scheduler,
-        site=settings.cluster,
-    )
-    return acknowledged(text, dialect.lint(text, facts), settings.ignore)[0]
+    facts = facts_of(here, scheduler=scheduler, live=live)
+    found = dialect_of(scheduler).lint(text, facts)
+    return acknowledged(text, found, here.settings.ignore)[0]
 
 
 def _is_ours(one: Finding, script: JobScript, lines: frozenset[int]) -> bool:

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from weigh.errors import StoreError, UsageError
 from weigh.flow.here import Here
@@ -19,20 +20,16 @@ from weigh.store.location import private
 from weigh.sweep.quoting import quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
 
+if TYPE_CHECKING:  # it imports this one
+    from weigh.flow.submit.submit import SubmitOptions
+
 _ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
 
 
-def plan_command(  # noqa: PLR0913 - keyword-only past the third
-    here: Here,
-    command: Sequence[str],
-    *,
-    name: str | None,
-    nodes: int | None = None,
-    submitted: Collection[str] = (),
-    dry_run: bool = False,
-    ignore_directives: bool = False,
+def plan_command(
+    here: Here, options: "SubmitOptions", submitted: Collection[str]
 ) -> tuple[str, Plan]:
-    """Plan *command* from records of similar commands; return the directory and plan.
+    """Plan a command from records of similar commands; return the directory and plan.
 
     A plan of the same command is replaced, unless it is among those *submitted*.
 
@@ -40,27 +37,26 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the third
         UsageError: the name is taken, the command runs a job script, or is a file.
         StoreError: the plan cannot be written.
     """
+    command = options.command
     _refuse_a_file(command[0], here.cwd, here.env.get("PATH"))
     top = os.path.join(here.cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
-    written = on_nodes(line[:-1], nodes or 1, sys.executable) + b"\n"
-    if not ignore_directives:
+    written = on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
+    if not options.ignore_directives:
         refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
-    _refuse_taken(top, name, written, submitted)
+    _refuse_taken(top, options.name, written, submitted)
     try:
-        folder, is_new = _own_folder(
-            top, name, _stem(command), written, submitted, dry_run=dry_run
-        )
+        folder, is_new = _own_folder(top, options, written, submitted)
     except OSError as error:
         raise StoreError(f"cannot write {top}: {error.strerror}") from error
     name = os.path.basename(folder)
     path = os.path.join(top, f".{name}.{os.getpid()}.txt")
-    options = PlanOptions(
+    plan_options = PlanOptions(
         task_file=path,
         name=name,
-        dry_run=dry_run,
+        dry_run=options.dry_run,
         replace=is_new or _is_same(folder, written, submitted),
-        nodes=nodes,
+        nodes=options.nodes,
         ignore_directives=True,  # the command was checked above
     )
     try:
@@ -68,7 +64,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the third
         with open(path, "wb", opener=private) as file:
             file.write(line)
         try:
-            made = plan(here, options).plans[0]
+            made = plan(here, plan_options).plans[0]
         finally:
             os.unlink(path)
             if is_new:
@@ -131,14 +127,8 @@ def _stem(command: Sequence[str]) -> str:
     return kept or "job"
 
 
-def _own_folder(  # noqa: PLR0913 - keyword-only past the fifth
-    top: str,
-    name: str | None,
-    stem: str,
-    line: bytes,
-    submitted: Collection[str],
-    *,
-    dry_run: bool,
+def _own_folder(
+    top: str, options: "SubmitOptions", line: bytes, submitted: Collection[str]
 ) -> tuple[str, bool]:
     """Return the plan's directory, and whether this call created it.
 
@@ -147,15 +137,15 @@ def _own_folder(  # noqa: PLR0913 - keyword-only past the fifth
     Raises:
         UsageError: the typed name is taken.
     """
-    number = 1
+    name, stem, number = options.name, _stem(options.command), 1
     while True:
         free = stem if number == 1 else f"{stem}-{number}"
         folder = os.path.join(top, name or free)
         if _is_same(folder, line, submitted):
             return folder, False
-        if dry_run and not os.path.lexists(folder):
+        if options.dry_run and not os.path.lexists(folder):
             return folder, False
-        if not dry_run and plan_directory.reserve(folder):
+        if not options.dry_run and plan_directory.reserve(folder):
             return folder, True
         if name is not None:
             raise UsageError(f"{folder} exists already (choose another --name)")

@@ -104,7 +104,7 @@ def interactive(
     flags = kind.backend.session_flags(filled)
     rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
-    refuse(text_findings(here, script, live, settings, scheduler=scheduler))
+    refuse(text_findings(here, script, live, scheduler=scheduler))
     words = tuple(word for flag in flags for word in flag)
     argv = kind.backend.session_argv(words, tuple(command))
     return Session(argv=argv, request=filled)

@@ -163,7 +163,7 @@ def draft_of(
     kind = KINDS[schedulers.kind_of(name)]
     path = os.path.join(here.cwd, options.script)
     text = read_script_file(path, options.script)
-    facts = facts_of(here, default_files=kind.lint.default_files(here.cwd, here.env))
+    facts = facts_of(here, scheduler=kind.name)
     described = kind.user_scripts.describe(text, options.flags, path, facts)
     is_misread = options.checks and bool(described.misread)
     _refuse_no_job(text, options, kind.lint.directives(text), is_misread=is_misread)

@@ -601,15 +601,8 @@ def _staging(
 
 def _plan(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     if options.command:
-        return command_plan.plan_command(
-            here,
-            options.command,
-            name=options.name,
-            nodes=options.nodes,
-            submitted={job.folder for job in jobs.read_jobs(here.root)},
-            dry_run=options.dry_run,
-            ignore_directives=options.ignore_directives,
-        )
+        known = {job.folder for job in jobs.read_jobs(here.root)}
+        return command_plan.plan_command(here, options, known)
     if options.nodes is not None:
         raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
     if options.plan is None:
