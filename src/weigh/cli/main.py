@@ -1,6 +1,7 @@
 """The ``weigh`` command: its verbs, each imported when called, and its exit codes."""
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError, close_nam
 from weigh.measure.launcher import Launcher
 
 _WIDTH = 80
+_TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 _CLOSE = 0.7  # how alike a word has to be to what was typed, to be offered
 # the five verbs of a first job: (module, what --help shows of it, an example)
 _FIRST = {
@@ -298,6 +300,10 @@ def _without_prefix(error: click.ClickException, argv: Sequence[str]) -> str:
         offers = [f"did you mean {one}?" for one in near]
         hint = " ".join([*offers, "options of the command go after --"])
         return f"no such option: {error.option_name} ({hint})"
+    too_many = _TOO_MANY.fullmatch(error.message)
+    if too_many is not None and isinstance(error, click.UsageError) and error.ctx:
+        usage = " ".join(error.ctx.command.collect_usage_pieces(error.ctx))
+        return f"too many words: {too_many[1]} ({error.ctx.command_path} {usage})"
     if not isinstance(error, click.BadParameter) or error.param is None:
         return error.format_message()
     name = (error.param.metavar or error.param.human_readable_name).strip("[]")

@@ -74,7 +74,14 @@ class SubmitCommand(click.Command):
             else:
                 own.append(word)
         ctx.meta[_EXTRA] = tuple(extra)
-        return super().parse_args(ctx, own)
+        try:
+            return super().parse_args(ctx, own)
+        except click.NoSuchOption as error:
+            if "--" in args or error.possibilities:
+                raise
+            name = error.option_name
+            message = f"no such option: {name} (of the scheduler: {name}=VALUE)"
+            raise click.UsageError(message, ctx) from error
 
     def _script_at(self, args: list[str]) -> int | None:
         """Return where *args* name a file: a plan is a directory."""

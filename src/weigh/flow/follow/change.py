@@ -30,8 +30,13 @@ def change_request(
     job = named_jobs(here, known, name)[-1]
     kind = find_kind(job.scheduler)
     if kind is None or not kind.traits.can_change:
-        other = "" if kind is None else f" ({kind.traits.changed_by} {job.id})"
-        raise UsageError(f"job {job.id}: weigh cannot change it{other}")
+        if kind is None:
+            raise UsageError(
+                f"job {job.id} on this machine cannot be changed (weigh cancel "
+                f"{job.id}, then weigh resume {job.id} --time TIME)"
+            )
+        other = f"{kind.traits.changed_by} {job.id}"
+        raise UsageError(f"job {job.id}: weigh cannot change it ({other})")
     view = next(look(here, [job], with_foreign(known, [job]), fresh=True))
     states = {element.state for element in view.elements}
     if all(element.is_final for element in view.elements):
