@@ -152,6 +152,7 @@ class Element(msgspec.Struct, frozen=True):
     """One element of the array job: its task file and the numbers of its tasks, from 1.
 
     ``kinds`` are the indices of the tasks' kinds in the plan; empty: not known.
+    ``digest`` is that of the task file as it was written, empty in older plans.
     """
 
     file: str
@@ -161,6 +162,7 @@ class Element(msgspec.Struct, frozen=True):
     cpus: int
     time: Seconds | None = None
     kinds: tuple[int, ...] = ()
+    digest: str = ""
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +172,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     numbers of the tasks in the order of its task file, ``kinds`` the indices of their
     kinds. An element runs up to ``slots`` of them at once. ``expected`` is the
     predicted time of an element. Without the queue there would be ``waves`` elements.
+    ``digest`` is that of the task file as it was written.
     """
 
     folder: str
@@ -178,6 +181,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     waves: int
     expected: Seconds | None = None
+    digest: str = ""
 
     @property
     def file(self) -> str:

@@ -246,6 +246,22 @@ def build(
     return run
 
 
+def _refuse_lost_joblog(joblog: str) -> None:
+    """Refuse to run tasks again that ended by the events of a joblog that is gone.
+
+    Raises:
+        UsageError: some did.
+    """
+    path = joblog + events_file.SUFFIX
+    ended = events_file.ended_in_events(path)
+    if ended:
+        noun = "1 task" if len(ended) == 1 else f"{len(ended):,} tasks"
+        raise UsageError(
+            f"{joblog} is gone, but by {path} {noun} ended: put it back, or remove "
+            "both to run all again"
+        )
+
+
 class Run:
     """One run: its files, what earlier runs left, and the loop over the rest."""
 
@@ -271,6 +287,8 @@ class Run:
         """Open joblog, events and output, before anything is started."""
         if not self._options.resume:
             joblog_file.put_aside(joblog)
+        elif not os.path.exists(joblog):
+            _refuse_lost_joblog(joblog)
         self._joblog = joblog_file.JoblogFile(joblog, self._options.mask)
         opened.callback(self._joblog.close)
         self._events = events_file.EventsFile(joblog + events_file.SUFFIX)

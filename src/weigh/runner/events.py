@@ -195,6 +195,22 @@ def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
     return Past(runs, dict(_decoded(begun.values())), attempts)
 
 
+def ended_in_events(path: str) -> dict[int, bool]:
+    """Return the tasks that ended by an events file, and whether each succeeded.
+
+    An end is there before its line in the joblog, and stays if that is removed.
+    """
+    found: dict[int, bool] = {}
+    with suppress(OSError), open(path, "rb", opener=only_regular) as file:
+        for line in file:
+            if line.startswith(_ENDED_EVENT):
+                with suppress(*UNREADABLE):
+                    end = msgspec.json.decode(line, type=Ended)
+                    if not end.again and end.state != "INTERRUPTED":
+                        found[end.seq] = end.state == "COMPLETED"
+    return found
+
+
 class Left(msgspec.Struct, frozen=True):
     """What a run left of a task: it stopped it after ``time``, or memory ran out.
 

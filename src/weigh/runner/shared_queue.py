@@ -24,7 +24,7 @@ from weigh.errors import StoreError, UsageError
 from weigh.joblog import read_ends
 from weigh.planning.queue_order import looked_ahead
 from weigh.regular_file import only_regular
-from weigh.runner.events import Left
+from weigh.runner.events import SUFFIX, Left, ended_in_events
 from weigh.runner.queue import Queue, Turn
 from weigh.runner.slots import Slot
 from weigh.store.identity import Machine, Process
@@ -274,6 +274,8 @@ def _parsed(name: str) -> tuple[int, int] | None:
 def ended_tasks(joblog: str) -> dict[int, bool]:
     """Return the tasks that a joblog has, and whether each succeeded.
 
+    Where somebody removed it, its events know what ended.
+
     Raises:
         OSError: it exists and cannot be read.
     """
@@ -282,7 +284,7 @@ def ended_tasks(joblog: str) -> dict[int, bool]:
             file.readline()
             return {seq: good for seq, good, _ in read_ends(file)}
     except FileNotFoundError:
-        return {}
+        return ended_in_events(joblog + SUFFIX)
 
 
 class Pulling(msgspec.Struct, frozen=True, kw_only=True):

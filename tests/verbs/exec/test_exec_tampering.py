@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pytest
 from batches import WEIGH, Batch, until
 
 from weigh.joblog import HEADER
+from weigh.runner.shared_queue import ended_tasks
 
 WAITS = "echo b >> ran; while [ ! -e go ]; do sleep 0.05; done"
 # the kernel's locks and the time between heartbeats, changed in a real weigh
@@ -449,3 +451,106 @@ def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
     assert re.search(r"task 1: process \d+ \(sleep\) cannot be killed", done.stderr)
     assert "1 of 2 tasks done, 1 failed" in done.stdout
     assert batch.ran() == ["a"]
+
+
+# between two runs
+
+
+def test_a_joblog_removed_after_the_run_stops_the_next_in_one_line(
+    batch: Batch,
+) -> None:
+    batch.write("echo a >> ran", "echo b >> ran")
+    assert batch.run().returncode == 0
+    batch.joblog.unlink()
+
+    again = batch.run()
+
+    assert again.returncode == 2
+    assert "tasks.txt.joblog is gone, but by" in again.stderr
+    assert "2 tasks ended: put it back, or remove both" in again.stderr
+    assert again.stderr.count("\n") == 1
+    assert not batch.joblog.exists()
+    assert sorted(batch.ran()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-resume",)], ids=["both gone", "flag"])
+def test_whoever_removes_both_files_or_asks_for_it_starts_over(
+    batch: Batch, flags: tuple[str, ...]
+) -> None:
+    batch.write("echo a >> ran")
+    assert batch.run().returncode == 0
+    batch.joblog.unlink()
+    if not flags:
+        batch.events.unlink()
+
+    assert batch.run(*flags).returncode == 0
+    assert batch.ran() == ["a", "a"]
+
+
+def test_a_queue_knows_what_ended_in_a_run_whose_joblog_was_removed(
+    batch: Batch,
+) -> None:
+    batch.write("true", "false", "true")
+    batch.run()
+    before = ended_tasks(str(batch.joblog))
+    batch.joblog.unlink()
+
+    assert ended_tasks(str(batch.joblog)) == before == {1: True, 2: False, 3: True}
+
+
+@pytest.fixture
+def planned(batch: Batch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return ``weigh``, beside a plan of three tasks."""
+
+    def weigh(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "weigh", *words]
+        return subprocess.run(
+            argv, cwd=batch.folder, capture_output=True, text=True, check=False
+        )
+
+    batch.write("echo a >> ran", "echo b >> ran", "echo c >> ran")
+    figures = ("--memory", "50M", "--time", "1m")
+    weigh("plan", "tasks.txt", *figures, "--name", "p")
+    weigh("plan", "tasks.txt", *figures, "--hours", "1", "--name", "q")
+    return weigh
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text[:0],
+        lambda text: text.replace(b"echo", b"printf"),
+        lambda text: text + b"echo d >> ran\n",
+        lambda text: text.replace(b"\n", b" # a comment\n"),
+    ],
+    ids=["removed", "changed", "added", "commented"],
+)
+@pytest.mark.parametrize("name", ["p", "q"])
+def test_an_edited_task_file_of_a_plan_is_refused_and_loses_no_task(
+    batch: Batch,
+    planned: Callable[..., subprocess.CompletedProcess[str]],
+    name: str,
+    edit: Callable[[bytes], bytes],
+) -> None:
+    folder = batch.folder / "plan" / name
+    (path, *_) = (*folder.glob("tasks_*.txt"), *folder.glob("queue_*/tasks.txt"))
+    path.write_bytes(edit(path.read_bytes()))
+
+    sent = planned("submit", f"plan/{name}", "--on", "local")
+
+    assert sent.returncode == 2
+    assert "was changed since weigh plan wrote it" in sent.stderr
+    assert sent.stderr.count("\n") == 1
+    assert batch.ran() == []
+
+
+def test_an_element_refuses_a_task_file_that_was_edited_while_it_waited(
+    batch: Batch, planned: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    path = batch.folder / "plan/p/tasks_0.txt"
+    path.write_bytes(path.read_bytes() * 2)
+
+    done = planned("exec", str(path))
+
+    assert done.returncode == 2
+    assert "was changed since weigh plan wrote it" in done.stderr

@@ -13,6 +13,7 @@ from weigh import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.flow.exec.options import (
     choose_layout,
+    digest_of_plan,
     end_at,
     find_parameters,
     planned_needs,
@@ -83,6 +84,7 @@ def execute(
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
+        _refuse_changed_tasks(task_file)
         layout, warning = within_open_files(
             choose_layout(options, here.env, opened), len(source)
         )
@@ -126,6 +128,14 @@ def execute(
         if blank.job is None and queue is None:
             _remember_run(here, run.id, source.name, joblog)
         return run.finished(run.run(), began)
+
+
+def _refuse_changed_tasks(task_file: str) -> None:
+    digest = digest_of_plan(task_file)
+    if digest:
+        from weigh.flow.plan.directory import refuse_changed_tasks  # noqa: PLC0415 - start-up time
+
+        refuse_changed_tasks(task_file, digest)
 
 
 def _remember_run(here: Here, run_id: str, task_file: str, joblog: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
-from weigh.model.plan import PLAN_FILE, Element, Kind
+from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Element, Kind, Queue
 from weigh.model.record import Allocation
 from weigh.probe.driver import open_probe
 from weigh.regular_file import only_regular
@@ -143,6 +143,22 @@ def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
     return plan_of
 
 
+def digest_of_plan(task_file: str) -> str:
+    """Return the digest that the plan beside a task file has of it; empty if none."""
+    folder, name = os.path.split(task_file)
+    path = os.path.join(folder, PLAN_FILE)
+    if not os.path.exists(path):
+        return ""
+    try:
+        with open(path, "rb", opener=only_regular) as file:
+            plan = msgspec.json.decode(file.read(), type=_Planned)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+        return ""
+    if plan.queue is not None and name == QUEUE_TASKS:
+        return plan.queue.digest
+    return next((one.digest for one in plan.elements if one.file == name), "")
+
+
 def planned_numbers(task_file: str, tasks: int) -> Callable[[int], int]:
     """Return a function for each task's number in its plan; outside of one, its own."""
     _, element = _planned_element(task_file, tasks)
@@ -172,3 +188,4 @@ class _Planned(msgspec.Struct):
 
     kinds: tuple[Kind, ...]
     elements: tuple[Element, ...]
+    queue: Queue | None = None

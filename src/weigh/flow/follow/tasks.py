@@ -427,6 +427,8 @@ def goes_on(state: ElementState) -> bool:
 
 
 def _ends(joblog: str) -> dict[int, bool]:
+    if not os.path.exists(joblog):  # somebody removed it
+        return events.ended_in_events(joblog + events.SUFFIX)
     return {seq: good for seq, good, _ in read_ends(lines_of(joblog))}
 
 

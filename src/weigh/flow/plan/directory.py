@@ -1,5 +1,6 @@
 """The directory of a plan: one task file per element, and the plan as JSON."""
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from contextlib import suppress
 from glob import escape, glob
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh.errors import FormatError, StoreError, UsageError, close_names
 from weigh.model.job import AGAIN, Submitted
@@ -22,6 +24,7 @@ LEFT_OUT = "left_out.txt"
 _NEW = f"{FILE}.new"
 _OURS = "tasks_"
 _QUEUE = "queue_"
+_DIGEST = 16  # letters
 SENT = "sent"  # in a plan's directory: what was submitted
 
 
@@ -69,8 +72,10 @@ def release(directory: str) -> None:
         os.rmdir(directory)
 
 
-def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
-    """Write *plan* and its task files; ``plan.json`` is written last.
+def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
+    """Write *plan* and its task files; return it with their digests.
+
+    ``plan.json`` is written last.
 
     *text_of* returns the line of a task by its number.
 
@@ -81,9 +86,9 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
         make_private_folder(directory)
         _remove_old(directory)
         if plan.queue is not None:
-            _write_queue(directory, plan, plan.queue, text_of)
-        for element in plan.elements if plan.queue is None else ():
-            _write_tasks(os.path.join(directory, element.file), element.tasks, text_of)
+            plan = _write_queue(directory, plan, plan.queue, text_of)
+        else:
+            plan = _write_elements(directory, plan, text_of)
         if plan.left_out:
             tasks = tuple(short.task for short in plan.left_out)
             _write_tasks(os.path.join(directory, LEFT_OUT), tasks, text_of)
@@ -95,17 +100,31 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
     except OSError as error:
         where = error.filename or directory
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
+    return plan
 
 
 def _write_queue(
     directory: str, plan: Plan, queue: Queue, text_of: Callable[[int], bytes]
-) -> None:
+) -> Plan:
     """Write what elements read: these files of a queue never change."""
     make_private_folder(os.path.join(directory, queue.folder))
-    _write_tasks(os.path.join(directory, queue.file), queue.tasks, text_of)
+    digest = _write_tasks(os.path.join(directory, queue.file), queue.tasks, text_of)
+    plan = replace(plan, queue=replace(queue, digest=digest))
     path = os.path.join(directory, queue.folder, FILE)
     with open(path, "wb", opener=private) as new:
         new.write(document(plan))
+    return plan
+
+
+def _write_elements(
+    directory: str, plan: Plan, text_of: Callable[[int], bytes]
+) -> Plan:
+    elements = []
+    for element in plan.elements:
+        path = os.path.join(directory, element.file)
+        digest = _write_tasks(path, element.tasks, text_of)
+        elements.append(replace(element, digest=digest))
+    return replace(plan, elements=tuple(elements))
 
 
 def document(plan: Plan) -> bytes:
@@ -173,9 +192,44 @@ def _is_unfinished(directory: str) -> bool:
 
 def _write_tasks(
     path: str, tasks: tuple[int, ...], text_of: Callable[[int], bytes]
-) -> None:
+) -> str:
+    """Write a task file, and return its digest."""
+    digest = hashlib.sha256()
     with open(path, "wb", opener=private) as file:
-        file.writelines(text_of(task) + b"\n" for task in tasks)
+        for task in tasks:
+            line = text_of(task) + b"\n"
+            digest.update(line)
+            file.write(line)
+    return digest.hexdigest()[:_DIGEST]
+
+
+def refuse_changed_plan(folder: str, plan: Plan) -> None:
+    """Refuse a plan one of whose task files was edited.
+
+    Raises:
+        UsageError: one was.
+    """
+    if plan.queue is not None:
+        refuse_changed_tasks(os.path.join(folder, plan.queue.file), plan.queue.digest)
+        return
+    for element in plan.elements:
+        refuse_changed_tasks(os.path.join(folder, element.file), element.digest)
+
+
+def refuse_changed_tasks(path: str, digest: str) -> None:
+    """Refuse a task file of a plan that was edited: its tasks would be others, or lost.
+
+    Raises:
+        UsageError: it was.
+    """
+    if not digest:  # of an older plan
+        return
+    with suppress(OSError), open(path, "rb", opener=only_regular) as file:
+        if hashlib.file_digest(file, "sha256").hexdigest()[:_DIGEST] != digest:
+            raise UsageError(
+                f"{path} was changed since weigh plan wrote it, and the plan has other "
+                "tasks: undo that, or change your own task file and plan it --replace"
+            )
 
 
 def plan_of(job: Submitted) -> Plan:

@@ -186,7 +186,7 @@ def plan(here: Here, options: PlanOptions) -> Answer:
             def text_of(task: int) -> bytes:
                 return on_nodes(source.text(task), nodes, sys.executable)
 
-            plan_directory.write(folder, made, text_of)
+            made = plan_directory.write(folder, made, text_of)
     finally:
         source.close()
     replaces = plan_directory.was_submitted(os.path.join(here.cwd, directory))

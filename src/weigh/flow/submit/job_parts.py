@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError, WeighError
-from weigh.flow.plan.directory import tasks_of
+from weigh.flow.plan.directory import refuse_changed_tasks, tasks_of
 from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
 from weigh.planning.first_tasks import Line, choose_first, first_plan, kinds_of
@@ -91,6 +91,9 @@ def texts_of(
     files = [(element.file, element.tasks) for element in plan.elements]
     if plan.queue is not None:
         files = [(file or plan.queue.file, plan.queue.tasks)]
+    digests = {element.file: element.digest for element in plan.elements}
+    if plan.queue is not None:
+        digests = {files[0][0]: plan.queue.digest}
     places = {
         task: (file, seq) for file, tasks in files for seq, task in enumerate(tasks, 1)
     }
@@ -99,6 +102,7 @@ def texts_of(
     def text_of(task: int) -> bytes:
         file, seq = places[task]
         if file not in sources:
+            refuse_changed_tasks(os.path.join(folder, file), digests.get(file, ""))
             for source in sources.values():
                 source.close()
             sources.clear()

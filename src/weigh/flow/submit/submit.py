@@ -618,6 +618,7 @@ def _plan(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     plan = plan_directory.read_plan(folder)
     if not plan.elements:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
+    plan_directory.refuse_changed_plan(folder, plan)
     return folder, plan
 
 
