@@ -300,7 +300,9 @@ def why_no_request(record: Record) -> str | None:
     at_once = failed_at_once(record.state, usage.wall_time)
     if at_once and not any(run.completed for run in _runs(record)):
         return "it failed within its first second"
-    return None
+    from weigh.outside_work import outside_work  # noqa: PLC0415 - start-up time
+
+    return outside_work(record)
 
 
 def failed_at_once(state: str, wall_time: Seconds | None) -> bool:

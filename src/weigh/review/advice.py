@@ -9,6 +9,7 @@ from weigh.model.record import Usage
 from weigh.model.report import Measure, Note
 from weigh.need import cpus_for, has_waited, need_notes, wait_words
 from weigh.outcome import out_of_memory, ran_out_on_gpu
+from weigh.outside_work import outside_work
 from weigh.planning.resume_policy import enough_time_factor
 from weigh.request import (
     DEFAULT_HEADROOM,
@@ -267,6 +268,9 @@ def _waited(subject: Subject) -> list[Usage]:
 
 def _memory(subject: Subject) -> Iterator[Note]:
     measure, requested = subject.measures.get("memory"), subject.requested.memory
+    if (who := _who_did_the_work(subject)) is not None:
+        yield Note(about="memory", words=who, weight=90, is_finding=True)
+        return
     killed = tasks_out_of_memory(subject)
     on_gpu = _rows_in(subject, "OUT_OF_MEMORY") - killed
     enough = enough_memory(subject)
@@ -280,6 +284,13 @@ def _memory(subject: Subject) -> Iterator[Note]:
             yield _near_memory(subject, enough, need)
         elif (less := less_memory(subject)) is not None:
             yield _less_memory(subject, less, need)
+
+
+def _who_did_the_work(subject: Subject) -> str | None:
+    """Return who did the work in place of what was measured, if others did."""
+    records = (run.record for one in subject.elements for run in one.runs)
+    found = (outside_work(record) for record in records if record is not None)
+    return next(filter(None, found), None)
 
 
 def tasks_out_of_memory(subject: Subject) -> int:

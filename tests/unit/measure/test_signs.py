@@ -112,7 +112,7 @@ def test_each_sign_has_words_that_fit_a_line() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert len(rule.advice) <= 60, rule.name
-        assert rule.kind in {"elastic", "soft", "hard", "spills"}
+        assert rule.kind in {"elastic", "soft", "hard", "spills", "client"}
 
 
 SITE = """

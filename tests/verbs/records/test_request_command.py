@@ -62,6 +62,19 @@ def test_the_last_record_is_requested_on_stdout(weigh: Weigh) -> None:
     assert (code, out) == (0, LINES)
 
 
+def test_of_a_client_of_a_daemon_there_is_no_request(
+    weigh: Weigh, keep: Callable[[Record], None]
+) -> None:
+    usage = Usage(wall_time=60.0, cpu_time=0.2)
+    docker = msgspec.structs.replace(
+        TAG, id="0000d0c4e500", command=("docker", "run", "img"), usage=usage
+    )
+    keep(docker)
+    code, out, err = weigh("request", "0000d0")
+    assert (code, out) == (2, "")
+    assert "docker handed the work to a daemon, which was not measured" in err
+
+
 def test_notes_go_to_stderr_as_comments_of_a_shell(weigh: Weigh) -> None:
     _, _, err = weigh("request")
 

@@ -36,7 +36,8 @@ _OURS = """
     weigh.lazy_modules weigh.project_folders weigh.regular_file weigh.units
     weigh.model weigh.model.gpu
     weigh.model.record weigh.model.mask weigh.config weigh.request
-    weigh.outcome weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
+    weigh.outcome weigh.outside_work
+    weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
     weigh.flow weigh.flow.run weigh.flow.run.options
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
     weigh.schedulers weigh.schedulers.kind

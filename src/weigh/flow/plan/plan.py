@@ -26,6 +26,7 @@ from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
+from weigh.outside_work import outside_work_of
 from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, StatedUsage, of_tasks
@@ -43,7 +44,7 @@ from weigh.runner.resources import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
-from weigh.store.index import Entry, Index, head_of, read_index, read_record
+from weigh.store.index import Entry, Head, Index, head_of, read_index, read_record
 from weigh.sweep import variables
 from weigh.units import Seconds, format_duration
 
@@ -97,14 +98,24 @@ def library(here: Here, names: str) -> Library:
         record = files[name] if name in files else read_record(entries[name])
         return as_job_ended(record)
 
-    known = candidates(heads)
+    own = [head for head in heads if _work_was_outside(head) is None]
+    known = candidates(own)
     if names != ALL and heads and not known:
+        why = _work_was_outside(heads[0]) or "each failed at once"
         raise UsageError(
-            f"{names}: no run to plan with, each failed at once (state --memory, "
-            "--time and --cpus)"
+            f"{names}: no run to plan with, {why} (state --memory, --time and --cpus)"
         )
     failed = failed_runs(heads)
     return Library(known, read, named=names != ALL, failed=failed)
+
+
+def _work_was_outside(head: Head) -> str | None:
+    """Return who did the work of a run in its place, as far as a list shows that."""
+    usage = head.usage
+    if usage is None:
+        return None
+    peak = None if usage.peak_memory is None else usage.peak_memory.value
+    return outside_work_of(head.command, usage.wall_time, usage.cpu_time, peak)
 
 
 def _called(index: Index, name: str, root: str) -> list[Entry]:

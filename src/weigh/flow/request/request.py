@@ -13,6 +13,7 @@ from weigh.flow.site.cluster import site_flags
 from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY, Submitted
 from weigh.model.record import Outcome, Record, Request, SiteFlags
+from weigh.outside_work import outside_work
 from weigh.render import request_lines
 from weigh.request import (
     COMPLETED,
@@ -65,9 +66,9 @@ def request(
     )
     reasons = [why_no_request(record) for record in records]
     if records and all(reasons):
-        raise UsageError(
-            f"no request from {records[0].id[:6]}: {reasons[0]} (fix it first)"
-        )
+        cure = "" if ":" in (reasons[0] or "") else " (fix it first)"
+        raise UsageError(f"no request from {records[0].id[:6]}: {reasons[0]}{cure}")
+    records = [one for one in records if outside_work(one) is None]
     request = carry_on(from_usages(records, headroom=share), records, steps)
     return answer(here, request, records, form=form)
 
