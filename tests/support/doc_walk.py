@@ -3,7 +3,7 @@
 What comments before a block say about it:
 
 - ``<!-- files: examples/tutorial -->``: put these folders' files there first
-- ``<!-- file: sweep.toml -->``: the block is this file, and is written there
+- ``<!-- file: weigh.toml -->``: the block is this file, and is written there
 - ``<!-- before: touch a -->``: a command that readers do not have to see
 - ``<!-- exit: 1 -->``: how the last command of the block ends
 - ``<!-- until: 12 done -->``: type the command again until it says so

@@ -18,7 +18,7 @@ from weigh.cli.output import PatientStream
 from weigh.errors import SIGNAL_BASE, StoreError, UsageError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import nvml_gpus
-from weigh.flow.watch.top import TopSubject, TopWatcher
+from weigh.flow.watch.top import TopWatcher
 from weigh.lazy_modules import lazy_module
 from weigh.units import Seconds
 
@@ -94,7 +94,7 @@ def top(*, gpus: bool, interval: float, once: bool, as_json: bool) -> int:
     if as_json:
         raise UsageError("--json needs --gpus")
     store = open_store(_existing_folder(), os.environ)
-    with closing(TopWatcher(store, TopSubject(gpus=nvml_gpus))) as watcher:
+    with closing(TopWatcher(store, nvml_gpus)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         if once or not _has_screen():

@@ -8,7 +8,7 @@ import pytest
 from weigh.errors import GpuError, NoGpuError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import GpuLook, GpuWatch
-from weigh.flow.watch.top import TopSubject, TopWatcher
+from weigh.flow.watch.top import TopWatcher
 from weigh.probe.gpu import ExplainedGpuProbe, GpuDevice, GpuReading
 
 DEVICE = GpuDevice(0, "GPU-1", "V100", memory_total=32 << 30)
@@ -75,7 +75,7 @@ def test_a_gpu_names_my_processes_and_counts_the_others(tmp_path: Path) -> None:
     fake_gpu = FakeGpu()
     fake_gpu.holders = {os.getpid(): 5 << 30, 1 << 23: 1 << 30}  # no pid is that large
     store = open_store(str(tmp_path), {"WEIGH_DIR": str(tmp_path)})
-    watcher = TopWatcher(store, TopSubject(gpus=lambda: fake_gpu))
+    watcher = TopWatcher(store, lambda: fake_gpu)
     while not (gpus := watcher.look().gpus):
         pass
     watcher.close()

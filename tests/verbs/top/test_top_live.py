@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from weigh.flow.records.records import Store, open_store
-from weigh.flow.watch.top import TopSubject, TopWatcher
+from weigh.flow.watch.top import TopWatcher
 from weigh.render.top_view import RunView
 from weigh.store.checkpoint import Checkpoint, save
 from weigh.units import MIB
@@ -109,7 +109,7 @@ def watch() -> Iterator[Open]:
     watchers = []
 
     def open_one(store: Store) -> TopWatcher:
-        watchers.append(TopWatcher(store, TopSubject()))
+        watchers.append(TopWatcher(store))
         return watchers[-1]
 
     yield open_one
@@ -189,7 +189,7 @@ def test_a_run_on_another_machine_is_shown_as_written(job: Job, watch: Open) -> 
 
 def test_a_watcher_gives_its_descriptors_back(job: Job) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    watcher = TopWatcher(job.store(), TopSubject())
+    watcher = TopWatcher(job.store())
     watcher.look()
     watcher.close()
     assert len(os.listdir("/proc/self/fd")) == before

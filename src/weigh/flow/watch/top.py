@@ -2,9 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from weigh.flow.records.records import Store
 from weigh.flow.watch.gpus import GpuFactory, GpuWatch, gpus_of
@@ -18,24 +16,15 @@ from weigh.store.checkpoint import Running, finalise_interrupted, running
 from weigh.store.identity import Process, is_alive
 from weigh.units import KIB, Bytes, Seconds
 
-_SHOWN = 6  # letters of an id
 _STORE_INTERVAL = 2.0  # seconds between looks into the store: it may be on a network
-
-
-class TopSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """What to watch with; ``gpus`` opens the source of GPU readings."""
-
-    gpus: GpuFactory = lambda: None
-    clock: Callable[[], Seconds] = time.monotonic
-    now: Callable[[], Seconds] = time.time
 
 
 class TopWatcher:
     """Looks at runs, GPUs and processes; each look is one :class:`TopView`."""
 
-    def __init__(self, store: Store, watching: TopSubject) -> None:
+    def __init__(self, store: Store, gpus: GpuFactory = lambda: None) -> None:
+        """Watch what *store* knows; *gpus* opens the source of GPU readings."""
         self._store = store
-        self._watching = watching
         self._host = read_host()
         self._runs: list[Running] = []
         self._followers: dict[str, _RunFollower] = {}
@@ -43,8 +32,8 @@ class TopWatcher:
         self._commands: dict[tuple[int, int], str] = {}
         self._looked_at: Seconds = 0.0
         self._refreshed: Seconds = 0.0
-        self._refresh(watching.clock())
-        self._gpus = GpuWatch(watching.gpus)
+        self._refresh(time.monotonic())
+        self._gpus = GpuWatch(gpus)
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -58,11 +47,11 @@ class TopWatcher:
         Raises:
             StoreError: the store cannot be read.
         """
-        moment = self._watching.clock()
+        moment = time.monotonic()
         has_ended = any(one.has_ended() for one in self._followers.values())
         if has_ended or moment - self._refreshed >= _STORE_INTERVAL:
             self._refresh(moment)
-        now = self._watching.now()
+        now = time.time()
         runs = (self._followers[one.record.id].look(one, now) for one in self._runs)
         gpus = self._gpus.look()
         return TopView(
@@ -79,7 +68,7 @@ class TopWatcher:
         """See which runs are in progress now."""
         store = self._store
         over = {one.id for one in finalise_interrupted(store.root, store.machine)}
-        everyone = running(store.root, store.machine, self._watching.now())
+        everyone = running(store.root, store.machine, time.time())
         runs = [one for one in everyone if one.record.id not in over]
         self._runs = sorted(runs, key=lambda one: one.record.started, reverse=True)
         for gone in self._followers.keys() - {one.record.id for one in self._runs}:
