@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weigh.measure.memory.unmapped import Unmapped
 
 _MATERIAL = 0.02  # of a peak: files of so much less need no closer look
+_FILE_ERROR = 0.05  # of files that nobody maps, by which they may have grown since
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
 _PAGES = "pages: shared ones count once, pipes and sockets do not"
@@ -94,7 +95,7 @@ class MemoryGauge:
             shared=held.shared + beyond,
             kernel=held.kernel + zombies,
             low=held.low + zombies,
-            high=held.high + zombies + beyond,
+            high=held.high + zombies + round(beyond * (1 + _FILE_ERROR)),
             unmapped=beyond,
             certainty="counted"
             if beyond and held.certainty == "exact"
@@ -114,7 +115,7 @@ class MemoryGauge:
         folders = [self._tree.folder(reading.pid) for reading in readings]
         with pages.charged():
             beyond = self._unmapped.beyond(
-                mapped, rise, folders, may_look=pages.may_spend()
+                mapped, rise, folders, may_look=pages.may_search()
             )
         self.has_found_files = self.has_found_files or beyond > 0
         return beyond

@@ -24,8 +24,8 @@ _MATERIAL = 0.01  # relative change of a peak that matters
 _MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
 _COUNT_SHARE = 0.002  # of a core; looks have a share of their own
 # CPU seconds of counting before any are earned; a short job is not to feel them
-_FIRST_CREDIT, _MOST_CREDIT = 0.01, 0.03
-_CREDIT_SHARE = 0.03  # of the job's own CPU time
+_FIRST_CREDIT, _MOST_CREDIT = 0.015, 0.03
+_CREDIT_SHARE = 0.05  # of the job's own CPU time
 _CURVE_PART = 0.5  # of what is earned, for counts of what is below the peak
 _MUCH = 1.25  # of the best: worth counting on further credit
 _STEP = 0.02  # growth of the peak from one count to the next
@@ -115,6 +115,13 @@ class SharedPages:
             if files is not None:
                 self._files.correct(sizes, files.file)
         return self._files.estimate(sizes).value
+
+    def may_search(self) -> bool:
+        """Return whether the budget allows a search, which has all credit at once.
+
+        It is made where the machine's shared memory has changed, and counts are not.
+        """
+        return self.spent <= self._earned() + 2 * _MOST_CREDIT
 
     def may_spend(self, *, much: bool = False) -> bool:
         """Return whether the budget allows a count."""
