@@ -6,6 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.estimate.history_groups import template
 from weigh.model.comparison import (
     Change,
     Comparison,
@@ -15,7 +16,7 @@ from weigh.model.comparison import (
     Side,
     Unit,
 )
-from weigh.model.record import Record, Usage
+from weigh.model.record import Batches, Record, Usage
 from weigh.need import has_waited, knobs_of, wait_words
 from weigh.robust import median_of, ratio_interval
 
@@ -132,7 +133,7 @@ def _doubts(sides: Sequence[Side], groups: Sequence[Sequence[Record]]) -> Iterat
         if len(set(filter(None, values))) > 1:
             each = (f"{letter(n)} {value or '?'}" for n, value in enumerate(values))
             yield f"different {what}: {', '.join(each)}"
-    if len({_program(record) for group in groups for record in group}) > 1:
+    if len({template(r.command, r.parameters) for group in groups for r in group}) > 1:
         yield "different commands"
     if all(side.runs == 1 for side in sides):
         yield "one run each: no spread known; weigh run --repeat 3 measures it"
@@ -179,28 +180,12 @@ _SURROUNDINGS: tuple[tuple[str, Callable[[Record], str]], ...] = (
 )
 
 
-def _program(record: Record) -> tuple[str, ...]:
-    """Return the command without the values of parameters."""
-    values = {str(value) for value in record.parameters.values()}
-    words = []
-    for word in record.command:
-        name, equals, value = word.rpartition("=")
-        if word in values:
-            words.append("{}")
-        else:
-            words.append(f"{name}=" if equals and value in values else word)
-    return tuple(words)
-
-
 def _compared_rows(counted: Sequence[_CountedRuns]) -> Iterator[Row]:
-    for name, unit, of_usage, of_record in _QUANTITIES:
-        found: list[list[_Reading]] = []
-        for one in counted:
-            values = [
-                *(of_usage(usage) for usage in one.usages if of_usage),
-                *(of_record(record) for record in one.records if of_record),
-            ]
-            found.append([_bounded(value) for value in values if value is not None])
+    for name, unit, read in _QUANTITIES:
+        found = [
+            [_bounded(value) for value in read(side) if value is not None]
+            for side in counted
+        ]
         if any(found):
             changes = (
                 change(found[0], other) if found[0] and other else None
@@ -255,47 +240,42 @@ def _gpu_busy(usage: Usage) -> float | None:
     return sum(busy) / len(busy) if busy else None
 
 
-def _batch_gpu_memory(record: Record) -> float | None:
+def _batch_gpu_memory(loop: Batches) -> float | None:
     """Return the GPU memory that the batches took in addition to the model."""
-    gpus = () if record.batches is None else record.batches.gpus
+    pairs = ((gpu.peak, gpu.before) for gpu in loop.gpus)
     return max(
-        (
-            g.peak - g.before
-            for g in gpus
-            if g.peak is not None and g.before is not None
-        ),
-        default=None,
+        (p - b for p, b in pairs if p is not None and b is not None), default=None
     )
 
 
-def _batch_time(record: Record) -> float | None:
-    return None if record.batches is None else record.batches.time_mean
+_Values: TypeAlias = Iterator[float | _Reading | None]
+_ReadSide: TypeAlias = Callable[[_CountedRuns], _Values]
 
 
-def _sample_time(record: Record) -> float | None:
-    return None if record.batches is None else record.batches.time_per_sample
+def _of_runs(read: Callable[[Usage], float | _Reading | None]) -> _ReadSide:
+    return lambda counted: map(read, counted.usages)
 
 
-_OfUsage: TypeAlias = Callable[[Usage], float | _Reading | None]
-_OfRecord: TypeAlias = Callable[[Record], float | None]
-_QUANTITIES: tuple[tuple[str, Unit, _OfUsage | None, _OfRecord | None], ...] = (
-    ("wall_time", "seconds", lambda usage: usage.wall_time, None),
-    ("cpu_time", "seconds", lambda usage: usage.cpu_time, None),
-    ("peak_memory", "bytes", _peak, None),
+def _of_loops(read: Callable[[Batches], float | None]) -> _ReadSide:
+    return lambda counted: (read(r.batches) for r in counted.records if r.batches)
+
+
+_QUANTITIES: tuple[tuple[str, Unit, _ReadSide], ...] = (
+    ("wall_time", "seconds", _of_runs(lambda usage: usage.wall_time)),
+    ("cpu_time", "seconds", _of_runs(lambda usage: usage.cpu_time)),
+    ("peak_memory", "bytes", _of_runs(_peak)),
     (
         "max_process_memory",  # where that of all is not known
         "bytes",
-        lambda usage: None if usage.peak_memory else usage.max_process_memory,
-        None,
+        _of_runs(lambda u: None if u.peak_memory else u.max_process_memory),
     ),
     (
         "gpu_memory",
         "bytes",
-        lambda usage: max((gpu.job_peak or 0 for gpu in usage.gpus), default=0) or None,
-        None,
+        _of_runs(lambda u: max((g.job_peak or 0 for g in u.gpus), default=0) or None),
     ),
-    ("batch_gpu_memory", "bytes", None, _batch_gpu_memory),
-    ("gpu_utilization", "per cent", _gpu_busy, None),
-    ("time_per_batch", "seconds", None, _batch_time),
-    ("time_per_sample", "seconds", None, _sample_time),
+    ("batch_gpu_memory", "bytes", _of_loops(_batch_gpu_memory)),
+    ("gpu_utilization", "per cent", _of_runs(_gpu_busy)),
+    ("time_per_batch", "seconds", _of_loops(lambda loop: loop.time_mean)),
+    ("time_per_sample", "seconds", _of_loops(lambda loop: loop.time_per_sample)),
 )

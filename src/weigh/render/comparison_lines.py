@@ -12,13 +12,12 @@ from weigh.model.comparison import (
     Side,
     Unit,
 )
+from weigh.render.columns import Column, table, wrap
 from weigh.render.printable import (
     indented_json,
-    padded,
     printable,
     short_command,
     shortened,
-    width_of,
 )
 from weigh.render.request_lines import folded
 from weigh.units import format_brief, format_size
@@ -51,7 +50,8 @@ _MANY_TIMES = 100.0  # and from here on in nothing else
 def comparison_text(comparison: Comparison) -> str:
     """Write a comparison in at most 80 columns."""
     lines = list(_side_lines(comparison.sides))
-    lines += [line for one in comparison.differences for line in _difference_lines(one)]
+    for text in map(_difference_text, comparison.differences):
+        lines += [f"  {line}" for line in wrap(printable(text), WIDTH - 2)]
     lines.append(f"  {'':<17}{'median':>9}   spread")
     for row in comparison.rows:
         lines += _figure_lines(row)
@@ -60,21 +60,11 @@ def comparison_text(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _difference_lines(difference: Difference) -> Iterator[str]:
-    """Write a difference on one line, or on one line per side if that is too long."""
-    start = f"  {padded(shortened(printable(difference.name), 13), 14)}"
-    values = []
-    for turn, value in enumerate(difference.values):
-        # a parameter may stand in the command all the same
-        text = "not recorded" if value is None else printable(str(value))
-        values.append(f"{letter(turn):<3}{text}")
-    line = start + "   ".join(values)
-    if width_of(line) <= WIDTH:
-        yield line
-        return
-    for value in values:
-        yield start + shortened(value, WIDTH - len(start))
-        start = " " * len(start)
+def _difference_text(difference: Difference) -> str:
+    # a parameter that was not recorded may stand in the command all the same
+    values = ("not recorded" if v is None else v for v in difference.values)
+    words = (f"{letter(turn)} {value}" for turn, value in enumerate(values))
+    return f"{difference.name}: {', '.join(words)}"
 
 
 def comparison_json(comparison: Comparison) -> str:
@@ -114,13 +104,15 @@ def _ratio_words(name: str, ratio: float, change: Change) -> str:
 
 
 def _side_lines(sides: Sequence[Side]) -> Iterator[str]:
-    width = min(24, max(len(printable(side.name)) for side in sides))
-    for turn, side in enumerate(sides):
-        name = padded(shortened(printable(side.name), width), width)
-        runs = _count_of_runs(side.runs)
-        room = WIDTH - 2 - 3 - width - 2 - 2 - len(runs)
-        command = padded(shortened(short_command(side.command), room), room)
-        yield f"  {letter(turn):<3}{name}  {command}  {runs}"
+    names = (shortened(printable(side.name), 24) for side in sides)
+    commands = (short_command(side.command) for side in sides)
+    columns = (
+        Column("", tuple(map(letter, range(len(sides)))), right=False),
+        Column("", tuple(names), right=False),
+        Column("", tuple(commands), right=False, flexible=True),
+        Column("", tuple(_count_of_runs(side.runs) for side in sides)),
+    )
+    yield from list(table(columns, WIDTH))[1:]
 
 
 def _figure_lines(row: Row) -> Iterator[str]:

@@ -100,4 +100,4 @@ def test_a_parameter_that_one_side_lacks_is_not_recorded_there(
         one = run(label, usage(5.0), id=label.ljust(12, "0"), parameters=parameters)
         shards.append(str(tmp_path / ".weigh"), one, identity.this_machine())
     _, out, _ = weigh("compare", "typed", "swept")
-    assert "lr            A  not recorded   B  0.1" in out
+    assert "lr: A not recorded, B 0.1" in out

@@ -17,9 +17,9 @@ def screen(*records: Record) -> list[str]:
 
 def test_the_guides_two_runs() -> None:
     assert screen(guide_run(50), guide_run(300)) == [
-        f"  A  tag-50   python tag.py 50{'1 run':>50}",
-        f"  B  tag-300  python tag.py 300{'1 run':>49}",
-        "  batch_size    A  50   B  300",
+        "  A  tag-50   python tag.py 50   1 run",
+        "  B  tag-300  python tag.py 300  1 run",
+        "  batch_size: A 50, B 300",
         "                      median   spread",
         "  time          A     8.64 s",
         "                B     5.95 s                             31 % quicker",
