@@ -8,7 +8,7 @@ what it has; what it must have is abstract.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -21,9 +21,7 @@ from weigh.model.job import (
     States,
     Submitted,
 )
-from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes
-from weigh.model.report import Accounted, PastJob
 from weigh.schedulers.command import Ran
 from weigh.schedulers.protocol import (
     AccountingWords,
@@ -40,6 +38,10 @@ from weigh.schedulers.protocol import (
     Who,
 )
 from weigh.units import Seconds
+
+if TYPE_CHECKING:  # a submission needs neither
+    from weigh.model.lint import Facts, Finding
+    from weigh.model.report import Accounted, PastJob
 
 AnswerT = TypeVar("AnswerT")
 # a request is read as soon as the daemon runs, unless its credential may wait
@@ -227,7 +229,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
 class SchedulerLint:
     """The checks of one scheduler's scripts; without rules nothing is found."""
 
-    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+    def lint(self, text: str, facts: "Facts") -> "tuple[Finding, ...]":
         """Return the problems of the script *text*."""
         return ()
 
@@ -279,7 +281,7 @@ class SchedulerUserScripts:
         return tuple(repeated)
 
     def describe(
-        self, text: str, flags: Sequence[str], path: str, facts: Facts
+        self, text: str, flags: Sequence[str], path: str, facts: "Facts"
     ) -> Described:
         """Read the script *text* at *path* with the *flags* typed with it.
 
@@ -374,7 +376,7 @@ class SchedulerAccounting(ABC):
         """Return the command that lists a job."""
 
     @abstractmethod
-    def parse(self, out: str) -> tuple[Accounted, ...]:
+    def parse(self, out: str) -> "tuple[Accounted, ...]":
         """Read what the job requested and used."""
 
 
@@ -392,7 +394,7 @@ class PastAccounting(SchedulerAccounting):
         """Return the command that lists a user's jobs of the last *span* seconds."""
 
     @abstractmethod
-    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob]:
+    def read_past(self, lines: Iterable[str]) -> "Iterator[PastJob]":
         """Yield its jobs, without keeping any; what cannot be read is left out."""
 
 

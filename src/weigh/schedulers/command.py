@@ -13,12 +13,6 @@ from weigh.errors import SchedulerError
 from weigh.schedulers import KINDS
 from weigh.units import Seconds
 
-_VARIABLES = tuple(kind.variables for kind in KINDS.values())
-_OFF = tuple(prefix for one in _VARIABLES for prefix in one.unset)
-_OURS = {"LC_ALL": "C"} | dict(pair for one in _VARIABLES for pair in one.fixed)
-_IN_A_JOB = tuple(name for one in _VARIABLES for name in one.in_job)
-_OF_A_JOB = tuple(prefix for one in _VARIABLES for prefix in one.of_job)
-_TO_REACH = frozenset[str]().union(*(one.kept for one in _VARIABLES))
 _PR_SET_PDEATHSIG = 1
 _KILLED = 128 + 9
 _LONGEST_WORD = 300
@@ -80,9 +74,11 @@ def query_environment(
 
     Variables that begin with one of *unset* are removed, too.
     """
-    off = (*_OFF, *unset)
+    variables = [kind.variables for kind in KINDS.values()]
+    off = (*unset, *(prefix for one in variables for prefix in one.unset))
     kept = {key: value for key, value in env.items() if not key.startswith(off)}
-    return kept | _OURS
+    fixed = dict(pair for one in variables for pair in one.fixed)
+    return kept | {"LC_ALL": "C"} | fixed
 
 
 def outside_of_job(env: Mapping[str, str]) -> dict[str, str]:
@@ -91,12 +87,15 @@ def outside_of_job(env: Mapping[str, str]) -> dict[str, str]:
     sbatch reads it as options: the element of an array would hand its index on, and
     SBATCH_* of the job around it would win over the directives of the script.
     """
-    if not any(env.get(name) for name in _IN_A_JOB):
+    variables = [kind.variables for kind in KINDS.values()]
+    if not any(env.get(name) for one in variables for name in one.in_job):
         return dict(env)
+    of_job = tuple(prefix for one in variables for prefix in one.of_job)
+    to_reach = frozenset[str]().union(*(one.kept for one in variables))
     return {
         key: value
         for key, value in env.items()
-        if key in _TO_REACH or not key.startswith(_OF_A_JOB)
+        if key in to_reach or not key.startswith(of_job)
     }
 
 

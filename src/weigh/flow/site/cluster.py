@@ -4,7 +4,7 @@ import itertools
 import re
 import time
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -18,17 +18,17 @@ from weigh.flow.site.schedulers import (
     installed_scheduler,
     schedulers_on_path,
 )
+from weigh.lazy_modules import lazy_module
 from weigh.model.cluster import Cluster
 from weigh.model.job import JobRequest
 from weigh.model.record import Complexes, SiteFlags
 from weigh.schedulers import KINDS
-from weigh.schedulers.cluster_view import (
-    closed_nodes,
-    count_gpus,
-    count_queues,
-    count_users,
-)
 from weigh.schedulers.command import query_environment
+
+if TYPE_CHECKING:
+    from weigh.schedulers import cluster_view
+else:  # imported when it is first used
+    cluster_view = lazy_module("weigh.schedulers.cluster_view")
 
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
@@ -251,7 +251,7 @@ def query_cluster(
 
 def _cluster_of(kind: str, env: Mapping[str, str], ask: Ask) -> Cluster:
     answers = KINDS[kind].site.read_cluster(query(env, ask), env)
-    nodes = closed_nodes(answers.nodes, answers.queues)
+    nodes = cluster_view.closed_nodes(answers.nodes, answers.queues)
     counted = Cluster(
         scheduler=kind,
         name=answers.name,
@@ -259,9 +259,9 @@ def _cluster_of(kind: str, env: Mapping[str, str], ask: Ask) -> Cluster:
         user=current_user(),
         time=time.strftime("%Y-%m-%dT%H:%M:%S"),
         nodes=nodes,
-        gpus=count_gpus(nodes),
-        queues=count_queues(answers.queues, nodes, answers.jobs),
-        users=count_users(answers.jobs),
+        gpus=cluster_view.count_gpus(nodes),
+        queues=cluster_view.count_queues(answers.queues, nodes, answers.jobs),
+        users=cluster_view.count_users(answers.jobs),
         notes=answers.notes,
     )
     return _with_hidden(counted)

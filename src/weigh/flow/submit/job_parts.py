@@ -8,17 +8,24 @@ node in between.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.plan.directory import refuse_changed_tasks, tasks_of
+from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
-from weigh.planning.first_tasks import Line, choose_first, first_plan, kinds_of
-from weigh.planning.record_match import sizes_in, words_of
-from weigh.runner.task_source import TaskSource
 from weigh.units import Bytes
+
+if TYPE_CHECKING:
+    from weigh.planning import first_tasks, record_match
+    from weigh.runner import task_source
+else:  # each is imported when it is first used
+    first_tasks = lazy_module("weigh.planning.first_tasks")
+    record_match = lazy_module("weigh.planning.record_match")
+    task_source = lazy_module("weigh.runner.task_source")
 
 TOO_LONG = "the array was too long for one job"
 
@@ -70,18 +77,18 @@ def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, 
     """
     with ExitStack() as opened:
         text_of = texts_of(folder, plan, opened)
-        kinds = kinds_of(plan)
+        kinds = first_tasks.kinds_of(plan)
         words = {task: text_of(task).decode("utf-8", "replace") for task in kinds}
     files: dict[str, Bytes] = {}
     lines = [_line(kinds[task], words[task], cwd, files) for task in sorted(kinds)]
-    first = choose_first(lines, count)
+    first = first_tasks.choose_first(lines, count)
     if len(first.places) == len(lines):
         raise UsageError(
             f"--first {count}: the plan has only {len(lines)} tasks, so none would wait"
         )
     how = "drawn at random" if first.by is None else f"of all sizes by {first.by}"
     note = f"{len(first.places)} of {len(lines):,} tasks run first, {how}"
-    return first_plan(plan, first), note
+    return first_tasks.first_plan(plan, first), note
 
 
 def texts_of(
@@ -97,7 +104,7 @@ def texts_of(
     places = {
         task: (file, seq) for file, tasks in files for seq, task in enumerate(tasks, 1)
     }
-    sources: dict[str, TaskSource] = {}
+    sources: dict[str, task_source.TaskSource] = {}
 
     def text_of(task: int) -> bytes:
         file, seq = places[task]
@@ -106,7 +113,7 @@ def texts_of(
             for source in sources.values():
                 source.close()
             sources.clear()
-            sources[file] = TaskSource(os.path.join(folder, file))
+            sources[file] = task_source.TaskSource(os.path.join(folder, file))
             opened.callback(sources[file].close)
         return sources[file].text(seq)
 
@@ -122,9 +129,11 @@ def texts_of_job(
     return texts_of(job.folder, plan, opened, file=tasks_of(job, plan.queue))
 
 
-def _line(kind: int, text: str, cwd: str, files: dict[str, Bytes]) -> Line:
+def _line(
+    kind: int, text: str, cwd: str, files: dict[str, Bytes]
+) -> "first_tasks.Line":
     """Return what the line of a task shows; *files* are sizes that are known."""
-    words = words_of(text)
+    words = record_match.words_of(text)
     values = (word.partition("=")[2] for word in words)
     pieces = dict.fromkeys((*words, *filter(None, values)))
     for piece in pieces:
@@ -132,4 +141,4 @@ def _line(kind: int, text: str, cwd: str, files: dict[str, Bytes]) -> Line:
             path = os.path.join(cwd, piece)
             files[piece] = os.path.getsize(path) if os.path.isfile(path) else 0
     size = sum(files[piece] for piece in pieces)
-    return Line(kind, size, sizes_in(words, {}))
+    return first_tasks.Line(kind, size, record_match.sizes_in(words, {}))

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import Heal, JobRequest, RecordedRequest, Submitted
 from weigh.model.plan import Plan
-from weigh.planning.queue_order import AT_ONCE as THROTTLE
-from weigh.planning.queue_order import enough_time, planned_limit
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.dialect import Options, Traits, positive_number
@@ -25,9 +22,13 @@ from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 
 if TYPE_CHECKING:
+    from weigh import gpu_models
+    from weigh.planning import queue_order
     from weigh.probe import cgroup, host
     from weigh.runner import resources
 else:  # each is imported when it is first used
+    gpu_models = lazy_module("weigh.gpu_models")
+    queue_order = lazy_module("weigh.planning.queue_order")
     cgroup = lazy_module("weigh.probe.cgroup")
     host = lazy_module("weigh.probe.host")
     resources = lazy_module("weigh.runner.resources")
@@ -211,8 +212,8 @@ def _time_limit(
 ) -> tuple[int | None, str | None]:
     """Return the time limit, planned or typed, and a note where that is too short."""
     if typed.time_limit is None:
-        return planned_limit(plan, reserved), None
-    return enough_time(plan, typed.time_limit, reserved)
+        return queue_order.planned_limit(plan, reserved), None
+    return queue_order.enough_time(plan, typed.time_limit, reserved)
 
 
 def _gpu_word(
@@ -269,7 +270,7 @@ def _default_throttle(request: JobRequest, plan: Plan, scheduler: str) -> int | 
     """Return how many elements run at once unless --throttle is given."""
     if scheduler == LOCAL:
         return min(len(plan.elements), elements_this_machine_holds(request))
-    return None if len(plan.elements) == 1 else THROTTLE
+    return None if len(plan.elements) == 1 else queue_order.AT_ONCE
 
 
 def elements_this_machine_holds(request: JobRequest) -> int:

@@ -22,11 +22,6 @@ from weigh.flow.site import schedulers
 from weigh.flow.site.ask import ask_scheduler
 from weigh.flow.site.cluster import in_site_words, refuse_lacking, site_warnings
 from weigh.flow.submit import job_parts
-from weigh.flow.submit.healer import (
-    send_healer,
-    why_none,
-    without_healer,
-)
 from weigh.flow.submit.job_request import (
     UNKNOWN,
     can_heal,
@@ -47,7 +42,6 @@ from weigh.flow.submit.submit_script import (
     script_path,
     ship,
 )
-from weigh.flow.submit.torch_imports import imports_torch
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
 from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Setup, Submitted
@@ -64,13 +58,16 @@ from weigh.units import parse_limit, parse_size
 if TYPE_CHECKING:
     from weigh.flow.follow import dependency
     from weigh.flow.submit import checks as submit_checks
-    from weigh.flow.submit import command_plan
+    from weigh.flow.submit import command_plan, torch_imports
+    from weigh.flow.submit import healer as submit_healer
     from weigh.flow.submit import prefetch as submit_prefetch
     from weigh.flow.submit import staging as submit_staging
 else:  # each is imported when it is first used
     dependency = lazy_module("weigh.flow.follow.dependency")
     submit_checks = lazy_module("weigh.flow.submit.checks")
     command_plan = lazy_module("weigh.flow.submit.command_plan")
+    submit_healer = lazy_module("weigh.flow.submit.healer")
+    torch_imports = lazy_module("weigh.flow.submit.torch_imports")
     submit_prefetch = lazy_module("weigh.flow.submit.prefetch")
     submit_staging = lazy_module("weigh.flow.submit.staging")
 
@@ -319,9 +316,11 @@ def followed(
         return answer
     jobs_sent = [job for job in (answer.job, *answer.more) if job is not None]
     try:
-        healer = send_healer(here, scheduler, jobs_sent, sending)
+        healer = submit_healer.send_healer(here, scheduler, jobs_sent, sending)
     except SchedulerError as error:
-        note = without_healer(str(error), jobs_sent[0].name, held=answer.held)
+        note = submit_healer.without_healer(
+            str(error), jobs_sent[0].name, held=answer.held
+        )
         notes = dict.fromkeys((*answer.notes, note))  # it may be known since before
         return msgspec.structs.replace(answer, notes=tuple(notes))
     return msgspec.structs.replace(answer, healer=healer)
@@ -427,7 +426,7 @@ def _written_submission(
     if typed.heal is not None:
         check_limits(typed.heal, request)
         label = options.name or plan.name
-        more += why_none(scheduler, request.queue, label, held=plan.held)
+        more += submit_healer.why_none(scheduler, request.queue, label, held=plan.held)
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
     folder = here.cwd
@@ -479,7 +478,8 @@ def _script(
         request=request,
         setup=options.setup,
         programs=programs_of(plan),
-        imports_torch=request.gpus > 0 and imports_torch(plan, options.setup, here.cwd),
+        imports_torch=request.gpus > 0
+        and torch_imports.imports_torch(plan, options.setup, here.cwd),
         staging=typed.staging,
         requeue=options.requeue,
         needs=typed.needs,
