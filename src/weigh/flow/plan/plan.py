@@ -67,10 +67,11 @@ def _nothing(name: str) -> Record:
     raise KeyError(name)
 
 
-def library(here: Here, names: str) -> Library:
+def library(here: Here, names: str, *, is_needed: bool = True) -> Library:
     """Return the library of the records with these names, or of all records.
 
-    A run whose job had a step out of memory counts as out of memory.
+    A run whose job had a step out of memory counts as out of memory. Unless it
+    *is_needed*, as without stated memory and time, it may be empty.
 
     Raises:
         RecordNotFoundError: no record has a name; suggests the nearest name.
@@ -100,10 +101,10 @@ def library(here: Here, names: str) -> Library:
 
     own = [head for head in heads if _work_was_outside(head) is None]
     known = candidates(own)
-    if names != ALL and heads and not known:
+    if names != ALL and heads and not known and is_needed:
         why = _work_was_outside(heads[0]) or "each failed at once"
         raise UsageError(
-            f"{names}: no run to plan with, {why} (state --memory, --time and --cpus)"
+            f"{names}: no run to plan with, {why} (state --memory and --time)"
         )
     failed = failed_runs(heads)
     return Library(known, read, named=names != ALL, failed=failed)
@@ -245,7 +246,9 @@ def _needs(
     known = no_library()
     if options.records != ALL or not is_complete:
         known = library(
-            here.at_store(open_store(here.cwd, here.env).root), options.records
+            here.at_store(open_store(here.cwd, here.env).root),
+            options.records,
+            is_needed=None in {stated.memory, stated.time},
         )
     lines = (_line(source, seq) for seq in range(1, len(source) + 1))
     with ExitStack() as opened:
