@@ -1,7 +1,6 @@
 """The kernel's account, from control groups made of files and from real ones."""
 
 import os
-import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.memory.ledger import (
     Ledger,
     holding,
-    may_use_scopes,
     open_ledger,
     remove_forgotten,
 )
@@ -360,81 +358,6 @@ def test_a_group_that_has_no_figures_is_not_read(doctored: Group) -> None:
     assert doctored.open() is None
     os.unlink(doctored.folder / "memory.stat")
     assert doctored.open() is None
-
-
-# The user's systemd
-
-BUSCTL = """#!/bin/sh
-echo "$@" >{root}/asked
-[ -e {root}/refuses ] && exit 1
-mkdir -p {root}/cgroup/weigh-77.scope
-cp {root}/cgroup/job/memory.* {root}/cgroup/weigh-77.scope
-echo 0::/weigh-77.scope >{root}/proc/77/cgroup
-echo 'o "/org/freedesktop/systemd1/job/1"'
-"""
-
-
-@pytest.fixture
-def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
-    group = Group(tmp_path, version=2)
-    group.write(tmp_path / "run/bus", "")
-    group.write(tmp_path / "proc/77/cgroup", "0::/job\n")
-    group.write(tmp_path / "bin/busctl", BUSCTL.format(root=tmp_path))
-    (tmp_path / "bin/busctl").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    monkeypatch.setattr("weigh.measure.memory.ledger.may_use_scopes", lambda *_: True)
-    # as a folder of systemd's: no group can be made in it
-    monkeypatch.setattr("os.access", lambda *_: False)
-    return group
-
-
-def opened(desktop: Group, **variables: str) -> Ledger | None:
-    env = {"XDG_RUNTIME_DIR": f"{desktop.root.parent}/run", **variables}
-    return open_ledger(77, env, proc=str(desktop.proc), root=str(desktop.root))
-
-
-def test_the_users_systemd_gives_the_job_a_scope(desktop: Group) -> None:
-    ledger = opened(desktop)
-    assert ledger is not None
-    assert ledger.is_own
-    assert ledger.folder.endswith("/weigh-77.scope")
-    ledger.close()
-    asked = (desktop.root.parent / "asked").read_text()
-    assert "StartTransientUnit" in asked
-    assert "PIDs au 1 77" in asked
-
-
-def test_where_systemd_refuses_the_group_that_weigh_stands_in_is_read(
-    desktop: Group,
-) -> None:
-    (desktop.root.parent / "refuses").touch()
-    ledger = opened(desktop)
-    assert ledger is not None
-    assert not ledger.is_own
-    ledger.close()
-
-
-def test_a_batch_job_stays_where_its_scheduler_put_it(desktop: Group) -> None:
-    ledger = opened(desktop, SLURM_JOB_ID="1")
-    assert ledger is not None
-    ledger.close()
-    assert not (desktop.root.parent / "asked").exists()
-
-
-def test_a_scope_must_not_end_with_the_session_if_the_job_would_not(
-    tmp_path: Path,
-) -> None:
-    try:
-        first = os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
-    except OSError:
-        first = False
-    session = "/sys/fs/cgroup/user.slice/user-7.slice/session-1.scope"
-    terminal = f"/sys/fs/cgroup/user.slice/user@{os.getuid()}.service/app.slice/t.scope"
-    nobody = str(tmp_path)
-    assert not may_use_scopes(session, linger=nobody)
-    assert may_use_scopes(terminal, linger=nobody) == first
-    (tmp_path / pwd.getpwuid(os.getuid()).pw_name).touch()
-    assert may_use_scopes(session, linger=nobody) == first
 
 
 # Real groups

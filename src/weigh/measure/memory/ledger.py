@@ -1,38 +1,26 @@
 """The kernel's own account of a job: a control group that holds nothing else.
 
-A group is made for the job where weigh may make one and no scheduler is in charge, on a
-desktop by the user's systemd. Otherwise the group that weigh stands in is read, as long
-as only weigh and its ancestors are in it besides the job, as in a Slurm step or a
-container.
+A group is made for the job where weigh may make one and no scheduler is in charge.
+Otherwise the group that weigh stands in is read, as long as only weigh and its
+ancestors are in it besides the job, as in a Slurm step or a container.
 """
 
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.lazy_modules import lazy_module
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, read_group
 from weigh.probe.proc import parse_stat
 from weigh.units import KIB, MIB, MINUTE, Bytes, Seconds
-
-if TYPE_CHECKING:
-    import pwd
-
-    from weigh.measure import async_command
-else:  # each is imported when it is first used
-    pwd = lazy_module("pwd")
-    async_command = lazy_module("weigh.measure.async_command")
 
 OWN = "own cgroup: counted by the kernel"
 STANDING = "cgroup: counted by the kernel, nothing else is in it"
 
 _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows
-_SCOPE = "weigh-"  # a scope; the process id of the job follows
 _NEW: Seconds = MINUTE
 _STAT_BYTES = 1024
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -43,9 +31,6 @@ _NOBODY: frozenset[int] = frozenset()
 _LATE = 256 * KIB
 _MOST_LATE = 16 * MIB
 _UNSEEN = 8 * MIB  # of memory that nobody seems to hold: others may be in the group
-_SCOPE_PATIENCE: Seconds = 0.5  # that a job's start may be delayed by
-_POLL: Seconds = 0.002
-_LINGER = "/var/lib/systemd/linger"
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h of the kernel
 # In a job of theirs, moving processes to another group is the scheduler's business
 _BATCH_JOBS = (
@@ -227,8 +212,6 @@ def open_ledger(
         return None
     if not any(name in environment for name in _BATCH_JOBS):
         ledger = _make_group(folder, version, leader)
-        if ledger is None and version != 1:
-            ledger = _enter_scope(folder, leader, environment, proc, root)
         if ledger is not None:
             return ledger
     return _read_group(folder, version, leader, proc)
@@ -252,78 +235,6 @@ def _make_group(folder: str, version: int, leader: int) -> Ledger | None:
     except (OSError, ValueError):
         _remove(own)
         return None
-
-
-def _enter_scope(
-    folder: str, leader: int, environment: Mapping[str, str], proc: str, root: str
-) -> Ledger | None:
-    """Let the user's systemd move *leader* to a new scope; None where it does not."""
-    runtime = environment.get("XDG_RUNTIME_DIR")
-    if (
-        not runtime
-        or not os.path.exists(f"{runtime}/bus")
-        or not may_use_scopes(folder, proc)
-    ):
-        return None
-    unit = f"{_SCOPE}{leader}.scope"
-    group = _asked_to_move(leader, unit, environment, proc, root)
-    if not group.endswith(f"/{unit}"):
-        return None
-    try:
-        return Ledger(GroupGauge(group, 2), is_own=True)
-    except (OSError, ValueError):
-        return None
-
-
-def may_use_scopes(folder: str, proc: str = "/proc", linger: str = _LINGER) -> bool:
-    """Return whether a scope of the user's systemd would end a job no sooner.
-
-    At the user's last logout it ends all of its units, unless the user lingers; a
-    process of a login session may stay. Of other pid namespaces it knows no process.
-    """
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return False
-    if not _is_in_first_pid_namespace(proc):
-        return False
-    return f"/user@{os.getuid()}.service" in folder or os.path.exists(
-        f"{linger}/{user}"
-    )
-
-
-def _asked_to_move(
-    leader: int, unit: str, environment: Mapping[str, str], proc: str, root: str
-) -> str:
-    """Ask for a scope; return the folder that *leader* is in then."""
-    ends = time.monotonic() + _SCOPE_PATIENCE
-    manager = "org.freedesktop.systemd1"
-    # Delegate: else one process that runs out of memory may end them all (OOMPolicy)
-    properties = ("3", "PIDs", "au", "1", str(leader), "Delegate", "b", "true")
-    words = ("Description", "s", "a command measured by weigh run")
-    try:
-        asked = async_command.AsyncCommand(
-            [
-                *("busctl", "--user", "call", manager, f"/{manager.replace('.', '/')}"),
-                *(f"{manager}.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))"),
-                *(unit, "fail", *properties, *words, "0"),
-            ],
-            environment,
-            patience=_SCOPE_PATIENCE,
-        )
-    except OSError:
-        return ""
-    while (answer := asked.answer()) is None:
-        time.sleep(_POLL)
-    group = ""
-    while answer and not group.endswith(f"/{unit}") and time.monotonic() < ends:
-        try:
-            with open(f"{proc}/{leader}/cgroup", encoding="utf-8") as cgroup:
-                group, _ = memory_folder(cgroup.read(), root)
-        except (OSError, ValueError):
-            return ""
-        time.sleep(_POLL)
-    return group
 
 
 def _counts_upwards(folder: str, version: int) -> bool:
