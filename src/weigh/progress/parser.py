@@ -76,9 +76,13 @@ _STEP_WORDS = (
     "sentence|image|item|task|chunk|shard|record|row)(?:e?s)?"
 )
 _OUTER_WORDS = (
-    "fold|seed|trial|epoch|round|generation|pass|phase|stage|loop|reference block|shape"
+    "fold|seed|trial|epoch|round|generation|pass|phase|stage|loop|reference block|"
+    "shape|replica"
 )
-_PART_WORDS = "chain|pass|phase|stage|part|replicate|run|block|fold|round|generation"
+_PART_WORDS = (
+    "chain|pass|phase|stage|part|replicate|replica|run|block|fold|round|generation|"
+    "trial|seed"
+)
 _EPOCH_WORDS = ("epoch", "round", "generation")
 _SHARED_PARTS = ("pass", "phase", "stage", "loop")  # "pass 2/3 ... 45%"
 _POWERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
@@ -181,6 +185,11 @@ _OF_PART = _kind(
     whole=100,
     label="",
 )
+_SHARE_AFTER = re.compile(rf"[^\w.]{{0,8}}({PER_CENT})\s?%")
+_MEASURED = re.compile(  # "95% CPU", but not "95% loss=0.1"
+    r"(?i:\s{0,2}(?:acc|accuracy|cpu|gpu|mem|memory|loss|error|used|free|util)\b"
+    r"(?!\s?[=:]))"
+)
 _MEASURES = re.compile(r"(?i:acc|loss|err|score|rate|cpu|gpu|mem|used)")
 
 _OUTER = re.compile(
@@ -209,7 +218,12 @@ _EPOCH_OF_STEPS = re.compile(
 )
 _OPEN_PART = re.compile(
     rf"(?i:(?:^\W{{0,20}}|[\]|:>,-]\s{{0,4}}|\b\w{{1,12}}\s)"
-    rf"({_PART_WORDS})[\s:#]{{1,4}}(\d{{1,9}})(?![\w.]|\s?/))"
+    rf"({_PART_WORDS})[\s:#=]{{1,4}}(\d{{1,9}})(?![\w.]|\s?/|\s{{1,4}}of\b))"
+)
+# "file 2/10: 45%" has a share of one of ten
+_FILE = re.compile(
+    r"(?i:\b(?:file|sample|document|image|video|item|task|chunk|shard|record)s?\b"
+    rf"[\s:#=]{{0,4}}(\d{{1,9}}){_OF}(\d{{1,9}})(?![\d/]|\.\d))"
 )
 # DIAMOND: "query block 1, reference block 1/5": of query blocks no number is printed
 _OPEN_PART_AROUND = re.compile(rf"(?i:\b(\w{{1,12}}) ({_PART_WORDS})\s(\d{{1,9}}),\s)")
@@ -284,10 +298,15 @@ def _outer_in(text: str) -> tuple[list[Count], int]:
     for found in _OUTER.finditer(text):
         if not counts and (part := _OPEN_PART_AROUND.search(text, 0, found.start())):
             counts.append(_ordinal(f"{part[1]} {part[2]}".lower(), part[3], None))
+        elif not counts and (part := _OPEN_PART.search(text, 0, found.start())):
+            counts.append(_ordinal(part[1].lower(), part[2], None))
         counts.append(_ordinal(found[1].lower(), found[2], found[3]))
         end = found.end()
     if not counts and (found := _OUTER_AFTER.search(text)):
         return [_ordinal("epoch", found[1], found[2])], found.end()
+    file = _FILE.search(text) if not counts and "%" in text else None
+    if file and float(file[2]) > 1 and _share_after(text, file.end()):
+        return [_ordinal("file", file[1], file[2])], file.end()
     return counts, end
 
 
@@ -343,9 +362,13 @@ class Parser:
             count = _ordinal("epoch", column[1], column[2])
             outer = [count._replace(is_of_last=True)]
         if not outer:
-            outer, start = self._open_in(head, inner)
+            outer, start = self._open_in(head)
+            is_epoch = bool(outer) and outer[0].label == "epoch"
             if outer and inner is None:
-                inner = _after_outer(text, start)
+                share = _share_after(text, start) if is_epoch else None
+                inner = share or _after_outer(text, start)
+            if inner is None and not is_epoch:
+                outer = []  # a part of which nothing is counted
         has_more = inner is not None or not any(map(str.isdigit, text[start:]))
         is_lightning = (
             "•" in text and inner is not None and inner.steps.source == "rich"
@@ -363,6 +386,8 @@ class Parser:
 
     def _steps_in(self, text: str, start: int, outer: list[Count]) -> InnerCount | None:
         """Return the steps counted in *text*, of which *outer* ends at *start*."""
+        if outer and (found := _share_after(text, start)):
+            return found
         if found := _inner_in(text, _STEPS):
             return found
         if found := _after_outer(text, start) if outer else _inner_in(text, _AT_START):
@@ -372,13 +397,23 @@ class Parser:
             return None if is_measure else _inner_in(text, (_OF_PART,), start)
         return _inner_in(text, _IN_EPOCH) if self._is_in_epoch and not outer else None
 
-    def _open_in(self, head: str, inner: InnerCount | None) -> tuple[list[Count], int]:
+    @staticmethod
+    def _open_in(head: str) -> tuple[list[Count], int]:
         """Return the epoch or part whose number of all is not printed."""
         if found := _OPEN_EPOCH.search(head) or _EPOCH_OF_STEPS.search(head):
             return [_ordinal("epoch", found[1], None)], found.end()
-        if inner is not None and (found := _OPEN_PART.search(head)):
+        if found := _OPEN_PART.search(head):
             return [_ordinal(found[1].lower(), found[2], None)], found.end()
         return [], 0
+
+
+def _share_after(text: str, start: int) -> InnerCount | None:
+    """Return the percentage that follows an outer count at once, if it is a share."""
+    found = _SHARE_AFTER.match(text, start)
+    if found is None or _MEASURED.match(text, found.end()):
+        return None
+    count = Count("percentages", "", STEP, parse_per_cent(found[1]), 100.0)
+    return InnerCount(count, found.start())
 
 
 def _after_outer(text: str, start: int) -> InnerCount | None:

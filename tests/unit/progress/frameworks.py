@@ -627,3 +627,38 @@ def labelled_bars() -> Printed:
             ("\n" if not step else "")
             + _tqdm(f"[{epoch + 1}/5] loss 0.12: ", step + 1, 40),
         )
+
+
+def fold_of_unknown_number() -> Printed:
+    for clock, fold, epoch, _ in nested(5, 40, 0.5):
+        yield clock, f"fold {fold + 1} epoch {epoch + 1}/40 loss=0.123\n"
+
+
+def seed_of_unknown_number() -> Printed:
+    for clock, seed, epoch, _ in nested(5, 40, 0.5):
+        yield clock, f"seed={seed} epoch={epoch + 1}/40 loss=0.123\n"
+
+
+def chain_of_unknown_number() -> Printed:
+    """Stan's lines, where a share of the chain follows its iterations."""
+    for clock, chain, step, _ in nested(4, 40, 0.5):
+        n = 50 * (step + 1)
+        yield (
+            clock,
+            f"Chain {chain + 1}: Iteration: {n:4} / 2000 [{n // 20:3}%]  (Warmup)\n",
+        )
+
+
+def replicas() -> Printed:
+    for clock, replica, step, _ in nested(5, 40, 0.5):
+        yield clock, f"Replica {replica + 1} of 5: step {step + 1} of 40\n"
+
+
+def share_of_an_epoch() -> Printed:
+    for clock, epoch, step, _ in nested(5, 40, 0.5):
+        yield clock, f"Epoch {epoch + 1}/5: {100 * (step + 1) // 40}% loss=0.123\n"
+
+
+def share_of_a_file() -> Printed:
+    for clock, file, step, _ in nested(5, 40, 0.5):
+        yield clock, f"file {file + 1}/5: {100 * (step + 1) // 40}%\n"

@@ -21,10 +21,12 @@ NAMES = sorted(
     and not name.startswith("_")
 )
 NO_END = {
+    "chain_of_unknown_number": "of chains no number is printed",
     "diamond": "of query blocks no number is printed",
     "fairseq": "of epochs no number is printed",
     "fairseq_bar": "of epochs no number is printed",
     "flair": "of epochs no number is printed",
+    "fold_of_unknown_number": "of folds no number is printed",
     "imagenet_example": "of epochs no number is printed",
     "lightgbm": "of rounds no number is printed",
     "lightning": "of epochs no number is printed",
@@ -33,6 +35,7 @@ NO_END = {
     "nextflow": "more tasks while it runs",
     "nnunet": "of epochs no number is printed",
     "segmentation": "of epochs no number is printed",
+    "seed_of_unknown_number": "of seeds no number is printed",
     "spacy": "of steps no number is printed",
     "star": "of reads no number is printed",
     "timm": "of epochs no number is printed",
