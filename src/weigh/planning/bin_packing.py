@@ -60,6 +60,7 @@ def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
         lambda need: sum(n / f * w for n, f, w in zip(need, full, loads, strict=True)),
         lambda need: max(n / f for n, f in zip(need, full, strict=True)),
     )
+    orders = orders if len(kinds) > 1 else orders[:1]  # of one kind all are the same
     groups = min((_fill(kinds, order, full, most) for order in orders), key=len)
     bins = [_bin(sorted(group), items) for group in groups]
     kept = len(items) - len(too_big)

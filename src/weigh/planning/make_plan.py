@@ -177,15 +177,16 @@ def _pulled(
 
 def _pulling(elements: Sequence[Element], size_: Sized) -> tuple[Element, ...]:
     """Return the elements that pull their tasks; each may hold any of *elements*."""
+    largest = Element(
+        file="",
+        tasks=(),
+        gpu_memory=max(element.gpu_memory for element in elements),
+        memory=max(element.memory for element in elements),
+        cpus=max(element.cpus for element in elements),
+        time=size_.expected,
+    )
     return tuple(
-        Element(
-            file=f"tasks_{number}.txt",
-            tasks=(),
-            gpu_memory=max(element.gpu_memory for element in elements),
-            memory=max(element.memory for element in elements),
-            cpus=max(element.cpus for element in elements),
-            time=size_.expected,
-        )
+        msgspec.structs.replace(largest, file=f"tasks_{number}.txt")
         for number in range(size_.elements)
     )
 
