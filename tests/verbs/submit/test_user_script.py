@@ -178,6 +178,23 @@ def test_a_measured_script_keeps_its_directives_and_its_exit_codes(
     assert weigh("logs", f"{job}{MARKS[weigh.scheduler]}6")[1].strip() == "six"
 
 
+@pytest.mark.parametrize(("size", "has_room"), [("", None), ("8G", "room")])
+def test_a_measured_script_requests_what_weigh_takes_too(
+    weigh: Weigh, size: str, has_room: str | None
+) -> None:
+    """Grid Engine killed jobs of which the limit was just enough without weigh."""
+    text = re.sub("=[25]00M", f"={size}", SCRIPTS[weigh.scheduler]) if size else ""
+    (weigh.folder / "job.sh").write_text(text or SCRIPTS[weigh.scheduler])
+
+    _, _, err = weigh("submit", "job.sh", "--dry-run", "--measure")
+
+    command = " ".join(err.partition("would run ")[2].split())
+    flag = {"slurm": "--mem=220M", "gridengine": "-l h_vmem=596M"}[weigh.scheduler]
+    assert command.startswith(CALLS[weigh.scheduler][0])
+    assert (flag in command) == (has_room is None)
+    assert (flag.partition("=")[0] in command) == (has_room is None)
+
+
 def test_what_the_scheduler_would_refuse_is_refused_before(weigh: Weigh) -> None:
     wrong = {"slurm": "--memory=4G", "gridengine": "--mem=4G"}[weigh.scheduler]
     code, _, err = weigh("submit", "job.sh", wrong)

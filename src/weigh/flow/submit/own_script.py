@@ -33,6 +33,7 @@ from weigh.flow.submit.submit_script import write_script
 from weigh.lazy_modules import lazy_module
 from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
 from weigh.render.submit_lines import SubmitAnswer
+from weigh.request import RUNNER_MEMORY
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.elements import parse_ranges
@@ -43,6 +44,7 @@ from weigh.schedulers.protocol import Argv, Described, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.store import jobs, location
 from weigh.sweep.task_file import INTERPRETERS
+from weigh.units import GIB, MIB, Bytes
 
 if TYPE_CHECKING:
     from weigh.flow.submit import submit
@@ -55,6 +57,9 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 _OPEN = frozenset({"PENDING", "RUNNING"})
 _SHELL = "/bin/sh"
 _MOST_READ = 1 << 16
+_HAS_ROOM = 4 * GIB  # from here on weigh's share is lost in the request
+# measured: the sum over the processes of a job rose by 33 to 50 MiB
+_WATCHER_ADDRESSES = 96 * MIB
 
 
 class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,7 +344,28 @@ def _sent_flags(draft: Draft, kind: str) -> OwnScript:
     if not own.measured:
         return own
     extra = KINDS[kind].user_scripts.wrapper_flags()
-    return msgspec.structs.replace(own, flags=(*own.flags, *extra))
+    room = _room_for_watching(draft.described.request, kind)
+    return msgspec.structs.replace(own, flags=(*own.flags, *extra, *room))
+
+
+def _room_for_watching(request: JobRequest, kind: str) -> Argv:
+    """Return the flags that request what weigh takes in addition to the script.
+
+    A job that uses nearly all of its limit was killed because it was measured: Grid
+    Engine adds up the address space of weigh's processes too. A large request has room.
+    """
+
+    def with_room(size: Bytes | None, more: Bytes) -> Bytes | None:
+        return size if size is None or size >= _HAS_ROOM else size + more
+
+    enough = msgspec.structs.replace(
+        request,
+        memory=with_room(request.memory, RUNNER_MEMORY),
+        virtual_memory=with_room(request.virtual_memory, _WATCHER_ADDRESSES),
+    )
+    if enough == request or request.nodes > 1:
+        return ()
+    return KINDS[kind].user_scripts.raised(enough, ("memory",))
 
 
 def _argv(draft: Draft, kind: str, token: str, file: str | None = None) -> Argv:
