@@ -11,7 +11,7 @@ from weigh.render.printable import indented_json, printable, shortened
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.status_lines import Needed
 from weigh.render.submit_lines import request_words
-from weigh.schedulers.elements import format_ranges
+from weigh.schedulers.words import format_ranges
 from weigh.units import counted
 
 SCHEMA = "weigh.resume/1"

@@ -15,7 +15,7 @@ from weigh.render.progress_lines import Ends, ends_lines
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import moment
 from weigh.render.words import STATE_WORDS, step_words
-from weigh.schedulers.elements import format_ranges
+from weigh.schedulers.words import format_ranges
 from weigh.units import MINUTE, Seconds, counted, format_duration
 
 SCHEMA = "weigh.status/1"

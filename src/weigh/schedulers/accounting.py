@@ -7,9 +7,9 @@ from weigh.errors import SchedulerError
 from weigh.model.report import Accounted, GpuTable
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import Runner
-from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.slurm import accounting as slurm
 from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.words import whole_number
 from weigh.units import Seconds
 
 _PATIENCE: Seconds = 30.0

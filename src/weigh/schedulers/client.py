@@ -29,7 +29,7 @@ from weigh.regular_file import only_regular
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler, SchedulerCommands
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
-from weigh.schedulers.elements import format_ranges, numbers_of, parse_ranges
+from weigh.schedulers.elements import numbers_of
 from weigh.schedulers.protocol import (
     ABSENT,
     Argv,
@@ -37,6 +37,7 @@ from weigh.schedulers.protocol import (
     RequestChange,
     Snapshot,
 )
+from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store.lines import UNREADABLE, read_documents
 from weigh.store.location import make_folder, private
 from weigh.store.shards import append_line

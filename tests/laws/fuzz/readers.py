@@ -31,7 +31,6 @@ from weigh.runner.halt import parse_halt
 from weigh.runner.progress_file import read_progress
 from weigh.schedulers import KINDS, accounting, client
 from weigh.schedulers.backend import SchedulerQuestion
-from weigh.schedulers.elements import count_elements, parse_ranges
 from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
@@ -42,6 +41,7 @@ from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.slurm import limits as slurm_limits
+from weigh.schedulers.words import count_elements, parse_ranges
 from weigh.staging.script import parse_staging
 from weigh.store.checkpoint import running
 from weigh.store.find import read_file

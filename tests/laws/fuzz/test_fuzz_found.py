@@ -9,8 +9,8 @@ from readers import READERS
 from weigh.errors import FormatError
 from weigh.model.cluster import Node
 from weigh.model.job import Submitted
-from weigh.schedulers.elements import parse_ranges
 from weigh.schedulers.slurm.cluster import parse_nodes
+from weigh.schedulers.words import parse_ranges
 from weigh.store.jobs import chain_of
 
 HUGE = "9" * 5000  # more digits than int() takes

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.cluster import Node, NodeGpus
-from weigh.schedulers.elements import count_elements
 from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.schedulers.words import count_elements
 from weigh.units import DAY, HOUR, MIB
 
 OLD = slurm_cluster.parse_nodes(captured("slurm-22.05-node.txt"))

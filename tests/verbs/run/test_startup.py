@@ -40,7 +40,7 @@ _OURS = """
     weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
     weigh.flow weigh.flow.run weigh.flow.run.options
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
-    weigh.schedulers weigh.schedulers.kind
+    weigh.schedulers weigh.schedulers.kind weigh.schedulers.words
     weigh.schedulers.gridengine weigh.schedulers.gridengine.text
     weigh.schedulers.dialect weigh.schedulers.slurm
     weigh.schedulers.slurm.text

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from weigh.errors import FormatError
 from weigh.model.job import JobRequest, Submitted
 from weigh.schedulers.command import Ran
-from weigh.schedulers.elements import format_ranges, parse_ranges
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.words import format_ranges, parse_ranges
 
 # squeue 22.05 -h -r -t all -o '%F|%K|%T|%S|%N|%r'
 SQUEUE = """\

@@ -10,8 +10,8 @@ from weigh.errors import SchedulerError
 from weigh.model.job import ElementState, JobRequest, OwnScript, Submitted
 from weigh.schedulers.client import Client, Poll, Reach, load, save
 from weigh.schedulers.command import Ran
-from weigh.schedulers.elements import parse_ranges
 from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.words import parse_ranges
 from weigh.units import DAY
 
 NOW = 100.0 * DAY

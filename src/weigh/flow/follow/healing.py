@@ -12,8 +12,8 @@ from weigh.render.printable import last_line_of
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.dialect import Traits
-from weigh.schedulers.elements import format_ranges
 from weigh.schedulers.job_script import ENDED
+from weigh.schedulers.words import format_ranges
 
 
 def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:

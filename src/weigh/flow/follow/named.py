@@ -13,9 +13,10 @@ from weigh.flow.submit.own_script import FOLDER, request_of_known
 from weigh.model.job import OwnScript, Submitted
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.dialect import Traits
-from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
+from weigh.schedulers.elements import indices_of
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.protocol import KnownJob
+from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store import jobs as jobs_file
 from weigh.store.execs import read_exec_runs
 

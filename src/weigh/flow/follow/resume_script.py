@@ -14,8 +14,8 @@ from weigh.flow.submit.own_script import (
 )
 from weigh.model.job import JobRequest, OwnScript, Submitted
 from weigh.schedulers import KINDS
-from weigh.schedulers.elements import format_ranges
 from weigh.schedulers.protocol import Argv
+from weigh.schedulers.words import format_ranges
 
 
 def draft(here: Here, job: Submitted, more: Argv) -> Draft:

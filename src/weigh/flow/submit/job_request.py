@@ -17,8 +17,9 @@ from weigh.model.job import Heal, JobRequest, RecordedRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.dialect import Options, Traits, positive_number
+from weigh.schedulers.dialect import Options, Traits
 from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.words import positive_number
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 
 if TYPE_CHECKING:

@@ -36,12 +36,12 @@ from weigh.render.submit_lines import SubmitAnswer
 from weigh.request import RUNNER_MEMORY
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.elements import parse_ranges
 from weigh.schedulers.job_script import announce_line
 from weigh.schedulers.launched import SUBMITS, launched_by_line
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Argv, Described, KnownJob
 from weigh.schedulers.script import read_script
+from weigh.schedulers.words import parse_ranges
 from weigh.store import jobs, location
 from weigh.sweep.task_file import INTERPRETERS
 from weigh.units import GIB, MIB, Bytes

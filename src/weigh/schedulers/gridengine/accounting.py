@@ -10,10 +10,10 @@ from weigh.model.job import ElementState
 from weigh.model.record import State
 from weigh.model.report import Accounted, PastJob, without_impossible
 from weigh.schedulers.backend import PastAccounting
-from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
 from weigh.schedulers.protocol import AccountingWords, Argv
+from weigh.schedulers.words import whole_number
 from weigh.units import DAY, KIB, Bytes, Seconds
 
 _NUMBER = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(B?)$", re.IGNORECASE)

@@ -14,10 +14,9 @@ from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
 from weigh.model.record import State
-from weigh.schedulers.dialect import whole_number
-from weigh.schedulers.elements import count_elements
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
+from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
 
 HOSTS = ("qhost", "-F", "-q")
 QUEUES = ("qconf", "-sq", "*")
@@ -309,7 +308,9 @@ def _limits(row: Mapping[str, str]) -> QueueLimits:
     return QueueLimits(
         name=row["qname"],
         open="disabled" not in row.get("initial_state", ""),
-        time_limit=_time(_first(row.get("h_rt", ""))),
+        time_limit=parsed_or_none(
+            gridengine_text.TEXT.parse_time, _first(row.get("h_rt", ""))
+        ),
         memory=gridengine_text.memory_or_none(_first(row.get("h_vmem", ""))),
         accounts=_list(row.get("projects")),
         start_mode=_first(row.get("shell_start_mode", "")),
@@ -371,11 +372,4 @@ def _count(text: str | None) -> int | None:
     try:
         return None if text is None else int(float(text.partition("(")[0]))
     except (ValueError, OverflowError):
-        return None
-
-
-def _time(text: str) -> int | None:
-    try:
-        return gridengine_text.TEXT.parse_time(text)
-    except FormatError:
         return None

@@ -27,8 +27,6 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import Ran
-from weigh.schedulers.dialect import whole_number
-from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
@@ -36,6 +34,14 @@ from weigh.schedulers.gridengine.script import gridengine_script, job_name
 from weigh.schedulers.gridengine.script import log_name as _log_name
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
+from weigh.schedulers.words import (
+    comma_pairs,
+    count_elements,
+    format_ranges,
+    parse_ranges,
+    parsed_or_none,
+    whole_number,
+)
 from weigh.units import Seconds
 
 
@@ -48,7 +54,7 @@ def parse_job(text: str) -> RecordedRequest | None:
     rows = _rows(text)
     if "job_number" not in rows:
         return None
-    asked = _resources(rows.get("hard resource_list", ""))
+    asked = comma_pairs(rows.get("hard resource_list", ""))
     slots = _slots(rows.get("parallel environment", ""))
     tasks = rows.get("job-array tasks")
     each = gridengine_text.memory_or_none(asked.get("h_vmem"))
@@ -57,7 +63,7 @@ def parse_job(text: str) -> RecordedRequest | None:
         cpus=slots,
         gpus=next((whole_number(asked[name]) for name in asked if is_gpu(name)), None),
         gpu_types=tuple(asked[name] for name in asked if is_gpu_type(name)),
-        time_limit=_time(asked.get("h_rt")),
+        time_limit=parsed_or_none(gridengine_text.TEXT.parse_time, asked.get("h_rt")),
         queue=rows.get("hard_queue_list"),
         account=rows.get("project"),
         elements=count_elements(tasks) if tasks else None,
@@ -75,21 +81,9 @@ def _rows(text: str) -> dict[str, str]:
     return found
 
 
-def _resources(text: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in text.split(","))
-    return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
-
-
 def _slots(text: str) -> int:
     """Read ``smp range: 2``: the minimum of a range."""
     return whole_number(text.rpartition(":")[2].strip().partition("-")[0]) or 1
-
-
-def _time(text: str | None) -> int | None:
-    try:
-        return None if text is None else gridengine_text.TEXT.parse_time(text)
-    except FormatError:
-        return None
 
 
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")

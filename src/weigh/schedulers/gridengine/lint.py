@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from weigh.model.lint import Facts, Finding
-from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu_type
 from weigh.schedulers.gridengine.text import TEXT
@@ -45,6 +44,7 @@ from weigh.schedulers.lint.values import (
     unexpanded,
 )
 from weigh.schedulers.script import Line, Script
+from weigh.schedulers.words import positive_number, whole_number
 from weigh.units import MINUTE, format_size
 
 PREFIX = "#$"

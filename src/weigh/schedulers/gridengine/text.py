@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, Complexes, Job, Request
-from weigh.schedulers.dialect import (
-    Options,
-    SchedulerText,
+from weigh.schedulers.dialect import Options, SchedulerText
+from weigh.schedulers.words import (
     binary_size,
+    parsed_or_none,
     positive_number,
     whole_number,
 )
@@ -32,10 +32,7 @@ def _in_job(env: Mapping[str, str]) -> bool:
 
 def memory_or_none(text: str | None) -> Bytes | None:
     """Read a size that Grid Engine prints; None without one."""
-    try:
-        return None if text is None else TEXT.parse_memory(text)
-    except FormatError:
-        return None
+    return parsed_or_none(TEXT.parse_memory, text)
 
 
 class GridEngineText(SchedulerText):

@@ -17,8 +17,7 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import Ran
-from weigh.schedulers.dialect import positive_number, whole_number
-from weigh.schedulers.elements import format_ranges, indices_of
+from weigh.schedulers.elements import indices_of
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.commands import epoch_time, parse_job, qacct_blocks
 from weigh.schedulers.gridengine.lint import (
@@ -35,6 +34,7 @@ from weigh.schedulers.lint.case import Case
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
 from weigh.schedulers.script import read_script
+from weigh.schedulers.words import format_ranges, positive_number, whole_number
 
 _NAME = re.compile(r"(\d{1,10})(?:\.([\d:-]+))?")
 _VARIABLE = re.compile(r"\$\{?(HOME|USER|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)\}?")

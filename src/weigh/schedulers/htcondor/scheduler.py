@@ -39,7 +39,6 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import Ran
-from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.htcondor import text
 from weigh.schedulers.protocol import (
     AccountingWords,
@@ -50,6 +49,7 @@ from weigh.schedulers.protocol import (
     Who,
     unanswered,
 )
+from weigh.schedulers.words import whole_number
 from weigh.units import KIB, MIB, Bytes
 
 # ---- the jobs that it prints

@@ -12,6 +12,7 @@ from weigh.errors import FormatError
 from weigh.model.record import Allocation, Complexes, Job, Request
 from weigh.schedulers import dialect
 from weigh.schedulers.dialect import SchedulerText
+from weigh.schedulers.words import binary_size, whole_number
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 JOB_AD = "_CONDOR_JOB_AD"
@@ -47,7 +48,7 @@ class HTCondorText(SchedulerText):
 
     def format_memory(self, size: Bytes) -> str:
         """Write *size* in whole GiB or else MiB, rounded up."""
-        return dialect.binary_size(size)
+        return binary_size(size)
 
     def parse_memory(self, text: str) -> Bytes:
         """Read ``request_memory``: ``4G`` and ``4GB`` are 4 GiB, ``4`` is 4 MiB.
@@ -74,7 +75,7 @@ class HTCondorText(SchedulerText):
         Raises:
             FormatError: it is no number but an expression, or condor_submit rejects it.
         """
-        seconds = dialect.whole_number(text.strip())
+        seconds = whole_number(text.strip())
         if seconds is None:
             raise FormatError(
                 f"not an HTCondor time: {text!r} (write seconds, like 5400)"

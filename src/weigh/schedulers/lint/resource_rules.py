@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from weigh.errors import FormatError
 from weigh.model.lint import Finding
-from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.lint.case import Case, Rule, Spot, note, problem
 from weigh.schedulers.shell import Command, unquoted
+from weigh.schedulers.words import whole_number
 from weigh.units import MIB, format_size, parse_size
 
 _THREADS = frozenset(

@@ -22,9 +22,9 @@ from weigh.model.report import (
     without_unseen_nodes,
 )
 from weigh.schedulers.backend import PastAccounting
-from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
+from weigh.schedulers.words import comma_pairs, whole_number
 from weigh.units import DAY, HOUR, KIB, MINUTE, Bytes, Seconds
 
 _OF_A_JOB = """
@@ -254,7 +254,7 @@ def _used(rows: list[list[str]], at: _Columns, asked: Bytes | None) -> _Used:
         if energy not in _NO_ENERGY:
             used.energies.add(energy)
         if "gres/gpu" in most:
-            of_gpus = _pairs(most)
+            of_gpus = comma_pairs(most)
             held, busy = (
                 _size(of_gpus.get("gres/gpumem", "")),
                 of_gpus.get("gres/gpuutil"),
@@ -318,7 +318,7 @@ def _on_a_node(tasks: str, max_rss: str, ave_rss: str, total: str) -> Bytes | No
     MaxRSS is the largest task, TRESUsageInTot the sum of all; where nothing was
     sampled, it has no mem.
     """
-    largest, held = _size(max_rss), _size(_pairs(total).get("mem", ""))
+    largest, held = _size(max_rss), _size(comma_pairs(total).get("mem", ""))
     if held is None:
         each = _size(ave_rss) or largest
         held = None if each is None else each * (_count(tasks) or 1)
@@ -352,17 +352,14 @@ def _request(
     times, parts = {"n": (1, 1), "c": (count, on or 1)}.get(memory[-1:], (1, on or 1))
     each = -(-size * times // parts) if size and times else None
     held = {
-        name: _count(n) for name, n in _pairs(tres).items() if name[:8] == "gres/gpu"
+        name: _count(n)
+        for name, n in comma_pairs(tres).items()
+        if name[:8] == "gres/gpu"
     }
     typed = [n or 0 for name, n in held.items() if name[8:9] == ":"]
     gpus = held.get("gres/gpu", sum(typed) if typed else None)
     limit = _count(minutes)
     return count, on, gpus, each, None if limit is None else limit * MINUTE
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Read ``cpu=00:00:06,mem=422734K``."""
-    return dict(part.partition("=")[::2] for part in text.split(",")) if text else {}
 
 
 def _size(text: str) -> Bytes | None:

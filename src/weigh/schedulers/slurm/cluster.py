@@ -8,14 +8,16 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
-from weigh.schedulers.dialect import whole_number
-from weigh.schedulers.elements import count_elements
 from weigh.schedulers.protocol import ClusterAnswers, Query, unanswered
 from weigh.schedulers.slurm import text as slurm_text
-from weigh.units import MIB, Bytes
+from weigh.schedulers.words import (
+    count_elements,
+    mebibytes_in,
+    parsed_or_none,
+    whole_number,
+)
 
 NODES = ("scontrol", "-d", "-o", "show", "node")
 PARTITIONS = ("scontrol", "-o", "show", "partition")
@@ -141,8 +143,8 @@ def _node(row: Mapping[str, str]) -> Node:
         queues=tuple(name for name in row.get("Partitions", "").split(",") if name),
         cpus=whole_number(row.get("CPUEfctv") or row.get("CPUTot")),
         cpus_used=whole_number(row.get("CPUAlloc")),
-        memory=_mebibytes(row.get("RealMemory")),
-        memory_used=_mebibytes(row.get("AllocMem")),
+        memory=mebibytes_in(row.get("RealMemory")),
+        memory_used=mebibytes_in(row.get("AllocMem")),
         gpus=tuple(_node_gpus(row)),
     )
 
@@ -214,9 +216,9 @@ def _limits(row: Mapping[str, str]) -> QueueLimits:
         open=row.get("State", "UP") == "UP",
         time_limit=_time(row.get("MaxTime")),
         default_time=_time(row.get("DefaultTime")),
-        memory=_mebibytes(row.get("MaxMemPerNode")),
-        default_memory=_mebibytes(row.get("DefMemPerNode")),
-        default_memory_per_cpu=_mebibytes(row.get("DefMemPerCPU")),
+        memory=mebibytes_in(row.get("MaxMemPerNode")),
+        default_memory=mebibytes_in(row.get("DefMemPerNode")),
+        default_memory_per_cpu=mebibytes_in(row.get("DefMemPerCPU")),
         cpus=whole_number(row.get("MaxCPUsPerNode")),
         nodes=whole_number(row.get("MaxNodes")),
         accounts=_names(row.get("AllowAccounts")),
@@ -225,17 +227,8 @@ def _limits(row: Mapping[str, str]) -> QueueLimits:
 
 
 def _time(text: str | None) -> int | None:
-    if text is None or text in _NONE:
-        return None
-    try:
-        return slurm_text.TEXT.parse_time(text)
-    except FormatError:
-        return None
-
-
-def _mebibytes(text: str | None) -> Bytes | None:
-    number = whole_number(text)
-    return None if number is None else number * MIB
+    known = None if text in _NONE else text
+    return parsed_or_none(slurm_text.TEXT.parse_time, known)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -30,8 +30,6 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import Ran
-from weigh.schedulers.dialect import whole_number
-from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
 from weigh.schedulers.slurm import text as slurm_text
@@ -39,6 +37,14 @@ from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
 from weigh.schedulers.slurm.reasons import is_of_waiting
 from weigh.schedulers.slurm.script import log_name as _log_name
 from weigh.schedulers.slurm.script import slurm_script
+from weigh.schedulers.words import (
+    count_elements,
+    epoch_seconds_in,
+    format_ranges,
+    parse_ranges,
+    parsed_or_none,
+    whole_number,
+)
 from weigh.units import Bytes, Seconds
 
 _NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
@@ -164,10 +170,8 @@ def _size(text: str) -> Bytes | None:
 
 
 def _time(text: str) -> int | None:
-    try:
-        return None if text in _NONE else slurm_text.TEXT.parse_time(text)
-    except FormatError:
-        return None
+    known = None if text in _NONE else text
+    return parsed_or_none(slurm_text.TEXT.parse_time, known)
 
 
 def _word(text: str | None) -> str | None:
@@ -294,11 +298,6 @@ def _reason(text: str, word: str, state: State) -> str | None:
     return None if text in _NO_REASON else text
 
 
-def _epoch_time(text: str) -> Seconds | None:
-    number = whole_number(text)
-    return None if number is None else float(number)
-
-
 class SlurmCommands(SchedulerCommands):
     """Slurm: how jobs are submitted, listed and cancelled."""
 
@@ -345,7 +344,7 @@ class SlurmCommands(SchedulerCommands):
     def parse_start(self, out: str) -> Seconds | None:
         """Read the start time in ``Job 69 to start at 1795254181 using ...``."""
         found = _START.search(out)
-        return None if found is None else _epoch_time(found[1])
+        return None if found is None else epoch_seconds_in(found[1])
 
     def parse_submitted(self, out: str) -> str | None:
         """Read ``481516`` or ``481516;cluster``; a site's wrapper may print more."""
@@ -401,9 +400,9 @@ class SlurmCommands(SchedulerCommands):
                 # of a job that never started: its begin time or cancellation time
                 started=None
                 if state == "PENDING" or node in _NO_NODE
-                else _epoch_time(start),
+                else epoch_seconds_in(start),
                 node=None if node in _NO_NODE else node,
-                expected=_epoch_time(start) if state == "PENDING" else None,
+                expected=epoch_seconds_in(start) if state == "PENDING" else None,
             )
             _put(states.setdefault(job, {}), index, element)
         return states
@@ -467,7 +466,7 @@ class SlurmCommands(SchedulerCommands):
             code, _, signal = fields[2].partition(":")
             node = None if fields[6] == "None assigned" else fields[6] or None
             # a job without a node never started: 20.11 prints when it was cancelled
-            started = None if node is None else _epoch_time(fields[4])
+            started = None if node is None else epoch_seconds_in(fields[4])
             started = began.pop(place, started)
             if word == "RESIZING":
                 began[place] = started
@@ -477,7 +476,7 @@ class SlurmCommands(SchedulerCommands):
                 exit_code=whole_number(code),
                 signal=whole_number(signal) or None,
                 started=started,
-                ended=_epoch_time(fields[5]),
+                ended=epoch_seconds_in(fields[5]),
                 node=node,
             )
             _put(states.setdefault(job, {}), index, element)

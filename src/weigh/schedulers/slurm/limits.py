@@ -9,10 +9,10 @@ from weigh.model.cluster import Node
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
-from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import ClusterAnswers, Live, Query, Reply, Who
 from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.units import MIB, Bytes
+from weigh.schedulers.words import mebibytes_in, whole_number
+from weigh.units import Bytes
 
 _ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
 _COLUMNS = 4
@@ -173,9 +173,9 @@ def _most_of_qos(
 
 def _queues(partitions: str, config: Mapping[str, str]) -> Iterator[QueueLimits]:
     """Yield the partitions; the cluster's defaults fill in missing values."""
-    node = _mebibytes(config.get("DefMemPerNode"))
-    cpu = _mebibytes(config.get("DefMemPerCPU"))
-    most = _mebibytes(config.get("MaxMemPerNode"))
+    node = mebibytes_in(config.get("DefMemPerNode")) or None
+    cpu = mebibytes_in(config.get("DefMemPerCPU")) or None
+    most = mebibytes_in(config.get("MaxMemPerNode")) or None
     totals = {
         row["PartitionName"]: whole_number(row.get("TotalNodes"))
         for row in slurm_cluster.rows_of(partitions)
@@ -220,7 +220,7 @@ def _key(
     node: Node, row: Mapping[str, str]
 ) -> tuple[int | None, Bytes | None, _Gpus, _Names, _Names]:
     features = row.get("AvailableFeatures", "")
-    kept = _mebibytes(row.get("MemSpecLimit")) or 0
+    kept = mebibytes_in(row.get("MemSpecLimit")) or 0
     memory = None if node.memory is None else node.memory - kept
     return (
         node.cpus,
@@ -229,11 +229,6 @@ def _key(
         () if features in {"", "(null)"} else tuple(features.split(",")),
         node.queues,
     )
-
-
-def _mebibytes(text: str | None) -> Bytes | None:
-    number = whole_number(text)
-    return number * MIB if number else None
 
 
 def _with_use(limits: Limits, who: Who, query: Query) -> Limits:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from weigh.model.lint import Facts, Finding
-from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.lint.case import (
     Case,
     Granted,
@@ -46,6 +45,7 @@ from weigh.schedulers.slurm.sbatch_request import (
     requested_by,
 )
 from weigh.schedulers.slurm.text import TEXT
+from weigh.schedulers.words import positive_number, whole_number
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 
 # ---- lines that look like directives, and are not read

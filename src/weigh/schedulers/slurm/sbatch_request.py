@@ -3,7 +3,6 @@
 import re
 
 from weigh.errors import FormatError
-from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.lint.case import (
     Case,
     Elements,
@@ -16,6 +15,7 @@ from weigh.schedulers.lint.values import (
 )
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.text import TEXT
+from weigh.schedulers.words import positive_number, whole_number
 
 # the look-ahead prevents a number from matching as a type
 _TYPE = r"(?P<type>(?=[^:=(]*[^:=(0-9])[^:=(]+)"

@@ -7,8 +7,8 @@ only when it starts. Its output is not mixed within lines below 4 kB.
 
 from collections.abc import Mapping, Sequence
 
-from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.slurm import text
+from weigh.schedulers.words import positive_number, whole_number
 
 NODE = "SLURMD_NODENAME"
 SAME: tuple[str, ...] = (text.JOB_VARIABLE, NODE)

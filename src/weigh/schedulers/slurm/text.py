@@ -8,13 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, Job, Request, SiteFlags
-from weigh.schedulers.dialect import (
-    Options,
-    SchedulerText,
-    binary_size,
-    positive_number,
-    whole_number,
-)
+from weigh.schedulers.dialect import Options, SchedulerText
+from weigh.schedulers.words import binary_size, positive_number, whole_number
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
 JOB_VARIABLE = "SLURM_JOB_ID"

@@ -14,8 +14,7 @@ from weigh.schedulers.backend import (
     one_command,
 )
 from weigh.schedulers.command import Ran
-from weigh.schedulers.dialect import whole_number
-from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
+from weigh.schedulers.elements import indices_of
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
@@ -26,6 +25,7 @@ from weigh.schedulers.slurm.commands import job_lines, parse_job
 from weigh.schedulers.slurm.lint import LINT
 from weigh.schedulers.slurm.sbatch_options import PREFIX, directive_lines, read_options
 from weigh.schedulers.slurm.sbatch_request import elements_of, requested_by
+from weigh.schedulers.words import format_ranges, parse_ranges, whole_number
 from weigh.units import MIB
 
 _NAME = re.compile(r"(\d{1,10})(?:[_+]\[?([\d,:-]+)(?:%\d+)?\]?)?")
