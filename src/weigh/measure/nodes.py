@@ -102,7 +102,7 @@ class NodeAgents:
             came.poll(20)
             self.read(now)
         self.read(now)
-        with suppress(ProcessLookupError):
+        if not self._has_ended():  # once it is reaped, the id may be another's
             os.kill(self.pid, signal.SIGKILL)
         with suppress(ChildProcessError):  # the run's loop may have reaped it
             os.waitpid(self.pid, 0)
