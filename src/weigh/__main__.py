@@ -66,6 +66,9 @@ def _report_broken(error: Exception, argv: list[str], launchers: list[Launcher])
     what = "the command runs unmeasured" if runs else "please report it"
     cause = " ".join(f"{type(error).__name__}: {error}".split())
     line = f"weigh: internal error: {cause} (WEIGH_DEBUG=1 shows where); {what}"
+    if isinstance(error, OverflowError) and "PyTime" in cause:
+        line = "weigh: this machine's clock is set beyond the year 2262: set it right"
+        line += f"; {what}" if runs else ""
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - prints nothing where closed
     if runs:
         for launcher in launchers:

@@ -1,5 +1,6 @@
 """The ``weigh`` command: its verbs, each imported when called, and its exit codes."""
 
+import errno
 import os
 import re
 import signal
@@ -233,6 +234,9 @@ def exit_code_of(error: Exception | KeyboardInterrupt, argv: Sequence[str]) -> i
         return SIGNAL_BASE + signal.SIGINT
     if isinstance(error, OSError):
         return _explain(error)
+    if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        _complain(_OF_SYSTEM[errno.EAGAIN])
+        return WEIGH_FAILED
     raise error  # weigh's first module reports it, and runs what it was to measure
 
 
@@ -247,9 +251,39 @@ def _explain(error: OSError) -> int:
         _complain(f"{error.filename}: {error.strerror}")
         return WEIGH_FAILED
     trouble = settle_stdout()
-    if trouble is None and not _is_of_stdout(error):
+    if trouble is not None or _is_of_stdout(error):
+        return _report_lost_output(trouble or error)
+    words = _GONE if _is_folder_gone(error) else _OF_SYSTEM.get(error.errno or 0)
+    if words is None:
         raise error
-    return _report_lost_output(trouble or error)
+    _complain(words)
+    return WEIGH_FAILED
+
+
+_NO_THREAD = "can't start new thread"
+_GONE = "the current directory was deleted: cd to another"
+# what the machine lacks, where the failed call names no file
+_OF_SYSTEM = {
+    errno.ENOSPC: "cannot write: no space left on the disk",
+    errno.EDQUOT: "cannot write: your quota of the disk is used up",
+    errno.EAGAIN: "cannot start another process: the limit is reached (ulimit -u)",
+    errno.ENOMEM: "cannot start another process: no memory is left",
+    errno.EMFILE: "cannot open another file: the limit is reached (ulimit -n)",
+    errno.ENFILE: "cannot open another file: the machine's limit is reached",
+    errno.ESTALE: "a file is gone from its server (stale file handle): run it again",
+    errno.EIO: "a disk fails: input/output error",
+}
+
+
+def _is_folder_gone(error: OSError) -> bool:
+    """Return whether the failed call needed the current folder, which was deleted."""
+    if not isinstance(error, FileNotFoundError):
+        return False
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False
 
 
 def _is_of_stdout(error: OSError) -> bool:

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from weigh.lazy_modules import lazy_module
@@ -74,24 +75,34 @@ class PatientStream:
                 return False
             self._waiting.append(piece)
             self._size += len(piece)
-            if self._thread is None:
-                self._start()
+            if self._thread is None and not self._start():
+                self._write_now()
             self._changed.notify_all()
         return True
 
-    def _start(self) -> None:
-        self._thread = threading.Thread(
-            target=self._run, name="weigh-write", daemon=True
-        )
-        if not hasattr(signal, "pthread_sigmask"):
-            self._thread.start()
-            return
+    def _write_now(self) -> None:
+        """Write what waits here: no thread can be started (ulimit -u)."""
+        while self._waiting:
+            with suppress(OSError):
+                os.write(self._fd, self._waiting.popleft())
+        self._size = 0
+
+    def _start(self) -> bool:
+        """Start the thread that writes; return False if none can be started."""
+        thread = threading.Thread(target=self._run, name="weigh-write", daemon=True)
         # the main thread handles signals, and may have blocked them to wait for them
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        has_masks = hasattr(signal, "pthread_sigmask")
+        masked = signal.valid_signals() if has_masks else set()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, masked) if has_masks else ()
         try:
-            self._thread.start()
+            thread.start()
+        except RuntimeError:
+            return False
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if has_masks:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._thread = thread
+        return True
 
     def _run(self) -> None:
         while True:

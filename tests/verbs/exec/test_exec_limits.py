@@ -1,0 +1,99 @@
+"""At the limits of a machine weigh says in one line what is lacking."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from weigh.cli.main import exit_code_of
+from weigh.cli.output import PatientStream
+
+BROKEN = """
+import sys, weigh.__main__ as program
+def broken(*_):
+    raise OverflowError("timestamp too large to convert to C _PyTime_t")
+program._run_command_line = broken
+program.main()
+"""
+
+
+def refuse_threads(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_where_no_thread_can_be_started_a_line_is_still_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", refuse_threads)
+    path = tmp_path / "err"
+    with path.open("w") as file:
+        stream = PatientStream(file)
+        stream.write("only 1 task at a time\n")
+        stream.write("and again\n")
+        stream.flush()
+
+    assert path.read_text() == "only 1 task at a time\nand again\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space"), "no space left on the disk"),
+        (OSError(errno.ESTALE, "Stale file handle"), "a file is gone from its server"),
+        (OSError(errno.EAGAIN, "Resource"), "the limit is reached (ulimit -u)"),
+        (OSError(errno.EMFILE, "Too many"), "the limit is reached (ulimit -n)"),
+        (RuntimeError("can't start new thread"), "the limit is reached (ulimit -u)"),
+    ],
+)
+def test_what_a_machine_lacks_is_one_line_and_no_internal_error(
+    error: Exception, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(error, ["plan"]) == 125
+
+    said = capfd.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_another_error_is_still_reported_as_one_of_weigh() -> None:
+    with pytest.raises(RuntimeError):
+        exit_code_of(RuntimeError("else"), ["plan"])
+
+
+@pytest.mark.parametrize("verb", ["plan", "status", "request", "submit", "records"])
+def test_a_folder_that_was_deleted_is_named(tmp_path: Path, verb: str) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    words = f"cd {folder} && rmdir {folder} && exec {sys.executable} -m weigh {verb}"
+    words += " x" if verb in {"plan", "submit"} else ""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    done = subprocess.run(
+        ["bash", "-c", words], capture_output=True, text=True, env=env, check=False
+    )
+
+    assert "the current directory was deleted: cd to another" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "out"),
+    [(["status"], 125, ""), (["run", "--", "echo", "ran"], 0, "ran\n")],
+)
+def test_a_clock_beyond_what_computers_count_is_named_and_runs_the_command(
+    argv: list[str], code: int, out: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (code, out)
+    assert "clock is set beyond the year 2262" in done.stderr
+    assert done.stderr.count("\n") == 1
