@@ -219,12 +219,12 @@ class RocmProbe:
         value = c_uint64()
         more = (c_uint32(word) for word in words)
         known = self._ask(name, c_uint32(index), *more, byref(value))
-        return int(value.value) if known else None
+        return int(value.value) if known and value.value != c_uint64(-1).value else None
 
     def _small(self, name: str, index: int) -> int | None:
         value = c_uint32()
         known = self._ask(name, c_uint32(index), byref(value))
-        return int(value.value) if known else None
+        return int(value.value) if known and value.value != c_uint32(-1).value else None
 
     def _ask(self, name: str, *words: object) -> bool:
         """Call a function; return False if it fails or the library lacks it."""

@@ -51,13 +51,13 @@ _LENGTH = re.compile(r"\bDuration: (\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
 _PLAYED = re.compile(r"\btime=\s?(\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
 _POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
-_RISES = 3
-_AT_ONCE: Seconds = 0.05
-_MOST_PLACES = 64
+_RISES = 3  # before a figure counts
+_AT_ONCE: Seconds = 0.05  # rises within it are one: buffered output
+_MOST_PLACES = 64  # of one run: memory stays bounded whatever is printed
 _NEAR_END = 0.98  # a figure that falls from there has started over
 _LATE = 3.0  # times as slow as later: the part before the first figure
 _SLACK = 0.05  # of the total, that may be done when a figure is first seen
-_PATIENCE: Seconds = 2.0
+_PATIENCE: Seconds = 2.0  # a place seen longer ago than the newest has ended
 
 
 class Figure(NamedTuple):

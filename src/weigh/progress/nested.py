@@ -153,8 +153,8 @@ class Track:
 
 
 MOST_COUNTERS = 16
-_PATIENCE: Seconds = 2.0
-_MOVES = 3
+_PATIENCE: Seconds = 2.0  # without a count, before others take a counter's place
+_MOVES = 3  # after which figures of unknown kind are looked for no more
 _MANY = 6  # with more counters, all pairs are compared
 _SELDOM: Seconds = 0.1  # no more often than this
 

@@ -11,8 +11,8 @@ from weigh.units import HOUR, MINUTE, Seconds, counted, format_duration
 Outlook: TypeAlias = Literal["fits", "doubtful", "too late"]
 
 MARGIN = 0.15
-_ROUND_TO = 5 * MINUTE
-_BEGUN = 0.02
+_ROUND_TO = 5 * MINUTE  # what people write into a job script
+_BEGUN = 0.02  # of the steps, before which a young run is not judged
 _YOUNG = 10 * MINUTE
 
 
@@ -50,8 +50,8 @@ def limit_to_ask(forecast: Forecast | None) -> Seconds | None:
 
 _LOOKS = 3  # checks in a row that must agree
 _PATIENCE = 0.005  # of the limit, from the first of these checks to the last
-_IDLE_CORES = 0.01
-_BUSY_CORES = 0.3
+_IDLE_CORES = 0.01  # a program that only waits still wakes now and then
+_BUSY_CORES = 0.3  # a job meant for a GPU is then at work on the CPU
 _POINTS = 20  # samples kept over the time of a stall
 
 

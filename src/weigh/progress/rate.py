@@ -60,36 +60,35 @@ def time_at(points: list[Point], position: float) -> Seconds:
     return before.time + share * (after.time - before.time)
 
 
-_BLOCKS = 24
-_FEWEST = 3
+_BLOCKS = 24  # at most: enough for a change of level, few enough for all pairs
+_FEWEST = 3  # blocks, points or whole epochs that show a pace
 _ENOUGH = 0.05  # of the run: then even a single step is enough
 _PAUSE = 0.5  # of all else: recurring pauses (evaluation) are shorter
-_ALONE = 6.0  # standard deviations
-_TWICE = 2.0
-_CHANGE = 0.08  # a level that changed by less is the same level
+_ALONE = 6.0  # standard deviations of the other blocks, beyond which a pause is alone
+_TWICE = 2.0  # times the median block: a pause on the edge of two blocks is in both
 _PRIOR = 0.15  # spread expected before any is measured
 _PRIOR_OF_EPOCHS = 0.07  # the same for epochs of many steps each
 _PRIOR_WEIGHT = 2  # in blocks
-_ALIKE_MOST = 0.9
+_ALIKE_MOST = 0.9  # correlation: at 1 the interval would have no end
 _ALIKE_IN_LEVELS = 4.0  # another change of level looks like correlation, too
 _FLOOR = 0.06  # real tools were off by so much whose steps hardly scattered (emcee)
 _UNEVEN = 0.2  # equal shares of an unknown unit
 _LASTING = 2.5  # so much further than in the past (benchmarks/progress.py)
 _WARM_UP = 0.06  # of the run, in which all steps may have been slow ones
 _WARM_POINTS = 100  # or so many counts
-_MOST_OFF = 2.2  # a factor of 9
+_MOST_OFF = 2.2  # a factor of 9: a wider interval shows no more, and stays finite
 _SHOWN = 0.25  # of the run: what recurs has come by then
 _UNSEEN = 0.15  # what an evaluation may add that has not come yet
 _UNSEEN_OF_EPOCH = 0.3  # the same at the end of the first epoch (YOLO's validation)
-_DEPTH = 3
-_SLACK = 1e-6
-_EDGE = 0.02
-_SMALL = 0.05
+_DEPTH = 3  # changes of level that are followed, one after the other
+_SLACK = 1e-6  # of a step: positions are sums of fractions
+_EDGE = 0.02  # of an epoch: it may be counted a little late
+_SMALL = 0.05  # of a block: less ahead is no more certain
 _FEWEST_FOR_TREND = 8  # blocks
 _TREND = 2.33  # of Kendall's score: one in a hundred without a trend
-_BELIEVED = 0.5
+_BELIEVED = 0.5  # of a trend: held of the drifting kinds falls from 77 to 73 % without
 _FAR = 3.0  # times what was seen: as far as a trend is believed to last
-_MOST_GAIN = 0.6
+_MOST_GAIN = 0.6  # of the pace, that a falling trend may take off
 # Student's t, two-sided 90 %, by degrees of freedom from 1 on
 _T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 _Z = 1.645
@@ -136,7 +135,6 @@ def pace(
     future = max(ahead / width, _SMALL)
     deviation = spread * math.sqrt((1 / len(times) + 1 / future) * alike)
     drift = 0.0 if has_cycles or every is None else _drift(every, mean, ahead)
-    pause = _late_pause(points, mean, ahead) if has_cycles else 0.0
     off = _student(len(times) + _PRIOR_WEIGHT - 1) * deviation / mean
     sample = Blocks(width, times) if is_even or every is None else every
     floor = _FLOOR if is_even else _UNEVEN
@@ -144,7 +142,7 @@ def pace(
     if drift and is_even:
         lasting = 0.0  # it is this trend
     off = min(math.hypot(off, floor, lasting) + abs(drift) / mean, _MOST_OFF)
-    remaining = ahead * (mean + drift) + pause
+    remaining = ahead * (mean + drift)
     grain = (points[-1].time - points[0].time) / (len(points) - 1)
     low, high = _not_seen(seen, ahead, has_cycles=has_cycles) if is_even else (1.0, 0.0)
     return Pace(
@@ -217,21 +215,6 @@ def _drift(blocks: Blocks, mean: Seconds, ahead: float) -> Seconds:
         return 0.0
     middle = count - 0.5 + min(ahead / blocks.width, _FAR * count) / 2
     return _BELIEVED * max(level + slope * middle - mean, -_MOST_GAIN * mean)
-
-
-def _late_pause(points: list[Point], mean: Seconds, ahead: float) -> Seconds:
-    """Return how much longer the rest of an epoch takes than its share of the steps.
-
-    That is taken from the epoch before: pauses come at the end of an epoch.
-    """
-    last = points[-1]
-    begin = math.floor(last.position + _SLACK)
-    share = last.position - begin
-    if share < _EDGE or last.position - 1 < points[0].position or ahead < 1 - share:
-        return 0.0
-    first = next(point for point in points if point.position > begin)
-    begun = first.time - (first.position - begin) * mean
-    return begun - time_at(points, last.position - 1) - (1 - share) * mean
 
 
 def _is_far_enough(points: list[Point], ahead: float) -> bool:
@@ -332,8 +315,6 @@ def last_change(blocks: list[Seconds]) -> int:
     best = min(cuts, key=lambda at: _squares(_deviations(blocks, at)))
     off = _deviations(blocks, best)
     left, right = fmean(blocks[:best]), fmean(blocks[best:])
-    if abs(left - right) < _CHANGE * right:
-        return 0
     variance = _squares(off) / (count - 2) * min(_alikeness(off), _ALIKE_IN_LEVELS)
     error = math.sqrt(variance * (1 / best + 1 / (count - best)))
     is_changed = abs(left - right) > error * (5 + 20 / (count - 2))

@@ -89,8 +89,8 @@ class Lines:
 
 
 _AFTERWARDS = 0.03  # of the time so far: a program does more after its last per cent
-_AT_END = 0.98
-_PATIENCE: Seconds = 2.0
+_AT_END = 0.98  # of the steps: the last ones may never be printed
+_PATIENCE: Seconds = 2.0  # at the end, before no end is predicted any more
 _OF_PARTS = 1.5  # the logarithm of a factor, if all of the time went to earlier parts
 _LATE_AT_END = 4.0  # times as long as it has waited there
 _STANDS = 0.1  # of the time so far
@@ -250,7 +250,7 @@ def _remaining(found: Chosen) -> Seconds:
 
 
 _FIGURES = b"0123456789.,"
-_AT_ONCE: Seconds = 0.05
+_AT_ONCE: Seconds = 0.05  # of alike lines within it only the last is read
 _MAY_RISE = re.compile(
     rb"\d(?:\s?%|[^\n]{0,12}(?:/| of )|\.{2,5}\d)|Duration: |time="
     rb"|\s[\d-]+:[\d-]+:[\d-]+\s|[-+]{4}|^[|\[]?([*#=.+])\1*$"
