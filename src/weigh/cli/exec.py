@@ -363,6 +363,8 @@ def _exit_code(finished: Finished) -> int:
     untaken = finished.pulled and finished.pulled.untaken
     if untaken and not untaken.later:
         return NO_TIME_LEFT
+    if finished.pulled and finished.pulled.unsure:
+        return FAILED  # tasks of a host that may be dead are left
     tally = result.tally
     return 0 if tally.done >= tally.tasks else FAILED
 

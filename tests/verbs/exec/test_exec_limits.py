@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -97,3 +98,35 @@ def test_a_clock_beyond_what_computers_count_is_named_and_runs_the_command(
     assert (done.returncode, done.stdout) == (code, out)
     assert "clock is set beyond the year 2262" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_tasks_left_by_a_machine_that_may_be_dead_are_no_success(
+    tmp_path: Path,
+) -> None:
+    def weigh(*argv: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "weigh", *argv],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    dies = "[ -e second ] || { kill -9 $PPID; exit 1; }; echo a >> ran\n"
+    (tmp_path / "tasks.txt").write_text(dies * 3)
+    figures = ("--memory", "50M", "--time", "1m", "--hours", "1")
+    assert weigh("plan", "tasks.txt", *figures, "--name", "q").returncode == 0
+    other = ("--joblog", "other.joblog")
+    assert weigh("exec", "--pull", "plan/q", "-j", "1", *other).returncode == -9
+    (tmp_path / "second").touch()
+    (queue,) = (tmp_path / "plan/q").glob("queue_*")
+    for owner in queue.glob("w.*"):  # as if that had been elsewhere
+        ids = re.compile(r'"(host|machine_id|boot_id)":"[^"]*"')
+        owner.write_text(ids.sub(r'"\1":"dead"', owner.read_text()))
+
+    done = weigh("exec", "--pull", "plan/q", "-j", "1")
+
+    assert "tasks of dead, which may still run them (--gone dead)" in done.stdout
+    assert done.returncode == 1
+    assert weigh("exec", "--pull", "plan/q", "--gone", "dead").returncode == 0
+    assert (tmp_path / "ran").read_text() == "a\n" * 3
