@@ -144,7 +144,7 @@ def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
 
 
 def digest_of_plan(task_file: str) -> str:
-    """Return the digest that the plan beside a task file has of it; empty if none."""
+    """Return the digest that the plan in its folder has of a task file, or none."""
     folder, name = os.path.split(task_file)
     path = os.path.join(folder, PLAN_FILE)
     if not os.path.exists(path):

@@ -95,7 +95,7 @@ class SharedPages:
     def files(self, readings: Sequence[ProcessReading], best: Bytes) -> Bytes:
         """Return the files that the processes map; count them if it matters.
 
-        Beside the kernel's account, which has all else.
+        It adds to the kernel's account, which has all else.
         """
         sizes = [reading.file for reading in readings]
         estimate = self._files.estimate(sizes)
