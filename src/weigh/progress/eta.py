@@ -11,36 +11,50 @@ import heapq
 import math
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from random import Random
 
 import msgspec
 
 from weigh.units import Seconds
 
 
-class Draws(Random):
-    """Random numbers for the simulation, the same each time."""
+class Draws:
+    """A linear congruential random number generator (Knuth, MMIX)."""
+
+    def __init__(self) -> None:
+        self._state = 0x9E3779B97F4A7C15
+
+    def share(self) -> float:
+        """Draw evenly from 0 to 1."""
+        state = self._state * 6364136223846793005 + 1442695040888963407
+        self._state = state & (1 << 64) - 1
+        return ((self._state >> 11) + 0.5) / (1 << 53)
+
+    def normal(self) -> float:
+        """Draw from the standard normal distribution (Box and Muller, 1958)."""
+        radius = math.sqrt(-2.0 * math.log(self.share()))
+        return radius * math.cos(2.0 * math.pi * self.share())
 
     def beyond(self, least: float) -> float:
         """Draw from the part of the standard normal beyond *least* (Robert, 1995)."""
         if least <= 0:
-            found = self.gauss()
+            found = self.normal()
             while found < least:
-                found = self.gauss()
+                found = self.normal()
             return found
         rate = (least + math.sqrt(least * least + 4.0)) / 2.0
         while True:
-            found = least + self.expovariate(rate)
-            if self.random() <= math.exp(-((found - rate) ** 2) / 2.0):
+            found = least - math.log(self.share()) / rate
+            if self.share() <= math.exp(-((found - rate) ** 2) / 2.0):
                 return found
 
     def chi_square(self, freedom: float) -> float:
-        """Draw from chi-square, 0.01 or more."""
-        return max(0.01, self.gammavariate(freedom / 2, 2.0))
+        """Draw from chi-square, 0.01 or more (Wilson and Hilferty, 1931)."""
+        part = 2.0 / (9.0 * freedom)
+        return max(0.01, freedom * (1.0 - part + self.normal() * math.sqrt(part)) ** 3)
 
     def around_one(self, spread: float) -> float:
         """Draw a factor, of mean 1, from a log-normal distribution."""
-        return math.exp(spread * self.gauss() - spread * spread / 2)
+        return math.exp(spread * self.normal() - spread * spread / 2)
 
 
 _NORMAL_90 = 1.645  # standard deviations to either side that cover 90 %
@@ -113,10 +127,10 @@ def until_done(
     last = min(waiting, max(_FEWEST_LAST, _LAST * lanes))
     each = last + len(known.begun) + len(running)
     plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
-    draws = Draws(1)
+    draws = Draws()
     play = _Play(known, draws, lanes)
     # the same draws each time may be lopsided by chance: these matter most, so scale
-    shifts = _standard([draws.gauss() for _ in range(plays)])
+    shifts = _standard([draws.normal() for _ in range(plays)])
     ends = [play.end(running, waiting, last, shift) for shift in shifts]
     return _span(ends, max((one.low for one in reported), default=0.0))
 
@@ -186,7 +200,7 @@ class _Pool:
         """Draw the time of a task that has taken *elapsed* seconds already."""
         first = bisect_right(self.times, elapsed)
         longer = len(self.times) - first
-        share = self._draws.random() * (longer + _FEW_LONGER)
+        share = self._draws.share() * (longer + _FEW_LONGER)
         if share < longer:
             return self.times[first + int(share)]
         least = (math.log(max(elapsed, self._least)) - self._middle) / self._width
@@ -195,7 +209,7 @@ class _Pool:
 
     def any(self) -> Seconds:
         """Draw the time of a task."""
-        return self.times[int(self._draws.random() * len(self.times))]
+        return self.times[int(self._draws.share() * len(self.times))]
 
     @property
     def spread(self) -> float:
@@ -213,7 +227,7 @@ class _Pool:
         around = max(0.0, squares - middle * log_sum) + _WORTH * _USUAL_SPREAD**2
         chi_square = self._draws.chi_square(count - 1 + _WORTH)
         self._width = min(_WIDEST, math.sqrt(around / chi_square))
-        self._middle = middle + self._width / math.sqrt(count) * self._draws.gauss()
+        self._middle = middle + self._width / math.sqrt(count) * self._draws.normal()
 
 
 class _Play:
@@ -251,7 +265,7 @@ class _Play:
         free = ends[: self._lanes]
         free += [0.0] * (self._lanes - len(free))
         summed = waiting - last
-        work = summed + math.sqrt(summed) * spread * draws.gauss()
+        work = summed + math.sqrt(summed) * spread * draws.normal()
         begin = max(0.0, work) * pool.mean * scale / self._lanes
         free = [end + begin for end in free]
         heapq.heapify(free)
@@ -265,6 +279,6 @@ class _Play:
         """Draw the end of a running task, from its own interval if it has one."""
         if not isinstance(one, Span):
             return self._pool.longer_than(one) - one if self._pool else 0.0
-        normal = self._draws.gauss()
+        normal = self._draws.normal()
         side = one.high - one.value if normal > 0 else one.value - one.low
         return max(0.0, one.value + normal * side / _NORMAL_90)
