@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.lazy_modules import lazy_module
+from weigh.measure.look_schedule import LookSchedule, cost_of_look
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import CpuWait, PeakMemory, Rank, Sample, Series, Usage
@@ -88,22 +89,10 @@ class ForkFilter:
         return kept
 
 
-_LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
-# CPU seconds of looks before any are earned, which grow with what the job itself has
-# used: they load modules and meet the processes, and a short job is not to feel it
-_FIRST_CREDIT, _MOST_CREDIT = 0.005, 0.04
-_CREDIT_SHARE = 0.02
-_LOADING_COST = 0.0005  # CPU seconds that count of a look that loads modules
-_FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 _UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
-_STRETCH = 1.25  # of the interval, at each look at an idle tree
-_LONGEST_STRETCH = 10.0
-_LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
-_IDLE_BLIND = 0.5
 _IDLE_CHANGE = 4 * MIB
-_IDLE_SHARE = 0.00025  # of one core, for looks at a tree that seems idle
 _MOST_SAMPLES = 4096
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_SIGN = 0.5  # seconds
@@ -154,13 +143,9 @@ class Sampler:
         self._cpu_clock = cpu_clock
         self._clock = clock
         self._started = clock() if started is None else started
-        self._next_interval = min(_FIRST_INTERVAL, interval)
-        self._cost: Seconds = 0.0  # CPU time of all looks
-        self._usual_cost: Seconds = _IDLE_SHARE * _IDLE_BLIND
+        self._schedule = LookSchedule(interval)
         self._cpu_clock_stands = False
         self._clocks: Mapping[int, Seconds] = {}  # of an idle tree's processes
-        self._stretch = 1.0
-        self._looked_at: Seconds = float("-inf")
         self._counted: Seconds = 0.0
         self._times_read: Seconds = -_TIMES_INTERVAL
 
@@ -170,7 +155,6 @@ class Sampler:
 
     def look(self) -> Seconds:
         """Take one sample; return the seconds until the next one."""
-        self._next_interval = min(2 * self._next_interval, self.interval)
         counted = None if self._cpu_clock is None else self._cpu_clock.read()
         is_idle = (
             counted is not None
@@ -179,13 +163,10 @@ class Sampler:
         )
         if is_idle and self._works_unseen():
             is_idle, self._cpu_clock_stands = False, True
-        if not is_idle:
-            self._stretch = 1.0
-        elif self._next_interval == self.interval:
-            self._stretch = min(_STRETCH * self._stretch, _LONGEST_STRETCH)
-        if is_idle and self.elapsed() - self._looked_at <= self._blind():
+        self._schedule.begin_look(is_idle=is_idle)
+        if is_idle and self._schedule.may_skip(self.elapsed()):
             self._repeat(counted)
-            return self._next_interval * self._stretch
+            return self._schedule.least_wait()
         modules = len(sys.modules)
         before, spent = time.thread_time(), self._gauge.spent
         readings, inherited = self._fork_filter.sift(self._tree.read())
@@ -196,7 +177,6 @@ class Sampler:
         exact = None if self._cpu_clock_stands else counted
         sample = self._tracker.look(now, readings, held, inherited, exact)
         self._keep(sample, cpu_time)
-        self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
         self._clocks = {}
         if len(readings) > 1 or self._ranks is not None:
@@ -207,17 +187,11 @@ class Sampler:
         self.looks += 1
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
-        if len(sys.modules) > modules:
-            # loading them costs most of a second where they are not compiled yet, once
-            cost = min(cost, _LOADING_COST)
-        self._cost += max(0.0, cost)
-        self._usual_cost = min(cost, 2 * self._usual_cost)
+        cost = cost_of_look(cost, has_loaded=len(sys.modules) > modules)
         if is_idle and _has_changed(self.samples[-2:]):
             self._cpu_clock_stands = True
-        credit = min(_FIRST_CREDIT + _CREDIT_SHARE * used, _MOST_CREDIT)
-        owed = (self._cost - credit) / _LOOK_SHARE - self.elapsed()
-        least = self._next_interval * self._stretch
-        return max(least, min(owed, _LONGEST_BLIND))
+        looked_at = now if readings else float("-inf")
+        return self._schedule.wait_after(looked_at, self.elapsed(), cost, used)
 
     def _works_unseen(self) -> bool:
         """Return whether processes ran although the perf clock stood still.
@@ -228,10 +202,6 @@ class Sampler:
         self._clocks = before = self._clocks or now
         ran = sum(now[pid] - before[pid] for pid in now if pid in before)
         return ran > _UNSEEN_CPU_TIME
-
-    def _blind(self) -> Seconds:
-        """Return how long an idle tree is not looked at."""
-        return min(max(_IDLE_BLIND, self._usual_cost / _IDLE_SHARE), _LONGEST_BLIND)
 
     def _repeat(self, counted: Seconds | None) -> None:
         """Repeat the last sample: starting a process or touching memory takes CPU."""

@@ -229,7 +229,7 @@ def test_an_idle_tree_is_read_all_the_same_the_later_the_more_it_costs(
     idle: tuple[Run, StillClock], cost: float, blind: float
 ) -> None:
     run, _ = idle
-    run.sampler._usual_cost = cost
+    run.sampler._schedule._usual_cost = cost
     while run.now <= blind:
         assert {sample.memory for sample in run.sampler.samples} == {HUNDRED}
         run.look()

@@ -45,7 +45,8 @@ _OURS = """
     weigh.schedulers.dialect weigh.schedulers.slurm
     weigh.schedulers.slurm.text
     weigh.measure weigh.measure.command
-    weigh.measure.launcher weigh.measure.memory weigh.measure.memory.gauge
+    weigh.measure.launcher weigh.measure.look_schedule
+    weigh.measure.memory weigh.measure.memory.gauge
     weigh.measure.memory.holding
     weigh.measure.memory.ledger weigh.measure.orphans weigh.measure.peak
     weigh.measure.sampler weigh.measure.signals
