@@ -9,7 +9,7 @@ from weigh.units import Seconds
 _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
 # CPU seconds of looks before any are earned, which grow with what the job itself has
 # used: they load modules and meet the processes, and a short job is not to feel it
-_FIRST_CREDIT, _MOST_CREDIT = 0.005, 0.04
+_FIRST_CREDIT, _MOST_CREDIT = 0.02, 0.04
 _CREDIT_SHARE = 0.02
 # Loading modules costs most of a second where they are not compiled yet, once
 _LOADING_COST = 0.0005  # CPU seconds that count of a look that does

@@ -20,8 +20,8 @@ def test_the_first_looks_come_fast_and_the_others_at_the_interval() -> None:
 
 
 def test_a_short_job_pays_for_less_before_looks_are_earned() -> None:
-    short = waits(LookSchedule(INTERVAL), 0.004, 0.0, 5)
-    long = waits(LookSchedule(INTERVAL), 0.004, 10.0, 5)
+    short = waits(LookSchedule(INTERVAL), 0.004, 0.0, 8)
+    long = waits(LookSchedule(INTERVAL), 0.004, 10.0, 8)
     assert max(short) > INTERVAL
     assert max(long) == INTERVAL
 
