@@ -343,20 +343,6 @@ def test_the_settings_of_the_users_steps_are_not_those_of_the_agents(
 
 
 @pytest.mark.integrations
-def test_top_shows_the_nodes_and_ranks_of_a_run_in_progress(
-    job: Job, tmp_path: Path
-) -> None:
-    script = f"""
-{WEIGH} srun -n4 $PYTHON hold.py 60 40 9 &
-sleep 6; $PYTHON -m weigh top --once last >top; wait
-"""
-    job(script, *TWO_BY_TWO)
-    said = (tmp_path / "top").read_text()
-    assert re.search("nodes +2: cn. 3[0-9]{2} MiB, cn. [0-9]+ MiB", said), said
-    assert re.search("ranks +4, each between", said), said
-
-
-@pytest.mark.integrations
 def test_records_on_the_disk_of_each_node_are_one_once_they_are_together(
     job: Job, tmp_path: Path
 ) -> None:

@@ -105,9 +105,9 @@ def run(
     if group is not None:
         blank = msgspec.structs.replace(blank, id=group.record_id, part=group.part)
     channel = Channel(blank.id)
-    measure = _measurer(
-        command,
-        options,
+    to_measure = RunToMeasure(
+        command=command,
+        options=options,
         launchers=launchers,
         env=channel.environment(),
         checkpoint=keeper.follow(blank),
@@ -117,7 +117,9 @@ def run(
     )
     sizes = _output_sizes()
     with signals_held(), closing(channel):
-        measured = _measure_all(lambda: channel.take(measure()), options)
+        measured = _measure_all(
+            lambda: channel.take(to_measure.measure_once()), options
+        )
         for launcher in launchers:
             launcher.discard()
         record, joined = _ended(blank, measured[-1]), None
@@ -225,50 +227,52 @@ def advise(record: Record, headroom: float | None = None) -> Request | None:
     return growth.carry_on(request, [record])
 
 
-def _measurer(  # noqa: PLR0913 - keyword-only but for two
-    command: list[str],
-    options: RunOptions,
-    *,
-    launchers: list[Launcher],
-    env: dict[str, str],
-    checkpoint: Callable[[Measurement, int | None], None],
-    notify: Callable[[str], None] | None,
-    observer: "Callable[[], RunObserver] | None",
-    group: "RankGroup | None",
-) -> Callable[[], Measurement]:
-    """Return the best way to measure on this machine; each call is one run."""
-    if sys.platform != "linux":
-        return lambda: portable.run_command(
-            command,
-            env={**os.environ, **env},
-            interval=options.interval,
-            wait_orphans=options.wait_orphans,
-            checkpoint=lambda seen: checkpoint(seen, None),
-        )
-    watch = measure_command.Watch(
-        interval=options.interval,
-        wait_orphans=options.wait_orphans,
-        checkpoint=checkpoint,
-        notify=notify,
-    )
+class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """A command, and all that its measurement on this machine needs."""
 
-    def measure(watch: measure_command.Watch) -> Measurement:
-        if group is not None:
-            return group.around(
-                watch,
-                lambda watch: measure_command.run_command(
-                    command, env, watch, launchers
-                ),
+    command: list[str]
+    options: RunOptions
+    launchers: list[Launcher]
+    env: dict[str, str]
+    """Variables for the command, beside those of this process."""
+    checkpoint: Callable[[Measurement, int | None], None]
+    notify: Callable[[str], None] | None
+    observer: "Callable[[], RunObserver] | None"
+    """Makes what observes one run; None if nothing does."""
+    group: "RankGroup | None"
+    """The ranks that weigh itself is started for, if it is."""
+
+    def measure_once(self) -> Measurement:
+        """Run the command once, in the best way to measure on this machine."""
+        if sys.platform != "linux":
+            return portable.run_command(
+                self.command,
+                env={**os.environ, **self.env},
+                interval=self.options.interval,
+                wait_orphans=self.options.wait_orphans,
+                checkpoint=lambda seen: self.checkpoint(seen, None),
             )
-        nodes = _WithNodes(options.interval, notify or (lambda _line: None))
-        return nodes.around(
-            watch,
-            lambda watch: measure_command.run_command(command, env, watch, launchers),
+        watch = measure_command.Watch(
+            interval=self.options.interval,
+            wait_orphans=self.options.wait_orphans,
+            checkpoint=self.checkpoint,
+            notify=self.notify,
         )
+        if self.observer is None:
+            return self._on_all_nodes(watch)
+        return self.observer().around(watch, self._on_all_nodes)
 
-    if observer is None:
-        return lambda: measure(watch)
-    return lambda: observer().around(watch, measure)
+    def _on_all_nodes(self, watch: "Watch") -> Measurement:
+        if self.group is not None:
+            return self.group.around(watch, self._launched)
+        notify = self.notify or (lambda _line: None)
+        nodes = _WithNodes(self.options.interval, notify)
+        return nodes.around(watch, self._launched)
+
+    def _launched(self, watch: "Watch") -> Measurement:
+        return measure_command.run_command(
+            self.command, self.env, watch, self.launchers
+        )
 
 
 def _group(blank: Record) -> "RankGroup | None":
