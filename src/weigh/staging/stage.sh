@@ -105,7 +105,7 @@ alive() {  # whether the process that link $1 names still runs
     [ "$(started "$process")" = "$start" ]
 }
 made() { mkdir -m 700 -- "$1" 2>/dev/null || [ -d "$1" ]; }
-hold() {  # lock folder $1; whoever had the lock may have removed the folder
+hold() {  # lock folder $1, with message $2 where it waits; the folder may be gone by then
   local tries=0
   while [ -n "$locks" ]; do
     if ! made "$1" || ! { exec 9>>"$1/lock"; } 2>/dev/null; then
@@ -113,7 +113,7 @@ hold() {  # lock folder $1; whoever had the lock may have removed the folder
       continue
     fi
     flock -n 9 || {
-      say "another task on this node is copying the inputs: waiting for it"
+      [ -z "$2" ] || say "$2"
       step flock 9
     } || fail "stopped by ${stopped:-flock}: the tasks did not run"
     [ "$1/lock" -ef /dev/fd/9 ] && return
@@ -299,10 +299,7 @@ send_back() {  # the contents of folder $1, of task $2; $3 is whole or partial
   local put=put_$3
   take_inputs_out "$1"
   settle_links "$1"
-  if [ "$3" = whole ] && [ -n "$dangling" ]; then
-    say "a result is a link to what does not exist: $dangling; the task failed"
-    put=put_partial
-  fi
+  [ -z "$dangling" ] || put=put_partial
   if ! rmdir -- "$1" 2>/dev/null; then  # it is not empty
     discard "$fresh"
     if ! mkdir -p -- "$fresh" || ! step copy_out "$1" "$fresh" ||
@@ -386,7 +383,7 @@ find_scratch() {
 }
 enter() {  # the folder that the job's tasks share on this node
   tidy_others
-  hold "$shared"
+  hold "$shared" "another task on this node is copying the inputs: waiting for it"
   entered=1
   sign "$self" "$shared/task.$id" ||
     fail "cannot write to $(shown "$shared"): $(space "$shared")"
@@ -411,7 +408,10 @@ finish() {
   name_changed_inputs
   if send_back "$work" "$label" "$whole"; then
     [ "$whole" = whole ] || dangling=
-    [ -z "$dangling" ] || whole=partial code=125
+    if [ -n "$dangling" ]; then  # last of what is printed: status quotes it
+      whole=partial code=125
+      say "a result is a link to what does not exist: $dangling; the task failed"
+    fi
     [ -z "$resumed" ] || [ "$whole$resumed" = "partial$destination/partial-$label" ] ||
       discard "$resumed"
     [ -n "$dangling" ] || results_copied ||
@@ -422,7 +422,7 @@ finish() {
 }
 leave() {
   entered=
-  hold "$shared"
+  hold "$shared" ''
   [ -n "$hurry" ] || rescue
   rm -f -- "$shared/task.$id" "$shared/task.$id.run"
   [ -d "$work" ] || rm -f -- "$shared/to.$id"
