@@ -234,7 +234,7 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
     options: RunOptions
     launchers: list[Launcher]
     env: dict[str, str]
-    """Variables for the command, beside those of this process."""
+    """Variables for the command, in addition to those of this process."""
     checkpoint: Callable[[Measurement, int | None], None]
     notify: Callable[[str], None] | None
     observer: "Callable[[], RunObserver] | None"
