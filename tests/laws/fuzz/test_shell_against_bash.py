@@ -79,7 +79,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> list[TracedLine]:
         folder, text = root / f"{seed:03}", DrawnShell(seed).line()
         folder.mkdir()
         for name in _NAMES.findall(text):
-            (folder / name).write_text("a b\n" if name[0] == "i" else "old\n")
+            (folder / name).write_text("old\n" if name[0] == "o" else "a b\n")
         (root / f"{seed:03}.sh").write_text(text)
         lines[folder] = TracedLine(text=text)
         opened.watch(folder)
