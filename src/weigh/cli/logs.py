@@ -24,6 +24,9 @@ _MOST_FILES = 20
 @click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", shell_complete=options.jobs)
 @click.argument("task", metavar="[TASK]", type=options.Count(), required=False)
+@click.option(
+    "--task", "task_option", type=options.Count(), metavar="N", help="As TASK."
+)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")
 @click.option("--failed", is_flag=True, help="Show the output of failed tasks.")
 @click.option(
@@ -39,6 +42,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
     name: str,
     task: int | None,
     *,
+    task_option: int | None,
     follow: bool,
     failed: bool,
     lines: int | None,
@@ -56,6 +60,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
     weigh logs -f last
     weigh logs --failed ppo-sweep
     """  # noqa: D301 - click reads \b as: keep these lines
+    task = task_option if task is None else task
     files = logs_flow(here_now(), name, task, failed=failed)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)

@@ -43,7 +43,9 @@ def test_the_log_of_a_silent_task_is_that_of_its_element(
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("words", [("last_4",), ("last", "4"), ("pp", "4")])
+@pytest.mark.parametrize(
+    "words", [("last_4",), ("last", "4"), ("last", "--task", "4"), ("pp", "4")]
+)
 def test_a_task_is_named_in_several_ways(
     weigh: Weigh, submitted: Submit, words: tuple[str, ...]
 ) -> None:
