@@ -52,6 +52,39 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0 and self.signal == 0
 
 
+class Line(msgspec.Struct, frozen=True):
+    """One line that is not a header: its number from 1, its entry or its problem."""
+
+    number: int
+    text: str
+    entry: Entry | None
+    problem: str | None = None
+
+
+def is_joblog(text: str) -> bool:
+    """Return whether *text* begins with the header of a joblog."""
+    return text.lstrip("\ufeff").startswith(HEADER)
+
+
+def read_joblog(text: str) -> Iterator[Line]:
+    """Yield the lines of a joblog; lines that do not parse have a problem.
+
+    Only a newline ends a line. If the header ends with CRLF, the file comes from
+    Windows and all lines do; otherwise a carriage return belongs to the command. A last
+    line without a newline is incomplete: its rest may look like a shorter command.
+    """
+    lines = text.lstrip("\ufeff").split("\n")
+    tail = lines.pop()
+    crlf = bool(lines) and lines[0].endswith("\r")
+    for number, raw in enumerate(lines, start=1):
+        line = raw.removesuffix("\r") if crlf else raw
+        if line and line != HEADER:
+            yield _read(number, line)
+    if tail:
+        problem = "incomplete: it has no newline at its end"
+        yield Line(len(lines) + 1, tail, None, problem)
+
+
 def parse_line(line: str) -> Entry:
     """Read one line, without its newline.
 
@@ -72,6 +105,13 @@ def parse_line(line: str) -> Entry:
         signal=_whole("Signal", fields[7], least=0),
         command=fields[8].replace("\0", "\n"),
     )
+
+
+def _read(number: int, line: str) -> Line:
+    try:
+        return Line(number, line, parse_line(line))
+    except FormatError as error:
+        return Line(number, line, None, str(error))
 
 
 def _whole(column: str, text: str, *, least: int) -> int:

@@ -22,6 +22,7 @@ from weigh.flow.records.records import (
     open_store,
     remove_records,
 )
+from weigh.flow.site.schedulers import current_user
 from weigh.model.record import State
 from weigh.render import record_list
 from weigh.render.printable import count, printable, short_command, shortened
@@ -155,13 +156,21 @@ def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
 @records.command("import")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
 @click.option("--label", metavar="NAME", help="Label of the imported records.")
-def import_(paths: tuple[str, ...], *, label: str | None) -> None:
-    """Import runs that workflow tools measured.
+@click.option("--again", is_flag=True, help="Import again what was imported before.")
+def import_(paths: tuple[str, ...], *, label: str | None, again: bool) -> None:
+    """Import runs that other tools measured.
 
-    FILE is a trace.txt of Nextflow or a benchmark of Snakemake; - is standard input.
-    `weigh request --from sacct` reads accounting.
+    FILE is the output of `sacct -P` or `qacct -j`, a trace.txt of Nextflow, a benchmark
+    of Snakemake, Grid Engine's accounting file or a joblog of GNU parallel; - is
+    standard input.
     """
-    done = import_records(_store(), paths, label=label)
+    done = import_records(
+        _store(),
+        paths,
+        label=label,
+        again=again,
+        user=os.environ.get("USER") or current_user(),
+    )
     total = number = 0
     for one in done:
         total += 1
@@ -172,6 +181,8 @@ def import_(paths: tuple[str, ...], *, label: str | None) -> None:
             number += 1
             command = short_command(one.record.command)
             _print_line(f"{one.record.id}  {where}  {one.record.state}  {command}")
+        for doubt in one.doubts:
+            click.echo(f"weigh: {where}: {doubt}", err=True)
     skipped = f", {count(total - number)} skipped" if number < total else ""
     click.echo(f"weigh: {_records(number)} imported{skipped}", err=True)
 

@@ -407,7 +407,9 @@ READERS: dict[str, Reader] = {
         of_output(gridengine_accounting.ACCOUNTING.parse), sample("qacct.txt")
     ),
     "gpu_table": Reader(of_output(accounting.read_tables), sample("gpu-table.txt")),
-    "joblog": Reader(joblog.parse_line, ("1\t:\t1.5\t2.5\t0\t12\t0\t9\ttrue",)),
+    "joblog": Reader(
+        lambda text: all_of(joblog.read_joblog(text)), sample("joblog.tsv")
+    ),
     "joblog.ends": Reader(
         lambda text: all_of(joblog.read_ends(io.BytesIO(raw(text)))),
         sample("joblog.tsv"),

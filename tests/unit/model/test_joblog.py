@@ -6,8 +6,10 @@ from weigh.errors import FormatError
 from weigh.joblog import (
     HEADER,
     Entry,
+    is_joblog,
     parse_line,
     read_ends,
+    read_joblog,
 )
 
 LINE = "1\t:\t1763700000.123\t     1.250\t0\t12\t0\t0\techo hello"
@@ -42,7 +44,9 @@ def test_only_exit_0_without_a_signal_is_success(
 @given(command=st.text(st.characters(exclude_characters="\n\0")))
 def test_a_command_is_raw_to_the_end_of_its_line(command: str) -> None:
     line = LINE.replace("echo hello", command)
-    assert parse_line(line).command == command
+    [read] = read_joblog(f"{HEADER}\n{line}\n")
+    assert read.entry is not None
+    assert read.entry.command == command
 
 
 def test_a_newline_in_a_command_was_written_as_nul() -> None:
@@ -66,6 +70,43 @@ def test_a_newline_in_a_command_was_written_as_nul() -> None:
 def test_a_line_that_is_off_states_where(line: str, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
         parse_line(line)
+
+
+def test_a_torn_last_line_is_never_taken_for_a_shorter_command() -> None:
+    *whole, incomplete = read_joblog(f"{HEADER}\n{LINE}\n{LINE[:-3]}")
+    assert [line.number for line in whole] == [2]
+    assert (incomplete.number, incomplete.entry) == (3, None)
+    assert "incomplete" in (incomplete.problem or "")
+
+
+def test_windows_line_ends_are_taken_off() -> None:
+    [line] = read_joblog(f"{HEADER}\r\n{LINE}\r\n")
+    assert line.entry is not None
+    assert line.entry.command == "echo hello"
+
+
+def test_a_carriage_return_of_the_command_stays() -> None:
+    [line] = read_joblog(f"{HEADER}\n{LINE}\r\n")
+    assert line.entry is not None
+    assert line.entry.command == "echo hello\r"
+
+
+def test_a_bad_line_does_not_hide_the_next() -> None:
+    lines = list(read_joblog(f"{HEADER}\n335\t:\n\n{HEADER}\n{LINE}\n"))
+    assert [(line.number, line.entry is None) for line in lines] == [
+        (2, True),
+        (5, False),
+    ]
+
+
+@given(text=st.text())
+def test_no_text_whatever_is_more_than_a_problem(text: str) -> None:
+    assert all(line.entry or line.problem for line in read_joblog(text))
+
+
+def test_a_joblog_is_known_by_its_header() -> None:
+    assert is_joblog(f"\ufeff{HEADER}\r\n")
+    assert not is_joblog(LINE)
 
 
 def test_the_quick_way_steps_over_a_torn_line_and_one_that_is_none() -> None:

@@ -18,6 +18,7 @@ from weigh.units import GIB, KIB, MIB
 USED = captured("slurm-22.05-sacct.txt")
 PAST = captured("slurm-22.05-sacct-past.txt")
 POLLED = captured("slurm-22.05-sacct-polled.txt")
+ALL = captured("slurm-22.05-sacct-all.txt")
 # of jobs whose memory limit fell after a minute (--mem-update=30@1): in two parts each
 RESIZED = captured("slurm-26.05-sacct-resized.txt")
 COLUMNS = "JobID|State|ElapsedRaw|ReqMem|AllocCPUS|NNodes|NTasks|MaxRSS|AveRSS"
@@ -25,7 +26,11 @@ COLUMNS += "|TRESUsageInTot|Start|End|JobName"
 
 
 def jobs(text: str) -> list[PastJob]:
-    return list(slurm.ACCOUNTING.read_past(io.StringIO(text, newline="\n")))
+    return [
+        job
+        for job in slurm.ACCOUNTING.read_past(io.StringIO(text, newline="\n"))
+        if job
+    ]
 
 
 def named(text: str, name: str) -> list[Accounted]:
@@ -60,7 +65,7 @@ def test_a_job_whose_limit_fell_is_one_job_from_its_start() -> None:
     assert level.started == level.ended - 103
     assert level.accounted.wall_time == 103  # 61 + 42
     assert level.accounted.cpu_time == pytest.approx(17.16)
-    assert level.accounted.state == "COMPLETED"
+    assert (level.accounted.state, level.exit_code) == ("COMPLETED", 0)
     assert near(level.accounted.max_rss, 400)  # the peak before the limit fell
     assert level.accounted.memory_asked == 600 * MIB
 
@@ -277,8 +282,30 @@ def test_a_step_that_root_cancelled_below_its_request_lacked_no_memory() -> None
 # ---- Grid Engine
 
 
+def test_a_printed_kilobyte_is_what_the_file_has() -> None:
+    """The same jobs from qacct and from the file that it reads."""
+    printed = read("gridengine-8.1.9-qacct.txt")
+    filed = read("gridengine-8.1.9-accounting.txt")
+
+    assert [one.id for one in printed] == [one.id for one in filed]
+    for one, other in zip(printed, filed, strict=True):
+        ours, theirs = one.accounted.max_rss, other.accounted.max_rss
+        assert ours == pytest.approx(theirs, abs=KIB)
+        assert one.accounted.state == other.accounted.state
+        assert one.accounted.virtual_memory == pytest.approx(
+            other.accounted.virtual_memory, abs=KIB
+        )
+        assert (one.name, one.user, one.started) == (
+            other.name,
+            other.user,
+            other.started,
+        )
+
+
 def read(name: str) -> list[PastJob]:
-    return list(gridengine.ACCOUNTING.read_past(captured(name).splitlines()))
+    lines = captured(name).splitlines(keepends=True)
+    assert gridengine.ACCOUNTING.is_past("".join(lines[:20]))
+    return [job for job in gridengine.ACCOUNTING.read_past(lines) if job]
 
 
 @pytest.mark.parametrize(
@@ -294,8 +321,11 @@ def read(name: str) -> list[PastJob]:
 def test_each_unit_of_qacct_is_1024_of_the_smaller(text: str, size: int) -> None:
     block = captured("gridengine-8.1.9-qacct.txt").replace("107.988KB", text)
 
-    past = gridengine.ACCOUNTING.read_past(block.splitlines())
-    found = {job.name: job for job in past}
+    found = {
+        job.name: job
+        for job in gridengine.ACCOUNTING.read_past(block.splitlines())
+        if job
+    }
 
     assert found["one"].accounted.max_rss == pytest.approx(size, abs=KIB)
 
@@ -341,12 +371,23 @@ def test_a_requeued_job_is_one_for_each_attempt() -> None:
     assert all(near(one.accounted.max_rss, 60) for one in attempts)
 
 
-@pytest.mark.parametrize("text", [PAST, POLLED], ids=["cgroup", "polled"])
-def test_a_delimiter_in_a_name_moves_no_column(text: str) -> None:
+@pytest.mark.parametrize("text", [PAST, POLLED, ALL], ids=["chosen", "polled", "all"])
+def test_a_delimiter_in_a_name_and_a_command_moves_no_column(text: str) -> None:
     (job,) = (job for job in jobs(text) if job.id == "9")
 
     assert job.name == "a|b"
-    assert job.accounted.memory_asked == 200 * MIB
+    assert job.command is not None
+    assert job.command.endswith("-J a|b --mem=200 --wrap sleep 2")
+    assert (job.cwd, job.accounted.memory_asked) == ("/tmp", 200 * MIB)
+
+
+def test_the_chosen_columns_and_all_of_them_show_the_same_jobs() -> None:
+    chosen, everything = jobs(PAST), jobs(ALL)
+
+    assert [one.id for one in chosen] == [one.id for one in everything]
+    for one, other in zip(chosen, everything, strict=True):
+        assert one.accounted.max_rss == other.accounted.max_rss
+        assert one.accounted.state == other.accounted.state
 
 
 def hostile(chance: random.Random) -> Iterator[tuple[str, str]]:
@@ -358,19 +399,42 @@ def hostile(chance: random.Random) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_names_of_delimiters_and_newlines_cost_no_other_row(seed: int) -> None:
+    columns = COLUMNS.replace("|JobName", "").replace("JobID|", "JobID|JobName|")
     written = list(hostile(random.Random(seed)))
+    rows = [
+        row.rstrip("|").replace(f"{n}|", f"{n}|{name}|", 1)
+        for n, (name, row) in enumerate(written)
+    ]
 
-    found = jobs("\n".join((COLUMNS, *(row + name for name, row in written), "")))
+    found = jobs("\n".join((columns, *rows, "")))
 
     assert [job.id for job in found] == [str(n) for n in range(60)]
-    assert [job.name for job in found] == [name.split("\n")[0] for name, _ in written]
+    assert [job.name for job in found] == [name for name, _ in written]
     assert [job.accounted.wall_time for job in found] == [float(n) for n in range(60)]
 
 
-def test_a_torn_row_is_dropped() -> None:
-    rows = ["1|COMPL", "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI"]
+def test_a_torn_row_is_dropped_and_counted() -> None:
+    rows = [COLUMNS, "1|COMPL", "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI", ""]
 
-    assert [job.id for job in of_rows(*rows)] == ["2"]
+    found = list(slurm.ACCOUNTING.read_past(line + "\n" for line in rows[:-1]))
+
+    assert [job.id if job else None for job in found].count(None) == 2
+    assert [job.id for job in found if job] == ["2"]
+
+
+def test_any_delimiter_is_read() -> None:
+    for separator in ("\x1f\x1e", "^", ";"):
+        text = PAST.replace("|", separator).replace(f"a{separator}b", "a|b")
+        assert [job.name for job in jobs(text)] == [job.name for job in jobs(PAST)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["", "JobID State\n1 COMPLETED", "task|cpu\n1|2", "1|COMPLETED|60\n", "{}"],
+)
+def test_other_texts_are_no_accounting(head: str) -> None:
+    assert not slurm.ACCOUNTING.is_past(head)
+    assert not gridengine.ACCOUNTING.is_past(head)
 
 
 def test_elements_of_an_array_are_read_and_waiting_ones_are_not() -> None:
@@ -399,3 +463,15 @@ def test_gpus_count_once(tres: str, gpus: int | None) -> None:
     text = f"JobID|State|AllocTRES\n1|COMPLETED|{tres}\n"
 
     assert jobs(text)[0].accounted.gpus == gpus
+
+
+def test_the_file_of_grid_engine_is_read_with_colons_in_a_request() -> None:
+    text = captured("gridengine-8.1.9-accounting.txt").replace(
+        "h_rt=60,h_vmem=1G", "h_rt=0:1:00,h_vmem=1G"
+    )
+
+    found = list(gridengine.ACCOUNTING.read_past(text.splitlines(keepends=True)))
+
+    assert None not in found
+    assert {job.accounted.time_limit for job in found if job} == {60, 5}
+    assert list(gridengine.ACCOUNTING.read_past(["torn:line\n"])) == [None]

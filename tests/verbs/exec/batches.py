@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from weigh.errors import FormatError
-from weigh.joblog import HEADER, Entry, parse_line
+from weigh.joblog import Entry, read_joblog
 
 WEIGH = (sys.executable, "-m", "weigh")
 PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
@@ -88,12 +87,8 @@ class Batch:
         """Read the joblog."""
         if not self.joblog.exists():
             return []
-        found = []
-        for line in self.joblog.read_text().split("\n")[:-1]:
-            if line and line != HEADER:
-                with suppress(FormatError):
-                    found.append(parse_line(line))
-        return found
+        text = self.joblog.read_text()
+        return [line.entry for line in read_joblog(text) if line.entry is not None]
 
     def ended(self) -> dict[int, tuple[int, int]]:
         """Return (exit code, signal) of each task in the joblog."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from weigh.cli.records import records
 from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
+from weigh.joblog import HEADER
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Host,
@@ -30,6 +31,14 @@ from weigh.store.index import Head
 from weigh.store.shards import append, append_line
 
 HERE = this_machine()
+JOBLOG = (
+    f"{HEADER}\n"
+    "1\t:\t1763700000.123\t     1.250\t0\t0\t0\t0\tprintf 'a\tb'\n"
+    "3\tnode1\t1763700001.500\t     9.000\t0\t0\t0\t9\tpython x.py\n"
+    "2\t:\t1763700002.000\t     9.250\t0\t0\t-1\t15\tsleep 100\n"
+    "4\t:\t0.000\t     0.000\t0\t0\t-2\t0\tnever\n"
+    "5\t:\t17637"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -302,31 +311,53 @@ def test_export_of_a_wrong_name_leaves_the_file_alone(
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def benchmark(*rows: str) -> str:
-    return "\n".join(("s\th:m:s\tmax_rss\tmax_pss\tcpu_time", *rows, ""))
+def test_a_joblog_is_imported_and_what_is_not_a_run_is_named(
+    root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text(JOBLOG)
+    done = weigh("import", "log")
+    assert done.stderr.splitlines() == [
+        "weigh: log:5: skipped: a task that parallel skipped",
+        "weigh: log:6: skipped: incomplete: it has no newline at its end",
+        "weigh: 3 records imported, 2 skipped",
+    ]
+    states = {line.split()[2] for line in done.stdout.splitlines()}
+    assert states == {"COMPLETED", "FAILED", "TIMEOUT"}
+    assert len(os.listdir(os.path.join(root, "records", "2025-11"))) == 1
+
+
+def test_a_task_of_a_joblog_keeps_its_times_and_its_end(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(JOBLOG)
+    weigh("import", "log", "--label", "batch")
+    lines = weigh("export").stdout.splitlines()
+    first, killed, late = (msgspec.json.decode(line, type=Record) for line in lines)
+    assert first.command == ("sh", "-c", "printf 'a\tb'")
+    assert (first.started, first.label) == ("2025-11-21T04:40:00.123Z", "batch")
+    assert first.usage == Usage(wall_time=1.25)
+    assert (killed.exit_code, killed.signal, killed.state) == (None, 9, "FAILED")
+    assert (late.exit_code, late.signal, late.state) == (None, 15, "TIMEOUT")
 
 
 def test_importing_a_file_that_grew_takes_the_new_runs_only(tmp_path: Path) -> None:
-    rows = ("60\t0:01:00\t100\t90\t50", "61\t0:01:01\t101\t91\t51")
-    (tmp_path / "align.tsv").write_text(benchmark(rows[0]))
-    weigh("import", "align.tsv", "--label", "batch")
-    (tmp_path / "align.tsv").write_text(benchmark(*rows))
-    done = weigh("import", "align.tsv")
-    assert done.stderr.endswith("1 record imported, 1 skipped\n")
-    lines = weigh("export").stdout.splitlines()
-    labels = {msgspec.json.decode(line, type=Record).label for line in lines}
-    assert labels == {"batch", "align"}
+    header, first, rest = JOBLOG.split("\n", 2)
+    (tmp_path / "t").write_text(f"{header}\n{first}\n")
+    weigh("import", "t")
+    (tmp_path / "t").write_text(f"{header}\n{first}\n{rest}")
+    assert weigh("import", "t").stderr.endswith("2 records imported, 3 skipped\n")
+    assert len(weigh("export").stdout.splitlines()) == 3
 
 
-def test_a_removed_import_stays_removed() -> None:
-    weigh("import", "-", stdin=benchmark("60\t0:01:00\t100\t90\t50"))
+def test_a_removed_import_comes_back_only_when_requested() -> None:
+    joblog = "\n".join(JOBLOG.split("\n")[:2]) + "\n"
+    weigh("import", "-", stdin=joblog)
     weigh("rm", "last")
-    said = weigh("import", "-", stdin=benchmark("60\t0:01:00\t100\t90\t50")).stderr
-    assert "imported before, and removed" in said
+    assert "--again" in weigh("import", "-", stdin=joblog).stderr
+    weigh("import", "--again", "-", stdin=joblog)
+    assert len(weigh("export").stdout.splitlines()) == 1
 
 
 def test_a_file_of_another_kind_imports_nothing_at_all(tmp_path: Path) -> None:
-    (tmp_path / "good").write_text(benchmark("60\t0:01:00\t100\t90\t50"))
+    (tmp_path / "good").write_text(JOBLOG)
     (tmp_path / "bad").write_bytes(b"\xff\xfe\0")
     with pytest.raises(FormatError, match="bad: neither"):
         weigh("import", "good", "bad")
@@ -343,6 +374,54 @@ def test_help_fits_80_columns() -> None:
     for verb in ([], ["show"], ["rm"], ["export"], ["import"]):
         text = weigh(*verb, "--help").stdout
         assert max(map(len, text.splitlines())) <= 80
+
+
+def test_accounting_is_imported_and_states_how_it_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text(
+        "JobID|JobName|User|State|Start|ElapsedRaw|ReqMem|AllocCPUS|MaxRSS|NTasks\n"
+        "7|align_1|u1|COMPLETED|2026-01-02T03:04:05|300|4G|2||\n"
+        "7.batch|batch||COMPLETED|2026-01-02T03:04:05|300|||1024M|1\n"
+        "8|align_2|u1|OUT_OF_MEMORY|2026-01-02T03:04:05|65|4G|2||\n"
+        "9|align_3|u1|PENDING|Unknown|0|4G|2||\n"
+    )
+    done = weigh("import", "jobs")
+    assert done.stderr.splitlines()[-1] == "weigh: 2 records imported, 1 skipped"
+    assert weigh("import", "jobs").stderr.endswith("0 records imported, 3 skipped\n")
+    lines = weigh("export").stdout.splitlines()
+    first, second = sorted(
+        (msgspec.json.decode(line, type=Record) for line in lines),
+        key=lambda record: record.state,
+    )
+    assert (first.label, first.state, second.state) == (
+        "align",
+        "COMPLETED",
+        "OUT_OF_MEMORY",
+    )
+    assert first.monitor is not None
+    assert first.usage is not None
+    assert first.usage.peak_memory is not None
+    assert (first.monitor.samples, first.monitor.interval) == (10, 30.0)
+    assert first.usage.peak_memory.value == 1 << 30
+    assert "lower bound" in first.usage.peak_memory.source
+    assert first.allocation is not None
+    assert (first.allocation.memory, first.allocation.cpus) == (4 << 30, 2)
+
+
+def test_the_commands_of_others_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "me")
+    (tmp_path / "jobs").write_text(
+        "JobID|JobName|User|State|Start|ElapsedRaw|SubmitLine|WorkDir\n"
+        "7|wrap|me|COMPLETED|2026-01-02T03:04:05|300|sbatch --wrap mine|/home/me\n"
+        "8|wrap|you|COMPLETED|2026-01-02T03:04:05|300|sbatch --wrap yours|/home/you\n"
+    )
+    weigh("import", "jobs")
+    text = weigh("export").stdout
+    assert "mine" in text
+    assert "/home/me" in text
+    assert "yours" not in text
+    assert "/home/you" not in text
 
 
 @given(

@@ -10,7 +10,7 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.estimate.history import ENOUGH
 from weigh.flow.here import Here
-from weigh.flow.records.imported import kind_of_name
+from weigh.flow.records.imported import kind_of_name, past_accounting
 from weigh.flow.request.request import Answer, answer
 from weigh.flow.site.schedulers import current_user
 from weigh.model.record import Request
@@ -20,7 +20,6 @@ from weigh.render.history_lines import Kind, Learnt, PastKind
 from weigh.request import COMPLETED, round_time
 from weigh.review.past_jobs import OUT_OF_MEMORY, TIMEOUT, JobsOfKind
 from weigh.schedulers import KINDS, accounting
-from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.command import lines_of, run
 from weigh.schedulers.kind import SchedulerKind
 from weigh.units import DAY, Seconds
@@ -90,7 +89,7 @@ def _interval(kind: SchedulerKind, env: Mapping[str, str]) -> Seconds:
 
 
 def _grouped(
-    jobs: Iterable[PastJob],
+    jobs: Iterable[PastJob | None],
     words: Words,
     kind: SchedulerKind,
     every: Seconds,
@@ -100,7 +99,7 @@ def _grouped(
     by_addresses = kind.traits.address_space is not None
     groups: dict[tuple[str, int | None, int | None], JobsOfKind] = {}
     for job in jobs:
-        if not job.accounted.wall_time:
+        if job is None or not job.accounted.wall_time:
             continue
         name = _name_of(job.name)
         if words.name is not None and not (
@@ -183,15 +182,3 @@ def _sampling(every: Seconds) -> tuple[str, ...]:
     if math.isinf(every):
         return ("memory is not sampled here: measure a job with weigh run",)
     return (f"sampled every {every:g} s: peaks in between are missed",)
-
-
-def past_accounting(kind: SchedulerKind) -> PastAccounting:
-    """Return the accounting of a scheduler that lists past jobs.
-
-    Raises:
-        UsageError: this scheduler's does not.
-    """
-    accounts = kind.accounting
-    if isinstance(accounts, PastAccounting):
-        return accounts
-    raise UsageError(f"{kind.accounts} is read for single jobs only")

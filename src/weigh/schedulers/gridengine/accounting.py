@@ -4,6 +4,8 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 
 from weigh.errors import FormatError
 from weigh.model.job import ElementState
@@ -25,11 +27,28 @@ _BELOW = "the largest single process (its KB means 1024 KiB): trust weigh's"
 _ABOVE = "the largest process without page cache (its KB means 1024 KiB)"
 
 
+# accounting(5); the category is everything between the fields before and after it
+_FILE_FIELDS = (
+    *("qname", "hostname", "group", "owner", "jobname", "jobnumber", "account"),
+    *("priority", "qsub_time", "start_time", "end_time", "failed", "exit_status"),
+    *("ru_wallclock", "ru_utime", "ru_stime", "ru_maxrss", "ru_ixrss", "ru_ismrss"),
+    *("ru_idrss", "ru_isrss", "ru_minflt", "ru_majflt", "ru_nswap", "ru_inblock"),
+    *("ru_oublock", "ru_msgsnd", "ru_msgrcv", "ru_nsignals", "ru_nvcsw", "ru_nivcsw"),
+    *("project", "department", "granted_pe", "slots", "taskid", "cpu", "mem", "io"),
+)
+_AFTER_CATEGORY = ("iow", "pe_taskid", "maxvmem", "arid", "ar_submission_time")
+_CATEGORY = len(_FILE_FIELDS)
+_FILE_WIDTH = _CATEGORY + 1 + len(_AFTER_CATEGORY)
 _USED = (
-    *("jobnumber", "taskid", "jobname", "failed", "exit_status"),
-    *("start_time", "end_time", "hostname"),
+    *("jobnumber", "taskid", "jobname", "owner", "failed", "exit_status"),
+    *("start_time", "end_time", "qname", "hostname"),
     *("slots", "category", "ru_wallclock", "cpu", "ru_maxrss", "maxvmem"),
 )
+_used = itemgetter(
+    *map((*_FILE_FIELDS, "category", *_AFTER_CATEGORY).index, _USED),
+)
+_JOB_NUMBER = _FILE_FIELDS.index("jobnumber")
+_RULER = "====="
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
 _MILLISECONDS = 10.0**11  # a time above it, of Univa, counts these
 
@@ -38,11 +57,23 @@ def _of_block(block: Mapping[str, str]) -> Iterator[str]:
     return (block.get(name, "") for name in _USED)
 
 
+def _of_file(line: str) -> list[str] | None:
+    """Read a line of the accounting file; None if it is none."""
+    fields = line.rstrip("\n").split(":")
+    surplus = len(fields) - _FILE_WIDTH
+    if surplus < 0 or not fields[_JOB_NUMBER].isdecimal():
+        return None
+    if surplus:
+        last = _CATEGORY + surplus + 1
+        fields[_CATEGORY:last] = [":".join(fields[_CATEGORY:last])]
+    return fields
+
+
 def _past(fields: Iterable[str]) -> PastJob | None:
     """Read the fields of a job, those of _USED."""
     # fmt: off
     (
-        job, index, name, failed, status, start, end, host,
+        job, index, name, owner, failed, status, start, end, queue, host,
         *figures,
     ) = fields
     # fmt: on
@@ -53,8 +84,12 @@ def _past(fields: Iterable[str]) -> PastJob | None:
     return PastJob(
         id=f"{job}.{task}" if task else job,
         name=name,
+        user=owner or None,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
         started=_epoch(start),
         ended=_epoch(end),
+        queue=queue or None,
         accounted=_accounted(max(task - 1, 0), ended.state, host, figures),
     )
 
@@ -188,11 +223,34 @@ class GridEngineAccounting(PastAccounting):
         """
         return ("qacct", "-o", user, "-d", str(math.ceil(span / DAY)), "-j")
 
-    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob]:
-        """Yield each job of ``qacct -j``."""
-        for block in gridengine_commands.qacct_blocks(lines):
-            job = _past(_of_block(block))
-            if job is not None:  # an attempt that was requeued is none
+    def is_past(self, head: str) -> bool:
+        """Return whether *head* begins as ``qacct -j`` or as the accounting file."""
+        lines = [line for line in head.splitlines() if not line.startswith("#")]
+        if not lines:
+            return False
+        if lines[0].startswith(_RULER):
+            return any(line.startswith(("qname ", "jobnumber ")) for line in lines)
+        return _of_file(lines[0]) is not None
+
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
+        """Yield each job of ``qacct -j`` or its file; None for one not understood."""
+        lines = iter(lines)
+        first = next((line for line in lines if not line.startswith("#")), "")
+        lines = chain((first,), lines)
+        if first.startswith(_RULER):
+            for block in gridengine_commands.qacct_blocks(lines):
+                job = _past(_of_block(block))
+                if job is not None:
+                    yield job
+            return
+        for line in lines:
+            if line.startswith("#"):
+                continue
+            fields = _of_file(line)
+            job = None if fields is None else _past(_used(fields))
+            if (
+                job is not None or fields is None
+            ):  # an attempt that was requeued is neither
                 yield job
 
 

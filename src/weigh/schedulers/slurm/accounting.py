@@ -6,9 +6,10 @@ and newlines. A row is therefore read by its header, and checked.
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import combinations, islice
 from operator import itemgetter
 
 import msgspec
@@ -32,8 +33,22 @@ _OF_A_JOB = """
     NodeList TRESUsageInMax ConsumedEnergyRaw NNodes NTasks AveRSS TRESUsageInTot Start
     End
 """
+_OF_THE_PAST = "User Partition ExitCode"
 _LAST = "JobName"  # it may contain the delimiter
 _FIELDS = (*_OF_A_JOB.split(), _LAST)
+_PAST_FIELDS = (*_OF_A_JOB.split(), *_OF_THE_PAST.split(), _LAST)
+# columns whose values users or sites write
+_FREE = """
+    jobname submitline workdir comment admincomment systemcomment container extra reason
+    wckey reservation constraints failednode
+"""
+_COUNTS = """
+    alloccpus ncpus reqcpus allocnodes nnodes ntasks elapsedraw cputimeraw uid gid
+    dbindex
+"""
+_SPANS = "elapsed cputime totalcpu systemcpu usercpu suspended"
+_MOMENTS = "submit eligible start end"
+_OTHER_NAMES = {"ncpus": "alloccpus", "allocnodes": "nnodes", "jobidraw": "jobid"}
 _TASK = re.compile(r"\d+(?:[_+]\d+)?(?:\..+)?", re.DOTALL)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)[nc]?")
 _SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)")
@@ -41,6 +56,8 @@ _NO_NODE = frozenset(("", "None assigned"))
 _NO_TIME = frozenset(("", "Unknown", "None"))
 _NO_ENERGY = frozenset(("", "0"))
 _RESIZED = "RESIZING"
+_LONGEST_ROW = 1 << 16
+_MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
 _MOST_STEPS = 50
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
 _GATHERED = re.compile(r"^JobAcctGather(Type|Frequency)\s*=\s*(\S+)", re.MULTILINE)
@@ -65,6 +82,12 @@ def parse_interval(config: str) -> Seconds | None:
     return None if number is None else float(number)
 
 
+def _header(line: str) -> tuple[list[str], str]:
+    """Read the columns and their delimiter; none if *line* is no such header."""
+    found = re.match(r"\w+([^\w \n]{1,4})\w", line)
+    return (line.split(found[1]), found[1]) if found else ([], "")
+
+
 class _Columns:
     """The places of sacct's columns; ``job`` and ``step`` pick values from a row.
 
@@ -72,28 +95,82 @@ class _Columns:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
+        plain = [name.lower() for name in names]
         self.width = len(names)
-        self._at = {name.lower(): place for place, name in enumerate(names)}
+        self.at = {_OTHER_NAMES.get(name, name): n for n, name in enumerate(plain)}
+        self.at |= {name: n for n, name in enumerate(plain)}
+        self.free = [n for n, name in enumerate(plain) if name in _FREE.split()]
         self.id, self.state = self.of("jobid"), self.of("state")
         self.job = itemgetter(*map(self.of, _JOB_VALUES.split()))
         self.step = itemgetter(*map(self.of, _STEP_VALUES.split()))
+        self._checks = [
+            (n, _CHECKS[name]) for name, n in self.at.items() if name in _CHECKS
+        ]
 
     def of(self, name: str) -> int:
         """Return the place of a column; beyond the end of a row if it is not there."""
-        return self._at.get(name, self.width)
+        return self.at.get(name, self.width)
 
-    def values(self, line: str) -> list[str] | None:
-        """Read one row; None where it is torn. Only the name may hold the delimiter."""
-        row = line.split("|")
-        name, surplus = self.of("jobname"), len(row) - self.width
-        if surplus > 0:
-            row[name : name + surplus + 1] = ["|".join(row[name : name + surplus + 1])]
-        fits = (
+    def fits(self, row: Sequence[str]) -> bool:
+        """Return whether the values are in their own columns."""
+        return (
             len(row) == self.width
             and _TASK.fullmatch(row[self.id]) is not None
             and _state(row[self.state]) != "UNKNOWN"
+            and all(check(row[place]) for place, check in self._checks)
         )
-        return row if fits else None
+
+
+def _rows(
+    lines: Iterable[str], separator: str, at: _Columns, drop: Callable[[], None]
+) -> Iterator[list[str]]:
+    """Yield rows of the header's width; call *drop* for each that cannot be read.
+
+    A line with too few delimiters continues in the next: a newline was in a value.
+    """
+    held = ""
+    for line in (line.rstrip("\n") for line in lines):
+        row = line.split(separator)
+        if held:
+            whole = f"{held}\n{line}"
+            joined = whole.split(separator)
+            if len(joined) < at.width and len(whole) < _LONGEST_ROW:
+                held = whole
+                continue
+            held = ""
+            if fitting := _fitted(joined, separator, at):
+                yield fitting
+                continue
+            drop()  # a torn row: this line may be a whole one
+            row = _fitted(row, separator, at) or row
+        if len(row) == at.width:
+            yield row
+        elif len(row) < at.width:
+            held = line
+        elif fitting := _fitted(row, separator, at):
+            yield fitting
+        else:
+            drop()
+    if held:
+        drop()
+
+
+def _fitted(fields: list[str], separator: str, at: _Columns) -> list[str]:
+    """Join the values that their own delimiters have split; empty if nothing fits."""
+    surplus = len(fields) - at.width
+    if surplus <= 0 or not at.free:
+        return fields if at.fits(fields) else []
+    # how many surplus delimiters each free column has: stars and bars
+    end = surplus + len(at.free) - 1
+    for bars in islice(combinations(range(end), len(at.free) - 1), _MOST_FITS):
+        edges = (-1, *bars, end)
+        more = {n: edges[i + 1] - edges[i] for i, n in enumerate(at.free)}
+        rest = iter(fields)
+        widths = (more.get(column, 1) for column in range(at.width))
+        row = [separator.join(islice(rest, width)) for width in widths]
+        if at.fits(row):
+            return row
+    return []
 
 
 _Part = tuple[list[str], list[list[str]]]  # the row of a job, and those of its steps
@@ -143,7 +220,7 @@ def _whole(parts: Sequence[_Part], at: _Columns) -> PastJob:
         return _job(*parts[0], at)
     (first, _), (last, _) = parts[0], parts[-1]
     row = [*first]
-    for place in (at.state, at.of("end")):
+    for place in (at.state, at.of("exitcode"), at.of("end")):
         row[place] = last[place]
     job = _job(row, [step for _, steps in parts for step in steps], at)
     each = [_job(one, [], at).accounted for one, _ in parts]
@@ -165,15 +242,19 @@ def _sum(spans: Sequence[Seconds | None]) -> Seconds | None:
 
 
 _JOB_VALUES = """
-    jobid jobname state start end nodelist elapsedraw totalcpu maxrss consumedenergyraw
-    alloccpus nnodes alloctres reqmem timelimitraw
+    jobid jobname user submitline workdir state exitcode start end
+    partition nodelist elapsedraw elapsed totalcpu maxrss consumedenergyraw
+    alloccpus nnodes alloctres reqmem timelimitraw timelimit
 """
 
 
 def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
-    job, name, word, start, end, node, elapsed, cpu_time, max_rss, energy, *asked = (
-        at.job(row)
-    )
+    # fmt: off
+    (
+        job, name, user, command, cwd, word, code, start, end,
+        queue, node, elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
+    ) = at.job(row)
+    # fmt: on
     cpus, nodes, gpus, memory_asked, limit = _request(*asked)
     used = _used(rows, at, memory_asked)
     # MaxRSS: of a list of jobs without steps
@@ -189,7 +270,7 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
             element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
             state=state,
             node=None if node in _NO_NODE else node,
-            wall_time=None if is_waiting else _count(elapsed),
+            wall_time=None if is_waiting else _span_of(elapsed_raw, elapsed),
             cpu_time=_span(cpu_time),
             max_rss=memory,
             cpus=cpus,
@@ -206,11 +287,18 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
     seen = _nodes_of_steps(rows, at) if nodes and nodes > 1 else 0
     if seen:
         accounted = without_unseen_nodes(accounted, seen)
+    exit_code, _, signal = code.partition(":")
     return PastJob(
         id=job,
         name=name,
+        user=user or None,
+        command=command or None,
+        cwd=cwd or None,
+        exit_code=_count(exit_code),
+        signal=_count(signal) or None,
         started=_epoch(start),
         ended=_epoch(end),
+        queue=queue or None,
         accounted=accounted,
     )
 
@@ -340,8 +428,8 @@ def _state(word: str) -> State:
 
 
 @lru_cache(maxsize=1 << 14)  # alike for all elements of an array
-def _request(
-    cpus: str, nodes: str, tres: str, memory: str, minutes: str
+def _request(  # noqa: PLR0913, PLR0917 - the columns of a row
+    cpus: str, nodes: str, tres: str, memory: str, minutes: str, limit: str
 ) -> tuple[int | None, int | None, int | None, Bytes | None, int | None]:
     """Return CPUs, nodes, GPUs, memory on one node and the time limit.
 
@@ -358,8 +446,9 @@ def _request(
     }
     typed = [n or 0 for name, n in held.items() if name[8:9] == ":"]
     gpus = held.get("gres/gpu", sum(typed) if typed else None)
-    limit = _count(minutes)
-    return count, on, gpus, each, None if limit is None else limit * MINUTE
+    time = _count(minutes)
+    seconds = _span(limit) if time is None else time * MINUTE
+    return count, on, gpus, each, None if seconds is None else round(seconds)
 
 
 def _size(text: str) -> Bytes | None:
@@ -381,6 +470,11 @@ def _span(text: str) -> Seconds | None:
     return whole + float(seconds)
 
 
+def _span_of(raw: str, text: str) -> Seconds | None:
+    seconds = _count(raw)
+    return _span(text) if seconds is None else float(seconds)
+
+
 @lru_cache(maxsize=1 << 14)  # times repeat, and those of an array's elements
 def _epoch(text: str) -> Seconds | None:
     """Read a local time in ISO 8601, or seconds since the epoch (SLURM_TIME_FORMAT)."""
@@ -399,6 +493,19 @@ def _energy(text: str) -> int:
 
 
 _count = lru_cache(maxsize=1 << 14)(whole_number)  # few values, many times
+
+
+def _or_empty(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    return lambda text: not text or parse(text) is not None
+
+
+_CHECKS: dict[str, Callable[[str], bool]] = {
+    **dict.fromkeys(_COUNTS.split(), _or_empty(_count)),
+    **dict.fromkeys(_SPANS.split(), _or_empty(_span)),
+    **dict.fromkeys(_MOMENTS.split(), lambda t: t in _NO_TIME or _epoch(t) is not None),
+    "reqmem": lambda text: not text or _size(text.rstrip("?")) is not None,
+    "workdir": lambda text: not text or text.startswith("/"),
+}
 
 
 class SlurmAccounting(PastAccounting):
@@ -448,18 +555,30 @@ class SlurmAccounting(PastAccounting):
         """Return the command that lists a user's jobs of the last *span* seconds."""
         days, rest = divmod(round(span), DAY)
         since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
-        return ("sacct", "-P", "-D", "-u", user, *since, "-o", ",".join(_FIELDS))
+        return ("sacct", "-P", "-D", "-u", user, *since, "-o", ",".join(_PAST_FIELDS))
 
-    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob]:
-        """Yield each job of ``sacct -P``; torn rows are left out.
+    def is_past(self, head: str) -> bool:
+        """Return whether *head* begins with the header of ``sacct -P``."""
+        names, _ = _header(head.partition("\n")[0])
+        return {"JobID", "State"} <= {*names}
+
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
+        """Yield each job of ``sacct -P``, with any columns; None for a dropped row.
 
         The first line is the header. A requeued job is a job for each of its attempts,
         which sacct lists apart (-D). Times without a zone are local.
         """
-        lines = (line.rstrip("\r\n") for line in lines)
-        at = _Columns(next(lines, "").split("|"))
-        if at.width not in {at.id, at.state}:
-            yield from _jobs(filter(None, map(at.values, lines)), at)
+        lines = iter(lines)
+        names, separator = _header(next(lines, "").rstrip("\r\n"))
+        if not names:
+            return
+        at = _Columns(names)
+        dropped: list[None] = []
+        for job in _jobs(_rows(lines, separator, at, lambda: dropped.append(None)), at):
+            yield from dropped
+            dropped.clear()
+            yield job
+        yield from dropped
 
 
 ACCOUNTING = SlurmAccounting()
