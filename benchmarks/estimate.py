@@ -23,9 +23,16 @@ from statistics import fmean, median
 import msgspec
 
 from weigh.estimate.curve import fit_line, fit_power
-from weigh.estimate.estimate import Estimate, estimate
-from weigh.estimate.fit import Fit, coefficient, fit, from_scores, holding, margin_unit
-from weigh.estimate.samples import Failure, Point, gather
+from weigh.estimate.estimate import SizeEstimate, estimate
+from weigh.estimate.fit import (
+    FittedCurve,
+    coefficient,
+    fit_curve,
+    from_scores,
+    margin_unit,
+    sizes_that_fit,
+)
+from weigh.estimate.samples import MemoryFailure, SizePoint, gather_size_points
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.units import GIB, MIB
 
@@ -56,7 +63,7 @@ class Case(msgspec.Struct, frozen=True):
     """One network on one GPU: what is known, and what is held out."""
 
     model: str
-    known: tuple[Point, ...]
+    known: tuple[SizePoint, ...]
     size: float
     truth: float
 
@@ -70,15 +77,15 @@ def cases() -> list[Case]:
             point = (float(row["batchsize"]), float(row["peak mem usage"]) * MIB)
             curves.setdefault((row["model"], *gpu), []).append(point)
     return [
-        Case(key[0], gather(pairs[:-1], keep="most"), *pairs[-1])
+        Case(key[0], gather_size_points(pairs[:-1], keep="most"), *pairs[-1])
         for key, pairs in curves.items()
         if pairs.sort() is None
     ]
 
 
-def fitted(case: Case) -> Fit:
+def fitted(case: Case) -> FittedCurve:
     """Fit what is known."""
-    return fit(case.known, "gpu_memory")
+    return fit_curve(case.known, "gpu_memory")
 
 
 def score(case: Case) -> float:
@@ -145,7 +152,12 @@ def own(families: Sequence[str]) -> list[Case]:
                 curve = curves.setdefault(row["family"] + row["variant"], {})
                 curve[int(row["batch"])] = float(row["peak_memory"])
     return [
-        Case(name, gather([(x, curve[x]) for x in known], keep="most"), size, truth)
+        Case(
+            name,
+            gather_size_points([(x, curve[x]) for x in known], keep="most"),
+            size,
+            truth,
+        )
         for name, curve in curves.items()
         for known in KNOWN
         for size, truth in curve.items()
@@ -160,7 +172,7 @@ def own_bounds() -> None:
     for families in (SEEN, HELD_OUT):
         for level in LEVELS:
             shares = [
-                fit(case.known, "memory").upper(case.size, level) / case.truth
+                fit_curve(case.known, "memory").upper(case.size, level) / case.truth
                 for case in own(families)
             ]
             held = fmean(share >= 1 for share in shares)
@@ -199,10 +211,10 @@ def well_apart(sizes: Sequence[int]) -> Iterable[tuple[int, ...]]:
 
 def of_curve(
     curve: dict[int, int], threes: Callable[[Sequence[int]], Iterable[tuple[int, ...]]]
-) -> list[tuple[tuple[Point, ...], int]]:
+) -> list[tuple[tuple[SizePoint, ...], int]]:
     """Return the known points and a larger size, for each three and each such size."""
     return [
-        (gather([(x, curve[x]) for x in known], keep="most"), size)
+        (gather_size_points([(x, curve[x]) for x in known], keep="most"), size)
         for known in threes(list(curve))
         for size in curve
         if known[-1] < size <= 4 * known[-1]
@@ -237,7 +249,7 @@ def _real_row(
     for curve in curves:
         found: dict[str, list[float]] = {}
         for known, size in of_curve(curve, threes):
-            made, truth = fit(known, "gpu_memory"), curve[size]
+            made, truth = fit_curve(known, "gpu_memory"), curve[size]
             found.setdefault("error", []).append(abs(made.predict(size) / truth - 1))
             for level in LEVELS[1:]:
                 upper = made.upper(size, level)
@@ -261,7 +273,7 @@ def _real_row(
 
 
 def _confirmed_in(
-    curve: dict[int, int], known: tuple[Point, ...], size: int, memory: float
+    curve: dict[int, int], known: tuple[SizePoint, ...], size: int, memory: float
 ) -> int:
     """Return what is recommended after *size* was run, if there is *memory*.
 
@@ -277,10 +289,14 @@ def _confirmed_in(
         rise = (curve[high] - curve[low]) / (high - low)
         used = curve[low] + rise * (size - low)
     if used > memory:
-        failed = fit(known, "gpu_memory", failure=Failure(size, int(memory)))
-        return holding(failed, memory).size or 0
+        failed = fit_curve(
+            known, "gpu_memory", failure=MemoryFailure(size, int(memory))
+        )
+        return sizes_that_fit(failed, memory).size or 0
     pairs = [(point.x, point.y) for point in known] + [(size, used)]
-    return _most(fit(gather(pairs, keep="most"), "gpu_memory").upper, memory)
+    return _most(
+        fit_curve(gather_size_points(pairs, keep="most"), "gpu_memory").upper, memory
+    )
 
 
 def others(found: Sequence[Case], case: Case, level: float) -> float:
@@ -317,13 +333,13 @@ def _confirmed(found: Sequence[Case], case: Case) -> int:
     first = _most(with_coefficient(found, case, 0.95), case.truth)
     last = case.known[-1]
     if first > case.size:
-        failure = Failure(first, int(case.truth))
-        made = fit(case.known, "gpu_memory", failure=failure)
-        return holding(made, case.truth).size or 0
+        failure = MemoryFailure(first, int(case.truth))
+        made = fit_curve(case.known, "gpu_memory", failure=failure)
+        return sizes_that_fit(made, case.truth).size or 0
     if first == case.size or first <= last.x:
         return first
     slope = (case.truth - last.y) / (case.size - last.x)
-    seen = Point(first, *(last.y + slope * (first - last.x),) * 3)
+    seen = SizePoint(first, *(last.y + slope * (first - last.x),) * 3)
     confirmed = Case(case.model, (*case.known, seen), case.size, case.truth)
     return _most(with_coefficient(found, confirmed, 0.95), case.truth)
 
@@ -344,8 +360,12 @@ def _print_row(name: str, sizes: Sequence[int], found: Sequence[Case]) -> None:
 def guide() -> None:
     """The V100 example: 50 and 300, 30 GB for the model and the batch together."""
     giga = 10**9
-    totals = gather([(50, 1.9911 * giga), (300, 7.0809 * giga)], keep="most")
-    held = holding(fit(totals, "gpu_memory", base=1.3270 * giga), 30 * giga)
+    totals = gather_size_points(
+        [(50, 1.9911 * giga), (300, 7.0809 * giga)], keep="most"
+    )
+    held = sizes_that_fit(
+        fit_curve(totals, "gpu_memory", base=1.3270 * giga), 30 * giga
+    )
     print(f"\nV100, 30 GB: {held.size} to {held.at_most}; next {held.next_size}")
     print(*held.why, sep="\n")
 
@@ -354,7 +374,7 @@ def speed() -> None:
     """Time a fit of many records and a bound."""
     made = of_many(10_000)
     start = time.perf_counter()
-    of_many_fitted: Estimate = estimate(made, "size")
+    of_many_fitted: SizeEstimate = estimate(made, "size")
     fitting = time.perf_counter() - start
     start = time.perf_counter()
     for size in range(1, 1001):

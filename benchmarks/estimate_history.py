@@ -31,8 +31,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from weigh.estimate.history import ENOUGH, RISKS, History, Past, Risk, escalate
-from weigh.planning.first_tasks import Line, choose_first, margin
+from weigh.estimate.history import ENOUGH, RISKS, PastValue, Risk, RunHistory, escalate
+from weigh.planning.first_tasks import TaskTraits, choose_first, first_tasks_margin
 from weigh.units import parse_size
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
@@ -48,7 +48,7 @@ MANY = 10_000
 class Task(msgspec.Struct, frozen=True):
     """One task of a trace, and what its user asked for, if known."""
 
-    run: Past
+    run: PastValue
     asked: float | None
     words: tuple[str | None, ...] = ()
 
@@ -88,7 +88,7 @@ def read(path: str) -> tuple[dict[str, list[Task]], int]:
         words = [name for name in others if name.endswith(WORD)]
         sizes = [name for name in others if name not in words]
         for row in reader:
-            past = Past(
+            past = PastValue(
                 value=parse_size(row["peak_memory"]),
                 sizes=tuple(float(row[size] or "nan") for size in sizes),
                 weight=float(row["wall_time"]),
@@ -110,7 +110,7 @@ def by_history(risk: Risk) -> Method:
     def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
         names = [f"size{n}" for n in range(sizes)]
         # as with `--param NAME=WORD`
-        histories = defaultdict(lambda: History(names, risk=risk))
+        histories = defaultdict(lambda: RunHistory(names, risk=risk))
         most: dict[tuple[str | None, ...], float] = defaultdict(float)
         for task in tasks:
             history = histories[task.words]
@@ -160,7 +160,7 @@ def of_line(lift: Callable[[np.ndarray], float]) -> Method:
     return asked
 
 
-def line(before: Sequence[Past], run: Past, sizes: int) -> float:
+def line(before: Sequence[PastValue], run: PastValue, sizes: int) -> float:
     """Read a least-squares line through *before* at *run*; else the most seen."""
     values = np.array([one.value for one in before])
     if sizes and math.isfinite(run.sizes[0]):
@@ -243,7 +243,7 @@ def from_first(tasks: Sequence[Task], places: frozenset[int]) -> Score:
     for place, task in enumerate(tasks):
         if place in places:
             continue
-        asked, total, killed = (1 + margin(len(places))) * most, 0.0, 0
+        asked, total, killed = (1 + first_tasks_margin(len(places))) * most, 0.0, 0
         value, weight = task.run.value, task.run.weight
         while asked < value:
             total, asked, killed = total + asked, escalate(asked, most), 1
@@ -267,7 +267,7 @@ def compare_first(path: str) -> None:
                 by = [one.run.sizes[0] if sizes else 0.0 for one in tasks]
                 known = [x if math.isfinite(x) else 0.0 for x in by]
                 lines = [
-                    Line(0, files=int(x) if name == "of all sizes" else 0)
+                    TaskTraits(0, files=int(x) if name == "of all sizes" else 0)
                     for x in known
                 ]
                 places = choose_first(lines, count).places
@@ -284,11 +284,11 @@ def speed() -> str:
     sizes = draw.uniform(1, 100, (MANY, 2))
     noise = draw.lognormal(0, 0.1, MANY)
     runs = [
-        Past(float(1e9 * x * e), (float(x), float(y)), float(y))
+        PastValue(float(1e9 * x * e), (float(x), float(y)), float(y))
         for (x, y), e in zip(sizes, noise, strict=True)
     ]
     begun = time.perf_counter()
-    history = History.of(runs, ("x", "y"), risk="normal")
+    history = RunHistory.of(runs, ("x", "y"), risk="normal")
     fitted = time.perf_counter()
     for run in runs[:100]:
         history.predict(run.sizes)

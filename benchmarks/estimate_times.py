@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from weigh.estimate.fit import TRUSTED_RATIO, fit
-from weigh.estimate.samples import gather
+from weigh.estimate.fit import TRUSTED_RATIO, fit_curve
+from weigh.estimate.samples import gather_size_points
 
 KNOWN, DRAWS = 5, 20
 SHORTEST = 60.0
@@ -104,8 +104,8 @@ def predicted(pairs: Pairs) -> Iterator[tuple[bool, float]]:
     dice = random.Random(1)
     for _ in range(DRAWS):
         places = set(dice.sample(range(len(pairs)), KNOWN))
-        points = gather([pairs[place] for place in places], keep="middle")
-        made = fit(points, "time")
+        points = gather_size_points([pairs[place] for place in places], keep="middle")
+        made = fit_curve(points, "time")
         for place, (x, seconds) in enumerate(pairs):
             is_in_reach = points[0].x <= x <= TRUSTED_RATIO * made.largest_size
             if place not in places and is_in_reach and seconds > 0:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from weigh.estimate.growth import extrapolate, growth_of, is_growing
+from weigh.estimate.growth import extrapolate, growth_of, is_memory_growing
 from weigh.units import GIB
 
 RUNS = 200
@@ -79,7 +79,9 @@ def row(name: str, make: Callable[[int, int], Run], runs: int) -> None:
     """Print the share of runs said to grow, by the number of samples."""
     cells = []
     for samples in SAMPLES:
-        said = sum(is_growing(*make(seed, samples)) is True for seed in range(runs))
+        said = sum(
+            is_memory_growing(*make(seed, samples)) is True for seed in range(runs)
+        )
         cells.append(f"{100 * said / runs:.1f} %")
     print(f"| {name} | {' | '.join(cells)} |")
 

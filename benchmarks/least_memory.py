@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from weigh.estimate.squeeze import Probe
+from weigh.estimate.squeeze import SqueezeRun
 from weigh.flow.scan.memory_scan import LimitedRuns, MemoryScan, ProgramLimit
 from weigh.model.record import Record
 from weigh.probe.cgroup import memory_folder
@@ -218,9 +218,11 @@ def is_missing(program: Program, python: str) -> bool:
 class Bisected(LimitedRuns):
     """A scan that goes on to the true least, by the same rule, after its own runs."""
 
-    truth: Probe | None = None
+    truth: SqueezeRun | None = None
 
-    def search(self, plain: Record, first: Probe, way: ProgramLimit) -> list[Probe]:
+    def search(
+        self, plain: Record, first: SqueezeRun, way: ProgramLimit
+    ) -> list[SqueezeRun]:
         """Return the runs of the search; bisect further."""
         found = super().search(plain, first, way)
         works = [one for one in found if one.works]
@@ -266,7 +268,7 @@ def _say(line: str) -> None:
 
 
 def row(
-    program: Program, done: MemoryScan, truth: Probe | None
+    program: Program, done: MemoryScan, truth: SqueezeRun | None
 ) -> tuple[str, bool, bool]:
     """Return the row of a program."""
     found = done.squeeze

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from weigh.model.progress import Forecast
-from weigh.progress.reader import Reader
+from weigh.model.progress import EndForecast
+from weigh.progress.reader import RunProgressReader
 
 RUNS = 200
 RECORDINGS = Path(__file__).parent.parent / "tests" / "support" / "data" / "progress"
@@ -65,7 +65,7 @@ class Found:
         self.held: list[bool] = []
         self.off: list[float] = []
 
-    def add(self, seen: "list[tuple[Forecast | None, float]]") -> None:
+    def add(self, seen: "list[tuple[EndForecast | None, float]]") -> None:
         """Count a recording: understood, if half-way an end is known."""
         self.recordings += 1
         half = seen[SHARES.index(0.5)][0]
@@ -87,9 +87,9 @@ class Found:
         )
 
 
-def forecasts(rows: Rows) -> Iterator[tuple[Forecast | None, float]]:
+def forecasts(rows: Rows) -> Iterator[tuple[EndForecast | None, float]]:
     """Yield the forecast at each share of the way from the first count to the end."""
-    reader, waiting = Reader(), iter(rows)
+    reader, waiting = RunProgressReader(), iter(rows)
     begin, end = next(beginnings(rows), rows[0][0]), rows[-1][0]
     row: tuple[float, bytes] | None = next(waiting)
     for share in SHARES:
@@ -102,14 +102,14 @@ def forecasts(rows: Rows) -> Iterator[tuple[Forecast | None, float]]:
 
 def beginnings(rows: Rows) -> Iterator[float]:
     """Yield the times from the first count on."""
-    reader = Reader()
+    reader = RunProgressReader()
     for at, chunk in rows:
         reader.feed(chunk, at)
         if reader.forecast(at):
             yield at
 
 
-def cell(forecast: Forecast | None, true: float) -> str:
+def cell(forecast: EndForecast | None, true: float) -> str:
     """Write the error and half the interval, both in per cent of the true time."""
     if forecast is None:
         return "nothing yet"
@@ -148,7 +148,7 @@ def table(title: str, kinds: dict[str, Kind], runs: int) -> None:
     print(f"\nheld, all of them: {100 * statistics.mean(every):.1f} %")
 
 
-def figures(forecast: Forecast | None, true: float) -> tuple[float, bool, float]:
+def figures(forecast: EndForecast | None, true: float) -> tuple[float, bool, float]:
     """Give the relative error, if the interval held it, and half its width."""
     assert forecast
     remaining, low, high = forecast.remaining, forecast.low, forecast.high
@@ -158,9 +158,9 @@ def figures(forecast: Forecast | None, true: float) -> tuple[float, bool, float]
     return abs(remaining / true - 1), low <= true <= high, (high - low) / 2 / true
 
 
-def simulated(rows: Rows) -> list[tuple[Forecast | None, float]]:
+def simulated(rows: Rows) -> list[tuple[EndForecast | None, float]]:
     """Let a reader follow, and ask it on the way."""
-    reader, end = Reader(), rows[-1][0]
+    reader, end = RunProgressReader(), rows[-1][0]
     found, moments = [], [share * end for share in SHARES]
     for at, chunk in rows:
         while moments and moments[0] < at:
@@ -295,7 +295,7 @@ def cost() -> None:
 def share_of_a_core(text: bytes, size: int) -> float:
     """Feed 100 MB in 10 s of the reader's clock, with a forecast each second."""
     stream = (text * (2 * size // len(text) + 2))[: len(text) + size]
-    reader, spent, fed = Reader(), 0.0, 0
+    reader, spent, fed = RunProgressReader(), 0.0, 0
     while fed < 100_000_000:
         start = fed % len(text)
         chunk, now = stream[start : start + size], fed / 1e7

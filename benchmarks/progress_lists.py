@@ -11,7 +11,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 
-from weigh.progress.eta import Durations, until_done
+from weigh.progress.eta import TaskDurations, until_done
 
 LISTS = 60
 SHARES = (0.1, 0.3, 0.6, 0.9)
@@ -79,7 +79,9 @@ def look(tasks: list[tuple[float, float]], lanes: int, done: int) -> tuple[bool,
     took = tuple(end - begin for begin, end in tasks if end <= now)
     begun = tuple(now - begin for begin, end in tasks if begin <= now < end)
     waiting = sum(begin > now for begin, _ in tasks)
-    found = until_done(begun, waiting, Durations(took, len(took), begun), lanes=lanes)
+    found = until_done(
+        begun, waiting, TaskDurations(took, len(took), begun), lanes=lanes
+    )
     assert found
     left = ends[-1] - now
     return found.low <= left <= found.high, found.value / left - 1

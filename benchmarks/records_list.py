@@ -16,12 +16,12 @@ import time
 import msgspec
 
 from weigh.model.record import (
-    Host,
-    Monitor,
+    CodeProvenance,
+    MeasuringCost,
     PeakMemory,
-    Provenance,
     Record,
-    Series,
+    RecordedHost,
+    SampleSeries,
     Usage,
 )
 
@@ -52,19 +52,23 @@ def make_record(number: int, draw: random.Random) -> Record:
         command=("python", "train.py", "--lr", "0.001", "--seed", str(number)),
         cwd="/home/someone/project",
         parameters={"lr": 0.001, "seed": number},
-        host=Host(name="node07", system="Linux", kernel="6.1", cpus=16, memory=1 << 36),
+        host=RecordedHost(
+            name="node07", system="Linux", kernel="6.1", cpus=16, memory=1 << 36
+        ),
         started="",
         ended="2026-11-21T12:00:00.000Z",
         state="COMPLETED",
         exit_code=0,
         usage=Usage(wall_time=wall_time, cpu_time=wall_time, peak_memory=peak),
-        series=Series(
+        series=SampleSeries(
             t=times,
             memory=tuple(memory),
             cpu=tuple(round(draw.random(), 3) for _ in range(POINTS)),
         ),
-        provenance=Provenance(git_commit="0" * 40, python="3.11.2", weigh="0.1.0"),
-        monitor=Monitor(cpu_time=1.5, memory=12 << 20, samples=POINTS, interval=0.05),
+        provenance=CodeProvenance(git_commit="0" * 40, python="3.11.2", weigh="0.1.0"),
+        monitor=MeasuringCost(
+            cpu_time=1.5, memory=12 << 20, samples=POINTS, interval=0.05
+        ),
     )
 
 

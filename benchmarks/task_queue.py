@@ -17,22 +17,28 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from weigh.model.plan import Item, Kind, Queue
+from weigh.model.plan import PlannedQueue, TaskKind, TaskNeed
 from weigh.planning.queue_order import time_to_start, units_of
-from weigh.runner.attempt import Attempt
+from weigh.runner.attempt import TaskAttempt
 from weigh.runner.queue import fits_by_plan
-from weigh.runner.shared_queue import Files, OwnClaims, Owner, Pulling, SharedQueue
-from weigh.runner.slots import NO_RESERVATION, FreeSlots, Reservation, Slot
-from weigh.store.identity import Machine, Process
+from weigh.runner.shared_queue import (
+    OwnClaims,
+    PullSettings,
+    QueueFiles,
+    QueueOwner,
+    SharedQueue,
+)
+from weigh.runner.slots import NO_RESERVATION, FreeSlots, RunSlot, TaskReservation
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.units import GIB
 
 TASKS, ELEMENTS, SLOTS = 1000, 10, 4
 MEAN, STARTS, EDGE, WRONG = 60.0, 600.0, 2.0, 0.3
 SIGMAS = (0.2, 0.4, 0.8, 1.2)
-HERE = Machine("here")
+HERE = MachineIdentity("here")
 
 
-class Memory(Files):
+class Memory(QueueFiles):
     """A disk in memory."""
 
     def __init__(self) -> None:
@@ -67,7 +73,7 @@ class Task(NamedTuple):
     """A made-up task: its true time, what a plan says about it."""
 
     time: float
-    kind: Kind
+    kind: TaskKind
 
 
 class Figures(NamedTuple):
@@ -86,8 +92,8 @@ class Element:
     def __init__(self, number: int, queue: SharedQueue, start: float) -> None:
         self.number = number
         self.queue = queue
-        self.free = FreeSlots([Slot(n) for n in range(1, SLOTS + 1)])
-        self.running: dict[int, Attempt] = {}
+        self.free = FreeSlots([RunSlot(n) for n in range(1, SLOTS + 1)])
+        self.running: dict[int, TaskAttempt] = {}
         self.start = start
         self.end = start
 
@@ -96,12 +102,12 @@ def simulate(
     tasks: Sequence[Task],
     rng: random.Random,
     *,
-    room: Reservation = NO_RESERVATION,
+    room: TaskReservation = NO_RESERVATION,
     limit: float | None = None,
 ) -> Figures:
     """Run all tasks; *limit* is the time limit of an element."""
     kinds = [task.kind for task in tasks]
-    queue = Queue(
+    queue = PlannedQueue(
         folder="q",
         tasks=tuple(range(1, len(tasks) + 1)),
         kinds=tuple(range(len(tasks))),
@@ -110,25 +116,25 @@ def simulate(
     )
     units = [unit.tasks for unit in units_of(queue, kinds, ELEMENTS)]
     needs = [
-        Reservation(kind.item.memory, kind.item.gpu_memory, kind.item.cpus)
+        TaskReservation(kind.item.memory, kind.item.gpu_memory, kind.item.cpus)
         for kind in kinds
     ]
     disk, clock = Memory(), [0.0]
     starts = [number * STARTS / ELEMENTS for number in range(ELEMENTS)]
 
     def element(number: int) -> Element:
-        owner = Owner(
+        owner = QueueOwner(
             name=f"tasks_{number}",
             joblog=f"tasks_{number}.joblog",
             run="",
             machine=HERE,
-            process=Process(number),
+            process=ProcessIdentity(number),
             folder="/nowhere",
         )
         claims = OwnClaims("q", owner, disk)
         claims.enter()
         ends = starts[number] + (limit or 0)
-        pulling = Pulling(
+        pulling = PullSettings(
             units=units,
             more=tuple,
             elements=ELEMENTS,
@@ -162,7 +168,7 @@ def simulate(
             one.free.give_back(attempt.slot)
             one.end = clock[0]
         for seq, placed in pulled(one, needs, room):
-            attempt = Attempt(seq, 1, b"", placed, plan=needs[seq - 1])
+            attempt = TaskAttempt(seq, 1, b"", placed, plan=needs[seq - 1])
             one.running[seq] = attempt
             time = tasks[seq - 1].time
             done += 1
@@ -181,13 +187,13 @@ def simulate(
 
 
 def pulled(
-    one: Element, needs: Sequence[Reservation], room: Reservation
-) -> list[tuple[int, Slot]]:
+    one: Element, needs: Sequence[TaskReservation], room: TaskReservation
+) -> list[tuple[int, RunSlot]]:
     """Return what an element starts now."""
     found = []
     while one.free:
 
-        def place(seq: int) -> Slot | None:
+        def place(seq: int) -> RunSlot | None:
             running, need = one.running.values(), needs[seq - 1]
             return one.free.take_where(
                 lambda free: fits_by_plan(room, free, running, need)
@@ -198,13 +204,13 @@ def pulled(
             break
         turn, slot = taken
         found.append((turn.seq, slot))
-        one.running[turn.seq] = Attempt(
+        one.running[turn.seq] = TaskAttempt(
             turn.seq, 1, b"", slot, plan=needs[turn.seq - 1]
         )
     return found
 
 
-def volume(tasks: Sequence[Task], room: Reservation) -> float:
+def volume(tasks: Sequence[Task], room: TaskReservation) -> float:
     """Return the time of an element that is full all the time, in what is scarcest."""
     volumes = [sum(task.time for task in tasks) / SLOTS]
     if room.memory:
@@ -213,7 +219,9 @@ def volume(tasks: Sequence[Task], room: Reservation) -> float:
     return max(volumes)
 
 
-def bound(tasks: Sequence[Task], starts: Sequence[float], room: Reservation) -> float:
+def bound(
+    tasks: Sequence[Task], starts: Sequence[float], room: TaskReservation
+) -> float:
     """Return the earliest end of all tasks, whatever the order."""
     work, ready = volume(tasks, room), sorted(starts)
     end = 0.0
@@ -232,9 +240,9 @@ def drawn(rng: random.Random, sigma: float, *, alike: bool = True) -> list[Task]
         time = MEAN * rng.lognormvariate(-(sigma**2) / 2, sigma)
         predicted = time * rng.lognormvariate(0, WRONG)
         memory = 0 if alike else rng.randint(1, 12) * GIB
-        item = Item(memory=memory, time=predicted * 1.2)
-        kind = Kind(
-            item=item, used=Item(memory=memory, time=predicted), tasks=1, example=""
+        item = TaskNeed(memory=memory, time=predicted * 1.2)
+        kind = TaskKind(
+            item=item, used=TaskNeed(memory=memory, time=predicted), tasks=1, example=""
         )
         found.append(Task(time, kind))
     return found
@@ -252,7 +260,7 @@ def one_wave(tasks: Sequence[Task], rng: random.Random) -> Figures:
         heapq.heappush(lanes, heapq.heappop(lanes) + max(wave) + 2 * EDGE)
     held = sum(max(wave) + 2 * EDGE for wave in waves) * SLOTS
     return Figures(
-        max(lanes) / bound(tasks, starts, Reservation()), held / sum(times), 0.0
+        max(lanes) / bound(tasks, starts, TaskReservation()), held / sum(times), 0.0
     )
 
 
@@ -278,7 +286,7 @@ def main() -> None:
     runs = 5 if parser.parse_args().quick else 15
     head = "| makespan / bound | held / used | links per task | cut off | left |"
     print(f"| {TASKS:,} tasks {head}\n|---|---|---|---|---|---|")
-    room = Reservation(memory=16 * GIB, cpus=SLOTS)
+    room = TaskReservation(memory=16 * GIB, cpus=SLOTS)
     for sigma in SIGMAS:
         made = partial(drawn, sigma=sigma)
         row(f"one wave, sigma {sigma}", runs, lambda r, m=made: one_wave(m(r), r))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler
+from weigh.measure.sampler import RunSampler
 from weigh.model.record import Record
 from weigh.probe.proc import ProcTree
 from weigh.store.index import read_index, read_record
@@ -45,7 +45,7 @@ def sampler() -> Iterator[Finding]:
         time.sleep(0.5)
         ticks = iter(range(int(DAY * 20) + 100))
         tree = ProcTree(job.pid)
-        taken = Sampler(
+        taken = RunSampler(
             tree, PeakTracker(0), None, 0.05, clock=lambda: next(ticks) / 20.0
         )
         sizes = []
@@ -65,7 +65,7 @@ def sampler() -> Iterator[Finding]:
     )
 
 
-def next_or_stop(taken: Sampler) -> bool:
+def next_or_stop(taken: RunSampler) -> bool:
     """Look once more; say whether the day is over."""
     try:
         taken.look()

@@ -90,12 +90,12 @@ class WeighLauncher(Launcher):
         os.makedirs(folder, exist_ok=True)
         name = self._name(initial_job_idx)
         path = os.path.join(folder, f"{name}.txt")
-        lines = [_line(job) for job in jobs]
+        lines = [_hydra_task_line(job) for job in jobs]
         with open(path, "w", encoding="utf-8") as tasks:
             tasks.writelines(f"{line}\n" for line in lines)
         _write_table(f"{path.removesuffix('.txt')}.tsv", lines, jobs)
-        _weigh("plan", path, f"--name={name}", *self._plan_options())
-        _weigh("submit", os.path.join("plan", name), *self._submit_options())
+        _run_weigh_verb("plan", path, f"--name={name}", *self._plan_options())
+        _run_weigh_verb("submit", os.path.join("plan", name), *self._submit_options())
         return jobs
 
     def _name(self, first: int) -> str:
@@ -106,12 +106,14 @@ class WeighLauncher(Launcher):
 
     def _plan_options(self) -> Iterator[str]:
         names = ("gpu", "gpu_memory", "per_gpu", "memory", "cpus", "time")
-        yield from _flags({name: self._options[name] for name in names})
-        yield from _flags({"from": self._options["records"]})
+        yield from _option_flags({name: self._options[name] for name in names})
+        yield from _option_flags({"from": self._options["records"]})
         yield from self._options["plan"]
 
     def _submit_options(self) -> Iterator[str]:
-        yield from _flags({name: self._options[name] for name in ("on", "queue")})
+        yield from _option_flags(
+            {name: self._options[name] for name in ("on", "queue")}
+        )
         yield from self._options["submit"]
         if self._options["dry_run"]:
             yield "--dry-run"
@@ -138,18 +140,21 @@ class WeighLauncher(Launcher):
         return job
 
 
-def _line(job: JobReturn) -> str:
+def _hydra_task_line(job: JobReturn) -> str:
     """Return the task of a job: the application with the job's overrides."""
     number = job.hydra_cfg.hydra.job.num
     of_hydra = OmegaConf.to_container(job.hydra_cfg.hydra.overrides.hydra)  # as typed
     given = dict.fromkeys([*of_hydra, *job.overrides])
     own = [word for word in given if not _is_of_multirun(word)]
-    places = [f"hydra.run.dir={_quoted(job.working_dir)}", f"hydra.job.num={number}"]
-    words = [*_application(), *own, "hydra.mode=RUN", *places]
+    places = [
+        f"hydra.run.dir={_hydra_quoted(job.working_dir)}",
+        f"hydra.job.num={number}",
+    ]
+    words = [*_application_words(), *own, "hydra.mode=RUN", *places]
     return shlex.join(words)
 
 
-def _quoted(path: str) -> str:
+def _hydra_quoted(path: str) -> str:
     """Quote *path* in Hydra's grammar: ``a=1,b=2`` of override_dirname has to be."""
     if re.fullmatch(r"[\w/.+@-]+", path):
         return path
@@ -165,7 +170,7 @@ def _is_of_multirun(override: str) -> bool:
     return of is not None and rest[len(of) + 1 :][:1] in {"", *_SEPARATE}
 
 
-def _application() -> Iterator[str]:
+def _application_words() -> Iterator[str]:
     """Yield the words that start this application, without its overrides."""
     yield sys.executable
     spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -196,13 +201,13 @@ def _write_table(path: str, lines: Sequence[str], jobs: Sequence[JobReturn]) -> 
             rows.writerow([number, *one.values(), line])
 
 
-def _flags(options: dict[str, object]) -> Iterator[str]:
+def _option_flags(options: dict[str, object]) -> Iterator[str]:
     for name, value in options.items():
         if value is not None:
             yield f"--{name.replace('_', '-')}={value}"
 
 
-def _weigh(*words: str) -> None:
+def _run_weigh_verb(*words: str) -> None:
     """Run a verb of weigh.
 
     Raises:
@@ -220,11 +225,11 @@ def _weigh(*words: str) -> None:
         _log.info(line)
     if done.returncode:
         raise CompactHydraException(
-            _in_hydras_words(last or f"weigh {words[0]}: exit {done.returncode}")
+            _with_launcher_keys(last or f"weigh {words[0]}: exit {done.returncode}")
         )
 
 
-def _in_hydras_words(message: str) -> str:
+def _with_launcher_keys(message: str) -> str:
     """Return a message with the keys of this launcher for the options of weigh."""
     for key in _KEYS:
         option = "--from" if key == "records" else f"--{key.replace('_', '-')}"

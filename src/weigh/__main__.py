@@ -13,7 +13,7 @@ from typing import NoReturn  # noqa: E402
 
 from weigh.errors import WeighError  # noqa: E402
 from weigh.measure.launcher import (  # noqa: E402
-    Launcher,
+    JobLauncher,
     exec_command,
     interrupt_quietly,
     prepare,
@@ -37,10 +37,10 @@ def main() -> NoReturn:
         code = _run_command_line(sys.argv[1:], launchers)
     except Exception as error:  # noqa: BLE001 - a broken installation, or a bug
         code = _report_broken(error, sys.argv[1:], launchers)
-    _leave(code)
+    _exit_with_code(code)
 
 
-def _run_command_line(argv: list[str], launchers: list[Launcher]) -> int:
+def _run_command_line(argv: list[str], launchers: list[JobLauncher]) -> int:
     # imported only now, after the launchers' fork
     if argv[:1] == ["run"]:
         from weigh.cli.plain_run import run_plain  # noqa: PLC0415
@@ -53,7 +53,9 @@ def _run_command_line(argv: list[str], launchers: list[Launcher]) -> int:
     return run_cli(argv, launchers)
 
 
-def _report_broken(error: Exception, argv: list[str], launchers: list[Launcher]) -> int:
+def _report_broken(
+    error: Exception, argv: list[str], launchers: list[JobLauncher]
+) -> int:
     """Report that weigh is broken, and run the command of `weigh run` unmeasured.
 
     The command replaces this process, so its exit code and signals are its own. It does
@@ -81,8 +83,8 @@ def _report_broken(error: Exception, argv: list[str], launchers: list[Launcher])
     return WeighError.exit_code
 
 
-def _leave(code: int) -> NoReturn:
-    """End with *code*, all output being written, without taking the interpreter down.
+def _exit_with_code(exit_code: int) -> NoReturn:
+    """End with *exit_code*, all output written, without taking the interpreter down.
 
     That would be a tenth of the CPU time of a short command.
     """
@@ -92,7 +94,7 @@ def _leave(code: int) -> NoReturn:
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
     atexit._run_exitfuncs()  # noqa: SLF001 - no public name runs them
-    os._exit(code)
+    os._exit(exit_code)
 
 
 def _fill_closed_streams() -> None:

@@ -23,8 +23,8 @@ def compile_bounded(pattern: str) -> "re.Pattern[str]":
     return compiled
 
 
-def _nests_repeats(parts: Any, *, inside: bool) -> bool:  # noqa: ANN401 - of the parser
-    for operation, argument in parts:
+def _nests_repeats(pattern_parts: Any, *, inside: bool) -> bool:  # noqa: ANN401 - of the parser
+    for operation, argument in pattern_parts:
         repeats = str(operation) in _REPEATS and argument[1] > _MANY
         if repeats and inside:
             return True

@@ -14,10 +14,10 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from weigh.errors import FormatError, close_names
-from weigh.model.mask import Mask, parse_mask
+from weigh.model.mask import SecretMask, parse_mask
 from weigh.project_folders import (
+    distrust_reason,
     folders_of_project,
-    why_not_trusted,
 )
 from weigh.regular_file import is_regular_file, only_regular
 from weigh.units import MIB, Bytes, parse_duration, parse_limit, parse_size
@@ -35,14 +35,14 @@ _ANSWERS = {
 }
 
 
-class Setting(msgspec.Struct, frozen=True):
+class ConfigSetting(msgspec.Struct, frozen=True):
     """One value and its origin: the path of a file, or the name of a variable."""
 
     value: Value
     origin: str
 
 
-class Config(msgspec.Struct, frozen=True):
+class ConfigValues(msgspec.Struct, frozen=True):
     """The settings in force by key, and one warning per unknown key.
 
     ``gpus`` is the memory of GPUs by the site's names, ``cluster`` the site's queues
@@ -50,13 +50,13 @@ class Config(msgspec.Struct, frozen=True):
     records, ``ignore`` the rules whose findings `weigh check` ignores.
     """
 
-    settings: dict[str, Setting] = {}
+    settings: dict[str, ConfigSetting] = {}
     warnings: tuple[str, ...] = ()
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
-    exec: dict[str, Setting] = {}
-    submit: dict[str, Setting] = {}
-    mask: Mask = Mask()
+    exec: dict[str, ConfigSetting] = {}
+    submit: dict[str, ConfigSetting] = {}
+    mask: SecretMask = SecretMask()
     ignore: tuple[str, ...] = ()
 
     def value(self, key: str) -> Value | None:
@@ -65,7 +65,7 @@ class Config(msgspec.Struct, frozen=True):
         return None if setting is None else setting.value
 
 
-class Kind(msgspec.Struct, frozen=True):
+class SettingKind(msgspec.Struct, frozen=True):
     """A kind of value: the type it has in a file, and what a message says is allowed.
 
     ``parse`` turns a value of that type into the setting; it raises ValueError for one
@@ -76,26 +76,26 @@ class Kind(msgspec.Struct, frozen=True):
     allowed: str
     parse: Callable[[Any], Any] | None = None
 
-    def read(self, where: str, value: object) -> Any:  # noqa: ANN401 - of the kind
-        """Convert *value*, which stands at *where*.
+    def read(self, where: str, written_value: object) -> Any:  # noqa: ANN401 - of the kind
+        """Convert *written_value*, which stands at *where*.
 
         Raises:
-            FormatError: *value* is not of this kind; names *where*.
+            FormatError: *written_value* is not of this kind; names *where*.
         """
         try:
-            found = msgspec.convert(value, self.type)
+            found = msgspec.convert(written_value, self.type)
             return found if self.parse is None else self.parse(found)
         except (msgspec.ValidationError, ValueError) as error:
             raise FormatError(
-                f"{where} must be {self.allowed}, not {value!r}"
+                f"{where} must be {self.allowed}, not {written_value!r}"
             ) from error
         except FormatError as error:
             raise FormatError(f"{where}: {error}") from error
 
 
-def _seconds(written: str | float) -> float:
+def _positive_seconds(written: str | float) -> float:
     try:
-        seconds = parse_duration(str(written), bare=1)
+        seconds = parse_duration(str(written), bare_unit=1)
     except FormatError as error:
         raise ValueError(written) from error
     if not 0 < seconds < float("inf"):
@@ -103,41 +103,41 @@ def _seconds(written: str | float) -> float:
     return seconds
 
 
-def _answer(written: str | bool) -> bool:  # noqa: FBT001 - as in a file
+def _parsed_yes_or_no(written: str | bool) -> bool:  # noqa: FBT001 - as in a file
     answer = written if isinstance(written, bool) else _ANSWERS.get(written.lower())
     if answer is None:
         raise ValueError(written)
     return answer
 
 
-def _size(written: str) -> str:
+def _checked_size_text(written: str) -> str:
     parse_size(written)
     return written
 
 
-def _limit(written: str) -> str:
+def _checked_limit_text(written: str) -> str:
     parse_limit(written)
     return written
 
 
-def _gpu_memory(written: str) -> Bytes:
+def _parsed_gpu_memory(written: str) -> Bytes:
     memory = parse_size(written)
     if memory < MIB:  # a bare number is bytes, which is never meant
         raise ValueError(written)
     return memory
 
 
-_SHARE = Kind(str | int | float, "like '20%' or 0.2")
-_SECONDS = Kind(str | int | float, "a time above 0", _seconds)
-_YES_NO = Kind(bool | str, "true or false", _answer)
-_SIZE = Kind(str, "like '64G'", _size)
-_LIMIT = Kind(str, "like '24h'", _limit)
-_COUNT = Kind(Annotated[int, msgspec.Meta(ge=1)], "a whole number above 0")
-_HOURS = Kind(Annotated[float, msgspec.Meta(gt=0)], "a number above 0")
-_TEXT = Kind(Annotated[str, msgspec.Meta(min_length=1)], "text")
-_GPU_MEMORY = Kind(str, "like '32510MiB'", _gpu_memory)
-_NAMES = Kind(list[str], "a list of names: ['no-throttle']")
-_OPTION = Kind(str | int | float | bool, "text, a number, true or false")
+_SHARE = SettingKind(str | int | float, "like '20%' or 0.2")
+_SECONDS = SettingKind(str | int | float, "a time above 0", _positive_seconds)
+_YES_NO = SettingKind(bool | str, "true or false", _parsed_yes_or_no)
+_SIZE = SettingKind(str, "like '64G'", _checked_size_text)
+_LIMIT = SettingKind(str, "like '24h'", _checked_limit_text)
+_COUNT = SettingKind(Annotated[int, msgspec.Meta(ge=1)], "a whole number above 0")
+_HOURS = SettingKind(Annotated[float, msgspec.Meta(gt=0)], "a number above 0")
+_TEXT = SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "text")
+_GPU_MEMORY = SettingKind(str, "like '32510MiB'", _parsed_gpu_memory)
+_NAMES = SettingKind(list[str], "a list of names: ['no-throttle']")
+_OPTION = SettingKind(str | int | float | bool, "text, a number, true or false")
 
 KEYS = {
     "headroom": _SHARE,
@@ -153,12 +153,12 @@ KEYS = {
 # that verb's options, whose values the verb itself checks
 _TABLE = dict[str, Any]
 TABLES = {
-    "gpus": Kind(_TABLE, "a table of names and sizes: [gpus]"),
-    "cluster": Kind(_TABLE, "a table: [cluster]"),
-    "exec": Kind(_TABLE, "a table of its options: [exec]"),
-    "submit": Kind(_TABLE, "a table: [submit]"),
-    "records": Kind(_TABLE, "a table: [records]"),
-    "check": Kind(_TABLE, "a table: [check]"),
+    "gpus": SettingKind(_TABLE, "a table of names and sizes: [gpus]"),
+    "cluster": SettingKind(_TABLE, "a table: [cluster]"),
+    "exec": SettingKind(_TABLE, "a table of its options: [exec]"),
+    "submit": SettingKind(_TABLE, "a table: [submit]"),
+    "records": SettingKind(_TABLE, "a table: [records]"),
+    "check": SettingKind(_TABLE, "a table: [check]"),
 }
 EXEC_KEYS = (
     "jobs",
@@ -192,23 +192,29 @@ SUBMIT_KEYS = {
 }
 
 
-def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Config:
+def load_config(
+    cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE
+) -> ConfigValues:
     """Read all layers that exist for the folder *cwd*.
 
     Raises:
         FormatError: a file or variable is invalid; names it, and the key or line.
     """
-    config = Config()
+    config = ConfigValues()
     for path in (site_file, _user_file(env)):
         if path and is_regular_file(path):
-            config = _with_file(config, path, _parsed(path, _contents(path)))
+            config = _with_file(
+                config, path, _parsed_settings(path, _settings_file_bytes(path))
+            )
     config = _with_project(config, cwd, env)
     return msgspec.structs.replace(
         config, settings=config.settings | _from_environment(env)
     )
 
 
-def _with_project(config: Config, cwd: str, env: Mapping[str, str]) -> Config:
+def _with_project(
+    config: ConfigValues, cwd: str, env: Mapping[str, str]
+) -> ConfigValues:
     """Return *config* with the nearest ``weigh.toml`` or ``[tool.weigh]`` above *cwd*.
 
     A file that others may write is not read: its settings would be theirs.
@@ -218,21 +224,21 @@ def _with_project(config: Config, cwd: str, env: Mapping[str, str]) -> Config:
             path = os.path.join(directory, name)
             if not is_regular_file(path):
                 continue
-            distrust = why_not_trusted(path)
+            distrust = distrust_reason(path)
             if distrust and name == "weigh.toml":
                 warning = f"{path}: not read: {distrust}"
                 warnings = (*config.warnings, warning)
                 return msgspec.structs.replace(config, warnings=warnings)
-            table = None if distrust else _own_table(path)
+            table = None if distrust else _weigh_settings_table(path)
             if table is not None:
-                table, ignored = _of_project(path, table)
+                table, ignored = _allowed_project_settings(path, table)
                 found = _with_file(config, path, table)
                 warnings = (*found.warnings, *ignored)
                 return msgspec.structs.replace(found, warnings=warnings)
     return config
 
 
-def _of_project(
+def _allowed_project_settings(
     path: str, table: Mapping[str, object]
 ) -> tuple[Mapping[str, object], list[str]]:
     """Return what a project's file may set, and a warning for each other setting.
@@ -262,21 +268,21 @@ def _user_file(env: Mapping[str, str]) -> str | None:
     return os.path.join(base, "weigh", "config.toml") if base else None
 
 
-def _own_table(path: str) -> Mapping[str, object] | None:
+def _weigh_settings_table(path: str) -> Mapping[str, object] | None:
     """Return weigh's settings in a project's file; None in another tool's pyproject."""
-    text = _contents(path)
+    text = _settings_file_bytes(path)
     if os.path.basename(path) == "weigh.toml":
-        return _parsed(path, text)
+        return _parsed_settings(path, text)
     if b"weigh" not in text:  # do not parse, or complain about, another tool's file
         return None
-    tool = _parsed(path, text).get("tool")
+    tool = _parsed_settings(path, text).get("tool")
     table = tool.get("weigh") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
         raise FormatError(f"{path}: tool.weigh must be a table: [tool.weigh]")
     return table
 
 
-def _contents(path: str) -> bytes:
+def _settings_file_bytes(path: str) -> bytes:
     try:
         with open(path, "rb", opener=only_regular) as file:
             contents = file.read(_LARGEST_FILE + 1)
@@ -287,7 +293,7 @@ def _contents(path: str) -> bytes:
     return contents
 
 
-def _parsed(path: str, contents: bytes) -> Mapping[str, object]:
+def _parsed_settings(path: str, contents: bytes) -> Mapping[str, object]:
     import tomllib  # noqa: PLC0415 - start-up time: only where a file exists
 
     try:
@@ -299,7 +305,9 @@ def _parsed(path: str, contents: bytes) -> Mapping[str, object]:
         raise FormatError(f"{path}: not TOML: {error}") from error
 
 
-def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config:
+def _with_file(
+    config: ConfigValues, path: str, table: Mapping[str, object]
+) -> ConfigValues:
     """Return *config* with the settings of one more file, which take precedence."""
     tables = {
         name: kind.read(f"{path}: {name}", table.get(name, {}))
@@ -311,10 +319,10 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
         path, tables["exec"], dict.fromkeys(EXEC_KEYS, _OPTION), "exec."
     )
     submit, foreign = _read_keys(path, tables["submit"], SUBMIT_KEYS, "submit.")
-    mask, unmasked = _mask(path, tables["records"], config.mask)
-    ignore, odd = _ignore(path, tables["check"])
-    unlisted = list(_unknown_of_cluster(path, tables["cluster"]))
-    return Config(
+    mask, unmasked = _mask_setting(path, tables["records"], config.mask)
+    ignore, odd = _ignored_rules(path, tables["check"])
+    unlisted = list(_unknown_cluster_key_warnings(path, tables["cluster"]))
+    return ConfigValues(
         settings=config.settings | settings,
         warnings=(
             *config.warnings,
@@ -333,33 +341,39 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
     )
 
 
-def _unknown_of_cluster(path: str, table: Mapping[str, object]) -> Iterator[str]:
+def _unknown_cluster_key_warnings(
+    path: str, table: Mapping[str, object]
+) -> Iterator[str]:
     """Yield a warning for each unknown key of ``[cluster]`` and of its queues.
 
     A table of it may be that of a scheduler, whose names are not known here.
     """
     for key, value in table.items():
         if key not in CLUSTER_KEYS and not isinstance(value, dict):
-            yield _unknown(path, f"cluster.{key}", key, CLUSTER_KEYS)
+            yield _unknown_key_warning(path, f"cluster.{key}", key, CLUSTER_KEYS)
     queues = table.get("queues")
     for name, row in queues.items() if isinstance(queues, dict) else ():
         for key in row if isinstance(row, dict) else ():
             if key not in QUEUE_KEYS:
-                yield _unknown(path, f"cluster.queues.{name}.{key}", key, QUEUE_KEYS)
+                yield _unknown_key_warning(
+                    path, f"cluster.queues.{name}.{key}", key, QUEUE_KEYS
+                )
 
 
-def unknown_tables(config: Config, schedulers: Iterable[str]) -> Iterator[str]:
+def unknown_tables(config: ConfigValues, schedulers: Iterable[str]) -> Iterator[str]:
     """Yield a warning for each table of ``[cluster]`` that no part of weigh reads."""
     known = [*CLUSTER_KEYS, *schedulers]
     for key, value in config.cluster.items():
         if isinstance(value, dict) and key not in known:
-            yield _unknown("settings", f"cluster.{key}", key, known)
+            yield _unknown_key_warning("settings", f"cluster.{key}", key, known)
 
 
-def _ignore(path: str, table: Mapping[str, object]) -> tuple[list[str], list[str]]:
+def _ignored_rules(
+    path: str, table: Mapping[str, object]
+) -> tuple[list[str], list[str]]:
     """Read ``[check] ignore``; the names of several files add up."""
     warnings = [
-        _unknown(path, f"check.{name}", name, ("ignore",))
+        _unknown_key_warning(path, f"check.{name}", name, ("ignore",))
         for name in table
         if name != "ignore"
     ]
@@ -367,8 +381,11 @@ def _ignore(path: str, table: Mapping[str, object]) -> tuple[list[str], list[str
 
 
 def _read_keys(
-    path: str, table: Mapping[str, object], kinds: Mapping[str, Kind], prefix: str = ""
-) -> tuple[dict[str, Setting], list[str]]:
+    path: str,
+    table: Mapping[str, object],
+    kinds: Mapping[str, SettingKind],
+    prefix: str = "",
+) -> tuple[dict[str, ConfigSetting], list[str]]:
     """Read the known keys of *table*; return a warning for each of the others."""
     settings, warnings = {}, []
     for written, value in table.items():
@@ -376,38 +393,40 @@ def _read_keys(
         kind = kinds.get(key)
         if kind is not None:
             where = f"{path}: {prefix}{written}"
-            settings[key] = Setting(kind.read(where, value), path)
+            settings[key] = ConfigSetting(kind.read(where, value), path)
         else:
             name = f"{prefix}{written}" if prefix else repr(written)
-            warnings.append(_unknown(path, name, key, kinds))
+            warnings.append(_unknown_key_warning(path, name, key, kinds))
     return settings, warnings
 
 
-def _mask(
-    path: str, table: Mapping[str, object], before: Mask
-) -> tuple[Mask, list[str]]:
+def _mask_setting(
+    path: str, table: Mapping[str, object], before: SecretMask
+) -> tuple[SecretMask, list[str]]:
     """Read ``[records] mask``; the patterns of several files add up."""
     warnings = [
-        _unknown(path, f"records.{name}", name, ("mask",))
+        _unknown_key_warning(path, f"records.{name}", name, ("mask",))
         for name in table
         if name != "mask"
     ]
     if "mask" not in table:
         return before, warnings
     mask = parse_mask(f"{path}: records.mask", table["mask"])
-    return Mask(before.patterns + mask.patterns, mask.off), warnings
+    return SecretMask(before.patterns + mask.patterns, mask.off), warnings
 
 
-def _from_environment(env: Mapping[str, str]) -> dict[str, Setting]:
+def _from_environment(env: Mapping[str, str]) -> dict[str, ConfigSetting]:
     """Read the variables of known keys; others with the prefix are read elsewhere."""
     return {
-        key: Setting(kind.read(name, value), name)
+        key: ConfigSetting(kind.read(name, value), name)
         for key, kind in KEYS.items()
         if (value := env.get(name := PREFIX + key.upper(), "").strip())
     }
 
 
-def _unknown(path: str, name: str, key: str, known: Iterable[str]) -> str:
-    near = close_names(key, known, n=1)
+def _unknown_key_warning(
+    path: str, full_key: str, key: str, known_keys: Iterable[str]
+) -> str:
+    near = close_names(key, known_keys, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    return f"{path}: unknown key {name}{hint}; ignored"
+    return f"{path}: unknown key {full_key}{hint}; ignored"

@@ -126,17 +126,17 @@ class FormatError(WeighError):
     exit_code = USAGE
 
 
-def cannot_read(path: str, error: OSError, hint: str = "") -> str:
+def cannot_read(file_path: str, os_error: OSError, hint: str = "") -> str:
     """Return the message that a file named by the user cannot be read.
 
     Where it does not exist, with a file of a similar name next to it, else *hint*.
     """
-    message = f"cannot read {path}: {error.strerror}"
-    if not isinstance(error, FileNotFoundError):
+    message = f"cannot read {file_path}: {os_error.strerror}"
+    if not isinstance(os_error, FileNotFoundError):
         return message
-    folder, name = os.path.split(path)
+    folder, name = os.path.split(file_path)
     try:
-        near = _near(name, sorted(os.listdir(folder or os.curdir)))
+        near = _nearest_name(name, sorted(os.listdir(folder or os.curdir)))
     except OSError:
         return f"{message} (there is no folder {folder})"
     if near is not None:
@@ -144,10 +144,10 @@ def cannot_read(path: str, error: OSError, hint: str = "") -> str:
     return f"{message} ({hint})" if hint else message
 
 
-def _near(name: str, names: list[str]) -> str | None:
-    """Return the name nearest to *name*; the same ending alone is not near."""
-    stem = os.path.splitext(name)[0]
-    for near in close_names(name, names):
+def _nearest_name(wanted_name: str, names: list[str]) -> str | None:
+    """Return the name nearest to *wanted_name*; the same ending alone is not near."""
+    stem = os.path.splitext(wanted_name)[0]
+    for near in close_names(wanted_name, names):
         if (
             difflib.SequenceMatcher(None, stem, os.path.splitext(near)[0]).ratio()
             >= _NEAR
@@ -157,7 +157,7 @@ def _near(name: str, names: list[str]) -> str | None:
 
 
 def close_names(
-    name: str, names: Iterable[str], n: int = 3, cutoff: float = 0.6
+    wanted_name: str, names: Iterable[str], n: int = 3, cutoff: float = 0.6
 ) -> list[str]:
-    """Return the *n* names nearest to *name*; *cutoff* is how alike, up to 1."""
-    return difflib.get_close_matches(name, list(names), n, cutoff)
+    """Return the *n* names nearest to *wanted_name*; *cutoff* is how alike, up to 1."""
+    return difflib.get_close_matches(wanted_name, list(names), n, cutoff)

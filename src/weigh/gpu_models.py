@@ -13,7 +13,7 @@ from weigh.errors import UsageError, close_names
 from weigh.units import GIB, MIB, Bytes
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class GpuModel(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU model as a scheduler or NVML knows it.
 
     ``memory`` is what programs can use of one logical GPU, ``totals`` what drivers
@@ -34,25 +34,30 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
 
 
-def _model(  # noqa: PLR0913 - a row of the table below
-    name: str,
+def _table_model(  # noqa: PLR0913 - a row of the table below
+    model_name: str,
     nominal: int,
     mib: int,
     *,
-    words: str = "",
+    model_words: str = "",
     totals: Sequence[int] = (),
-    others: tuple[int, ...] = (),
+    other_sizes: tuple[int, ...] = (),
     sized: str = "",
     mig: Mapping[str, float] | None = None,
-) -> Model:
+) -> GpuModel:
     """Return a model; *mib* and *totals* are in MiB, *mig* in GiB."""
-    return Model(
-        name=name,
+    return GpuModel(
+        name=model_name,
         memory=mib * MIB,
         nominal=nominal,
-        words=tuple(sorted({*words.split(), _joined(name)} - {*sized.split()})),
+        words=tuple(
+            sorted(
+                {*model_words.split(), _joined_name_words(model_name)}
+                - {*sized.split()}
+            )
+        ),
         totals=tuple(total * MIB for total in (mib, *totals)),
-        others=others,
+        others=other_sizes,
         sized=tuple(sized.split()),
         mig={profile: round(gib * GIB) for profile, gib in (mig or {}).items()},
     )
@@ -70,15 +75,15 @@ _MIG = re.compile(r"(?:^|[:_\s.-])(?:mig[\s_.-]*)?(\d+g\.\d+gb)(?:\+\w+)?$")
 _CLOSE = 0.06  # switching ECC on or off changes a total by as much
 
 
-def _joined(name: str) -> str:
-    return "".join(_read(name)[0])
+def _joined_name_words(gpu_name: str) -> str:
+    return "".join(_name_words_and_size(gpu_name)[0])
 
 
-def _read(text: str) -> tuple[list[str], int | None]:
+def _name_words_and_size(gpu_text: str) -> tuple[list[str], int | None]:
     """Split a name into the words that distinguish models, and its size in GB."""
     words: list[str] = []
     size = None
-    plain = text.lower().replace("(tm)", " ").removeprefix("gpu:")
+    plain = gpu_text.lower().replace("(tm)", " ").removeprefix("gpu:")
     for word in re.split(r"[\s_/:,()-]+", plain):
         found = _SIZE.fullmatch(word)
         if found:
@@ -149,98 +154,128 @@ _A30 = {"1g.6gb": 5.81, "2g.12gb": 11.69, "4g.24gb": 23.44}
 
 # MiB as nvidia-smi and rocm-smi list them on idle GPUs; where the listed total (in
 # `totals`) includes the driver's reserve, that is subtracted as in nvidia-smi -q
-MODELS: tuple[Model, ...] = (
-    _model("P4", 8, 7611, totals=(7680,)),
-    _model("P40", 24, 22919, totals=(23040,)),
-    _model("P100-12GB", 12, 12198, words="p100", totals=(12193, 12288)),
-    _model("P100-16GB", 16, 16280, words="p100 p100l", totals=(16276, 16384)),
-    _model("V100-16GB", 16, 16160, words="v100", totals=(16130, 16152, 16384)),
-    _model(
-        "V100-32GB", 32, 32510, words="v100 v100l v100s", totals=(32480, 32502, 32768)
+MODELS: tuple[GpuModel, ...] = (
+    _table_model("P4", 8, 7611, totals=(7680,)),
+    _table_model("P40", 24, 22919, totals=(23040,)),
+    _table_model("P100-12GB", 12, 12198, model_words="p100", totals=(12193, 12288)),
+    _table_model(
+        "P100-16GB", 16, 16280, model_words="p100 p100l", totals=(16276, 16384)
     ),
-    _model("T4", 16, 15109, totals=(15079, 15360)),
-    _model("RTX2080Ti", 11, 11019, words="2080ti", totals=(11016, 11264)),
-    _model("TitanRTX", 24, 24220, totals=(24190, 24576)),
+    _table_model(
+        "V100-16GB", 16, 16160, model_words="v100", totals=(16130, 16152, 16384)
+    ),
+    _table_model(
+        "V100-32GB",
+        32,
+        32510,
+        model_words="v100 v100l v100s",
+        totals=(32480, 32502, 32768),
+    ),
+    _table_model("T4", 16, 15109, totals=(15079, 15360)),
+    _table_model("RTX2080Ti", 11, 11019, model_words="2080ti", totals=(11016, 11264)),
+    _table_model("TitanRTX", 24, 24220, totals=(24190, 24576)),
     # with ECC on; without it 24220 and 48601
-    _model("RTX6000", 24, 22698, totals=(23040, 24220, 24576)),
-    _model("RTX8000", 48, 45556, totals=(46080, 48601, 49152)),
-    _model("RTX3090", 24, 24268, words="3090", totals=(24258, 24576)),
-    _model("RTX4090", 24, 24112, words="4090", totals=(24564,)),
-    _model("RTX5090", 32, 32109, words="5090", totals=(32607,)),
-    _model("A10", 24, 22731, words="a10g", totals=(23028, 24258)),
+    _table_model("RTX6000", 24, 22698, totals=(23040, 24220, 24576)),
+    _table_model("RTX8000", 48, 45556, totals=(46080, 48601, 49152)),
+    _table_model("RTX3090", 24, 24268, model_words="3090", totals=(24258, 24576)),
+    _table_model("RTX4090", 24, 24112, model_words="4090", totals=(24564,)),
+    _table_model("RTX5090", 32, 32109, model_words="5090", totals=(32607,)),
+    _table_model("A10", 24, 22731, model_words="a10g", totals=(23028, 24258)),
     # one board is four GPUs; its reserve is that of other GPUs of its size
-    _model("A16", 16, 15100, totals=(15356,), others=(64,)),  # 4 per board
-    _model("A30", 24, 24258, totals=(24576,), mig=_A30),
+    _table_model("A16", 16, 15100, totals=(15356,), other_sizes=(64,)),  # 4 per board
+    _table_model("A30", 24, 24258, totals=(24576,), mig=_A30),
     # with ECC on; without it 48685
-    _model("A40", 48, 45634, totals=(46068, 48685)),
-    _model("A100-40GB", 40, 40536, words="a100", totals=(40537, 40960), mig=_A100_40),
-    _model(
+    _table_model("A40", 48, 45634, totals=(46068, 48685)),
+    _table_model(
+        "A100-40GB", 40, 40536, model_words="a100", totals=(40537, 40960), mig=_A100_40
+    ),
+    _table_model(
         "A100-80GB",
         80,
         81251,
-        words="a100 a100l a800",
+        model_words="a100 a100l a800",
         totals=(81252, 81920),
         mig=_A100_80,
     ),
-    _model("A5000", 24, 24258, words="rtxa5000", totals=(24256, 24564)),
-    _model("A6000", 48, 48685, words="rtxa6000", totals=(45634, 48682, 49140)),
-    _model("L4", 24, 22478, totals=(23034,)),
-    _model("L40", 48, 45383, totals=(46068,)),  # no listing was available
-    _model("L40S", 48, 45383, totals=(46068,)),
-    _model("RTX6000-Ada", 48, 48640, words="6000ada", sized="rtx6000", totals=(49140,)),
-    _model(
+    _table_model("A5000", 24, 24258, model_words="rtxa5000", totals=(24256, 24564)),
+    _table_model(
+        "A6000", 48, 48685, model_words="rtxa6000", totals=(45634, 48682, 49140)
+    ),
+    _table_model("L4", 24, 22478, totals=(23034,)),
+    _table_model("L40", 48, 45383, totals=(46068,)),  # no listing was available
+    _table_model("L40S", 48, 45383, totals=(46068,)),
+    _table_model(
+        "RTX6000-Ada",
+        48,
+        48640,
+        model_words="6000ada",
+        sized="rtx6000",
+        totals=(49140,),
+    ),
+    _table_model(
         "RTX-PRO-6000",
         96,
         95775,
-        words="rtxpro6000blackwell pro6000",
+        model_words="rtxpro6000blackwell pro6000",
         totals=(97887, 97250),
         mig=_PRO_6000,
     ),
-    _model("H20", 96, 97071, totals=(97871,), others=(141,)),
-    _model("H100-80GB", 80, 81008, words="h100 h800", totals=(81559,), mig=_H100_80),
-    _model(
+    _table_model("H20", 96, 97071, totals=(97871,), other_sizes=(141,)),
+    _table_model(
+        "H100-80GB", 80, 81008, model_words="h100 h800", totals=(81559,), mig=_H100_80
+    ),
+    _table_model(
         "H100-94GB",
         94,
         95236,
-        words="h100nvl",
+        model_words="h100nvl",
         sized="h100",
         totals=(95830,),
         mig=_H100_94,
     ),
-    _model("H200", 141, 143071, words="h200nvl", totals=(143771,), mig=_H200),
+    _table_model(
+        "H200", 141, 143071, model_words="h200nvl", totals=(143771,), mig=_H200
+    ),
     # its name carries the host's memory: GH200 480GB
-    _model("GH200", 96, 96768, totals=(97871,), others=(120, 480), mig=_GH200),
+    _table_model(
+        "GH200", 96, 96768, totals=(97871,), other_sizes=(120, 480), mig=_GH200
+    ),
     # its reserve is not known
-    _model("B200", 180, 183359, others=(192,), mig=_B200),
-    _model("MI100", 32, 32752),  # no listing was available
-    _model("MI210", 64, 65520),
+    _table_model("B200", 180, 183359, other_sizes=(192,), mig=_B200),
+    _table_model("MI100", 32, 32752),  # no listing was available
+    _table_model("MI210", 64, 65520),
     # one board is two GPUs
-    _model("MI250X", 64, 65520, words="mi250", others=(128,)),  # 2 per board
-    _model("MI300X", 192, 196592),
+    _table_model(
+        "MI250X", 64, 65520, model_words="mi250", other_sizes=(128,)
+    ),  # 2 per board
+    _table_model("MI300X", 192, 196592),
 )
 
 
-def profile_of(name: str) -> str | None:
-    """Return the MIG profile in *name*, such as ``1g.10gb``; None for a whole GPU."""
-    found = _MIG.search(name.strip().lower())
+def profile_of(gpu_name: str) -> str | None:
+    """Return the MIG profile in *gpu_name*, such as ``1g.10gb``.
+
+    None for a whole GPU.
+    """
+    found = _MIG.search(gpu_name.strip().lower())
     return None if found is None else found[1]
 
 
-def all_models() -> tuple[Model, ...]:
+def all_models() -> tuple[GpuModel, ...]:
     """Return every model: NVIDIA's by generation, then AMD's."""
     return MODELS
 
 
-def find(
-    name: str,
+def find_gpu_model(
+    gpu_name: str,
     *,
     memory: Bytes | None = None,
     sites: Mapping[str, Bytes] | None = None,
-) -> Model:
-    """Return the model with the name *name*, as a person or scheduler writes it.
+) -> GpuModel:
+    """Return the model with the name *gpu_name*, as a person or scheduler writes it.
 
     Args:
-        name: such as ``V100-32GB``, ``v100l``, ``NVIDIA A100-SXM4-40GB``,
+        gpu_name: such as ``V100-32GB``, ``v100l``, ``NVIDIA A100-SXM4-40GB``,
             ``A100-40GB:1g.5gb`` or ``1g.5gb``, of any case.
         memory: the memory that NVML or the scheduler reports; decides between sizes,
             and becomes the model's memory if no driver lists it.
@@ -249,41 +284,45 @@ def find(
     Raises:
         UsageError: several models have that name, or none; lists the nearest.
     """
-    known = _of_site(name, sites or {})
+    known = _site_model(gpu_name, sites or {})
     if known is not None:
         return known
-    found = list(_called(name))
+    found = list(_possible_models(gpu_name))
     if memory is not None and found:
         found = [_nearest_size(found, memory)]
     if len(found) == 1:
         return found[0] if memory is None else _with_total(found[0], memory)
     if found:
         names = " or ".join(model.name for model in found)
-        raise UsageError(f"which {name}? write {names}")
-    raise UsageError(_unknown(name, sites or {}))
+        raise UsageError(f"which {gpu_name}? write {names}")
+    raise UsageError(_unknown_model_text(gpu_name, sites or {}))
 
 
-def called(name: str, *, sites: Mapping[str, Bytes] | None = None) -> tuple[Model, ...]:
-    """Return every model that *name* may mean, the one with the least memory first.
+def gpu_models_called(
+    gpu_name: str, *, sites: Mapping[str, Bytes] | None = None
+) -> tuple[GpuModel, ...]:
+    """Return every model that *gpu_name* may mean, the one with the least memory first.
 
     ``p100`` may have 12 or 16 GB: what fits the smaller one fits both.
 
     Raises:
         UsageError: no model has that name; lists the nearest.
     """
-    found = list(_called(name))
-    if len(found) < 2 or _of_site(name, sites or {}):  # noqa: PLR2004 - no choice
-        return (find(name, sites=sites),)
+    found = list(_possible_models(gpu_name))
+    if len(found) < 2 or _site_model(gpu_name, sites or {}):  # noqa: PLR2004 - no choice
+        return (find_gpu_model(gpu_name, sites=sites),)
     return tuple(sorted(found, key=lambda model: model.memory))
 
 
-def matching(nvml_name: str, memory_total: Bytes | None = None) -> Model | None:
+def model_of_nvml_name(
+    nvml_name: str, memory_total: Bytes | None = None
+) -> GpuModel | None:
     """Return the model of a GPU by its name and memory in NVML; None if unknown.
 
     *memory_total* decides between sizes. A total that no driver lists, for example with
     ECC switched off, becomes the model's memory.
     """
-    found = list(_called(nvml_name))
+    found = list(_possible_models(nvml_name))
     if memory_total is not None:
         found = [model for model in found if _is_close(model, memory_total)]
         if found:
@@ -291,12 +330,12 @@ def matching(nvml_name: str, memory_total: Bytes | None = None) -> Model | None:
     return found[0] if len(found) == 1 else None
 
 
-def _of_site(name: str, sites: Mapping[str, Bytes]) -> Model | None:
+def _site_model(gpu_name: str, sites: Mapping[str, Bytes]) -> GpuModel | None:
     for written, memory in sites.items():
-        if _same_name(written, name):
-            found = list(_called(written))
+        if _same_name(written, gpu_name):
+            found = list(_possible_models(written))
             if not found:
-                return Model(
+                return GpuModel(
                     name=written, memory=memory, nominal=round(memory / GIB), words=()
                 )
             model = _nearest_size(found, memory)
@@ -304,32 +343,37 @@ def _of_site(name: str, sites: Mapping[str, Bytes]) -> Model | None:
     return None
 
 
-def _same_name(one: str, other: str) -> bool:
-    return one.casefold() == other.casefold() or (
-        _MIG.search(one.lower()) is None
-        and _MIG.search(other.lower()) is None
-        and _read(one) == _read(other)
-        and _read(one)[0] != []
+def _same_name(first_name: str, second_name: str) -> bool:
+    return first_name.casefold() == second_name.casefold() or (
+        _MIG.search(first_name.lower()) is None
+        and _MIG.search(second_name.lower()) is None
+        and _name_words_and_size(first_name) == _name_words_and_size(second_name)
+        and _name_words_and_size(first_name)[0] != []
     )
 
 
-def _called(name: str) -> Iterator[Model]:
-    """Yield the models that *name* may mean; the smallest for a bare MIG profile."""
-    profile = _MIG.search(name.strip().lower())
+def _possible_models(gpu_name: str) -> Iterator[GpuModel]:
+    """Yield the models that *gpu_name* may mean.
+
+    The smallest for a bare MIG profile.
+    """
+    profile = _MIG.search(gpu_name.strip().lower())
     if profile is None:
-        yield from _whole(name)
+        yield from _unsliced_models(gpu_name)
         return
-    parent = name.strip()[: profile.start()]
-    models = list(_whole(parent)) if parent.strip(" :-_") else list(MODELS)
-    slices = [_slice(model, profile[1]) for model in models if profile[1] in model.mig]
+    parent = gpu_name.strip()[: profile.start()]
+    models = list(_unsliced_models(parent)) if parent.strip(" :-_") else list(MODELS)
+    slices = [
+        _sliced_model(model, profile[1]) for model in models if profile[1] in model.mig
+    ]
     if parent.strip(" :-_"):
         yield from slices
     elif slices:  # the profile names its size: GPUs differ by a few per cent
         yield min(slices, key=lambda model: model.memory)
 
 
-def _whole(name: str) -> Iterator[Model]:
-    words, size = _read(name)
+def _unsliced_models(gpu_name: str) -> Iterator[GpuModel]:
+    words, size = _name_words_and_size(gpu_name)
     joined = "".join(words)
     for model in MODELS:
         fits = size is None or size == model.nominal or size in model.others
@@ -339,7 +383,7 @@ def _whole(name: str) -> Iterator[Model]:
             yield model
 
 
-def _slice(model: Model, profile: str) -> Model:
+def _sliced_model(model: GpuModel, profile: str) -> GpuModel:
     memory = model.mig[profile]
     return msgspec.structs.replace(
         model,
@@ -352,34 +396,36 @@ def _slice(model: Model, profile: str) -> Model:
     )
 
 
-def _nearest_size(models: Sequence[Model], memory: Bytes) -> Model:
-    return min(models, key=lambda model: _distance(model, memory))
+def _nearest_size(models: Sequence[GpuModel], memory: Bytes) -> GpuModel:
+    return min(models, key=lambda model: _memory_distance(model, memory))
 
 
-def _distance(model: Model, memory: Bytes) -> Bytes:
+def _memory_distance(model: GpuModel, memory: Bytes) -> Bytes:
     return min(abs(total - memory) for total in model.totals)
 
 
-def _is_close(model: Model, memory: Bytes) -> bool:
-    return _distance(model, memory) <= _CLOSE * memory
+def _is_close(model: GpuModel, memory: Bytes) -> bool:
+    return _memory_distance(model, memory) <= _CLOSE * memory
 
 
-def _with_total(model: Model, total: Bytes) -> Model:
+def _with_total(model: GpuModel, total: Bytes) -> GpuModel:
     """Return *model* with memory *total*, unless that is one that drivers list."""
     if any(abs(total - known) < MIB for known in model.totals):
         return model
     return msgspec.structs.replace(model, memory=total)
 
 
-def _unknown(name: str, sites: Mapping[str, Bytes]) -> str:
-    words, size = _read(name)
+def _unknown_model_text(gpu_name: str, sites: Mapping[str, Bytes]) -> str:
+    words, size = _name_words_and_size(gpu_name)
     joined = "".join(words)
     sizes = [model for model in MODELS if size and joined in model.words]
     if sizes:
         names = " or ".join(model.name for model in sizes)
-        return f"no {name!r}: there is {names} (or give --gpu-memory)"
+        return f"no {gpu_name!r}: there is {names} (or give --gpu-memory)"
     known = {model.name.lower(): model.name for model in MODELS}
     known |= {written.lower(): written for written in sites}
-    near = close_names(name.lower(), known, n=3, cutoff=0.5)
+    near = close_names(gpu_name.lower(), known, n=3, cutoff=0.5)
     offer = f"did you mean {' or '.join(known[n] for n in near)}?" if near else ""
-    return f"no such GPU: {name!r} ({offer or 'give its memory: --gpu-memory 24GiB'})"
+    return (
+        f"no such GPU: {gpu_name!r} ({offer or 'give its memory: --gpu-memory 24GiB'})"
+    )

@@ -20,11 +20,12 @@ def put_own_packages_first() -> None:
     if not foreign:
         return
     own = os.path.dirname(_PACKAGE)
-    sys.path[:] = own_first(sys.path, foreign, own)
+    sys.path[:] = path_with_foreign_last(sys.path, foreign, own)
     strange = {
         name
         for name, module in sys.modules.items()
-        if _folder_of(name, getattr(module, "__file__", None)) in foreign - {own}
+        if _import_folder_of_module(name, getattr(module, "__file__", None))
+        in foreign - {own}
     }
     for name in list(sys.modules):
         if name.partition(".")[0] in strange:
@@ -43,20 +44,22 @@ def foreign_folders(pythonpath: str, started_here: str) -> frozenset[str]:
     return frozenset(filter(None, folders)) - _OF_PYTHON
 
 
-def own_first(path: list[str], foreign: frozenset[str], own: str) -> list[str]:
+def path_with_foreign_last(
+    path: list[str], foreign: frozenset[str], package_folder: str
+) -> list[str]:
     """Return *path* with the *foreign* folders last, of these weigh's own one first."""
     kept = [folder for folder in path if folder and folder not in foreign]
     moved = [folder for folder in path if folder in foreign]
-    return [*kept, *sorted(moved, key=lambda folder: folder != own)]
+    return [*kept, *sorted(moved, key=lambda folder: folder != package_folder)]
 
 
-def _folder_of(name: str, file: str | None) -> str | None:
+def _import_folder_of_module(module_name: str, file: str | None) -> str | None:
     """Return the folder of `sys.path` in which a module was found; None if unknown.
 
     A folder above it is another matter: PYTHONPATH may name that of a project, and the
     interpreter lie below it.
     """
-    if name == "__main__" or "." in name or not file:
+    if module_name == "__main__" or "." in module_name or not file:
         return None
     folder, base = os.path.split(file)
     return os.path.dirname(folder) if base.startswith("__init__.") else folder

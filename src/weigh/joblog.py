@@ -29,7 +29,7 @@ SKIPPED = -2
 _LATEST = 253_402_300_800  # the year 10000: no calendar writes it
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class JoblogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One task that ended or was skipped.
 
     ``started`` is seconds since the epoch; ``host`` is ``:`` for the local one;
@@ -52,28 +52,28 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0 and self.signal == 0
 
 
-class Line(msgspec.Struct, frozen=True):
+class JoblogLine(msgspec.Struct, frozen=True):
     """One line that is not a header: its number from 1, its entry or its problem."""
 
     number: int
     text: str
-    entry: Entry | None
+    entry: JoblogEntry | None
     problem: str | None = None
 
 
-def is_joblog(text: str) -> bool:
-    """Return whether *text* begins with the header of a joblog."""
-    return text.lstrip("\ufeff").startswith(HEADER)
+def is_joblog(field_text: str) -> bool:
+    """Return whether *field_text* begins with the header of a joblog."""
+    return field_text.lstrip("\ufeff").startswith(HEADER)
 
 
-def read_joblog(text: str) -> Iterator[Line]:
+def read_joblog(field_text: str) -> Iterator[JoblogLine]:
     """Yield the lines of a joblog; lines that do not parse have a problem.
 
     Only a newline ends a line. If the header ends with CRLF, the file comes from
     Windows and all lines do; otherwise a carriage return belongs to the command. A last
     line without a newline is incomplete: its rest may look like a shorter command.
     """
-    lines = text.lstrip("\ufeff").split("\n")
+    lines = field_text.lstrip("\ufeff").split("\n")
     tail = lines.pop()
     crlf = bool(lines) and lines[0].endswith("\r")
     for number, raw in enumerate(lines, start=1):
@@ -82,59 +82,59 @@ def read_joblog(text: str) -> Iterator[Line]:
             yield _read(number, line)
     if tail:
         problem = "incomplete: it has no newline at its end"
-        yield Line(len(lines) + 1, tail, None, problem)
+        yield JoblogLine(len(lines) + 1, tail, None, problem)
 
 
-def parse_line(line: str) -> Entry:
+def parse_line(joblog_line: str) -> JoblogEntry:
     """Read one line, without its newline.
 
     Raises:
         FormatError: a column is missing or invalid.
     """
-    fields = line.split("\t", len(COLUMNS) - 1)
+    fields = joblog_line.split("\t", len(COLUMNS) - 1)
     if len(fields) < len(COLUMNS):
         raise FormatError(f"only {len(fields)} of {len(COLUMNS)} columns")
-    return Entry(
-        seq=_whole("Seq", fields[0], least=1),
+    return JoblogEntry(
+        seq=_whole_number_field("Seq", fields[0], smallest_value=1),
         host=fields[1],
-        started=_seconds("Starttime", fields[2]),
-        wall_time=_seconds("JobRuntime", fields[3]),
-        sent=_whole("Send", fields[4], least=0),
-        received=_whole("Receive", fields[5], least=0),
-        exit_code=_whole("Exitval", fields[6], least=SKIPPED),
-        signal=_whole("Signal", fields[7], least=0),
+        started=_seconds_field("Starttime", fields[2]),
+        wall_time=_seconds_field("JobRuntime", fields[3]),
+        sent=_whole_number_field("Send", fields[4], smallest_value=0),
+        received=_whole_number_field("Receive", fields[5], smallest_value=0),
+        exit_code=_whole_number_field("Exitval", fields[6], smallest_value=SKIPPED),
+        signal=_whole_number_field("Signal", fields[7], smallest_value=0),
         command=fields[8].replace("\0", "\n"),
     )
 
 
-def _read(number: int, line: str) -> Line:
+def _read(number: int, joblog_line: str) -> JoblogLine:
     try:
-        return Line(number, line, parse_line(line))
+        return JoblogLine(number, joblog_line, parse_line(joblog_line))
     except FormatError as error:
-        return Line(number, line, None, str(error))
+        return JoblogLine(number, joblog_line, None, str(error))
 
 
-def _whole(column: str, text: str, *, least: int) -> int:
-    digits = text.strip()
+def _whole_number_field(column: str, field_text: str, *, smallest_value: int) -> int:
+    digits = field_text.strip()
     if not digits.removeprefix("-").isdecimal() or not digits.isascii():
-        raise FormatError(f"{column} is not a number: {text[:20]!r}")
-    value = int(digits) if len(digits) < 19 else least - 1  # noqa: PLR2004 - 64 bits
-    if value < least:
-        raise FormatError(f"{column} is out of range: {text[:20]!r}")
+        raise FormatError(f"{column} is not a number: {field_text[:20]!r}")
+    value = int(digits) if len(digits) < 19 else smallest_value - 1  # noqa: PLR2004 - 64 bits
+    if value < smallest_value:
+        raise FormatError(f"{column} is out of range: {field_text[:20]!r}")
     return value
 
 
-def _seconds(column: str, text: str) -> Seconds:
+def _seconds_field(column: str, field_text: str) -> Seconds:
     try:
-        value = float(text)
+        value = float(field_text)
     except ValueError:
         value = -1.0
     if not 0 <= value < _LATEST:
-        raise FormatError(f"{column} is not a time: {text[:20]!r}")
+        raise FormatError(f"{column} is not a time: {field_text[:20]!r}")
     return value
 
 
-def format_entry(entry: Entry) -> bytes:
+def format_entry(entry: JoblogEntry) -> bytes:
     """Return *entry* as GNU parallel writes it, with a newline at its end.
 
     The command keeps its tabs; its newlines become NUL.
@@ -146,12 +146,12 @@ def format_entry(entry: Entry) -> bytes:
     ).encode("utf-8", "surrogateescape")
 
 
-def read_ends(lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:
+def read_task_ends(joblog_lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:
     """Yield (seq, whether it succeeded, command) of each complete line that parses.
 
     This is the fast way to read a long joblog; the command is not decoded.
     """
-    for line in lines:
+    for line in joblog_lines:
         fields = line.split(b"\t", 8)
         try:
             seq, code, number = int(fields[0]), int(fields[6]), int(fields[7])
@@ -162,9 +162,9 @@ def read_ends(lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:
             yield seq, code == number == 0, command[:-1].removesuffix(b"\r")
 
 
-def output_folder(joblog: str) -> str:
-    """Return the folder of the tasks' output that belongs to *joblog*."""
-    return f"{joblog.removesuffix('.joblog')}.out"
+def output_folder(joblog_path: str) -> str:
+    """Return the folder of the tasks' output that belongs to *joblog_path*."""
+    return f"{joblog_path.removesuffix('.joblog')}.out"
 
 
 def output_name(task: int, attempt: int) -> str:

@@ -11,13 +11,20 @@ from typing import TypeVar
 import msgspec
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Node, Rank, Record, Series, Usage, step_order
+from weigh.model.record import (
+    Record,
+    RecordedNode,
+    RecordedRank,
+    SampleSeries,
+    Usage,
+    step_order,
+)
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 _Number = TypeVar("_Number", int, float)
 _SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
-_OfRank = Callable[[Rank], float | None]
+_OfRank = Callable[[RecordedRank], float | None]
 # name of the rank with the largest figure, the figure, the least worth a line, its text
 _FIGURES: tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...] = (
     ("largest", lambda r: r.peak_memory, 32 * MIB, lambda size: format_size(int(size))),
@@ -40,67 +47,70 @@ _WORST_FIRST = (
 )
 
 
-def largest(values: Iterable[_Number | None]) -> _Number | None:
+def largest_known(values: Iterable[_Number | None]) -> _Number | None:
     """Return the largest known value; None if none is known."""
     return max((value for value in values if value is not None), default=None)
 
 
-def total(values: Iterable[_Number | None]) -> _Number | None:
+def sum_of_known(values: Iterable[_Number | None]) -> _Number | None:
     """Return the sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known else None
 
 
-def peak_of(node: Node) -> Bytes:
+def peak_of(cluster_node: RecordedNode) -> Bytes:
     """Return a node's peak memory; 0 if it was not measured."""
-    return node.peak_memory.value if node.peak_memory else 0
+    return cluster_node.peak_memory.value if cluster_node.peak_memory else 0
 
 
-def largest_node(nodes: Sequence[Node]) -> Node | None:
+def largest_node(recorded_nodes: Sequence[RecordedNode]) -> RecordedNode | None:
     """Return the node with the largest peak; None if there are no nodes."""
-    return max(nodes, key=peak_of, default=None)
+    return max(recorded_nodes, key=peak_of, default=None)
 
 
-def total_memory(nodes: Sequence[Node]) -> Bytes | None:
+def total_memory(recorded_nodes: Sequence[RecordedNode]) -> Bytes | None:
     """Return the sum of the peaks of several nodes; None for one node or none."""
-    return sum(map(peak_of, nodes)) or None if len(nodes) > 1 else None
+    return (
+        sum(map(peak_of, recorded_nodes)) or None if len(recorded_nodes) > 1 else None
+    )
 
 
-def name_order(name: str) -> tuple[int, str]:
+def name_order(node_name: str) -> tuple[int, str]:
     """Return a key that sorts cn9 before cn10."""
-    digits = "".join(c for c in name if c.isdecimal() and c.isascii())
-    return int(digits[:18] or 0), name
+    digits = "".join(c for c in node_name if c.isdecimal() and c.isascii())
+    return int(digits[:18] or 0), node_name
 
 
-def joined_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+def joined_ranks(ranks: Iterable[RecordedRank]) -> tuple[RecordedRank, ...]:
     """Return each rank once, with the larger of two figures, in order."""
-    found: dict[tuple[str | None, str | None, int], Rank] = {}
+    found: dict[tuple[str | None, str | None, int], RecordedRank] = {}
     for rank in ranks:
         key = rank.step, rank.launcher, rank.rank
         before = found.get(key)
-        found[key] = rank if before is None else _larger(before, rank)
+        found[key] = rank if before is None else _joined_rank(before, rank)
     return tuple(
         sorted(found.values(), key=lambda one: (step_order(one.step), one.rank))
     )
 
 
-def _larger(one: Rank, other: Rank) -> Rank:
+def _joined_rank(recorded_rank: RecordedRank, other_rank: RecordedRank) -> RecordedRank:
     return msgspec.structs.replace(
-        other,
-        host=other.host or one.host,
-        pid=other.pid or one.pid,
-        size=largest((one.size, other.size)),
-        peak_memory=largest((one.peak_memory, other.peak_memory)),
-        cpu_time=largest((one.cpu_time, other.cpu_time)),
+        other_rank,
+        host=other_rank.host or recorded_rank.host,
+        pid=other_rank.pid or recorded_rank.pid,
+        size=largest_known((recorded_rank.size, other_rank.size)),
+        peak_memory=largest_known((recorded_rank.peak_memory, other_rank.peak_memory)),
+        cpu_time=largest_known((recorded_rank.cpu_time, other_rank.cpu_time)),
         start=min(
-            (at for at in (one.start, other.start) if at is not None), default=None
+            (at for at in (recorded_rank.start, other_rank.start) if at is not None),
+            default=None,
         ),
-        wall_time=largest((one.wall_time, other.wall_time)),
-        gpus=one.gpus or other.gpus,
+        wall_time=largest_known((recorded_rank.wall_time, other_rank.wall_time)),
+        gpus=recorded_rank.gpus or other_rank.gpus,
     )
 
 
-def unseen_ranks(ranks: Sequence[Rank]) -> tuple[str, ...]:
+def unseen_ranks(ranks: Sequence[RecordedRank]) -> tuple[str, ...]:
     """Return in words how many ranks were started and not seen."""
     seen: dict[str | None, int] = {}
     sizes: dict[str | None, int] = {}
@@ -119,7 +129,7 @@ def unseen_ranks(ranks: Sequence[Rank]) -> tuple[str, ...]:
     return (f"{unseen} of {of} ranks{where} were not seen",)
 
 
-def imbalance(ranks: Sequence[Rank]) -> Iterator[str]:
+def imbalance_notes(ranks: Sequence[RecordedRank]) -> Iterator[str]:
     """Name the largest rank and the slowest, where they are far from the mean.
 
     The slowest ran longest. With barriers all ran equally long: then it is the busiest.
@@ -139,13 +149,15 @@ def imbalance(ranks: Sequence[Rank]) -> Iterator[str]:
         )
 
 
-def counted_ranks(nodes: Iterable[Node], ranks: Sequence[Rank]) -> tuple[Node, ...]:
+def counted_ranks(
+    recorded_nodes: Iterable[RecordedNode], ranks: Sequence[RecordedRank]
+) -> tuple[RecordedNode, ...]:
     """Return the nodes in the order of their names, each with its number of ranks."""
     return tuple(
         msgspec.structs.replace(
             node, ranks=sum(rank.host == node.name for rank in ranks)
         )
-        for node in sorted(nodes, key=lambda node: name_order(node.name))
+        for node in sorted(recorded_nodes, key=lambda node: name_order(node.name))
     )
 
 
@@ -160,52 +172,54 @@ def joined_gpus(gpus: Iterable[GpuUsage]) -> tuple[GpuUsage, ...]:
 
 
 def with_node_figures(
-    usage: Usage, nodes: Sequence[Node], cpu: Seconds | None
+    usage: Usage, recorded_nodes: Sequence[RecordedNode], cpu: Seconds | None
 ) -> Usage:
-    """Return *usage* with the memory of its *nodes*, and their CPU time in seconds."""
-    top = largest_node(nodes)
+    """Return *usage* with the memory of its nodes, and their CPU time in seconds."""
+    top = largest_node(recorded_nodes)
     wall = usage.wall_time
     return msgspec.structs.replace(
         usage,
         peak_memory=None if top is None else top.peak_memory,
-        total_memory=total_memory(nodes),
+        total_memory=total_memory(recorded_nodes),
         cpu_time=cpu,
         cpus_used=None if cpu is None or wall < _SHORTEST_MEAN else cpu / wall,
         cpu_wait=None,  # that of one node, or one rank
-        gpus=joined_gpus((*usage.gpus, *(gpu for node in nodes for gpu in node.gpus))),
+        gpus=joined_gpus(
+            (*usage.gpus, *(gpu for node in recorded_nodes for gpu in node.gpus))
+        ),
     )
 
 
-def worse_state(one: str, other: str) -> str:
+def worse_state(first_state: str, second_state: str) -> str:
     """Return the state of a run of which two parts have ended so."""
-    return min(one, other, key=_state_order)
+    return min(first_state, second_state, key=_state_order)
 
 
-def join_records(parts: Sequence[Record]) -> Record:
+def join_records(record_parts: Sequence[Record]) -> Record:
     """Join the records that the ranks of one run have left, each its own part.
 
     A node was watched by one rank at a time, and its figures are in that rank's part.
     """
-    parts = sorted(parts, key=lambda one: one.part or 0)
-    first, worst = parts[0], min(parts, key=_badness)
-    started = min(one.started for one in parts)
-    shifts = [_seconds_between(started, one.started) for one in parts]
+    record_parts = sorted(record_parts, key=lambda one: one.part or 0)
+    first, worst = record_parts[0], min(record_parts, key=_failure_order_key)
+    started = min(one.started for one in record_parts)
+    shifts = [_seconds_between(started, one.started) for one in record_parts]
     ranks = joined_ranks(
         _rank_later(rank, by)
-        for one, by in zip(parts, shifts, strict=True)
+        for one, by in zip(record_parts, shifts, strict=True)
         for rank in one.ranks
     )
     nodes = counted_ranks(
         _joined_nodes(
             node_later(node, by)
-            for one, by in zip(parts, shifts, strict=True)
+            for one, by in zip(record_parts, shifts, strict=True)
             for node in one.nodes
         ),
         ranks,
     )
     top = largest_node(nodes)
-    monitors = [one.monitor for one in parts if one.monitor is not None]
-    ends = [one.ended for one in parts]
+    monitors = [one.monitor for one in record_parts if one.monitor is not None]
+    ends = [one.ended for one in record_parts]
     return msgspec.structs.replace(
         first,
         part=None,
@@ -215,29 +229,29 @@ def join_records(parts: Sequence[Record]) -> Record:
         exit_code=worst.exit_code,
         signal=worst.signal,
         outcome=worst.outcome,
-        usage=_joined_usage(parts, shifts, nodes),
-        phases=tuple(phase for one in parts for phase in one.phases),
-        events=tuple(event for one in parts for event in one.events),
+        usage=_usage_of_parts(record_parts, shifts, nodes),
+        phases=tuple(phase for one in record_parts for phase in one.phases),
+        events=tuple(event for one in record_parts for event in one.events),
         ranks=ranks,
         nodes=nodes,
-        missing=_missing(parts, ranks),
+        missing=_unmeasured_in_parts(record_parts, ranks),
         series=first.series if top is None else top.series,
         monitor=None
         if not monitors
         else msgspec.structs.replace(
             monitors[0],
-            cpu_time=total(one.cpu_time for one in monitors),
-            memory=largest(one.memory for one in monitors),
-            rank_memory=largest(one.rank_memory for one in monitors),
+            cpu_time=sum_of_known(one.cpu_time for one in monitors),
+            memory=largest_known(one.memory for one in monitors),
+            rank_memory=largest_known(one.rank_memory for one in monitors),
             samples=sum(one.samples for one in monitors),
             warnings=tuple(dict.fromkeys(w for one in monitors for w in one.warnings)),
         ),
     )
 
 
-def _badness(one: Record) -> tuple[int, str]:
+def _failure_order_key(failed_record: Record) -> tuple[int, str]:
     """Return a key that puts first what failed first, in the worst way."""
-    return _state_order(one.state), one.ended or "~"
+    return _state_order(failed_record.state), failed_record.ended or "~"
 
 
 def _state_order(state: str) -> int:
@@ -245,77 +259,92 @@ def _state_order(state: str) -> int:
     return _WORST_FIRST.index(state) if known else len(_WORST_FIRST)
 
 
-def _missing(parts: Sequence[Record], ranks: Sequence[Rank]) -> tuple[str, ...]:
-    own = (word for one in parts for word in one.missing)
+def _unmeasured_in_parts(
+    record_parts: Sequence[Record], ranks: Sequence[RecordedRank]
+) -> tuple[str, ...]:
+    own = (word for one in record_parts for word in one.missing)
     return tuple(dict.fromkeys((*own, *unseen_ranks(ranks))))
 
 
-def _joined_usage(
-    parts: Sequence[Record], shifts: Sequence[Seconds], nodes: Sequence[Node]
+def _usage_of_parts(
+    record_parts: Sequence[Record],
+    shifts: Sequence[Seconds],
+    recorded_nodes: Sequence[RecordedNode],
 ) -> Usage | None:
-    usages = [one.usage for one in parts if one.usage is not None]
+    usages = [one.usage for one in record_parts if one.usage is not None]
     if not usages:
         return None
     wall = max(
         by + (one.usage.wall_time if one.usage else 0.0)
-        for one, by in zip(parts, shifts, strict=True)
+        for one, by in zip(record_parts, shifts, strict=True)
     )
 
     def whole(figure: Callable[[Usage], _Number | None]) -> _Number | None:
-        return total(map(figure, usages))
+        return sum_of_known(map(figure, usages))
 
     joined = msgspec.structs.replace(
         usages[0],
         wall_time=wall,
         user_time=whole(lambda usage: usage.user_time),
         system_time=whole(lambda usage: usage.system_time),
-        max_process_memory=largest(one.max_process_memory for one in usages),
+        max_process_memory=largest_known(one.max_process_memory for one in usages),
         virtual_memory=whole(lambda usage: usage.virtual_memory),
-        cgroup_peak=largest(one.cgroup_peak for one in usages),
+        cgroup_peak=largest_known(one.cgroup_peak for one in usages),
         read_bytes=whole(lambda usage: usage.read_bytes),
         write_bytes=whole(lambda usage: usage.write_bytes),
         processes=whole(lambda usage: usage.processes),
         growing=any(one.growing for one in usages),
         gpus=joined_gpus(gpu for one in usages for gpu in one.gpus),
-        memory_limit=largest(one.memory_limit for one in usages),
+        memory_limit=largest_known(one.memory_limit for one in usages),
     )
-    return with_node_figures(joined, nodes, whole(lambda usage: usage.cpu_time))
+    return with_node_figures(
+        joined, recorded_nodes, whole(lambda usage: usage.cpu_time)
+    )
 
 
-def _joined_nodes(nodes: Iterable[Node]) -> Iterable[Node]:
-    found: dict[str, Node] = {}
-    for node in nodes:
+def _joined_nodes(recorded_nodes: Iterable[RecordedNode]) -> Iterable[RecordedNode]:
+    found: dict[str, RecordedNode] = {}
+    for node in recorded_nodes:
         before = found.get(node.name)
-        found[node.name] = node if before is None else _both(before, node)
+        found[node.name] = node if before is None else _joined_node(before, node)
     return found.values()
 
 
-def _both(one: Node, other: Node) -> Node:
+def _joined_node(recorded_node: RecordedNode, other_node: RecordedNode) -> RecordedNode:
     """Join the figures of one node from two that watched it one after another."""
-    top = max(one, other, key=peak_of)
+    top = max(recorded_node, other_node, key=peak_of)
     return msgspec.structs.replace(
         top,
-        series=_joined_series(one.series or Series(), other.series or Series()),
-        cpus=largest((one.cpus, other.cpus)),
-        final=one.final or other.final,
-        heard=largest((one.heard, other.heard)),
-        gpus=joined_gpus((*one.gpus, *other.gpus)),
+        series=_joined_series(
+            recorded_node.series or SampleSeries(), other_node.series or SampleSeries()
+        ),
+        cpus=largest_known((recorded_node.cpus, other_node.cpus)),
+        final=recorded_node.final or other_node.final,
+        heard=largest_known((recorded_node.heard, other_node.heard)),
+        gpus=joined_gpus((*recorded_node.gpus, *other_node.gpus)),
     )
 
 
-def _joined_series(one: Series, other: Series) -> Series:
-    rows = sorted((*_rows(one), *_rows(other)), key=lambda row: row[0])
+def _joined_series(
+    sample_series: SampleSeries, other_series: SampleSeries
+) -> SampleSeries:
+    rows = sorted(
+        (*_series_samples(sample_series), *_series_samples(other_series)),
+        key=lambda row: row[0],
+    )
     while len(rows) > _POINTS:
         pairs = zip(rows[::2], rows[1::2], strict=False)
         rows = [max(pair, key=lambda row: row[1]) for pair in pairs]
-    return Series(
+    return SampleSeries(
         t=tuple(at for at, _, _ in rows),
         memory=tuple(size for _, size, _ in rows),
         cpu=tuple(cpus for _, _, cpus in rows),
     )
 
 
-def _rows(series: Series) -> Iterable[tuple[Seconds, Bytes, float | None]]:
+def _series_samples(
+    series: SampleSeries,
+) -> Iterable[tuple[Seconds, Bytes, float | None]]:
     cpu = series.cpu or (None,) * len(series.t)
     return zip(series.t, series.memory, cpu, strict=True)
 
@@ -328,17 +357,21 @@ def _seconds_between(early: str, late: str) -> Seconds:
     return max(0.0, (times[1] - times[0]).total_seconds())
 
 
-def _rank_later(rank: Rank, by: Seconds) -> Rank:
-    start = None if rank.start is None else rank.start + by
+def _rank_later(rank: RecordedRank, time_shift: Seconds) -> RecordedRank:
+    start = None if rank.start is None else rank.start + time_shift
     return msgspec.structs.replace(rank, start=start)
 
 
-def node_later(node: Node, by: Seconds) -> Node:
-    """Return the figures of a node whose watch began *by* seconds into the run."""
-    peak, series = node.peak_memory, node.series
+def node_later(cluster_node: RecordedNode, time_shift: Seconds) -> RecordedNode:
+    """Return the figures of a node watched from *time_shift* seconds on."""
+    peak, series = cluster_node.peak_memory, cluster_node.series
     if peak is not None and peak.time is not None:
-        peak = msgspec.structs.replace(peak, time=peak.time + by)
+        peak = msgspec.structs.replace(peak, time=peak.time + time_shift)
     if series is not None:
-        series = msgspec.structs.replace(series, t=tuple(at + by for at in series.t))
-    heard = None if node.heard is None else node.heard + by
-    return msgspec.structs.replace(node, peak_memory=peak, series=series, heard=heard)
+        series = msgspec.structs.replace(
+            series, t=tuple(at + time_shift for at in series.t)
+        )
+    heard = None if cluster_node.heard is None else cluster_node.heard + time_shift
+    return msgspec.structs.replace(
+        cluster_node, peak_memory=peak, series=series, heard=heard
+    )

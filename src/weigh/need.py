@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from weigh.model.record import CpuWait, Jvm, Record, Usage
+from weigh.model.record import CpuWait, JvmHeap, Record, Usage
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 Cause = Literal["others", "own", "limit", "unknown"]
@@ -43,13 +43,13 @@ def has_waited(usage: Usage) -> bool:
     return wait.time > max(_WORTH_TIME, _WORTH_SHARE * (usage.cpu_time or 0.0))
 
 
-def cause_of(wait: CpuWait) -> Cause:
+def cause_of_cpu_wait(cpu_wait: CpuWait) -> Cause:
     """Return why threads waited: a CPU limit, other programs, or each other."""
-    if (wait.throttled or 0.0) > wait.time / 2:
+    if (cpu_wait.throttled or 0.0) > cpu_wait.time / 2:
         return "limit"
-    if (wait.others or 0.0) >= _OTHERS:
+    if (cpu_wait.others or 0.0) >= _OTHERS:
         return "others"
-    if wait.cpus is not None and wait.threads > wait.cpus:
+    if cpu_wait.cpus is not None and cpu_wait.threads > cpu_wait.cpus:
         return "own"
     return "unknown"
 
@@ -59,19 +59,23 @@ def cpus_for(usage: Usage) -> int:
 
     What it used, or, where others or a limit kept it waiting, what it wanted.
     """
-    used = _whole(usage.cpus_used)
+    used = _whole_cpus(usage.cpus_used)
     wait = usage.cpu_wait
-    if wait is None or not has_waited(usage) or cause_of(wait) not in _NOT_ITS_OWN:
+    if (
+        wait is None
+        or not has_waited(usage)
+        or cause_of_cpu_wait(wait) not in _NOT_ITS_OWN
+    ):
         return used
     # a thread is on one CPU at a time
     most = max(wait.threads, 1)
     if usage.jvm is not None and wait.cpus is not None:
         most = min(most, wait.cpus)  # Java starts as many threads as it sees CPUs
-    return max(used, min(_whole(wait.wanted), most))
+    return max(used, min(_whole_cpus(wait.wanted), most))
 
 
-def _whole(cpus: float | None) -> int:
-    return 1 if cpus is None else max(1, math.ceil(cpus - CPU_TOLERANCE))
+def _whole_cpus(cpus_used: float | None) -> int:
+    return 1 if cpus_used is None else max(1, math.ceil(cpus_used - CPU_TOLERANCE))
 
 
 def wait_words(usage: Usage) -> str:
@@ -82,29 +86,32 @@ def wait_words(usage: Usage) -> str:
     if not has_waited(usage):
         return _blocked_words(usage, wait)
     waited = f"waited {format_duration(wait.time)} for a CPU"
-    if cause_of(wait) == "limit":
+    if cause_of_cpu_wait(wait) == "limit":
         return f"{waited}: a control group limits its CPU time"
-    if cause_of(wait) == "others":
+    if cause_of_cpu_wait(wait) == "others":
         return f"{waited}: {_others_words(usage, wait)}"
-    if cause_of(wait) == "own":
-        return f"{waited}: up to {wait.threads} threads on {_cpus(wait.cpus or 1)}"
+    if cause_of_cpu_wait(wait) == "own":
+        return (
+            f"{waited}: up to {wait.threads} threads on "
+            f"{_counted_cpus_text(wait.cpus or 1)}"
+        )
     return f"{waited}, although others used none: do its threads share one CPU?"
 
 
-def _others_words(usage: Usage, wait: CpuWait) -> str:
-    others, cpus = wait.others or 0.0, wait.cpus or 1
-    used = f"others used {others:.1f} of {_cpus(cpus)}"
+def _others_words(usage: Usage, cpu_wait: CpuWait) -> str:
+    others, cpus = cpu_wait.others or 0.0, cpu_wait.cpus or 1
+    used = f"others used {others:.1f} of {_counted_cpus_text(cpus)}"
     if others + (usage.cpus_used or 0.0) >= _FULL * cpus:
         used = f"all CPUs were busy ({used})"
-    if wait.threads > cpus and wait.wanted > cpus + _OTHERS:
-        used += f", and it could use {wait.wanted:.1f}"
+    if cpu_wait.threads > cpus and cpu_wait.wanted > cpus + _OTHERS:
+        used += f", and it could use {cpu_wait.wanted:.1f}"
     return used
 
 
-def _blocked_words(usage: Usage, wait: CpuWait) -> str:
+def _blocked_words(usage: Usage, cpu_wait: CpuWait) -> str:
     is_idle = (usage.cpus_used or 0.0) < _FEW_CPUS
-    if is_idle and (wait.blocked or 0.0) >= _BLOCKED:
-        share = f"{100 * (wait.blocked or 0.0):.0f} %"
+    if is_idle and (cpu_wait.blocked or 0.0) >= _BLOCKED:
+        share = f"{100 * (cpu_wait.blocked or 0.0):.0f} %"
         return f"blocked on storage for {share} of the time: more CPUs do not help"
     return ""
 
@@ -114,25 +121,27 @@ def need_notes(usage: Usage) -> Iterator[str]:
     wait = usage.cpu_wait
     if wait is None or not has_waited(usage):
         return
-    cause = cause_of(wait)
+    cause = cause_of_cpu_wait(wait)
     if cause in _NOT_ITS_OWN:
         count = cpus_for(usage)
-        if count == _whole(usage.cpus_used) and wait.wanted < _BOUND:
+        if count == _whole_cpus(usage.cpus_used) and wait.wanted < _BOUND:
             return  # it sleeps or is blocked: another CPU changes neither line
         alone, wall = format_duration(wait.alone), format_duration(usage.wall_time)
         yield (
-            f"on {_cpus(count)} of its own it would take {alone} instead of {wall} "
+            f"on {_counted_cpus_text(count)} of its own it would take {alone} instead "
+            f"of {wall} "
             f"(it could use {wait.wanted:.2f})"
         )
     elif cause == "own" and wait.cpus is not None:
         yield (
-            f"it has {wait.threads} threads for {_cpus(wait.cpus)}: set their number, "
+            f"it has {wait.threads} threads for {_counted_cpus_text(wait.cpus)}: set "
+            "their number, "
             "or request more CPUs"
         )
 
 
-def _cpus(count: int) -> str:
-    return "1 CPU" if count == 1 else f"{count} CPUs"
+def _counted_cpus_text(cpu_count: int) -> str:
+    return "1 CPU" if cpu_count == 1 else f"{cpu_count} CPUs"
 
 
 CRAWLS = 2 / 3  # of the time in collections; well set programs: a quarter to a half
@@ -176,15 +185,15 @@ def heap_need(usage: Usage) -> HeapNeed | None:
     if virtual is not None:
         virtual = max(virtual - jvm.heap_limit, 0) + heap
     knob = f"-Xmx{heap // MIB}m"
-    return HeapNeed(memory, knob, virtual, tuple(_notes(usage, knob)))
+    return HeapNeed(memory, knob, virtual, tuple(_java_request_notes(usage, knob)))
 
 
-def has_crawled(jvm: Jvm) -> bool:
+def has_crawled(jvm_heap: JvmHeap) -> bool:
     """Return whether collections took most of the time: the heap was too small."""
-    return jvm.paused is not None and jvm.paused > CRAWLS
+    return jvm_heap.paused is not None and jvm_heap.paused > CRAWLS
 
 
-def _notes(usage: Usage, knob: str) -> Iterator[str]:
+def _java_request_notes(usage: Usage, knob: str) -> Iterator[str]:
     yield f"with java {knob} (or JAVA_TOOL_OPTIONS={knob}): set both or neither"
     if usage.virtual_memory is not None:
         yield (
@@ -243,18 +252,18 @@ def knobs_of(record: Record) -> tuple[str, ...]:
 
     Those whose value is a parameter's are left out: the parameter separates them.
     """
-    found = {} if record.usage is None else dict(_of_usage(record.usage))
-    return _known(record.command, record.parameters, found)
+    found = {} if record.usage is None else dict(_knobs_of_usage(record.usage))
+    return _knobs_not_in_parameters(record.command, record.parameters, found)
 
 
 def knobs_in(
     command: Sequence[str], parameters: Mapping[str, int | float | str]
 ) -> tuple[str, ...]:
     """Return the knobs that a command sets, as :func:`knobs_of` does."""
-    return _known(command, parameters, {})
+    return _knobs_not_in_parameters(command, parameters, {})
 
 
-def _known(
+def _knobs_not_in_parameters(
     command: Sequence[str],
     parameters: Mapping[str, int | float | str],
     of_usage: Mapping[str, str],
@@ -270,7 +279,7 @@ def _known(
     )
 
 
-def _of_usage(usage: Usage) -> Iterator[tuple[str, str]]:
+def _knobs_of_usage(usage: Usage) -> Iterator[tuple[str, str]]:
     for flag in usage.jvm.flags if usage.jvm is not None else ():
         for match in _IN_COMMAND.finditer(flag):
             yield match[1], match[2]

@@ -8,7 +8,7 @@ import msgspec
 from weigh.errors import SIGNAL_BASE
 from weigh.lazy_modules import lazy_module
 from weigh.model.mask import MASK
-from weigh.model.record import Measurement, Outcome, State
+from weigh.model.record import RunMeasurement, RunOutcome, State
 
 if TYPE_CHECKING:
     import re
@@ -161,37 +161,37 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     on_gpu: bool
 
 
-def judge(measured: Measurement) -> tuple[State, Outcome | None]:
+def judge_run_end(measurement: RunMeasurement) -> tuple[State, RunOutcome | None]:
     """Return the state of a finished run, and the reason unless it simply completed.
 
     A shell reports a child killed by signal n as exit code 128 + n, so both count.
     """
-    number = measured.signal or _signal_in(measured.exit_code)
-    if measured.oom_kills is not None and measured.oom_kills > 0:
-        return _killed_for_memory(measured)
-    if measured.exit_code == 0:
+    number = measurement.signal or _signal_in(measurement.exit_code)
+    if measurement.oom_kills is not None and measurement.oom_kills > 0:
+        return _outcome_of_memory_kill(measurement)
+    if measurement.exit_code == 0:
         return "COMPLETED", None
-    if measured.end_signal is not None:
-        name = signal_name(measured.end_signal)
-        return "CANCELLED", Outcome(f"weigh was sent {name} and passed it on")
+    if measurement.end_signal is not None:
+        name = signal_name(measurement.end_signal)
+        return "CANCELLED", RunOutcome(f"weigh was sent {name} and passed it on")
     if number is None:
-        return "FAILED", Outcome(f"exit code {measured.exit_code}")
+        return "FAILED", RunOutcome(f"exit code {measurement.exit_code}")
     state = _STATES_BY_SIGNAL.get(number, "FAILED")
-    return state, Outcome(
-        f"ended by {signal_name(number)}", _hints(number, measured.oom_kills)
+    return state, RunOutcome(
+        f"ended by {signal_name(number)}", _kill_hints(number, measurement.oom_kills)
     )
 
 
-def _killed_for_memory(measured: Measurement) -> tuple[State, Outcome]:
-    rise = f"the kernel's oom_kill count rose by {measured.oom_kills}"
-    if measured.exit_code != 0:
-        return "OUT_OF_MEMORY", Outcome("killed for memory", (rise,))
+def _outcome_of_memory_kill(measurement: RunMeasurement) -> tuple[State, RunOutcome]:
+    rise = f"the kernel's oom_kill count rose by {measurement.oom_kills}"
+    if measurement.exit_code != 0:
+        return "OUT_OF_MEMORY", RunOutcome("killed for memory", (rise,))
     # a driver that does not look at how its workers end: what they made is missing
     reason = "a process was killed for memory, yet the exit code is 0"
-    return "OUT_OF_MEMORY", Outcome(reason, (rise,))
+    return "OUT_OF_MEMORY", RunOutcome(reason, (rise,))
 
 
-def out_of_memory(text: str, *, by_kill: bool = True) -> OutOfMemory | None:
+def out_of_memory(output_text: str, *, by_kill: bool = True) -> OutOfMemory | None:
     """Return the out-of-memory message in the last output of a failed program, if any.
 
     A line that only mentions running out of memory (a hint, a retry) does not count,
@@ -199,9 +199,9 @@ def out_of_memory(text: str, *, by_kill: bool = True) -> OutOfMemory | None:
     *by_kill* the words for a process that was killed count too: where nothing else is
     known of a SIGKILL, the kernel sent it for memory.
     """
-    compiled = _compiled()
+    compiled = _compiled_memory_patterns()
     gpu, host, signs = compiled.gpu, compiled.host, compiled.signs
-    rows = text.replace("\r", "\n").split("\n")
+    rows = output_text.replace("\r", "\n").split("\n")
     found: list[tuple[int, OutOfMemory]] = []
     for number, row in enumerate(rows):
         line = row[:_LONGEST_LINE]
@@ -210,7 +210,9 @@ def out_of_memory(text: str, *, by_kill: bool = True) -> OutOfMemory | None:
         tables = [(gpu, True), (host, False), (compiled.killed, False)]
         for words, on_gpu in tables[: 3 if by_kill else 2]:
             match = words.search(line)
-            if match is None or _is_talk(line, match.start(), match.end()):
+            if match is None or _only_mentions_message(
+                line, match.start(), match.end()
+            ):
                 continue
             begin, end = match.span()
             device = compiled.names_gpu.search(line) if words is host else None
@@ -232,32 +234,32 @@ _HEAPS = (
 )
 
 
-def fixed_heap(words: str, command: str) -> str | None:
+def fixed_heap(message_text: str, command: str) -> str | None:
     """Return the option of *command* that set the size of the heap that was full.
 
-    *words* are the program's message. More memory for the job cannot help then.
+    *message_text* are the program's message. More memory for the job cannot help then.
     """
     for message, option in _HEAPS:
-        found = re.search(option, command) if message in words else None
+        found = re.search(option, command) if message in message_text else None
         if found is not None:
             return found[0]
     return None
 
 
-def ran_out_on_gpu(outcome: Outcome | None) -> bool | None:
+def ran_out_on_gpu(outcome: RunOutcome | None) -> bool | None:
     """Return whether a run ran out of GPU memory; None if unknown."""
     if outcome is None or not outcome.evidence:
         return None
     evidence = " ".join(outcome.evidence)
-    tables = _compiled().gpu, _compiled().names_gpu
+    tables = _compiled_memory_patterns().gpu, _compiled_memory_patterns().names_gpu
     named = any(words.search(evidence) for words in tables)
     return named and not _is_on_cpu(evidence)
 
 
-def counted_no_kill(measured: Measurement) -> bool:
+def counted_no_kill(measurement: RunMeasurement) -> bool:
     """Return whether a run got SIGKILL, and the kernel killed nothing for memory."""
-    number = measured.signal or _signal_in(measured.exit_code)
-    return number == _KILL and measured.oom_kills == 0
+    number = measurement.signal or _signal_in(measurement.exit_code)
+    return number == _KILL and measurement.oom_kills == 0
 
 
 class _MemoryWords(NamedTuple):
@@ -274,7 +276,7 @@ class _MemoryWords(NamedTuple):
 
 
 @cache
-def _compiled() -> _MemoryWords:
+def _compiled_memory_patterns() -> _MemoryWords:
     """Compile the table when first used: most runs do not use it."""
     # after a log's prefix: [rank0]:, 0:, ERROR [core.py:396], (EngineCore pid=7)
     start = r"(?:^|(?<=[\])>|:]\s))\s*"
@@ -294,36 +296,39 @@ def _compiled() -> _MemoryWords:
     )
 
 
-def _is_talk(line: str, start: int, end: int) -> bool:
-    """Return whether a line only mentions the message from *start* to *end*."""
-    about, gone_on = _compiled().about, _compiled().gone_on
-    before, after = line[:start].rstrip(), line[end:]
+def _only_mentions_message(output_line: str, start: int, match_end: int) -> bool:
+    """Return whether a line only mentions the message from *start* to *match_end*."""
+    about, gone_on = (
+        _compiled_memory_patterns().about,
+        _compiled_memory_patterns().gone_on,
+    )
+    before, after = output_line[:start].rstrip(), output_line[match_end:]
     quoted = before[-1:] in {"'", '"', "`"} and after[:1] == before[-1:]
     is_code = before.lstrip().startswith(("#", "//", "raise ", "except ", "echo "))
     is_code = is_code and before != "# There is"  # the Java machine's own report
     return bool(quoted or is_code or about.search(before) or gone_on.search(after))
 
 
-def _is_on_cpu(line: str) -> bool:
-    return re.search(_ON_CPU, line) is not None
+def _is_on_cpu(output_line: str) -> bool:
+    return re.search(_ON_CPU, output_line) is not None
 
 
-def _ended_otherwise(rows: list[str]) -> bool:
+def _ended_otherwise(output_rows: list[str]) -> bool:
     """Return whether an independent traceback of another kind follows."""
-    other = _compiled().other_error
-    ends = [at for at, row in enumerate(rows) if other.match(row)]
+    other = _compiled_memory_patterns().other_error
+    ends = [at for at, row in enumerate(output_rows) if other.match(row)]
     if not ends:
         return False
-    begins = [at for at in range(ends[-1]) if rows[at].startswith(_TRACEBACK)]
+    begins = [at for at in range(ends[-1]) if output_rows[at].startswith(_TRACEBACK)]
     if not begins:
         return False
-    before = "\n".join(rows[: begins[-1]])[-_CHAIN_ROOM:]
+    before = "\n".join(output_rows[: begins[-1]])[-_CHAIN_ROOM:]
     return not any(words in before for words in _CHAINED)
 
 
-def signal_name(number: int) -> str:
+def signal_name(signal_number: int) -> str:
     """Return the name of a signal, such as SIGTERM."""
-    return _SIGNAL_NAMES.get(number, f"signal {number}")
+    return _SIGNAL_NAMES.get(signal_number, f"signal {signal_number}")
 
 
 def _signal_in(exit_code: int | None) -> int | None:
@@ -332,10 +337,10 @@ def _signal_in(exit_code: int | None) -> int | None:
     return exit_code - SIGNAL_BASE
 
 
-def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
-    if number == _XCPU:
+def _kill_hints(signal_number: int, oom_kills: int | None) -> tuple[str, ...]:
+    if signal_number == _XCPU:
         return ("the limit on CPU time was used up",)
-    if number != _KILL:
+    if signal_number != _KILL:
         return ()
     if oom_kills is None:
         return ("not known whether for memory: the cgroup cannot be read",)
@@ -368,21 +373,21 @@ _RULE = "-" * 20
 _OF_LAUNCHER = ("mpirun", "prterun", "MPI_ABORT", "Primary job")
 
 
-def failure_line(text: str) -> str:
+def failure_line(output_text: str) -> str:
     """Return the line of a failed program's output that states why; empty if none.
 
     Secrets in it are hidden, as records and reports quote it.
     """
-    return MASK.line(_line_with_cause(text))
+    return MASK.line(_line_with_cause(output_text))
 
 
-def _line_with_cause(text: str) -> str:
+def _line_with_cause(output_text: str) -> str:
     """Return the last line that states a cause.
 
     That is the last line, unless stack frames follow the error, or output that was
     buffered until the end (Python and Perl write theirs after a traceback).
     """
-    every = [line.rstrip() for line in text.splitlines() if line.strip()]
+    every = [line.rstrip() for line in output_text.splitlines() if line.strip()]
     lines = _without_launcher(every)
     while lines and re.fullmatch(_AFTERWORDS, lines[-1]):
         lines.pop()
@@ -398,31 +403,31 @@ def _line_with_cause(text: str) -> str:
         return last
     named = list(re.finditer(_NAMED, "\n".join(lines), re.MULTILINE))
     by_program = named[-1][named[-1].lastindex or 0].strip() if named else ""
-    return _of_traceback(lines) or by_program or last
+    return _exception_of_traceback(lines) or by_program or last
 
 
 _MOST_AFTER_AN_ERROR = 3  # lines that a script prints behind it, such as "done"
 _ERROR_SIGNS = (_TRACEBACK, "Execution halted", "Exception in thread", "panicked at")
 
 
-def error_at_end(text: str) -> str | None:
+def error_at_end(output_text: str) -> str | None:
     """Return the error that the last output of a program with exit code 0 ends in.
 
     Secrets in it are hidden.
     """
-    if not any(sign in text for sign in _ERROR_SIGNS):
+    if not any(sign in output_text for sign in _ERROR_SIGNS):
         return None
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    error = _of_traceback(lines)
+    lines = [line.rstrip() for line in output_text.splitlines() if line.strip()]
+    error = _exception_of_traceback(lines)
     if error is None:
         error = next((o for o in reversed(lines) if o.startswith(_ERROR_SIGNS[1:])), "")
     behind = [*reversed(lines)].index(error) if error in lines else len(lines)
     return MASK.line(error) if behind <= _MOST_AFTER_AN_ERROR else None
 
 
-def _without_launcher(lines: list[str]) -> list[str]:
-    """Return *lines* without the boxes that mpirun prints at the end."""
-    kept = list(lines)
+def _without_launcher(output_lines: list[str]) -> list[str]:
+    """Return *output_lines* without the boxes that mpirun prints at the end."""
+    kept = list(output_lines)
     while kept and kept[-1].startswith(_RULE):
         begin = len(kept) - 2
         while begin >= 0 and not kept[begin].startswith(_RULE):
@@ -434,15 +439,17 @@ def _without_launcher(lines: list[str]) -> list[str]:
     return kept
 
 
-def _of_traceback(lines: list[str]) -> str | None:
+def _exception_of_traceback(output_lines: list[str]) -> str | None:
     """Return the exception below Python's last traceback, without a rank's name."""
-    heads = [at for at, line in enumerate(lines) if line.endswith(f"{_TRACEBACK}:")]
+    heads = [
+        at for at, line in enumerate(output_lines) if line.endswith(f"{_TRACEBACK}:")
+    ]
     if not heads:
         return None
-    prefix = lines[heads[-1]].removesuffix(f"{_TRACEBACK}:")
+    prefix = output_lines[heads[-1]].removesuffix(f"{_TRACEBACK}:")
     below = (
         line.removeprefix(prefix)
-        for line in lines[heads[-1] + 1 :]
+        for line in output_lines[heads[-1] + 1 :]
         if line.startswith(prefix)
     )
     return next((line for line in below if line and not line[0].isspace()), None)

@@ -83,12 +83,12 @@ def outside_work(record: Record) -> str | None:
     return outside_work_of(record.command, *figures, known=known)
 
 
-def _was_busy_for_a_service(gpu: GpuUsage) -> bool:
+def _was_busy_for_a_service(gpu_usage: GpuUsage) -> bool:
     """Return whether only other processes of the user used a GPU, and kept it busy."""
     return (
-        (gpu.utilization_mean or 0) >= _BUSY_GPU
-        and bool(gpu.other_memory)
-        and not gpu.peak_memory
+        (gpu_usage.utilization_mean or 0) >= _BUSY_GPU
+        and bool(gpu_usage.other_memory)
+        and not gpu_usage.peak_memory
     )
 
 

@@ -27,7 +27,7 @@ def folders_of_project(cwd: str, environ: Mapping[str, str]) -> Iterator[str]:
         folder, parent = parent, os.path.dirname(parent)
         if shared is None:
             shared = set(_shared_folders(environ))
-        if _identity(folder) not in shared:
+        if _file_identity(folder) not in shared:
             yield folder
         if _ends_search(folder, environ):
             return
@@ -43,30 +43,30 @@ def temporary_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(folder for folder in folders if os.path.isabs(folder))
 
 
-def why_not_trusted(path: str) -> str | None:
+def distrust_reason(file_path: str) -> str | None:
     """Return why a file of settings is not read; None if only user and root may write.
 
     The group may write where it is the user's own, as a umask of 002 has it.
     """
     if not hasattr(os, "geteuid"):
         return None
-    status = os.stat(path)
+    status = os.stat(file_path)
     user = os.geteuid()
     if status.st_uid not in (user, 0):
         return "it belongs to another user"
     writers = status.st_mode & _OTHERS_WRITE
-    if writers == stat.S_IWGRP and _is_own_group(status.st_gid, user):
+    if writers == stat.S_IWGRP and _is_private_group(status.st_gid, user):
         return None
-    return f"others may write it (chmod go-w {path})" if writers else None
+    return f"others may write it (chmod go-w {file_path})" if writers else None
 
 
-def _is_own_group(gid: int, uid: int) -> bool:
+def _is_private_group(group_id: int, user_id: int) -> bool:
     """Return whether a group is the private one of a user."""
     import grp  # noqa: PLC0415 - start-up time: few files may be written by a group
     import pwd  # noqa: PLC0415 - as above
 
     try:
-        group, user = grp.getgrgid(gid), pwd.getpwuid(uid)
+        group, user = grp.getgrgid(group_id), pwd.getpwuid(user_id)
     except KeyError:
         return False
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
@@ -75,30 +75,30 @@ def _is_own_group(gid: int, uid: int) -> bool:
 def _ends_search(folder: str, environ: Mapping[str, str]) -> bool:
     """Return whether *folder* is the home folder or the root of a repository."""
     home = environ.get("HOME")
-    if home and (folder == home or _identity(folder) == _identity(home)):
+    if home and (folder == home or _file_identity(folder) == _file_identity(home)):
         return True
     return any(os.path.exists(os.path.join(folder, name)) for name in _REPOSITORY)
 
 
 def _shared_folders(environ: Mapping[str, str]) -> Iterator[_Identity | None]:
     """Yield the folders that belong to no project if they are above the current one."""
-    yield _identity(os.sep)
+    yield _file_identity(os.sep)
     named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     for folder in (*_TEMPORARY, *named):
         if folder:
-            yield _identity(folder)
+            yield _file_identity(folder)
     home = environ.get("HOME")
     for folder in (home, os.path.realpath(home)) if home else ():
         above = os.path.dirname(folder)
         while above != os.path.dirname(above):
-            yield _identity(above)
+            yield _file_identity(above)
             above = os.path.dirname(above)
 
 
-def _identity(path: str) -> _Identity | None:
-    """Return the device and inode of *path*, following links; None if missing."""
+def _file_identity(file_path: str) -> _Identity | None:
+    """Return the device and inode of *file_path*, following links; None if missing."""
     try:
-        status = os.stat(path)
+        status = os.stat(file_path)
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino

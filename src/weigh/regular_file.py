@@ -7,23 +7,23 @@ import stat
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def is_regular_file(path: str) -> bool:
-    """Return whether *path* is a file that exists, and no FIFO, device or folder."""
+def is_regular_file(file_path: str) -> bool:
+    """Return whether *file_path* is a file that exists: no FIFO, device or folder."""
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)
+        return stat.S_ISREG(os.stat(file_path).st_mode)
     except (OSError, ValueError):  # missing, not accessible, or not a path
         return False
 
 
-def only_regular(path: str, flags: int) -> int:
-    """Open *path* as ``open(opener=only_regular)``: its reading ends.
+def only_regular(file_path: str, flags: int) -> int:
+    """Open *file_path* as ``open(opener=only_regular)``: its reading ends.
 
     Raises:
         OSError: it cannot be opened, or is a FIFO or a device, also behind a link.
     """
-    descriptor = os.open(path, flags | _FLAGS)
+    descriptor = os.open(file_path, flags | _FLAGS)
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open() itself names a folder
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", path)
+        raise OSError(errno.EINVAL, "not a regular file", file_path)
     return descriptor

@@ -14,8 +14,8 @@ from weigh.errors import FormatError, UsageError
 from weigh.lazy_modules import lazy_module
 from weigh.model.record import (
     PeakMemory,
-    Rank,
     Record,
+    RecordedRank,
     Request,
     Usage,
 )
@@ -78,7 +78,7 @@ _GPU_FAMILIES = frozenset(("rtx", "gtx", "titan"))
 _CPU_TOLERANCE = 0.1  # a reader of the command's output, or the odd helper thread
 
 
-class Run(msgspec.Struct, frozen=True):
+class RunForRequest(msgspec.Struct, frozen=True):
     """One measured run. ``granted`` is the memory it was allowed, in bytes, if known.
 
     ``on_gpu`` is set if it ran out of GPU memory.
@@ -100,7 +100,7 @@ class Run(msgspec.Struct, frozen=True):
         return self.state == OUT_OF_MEMORY and not self.on_gpu
 
 
-class Need(msgspec.Struct, frozen=True):
+class QuantityNeed(msgspec.Struct, frozen=True):
     """What one quantity needs, before rounding, and the notes on it."""
 
     size: float | None
@@ -117,19 +117,19 @@ def from_usages(
         UsageError: no record has a measurement, or *headroom* is out of range.
     """
     check_headroom(headroom)
-    runs = [run for record in records for run in _runs(record)]
+    runs = [run for record in records for run in _runs_of_record(record)]
     if not runs:
         raise UsageError(_nothing_measured(records))
     memory = _memory_need(runs, headroom)
     time = _time_need(runs, headroom)
     gpus, gpu_type, gpu_notes = _gpu_need(runs)
-    layout = _layout(records)
+    layout = _largest_layout(records)
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
         cpus=layout.cpus or _cpus_needed(runs, records),
-        memory=_rounded(node, LEAST_MEMORY),
-        virtual_memory=_rounded(
+        memory=_rounded_request_memory(node, LEAST_MEMORY),
+        virtual_memory=_rounded_request_memory(
             _virtual_of(layout, _virtual_need(runs, headroom, memory)), LEAST_VIRTUAL
         ),
         time_limit=round_time(time.size or 0),
@@ -138,20 +138,22 @@ def from_usages(
         gpus=gpus,
         gpu_type=gpu_type,
         notes=(
-            *_basis(runs, headroom),
-            *_unmeasured(records),
+            *_request_basis_notes(runs, headroom),
+            *_unmeasured_notes(records),
             *memory.notes,
-            *_own_weigh(layout),
+            *_weigh_memory_notes(layout),
             *time.notes,
             *_cpu_notes(_runs_of_whole_jobs(runs), layout),
-            *_growth(runs),
+            *_still_rising_notes(runs),
             *gpu_notes,
-            *_mixture(records),
+            *_mixed_command_notes(records),
         ),
         nodes=layout.nodes,
         ntasks=layout.ntasks,
         ntasks_per_node=layout.ntasks_per_node,
-        memory_per_cpu=_rounded(_per_cpu(layout, node, headroom), LEAST_MEMORY),
+        memory_per_cpu=_rounded_request_memory(
+            _request_memory_per_cpu(layout, node, headroom), LEAST_MEMORY
+        ),
         lower_bound=any(record.missing for record in records)
         or not any(run.completed for run in runs),
         memory_kind=None if memory.heap is None else memory.heap.kind,
@@ -159,12 +161,14 @@ def from_usages(
     )
 
 
-def uses_of(record: Record) -> tuple[tuple[Bytes | None, Run], ...]:
+def memory_uses_of_runs(
+    record: Record,
+) -> tuple[tuple[Bytes | None, RunForRequest], ...]:
     """Return each run in *record* with the memory it used, or its limit if killed."""
-    return tuple((_memory_use(run), run) for run in _runs(record))
+    return tuple((_memory_use(run), run) for run in _runs_of_record(record))
 
 
-class Layout(msgspec.Struct, frozen=True):
+class RankLayout(msgspec.Struct, frozen=True):
     """How a run's ranks were placed; all None for a run that is one task.
 
     ``rank`` is the memory of the largest rank, ``script`` what a node held in addition
@@ -195,17 +199,17 @@ def per_task(record: Record) -> tuple[int, Bytes | None]:
 _TASKS = frozenset(("step", "openmpi", "pmi"))  # launchers that use one task per rank
 
 
-def _layout(records: Sequence[Record]) -> Layout:
+def _largest_layout(records: Sequence[Record]) -> RankLayout:
     """Return the placement of the run with the most tasks."""
     found = [_layout_of(record) for record in records]
-    return max(found, key=lambda layout: layout.ntasks or 0, default=Layout())
+    return max(found, key=lambda layout: layout.ntasks or 0, default=RankLayout())
 
 
-def _layout_of(record: Record) -> Layout:
+def _layout_of(record: Record) -> RankLayout:
     ranks = [rank for rank in record.ranks if rank.size]
     if not ranks or not (record.nodes or _are_tasks(ranks)):
-        return Layout()
-    hosts: dict[str, list[Rank]] = {}
+        return RankLayout()
+    hosts: dict[str, list[RecordedRank]] = {}
     for rank in ranks:
         hosts.setdefault(rank.host or "", []).append(rank)
     peaks = {node.name: node.peak_memory for node in record.nodes}
@@ -215,32 +219,32 @@ def _layout_of(record: Record) -> Layout:
         if peak is not None
     )
     busy = {id(rank): _cpus_of(rank) for rank in ranks}
-    per_node = max(_at_once(on_node) for on_node in hosts.values())
+    per_node = max(_ranks_at_once(on_node) for on_node in hosts.values())
     if not _are_tasks(ranks):  # one process per node starts its ranks
         cpus = max(sum(busy[id(r)] for r in on_node) for on_node in hosts.values())
-        return Layout(len(hosts), len(hosts), 1, max(1, math.ceil(cpus)))
-    tasks = max(_at_once(ranks), *(rank.size or 0 for rank in ranks))
-    return Layout(
+        return RankLayout(len(hosts), len(hosts), 1, max(1, math.ceil(cpus)))
+    tasks = max(_ranks_at_once(ranks), *(rank.size or 0 for rank in ranks))
+    return RankLayout(
         nodes=max(len(hosts), math.ceil(tasks / per_node)),
         ntasks=tasks,
         ntasks_per_node=per_node,
         weigh=(record.monitor.rank_memory or 0) if record.monitor else 0,
-        cpus=max(_cpus(used) for used in busy.values()),
+        cpus=max(_cpus_to_request(used) for used in busy.values()),
         rank=max((rank.peak_memory or 0 for rank in ranks), default=0) or None,
         script=max(0, *script, 0),
     )
 
 
-def _are_tasks(ranks: Sequence[Rank]) -> bool:
+def _are_tasks(ranks: Sequence[RecordedRank]) -> bool:
     return all(rank.launcher in _TASKS for rank in ranks)
 
 
-def _cpus_of(rank: Rank) -> float:
+def _cpus_of(rank: RecordedRank) -> float:
     """Return the CPUs that a rank kept busy."""
     return (rank.cpu_time or 0.0) / rank.wall_time if rank.wall_time else 0.0
 
 
-def _at_once(ranks: Sequence[Rank]) -> int:
+def _ranks_at_once(ranks: Sequence[RecordedRank]) -> int:
     """Return the largest number of ranks that ran at the same time."""
     starts = sorted((rank.start or 0.0, 1) for rank in ranks)
     ends = ((rank.start or 0.0) + (rank.wall_time or 0.0) for rank in ranks)
@@ -256,32 +260,34 @@ def _ends_first(event: tuple[Seconds, int]) -> tuple[Seconds, int]:
     return event[0], -event[1]
 
 
-def _per_cpu(layout: Layout, node: float | None, headroom: float) -> float | None:
+def _request_memory_per_cpu(
+    layout: RankLayout, node_memory: float | None, headroom: float
+) -> float | None:
     """Return the memory per CPU with which any placement of the ranks has enough.
 
     A node that gets n ranks gets n times this, and needs at most n times the largest
     rank and, once, what was there in addition.
     """
-    if layout.rank is None or not layout.ntasks_per_node or node is None:
+    if layout.rank is None or not layout.ntasks_per_node or node_memory is None:
         return None
-    rank = _with(layout.rank + layout.script + layout.weigh, headroom)
-    return max(rank, node / layout.ntasks_per_node) / (layout.cpus or 1)
+    rank = _value_with_headroom(layout.rank + layout.script + layout.weigh, headroom)
+    return max(rank, node_memory / layout.ntasks_per_node) / (layout.cpus or 1)
 
 
-def _own_weigh(layout: Layout) -> Iterator[str]:
+def _weigh_memory_notes(layout: RankLayout) -> Iterator[str]:
     if layout.weigh:
         each = format_size(layout.weigh)
         yield f"memory includes {each} per rank for weigh, which runs with each again"
 
 
-def _virtual_of(layout: Layout, node: float | None) -> float | None:
+def _virtual_of(layout: RankLayout, node_memory: float | None) -> float | None:
     """Return the virtual memory of all ranks, where that of the largest is known."""
-    if node is None or not layout.ntasks or not layout.ntasks_per_node:
-        return node
-    return node / layout.ntasks_per_node * layout.ntasks
+    if node_memory is None or not layout.ntasks or not layout.ntasks_per_node:
+        return node_memory
+    return node_memory / layout.ntasks_per_node * layout.ntasks
 
 
-def _unmeasured(records: Sequence[Record]) -> Iterator[str]:
+def _unmeasured_notes(records: Sequence[Record]) -> Iterator[str]:
     missing = dict.fromkeys(part for record in records for part in record.missing)
     if missing:
         yield f"a lower bound, a part was not measured: {'; '.join(missing)}"
@@ -298,7 +304,7 @@ def why_no_request(record: Record) -> str | None:
     if record.state == "RUNNING" and record.ranks:
         return "not all of its ranks have ended"
     at_once = failed_at_once(record.state, usage.wall_time)
-    if at_once and not any(run.completed for run in _runs(record)):
+    if at_once and not any(run.completed for run in _runs_of_record(record)):
         return "it failed within its first second"
     from weigh.outside_work import outside_work  # noqa: PLC0415 - start-up time
 
@@ -310,13 +316,13 @@ def failed_at_once(state: str, wall_time: Seconds | None) -> bool:
     return state == "FAILED" and wall_time is not None and wall_time < _AT_ONCE
 
 
-def parse_headroom(text: str) -> float:
+def parse_headroom(headroom_text: str) -> float:
     """Parse ``20%`` or ``0.2`` as 0.2.
 
     Raises:
-        FormatError: *text* has neither form, or is out of range.
+        FormatError: *headroom_text* has neither form, or is out of range.
     """
-    word = text.strip()
+    word = headroom_text.strip()
     percent = word.endswith("%")
     try:
         number = float(word.removesuffix("%"))
@@ -324,14 +330,16 @@ def parse_headroom(text: str) -> float:
         number = math.nan
     if 1 < number < math.inf and not percent:
         raise FormatError(
-            f"headroom {text!r}: per cent, or a factor? write {number:g}% or 0.2"
+            f"headroom {headroom_text!r}: per cent, or a factor? write {number:g}% or "
+            "0.2"
         )
     headroom = number / 100 if percent else number
     try:
         check_headroom(headroom)
     except UsageError as error:
         raise FormatError(
-            f"not a headroom: {text!r} (write it like 20% or 0.2, at most 1000%)"
+            f"not a headroom: {headroom_text!r} (write it like 20% or 0.2, at most "
+            "1000%)"
         ) from error
     return headroom
 
@@ -346,25 +354,25 @@ def check_headroom(headroom: float) -> None:
         raise UsageError(f"headroom must lie between 0 and 1000 %, not {headroom!r}")
 
 
-def round_memory(size: float) -> Bytes:
+def round_memory(memory_size: float) -> Bytes:
     """Round up by about a hundredth: to 10 MiB below 1000, and so on to whole GiB.
 
     A whole GiB in between takes precedence: 8 GiB stays 8 GiB, not 8200 MiB.
     """
-    return _round_memory(size, _MEMORY_STEPS)
+    return _round_memory(memory_size, _MEMORY_STEPS)
 
 
-def round_shared(size: float) -> Bytes:
+def round_shared(memory_size: float) -> Bytes:
     """Round up coarsely, so that tasks of almost the same need share one request.
 
     To 10 MiB below 100, 50 below 1000, 100 below 10 GiB; or whole GiB.
     """
-    return _round_memory(size, _SHARED_STEPS)
+    return _round_memory(memory_size, _SHARED_STEPS)
 
 
-def _round_memory(size: float, steps: Sequence[tuple[int, int]]) -> Bytes:
-    whole = math.ceil(size / GIB) * GIB
-    return min(whole, _round_up(size, steps, GIB))
+def _round_memory(memory_size: float, steps: Sequence[tuple[int, int]]) -> Bytes:
+    whole = math.ceil(memory_size / GIB) * GIB
+    return min(whole, _round_up(memory_size, steps, GIB))
 
 
 def round_time(seconds: Seconds) -> int:
@@ -372,9 +380,9 @@ def round_time(seconds: Seconds) -> int:
     return max(LEAST_TIME, _round_up(seconds, _TIME_STEPS, HOUR))
 
 
-def gpu_type(name: str) -> str | None:
+def gpu_type(gpu_name: str) -> str | None:
     """Guess a site's short name of a GPU: ``Tesla V100-SXM2-32GB`` is ``v100``."""
-    plain = name.lower().replace("-", " ").replace("(tm)", "")
+    plain = gpu_name.lower().replace("-", " ").replace("(tm)", "")
     words = [word for word in plain.split() if word not in _GPU_MAKERS]
     if words[:1] and words[0] in _GPU_FAMILIES:
         words = _family_joined(words)
@@ -387,16 +395,16 @@ def gpu_type(name: str) -> str | None:
     return "".join(kept) or None
 
 
-def _family_joined(words: list[str]) -> list[str]:
+def _family_joined(model_words: list[str]) -> list[str]:
     """Join ``rtx 2080 ti`` to ``rtx2080ti``; ``rtx a6000`` becomes ``a6000``."""
-    family, *rest = words
+    family, *rest = model_words
     if rest and family != "titan" and rest[0][0].isalpha():
         return rest
     titanium = "ti" if "ti" in rest[1:] else ""
     return [family + "".join(rest[:1]) + titanium, *rest[1:]]
 
 
-def _runs(record: Record) -> Iterator[Run]:
+def _runs_of_record(record: Record) -> Iterator[RunForRequest]:
     of_job = record.allocation.memory if record.allocation else None
     on_gpu = bool(ran_out_on_gpu(record.outcome))
     failed = "FAILED" if record.state == COMPLETED else record.state
@@ -406,11 +414,15 @@ def _runs(record: Record) -> Iterator[Run]:
         ended_well = repeat.exit_code == 0 and repeat.signal is None
         granted = max(of_job or 0, repeat.usage.memory_limit or 0) or None
         state = COMPLETED if ended_well else failed
-        yield Run(usage=repeat.usage, state=state, granted=granted, on_gpu=on_gpu)
+        yield RunForRequest(
+            usage=repeat.usage, state=state, granted=granted, on_gpu=on_gpu
+        )
     if not repeats and record.usage is not None:
         usage = record.usage
         granted = max(of_job or 0, usage.memory_limit or 0) or None
-        yield Run(usage=usage, state=record.state, granted=granted, on_gpu=on_gpu)
+        yield RunForRequest(
+            usage=usage, state=record.state, granted=granted, on_gpu=on_gpu
+        )
 
 
 def _nothing_measured(records: Sequence[Record]) -> str:
@@ -420,35 +432,41 @@ def _nothing_measured(records: Sequence[Record]) -> str:
     return f"no measurement in {named}: measure again with weigh run -- COMMAND"
 
 
-def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
-    run = _biggest(runs, _memory_use)
+def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed:
+    run = _run_with_largest_use(runs, _memory_use)
     base = _memory_use(run) if run else None
     if run is None or base is None:
-        return Need(None, ("memory was not measured: request it by experience",))
+        return QuantityNeed(
+            None, ("memory was not measured: request it by experience",)
+        )
     if run.lacked_memory:
         where = f"memory doubled from {format_size(round(base))}, which ran out"
-        return Need(base * 2, (where, "the true need is unknown: it may be even more"))
+        return QuantityNeed(
+            base * 2, (where, "the true need is unknown: it may be even more")
+        )
     heap = _heap_need(run)
     if heap is not None:
-        need = _with(heap.memory, headroom)
-        return Need(need, (*heap.notes, *_dominant("memory", run, runs)), heap)
-    notes = [*_memory_notes(run.usage), *_dominant("memory", run, runs)]
-    granted = _granted(runs)
-    if granted is not None and granted > _with(base, headroom):
+        need = _value_with_headroom(heap.memory, headroom)
+        return QuantityNeed(
+            need, (*heap.notes, *_incomplete_run_notes("memory", run, runs)), heap
+        )
+    notes = [*_memory_notes(run.usage), *_incomplete_run_notes("memory", run, runs)]
+    granted = _granted_lower_limit(runs)
+    if granted is not None and granted > _value_with_headroom(base, headroom):
         notes.append(_why_granted(runs, granted))
-        return Need(granted, tuple(notes))
+        return QuantityNeed(granted, tuple(notes))
     reach = max(_memory_reach(run.usage) for run in runs)
-    return Need(max(_with(base, headroom), reach), tuple(notes))
+    return QuantityNeed(max(_value_with_headroom(base, headroom), reach), tuple(notes))
 
 
-def _heap_need(run: Run) -> "HeapNeed | None":
+def _heap_need(run: RunForRequest) -> "HeapNeed | None":
     """Return what a completed Java program needs, with the option that limits it."""
     if run.usage.jvm is None or not run.completed:
         return None
     return weigh_need.heap_need(run.usage)
 
 
-def _granted(runs: Sequence[Run]) -> Bytes | None:
+def _granted_lower_limit(runs: Sequence[RunForRequest]) -> Bytes | None:
     """Return the lower limit of the request: what failed runs were granted.
 
     These are runs that ran out of GPU memory and, if no run completed, failed runs:
@@ -465,7 +483,7 @@ def _granted(runs: Sequence[Run]) -> Bytes | None:
     )
 
 
-def _why_granted(runs: Sequence[Run], granted: Bytes) -> str:
+def _why_granted(runs: Sequence[RunForRequest], granted: Bytes) -> str:
     if any(run.on_gpu for run in runs):
         return (
             f"not less than the {format_size(granted)} granted: the run ran out of GPU "
@@ -477,7 +495,7 @@ def _why_granted(runs: Sequence[Run], granted: Bytes) -> str:
     )
 
 
-def _memory_use(run: Run) -> Bytes | None:
+def _memory_use(run: RunForRequest) -> Bytes | None:
     base = _memory_base(run.usage)
     if not run.lacked_memory:
         return base
@@ -485,19 +503,26 @@ def _memory_use(run: Run) -> Bytes | None:
     return max(base or 0, run.granted or 0) or None
 
 
-def _time_need(runs: Sequence[Run], headroom: float) -> Need:
+def _time_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed:
     run = max(runs, key=lambda run: run.usage.wall_time)
     base = run.usage.wall_time
     if run.state == "TIMEOUT":
         where = f"time doubled from {format_duration(base)}, where a run was stopped"
-        return Need(base * 2, (where, "the true time is unknown: it may be even more"))
-    return Need(_with(base, headroom), tuple(_dominant("time", run, runs)))
+        return QuantityNeed(
+            base * 2, (where, "the true time is unknown: it may be even more")
+        )
+    return QuantityNeed(
+        _value_with_headroom(base, headroom),
+        tuple(_incomplete_run_notes("time", run, runs)),
+    )
 
 
-def _virtual_need(runs: Sequence[Run], headroom: float, memory: Need) -> float | None:
+def _virtual_need(
+    runs: Sequence[RunForRequest], headroom: float, memory: QuantityNeed
+) -> float | None:
     if memory.heap is not None and memory.heap.virtual is not None:
-        return _with(memory.heap.virtual, headroom)
-    run = _biggest(runs, lambda run: run.usage.virtual_memory)
+        return _value_with_headroom(memory.heap.virtual, headroom)
+    run = _run_with_largest_use(runs, lambda run: run.usage.virtual_memory)
     if run is None or run.usage.virtual_memory is None:
         return None
     # on Grid Engine this is the limit at which it was killed
@@ -505,7 +530,9 @@ def _virtual_need(runs: Sequence[Run], headroom: float, memory: Need) -> float |
     return round(run.usage.virtual_memory * factor)
 
 
-def _biggest(runs: Sequence[Run], use: Callable[[Run], float | None]) -> Run | None:
+def _run_with_largest_use(
+    runs: Sequence[RunForRequest], use: Callable[[RunForRequest], float | None]
+) -> RunForRequest | None:
     measured = [(size, run) for run in runs if (size := use(run)) is not None]
     return max(measured, key=lambda pair: pair[0])[1] if measured else None
 
@@ -535,7 +562,7 @@ def _memory_reach(usage: Usage) -> Bytes:
     return min(peak.high, widest)
 
 
-def _droppable(peak: PeakMemory) -> bool:
+def _has_droppable_files(peak: PeakMemory) -> bool:
     split = peak.anonymous is not None and peak.file is not None
     return split and (peak.file or 0) > max(_FILE_SHARE * peak.value, _FILE_FLOOR)
 
@@ -562,43 +589,57 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
                 f"{most}: a run in a control group of its own (a batch job's step, "
                 "systemd) would be exact"
             )
-    if _droppable(peak):
+    if _has_droppable_files(peak):
         yield (
             f"{format_size(peak.file or 0)} of it are mapped files, which the kernel "
             "can drop: under a cgroup's limit, less may be enough"
         )
 
 
-def _dominant(what: str, run: Run, runs: Sequence[Run]) -> Iterator[str]:
+def _incomplete_run_notes(
+    quantity_text: str, run: RunForRequest, runs: Sequence[RunForRequest]
+) -> Iterator[str]:
     if not run.completed and any(other.completed for other in runs):
-        yield f"the biggest {what} is of a run that did not complete ({run.state})"
+        yield (
+            f"the biggest {quantity_text} is of a run that did not complete "
+            f"({run.state})"
+        )
 
 
-def _basis(runs: Sequence[Run], headroom: float) -> Iterator[str]:
+def _request_basis_notes(
+    runs: Sequence[RunForRequest], headroom: float
+) -> Iterator[str]:
     margin = f"+ {round(headroom * 100, 1):g} %"
     completed = [run for run in runs if run.completed]
     if not completed:
         states = ", ".join(sorted({run.state for run in runs}))
-        yield f"from {_count(runs)} that did not complete ({states}) {margin}"
+        yield (
+            f"from {_number_of_runs_text(runs)} that did not complete ({states}) "
+            f"{margin}"
+        )
         yield "a lower bound only: measure one that completes"
     elif len(completed) < ENOUGH_RUNS:
         each = "it varies" if len(completed) == 1 else "they vary"
         yield (
-            f"from {_count(completed)} {margin}; run it three times to learn how much "
+            f"from {_number_of_runs_text(completed)} {margin}; run it three times to "
+            "learn how much "
             f"{each}"
         )
     else:
-        yield from _spread(completed, headroom, margin)
+        yield from _spread_notes(completed, headroom, margin)
 
 
-def _spread(completed: Sequence[Run], headroom: float, margin: str) -> Iterator[str]:
+def _spread_notes(
+    completed: Sequence[RunForRequest], headroom: float, margin: str
+) -> Iterator[str]:
     sizes = [_memory_base(run.usage) for run in completed]
     # differences below the least request do not matter
     measured = [float(max(size, LEAST_MEMORY)) for size in sizes if size is not None]
     memory = _relative_range(measured)
     time = _relative_range([run.usage.wall_time for run in completed])
     yield (
-        f"from {_count(completed)} {margin}; between runs memory varies by "
+        f"from {_number_of_runs_text(completed)} {margin}; between runs memory varies "
+        "by "
         f"{100 * memory:.0f} %, time by {100 * time:.0f} %"
     )
     if max(memory, time) > headroom:
@@ -610,22 +651,22 @@ def _relative_range(values: Sequence[float]) -> float:
     return (largest - min(values)) / largest if largest > 0 else 0
 
 
-def _count(runs: Sequence[Run]) -> str:
+def _number_of_runs_text(runs: Sequence[RunForRequest]) -> str:
     return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
 
 
-def _growth(runs: Sequence[Run]) -> Iterator[str]:
+def _still_rising_notes(runs: Sequence[RunForRequest]) -> Iterator[str]:
     if any(run.usage.growing for run in runs):
         yield STILL_RISING
 
 
-def _mixture(records: Sequence[Record]) -> Iterator[str]:
+def _mixed_command_notes(records: Sequence[Record]) -> Iterator[str]:
     commands = {record.command for record in records}
     if len(commands) > 1:
         yield f"the runs are of {len(commands)} different commands: the largest counts"
 
 
-def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
+def _gpu_need(runs: Sequence[RunForRequest]) -> tuple[int, str | None, tuple[str, ...]]:
     used = [[gpu for gpu in run.usage.gpus if gpu.may_be_needed] for run in runs]
     count = max(len(gpus) for gpus in used)
     kinds = {gpu_type(gpu.name) for gpus in used for gpu in gpus}
@@ -642,7 +683,7 @@ def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
     return count, kind, (note,)
 
 
-def _runs_of_whole_jobs(runs: Sequence[Run]) -> Sequence[Run]:
+def _runs_of_whole_jobs(runs: Sequence[RunForRequest]) -> Sequence[RunForRequest]:
     """Return the runs whose CPU use is that of the job.
 
     A run that was killed or ended at once was busy with its start-up, whose mean says
@@ -653,7 +694,7 @@ def _runs_of_whole_jobs(runs: Sequence[Run]) -> Sequence[Run]:
     return long_enough or completed or runs
 
 
-def _cpus_needed(runs: Sequence[Run], records: Sequence[Record]) -> int:
+def _cpus_needed(runs: Sequence[RunForRequest], records: Sequence[Record]) -> int:
     """Return the CPUs of the run that needs most; those it had if none is known."""
     usages = [run.usage for run in _runs_of_whole_jobs(runs)]
     if all(usage.cpus_used is None for usage in usages):
@@ -665,35 +706,37 @@ def _cpus_needed(runs: Sequence[Run], records: Sequence[Record]) -> int:
 def _cpus_for(usage: Usage) -> int:
     """Return the CPUs that a run used, or wanted where others had them."""
     if usage.cpu_wait is None:
-        return _cpus(usage.cpus_used)
+        return _cpus_to_request(usage.cpus_used)
     return weigh_need.cpus_for(usage)
 
 
-def _cpu_notes(runs: Sequence[Run], layout: Layout) -> Iterator[str]:
+def _cpu_notes(runs: Sequence[RunForRequest], layout: RankLayout) -> Iterator[str]:
     """Yield what the run that waited longest for CPUs would do with them."""
     waited = [run.usage for run in runs if run.usage.cpu_wait is not None]
     if not waited or layout.cpus:
         return
-    yield from weigh_need.need_notes(max(waited, key=_waited))
+    yield from weigh_need.need_notes(max(waited, key=_cpu_wait_time))
 
 
-def _waited(usage: Usage) -> Seconds:
+def _cpu_wait_time(usage: Usage) -> Seconds:
     return 0.0 if usage.cpu_wait is None else usage.cpu_wait.time
 
 
-def _cpus(used: float | None) -> int:
-    return 1 if used is None else max(1, math.ceil(used - _CPU_TOLERANCE))
+def _cpus_to_request(cpus_used: float | None) -> int:
+    return 1 if cpus_used is None else max(1, math.ceil(cpus_used - _CPU_TOLERANCE))
 
 
-def _with(base: float, headroom: float) -> float:
+def _value_with_headroom(base: float, headroom: float) -> float:
     # to the byte or millisecond, because 1.1 as a float is slightly above 1.1
     return round(base * (1 + headroom), 3)
 
 
-def _rounded(size: float | None, least: Bytes) -> Bytes | None:
-    return None if size is None else max(least, round_memory(size))
+def _rounded_request_memory(memory_size: float | None, least: Bytes) -> Bytes | None:
+    return None if memory_size is None else max(least, round_memory(memory_size))
 
 
-def _round_up(value: float, steps: Sequence[tuple[int, int]], coarsest: int) -> int:
-    step = next((step for bound, step in steps if value <= bound), coarsest)
-    return math.ceil(value / step) * step
+def _round_up(
+    exact_value: float, steps: Sequence[tuple[int, int]], coarsest: int
+) -> int:
+    step = next((step for bound, step in steps if exact_value <= bound), coarsest)
+    return math.ceil(exact_value / step) * step

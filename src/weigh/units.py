@@ -30,16 +30,16 @@ _LONGEST_QUOTED = 15
 _LONGEST_HOURS = 1000 * 366 * 24
 
 
-def parse_size(text: str) -> Bytes:
+def parse_size(size_text: str) -> Bytes:
     """Parse a size such as ``4GiB``, ``4G``, ``4 GB``, ``1.5g`` or ``300B`` to bytes.
 
     A number without a unit is refused, except 0: some schedulers read it as mebibytes,
     others as bytes.
 
     Raises:
-        FormatError: *text* is not a size, is negative, or has no unit.
+        FormatError: *size_text* is not a size, is negative, or has no unit.
     """
-    number = text.strip().lower()
+    number = size_text.strip().lower()
     has_unit = number[-1:].isalpha()
     number = number.removesuffix("b")
     if number[-2:-1].upper() in _SIZE_PREFIXES:
@@ -48,14 +48,14 @@ def parse_size(text: str) -> Bytes:
     if number and number[-1].upper() in _SIZE_PREFIXES:
         factor = 1 << 10 * (_SIZE_PREFIXES.index(number[-1].upper()) + 1)
         number = number[:-1]
-    value = _number(number)
+    value = _parsed_number(number)
     is_lone = value and not has_unit
     if (
         value is None
         or value * factor == float("inf")
         or (is_lone and _is_long(number))
     ):
-        raise FormatError(f"not a size: {text!r} (write it like 500M or 4GiB)")
+        raise FormatError(f"not a size: {size_text!r} (write it like 500M or 4GiB)")
     if is_lone:
         large = f"{number}G, " if value < KIB else ""
         raise FormatError(
@@ -64,11 +64,11 @@ def parse_size(text: str) -> Bytes:
     return round(value * factor)
 
 
-def format_size(size: Bytes) -> str:
-    """Format *size* in the largest binary unit in which it is at least 1."""
-    if size < KIB:
-        return f"{size} B"
-    scaled, power = size / KIB, 0
+def format_size(memory_size: Bytes) -> str:
+    """Format *memory_size* in the largest binary unit in which it is at least 1."""
+    if memory_size < KIB:
+        return f"{memory_size} B"
+    scaled, power = memory_size / KIB, 0
     while round(scaled) >= KIB and power < len(_SIZE_PREFIXES) - 1:
         scaled, power = scaled / KIB, power + 1
     return f"{_three_digits(scaled)} {_SIZE_PREFIXES[power]}iB"
@@ -98,9 +98,9 @@ def format_brief(seconds: Seconds) -> str:
     return format_duration(seconds)
 
 
-def size_or_dash(size: float | None, missing: str = "-") -> str:
+def size_or_dash(memory_size: float | None, missing: str = "-") -> str:
     """Write a size, or *missing* where it is not known."""
-    return missing if size is None else format_size(round(size))
+    return missing if memory_size is None else format_size(round(memory_size))
 
 
 def duration_or_dash(seconds: Seconds | None, missing: str = "-") -> str:
@@ -108,47 +108,50 @@ def duration_or_dash(seconds: Seconds | None, missing: str = "-") -> str:
     return missing if seconds is None else format_duration(seconds)
 
 
-def counted(number: int, noun: str) -> str:
+def count_with_noun(thing_count: int, noun: str) -> str:
     """Write a number of things: ``1 task``, ``1,200 tasks``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{thing_count:,} {noun}{'' if thing_count == 1 else 's'}"
 
 
-def is_number(word: str) -> bool:
-    """Return whether *word* is a number as Python writes one."""
+def is_number(number_text: str) -> bool:
+    """Return whether *number_text* is a number as Python writes one."""
     try:
-        float(word)
+        float(number_text)
     except ValueError:
         return False
     return True
 
 
-def parse_duration(text: str, *, bare: Seconds | None = None) -> Seconds:
+def parse_duration(duration_text: str, *, bare_unit: Seconds | None = None) -> Seconds:
     """Parse a time such as ``90m``, ``1.5h``, ``1h30m`` or ``01:30:00`` to seconds.
 
     Clock forms are those of Slurm: ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` and
     ``D-HH:MM:SS``. A number without a unit is refused, except 0: Slurm reads it as
-    minutes, Grid Engine as seconds. With *bare* it is multiplied by that many seconds.
+    minutes, Grid Engine as seconds. With *bare_unit* it is multiplied by that many
+    seconds.
 
     Raises:
-        FormatError: *text* is not a time, or has no unit.
+        FormatError: *duration_text* is not a time, or has no unit.
     """
-    word = text.strip().lower()
+    word = duration_text.strip().lower()
     seconds = None
     if len(word) <= _LONGEST_DURATION:  # int() refuses thousands of digits its own way
         is_clock = ":" in word or "-" in word
-        seconds = _clock_seconds(word) if is_clock else _unit_seconds(word, bare)
+        seconds = _clock_seconds(word) if is_clock else _unit_seconds(word, bare_unit)
     if seconds is None:
-        raise FormatError(f"not a time: {text!r} (write it like 90m or 01:30:00)")
+        raise FormatError(
+            f"not a time: {duration_text!r} (write it like 90m or 01:30:00)"
+        )
     return seconds
 
 
-def parse_limit(text: str) -> int:
+def parse_limit(limit_text: str) -> int:
     """Parse a time limit to whole seconds, rounded up; see `parse_duration`.
 
     Raises:
-        FormatError: *text* is not a time, or has no unit.
+        FormatError: *limit_text* is not a time, or has no unit.
     """
-    return math.ceil(parse_duration(text))
+    return math.ceil(parse_duration(limit_text))
 
 
 def format_limit(seconds: Seconds) -> str:
@@ -158,8 +161,8 @@ def format_limit(seconds: Seconds) -> str:
     return f"{days}-{clock}" if days else clock
 
 
-def _clock_seconds(word: str) -> int | None:
-    days, dash, clock = word.rpartition("-")
+def _clock_seconds(clock_text: str) -> int | None:
+    days, dash, clock = clock_text.rpartition("-")
     units = (HOUR, MINUTE, 1)
     fields = clock.split(":")
     counts = [int(field) for field in fields if _is_whole(field)]
@@ -172,42 +175,45 @@ def _clock_seconds(word: str) -> int | None:
     return int(days or 0) * DAY + seconds
 
 
-def _unit_seconds(word: str, bare: Seconds | None) -> Seconds | None:
-    number = _number(word)
+def _unit_seconds(duration_text: str, bare_unit: Seconds | None) -> Seconds | None:
+    number = _parsed_number(duration_text)
     if number is not None:
-        if number and bare is None:
-            if _is_long(word) or not _TIME_PART.fullmatch(f"{word}m"):
+        if number and bare_unit is None:
+            if _is_long(duration_text) or not _TIME_PART.fullmatch(f"{duration_text}m"):
                 return None  # with a unit it would be no time either
             raise FormatError(
-                f"{word} has no unit: write {word}m (minutes) or {word}s (seconds)"
+                f"{duration_text} has no unit: write {duration_text}m (minutes) or "
+                f"{duration_text}s (seconds)"
             )
-        return number * (bare or 0)
-    parts = _TIME_PART.findall(word)
-    if not word or "".join(map("".join, parts)) != "".join(word.split()):
+        return number * (bare_unit or 0)
+    parts = _TIME_PART.findall(duration_text)
+    if not duration_text or "".join(map("".join, parts)) != "".join(
+        duration_text.split()
+    ):
         return None
     if len({unit for _, unit in parts}) < len(parts):
         return None
     return sum(float(digits) * _DURATION_UNITS[unit] for digits, unit in parts)
 
 
-def _is_long(number: str) -> bool:
+def _is_long(number_text: str) -> bool:
     """Return whether a number is too long to be repeated in a message."""
-    return len(number) > _LONGEST_QUOTED
+    return len(number_text) > _LONGEST_QUOTED
 
 
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
+def _is_whole(number_text: str) -> bool:
+    return number_text.isascii() and number_text.isdecimal()
 
 
-def _number(text: str) -> float | None:
+def _parsed_number(number_text: str) -> float | None:
     """Parse a number: digits, with a point or an exponent; None if it is not one."""
-    return float(text) if _NUMBER.fullmatch(text.strip()) else None
+    return float(number_text) if _NUMBER.fullmatch(number_text.strip()) else None
 
 
-def _three_digits(value: float) -> str:
+def _three_digits(exact_value: float) -> str:
     """Format a number below 1024 with three significant digits."""
-    if value >= 99.95:  # noqa: PLR2004 - from here on one decimal no longer fits
-        return str(round(value))
-    if value >= 9.995:  # noqa: PLR2004
-        return f"{value:.1f}"
-    return f"{value:.2f}"
+    if exact_value >= 99.95:  # noqa: PLR2004 - from here on one decimal no longer fits
+        return str(round(exact_value))
+    if exact_value >= 9.995:  # noqa: PLR2004
+        return f"{exact_value:.1f}"
+    return f"{exact_value:.2f}"

@@ -7,8 +7,8 @@ import pytest
 from doc_pages import Block
 from test_docs_run import BLOCKS
 
-from weigh.config import load
-from weigh.model.mask import Mask
+from weigh.config import load_config
+from weigh.model.mask import SecretMask
 
 
 def of(language: str) -> list[object]:
@@ -29,7 +29,7 @@ def test_settings_are_known(block: Block, tmp_path: Path) -> None:
         pytest.skip(f"{block.words['file']}: a verb reads it on its page")
     tmp_path.joinpath("weigh.toml").write_text(block.text, encoding="utf-8")
 
-    read = load(str(tmp_path), {}, site_file="/nonexistent")
+    read = load_config(str(tmp_path), {}, site_file="/nonexistent")
 
     assert read.warnings == ()
     tables = (
@@ -40,4 +40,4 @@ def test_settings_are_known(block: Block, tmp_path: Path) -> None:
         read.cluster,
         read.ignore,
     )
-    assert any(tables) or read.mask != Mask()
+    assert any(tables) or read.mask != SecretMask()

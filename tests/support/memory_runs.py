@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from weigh.estimate.growth import is_growing
+from weigh.estimate.growth import is_memory_growing
 from weigh.measure.sampler import thin_series
-from weigh.model.record import PeakMemory, Record, Sample, Usage
+from weigh.model.record import PeakMemory, Record, TreeSample, Usage
 from weigh.units import GIB, MINUTE, Bytes, Seconds
 
 Curve = Callable[[Seconds], float]
@@ -22,7 +22,9 @@ def run(  # noqa: PLR0913 - keyword-only past the first
     """Return the record of a run whose memory was *curve*, in GiB, at each step."""
     times = [step * at for at in range(int(minutes * MINUTE / step) + 1)]
     sizes = [int(curve(at) * GIB) for at in times]
-    samples = [Sample(at, size, None, 1) for at, size in zip(times, sizes, strict=True)]
+    samples = [
+        TreeSample(at, size, None, 1) for at, size in zip(times, sizes, strict=True)
+    ]
     series, peak = thin_series(samples), max(sizes)
     return Record(
         id=name,
@@ -41,7 +43,7 @@ def run(  # noqa: PLR0913 - keyword-only past the first
                 file=files,
                 source="proc",
             ),
-            growing=is_growing(series.t, series.memory),
+            growing=is_memory_growing(series.t, series.memory),
         ),
         series=series,
     )

@@ -32,14 +32,14 @@ class AxesThenCommand(click.Command):
         return False
 
 
-def command_of(context: click.Context) -> tuple[str, ...]:
+def command_of_context(context: click.Context) -> tuple[str, ...]:
     """Return the user's argv; empty where there was none behind ``--``."""
     command: tuple[str, ...] = context.meta[_COMMAND]
     return command
 
 
 def _refuse_other_words(
-    ctx: click.Context, args: list[str], *, has_command: bool
+    ctx: click.Context, arguments: list[str], *, has_command: bool
 ) -> None:
     """Show where ``--`` goes, at the first word that is no NAME=VALUES."""
     before = ""
@@ -50,19 +50,23 @@ def _refuse_other_words(
         if "=" not in word and (has_command or "," in word or ".." in word):
             raise click.UsageError(_without_name(word), ctx)
         if "=" not in word:
-            raise click.UsageError(_with_dashes(ctx, args, args.index(word)), ctx)
+            raise click.UsageError(
+                _with_dashes(ctx, arguments, arguments.index(word)), ctx
+            )
         before = word
 
 
-def _refuse_command_without_dashes(ctx: click.Context, args: list[str]) -> None:
+def _refuse_command_without_dashes(ctx: click.Context, arguments: list[str]) -> None:
     """Show where ``--`` goes, if a word directly follows the NAME=VALUES."""
-    at = next((i for i, word in enumerate(args) if "=" not in word), len(args))
-    if 0 < at < len(args) and args[at][:1] != "-":
-        raise click.UsageError(_with_dashes(ctx, args, at), ctx)
+    at = next(
+        (i for i, word in enumerate(arguments) if "=" not in word), len(arguments)
+    )
+    if 0 < at < len(arguments) and arguments[at][:1] != "-":
+        raise click.UsageError(_with_dashes(ctx, arguments, at), ctx)
 
 
-def _with_dashes(ctx: click.Context, args: list[str], at: int) -> str:
-    line = " ".join([ctx.command_path, *args[:at], "--", *args[at:]])
+def _with_dashes(ctx: click.Context, arguments: list[str], at: int) -> str:
+    line = " ".join([ctx.command_path, *arguments[:at], "--", *arguments[at:]])
     return f"put -- before the command: {line}"
 
 

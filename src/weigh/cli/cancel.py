@@ -7,9 +7,9 @@ import click
 from weigh.cli import options
 from weigh.cli.submit import notify
 from weigh.errors import UsageError
-from weigh.flow.follow.cancel import cancel as cancel_flow
+from weigh.flow.follow.cancel import cancel_jobs as cancel_flow
 from weigh.flow.here import here_now
-from weigh.render.printable import printable
+from weigh.render.printable import printable_text
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -52,7 +52,7 @@ def cancel(
             f"{one.count:,}" if one.count == total else f"{one.count:,} of {total:,}"
         )
         noun = "element" if total == 1 else "elements"
-        name = printable(one.job.name)
+        name = printable_text(one.job.name)
         click.echo(f"  {verb} {one.job.id} ({name}): {number} {noun}")
     if not done:
         click.echo("  nothing to cancel: all have ended")

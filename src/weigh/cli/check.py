@@ -33,7 +33,7 @@ def _timeout(_: click.Context, option: click.Parameter, seconds: float) -> float
 @click.argument("path", metavar="TASKS|SCRIPT", shell_complete=options.files)
 @click.option(
     "--tasks",
-    type=options.Count(1, 1000),
+    type=options.BoundedCount(1, 1000),
     default=5,
     metavar="N",
     help="Number of tasks to try, chosen to differ.  [default: 5]",
@@ -108,8 +108,8 @@ def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     """Print the problems of a job script."""
     checked = script.check_here(here_now(), path, form=form)
     if as_json:
-        click.echo(script_lines.render_json(checked))
+        click.echo(script_lines.script_check_json(checked))
     else:
-        for line in script_lines.render(checked):
+        for line in script_lines.script_check_lines(checked):
             click.echo(line)
     return FAILED if checked.problems else 0

@@ -11,8 +11,8 @@ from weigh.render.cluster_lines import (
     cluster_free_line,
     cluster_screen,
 )
-from weigh.render.columns import fill
-from weigh.render.printable import printable
+from weigh.render.columns import fill_by_columns
+from weigh.render.printable import printable_text
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -33,5 +33,5 @@ def cluster(*, free: bool, scheduler: str | None, as_json: bool) -> int:
     else:
         click.echo("\n".join(cluster_screen(seen)))
     for note in seen.notes:
-        click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
+        click.echo(fill_by_columns(f"weigh: {printable_text(note)}", 80), err=True)
     return 0

@@ -15,7 +15,7 @@ from weigh.render.comparison_lines import comparison_json, comparison_text
     nargs=-1,
     required=True,
     metavar="A B...",
-    shell_complete=options.records,
+    shell_complete=options.offer_record_names,
 )
 def compare(records: tuple[str, ...], *, as_json: bool) -> int:
     """Compare runs with the first one named: time, memory, GPU, time per sample.

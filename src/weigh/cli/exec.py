@@ -13,24 +13,26 @@ from weigh.cli import options
 from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
 from weigh.errors import FAILED, NO_TIME_LEFT, SIGNAL_BASE, WEIGH_FAILED
-from weigh.flow.exec.exec import execute, plan
+from weigh.flow.exec.exec import execute, tasks_to_run
 from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
-from weigh.render.printable import shown, unguarded
-from weigh.runner.build import Console, ExecOptions, Finished
-from weigh.runner.halt import Halt, parse_halt
+from weigh.render.printable import unguarded_stream, without_control_characters
+from weigh.runner.build import ExecOptions, FinishedRun, RunConsole
+from weigh.runner.halt import HaltRule, parse_halt
 from weigh.units import Seconds
 
 
 class ExecCommand(options.SettingsCommand):
     """Reads ``[exec]`` too; a variable overrides it, and a flag overrides both."""
 
-    def defaults(self, settings: config.Config) -> dict[str, config.Setting]:
+    def defaults(
+        self, settings: config.ConfigValues
+    ) -> dict[str, config.ConfigSetting]:
         """Return ``[exec]`` and the settings of several verbs, by parameter name."""
         return {**super().defaults(settings), **settings.exec}
 
-    def key(self, name: str, settings: config.Config) -> str:
+    def key(self, name: str, settings: config.ConfigValues) -> str:
         """Return how the setting of a parameter's *name* is written in a file."""
         return f"exec.{name}" if name in settings.exec else name
 
@@ -50,13 +52,13 @@ _HEARTBEAT = 60.0
 @options.jobs_at_once(100_000)
 @click.option(
     "--per-gpu",
-    type=options.Count(1, 1000),
+    type=options.BoundedCount(1, 1000),
     metavar="K",
     help="Number of parallel tasks per GPU.",
 )
 @click.option(
     "--gpus",
-    type=options.Count(1, 1000),
+    type=options.BoundedCount(1, 1000),
     metavar="N",
     help="Use N GPUs; idle ones if the scheduler names none.",
 )
@@ -79,14 +81,14 @@ _HEARTBEAT = 60.0
 @click.option("--resume-failed", is_flag=True, help="Run failed tasks again, too.")
 @click.option(
     "--retries",
-    type=options.Count(1, 1000),
+    type=options.BoundedCount(1, 1000),
     default=1,
     metavar="N",
     help="Attempts per task, including the first.  [default: 1]",
 )
 @click.option(
     "--oom-retries",
-    type=options.Count(1, 100),
+    type=options.BoundedCount(1, 100),
     default=3,
     metavar="N",
     help="Attempts if out of memory: with more memory, then alone.  [default: 3]",
@@ -204,14 +206,14 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     context = click.get_current_context()
     if options.is_typed(context, "jobs") and options.is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
-    _refuse_contradictions(words)
+    _refuse_exec_contradictions(words)
     words["pull"] = task_file if words["pull"] else None
     settings = options.settings_of(context)
     exec_options = ExecOptions(**words, mask=settings.mask)
     if is_dry and exec_options.pull:
         raise click.UsageError("--pull: the runs decide as they go (weigh status)")
     if is_dry:
-        for line in exec_lines.plan_lines(*plan(task_file, exec_options)):
+        for line in exec_lines.plan_lines(*tasks_to_run(task_file, exec_options)):
             click.echo(line)
         return 0
     console = _StderrConsole(quiet=quiet, alone=not exec_options.ungroup)
@@ -219,24 +221,24 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         here_of(current_folder() or os.sep, os.environ),
         task_file,
         exec_options,
-        Console(console.notify, console.show),
+        RunConsole(console.notify, console.show),
     )
     console.clear()
     for line in (*settings.warnings, *finished.warnings):
-        _write(f"weigh: {line}\n")
-    report = _report(task_file, finished)
+        _write_exec_text(f"weigh: {line}\n")
+    report = _exec_report(task_file, finished)
     if as_json:
-        _print(msgspec.json.encode(report).decode() + "\n")
+        _print_exec_line(msgspec.json.encode(report).decode() + "\n")
     else:
         text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
-        (_write if exec_options.ungroup else _print)(text)
-    return _exit_code(finished)
+        (_write_exec_text if exec_options.ungroup else _print_exec_line)(text)
+    return _exec_exit_code(finished)
 
 
 exec = exec_  # noqa: A001 - the verb's name
 
 
-def _refuse_contradictions(words: dict[str, Any]) -> None:
+def _refuse_exec_contradictions(words: dict[str, Any]) -> None:
     if words["resume_failed"] and not words["resume"]:
         raise click.UsageError("--resume-failed and --no-resume: choose one")
     for name, option in (
@@ -244,7 +246,7 @@ def _refuse_contradictions(words: dict[str, Any]) -> None:
         ("resume_failed", "--resume-failed"),
         ("halt", "--halt"),
     ):
-        if words["pull"] and words[name] not in (False, Halt()):
+        if words["pull"] and words[name] not in (False, HaltRule()):
             raise click.UsageError(f"--pull: other runs have a say, so omit {option}")
     if words["pull"] and not words["resume"]:
         raise click.UsageError("--pull continues by its claims: omit --no-resume")
@@ -273,13 +275,13 @@ class _StderrConsole:
         if self._quiet:
             return
         self.clear()
-        _write(f"weigh: {shown(line)}\n")
+        _write_exec_text(f"weigh: {without_control_characters(line)}\n")
 
     def show(self, tally: Any) -> Seconds:  # noqa: ANN401 - runner's own
         """Show the progress; return the seconds until the next call."""
         if self._quiet:
             return _HEARTBEAT
-        standing = _standing(tally, time.monotonic() - self._began)
+        standing = _exec_progress(tally, time.monotonic() - self._began)
         if self._draws:
             line = f"\r\x1b[K{exec_lines.progress_line(standing)}"
             self._is_drawn = draw_on_stderr(line, is_ours=True) or self._is_drawn
@@ -295,11 +297,11 @@ class _StderrConsole:
         """Erase the drawn line."""
         if self._is_drawn:
             self._is_drawn = False
-            _write("\r\x1b[K", is_drawn=True)
+            _write_exec_text("\r\x1b[K", is_drawn=True)
 
 
-def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN401
-    return exec_lines.Standing(
+def _exec_progress(tally: Any, elapsed: Seconds) -> exec_lines.ExecProgress:  # noqa: ANN401
+    return exec_lines.ExecProgress(
         tasks=tally.tasks,
         done=tally.done,
         failed=tally.failed,
@@ -315,9 +317,9 @@ def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN
     )
 
 
-def _report(task_file: str, finished: Finished) -> exec_lines.Report:
+def _exec_report(task_file: str, finished: FinishedRun) -> exec_lines.ExecReport:
     tally, folder = finished.result.tally, finished.output
-    return exec_lines.Report(
+    return exec_lines.ExecReport(
         task_file=task_file,
         joblog=finished.joblog,
         events=finished.events,
@@ -332,7 +334,7 @@ def _report(task_file: str, finished: Finished) -> exec_lines.Report:
         wall_time=round(finished.wall_time, 3),
         slots=finished.slots,
         failures=tuple(
-            exec_lines.Failure(one.task, one.reason, one.output)
+            exec_lines.FailedTask(one.task, one.reason, one.output)
             for one in finished.result.failures
         ),
         signal=finished.result.signal,
@@ -345,14 +347,14 @@ def _report(task_file: str, finished: Finished) -> exec_lines.Report:
     )
 
 
-def _untaken_text(finished: Finished) -> str | None:
+def _untaken_text(finished: FinishedRun) -> str | None:
     untaken = finished.pulled and finished.pulled.untaken
     if not untaken:
         return None
     return exec_lines.untaken_text(untaken.tasks, untaken.needed, untaken.left)
 
 
-def _exit_code(finished: Finished) -> int:
+def _exec_exit_code(finished: FinishedRun) -> int:
     result = finished.result
     if result.trouble is not None:
         return WEIGH_FAILED
@@ -369,16 +371,16 @@ def _exit_code(finished: Finished) -> int:
     return 0 if tally.done >= tally.tasks else FAILED
 
 
-def _write(text: str, *, is_drawn: bool = False) -> None:
+def _write_exec_text(text: str, *, is_drawn: bool = False) -> None:
     """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
     if sys.stderr is not None:
-        (unguarded(sys.stderr) if is_drawn else sys.stderr).write(text)
+        (unguarded_stream(sys.stderr) if is_drawn else sys.stderr).write(text)
 
 
-def _print(text: str) -> None:
+def _print_exec_line(text: str) -> None:
     """Write to stdout; a failure here does not change the exit code."""
     if sys.stderr is not None:
         sys.stderr.flush()
     trouble = print_patiently(text)
     if trouble is not None and not isinstance(trouble, BrokenPipeError):
-        _write(f"weigh: standard output: {trouble.strerror}\n")
+        _write_exec_text(f"weigh: standard output: {trouble.strerror}\n")

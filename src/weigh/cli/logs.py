@@ -10,10 +10,10 @@ import click
 
 from weigh.cli import options
 from weigh.flow.follow.logs import LogFile
-from weigh.flow.follow.logs import logs as logs_flow
+from weigh.flow.follow.logs import log_files_of_job as logs_flow
 from weigh.flow.here import here_now
 from weigh.regular_file import only_regular
-from weigh.render.printable import printable
+from weigh.render.printable import printable_text
 
 _PAUSE = 0.5
 _PIECE = 1 << 16
@@ -23,16 +23,16 @@ _MOST_FILES = 20
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", shell_complete=options.jobs)
-@click.argument("task", metavar="[TASK]", type=options.Count(), required=False)
+@click.argument("task", metavar="[TASK]", type=options.BoundedCount(), required=False)
 @click.option(
-    "--task", "task_option", type=options.Count(), metavar="N", help="As TASK."
+    "--task", "task_option", type=options.BoundedCount(), metavar="N", help="As TASK."
 )
 @click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")
 @click.option("--failed", is_flag=True, help="Show the output of failed tasks.")
 @click.option(
     "-n",
     "--lines",
-    type=options.Count(),
+    type=options.BoundedCount(),
     metavar="N",
     help="Show the last N lines of each file.  [default: all of one file, 10 of "
     "several]",
@@ -66,7 +66,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
         click.echo("weigh: nothing has been printed yet", err=True)
     if paths:
         for one in files:
-            click.echo(printable(one.to_show()))
+            click.echo(printable_text(one.to_show()))
         return 0
     if len(files) > _MOST_FILES and not follow:
         click.echo(
@@ -104,9 +104,11 @@ def _show(path: str, most: int | None, *, title: str | None) -> int:
         with open(path, "rb", opener=only_regular) as file:
             whole = file if most is None else deque(file, most)
             if title is not None:
-                _write(f"==> {printable(title)}: {printable(path)}\n".encode())
+                _write_log_bytes(
+                    f"==> {printable_text(title)}: {printable_text(path)}\n".encode()
+                )
             for line in whole:
-                _write(line)
+                _write_log_bytes(line)
             return file.seek(0, os.SEEK_CUR)
     except FileNotFoundError:
         return 0
@@ -123,9 +125,9 @@ def _follow(files: Sequence[LogFile], ends: list[int]) -> None:
             is_behind |= len(added) == _PIECE
             ends[place] += len(added)
             if added and last != place and len(files) > 1:
-                _write(f"==> {printable(one.title)}\n".encode())
+                _write_log_bytes(f"==> {printable_text(one.title)}\n".encode())
                 last = place
-            _write(added)
+            _write_log_bytes(added)
         if over and not is_behind:
             return
         if not is_behind:
@@ -141,7 +143,7 @@ def _added(path: str, begin: int) -> bytes:
         return b""
 
 
-def _write(text: bytes) -> None:
+def _write_log_bytes(text: bytes) -> None:
     if text:
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()

@@ -15,7 +15,7 @@ from weigh._version import __version__
 from weigh.cli.options import PlainHelp
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError, close_names
-from weigh.measure.launcher import Launcher
+from weigh.measure.launcher import JobLauncher
 
 _WIDTH = 80
 _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)")
@@ -88,7 +88,7 @@ VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
 PAGES = ("cheatsheet", "skill")  # of `weigh help`: the files in pages/
 
 
-class Verbs(PlainHelp, click.Group):
+class LazyVerbs(PlainHelp, click.Group):
     """A group that imports a verb's module only when the verb is used."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -180,7 +180,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_given: bool) ->
 
 
 @click.group(
-    cls=Verbs,
+    cls=LazyVerbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     subcommand_metavar="VERB ...",
     epilog="`weigh help VERB` shows the options of a verb, `weigh help cheatsheet` "
@@ -199,7 +199,7 @@ def weigh() -> None:
     """Measure a job before you submit it to the cluster."""
 
 
-def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
+def run_cli(argv: Sequence[str], launchers: list[JobLauncher]) -> int:
     """Run *argv* and return the exit code; report an error in one line."""
     make_stderr_patient()
     guard_terminal()
@@ -213,7 +213,7 @@ def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     return code
 
 
-def _carried_out(argv: Sequence[str], launchers: list[Launcher]) -> int:
+def _carried_out(argv: Sequence[str], launchers: list[JobLauncher]) -> int:
     try:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported in one line
@@ -245,17 +245,17 @@ def _usage_code(argv: Sequence[str]) -> int:
     return WEIGH_FAILED if "run" in argv[:1] else USAGE
 
 
-def _explain(error: OSError) -> int:
+def _explain(os_error: OSError) -> int:
     """Report a failed system call: the file and the reason, or that stdout failed."""
-    if error.filename is not None:
-        _complain(f"{error.filename}: {error.strerror}")
+    if os_error.filename is not None:
+        _complain(f"{os_error.filename}: {os_error.strerror}")
         return WEIGH_FAILED
     trouble = settle_stdout()
-    if trouble is not None or _is_of_stdout(error):
-        return _report_lost_output(trouble or error)
-    words = _GONE if _is_folder_gone(error) else _OF_SYSTEM.get(error.errno or 0)
+    if trouble is not None or _is_of_stdout(os_error):
+        return _report_lost_output(trouble or os_error)
+    words = _GONE if _is_folder_gone(os_error) else _OF_SYSTEM.get(os_error.errno or 0)
     if words is None:
-        raise error
+        raise os_error
     _complain(words)
     return WEIGH_FAILED
 
@@ -275,9 +275,9 @@ _OF_SYSTEM = {
 }
 
 
-def _is_folder_gone(error: OSError) -> bool:
+def _is_folder_gone(os_error: OSError) -> bool:
     """Return whether the failed call needed the current folder, which was deleted."""
-    if not isinstance(error, FileNotFoundError):
+    if not isinstance(os_error, FileNotFoundError):
         return False
     try:
         os.getcwd()
@@ -286,9 +286,9 @@ def _is_folder_gone(error: OSError) -> bool:
     return False
 
 
-def _is_of_stdout(error: OSError) -> bool:
-    """Return whether printing to stdout raised *error* (stderr never raises)."""
-    place = error.__traceback__
+def _is_of_stdout(os_error: OSError) -> bool:
+    """Return whether printing to stdout raised *os_error* (stderr never raises)."""
+    place = os_error.__traceback__
     while place is not None:
         if place.tb_frame.f_code is click.echo.__code__:
             return True
@@ -296,20 +296,20 @@ def _is_of_stdout(error: OSError) -> bool:
     return False
 
 
-def _report_lost_output(error: OSError) -> int:
+def _report_lost_output(os_error: OSError) -> int:
     """Report that stdout cannot be written; not if its reader ended (``| head``)."""
-    if isinstance(error, BrokenPipeError):
+    if isinstance(os_error, BrokenPipeError):
         return SIGNAL_BASE + signal.SIGPIPE
-    _complain(f"standard output: {error.strerror}")
+    _complain(f"standard output: {os_error.strerror}")
     return WEIGH_FAILED
 
 
 def _complain(line: str) -> None:
     if sys.stderr is not None:
-        from weigh.render.printable import shown  # noqa: PLC0415 - start-up time
+        from weigh.render.printable import without_control_characters  # noqa: PLC0415 - start-up time
 
         with suppress(OSError):
-            print(f"weigh: {shown(line)}", file=sys.stderr)
+            print(f"weigh: {without_control_characters(line)}", file=sys.stderr)
 
 
 def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None:

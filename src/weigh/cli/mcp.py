@@ -55,11 +55,11 @@ def mcp(
     weigh mcp
     weigh mcp --allow-submit --cpu-hours 100 --gpu-hours 10
     """  # noqa: D301 - click reads \b
-    from weigh.flow.mcp_server import Limits, serve  # noqa: PLC0415 - start-up time
+    from weigh.flow.mcp_server import AgentLimits, serve  # noqa: PLC0415 - start-up time
 
     if allow_submit and cpu_hours is None:
         raise click.UsageError("--allow-submit needs a budget: --cpu-hours N")
-    limits = Limits(
+    limits = AgentLimits(
         submit=allow_submit,
         cpu_hours=cpu_hours,
         gpu_hours=0.0 if allow_submit and gpu_hours is None else gpu_hours,

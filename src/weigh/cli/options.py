@@ -33,7 +33,7 @@ else:
     _Type = click.ParamType  # click takes no type arguments before version 8.2
 
 
-class Quantity(_Type):
+class ParsedQuantity(_Type):
     """A value that *read* parses; with ``as_text`` it is checked and stays as typed."""
 
     def __init__(
@@ -67,7 +67,7 @@ def _parse_share(text: str) -> float:
     return request.parse_headroom(text)
 
 
-class Count(click.IntRange):
+class BoundedCount(click.IntRange):
     """A whole number from *least* to *most*; the help names no range."""
 
     def __init__(self, least: int = 1, most: int | None = None) -> None:
@@ -99,15 +99,15 @@ class Count(click.IntRange):
         return ""
 
 
-SIZE = Quantity("size", parse_size)  # bytes
-DURATION = Quantity("time", parse_duration)  # seconds
-LIMIT = Quantity("time", parse_limit)  # whole seconds
+SIZE = ParsedQuantity("size", parse_size)  # bytes
+DURATION = ParsedQuantity("time", parse_duration)  # seconds
+LIMIT = ParsedQuantity("time", parse_limit)  # whole seconds
 # a bare number is seconds: only for options that are not named as a scheduler's
-SECONDS = Quantity("time", partial(parse_duration, bare=1))
-HEADROOM = Quantity("share", _parse_share)  # 0.2 is 20 %
+SECONDS = ParsedQuantity("time", partial(parse_duration, bare_unit=1))
+HEADROOM = ParsedQuantity("share", _parse_share)  # 0.2 is 20 %
 # for flows that read the text themselves, as they do for Python programs
-SIZE_TEXT = Quantity("size", parse_size, as_text=True)
-TIME_TEXT = Quantity("time", parse_duration, as_text=True)
+SIZE_TEXT = ParsedQuantity("size", parse_size, as_text=True)
+TIME_TEXT = ParsedQuantity("time", parse_duration, as_text=True)
 
 
 # Options of one meaning are spelled the same in every verb: this is the table.
@@ -145,7 +145,7 @@ def jobs_at_once(most: int) -> Decorator:
     return click.option(
         "-j",
         "--jobs",
-        type=Count(1, most),
+        type=BoundedCount(1, most),
         metavar="N",
         help="Number of concurrent tasks.  [default: one per available CPU or GPU]",
     )
@@ -206,7 +206,7 @@ class SettingsCommand(PlainHelp):
         own = args[: args.index("--")] if "--" in args else args
         if extra.get("resilient_parsing") or _HELP.intersection(own):
             return super().make_context(info_name, args, parent, **extra)
-        settings = config.load(current_folder() or os.sep, os.environ)
+        settings = config.load_config(current_folder() or os.sep, os.environ)
         values = {name: one.value for name, one in self.defaults(settings).items()}
         try:
             context = super().make_context(
@@ -217,13 +217,15 @@ class SettingsCommand(PlainHelp):
         context.meta[_SETTINGS] = settings
         return context
 
-    def defaults(self, settings: config.Config) -> dict[str, config.Setting]:
+    def defaults(
+        self, settings: config.ConfigValues
+    ) -> dict[str, config.ConfigSetting]:
         """Return the settings that are options of this verb, by parameter name."""
         names = {option.name for option in self.params}
         return {key: one for key, one in settings.settings.items() if key in names}
 
     def named(
-        self, error: click.BadParameter, settings: config.Config
+        self, error: click.BadParameter, settings: config.ConfigValues
     ) -> FormatError | None:
         """Return *error* with the file that has the value; None if it was typed."""
         name = None if error.param is None else error.param.name
@@ -234,14 +236,14 @@ class SettingsCommand(PlainHelp):
         where = f"{origin}: {self.key(name, settings)}" if is_file else origin
         return FormatError(f"{where}: {error.message}")
 
-    def key(self, name: str, settings: config.Config) -> str:  # noqa: ARG002
+    def key(self, name: str, settings: config.ConfigValues) -> str:  # noqa: ARG002
         """Return how the setting of a parameter's *name* is written in a file."""
         return name
 
 
-def settings_of(context: click.Context) -> config.Config:
+def settings_of(context: click.Context) -> config.ConfigValues:
     """Return the settings that a verb was called with."""
-    settings: config.Config = context.meta.get(_SETTINGS) or config.Config()
+    settings: config.ConfigValues = context.meta.get(_SETTINGS) or config.ConfigValues()
     return settings
 
 
@@ -272,17 +274,19 @@ def files(_: click.Context, __: click.Parameter, begun: str) -> "list[Completion
 
 def jobs(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
     """Return the jobs that were submitted from here."""
-    return _offer(completion.job_names(os.getcwd(), os.environ), begun)
+    return _offered_completions(completion.job_names(os.getcwd(), os.environ), begun)
 
 
-def records(
+def offer_record_names(
     _: click.Context, __: click.Parameter, begun: str
 ) -> "list[CompletionItem]":
     """Return the labels and ids of the newest records."""
-    return _offer(completion.record_names(os.getcwd(), os.environ), begun)
+    return _offered_completions(completion.record_names(os.getcwd(), os.environ), begun)
 
 
-def _offer(found: Iterator[tuple[str, str]], begun: str) -> "list[CompletionItem]":
+def _offered_completions(
+    found: Iterator[tuple[str, str]], begun: str
+) -> "list[CompletionItem]":
     """Return the first of *found*, (word, description), that start with *begun*."""
     fitting = ((word, what) for word, what in found if word.startswith(begun))
     try:

@@ -120,9 +120,9 @@ class PatientStream:
                 self._size -= len(piece)
                 self._changed.notify_all()
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, os_error: OSError) -> None:
         with self._changed:
-            self.error = error
+            self.error = os_error
             self._waiting.clear()
             self._size = 0
             self._changed.notify_all()
@@ -160,7 +160,7 @@ def guard_terminal() -> None:
         except (OSError, ValueError):  # closed
             continue
         if is_terminal:
-            setattr(sys, name, printable.Terminal(stream))
+            setattr(sys, name, printable.SafeTerminal(stream))
 
 
 def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:
@@ -169,9 +169,9 @@ def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:
     With *is_ours* all of it is weigh's own, including control sequences.
     """
     stderr: Any = sys.stderr
-    if isinstance(stderr, printable.Terminal) and not is_ours:
-        text = printable.shown(text)
-    stream: Any = None if stderr is None else printable.unguarded(stderr)
+    if isinstance(stderr, printable.SafeTerminal) and not is_ours:
+        text = printable.without_control_characters(text)
+    stream: Any = None if stderr is None else printable.unguarded_stream(stderr)
     if isinstance(stream, PatientStream):
         return stream.draw(text)
     if stream is not None:
@@ -196,7 +196,11 @@ def print_patiently(text: str) -> OSError | None:
         stdout.write(text)
         return None
     out = PatientStream(stdout)
-    out.write(printable.shown(text) if isinstance(stdout, printable.Terminal) else text)
+    out.write(
+        printable.without_control_characters(text)
+        if isinstance(stdout, printable.SafeTerminal)
+        else text
+    )
     out.flush()
     return out.error
 

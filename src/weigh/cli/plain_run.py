@@ -18,8 +18,8 @@ from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import current_folder
-from weigh.flow.run.run import Watched, run
-from weigh.measure.launcher import Launcher
+from weigh.flow.run.run import WatchedCommand, run_command_measured
+from weigh.measure.launcher import JobLauncher
 
 _VALUED = {"-o": "output", "--output": "output", "--label": "label"}
 _QUIET = ("-q", "--quiet")
@@ -66,7 +66,7 @@ def read_plain(argv: Sequence[str]) -> PlainRun | None:
     return None if is_wrong or not found.command else found
 
 
-def run_plain(argv: Sequence[str], launchers: list[Launcher]) -> int | None:
+def run_plain(argv: Sequence[str], launchers: list[JobLauncher]) -> int | None:
     """Run *argv* and return the exit code; None if nothing was done: it is not plain.
 
     A trouble with stdout is no trouble here: the job's exit code passes.
@@ -75,7 +75,7 @@ def run_plain(argv: Sequence[str], launchers: list[Launcher]) -> int | None:
     if plain is None:
         return None
     try:
-        settings = config.load(current_folder() or os.sep, os.environ)
+        settings = config.load_config(current_folder() or os.sep, os.environ)
     except WeighError:
         return None
     if _OF_RUN & settings.settings.keys():
@@ -83,7 +83,7 @@ def run_plain(argv: Sequence[str], launchers: list[Launcher]) -> int | None:
     make_stderr_patient()
     guard_terminal()
     try:
-        code = _measure(plain, settings, launchers)
+        code = _measure_plain_run(plain, settings, launchers)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported in one line
         from weigh.cli.main import exit_code_of  # noqa: PLC0415 - rarely
 
@@ -97,8 +97,8 @@ def run_plain(argv: Sequence[str], launchers: list[Launcher]) -> int | None:
     return code
 
 
-def _measure(
-    plain: PlainRun, settings: config.Config, launchers: list[Launcher]
+def _measure_plain_run(
+    plain: PlainRun, settings: config.ConfigValues, launchers: list[JobLauncher]
 ) -> int:
     options = RunOptions(
         label=plain.label,
@@ -108,7 +108,9 @@ def _measure(
     )
     command = list(plain.command)
 
-    def watch(notify: Callable[[str], None]) -> Watched:
-        return run(command, options, launchers=launchers, notify=notify)
+    def watch(notify: Callable[[str], None]) -> WatchedCommand:
+        return run_command_measured(
+            command, options, launchers=launchers, notify=notify
+        )
 
     return report_on(watch, command, settings, quiet=plain.quiet, headroom=None)

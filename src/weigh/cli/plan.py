@@ -9,16 +9,16 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import SIGNAL_BASE
 from weigh.flow.here import here_now
-from weigh.flow.plan.plan import Answer
-from weigh.flow.plan.plan import plan as plan_flow
-from weigh.flow.run.run_measured import Interrupted
+from weigh.flow.plan.plan import PlanAnswer
+from weigh.flow.plan.plan import plan_task_file as plan_flow
+from weigh.flow.run.run_measured import InterruptedRun
 from weigh.planning.options import ALL, PlanOptions
-from weigh.render.columns import fill
-from weigh.render.plan_lines import render_json, render_text
-from weigh.render.printable import printable
-from weigh.sweep.quoting import quoted
+from weigh.render.columns import fill_by_columns
+from weigh.render.plan_lines import plan_json, plan_screen_lines
+from weigh.render.printable import printable_text
+from weigh.sweep.quoting import bash_quoted
 
-_COUNT = options.Count()
+_COUNT = options.BoundedCount()
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -112,37 +112,40 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = PlanOptions(**words)  # type: ignore[arg-type]
     try:
-        answer = plan_flow(here_now(_notify), chosen)
-    except Interrupted as interrupted:  # click would take it for ^C
+        answer = plan_flow(here_now(_notify_on_stderr), chosen)
+    except InterruptedRun as interrupted:  # click would take it for ^C
         return SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:
         click.echo(f"weigh: {warning}", err=True)
     if as_json:
-        click.echo(render_json(answer.plans))
+        click.echo(plan_json(answer.plans))
         return 0
-    for line in render_text(answer.plans):
+    for line in plan_screen_lines(answer.plans):
         click.echo(line)
     sys.stdout.flush()  # the plan before the notes, where both reach one terminal
     for note in answer.notes:
-        click.echo(fill(f"  {printable(note)}", 80, subsequent_indent="    "), err=True)
-    for line in _next(answer, chosen):
+        click.echo(
+            fill_by_columns(f"  {printable_text(note)}", 80, subsequent_indent="    "),
+            err=True,
+        )
+    for line in _next_lines_of_plan(answer, chosen):
         click.echo(line)
     return 0
 
 
-def _notify(line: str) -> None:
+def _notify_on_stderr(line: str) -> None:
     click.echo(f"weigh: {line}", err=True)
 
 
-def _next(answer: Answer, chosen: PlanOptions) -> tuple[str, ...]:
+def _next_lines_of_plan(answer: PlanAnswer, chosen: PlanOptions) -> tuple[str, ...]:
     """Return the lines that name the plan's directory and the next command."""
     directory = answer.directory
     if directory is None:
         return ("  next: the same command with --gpu and one of these",)
     if chosen.dry_run:
-        return (f"  would be written to {printable(directory)}{os.sep}",)
+        return (f"  would be written to {printable_text(directory)}{os.sep}",)
     again = " --again" if answer.replaces_submitted else ""
     return (
-        f"  -> {printable(directory)}{os.sep}",
-        f"  next: weigh submit {quoted(directory)}{again}",
+        f"  -> {printable_text(directory)}{os.sep}",
+        f"  next: weigh submit {bash_quoted(directory)}{again}",
     )

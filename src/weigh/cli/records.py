@@ -13,8 +13,8 @@ from weigh.errors import StoreError, close_names
 from weigh.flow.records.imported import STDIN, import_records
 from weigh.flow.records.records import (
     RecordFilter,
-    Store,
-    choose,
+    RecordStore,
+    choose_records,
     export_csv,
     export_jsonl,
     find_record,
@@ -25,9 +25,14 @@ from weigh.flow.records.records import (
 from weigh.flow.site.schedulers import current_user
 from weigh.model.record import State
 from weigh.render import record_list
-from weigh.render.printable import count, printable, short_command, shortened
+from weigh.render.printable import (
+    count_with_commas,
+    printable_text,
+    short_command,
+    shortened_text,
+)
 from weigh.render.record_show import render_record
-from weigh.store.lines import encode
+from weigh.store.lines import encode_record
 
 _SHOWN = 20
 _WIDTH = 80
@@ -36,7 +41,7 @@ _WIDTH = 80
 _MEANT = {"list": "weigh records", "ls": "weigh records", "delete": "weigh records rm"}
 
 
-class _Verbs(click.Group):
+class _RecordVerbs(click.Group):
     """Answers a record's name in place of a command with the command that shows it."""
 
     def resolve_command(
@@ -56,12 +61,12 @@ class _Verbs(click.Group):
         return ctx.fail(f"no such command: {name} (did you mean {meant}?)")
 
 
-@click.group("records", invoke_without_command=True, cls=_Verbs)
+@click.group("records", invoke_without_command=True, cls=_RecordVerbs)
 @click.option("--all", "everything", is_flag=True, help="List all records.")
 @click.option(
     "-n",
     "--limit",
-    type=options.Count(),
+    type=options.BoundedCount(),
     metavar="N",
     help=f"List the newest N.  [default: {_SHOWN}; with --json: all]",
 )
@@ -99,26 +104,32 @@ def records(  # noqa: PLR0913 - one parameter an option
     record_filter = RecordFilter(label=label, states=states, limit=limit)
     store = _store()
     listing = list_records(store, record_filter)
-    for warning in filter(None, (store.note, *record_list.warnings(listing))):
+    for warning in filter(
+        None, (store.note, *record_list.skipped_record_warnings(listing))
+    ):
         click.echo(f"weigh: {warning}", err=True)
     if as_json:
-        click.echo(record_list.render_json(listing).decode())
+        click.echo(record_list.record_list_json(listing).decode())
     else:
-        click.echo(record_list.render_text(listing, year=time.strftime("%Y")))
+        click.echo(record_list.record_table_text(listing, year=time.strftime("%Y")))
 
 
 @records.command()
-@click.argument("name", metavar="ID", shell_complete=options.records)
+@click.argument("name", metavar="ID", shell_complete=options.offer_record_names)
 @options.as_json("Print the whole record as JSON.")
 def show(name: str, *, as_json: bool) -> None:
     """Show one record; ID can also be a file of `weigh run -o`."""
     record = find_record(_store(), name)
-    click.echo(encode(record).decode() if as_json else render_record(record))
+    click.echo(encode_record(record).decode() if as_json else render_record(record))
 
 
 @records.command()
 @click.argument(
-    "names", metavar="ID...", nargs=-1, required=True, shell_complete=options.records
+    "names",
+    metavar="ID...",
+    nargs=-1,
+    required=True,
+    shell_complete=options.offer_record_names,
 )
 @options.dry_run("Print which records would be removed.")
 def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
@@ -130,7 +141,9 @@ def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
 
 
 @records.command()
-@click.argument("names", metavar="[ID...]", nargs=-1, shell_complete=options.records)
+@click.argument(
+    "names", metavar="[ID...]", nargs=-1, shell_complete=options.offer_record_names
+)
 @click.option(
     "--csv",
     "is_csv",
@@ -141,7 +154,7 @@ def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
 def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
     """Write records, oldest first; without ID, all of them."""
     write = export_csv if is_csv else export_jsonl
-    chosen = choose(_store(), names)
+    chosen = choose_records(_store(), names)
     if output is None or output == STDIN:
         write(chosen, sys.stdout.buffer)
         return
@@ -150,7 +163,9 @@ def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
             write(chosen, file)
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror}") from error
-    click.echo(f"weigh: {_records(len(chosen))} written to {output}", err=True)
+    click.echo(
+        f"weigh: {_record_count_text(len(chosen))} written to {output}", err=True
+    )
 
 
 @records.command("import")
@@ -169,12 +184,12 @@ def import_(paths: tuple[str, ...], *, label: str | None, again: bool) -> None:
         paths,
         label=label,
         again=again,
-        user=os.environ.get("USER") or current_user(),
+        user_name=os.environ.get("USER") or current_user(),
     )
     total = number = 0
     for one in done:
         total += 1
-        where = f"{printable(one.source)}:{one.number}"
+        where = f"{printable_text(one.source)}:{one.number}"
         if one.record is None:
             click.echo(f"weigh: {where}: skipped: {one.problem}", err=True)
         else:
@@ -183,11 +198,11 @@ def import_(paths: tuple[str, ...], *, label: str | None, again: bool) -> None:
             _print_line(f"{one.record.id}  {where}  {one.record.state}  {command}")
         for doubt in one.doubts:
             click.echo(f"weigh: {where}: {doubt}", err=True)
-    skipped = f", {count(total - number)} skipped" if number < total else ""
-    click.echo(f"weigh: {_records(number)} imported{skipped}", err=True)
+    skipped = f", {count_with_commas(total - number)} skipped" if number < total else ""
+    click.echo(f"weigh: {_record_count_text(number)} imported{skipped}", err=True)
 
 
-def _store() -> Store:
+def _store() -> RecordStore:
     try:
         cwd = os.getcwd()
     except OSError as error:
@@ -195,9 +210,9 @@ def _store() -> Store:
     return open_store(cwd, os.environ)
 
 
-def _records(number: int) -> str:
-    return "1 record" if number == 1 else f"{count(number)} records"
+def _record_count_text(number: int) -> str:
+    return "1 record" if number == 1 else f"{count_with_commas(number)} records"
 
 
 def _print_line(line: str) -> None:
-    click.echo(shortened(line, _WIDTH))
+    click.echo(shortened_text(line, _WIDTH))

@@ -11,7 +11,7 @@ from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
-from weigh.model.report import Report
+from weigh.model.report import JobReport
 from weigh.render.printable import indented_json
 from weigh.store.find import LAST
 
@@ -39,15 +39,17 @@ def print_report(name: str, words: Mapping[str, Any]) -> int:
     if words["html"] is not None:
         report = _write_page(name, words)
     else:
-        report = report_report.build(here_now(), name, logs=words["logs"])
+        report = report_report.build_job_report(here_now(), name, logs=words["logs"])
         if words["is_json"]:
-            click.echo(report_lines.render_json(report))
+            click.echo(report_lines.report_json(report))
         else:
-            click.echo(report_lines.render_text(report, is_ascii=not _can_draw()))
+            click.echo(
+                report_lines.report_screen_text(report, is_ascii=not _can_draw())
+            )
     return int(words["strict"] and any(note.is_finding for note in report.notes))
 
 
-def _write_page(name: str, words: Mapping[str, Any]) -> Report:
+def _write_page(name: str, words: Mapping[str, Any]) -> JobReport:
     path = words["html"]
     page = report_page.page_of(here_now(), name, logs=words["logs"])
     report_page.write_page(page.html, path)
@@ -124,7 +126,7 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     weigh report --since 30d
     weigh report last --strict && sbatch next.sh
     """  # noqa: D301 - click reads \b as: keep these lines
-    _refuse_contradictions(name, words)
+    _refuse_report_contradictions(name, words)
     if words["paper"]:
         return print_paper(name, words)
     if words["since"] is not None:
@@ -135,7 +137,7 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     return print_report(name, words)
 
 
-def _refuse_contradictions(name: str, words: Mapping[str, Any]) -> None:
+def _refuse_report_contradictions(name: str, words: Mapping[str, Any]) -> None:
     given = {
         "--json": words["is_json"],
         "--html": words["html"] is not None,

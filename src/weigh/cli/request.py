@@ -9,9 +9,9 @@ from weigh.cli import options
 from weigh.errors import UsageError
 from weigh.estimate.history import RISKS
 from weigh.flow.here import here_now
-from weigh.flow.request.growth import Steps
-from weigh.flow.request.request import Answer
-from weigh.flow.request.request import request as request_flow
+from weigh.flow.request.growth import JobSteps
+from weigh.flow.request.request import RequestAnswer
+from weigh.flow.request.request import request_of_records as request_flow
 from weigh.lazy_modules import lazy_module
 from weigh.render.request_lines import FORMS
 from weigh.schedulers import KINDS
@@ -39,7 +39,7 @@ _OF_ACCOUNTS = ("name", "days")
 _WIDTH = 80
 
 
-def _parameters(
+def _next_run_parameters(
     _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, float | str]:
     parameters: dict[str, float | str] = {}
@@ -102,7 +102,7 @@ def _parameters(
 )
 @click.option(
     "--days",
-    type=options.Count(),
+    type=options.BoundedCount(),
     metavar="N",
     help="Use the jobs of the last N days in accounting.  [default: 30]",
 )
@@ -117,10 +117,12 @@ def _parameters(
     "parameters",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_parameters,
+    callback=_next_run_parameters,
     help="Parameter of the next run; repeatable.  [default: the record's]",
 )
-@click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=options.records)
+@click.argument(
+    "records", nargs=-1, metavar="[ID]...", shell_complete=options.offer_record_names
+)
 def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's
     """Print what to request from the scheduler, based on one or several records.
 
@@ -142,8 +144,8 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     weigh request --for gridengine --headroom 30% tag-50 tag-100 tag-300
     sbatch $(weigh request --for flags) job.sh
     """  # noqa: D301 - click reads \b as: keep these lines
-    answer = _answer(records, words)
-    if not isinstance(answer, Answer):
+    answer = _request_answer(records, words)
+    if not isinstance(answer, RequestAnswer):
         if words["form"] == "json":
             raise UsageError(f"{len(answer)} kinds of jobs: --name chooses one")
         for line in history_lines.kinds_table(answer, _WIDTH):
@@ -161,9 +163,9 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     return 0
 
 
-def _answer(
+def _request_answer(
     records: tuple[str, ...], words: dict[str, Any]
-) -> "Answer | tuple[PastKind, ...]":
+) -> "RequestAnswer | tuple[PastKind, ...]":
     source = words["source"]
     if source in _ACCOUNTS:
         _check_goes_with(words, (*_OF_RECORDS, *_OF_HISTORY), source)
@@ -172,7 +174,7 @@ def _answer(
         return past_jobs.request_from_accounting(
             here_now(),
             source,
-            past_jobs.Words(words["name"], words["days"] or past_jobs.DAYS),
+            past_jobs.PastJobsOptions(words["name"], words["days"] or past_jobs.DAYS),
             form=words["form"],
         )
     history = source == _HISTORY
@@ -184,7 +186,7 @@ def _answer(
             records,
             form=words["form"],
             headroom=words["headroom"],
-            steps=Steps(
+            steps=JobSteps(
                 total=words["steps"], done=words["done"], samples=words["samples"]
             ),
         )

@@ -7,10 +7,10 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import notify
-from weigh.flow.follow.resume import resume as resume_flow
+from weigh.flow.follow.resume import resume_unfinished_tasks as resume_flow
 from weigh.flow.here import here_of
 from weigh.planning.resume_policy import ResumeOptions
-from weigh.render.resume_lines import render_json, resumed_lines
+from weigh.render.resume_lines import resume_json, resumed_lines
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -63,7 +63,7 @@ def resume(
     chosen = ResumeOptions(**words)  # type: ignore[arg-type]
     answer = resume_flow(here_of(cwd, env, notify), name, chosen)
     if as_json:
-        click.echo(render_json(answer))
+        click.echo(resume_json(answer))
     else:
         click.echo("\n".join(resumed_lines(answer)))
     return int(confirm and not answer.is_done)

@@ -13,9 +13,9 @@ from weigh.cli.options import DURATION, HEADROOM, SECONDS, SIZE
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.run import Watched
-from weigh.flow.run.run import run as run_flow
-from weigh.measure.launcher import Launcher
+from weigh.flow.run.run import WatchedCommand
+from weigh.flow.run.run import run_command_measured as run_flow
+from weigh.measure.launcher import JobLauncher
 
 _SHORTEST_INTERVAL = 0.001
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
@@ -34,25 +34,25 @@ class AfterDashes(options.SettingsCommand):
         return super().parse_args(ctx, args)
 
 
-def _put_dashes(command: click.Command, args: list[str]) -> str:
+def _put_dashes(command: click.Command, arguments: list[str]) -> str:
     flags = {
         name: isinstance(option, click.Option) and option.is_flag
         for option in command.params
         for name in (*option.opts, *option.secondary_opts)
     }
     at = 0
-    while at < len(args) and args[at].startswith("-"):
-        name = args[at].partition("=")[0]
+    while at < len(arguments) and arguments[at].startswith("-"):
+        name = arguments[at].partition("=")[0]
         if name not in flags:
             return f"no such option: {name} (the command goes after --)"
-        at += 1 if flags[name] or "=" in args[at] else 2
-    if at >= len(args):
+        at += 1 if flags[name] or "=" in arguments[at] else 2
+    if at >= len(arguments):
         return "no command to run: weigh run -- COMMAND"
-    with_dashes = " ".join(["weigh run", *args[:at], "--", *args[at:]])
+    with_dashes = " ".join(["weigh run", *arguments[:at], "--", *arguments[at:]])
     return f"put -- before the command: {with_dashes}"
 
 
-def _interval(
+def _sampling_interval(
     _context: click.Context, option: click.Parameter, seconds: float
 ) -> float:
     if not _SHORTEST_INTERVAL <= seconds < float("inf"):
@@ -76,15 +76,15 @@ def _signal(
     return value
 
 
-def _patterns(
+def _mask_patterns(
     _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     if not values:
         return ()
-    from weigh.progress.reader import Reader  # noqa: PLC0415 - rarely
+    from weigh.progress.reader import RunProgressReader  # noqa: PLC0415 - rarely
 
     try:
-        Reader(values)
+        RunProgressReader(values)
     except FormatError as error:
         raise click.BadParameter(str(error), param=option) from error
     return values
@@ -99,7 +99,7 @@ def _label(
     return value
 
 
-def _parameters(
+def _run_parameters(
     _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, int | float | str]:
     try:
@@ -125,7 +125,7 @@ def _parameters(
     "parameters",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_parameters,
+    callback=_run_parameters,
     help="A parameter of this run, for `weigh scan`; repeatable.",
 )
 @click.option(
@@ -133,19 +133,19 @@ def _parameters(
     type=SECONDS,
     default=0.05,
     metavar="SECONDS",
-    callback=_interval,
+    callback=_sampling_interval,
     help="Shortest time between samples.  [default: 0.05]",
 )
 @click.option(
     "--repeat",
-    type=options.Count(1, 10000),
+    type=options.BoundedCount(1, 10000),
     default=1,
     metavar="N",
     help="Run it N times; report minimum, median and maximum.",
 )
 @click.option(
     "--warmup",
-    type=options.Count(0, 10000),
+    type=options.BoundedCount(0, 10000),
     default=0,
     metavar="N",
     help="Run it N more times first, not counted.",
@@ -176,7 +176,7 @@ def _parameters(
     "progress_patterns",
     metavar="RE",
     multiple=True,
-    callback=_patterns,
+    callback=_mask_patterns,
     help="Regex of progress: (?P<done>..) and (?P<total>..), or (?P<percent>..).",
 )
 @click.option(
@@ -193,7 +193,7 @@ def _parameters(
 )
 @click.option(
     "--attach",
-    type=options.Count(),
+    type=options.BoundedCount(),
     metavar="PID",
     help="Measure a running process instead of a COMMAND.",
 )
@@ -232,12 +232,12 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
         return _run_stages(context, words)
     settings = options.settings_of(context)
     quiet, headroom = words["quiet"], words["headroom"]
-    run_options = _options(words, settings)
+    run_options = _run_options_typed(words, settings)
     command = list(words["command"])
 
     launchers = context.obj or []
 
-    def watch(notify: Callable[[str], None]) -> Watched:
+    def watch(notify: Callable[[str], None]) -> WatchedCommand:
         return _watch(words["attach"], command, run_options, launchers, notify)
 
     return report_on(
@@ -277,9 +277,9 @@ def _watch(
     pid: int | None,
     command: list[str],
     options: RunOptions,
-    launchers: list[Launcher],
+    launchers: list[JobLauncher],
     notify: Callable[[str], None],
-) -> Watched:
+) -> WatchedCommand:
     """Run the command, or attach to a process: exactly one of the two."""
     if pid is not None and command:
         raise click.UsageError("--attach takes no command: it measures a process")
@@ -308,7 +308,9 @@ def _progress_flags(options: RunOptions) -> list[str]:
     return [flag for flag, is_given in flags.items() if is_given]
 
 
-def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
+def _run_options_typed(
+    words: dict[str, Any], settings: config.ConfigValues
+) -> RunOptions:
     """Return what was typed, and the settings that have no option."""
     own = {name: words[name] for name in RunOptions.__struct_fields__ if name in words}
     without_option: dict[str, Any] = {

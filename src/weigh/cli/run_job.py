@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from weigh.config import Config
+from weigh.config import ConfigValues
 from weigh.errors import NOT_FOUND, SIGNAL_BASE, TOO_LARGE, WEIGH_FAILED, FormatError
-from weigh.flow.run.run import Watched, advise
+from weigh.flow.run.run import WatchedCommand, request_from_run
 from weigh.lazy_modules import lazy_module
 from weigh.measure.launcher import script_trouble
 from weigh.model.record import Record
@@ -68,9 +68,9 @@ def _typed(text: str) -> int | float | str:
 
 
 def report_on(  # noqa: PLR0913 - keyword-only past the third
-    watch: Callable[[Notify], Watched],
+    watch: Callable[[Notify], WatchedCommand],
     command: Sequence[str],
-    settings: Config,
+    settings: ConfigValues,
     *,
     quiet: bool,
     headroom: float | None,
@@ -93,7 +93,7 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
     for line in losses if quiet else (*settings.warnings, *warnings):
         _warn(line)
     if not quiet:
-        _report(joined or record, headroom, notify, settings)
+        _report_of_run(joined or record, headroom, notify, settings)
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
     if not record.exit_code and fail_above is not None:
@@ -103,7 +103,9 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
 
 def _warn(line: str) -> None:
     start = "\n" if line.startswith("\n") else ""  # after the job's open line
-    _print(f"{start}weigh: {printable.shown(line.lstrip())}\n")
+    _print_run_line(
+        f"{start}weigh: {printable.without_control_characters(line.lstrip())}\n"
+    )
 
 
 def _check_limit(record: Record, limit: int) -> int:
@@ -121,19 +123,19 @@ def _check_limit(record: Record, limit: int) -> int:
     return TOO_LARGE
 
 
-def _report(
-    record: Record, headroom: float | None, say: Notify, settings: Config
+def _report_of_run(
+    record: Record, headroom: float | None, say: Notify, settings: ConfigValues
 ) -> None:
     if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
-        _print("\n")  # the terminal wrote ^C where the first line would begin
+        _print_run_line("\n")  # the terminal wrote ^C where the first line would begin
     try:
         _summarise(record, headroom, settings)
     except Exception as error:  # noqa: BLE001 - the job's exit code must pass
         say(f"internal error: {type(error).__name__}: {error}")
 
 
-def _summarise(record: Record, headroom: float | None, settings: Config) -> None:
-    request = advise(record, headroom)
+def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -> None:
+    request = request_from_run(record, headroom)
     if request is not None and settings.cluster:
         with suppress(FormatError):  # weigh request and weigh submit report it
             request = request_request.as_site_wants(
@@ -150,7 +152,7 @@ def _summarise(record: Record, headroom: float | None, settings: Config) -> None
         if record.usage is None
         else weigh_request.why_no_request(record),
     )
-    _print(text, is_coloured=colour)
+    _print_run_line(text, is_coloured=colour)
 
 
 def _colour() -> bool:
@@ -163,7 +165,9 @@ def _colour() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and not dumb
 
 
-def _print(text: str, *, is_coloured: bool = False) -> None:
+def _print_run_line(text: str, *, is_coloured: bool = False) -> None:
     """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
     if sys.stderr is not None:
-        (printable.unguarded(sys.stderr) if is_coloured else sys.stderr).write(text)
+        (printable.unguarded_stream(sys.stderr) if is_coloured else sys.stderr).write(
+            text
+        )

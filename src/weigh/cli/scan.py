@@ -6,17 +6,17 @@ from typing import Any
 import click
 
 from weigh.cli import options
-from weigh.cli.axes import AxesThenCommand, command_of
+from weigh.cli.axes import AxesThenCommand, command_of_context
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
 from weigh.flow.here import here_now
 from weigh.flow.scan.cpu_scan import is_cpu_scan, scan_cpus
 from weigh.flow.scan.estimate_options import TypedOptions
-from weigh.flow.scan.from_records import Answer, fit_named
+from weigh.flow.scan.from_records import RecordScanAnswer, fit_named
 from weigh.flow.scan.memory_scan import AUTO, scan_memory
 from weigh.flow.scan.scan import ScanOptions
-from weigh.flow.scan.scan import scan as scan_flow
-from weigh.render.estimate_lines import render, render_json
+from weigh.flow.scan.scan import scan_sizes as scan_flow
+from weigh.render.estimate_lines import estimate_json, estimate_screen_lines
 from weigh.render.scaling_lines import (
     scaling_json,
     scaling_lines,
@@ -46,13 +46,13 @@ class ScanCommand(AxesThenCommand):
     "records",
     metavar="ID",
     multiple=True,
-    shell_complete=options.records,
+    shell_complete=options.offer_record_names,
     help="Use existing records and run nothing: a label, an id, a file, or `all` "
     "that have the parameter; repeatable.",
 )
 @click.option(
     "--repeat",
-    type=options.Count(1, 1000),
+    type=options.BoundedCount(1, 1000),
     default=1,
     metavar="N",
     help="Run each size N times, to measure how much runs vary.",
@@ -156,21 +156,21 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     records, efficiency = words.pop("records"), words.pop("efficiency")
     if not records and words["axes"] == (AUTO,):
         return _scan_memory(
-            command_of(context), as_json=as_json, dry_run=words["dry_run"]
+            command_of_context(context), as_json=as_json, dry_run=words["dry_run"]
         )
     if not records and is_cpu_scan(words["axes"]):
-        options = ScanOptions(command=command_of(context), **words)
+        options = ScanOptions(command=command_of_context(context), **words)
         return _scan_cpus(options, efficiency, as_json=as_json)
     if records:
         _check_from(context, words["axes"])
         names = () if records == (_ALL,) else records
         by = words["axes"][0] if words["axes"] else None
         found = fit_named(here_now(), names, by, typed_options)
-        _print(found, as_json=as_json)
+        _print_scan_answer(found, as_json=as_json)
         return 0
     done = scan_flow(
         here_now(),
-        ScanOptions(command=command_of(context), **words),
+        ScanOptions(command=command_of_context(context), **words),
         typed_options,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
     )
@@ -178,7 +178,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         click.echo(shlex.join(command))
     if done.fit is not None:
         more = {"label": done.label, "confirmed": done.confirmed}
-        _print(done.fit, as_json=as_json, **more)
+        _print_scan_answer(done.fit, as_json=as_json, **more)
     if done.confirmed is not None:
         click.echo(f"weigh: {done.confirmed}", err=True)
     return done.exit_code
@@ -195,7 +195,9 @@ def _scan_memory(command: tuple[str, ...], *, as_json: bool, dry_run: bool) -> i
     if as_json:
         click.echo(squeeze_json(done))
         return done.exit_code
-    for line in squeeze_lines(done.kind, done.squeeze, done.request, runs=done.runs):
+    for line in squeeze_lines(
+        done.kind, done.squeeze, done.request, run_count=done.runs
+    ):
         click.echo(line)
     return done.exit_code
 
@@ -226,7 +228,7 @@ def _scan_cpus(options: ScanOptions, efficiency: str, *, as_json: bool) -> int:
 
 def _check_from(context: click.Context, names: tuple[str, ...]) -> None:
     """Refuse what has no effect on existing records."""
-    if command_of(context):
+    if command_of_context(context):
         raise UsageError("--from uses existing records: no -- COMMAND with it")
     for name in _OF_RUNS:
         if options.is_typed(context, name):
@@ -242,16 +244,29 @@ def _check_from(context: click.Context, names: tuple[str, ...]) -> None:
         raise UsageError(f"--from uses the sizes of the records: write {name} only")
 
 
-def _print(found: Answer, *, as_json: bool, **more: object) -> None:
+def _print_scan_answer(
+    record_scan_answer: RecordScanAnswer, *, as_json: bool, **more: object
+) -> None:
     """Print the estimate on stdout and its warnings on stderr.
 
     *more* goes into the JSON document.
     """
     if as_json:
-        more |= {"narrow": found.narrow, "warnings": found.warnings}
-        click.echo(render_json(found.advice, request=found.request, **more))
+        more |= {
+            "narrow": record_scan_answer.narrow,
+            "warnings": record_scan_answer.warnings,
+        }
+        click.echo(
+            estimate_json(
+                record_scan_answer.advice, request=record_scan_answer.request, **more
+            )
+        )
     else:
-        for line in render(found.advice, request=found.request, narrow=found.narrow):
+        for line in estimate_screen_lines(
+            record_scan_answer.advice,
+            request=record_scan_answer.request,
+            narrow=record_scan_answer.narrow,
+        ):
             click.echo(line)
-    for warning in found.warnings:
+    for warning in record_scan_answer.warnings:
         click.echo(f"weigh: {warning}", err=True)

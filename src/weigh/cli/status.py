@@ -7,10 +7,10 @@ import click
 from weigh.cli import options
 from weigh.cli.submit import notify
 from weigh.flow.follow.status import has_jobs_here, status_elsewhere
-from weigh.flow.follow.status import status as status_flow
+from weigh.flow.follow.status import standings_of_jobs as status_flow
 from weigh.flow.here import here_now
 from weigh.model.job import NOT_STARTED
-from weigh.render.status_lines import detail_lines, list_lines, render_json
+from weigh.render.status_lines import detail_lines, list_lines, status_json
 
 _PAUSE = 10.0
 
@@ -58,7 +58,7 @@ def status(
         standings = status_flow(here_now(notify), names)
     now = time.time()
     if as_json:
-        click.echo(render_json(standings))
+        click.echo(status_json(standings))
     elif names:
         for one in standings:
             click.echo("\n".join(detail_lines(one, now)))

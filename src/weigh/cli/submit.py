@@ -12,18 +12,18 @@ from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.here import here_now
 from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.submit import SubmitOptions
-from weigh.flow.submit.submit import submit as submit_flow
-from weigh.model.job import Setup
-from weigh.render.request_lines import WIDTH, folded
+from weigh.flow.submit.submit import submit_plan as submit_flow
+from weigh.model.job import JobSetup
+from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import (
     SubmitAnswer,
     command_lines,
     dry_run_lines,
-    render_json,
+    submission_json,
     submitted_lines,
 )
 
-_COUNT = options.Count()
+_COUNT = options.BoundedCount()
 _COMMAND = "weigh.command"
 _EXTRA = "weigh.extra"
 _SCRIPT = "weigh.script"
@@ -56,7 +56,7 @@ class SubmitCommand(click.Command):
                 f"put -- before the command: weigh submit -- {line}", ctx
             )
         if place is not None:
-            own, flags = _cut([*args[:place], *args[place + 1 :]])
+            own, flags = _split_script_arguments([*args[:place], *args[place + 1 :]])
             ctx.meta[_SCRIPT] = args[place], flags
             return super().parse_args(ctx, own)
         # --exclusive is weigh's own, --exclusive=user is Slurm's
@@ -83,25 +83,25 @@ class SubmitCommand(click.Command):
             message = f"no such option: {name} (of the scheduler: {name}=VALUE)"
             raise click.UsageError(message, ctx) from error
 
-    def _script_at(self, args: list[str]) -> int | None:
-        """Return where *args* name a file: a plan is a directory."""
+    def _script_at(self, arguments: list[str]) -> int | None:
+        """Return where *arguments* name a file: a plan is a directory."""
         valued = {
             name
             for one in self.params
             for name in one.opts
             if isinstance(one, click.Option) and not one.is_flag
         }
-        for place, word in enumerate(args):
-            before = args[place - 1] if place else ""
+        for place, word in enumerate(arguments):
+            before = arguments[place - 1] if place else ""
             if word[:1] != "-" and before not in valued and os.path.isfile(word):
                 return place
         return None
 
 
-def _cut(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
+def _split_script_arguments(arguments: list[str]) -> tuple[list[str], tuple[str, ...]]:
     """Cut the words with a script into weigh's own, and the scheduler's flags."""
     own, flags = [], []
-    words = iter(args)
+    words = iter(arguments)
     for word in words:
         if word.partition("=")[0] not in _OF_SCRIPTS | _VALUED:
             flags.append(word)
@@ -112,7 +112,7 @@ def _cut(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
     return own, tuple(flags)
 
 
-def _setup(words: dict[str, Any]) -> Setup:
+def _typed_job_setup(words: dict[str, Any]) -> JobSetup:
     """Read the options on the environment of the tasks; make its paths absolute."""
     names = tuple(filter(None, (words.pop("imports") or "").split(",")))
     for name in names:
@@ -125,12 +125,12 @@ def _setup(words: dict[str, Any]) -> Setup:
         words["container"] = os.path.abspath(container)
         if not os.path.exists(container):
             raise UsageError(f"--container {container}: no such file")
-    return Setup(**words, imports=names)
+    return JobSetup(**words, imports=names)
 
 
 def notify(line: str) -> None:
     """Print a note to standard error, folded."""
-    for part in folded(f"weigh: {line}", WIDTH):
+    for part in folded_lines(f"weigh: {line}", WIDTH):
         click.echo(part, err=True)
 
 
@@ -325,7 +325,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     command = ctx.meta.get(_COMMAND, ())
     if command and words["plan"]:
         raise UsageError("give a plan or a command, not both")
-    setup = _setup({name: words.pop(name) for name in _SETUP})
+    setup = _typed_job_setup({name: words.pop(name) for name in _SETUP})
     is_interactive = words.pop("interactive")
     measure = words.pop("measure")
     if _SCRIPT in ctx.meta:
@@ -350,7 +350,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
             dry_run=words["dry_run"],
         )
         answer = submit_own(here_now(notify), own)
-        return _print(answer, as_json=as_json)
+        return _print_submit_answer(answer, as_json=as_json)
     if measure:
         raise UsageError("--measure is for a script: weigh measures a plan's tasks")
     chosen = SubmitOptions(
@@ -359,17 +359,17 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     if is_interactive:
         return _open_session(chosen)
     answer = submit_flow(here_now(notify), chosen)
-    return _print(answer, as_json=as_json)
+    return _print_submit_answer(answer, as_json=as_json)
 
 
-def _print(answer: SubmitAnswer, *, as_json: bool) -> int:
+def _print_submit_answer(answer: SubmitAnswer, *, as_json: bool) -> int:
     """Print what was submitted, or the script after a dry run."""
     for note in answer.notes:
         notify(note)
     for line in command_lines(answer):
         click.echo(f"weigh: {line}", err=True)
     if as_json:
-        click.echo(render_json(answer))
+        click.echo(submission_json(answer))
     elif answer.job is None:
         click.echo("\n".join(dry_run_lines(answer)))
     else:

@@ -6,11 +6,16 @@ from typing import Any
 import click
 
 from weigh.cli import options
-from weigh.cli.axes import AxesThenCommand, command_of
+from weigh.cli.axes import AxesThenCommand, command_of_context
 from weigh.errors import UsageError
 from weigh.flow.sweep.sweep import STDOUT, SweepOptions
-from weigh.flow.sweep.sweep import sweep as sweep_flow
-from weigh.render.sweep_lines import head_line, notes, render_json, render_text
+from weigh.flow.sweep.sweep import write_sweep as sweep_flow
+from weigh.render.sweep_lines import (
+    head_line,
+    sweep_json,
+    sweep_screen_lines,
+    sweep_warnings,
+)
 
 
 @click.command(
@@ -68,30 +73,30 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
     weigh sweep lr=1e-2,1e-3 seed=1..5 -- python3 run.py --lr {lr} --seed {seed}
     """  # noqa: D301 - click reads \b
     as_json, yes = words.pop("as_json"), words.pop("yes")
-    sweep_options = SweepOptions(command=command_of(context), **words)
+    sweep_options = SweepOptions(command=command_of_context(context), **words)
     to_stdout = sweep_options.output == STDOUT and not sweep_options.dry_run
     if to_stdout and as_json:
         raise click.UsageError("-o - and --json both use standard output")
 
     def confirm(tasks: int) -> None:
         if not yes:
-            _ask(tasks)
+            _confirm_task_count(tasks)
 
     done = sweep_flow(sweep_options, confirm=confirm, stdout=sys.stdout.buffer)
     if as_json:
-        click.echo(render_json(done))
+        click.echo(sweep_json(done))
         return 0
     if to_stdout:
         click.echo(head_line(done), err=True)
     else:
-        click.echo("\n".join(render_text(done)))
+        click.echo("\n".join(sweep_screen_lines(done)))
     sys.stdout.flush()  # the count before the notes, where both reach one terminal
-    for note in notes(done):
+    for note in sweep_warnings(done):
         click.echo(f"weigh: {note}", err=True)
     return 0
 
 
-def _ask(tasks: int) -> None:
+def _confirm_task_count(tasks: int) -> None:
     """Ask for confirmation; refuse if nobody can answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(

@@ -109,7 +109,10 @@ def _print_gpus(*, as_json: bool) -> int:
     for line in () if as_json else gpu_lines.gpu_list(listing.gpus):
         click.echo(line)
     for note in listing.notes:
-        click.echo(columns.fill(f"weigh: {printable.printable(note)}", 80), err=True)
+        click.echo(
+            columns.fill_by_columns(f"weigh: {printable.printable_text(note)}", 80),
+            err=True,
+        )
     return 0
 
 

@@ -4,13 +4,20 @@ import math
 
 import msgspec
 
-from weigh.estimate.curve import Inverse
-from weigh.estimate.estimate import Estimate, share_of_best
-from weigh.estimate.fit import TRUSTED_RATIO, Fit, Holding, Quantity, caveats, next_size
+from weigh.estimate.curve import InverseCurve
+from weigh.estimate.estimate import SizeEstimate, share_of_best
+from weigh.estimate.fit import (
+    TRUSTED_RATIO,
+    FittedCurve,
+    FittingSizes,
+    Quantity,
+    caveats,
+    next_size,
+)
 from weigh.units import Bytes, Seconds
 
 
-class Accumulation(msgspec.Struct, frozen=True):
+class GradientAccumulation(msgspec.Struct, frozen=True):
     """``micro_batch * steps`` is the effective batch, exactly."""
 
     batch: int
@@ -18,7 +25,7 @@ class Accumulation(msgspec.Struct, frozen=True):
     steps: int
 
 
-def accumulate(batch: int, largest: int) -> Accumulation | None:
+def accumulate(batch: int, largest: int) -> GradientAccumulation | None:
     """Split *batch* into the fewest equal micro-batches of at most *largest*.
 
     Return None if the batch fits unsplit, or if nothing fits. The micro-batches are
@@ -29,14 +36,14 @@ def accumulate(batch: int, largest: int) -> Accumulation | None:
     steps = next(
         steps for steps in range(-(-batch // largest), batch + 1) if batch % steps == 0
     )
-    return Accumulation(batch, batch // steps, steps)
+    return GradientAccumulation(batch, batch // steps, steps)
 
 
 GPU: Quantity = "gpu_memory"
 HOST: Quantity = "memory"
 
 
-class Limit(msgspec.Struct, frozen=True):
+class MemoryLimit(msgspec.Struct, frozen=True):
     """A memory limit, and the name that the user has for it."""
 
     name: str
@@ -48,12 +55,12 @@ class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a fit; ``near`` and ``level`` are shares."""
 
     target: float | None = None
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MemoryLimit, ...] = ()
     near: float = 0.95
     level: float = 0.95
 
 
-class Row(msgspec.Struct, frozen=True):
+class MeasuredSize(msgspec.Struct, frozen=True):
     """One measured size: its peak memory, median time and number of runs."""
 
     size: float
@@ -64,7 +71,7 @@ class Row(msgspec.Struct, frozen=True):
     time_per_sample: Seconds | None = None
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True):
+class SizeNeed(msgspec.Struct, frozen=True, kw_only=True):
     """What one size needs: the prediction, and the upper bound to request.
 
     ``why`` lists the reasons not to trust a single number there.
@@ -80,22 +87,22 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     why: tuple[str, ...] = ()
 
 
-class Capacity(msgspec.Struct, frozen=True):
+class SizesWithinLimit(msgspec.Struct, frozen=True):
     """The sizes that fit a limit, and how to reach a target that does not fit.
 
     ``accumulation`` is set for batches only: other sizes cannot be split.
     """
 
-    limit: Limit
-    holding: Holding
+    limit: MemoryLimit
+    holding: FittingSizes
     fits_target: bool | None = None
-    accumulation: Accumulation | None = None
+    accumulation: GradientAccumulation | None = None
 
 
 _JSON_KEYS = {"options": "wanted", "capacities": "cards"}
 
 
-class Advice(msgspec.Struct, frozen=True, kw_only=True, rename=_JSON_KEYS):
+class ScanAdvice(msgspec.Struct, frozen=True, kw_only=True, rename=_JSON_KEYS):
     """Everything that ``scan`` prints.
 
     ``best_size`` is the smallest size with ``near`` of the best speed, None if the size
@@ -105,38 +112,40 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, rename=_JSON_KEYS):
     ``next_size`` would narrow the range.
     """
 
-    estimate: Estimate
+    estimate: SizeEstimate
     options: FitOptions
-    rows: tuple[Row, ...]
-    capacities: tuple[Capacity, ...] = ()
+    rows: tuple[MeasuredSize, ...]
+    capacities: tuple[SizesWithinLimit, ...] = ()
     best_size: int | None = None
     speeds: tuple[float, ...] = ()
-    recommended: Need | None = None
+    recommended: SizeNeed | None = None
     held_back: str | None = None
-    target: Need | None = None
+    target: SizeNeed | None = None
     why: tuple[str, ...] = ()
     next_size: int | None = None
 
 
-def advise(estimate: Estimate, options: FitOptions) -> Advice:
+def advise_from_estimate(estimate: SizeEstimate, options: FitOptions) -> ScanAdvice:
     """Answer *options* from *estimate*.
 
     Limits of a quantity that was not measured are ignored.
     """
     capacities = tuple(
-        _capacity(estimate, limit, options)
+        _sizes_within_limit(estimate, limit, options)
         for limit in options.limits
         if getattr(estimate, limit.of) is not None
     )
     timed = estimate.speed
-    quicker = timed is not None and isinstance(timed.curve, Inverse)
+    quicker = timed is not None and isinstance(timed.curve, InverseCurve)
     best = estimate.best_size(options.near) if quicker else None
     recommended, held_back = (
-        _recommended(estimate, options, capacities, best) if quicker else (None, None)
+        _recommended_size(estimate, options, capacities, best)
+        if quicker
+        else (None, None)
     )
     curve = estimate.fit_of() if _has_memory(estimate) else None
     why = caveats(curve, _farthest(options, capacities)) if curve else ()
-    return Advice(
+    return ScanAdvice(
         estimate=estimate,
         options=options,
         rows=rows(estimate),
@@ -145,13 +154,15 @@ def advise(estimate: Estimate, options: FitOptions) -> Advice:
         speeds=_speeds(timed) if timed and quicker else (),
         recommended=recommended,
         held_back=held_back,
-        target=_target(estimate, options),
+        target=_need_of_target(estimate, options),
         why=why,
-        next_size=_next(curve, options.target, capacities) if curve and why else None,
+        next_size=_next_size_to_measure(curve, options.target, capacities)
+        if curve and why
+        else None,
     )
 
 
-def largest_fitting(advice: Advice) -> Need | None:
+def largest_fitting(advice: ScanAdvice) -> SizeNeed | None:
     """Return what the largest size needs that fits the limits; None if there is none.
 
     It must fit one of several GPUs, but all limits of host memory.
@@ -163,7 +174,7 @@ def largest_fitting(advice: Advice) -> Need | None:
     return need(advice.estimate, math.floor(size), advice.options.level)
 
 
-def rows(estimate: Estimate) -> tuple[Row, ...]:
+def rows(estimate: SizeEstimate) -> tuple[MeasuredSize, ...]:
     """Return the measurements of each size."""
     at = {
         quantity: {point.x: point for point in made.points}
@@ -172,7 +183,7 @@ def rows(estimate: Estimate) -> tuple[Row, ...]:
     }
     sizes = sorted({x for points in at.values() for x in points})
     return tuple(
-        Row(
+        MeasuredSize(
             size=x,
             runs=max(points[x].runs for points in at.values() if x in points),
             **{name: points[x].y for name, points in at.items() if x in points},
@@ -181,11 +192,11 @@ def rows(estimate: Estimate) -> tuple[Row, ...]:
     )
 
 
-def need(estimate: Estimate, size: float, level: float) -> Need:
+def need(estimate: SizeEstimate, size: float, level: float) -> SizeNeed:
     """Return what *size* needs, with upper bounds at *level*."""
     gpu, host, timed = estimate.gpu_memory, estimate.memory, estimate.time
     first = gpu or host or timed
-    return Need(
+    return SizeNeed(
         size=size,
         gpu_memory=None if gpu is None else math.ceil(gpu.predict(size)),
         gpu_memory_upper=None if gpu is None else math.ceil(gpu.upper(size, level)),
@@ -197,42 +208,44 @@ def need(estimate: Estimate, size: float, level: float) -> Need:
     )
 
 
-def _has_memory(estimate: Estimate) -> bool:
+def _has_memory(estimate: SizeEstimate) -> bool:
     return not (estimate.gpu_memory is None and estimate.memory is None)
 
 
-def _target(estimate: Estimate, options: FitOptions) -> Need | None:
+def _need_of_target(estimate: SizeEstimate, options: FitOptions) -> SizeNeed | None:
     size = options.target
     return None if size is None else need(estimate, size, options.level)
 
 
-def _speeds(timed: Fit) -> tuple[float, ...]:
+def _speeds(timed: FittedCurve) -> tuple[float, ...]:
     return tuple(share_of_best(timed, point.x) for point in timed.points)
 
 
-def _capacity(estimate: Estimate, limit: Limit, options: FitOptions) -> Capacity:
+def _sizes_within_limit(
+    estimate: SizeEstimate, limit: MemoryLimit, options: FitOptions
+) -> SizesWithinLimit:
     held = estimate.holding(limit.memory, options.level, limit.of)
     target, size = options.target, held.size or 0
     if target is None:
-        return Capacity(limit, held)
+        return SizesWithinLimit(limit, held)
     fits = held.unbounded or size >= target
     split = None
     if _is_batch(estimate, limit) and float(target).is_integer() and not fits:
         split = accumulate(int(target), size)
-    return Capacity(limit, held, fits, split)
+    return SizesWithinLimit(limit, held, fits, split)
 
 
-def _is_batch(estimate: Estimate, limit: Limit) -> bool:
+def _is_batch(estimate: SizeEstimate, limit: MemoryLimit) -> bool:
     """Return whether the size is a batch on a GPU, whose gradients can be summed."""
     return "batch" in estimate.by.lower() and limit.of == GPU
 
 
-def _recommended(
-    estimate: Estimate,
+def _recommended_size(
+    estimate: SizeEstimate,
     options: FitOptions,
-    capacities: tuple[Capacity, ...],
+    capacities: tuple[SizesWithinLimit, ...],
     best: int | None,
-) -> tuple[Need | None, str | None]:
+) -> tuple[SizeNeed | None, str | None]:
     """Choose the size near the best speed, or the largest below it that fits.
 
     It must fit one of several GPUs, but all limits of host memory.
@@ -253,14 +266,15 @@ def _recommended(
 
 
 def _held_back(
-    estimate: Estimate, capacities: tuple[Capacity, ...]
+    estimate: SizeEstimate, capacities: tuple[SizesWithinLimit, ...]
 ) -> list[tuple[float, str | None]]:
     """Return the sizes that memory allows, each with the reason in words."""
     gpus = [capacity for capacity in capacities if capacity.limit.of == GPU]
     limits = [capacity for capacity in capacities if capacity.limit.of == HOST]
-    deciding = [max(gpus, key=_holds), *limits] if gpus else limits
+    deciding = [max(gpus, key=_largest_held_size), *limits] if gpus else limits
     choices: list[tuple[float, str | None]] = [
-        (_holds(capacity), f"what {capacity.limit.name} holds") for capacity in deciding
+        (_largest_held_size(capacity), f"what {capacity.limit.name} holds")
+        for capacity in deciding
     ]
     for curve, given in ((estimate.gpu_memory, gpus), (estimate.memory, limits)):
         if curve is not None and curve.failed is not None and not given:
@@ -269,11 +283,13 @@ def _held_back(
     return choices
 
 
-def _holds(capacity: Capacity) -> float:
+def _largest_held_size(capacity: SizesWithinLimit) -> float:
     return math.inf if capacity.holding.unbounded else capacity.holding.size or 0
 
 
-def _farthest(options: FitOptions, capacities: tuple[Capacity, ...]) -> float | None:
+def _farthest(
+    options: FitOptions, capacities: tuple[SizesWithinLimit, ...]
+) -> float | None:
     """Return the largest size that the screen mentions: the target, or what fits."""
     if options.target is not None:
         return options.target
@@ -283,7 +299,9 @@ def _farthest(options: FitOptions, capacities: tuple[Capacity, ...]) -> float | 
     return max((one.at_most for one in held if one.at_most is not None), default=None)
 
 
-def _next(curve: Fit, target: float | None, capacities: tuple[Capacity, ...]) -> int:
+def _next_size_to_measure(
+    curve: FittedCurve, target: float | None, capacities: tuple[SizesWithinLimit, ...]
+) -> int:
     sizes = [capacity.holding.size for capacity in capacities if capacity.holding.size]
     proposed = [
         capacity.holding.next_size

@@ -8,15 +8,15 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.estimate.history_groups import template
 from weigh.model.comparison import (
-    Change,
-    Comparison,
-    Difference,
-    Figure,
-    Row,
-    Side,
+    ComparedFigure,
+    ComparisonRow,
+    ComparisonSide,
+    FigureChange,
+    ParameterDifference,
+    RunComparison,
     Unit,
 )
-from weigh.model.record import Batches, Record, Usage
+from weigh.model.record import BatchTimes, Record, Usage
 from weigh.need import has_waited, knobs_of, wait_words
 from weigh.robust import median_of, ratio_interval
 
@@ -24,7 +24,7 @@ COMPLETED = "COMPLETED"
 _COMMIT = 10  # letters of one
 
 
-class Group(msgspec.Struct, frozen=True):
+class ComparedRecords(msgspec.Struct, frozen=True):
     """The records that one name stands for: runs of one command."""
 
     name: str
@@ -48,7 +48,7 @@ def letter(turn: int) -> str:
     return chr(ord("A") + turn) if turn < 26 else f"#{turn + 1}"  # noqa: PLR2004
 
 
-def compare(groups: Sequence[Group]) -> Comparison:
+def compare_record_groups(groups: Sequence[ComparedRecords]) -> RunComparison:
     """Compare each of *groups* with the first.
 
     Failed runs are left out if others completed. Warm-up runs are always left out.
@@ -61,15 +61,15 @@ def compare(groups: Sequence[Group]) -> Comparison:
     counted = [_counted_runs(group) for group in groups]
     sides = [_side(group, one) for group, one in zip(groups, counted, strict=True)]
     records = [one.records for one in counted]
-    return Comparison(
+    return RunComparison(
         sides=tuple(sides),
         differences=tuple(_different_parameters(records)),
         rows=tuple(_compared_rows(counted)),
-        notes=tuple(_doubts(sides, records)),
+        notes=tuple(_comparison_doubts(sides, records)),
     )
 
 
-def _counted_runs(group: Group) -> _CountedRuns:
+def _counted_runs(group: ComparedRecords) -> _CountedRuns:
     ran = [(record, *run) for record in group.records for run in _runs_of(record)]
     if not ran:
         raise UsageError(
@@ -93,9 +93,9 @@ def _runs_of(record: Record) -> Iterator[tuple[Usage, bool]]:
             yield repeat.usage, repeat.exit_code == 0 and repeat.signal is None
 
 
-def _side(group: Group, counted: _CountedRuns) -> Side:
+def _side(group: ComparedRecords, counted: _CountedRuns) -> ComparisonSide:
     states = [r.state for r in counted.records if r.state != COMPLETED]
-    return Side(
+    return ComparisonSide(
         name=group.name,
         records=tuple(record.id for record in counted.records),
         command=counted.records[0].command,
@@ -106,7 +106,9 @@ def _side(group: Group, counted: _CountedRuns) -> Side:
     )
 
 
-def _different_parameters(groups: Sequence[Sequence[Record]]) -> Iterator[Difference]:
+def _different_parameters(
+    groups: Sequence[Sequence[Record]],
+) -> Iterator[ParameterDifference]:
     names = dict.fromkeys(n for group in groups for r in group for n in r.parameters)
     for name in names:
         values = [{r.parameters.get(name): None for r in group} for group in groups]
@@ -117,10 +119,12 @@ def _different_parameters(groups: Sequence[Sequence[Record]]) -> Iterator[Differ
                 else ", ".join("not recorded" if v is None else str(v) for v in one)
                 for one in values
             )
-            yield Difference(name, tuple(each))
+            yield ParameterDifference(name, tuple(each))
 
 
-def _doubts(sides: Sequence[Side], groups: Sequence[Sequence[Record]]) -> Iterator[str]:
+def _comparison_doubts(
+    sides: Sequence[ComparisonSide], groups: Sequence[Sequence[Record]]
+) -> Iterator[str]:
     """Yield what makes a comparison doubtful, the most serious first."""
     for turn, (side, group) in enumerate(zip(sides, groups, strict=True)):
         for doubt in _doubts_of_side(side, group):
@@ -139,7 +143,7 @@ def _doubts(sides: Sequence[Side], groups: Sequence[Sequence[Record]]) -> Iterat
         yield "one run each: no spread known; weigh run --repeat 3 measures it"
 
 
-def _doubts_of_side(side: Side, group: Sequence[Record]) -> Iterator[str]:
+def _doubts_of_side(side: ComparisonSide, group: Sequence[Record]) -> Iterator[str]:
     if side.state == "RUNNING":
         yield " is still running: its figures are not final"
     elif side.state != COMPLETED:
@@ -168,19 +172,19 @@ def _gpu_names(record: Record) -> str:
     return " + ".join(words) or "none"
 
 
-def _commit(record: Record) -> str:
+def _commit_of_record(record: Record) -> str:
     return ((record.provenance and record.provenance.git_commit) or "")[:_COMMIT]
 
 
 _SURROUNDINGS: tuple[tuple[str, Callable[[Record], str]], ...] = (
     ("hosts", lambda record: record.host.name if record.host else ""),
     ("GPUs", _gpu_names),
-    ("commits", _commit),
+    ("commits", _commit_of_record),
     ("limits of memory in the program", lambda record: " ".join(knobs_of(record))),
 )
 
 
-def _compared_rows(counted: Sequence[_CountedRuns]) -> Iterator[Row]:
+def _compared_rows(counted: Sequence[_CountedRuns]) -> Iterator[ComparisonRow]:
     for name, unit, read in _QUANTITIES:
         found = [
             [_bounded(value) for value in read(side) if value is not None]
@@ -188,25 +192,25 @@ def _compared_rows(counted: Sequence[_CountedRuns]) -> Iterator[Row]:
         ]
         if any(found):
             changes = (
-                change(found[0], other) if found[0] and other else None
+                figure_change(found[0], other) if found[0] and other else None
                 for other in found[1:]
             )
             figures = (_figure(readings) if readings else None for readings in found)
-            yield Row(name, unit, tuple(figures), (None, *changes))
+            yield ComparisonRow(name, unit, tuple(figures), (None, *changes))
 
 
 def _bounded(value: float | _Reading) -> _Reading:
     return value if isinstance(value, tuple) else (value, value, value)
 
 
-def _figure(readings: Sequence[_Reading]) -> Figure:
+def _figure(readings: Sequence[_Reading]) -> ComparedFigure:
     values = [value for value, _, _ in readings]
     if len(readings) == 1:
-        return Figure(*readings[0], 1)
-    return Figure(median_of(values), min(values), max(values), len(values))
+        return ComparedFigure(*readings[0], 1)
+    return ComparedFigure(median_of(values), min(values), max(values), len(values))
 
 
-def change(base: Sequence[_Reading], other: Sequence[_Reading]) -> Change:
+def figure_change(base: Sequence[_Reading], other: Sequence[_Reading]) -> FigureChange:
     """Return how *other* differs from *base*, and whether that may be noise.
 
     Where the spread is known, a difference is one if Welch's 95 % interval of the ratio
@@ -220,7 +224,7 @@ def change(base: Sequence[_Reading], other: Sequence[_Reading]) -> Change:
     is_bounded = low != high or its_low != its_high
     if is_bounded and median_of(low) <= median_of(its_high):
         is_apart = False if median_of(its_low) <= median_of(high) else is_apart
-    return Change(
+    return FigureChange(
         ratio=middles[1] / middles[0] if middles[0] > 0 else None,
         difference=middles[1] - middles[0],
         low=None if interval is None else interval[0],
@@ -229,7 +233,7 @@ def change(base: Sequence[_Reading], other: Sequence[_Reading]) -> Change:
     )
 
 
-def _peak(usage: Usage) -> _Reading | None:
+def _peak_reading(usage: Usage) -> _Reading | None:
     peak = usage.peak_memory
     return None if peak is None else (peak.value, peak.low, peak.high)
 
@@ -240,7 +244,7 @@ def _gpu_busy(usage: Usage) -> float | None:
     return sum(busy) / len(busy) if busy else None
 
 
-def _batch_gpu_memory(loop: Batches) -> float | None:
+def _batch_gpu_memory(loop: BatchTimes) -> float | None:
     """Return the GPU memory that the batches took in addition to the model."""
     pairs = ((gpu.peak, gpu.before) for gpu in loop.gpus)
     return max(
@@ -256,14 +260,14 @@ def _of_runs(read: Callable[[Usage], float | _Reading | None]) -> _ReadSide:
     return lambda counted: map(read, counted.usages)
 
 
-def _of_loops(read: Callable[[Batches], float | None]) -> _ReadSide:
+def _of_loops(read: Callable[[BatchTimes], float | None]) -> _ReadSide:
     return lambda counted: (read(r.batches) for r in counted.records if r.batches)
 
 
 _QUANTITIES: tuple[tuple[str, Unit, _ReadSide], ...] = (
     ("wall_time", "seconds", _of_runs(lambda usage: usage.wall_time)),
     ("cpu_time", "seconds", _of_runs(lambda usage: usage.cpu_time)),
-    ("peak_memory", "bytes", _of_runs(_peak)),
+    ("peak_memory", "bytes", _of_runs(_peak_reading)),
     (
         "max_process_memory",  # where that of all is not known
         "bytes",

@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from weigh.estimate.samples import Point
+from weigh.estimate.samples import SizePoint
 from weigh.robust import median_line
 
 
-class Constant(msgspec.Struct, frozen=True, tag="constant"):
+class ConstantCurve(msgspec.Struct, frozen=True, tag="constant"):
     """The same value at every size: the largest measured."""
 
     value: float
@@ -25,75 +25,77 @@ class Constant(msgspec.Struct, frozen=True, tag="constant"):
         return self.value
 
 
-class Line(msgspec.Struct, frozen=True, tag="line"):
+class LinearCurve(msgspec.Struct, frozen=True, tag="line"):
     """``intercept + slope * x``."""
 
     intercept: float
     slope: float
 
-    def at(self, x: float) -> float:
-        """Return the value at *x*."""
-        return self.intercept + self.slope * x
+    def at(self, size: float) -> float:
+        """Return the value at *size*."""
+        return self.intercept + self.slope * size
 
 
-class Quadratic(msgspec.Struct, frozen=True, tag="quadratic"):
+class QuadraticCurve(msgspec.Struct, frozen=True, tag="quadratic"):
     """``intercept + slope * x + square * x**2``, rising over the measured sizes."""
 
     intercept: float
     slope: float
     square: float
 
-    def at(self, x: float) -> float:
-        """Return the value at *x*; left of the minimum, the minimum."""
+    def at(self, size: float) -> float:
+        """Return the value at *size*; left of the minimum, the minimum."""
         if self.square > 0:
-            x = max(x, -self.slope / (2 * self.square))
-        return self.intercept + (self.slope + self.square * x) * x
+            size = max(size, -self.slope / (2 * self.square))
+        return self.intercept + (self.slope + self.square * size) * size
 
 
-class Inverse(msgspec.Struct, frozen=True, tag="inverse"):
+class InverseCurve(msgspec.Struct, frozen=True, tag="inverse"):
     """``floor + work / x``: a time that falls as batches grow."""
 
     floor: float
     work: float
 
-    def at(self, x: float) -> float:
-        """Return the value at *x*."""
-        return self.floor + self.work / x
+    def at(self, size: float) -> float:
+        """Return the value at *size*."""
+        return self.floor + self.work / size
 
 
-class Power(msgspec.Struct, frozen=True, tag="power"):
+class PowerCurve(msgspec.Struct, frozen=True, tag="power"):
     """``base + factor * x**exponent``."""
 
     base: float
     factor: float
     exponent: float
 
-    def at(self, x: float) -> float:
-        """Return the value at *x*."""
-        return self.base + self.factor * math.pow(x, self.exponent)
+    def at(self, size: float) -> float:
+        """Return the value at *size*."""
+        return self.base + self.factor * math.pow(size, self.exponent)
 
 
-Curve: TypeAlias = Constant | Line | Quadratic | Inverse | Power
+Curve: TypeAlias = (
+    ConstantCurve | LinearCurve | QuadraticCurve | InverseCurve | PowerCurve
+)
 
 
-def fit_constant(points: Sequence[Point]) -> Constant:
+def fit_constant(points: Sequence[SizePoint]) -> ConstantCurve:
     """Return the largest value as a constant."""
-    return Constant(max(point.y for point in points))
+    return ConstantCurve(max(point.y for point in points))
 
 
-def fit_line(points: Sequence[Point]) -> Line:
+def fit_line(points: Sequence[SizePoint]) -> LinearCurve:
     """Fit a Theil-Sen line; it takes two sizes."""
-    return Line(*median_line([p.x for p in points], [p.y for p in points]))
+    return LinearCurve(*median_line([p.x for p in points], [p.y for p in points]))
 
 
-def fit_inverse(points: Sequence[Point]) -> Inverse:
+def fit_inverse(points: Sequence[SizePoint]) -> InverseCurve:
     """Fit a Theil-Sen line in ``1 / x``; it takes two sizes."""
     turned = [msgspec.structs.replace(p, x=1 / p.x) for p in reversed(points)]
     line = fit_line(turned)
-    return Inverse(line.intercept, line.slope)
+    return InverseCurve(line.intercept, line.slope)
 
 
-def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
+def fit_power(points: Sequence[SizePoint], base: float = 0.0) -> PowerCurve | None:
     """Fit a straight line in logarithms above *base*; None where there is none.
 
     The exponent is at most 3: two close sizes may suggest more, but no batch grows so.
@@ -108,12 +110,12 @@ def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
     if line.intercept > _MOST_EXPONENT:  # falls so steeply that no power is meant
         return None
     if line.slope <= _STEEPEST:
-        return Power(base, math.exp(line.intercept), line.slope)
+        return PowerCurve(base, math.exp(line.intercept), line.slope)
     last = points[-1]
-    return Power(base, (last.y - base) / last.x**_STEEPEST, _STEEPEST)
+    return PowerCurve(base, (last.y - base) / last.x**_STEEPEST, _STEEPEST)
 
 
-def fit_quadratic(points: Sequence[Point]) -> Quadratic | None:
+def fit_quadratic(points: Sequence[SizePoint]) -> QuadraticCurve | None:
     """Fit a parabola by least relative squares; None unless it bends upwards.
 
     It takes five sizes: with fewer it follows steps of the allocator (22 % off at
@@ -129,10 +131,10 @@ def fit_quadratic(points: Sequence[Point]) -> Quadratic | None:
         return None
     a, b, c = found[0], found[1] / scale, found[2] / scale**2
     rising = b + 2 * c * points[0].x >= 0
-    return Quadratic(a, b, c) if c >= 0 and rising else None
+    return QuadraticCurve(a, b, c) if c >= 0 and rising else None
 
 
-def apart(points: Sequence[Point]) -> list[Point]:
+def apart(points: Sequence[SizePoint]) -> list[SizePoint]:
     """Return the points without those that are almost of the next larger one's size.
 
     Between two sizes 4 % apart, runs that differ by 2 % make any slope.
@@ -144,7 +146,7 @@ def apart(points: Sequence[Point]) -> list[Point]:
     return kept[::-1]
 
 
-def half_slopes(points: Sequence[Point]) -> tuple[float, float]:
+def half_slopes(points: Sequence[SizePoint]) -> tuple[float, float]:
     """Return the slopes of the lower and of the upper half; 0 of one point.
 
     Sizes that are almost the same count as one.
@@ -157,7 +159,7 @@ def half_slopes(points: Sequence[Point]) -> tuple[float, float]:
     return fit_line(points[: middle + 1]).slope, fit_line(points[middle:]).slope
 
 
-def bend(points: Sequence[Point]) -> float:
+def bend(points: Sequence[SizePoint]) -> float:
     """Return how much the slope changes along the points, between -1 and 1.
 
     That is the slope of the upper half minus that of the lower half, as a share of the
@@ -170,13 +172,13 @@ def bend(points: Sequence[Point]) -> float:
     return max(-1.0, min(1.0, (upper - lower) / steeper))
 
 
-def ends(points: Sequence[Point]) -> tuple[Point, Point, Point]:
+def ends(points: Sequence[SizePoint]) -> tuple[SizePoint, SizePoint, SizePoint]:
     """Return the smallest, the middle and the largest of the points that are apart."""
     points = apart(points)
     return points[0], points[(len(points) - 1) // 2], points[-1]
 
 
-def bent_line(points: Sequence[Point]) -> Quadratic:
+def bent_line(points: Sequence[SizePoint]) -> QuadraticCurve:
     """Return the curve through the ends of the points, bent as their halves are.
 
     Through three points it is exact.
@@ -185,7 +187,7 @@ def bent_line(points: Sequence[Point]) -> Quadratic:
     first, middle, last = ends(points)
     square = (upper - lower) / (last.x - first.x)
     slope = upper - square * (middle.x + last.x)
-    return Quadratic(last.y - (slope + square * last.x) * last.x, slope, square)
+    return QuadraticCurve(last.y - (slope + square * last.x) * last.x, slope, square)
 
 
 _SIZES_FOR_SQUARES = 5

@@ -6,31 +6,49 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.curve import Inverse
-from weigh.estimate.fit import Fit, Holding, Quantity, backtest, fit, holding
-from weigh.estimate.readings import Group, Reading, Readings, products, read
-from weigh.estimate.samples import Failure, check_size, gather
+from weigh.estimate.curve import InverseCurve
+from weigh.estimate.fit import (
+    FittedCurve,
+    FittingSizes,
+    Quantity,
+    backtest,
+    fit_curve,
+    sizes_that_fit,
+)
+from weigh.estimate.readings import (
+    ReadingsGroup,
+    SizeReading,
+    SizeReadings,
+    products,
+    read,
+)
+from weigh.estimate.samples import MemoryFailure, check_size, gather_size_points
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size
 
 
-def share_of_best(fit: Fit, x: float) -> float:
-    """Return the speed at size *x* as a share of the best that any size would have."""
-    if not isinstance(fit.curve, Inverse) or fit.curve.floor <= 0:
-        return min(point.y for point in fit.points) / fit.curve.at(x)
-    return fit.curve.floor / fit.curve.at(x)
+def share_of_best(fitted_curve: FittedCurve, size: float) -> float:
+    """Return the speed at *size* as a share of the best that any size would have."""
+    if (
+        not isinstance(fitted_curve.curve, InverseCurve)
+        or fitted_curve.curve.floor <= 0
+    ):
+        return min(point.y for point in fitted_curve.points) / fitted_curve.curve.at(
+            size
+        )
+    return fitted_curve.curve.floor / fitted_curve.curve.at(size)
 
 
-def near_best(fit: Fit, near: float = 0.95) -> int | None:
+def near_best(fitted_curve: FittedCurve, near: float = 0.95) -> int | None:
     """Return the smallest size with *near* of the best speed; None if none has it.
 
     From ``T(x) = floor + work / x``: ``x = work * near / (floor * (1 - near))``. If
     time does not fall with the size, the smallest measured size is as good as any; if
     it falls without a floor, no size is near the best.
     """
-    curve = fit.curve
-    if not isinstance(curve, Inverse):
-        return math.ceil(fit.points[0].x)
+    curve = fitted_curve.curve
+    if not isinstance(curve, InverseCurve):
+        return math.ceil(fitted_curve.points[0].x)
     if curve.floor <= 0:
         return None
     return max(1, round(curve.work * near / (curve.floor * (1 - near))))
@@ -40,7 +58,7 @@ _FEWEST = 2
 _BETTER = 0.8  # a product of parameters must explain a fifth more than a single one
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Curves of memory, GPU memory and time against the size ``by``.
 
     They are fitted to ``records`` records of ``group``; ``notes`` lists what was left
@@ -48,12 +66,12 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     by: str
-    group: Group
+    group: ReadingsGroup
     records: int
-    memory: Fit | None = None
-    gpu_memory: Fit | None = None
-    time: Fit | None = None
-    time_per_sample: Fit | None = None
+    memory: FittedCurve | None = None
+    gpu_memory: FittedCurve | None = None
+    time: FittedCurve | None = None
+    time_per_sample: FittedCurve | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -64,7 +82,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return min(sizes, default=None)
 
     @property
-    def speed(self) -> Fit | None:
+    def speed(self) -> FittedCurve | None:
         """Return the time per sample if batches were timed at each size, else the time.
 
         The wall time of a run includes its start-up, and does not measure speed if
@@ -77,7 +95,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
             return timed
         return whole
 
-    def fit_of(self, quantity: Quantity | None = None) -> Fit:
+    def fit_of(self, quantity: Quantity | None = None) -> FittedCurve:
         """Return one curve; by default GPU memory if it was measured, else memory.
 
         Raises:
@@ -85,32 +103,33 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         """
         if quantity is None:
             quantity = "memory" if self.gpu_memory is None else "gpu_memory"
-        found: Fit | None = getattr(self, quantity)
+        found: FittedCurve | None = getattr(self, quantity)
         if found is None:
             hint = ": measure a run on a GPU" if quantity == "gpu_memory" else ""
             raise UsageError(f"{quantity} was not measured in these records{hint}")
         return found
 
-    def predict(self, x: float, quantity: Quantity | None = None) -> float:
-        """Return the prediction at size *x*: whole bytes, or seconds.
+    def predict(self, size: float, quantity: Quantity | None = None) -> float:
+        """Return the prediction at size *size*: whole bytes, or seconds.
 
         Raises:
-            UsageError: *x* is not a size, or the quantity was not measured.
+            UsageError: *size* is not a size, or the quantity was not measured.
         """
         found = self.fit_of(quantity)
-        return _whole(found, found.predict(check_size(x)))
+        return _whole_value(found, found.predict(check_size(size)))
 
     def upper(
-        self, x: float, level: float = 0.95, quantity: Quantity | None = None
+        self, size: float, level: float = 0.95, quantity: Quantity | None = None
     ) -> float:
-        """Return the upper bound of the use at size *x*, at confidence *level*.
+        """Return the upper bound of the use at size *size*, at confidence *level*.
 
         Raises:
-            UsageError: *x* is not a size, *level* is not a probability, or the quantity
+            UsageError: *size* is not a size, *level* is not a probability, or the
+                quantity
                 was not measured.
         """
         found = self.fit_of(quantity)
-        return _whole(found, found.upper(check_size(x), _level(level)))
+        return _whole_value(found, found.upper(check_size(size), _checked_level(level)))
 
     def largest(
         self,
@@ -135,7 +154,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         memory: Bytes | str,
         level: float = 0.95,
         quantity: Quantity | None = None,
-    ) -> Holding:
+    ) -> FittingSizes:
         """Return the sizes that fit in *memory*, with the reasons not to trust one.
 
         Raises:
@@ -143,7 +162,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
             FormatError: *memory* is not a size.
         """
         room = parse_size(memory) if isinstance(memory, str) else memory
-        return holding(self.fit_of(quantity), room, _level(level))
+        return sizes_that_fit(self.fit_of(quantity), room, _checked_level(level))
 
     def best_size(self, near: float = 0.95) -> int | None:
         """Return the smallest size with *near* of the best speed; None if none has it.
@@ -153,19 +172,19 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: *near* is not between 0 and 1, or no time was measured.
         """
-        return near_best(self.speed or self.fit_of("time"), _level(near))
+        return near_best(self.speed or self.fit_of("time"), _checked_level(near))
 
 
-def estimate(records: Sequence[Record], by: str) -> Estimate:
-    """Fit the records of one command against the parameter *by*.
+def estimate(records: Sequence[Record], size_name: str) -> SizeEstimate:
+    """Fit the records of one command against the parameter *size_name*.
 
-    *by* may name several: ``batch_size*length`` is their product; for
+    *size_name* may name several: ``batch_size*length`` is their product; for
     ``batch_size,length`` the parameter or product that explains memory best is used.
 
     Raises:
         UsageError: no such parameter, only one size, or sizes that are not numbers.
     """
-    made = [_estimate(read(records, names)) for names in _choices(by)]
+    made = [_estimate(read(records, names)) for names in _choices(size_name)]
     best = made[0]
     for other in made[1:]:
         if _misfit(other) < _BETTER * _misfit(best):
@@ -173,73 +192,73 @@ def estimate(records: Sequence[Record], by: str) -> Estimate:
     return best
 
 
-def _choices(by: str) -> list[tuple[str, ...]]:
-    if "*" in by:
-        return [tuple(_names(by, "*"))]
-    return list(products(_names(by, ",")))
+def _choices(size_name: str) -> list[tuple[str, ...]]:
+    if "*" in size_name:
+        return [tuple(_names_of_sizes(size_name, "*"))]
+    return list(products(_names_of_sizes(size_name, ",")))
 
 
-def _names(by: str, separator: str) -> list[str]:
-    names = [name.strip() for name in by.split(separator)]
+def _names_of_sizes(size_name: str, separator: str) -> list[str]:
+    names = [name.strip() for name in size_name.split(separator)]
     if not all(names):
-        raise UsageError(f"{by!r} names no parameter (write it like batch_size)")
+        raise UsageError(f"{size_name!r} names no parameter (write it like batch_size)")
     return names
 
 
-def _estimate(readings: Readings) -> Estimate:
+def _estimate(readings: SizeReadings) -> SizeEstimate:
     sizes = sorted({row.x for row in readings.rows})
     if len(sizes) < _FEWEST:
         there = f"one distinct size ({sizes[0]:g})" if sizes else "no finished run"
         raise UsageError(
             f"{readings.by}: {there}; a curve needs two sizes, better three"
         )
-    return Estimate(
+    return SizeEstimate(
         by=readings.by,
         group=readings.group,
         records=readings.records,
-        memory=_fit(readings, "memory", readings.memory_failure),
-        gpu_memory=_fit(readings, "gpu_memory", readings.gpu_failure),
-        time=_fit(readings, "time"),
-        time_per_sample=_fit(readings, "time_per_sample"),
+        memory=_fit_of_quantity(readings, "memory", readings.memory_failure),
+        gpu_memory=_fit_of_quantity(readings, "gpu_memory", readings.gpu_failure),
+        time=_fit_of_quantity(readings, "time"),
+        time_per_sample=_fit_of_quantity(readings, "time_per_sample"),
         notes=readings.notes,
     )
 
 
-def _fit(
-    readings: Readings, quantity: Quantity, failure: Failure | None = None
-) -> Fit | None:
+def _fit_of_quantity(
+    readings: SizeReadings, quantity: Quantity, failure: MemoryFailure | None = None
+) -> FittedCurve | None:
     measured = [(row.x, getattr(row, quantity)) for row in readings.rows]
     pairs = [(x, float(y)) for x, y in measured if y is not None]
     if len({x for x, _ in pairs}) < _FEWEST:
         return None
     timed = quantity in {"time", "time_per_sample"}
-    points = gather(pairs, keep="middle" if timed else "most")
-    return fit(
+    points = gather_size_points(pairs, keep="middle" if timed else "most")
+    return fit_curve(
         points,
         quantity,
-        base=_base(readings.rows) if quantity == "gpu_memory" else None,
+        base=_memory_without_batch(readings.rows) if quantity == "gpu_memory" else None,
         failure=failure,
         scores=() if timed else backtest(points),
     )
 
 
-def _base(rows: Sequence[Reading]) -> float | None:
+def _memory_without_batch(rows: Sequence[SizeReading]) -> float | None:
     return max((row.gpu_base for row in rows if row.gpu_base is not None), default=None)
 
 
-def _misfit(made: Estimate) -> float:
+def _misfit(size_estimate: SizeEstimate) -> float:
     """Return the mean relative error of the memory curve at the measured sizes."""
-    curve = made.fit_of()
+    curve = size_estimate.fit_of()
     return sum(abs(curve.curve.at(p.x) - p.y) / p.y for p in curve.points) / len(
         curve.points
     )
 
 
-def _whole(found: Fit, value: float) -> float:
-    return math.ceil(value) if "memory" in found.quantity else value
+def _whole_value(fitted_curve: FittedCurve, value: float) -> float:
+    return math.ceil(value) if "memory" in fitted_curve.quantity else value
 
 
-def _level(level: float) -> float:
+def _checked_level(level: float) -> float:
     if not 0 < level < 1:
         raise UsageError(f"{level!r} is not a share between 0 and 1, such as 0.95")
     return level

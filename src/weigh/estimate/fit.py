@@ -14,12 +14,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from weigh.estimate.curve import (
-    Constant,
+    ConstantCurve,
     Curve,
-    Inverse,
-    Line,
-    Power,
-    Quadratic,
+    InverseCurve,
+    LinearCurve,
+    PowerCurve,
+    QuadraticCurve,
     apart,
     bend,
     bent_line,
@@ -31,8 +31,8 @@ from weigh.estimate.curve import (
     fit_quadratic,
     half_slopes,
 )
-from weigh.estimate.samples import Failure, Point, size_text
-from weigh.units import counted
+from weigh.estimate.samples import MemoryFailure, SizePoint, size_text
+from weigh.units import count_with_noun
 
 # level and coefficient, from 69 curves of memory: see benchmarks/estimate
 _START = ((0.5, 0.0), (0.8, 0.39), (0.9, 0.53), (0.95, 0.62), (0.99, 1.0))
@@ -43,23 +43,23 @@ _TAIL_SHARE = 5  # the upper fifth of the scores shows how the tail falls off
 _GAP, _MOST_GAP, _HEIGHT, _REACH, _CHANGE = 0.3, 0.05, 0.05, 0.05, 0.5
 
 
-def margin_unit(points: Sequence[Point], line: float, x: float) -> float:
-    """Return the unit of the margin, in bytes, at size *x*, where the line is *line*.
+def margin_unit(points: Sequence[SizePoint], line: float, size: float) -> float:
+    """Return the unit of the margin, in bytes, at *size*, where the line is *line*.
 
     It stands for the unknown fixed part of the memory (what proportion from the largest
     size would add), for what one measurement may be off, for the slope that is less
     certain the closer the sizes are to each other, and for a slope that changes.
     """
     last, xs = points[-1], [point.x for point in points]
-    gap = max(0.0, last.y * x / last.x - line)
+    gap = max(0.0, last.y * size / last.x - line)
     mean = fmean(xs)
     spread = math.sqrt(sum((one - mean) ** 2 for one in xs))
-    leverage = max(0.0, x - mean) / spread if spread else 0.0
+    leverage = max(0.0, size - mean) / spread if spread else 0.0
     rise = last.y - min(point.y for point in points)
     lower, upper = half_slopes(points)
-    change = abs(upper - lower) * max(0.0, x - last.x)
+    change = abs(upper - lower) * max(0.0, size - last.x)
     return (
-        _GAP * min(gap, rise * x / last.x)
+        _GAP * min(gap, rise * size / last.x)
         + _MOST_GAP * gap
         + _HEIGHT * last.y
         + _REACH * rise * leverage
@@ -73,7 +73,7 @@ def coefficient(level: float, scores: Sequence[float] = ()) -> float:
     *scores* are those of the user's own curves; the more there are, the more they
     count relative to those.
     """
-    start = _start(level)
+    start = _table_start(level)
     if not scores:
         return start
     own = from_scores(scores, level)
@@ -93,10 +93,10 @@ def from_scores(scores: Sequence[float], level: float) -> float:
     rank = math.ceil((len(ordered) + 1) * (1 - risk))
     if rank <= len(ordered):
         return ordered[rank - 1]
-    return max(ordered[-1], _tail(ordered, risk))
+    return max(ordered[-1], _tail_quantile(ordered, risk))
 
 
-def _tail(ordered: Sequence[float], risk: float) -> float:
+def _tail_quantile(ordered: Sequence[float], risk: float) -> float:
     upper = max(3, len(ordered) // _TAIL_SHARE)
     if len(ordered) <= upper:
         return ordered[-1]
@@ -105,7 +105,7 @@ def _tail(ordered: Sequence[float], risk: float) -> float:
     return threshold + mean * math.log(upper / len(ordered) / risk)
 
 
-def _start(level: float) -> float:
+def _table_start(level: float) -> float:
     """Interpolate the table linearly in the logarithm of the risk; extrapolate too."""
     if level <= _START[0][0]:
         return 0.0
@@ -126,10 +126,10 @@ _DIPS = 0.1  # of the rise: what may fall in between
 _FOLDS = 10
 _SIZES_TO_BEND = 6  # a quadratic needs five when one is left out
 
-Fitter = Callable[[Sequence[Point]], Curve | None]
+Fitter = Callable[[Sequence[SizePoint]], Curve | None]
 
 
-def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
+def choose_curve(points: Sequence[SizePoint], *, falling: bool = False) -> Curve:
     """Fit a constant, a line or, with six sizes, a parabola that bends upwards.
 
     *falling* quantities (times) may fall with the size, as ``a + b / x``. Memory that
@@ -137,7 +137,7 @@ def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
     """
     ys = [point.y for point in points]
     once = falling and all(point.runs == 1 for point in points)
-    noise = max((_SAME_TIME if once else _SAME) * max(ys), _spread(points))
+    noise = max((_SAME_TIME if once else _SAME) * max(ys), _spread_of_one_size(points))
     if len(points) == 1 or max(ys) - min(ys) <= noise:
         return fit_constant(points)
     if ys[-1] < ys[0] or fit_line(points).slope <= 0:
@@ -145,9 +145,9 @@ def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
     if len(points) < _SIZES_TO_LEAVE_OUT:
         return fit_line(points)
     best: Curve = fit_constant(points)
-    error = math.inf if _rises(ys) else _left_out(points, fit_constant)
+    error = math.inf if _rises(ys) else _left_out_error(points, fit_constant)
     for fitter in _candidates(points):
-        curve, own = fitter(points), _left_out(points, fitter)
+        curve, own = fitter(points), _left_out_error(points, fitter)
         if curve is not None and own < _BETTER * error:
             best, error = curve, own
     return best
@@ -162,12 +162,12 @@ def _rises(ys: Sequence[float]) -> bool:
     return ys[-1] >= _RISE * ys[0] and falls <= _DIPS * (ys[-1] - ys[0])
 
 
-def _candidates(points: Sequence[Point]) -> list[Fitter]:
+def _candidates(points: Sequence[SizePoint]) -> list[Fitter]:
     squares = len(points) >= _SIZES_TO_BEND
     return [fit_line, fit_quadratic] if squares else [fit_line]
 
 
-def _fall(points: Sequence[Point]) -> Curve:
+def _fall(points: Sequence[SizePoint]) -> Curve:
     curve = fit_inverse(points)
     if curve.work <= 0:
         return fit_constant(points)
@@ -176,12 +176,12 @@ def _fall(points: Sequence[Point]) -> Curve:
     return curve
 
 
-def _spread(points: Sequence[Point]) -> float:
+def _spread_of_one_size(points: Sequence[SizePoint]) -> float:
     """Return the largest difference between runs of one size."""
     return max(point.high - point.low for point in points)
 
 
-def _left_out(points: Sequence[Point], fitter: Fitter) -> float:
+def _left_out_error(points: Sequence[SizePoint], fitter: Fitter) -> float:
     """Return the mean relative error at sizes left out (10-fold cross-validation)."""
     folds = min(len(points), _FOLDS)
     errors = []
@@ -213,7 +213,7 @@ _NEAR = 1.25  # up to here the slope of the last two sizes predicts best
 _SEGMENT = 2 << 20  # CUDA allocators hand out memory in segments of 2 MiB
 
 
-class Fit(msgspec.Struct, frozen=True, kw_only=True):
+class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
     """A curve through the measured sizes.
 
     ``base`` is the memory held before the first batch (the model), None if it was not
@@ -223,13 +223,13 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     quantity: Quantity
-    points: tuple[Point, ...]
+    points: tuple[SizePoint, ...]
     curve: Curve
     bend: float = 0.0
     base: float | None = None
     failed: float | None = None
     failed_in: int | None = None
-    power: Power | None = None
+    power: PowerCurve | None = None
     scores: tuple[float, ...] = ()
 
     @property
@@ -242,87 +242,96 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         """Return the number of runs that were measured."""
         return sum(point.runs for point in self.points)
 
-    def predict(self, x: float) -> float:
-        """Return the prediction at size *x*: bytes or seconds.
+    def predict(self, size: float) -> float:
+        """Return the prediction at size *size*: bytes or seconds.
 
         Beyond the largest size a line leans towards proportionality, by at most a
         tenth: the more its slopes disagree, the more it leans.
         """
-        value = self.curve.at(x)
-        if isinstance(self.curve, Line) and x > self.largest_size:
+        value = self.curve.at(size)
+        if isinstance(self.curve, LinearCurve) and size > self.largest_size:
             lean = min(_MOST_LEAN, _LEAN * abs(self.bend))
-            proportional = self.points[-1].y * x / self.largest_size
+            proportional = self.points[-1].y * size / self.largest_size
             value += lean * max(0.0, proportional - value)
         return max(0.0, value)
 
-    def upper(self, x: float, level: float = 0.95) -> float:
-        """Return the upper bound of the use at size *x*, at confidence *level*.
+    def upper(self, size: float, level: float = 0.95) -> float:
+        """Return the upper bound of the use at size *size*, at confidence *level*.
 
-        It is at least the prediction, and at least the measurements at *x* and smaller
-        sizes.
+        It is at least the prediction, and at least the measurements at *size* and
+        smaller sizes.
         """
-        return self.bound(x, coefficient(level, self.scores))
+        return self.bound(size, coefficient(level, self.scores))
 
-    def bound(self, x: float, factor: float) -> float:
-        """Return the bound at *x*, *factor* units of the margin above the curve."""
-        curve = self.curve.at(x)
-        margin = factor * self._margin_unit(x, curve)
-        bounds = [self.predict(x), min(curve + margin, self._steepest(x, factor))]
-        bounds.append(self._as_far_off(x, curve, factor))
-        bounds += [point.high for point in self.points if self._is_less(point, x)]
-        if x > self.largest_size:
-            bounds += self._steeper(x)
+    def bound(self, size: float, factor: float) -> float:
+        """Return the bound at *size*, *factor* units of the margin above the curve."""
+        curve = self.curve.at(size)
+        margin = factor * self._margin_unit(size, curve)
+        bounds = [self.predict(size), min(curve + margin, self._steepest(size, factor))]
+        bounds.append(self._as_far_off(size, curve, factor))
+        bounds += [point.high for point in self.points if self._is_less(point, size)]
+        if size > self.largest_size:
+            bounds += self._steeper(size)
         highest = max(bounds)
         if self.quantity == "gpu_memory":
             return float(math.ceil(highest / _SEGMENT) * _SEGMENT)
         return highest
 
-    def _steepest(self, x: float, factor: float) -> float:
-        """Return the use at *x* if from the largest size on it grows much faster.
+    def _steepest(self, size: float, factor: float) -> float:
+        """Return the use at *size* if from the largest size on it grows much faster.
 
         Close to the largest size that is less than the margin. Infinite within the
         sizes, of fewer than three and of what is not a line.
         """
         last, few = self.points[-1], len(self.points) < FEWEST_SIZES
-        if few or self._is_time or x <= last.x or not isinstance(self.curve, Line):
+        if (
+            few
+            or self._is_time
+            or size <= last.x
+            or not isinstance(self.curve, LinearCurve)
+        ):
             return math.inf
         steepest = max((last.y - p.y) / (last.x - p.x) for p in self._earlier)
-        return last.high + (1 + _STEEPER * factor) * steepest * (x - last.x)
+        return last.high + (1 + _STEEPER * factor) * steepest * (size - last.x)
 
     @property
-    def _earlier(self) -> Sequence[Point]:
+    def _earlier(self) -> Sequence[SizePoint]:
         """Return the points before the largest, apart from it; or else the first."""
         return apart(self.points)[:-1] or self.points[:1]
 
-    def _as_far_off(self, x: float, curve: float, factor: float) -> float:
+    def _as_far_off(self, size: float, curve: float, factor: float) -> float:
         """Return the bound of a size that is as far off the curve as the worst one.
 
         Beyond the largest size a time is off by more.
         """
         misfit = max(point.high - self.curve.at(point.x) for point in self.points)
         if self._is_time:
-            misfit *= math.sqrt(max(1.0, x / self.largest_size))
-            return curve + misfit + factor * self._margin_unit(x, curve)
-        x = min(x, self.largest_size)
-        curve = self.curve.at(x)
+            misfit *= math.sqrt(max(1.0, size / self.largest_size))
+            return curve + misfit + factor * self._margin_unit(size, curve)
+        size = min(size, self.largest_size)
+        curve = self.curve.at(size)
         return curve + misfit + factor * self._share * max(0.0, curve)
 
-    def _is_less(self, point: Point, x: float) -> bool:
-        """Return whether size *x* takes at least as much as *point*."""
-        if isinstance(self.curve, Inverse):
-            return point.x >= x
-        return point.x <= x
+    def _is_less(self, point: SizePoint, size: float) -> bool:
+        """Return whether size *size* takes at least as much as *point*."""
+        if isinstance(self.curve, InverseCurve):
+            return point.x >= size
+        return point.x <= size
 
-    def _steeper(self, x: float) -> Iterator[float]:
+    def _steeper(self, size: float) -> Iterator[float]:
         """Yield the needs of a faster growth beyond the largest size."""
         if self.power is not None:
-            yield self.power.at(x)
-        if isinstance(self.curve, Line):
+            yield self.power.at(size)
+        if isinstance(self.curve, LinearCurve):
             last, before = self.points[-1], self._earlier[-1]
             slope = (last.y - before.y) / (last.x - before.x)
-            yield last.y + slope * (min(x, _NEAR * last.x) - last.x)
-        if isinstance(self.curve, Line) and not self._is_time and self._may_be_square():
-            yield bent_line(self.points).at(x) * (1 + _STEADY)
+            yield last.y + slope * (min(size, _NEAR * last.x) - last.x)
+        if (
+            isinstance(self.curve, LinearCurve)
+            and not self._is_time
+            and self._may_be_square()
+        ):
+            yield bent_line(self.points).at(size) * (1 + _STEADY)
 
     def _may_be_square(self) -> bool:
         """Return whether the line bends by a good part of what a square does."""
@@ -335,53 +344,53 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     def _is_time(self) -> bool:
         return self.quantity in _TIMES
 
-    def _margin_unit(self, x: float, curve: float) -> float:
+    def _margin_unit(self, size: float, curve: float) -> float:
         if self._is_time:
-            return self._time_unit(x, max(0.0, curve))
-        if isinstance(self.curve, Line | Quadratic):
-            return margin_unit(self.points, curve, x)
-        return self._share * curve + self._unseen_growth(x, curve)
+            return self._time_unit(size, max(0.0, curve))
+        if isinstance(self.curve, LinearCurve | QuadraticCurve):
+            return margin_unit(self.points, curve, size)
+        return self._share * curve + self._unseen_growth(size, curve)
 
-    def _unseen_growth(self, x: float, curve: float) -> float:
+    def _unseen_growth(self, size: float, curve: float) -> float:
         """Return what a line would add, in units, where it was taken for noise."""
-        if len(self.points) == 1 or x <= self.largest_size:
+        if len(self.points) == 1 or size <= self.largest_size:
             return 0.0
-        line = fit_line(self.points).at(x)
-        return max(0.0, line - curve) + margin_unit(self.points, line, x)
+        line = fit_line(self.points).at(size)
+        return max(0.0, line - curve) + margin_unit(self.points, line, size)
 
-    def _time_unit(self, x: float, curve: float) -> float:
+    def _time_unit(self, size: float, curve: float) -> float:
         """Return the unit of a time: also a constant one may grow beyond the sizes."""
         last, gap = self.points[-1], 0.0
-        if isinstance(self.curve, Line):
-            gap = _TIME_GAP * (last.y * x / last.x - curve)
-        elif isinstance(self.curve, Constant):
-            gap = _TIME_GAP_OF_CONSTANT * curve * (x / last.x - 1)
+        if isinstance(self.curve, LinearCurve):
+            gap = _TIME_GAP * (last.y * size / last.x - curve)
+        elif isinstance(self.curve, ConstantCurve):
+            gap = _TIME_GAP_OF_CONSTANT * curve * (size / last.x - 1)
         growth = _TIME_GROWTH * (curve - last.y)
-        beyond = max(0.0, x - last.x) / ((_NEAR - 1) * last.x)
+        beyond = max(0.0, size - last.x) / ((_NEAR - 1) * last.x)
         share = _TIME + _TIME_FAR * min(1.0, beyond)
         return max(0.0, gap) + max(0.0, growth) + share * curve
 
     @property
     def _share(self) -> float:
-        varies = not isinstance(self.curve, Line | Quadratic)
+        varies = not isinstance(self.curve, LinearCurve | QuadraticCurve)
         return _VARYING if varies else _STEADY
 
 
-def fit(
-    points: Sequence[Point],
+def fit_curve(
+    points: Sequence[SizePoint],
     quantity: Quantity,
     *,
     base: float | None = None,
-    failure: Failure | None = None,
+    failure: MemoryFailure | None = None,
     scores: Sequence[float] = (),
-) -> Fit:
+) -> FittedCurve:
     """Choose a curve through *points* (one or more, in order of size) and fit it."""
-    curve = choose(points, falling=quantity in _TIMES)
-    bent = bend(points) if isinstance(curve, Line) else 0.0
+    curve = choose_curve(points, falling=quantity in _TIMES)
+    bent = bend(points) if isinstance(curve, LinearCurve) else 0.0
     power = None
-    if isinstance(curve, Line) and curve.intercept < (base or 0.0):
+    if isinstance(curve, LinearCurve) and curve.intercept < (base or 0.0):
         power = fit_power(points, base or 0.0)
-    return Fit(
+    return FittedCurve(
         quantity=quantity,
         points=tuple(points),
         curve=curve,
@@ -394,7 +403,7 @@ def fit(
     )
 
 
-def backtest(points: Sequence[Point]) -> tuple[float, ...]:
+def backtest(points: Sequence[SizePoint]) -> tuple[float, ...]:
     """Score predictions of measured sizes from three or more sizes up to their half.
 
     The largest size comes first, then the largest of at most half of it, and so on.
@@ -405,16 +414,16 @@ def backtest(points: Sequence[Point]) -> tuple[float, ...]:
         known = [point for point in points if point.x <= held.x / _HALF]
         if len(known) < FEWEST_SIZES:
             return tuple(scores)
-        scores += _score(fit(known, "memory"), held)
+        scores += _score(fit_curve(known, "memory"), held)
         held = known[-1]
 
 
-def _score(made: Fit, held: Point) -> list[float]:
+def _score(fitted_curve: FittedCurve, held: SizePoint) -> list[float]:
     """Return how many units of the margin *held* lies above the line, if any."""
-    if not isinstance(made.curve, Line):
+    if not isinstance(fitted_curve.curve, LinearCurve):
         return []
-    line = made.curve.at(held.x)
-    unit = margin_unit(made.points, line, held.x)
+    line = fitted_curve.curve.at(held.x)
+    unit = margin_unit(fitted_curve.points, line, held.x)
     return [(held.y - line) / unit] if unit > 0 else []
 
 
@@ -425,26 +434,26 @@ _DIGITS = 2
 _WHOLE = 10
 
 
-def caveats(fit: Fit, x: float | None = None) -> tuple[str, ...]:
-    """Return the reasons not to trust a single number of *fit*, at size *x* if given.
+def caveats(fitted_curve: FittedCurve, x: float | None = None) -> tuple[str, ...]:
+    """Return reasons not to trust one number of *fitted_curve*, at size *x* if given.
 
     There is none where three or more sizes were measured, the slope is steady, and *x*
     is at most 4 times the largest size.
     """
-    return tuple(_caveats(fit, x))
+    return tuple(_fit_caveats(fitted_curve, x))
 
 
 def next_size(
-    fit: Fit, *, wanted: float | None = None, fits: float | None = None
+    fitted_curve: FittedCurve, *, wanted: float | None = None, fits: float | None = None
 ) -> int:
     """Return the size to measure next: twice the largest, or half of *wanted*.
 
     It does not exceed *fits*, a size known to fit. After a failure it lies between the
     largest size that ran and the smallest that did not.
     """
-    largest = fit.largest_size
-    if fit.failed is not None and fit.failed > largest:
-        return _rounded(math.sqrt(largest * fit.failed))
+    largest = fitted_curve.largest_size
+    if fitted_curve.failed is not None and fitted_curve.failed > largest:
+        return _rounded_size(math.sqrt(largest * fitted_curve.failed))
     size = _STEP * largest
     if wanted is not None and wanted > size:
         size = max(size, wanted / _STEP)
@@ -452,47 +461,58 @@ def next_size(
         size = wanted
     if fits is not None and largest < fits < size:
         size = fits
-    return _rounded(size)
+    return _rounded_size(size)
 
 
-def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
-    sizes = len(fit.points)
-    far = len(apart(fit.points))
+def _fit_caveats(fitted_curve: FittedCurve, x: float | None) -> Iterator[str]:
+    sizes = len(fitted_curve.points)
+    far = len(apart(fitted_curve.points))
     if far < min(sizes, FEWEST_SIZES):
         yield f"only {far} of the {sizes} sizes differ by 5 %: a bend takes three"
     elif sizes < FEWEST_SIZES:
-        yield f"only {counted(sizes, 'size')} measured: it takes three to see a bend"
-    if fit.power is not None:
-        what = "time" if fit.quantity in _TIMES else "memory"
+        yield (
+            f"only {count_with_noun(sizes, 'size')} measured: it takes three to see a "
+            "bend"
+        )
+    if fitted_curve.power is not None:
+        what = "time" if fitted_curve.quantity in _TIMES else "memory"
         yield (
             f"{what} grows faster than the size: a line would start below "
-            f"{'what the model alone holds' if fit.base else 'zero'}"
+            f"{'what the model alone holds' if fitted_curve.base else 'zero'}"
         )
-    elif abs(fit.bend) > STEADY_BEND and not isinstance(fit.curve, Constant):
-        way = "grows" if fit.bend > 0 else "falls"
-        yield f"the slope {way} by {abs(fit.bend) * 100:.0f} % along the sizes measured"
-    elif isinstance(fit.curve, Constant) and _swing(fit.points) > _MOST_SWING:
-        share = 100 * _swing(fit.points)
+    elif abs(fitted_curve.bend) > STEADY_BEND and not isinstance(
+        fitted_curve.curve, ConstantCurve
+    ):
+        way = "grows" if fitted_curve.bend > 0 else "falls"
+        yield (
+            f"the slope {way} by {abs(fitted_curve.bend) * 100:.0f} % along the sizes "
+            "measured"
+        )
+    elif (
+        isinstance(fitted_curve.curve, ConstantCurve)
+        and _swing(fitted_curve.points) > _MOST_SWING
+    ):
+        share = 100 * _swing(fitted_curve.points)
         yield f"the values differ by {share:.0f} %, but do not follow the size"
-    smallest, largest = fit.points[0].x, fit.largest_size
+    smallest, largest = fitted_curve.points[0].x, fitted_curve.largest_size
     if sizes > 1 and largest < _CLOSE * smallest and (x or largest) > _NEAR * largest:
         yield (
             f"sizes from {size_text(smallest)} to {size_text(largest)} are too close "
             f"to each other for {size_text(x or largest)}"
         )
-    if x is not None and x > TRUSTED_RATIO * fit.largest_size:
-        ratio = x / fit.largest_size
+    if x is not None and x > TRUSTED_RATIO * fitted_curve.largest_size:
+        ratio = x / fitted_curve.largest_size
         times = f"{ratio:.1f}" if ratio < _WHOLE else f"{ratio:.0f}"
         yield f"{size_text(x)} is {times} times the largest size measured"
 
 
-def _swing(points: Sequence[Point]) -> float:
+def _swing(points: Sequence[SizePoint]) -> float:
     """Return by which share of the largest value those of the sizes differ."""
     ys = [point.y for point in points]
     return 1 - min(ys) / max(ys) if max(ys) > 0 else 0.0
 
 
-def _rounded(size: float) -> int:
+def _rounded_size(size: float) -> int:
     """Round to two digits, as a person would choose a size; at least 1."""
     if size < 1:
         return 1
@@ -504,7 +524,7 @@ _AFTER_FAILURE = 0.9  # of a size that ran out of memory, by an unknown amount
 _FARTHEST = 1 << 40  # no size is so large: beyond it memory does not depend on size
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class FittingSizes(msgspec.Struct, frozen=True, kw_only=True):
     """The sizes that fit in ``memory`` bytes.
 
     ``size`` is the largest whole size whose upper bound fits, None if not even size 1
@@ -522,41 +542,51 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     next_size: int | None = None
 
 
-def holding(fit: Fit, memory: float, level: float = 0.95) -> Holding:
-    """Return the sizes that fit in *memory* according to *fit*."""
-    flat = isinstance(fit.curve, Constant)
-    size = _largest(fit, memory, level)
-    most = _largest(fit, memory, None)
+def sizes_that_fit(
+    fitted_curve: FittedCurve, memory: float, level: float = 0.95
+) -> FittingSizes:
+    """Return the sizes that fit in *memory* according to *fitted_curve*."""
+    flat = isinstance(fitted_curve.curve, ConstantCurve)
+    size = _largest(fitted_curve, memory, level)
+    most = _largest(fitted_curve, memory, None)
     far = most if most is not None and not flat else None
-    why = caveats(fit, far)
-    failed = _failed_within(fit, memory)
+    why = caveats(fitted_curve, far)
+    failed = _failed_within(fitted_curve, memory)
     if failed is not None and most is not None:
         most = min(most, math.ceil(failed) - 1)
-        below = min(most, max(int(fit.largest_size), int(_AFTER_FAILURE * failed)))
+        below = min(
+            most, max(int(fitted_curve.largest_size), int(_AFTER_FAILURE * failed))
+        )
         size = below if size is None else min(size, below)
-    return Holding(
+    return FittingSizes(
         memory=round(memory),
         level=level,
         size=size,
         at_most=most,
         unbounded=flat and size is not None and failed is None,
         why=why,
-        next_size=next_size(fit, wanted=far, fits=size) if why else None,
+        next_size=next_size(fitted_curve, wanted=far, fits=size) if why else None,
     )
 
 
-def _failed_within(fit: Fit, memory: float) -> float | None:
+def _failed_within(fitted_curve: FittedCurve, memory: float) -> float | None:
     """Return the size that ran out of memory with at least *memory* available."""
-    if fit.failed_in is not None and memory > fit.failed_in:
+    if fitted_curve.failed_in is not None and memory > fitted_curve.failed_in:
         return None
-    return fit.failed
+    return fitted_curve.failed
 
 
-def _largest(fit: Fit, memory: float, level: float | None) -> int | None:
+def _largest(
+    fitted_curve: FittedCurve, memory: float, level: float | None
+) -> int | None:
     """Return the largest whole size that fits at *level*; None: by its prediction."""
 
-    def fits(x: float) -> bool:
-        use = fit.predict(x) if level is None else fit.upper(x, level)
+    def fits(size: float) -> bool:
+        use = (
+            fitted_curve.predict(size)
+            if level is None
+            else fitted_curve.upper(size, level)
+        )
         return use <= memory
 
     if not fits(1):

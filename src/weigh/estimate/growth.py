@@ -20,8 +20,13 @@ from itertools import pairwise
 
 import msgspec
 
-from weigh.model.growth import Extrapolation, Growth, Progress, Trend
-from weigh.model.record import Batches, Event, Headway, Record
+from weigh.model.growth import (
+    MemoryExtrapolation,
+    MemoryGrowth,
+    MemoryTrend,
+    StepProgress,
+)
+from weigh.model.record import BatchTimes, ProgramEvent, Record, ReportedProgress
 from weigh.robust import (
     lower_median,
     median_of,
@@ -94,7 +99,7 @@ _FEW_TEETH = 6  # of fewer, every one has to rise: no test separates them from c
 _HELD = 0.98  # of the peak: a run that holds as much has levelled out
 
 
-class _Stretch(msgspec.Struct, frozen=True):
+class _MemoryStretch(msgspec.Struct, frozen=True):
     """Memory around ``time``: the median, the peak, and the peak up to its end."""
 
     time: Seconds
@@ -104,7 +109,7 @@ class _Stretch(msgspec.Struct, frozen=True):
     top: Bytes
 
 
-class _Track:
+class _MemoryTrack:
     """Memory over time, from where it settled to where it was released."""
 
     def __init__(self, times: Sequence[Seconds], memory: Sequence[Bytes]) -> None:
@@ -115,7 +120,7 @@ class _Track:
         last = bisect_right(times, self.end)
         self.times = times[first:last]
         self.memory = memory[first:last]
-        self.tops = _running(self.memory)
+        self.tops = _running_maximum(self.memory)
 
     def at(self, share: float) -> Seconds:
         """Return the moment at a share of the run."""
@@ -127,28 +132,32 @@ class _Track:
 
     def top_slope(self, begin: float, end: float = 1.0) -> float:
         """Return the median slope of the tops in a part of the run, in bytes/s."""
-        grid = _grid(self.at(begin), self.at(end), _GRID)
+        grid = _even_times(self.at(begin), self.at(end), _GRID)
         return lower_median(pair_slopes(grid, [self.top(time) for time in grid]))
 
-    def stretches(self, begin: float, most: int) -> list[_Stretch]:
+    def stretches(self, begin: float, most: int) -> list[_MemoryStretch]:
         """Cut the run since *begin* into at most *most* equal stretches."""
         first = bisect_left(self.times, self.at(begin))
         count = max(_FEWEST_BLOCKS, min(most, (len(self.times) - first) // 2))
-        edges = _grid(self.at(begin), self.end, count + 1)
+        edges = _even_times(self.at(begin), self.end, count + 1)
         return [self._stretch(left, right) for left, right in pairwise(edges)]
 
-    def _stretch(self, left: Seconds, right: Seconds) -> _Stretch:
+    def _stretch(self, left: Seconds, right: Seconds) -> _MemoryStretch:
         low, high = bisect_right(self.times, left), bisect_right(self.times, right)
         if low == high:  # memory stays as it is between samples
             held = self.memory[max(low - 1, 0)]
-            return _Stretch((left + right) / 2, right, held, held, self.top(right))
+            return _MemoryStretch(
+                (left + right) / 2, right, held, held, self.top(right)
+            )
         within, last = self.times[low:high], self.times[high - 1]
         memory = self.memory[low:high]
         top = self.tops[high - 1]
-        return _Stretch(median_of(within), last, median_of(memory), max(memory), top)
+        return _MemoryStretch(
+            median_of(within), last, median_of(memory), max(memory), top
+        )
 
 
-def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Growth | None:
+def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> MemoryGrowth | None:
     """Return how memory changed towards the end of a run; None without samples.
 
     *times*, in seconds, rise; there is one of *memory*, in bytes, for each.
@@ -157,20 +166,20 @@ def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Growth | Non
         return None
     peak, end = max(memory), times[-1]
     if len(times) < FEWEST or end - times[0] < SHORTEST:
-        return Growth(growing=None, peak=peak, end=end)
-    track = _Track(times, memory)
-    trend = _rising(track, _least(track, peak))
+        return MemoryGrowth(growing=None, peak=peak, end=end)
+    track = _MemoryTrack(times, memory)
+    trend = _rising(track, _least_rise(track, peak))
     if trend is not None and trend.rate * track.duration >= _MATERIAL * peak:
-        return Growth(growing=True, peak=peak, end=end, trend=trend)
+        return MemoryGrowth(growing=True, peak=peak, end=end, trend=trend)
     if still_stepping(track.times, track.tops, track.end, _MATERIAL * peak):
         stairs = track.stretches(_SETTLED, _TAIL_BLOCKS)
-        line = _line(stairs, _tops(stairs))
-        return Growth(growing=True, peak=peak, end=end, trend=line)
+        line = _line_through_stretches(stairs, _tops(stairs))
+        return MemoryGrowth(growing=True, peak=peak, end=end, trend=line)
     since = _levelled_out(times, memory)
-    return Growth(growing=False, peak=peak, end=end, trend=trend, since=since)
+    return MemoryGrowth(growing=False, peak=peak, end=end, trend=trend, since=since)
 
 
-def is_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
+def is_memory_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
     """Return whether memory still rose when a run ended; None if it was too short.
 
     A rise counts if another run of the same length would add 5 % of the peak and 1 MiB.
@@ -179,7 +188,7 @@ def is_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None
     return None if growth is None else growth.growing
 
 
-def extrapolate(growth: Growth, time: Seconds) -> Extrapolation:
+def extrapolate(growth: MemoryGrowth, time: Seconds) -> MemoryExtrapolation:
     """Extrapolate memory to a run of *time* seconds; never below the measured peak.
 
     The line holds while the job continues as before: a buffer that fills levels off.
@@ -187,13 +196,13 @@ def extrapolate(growth: Growth, time: Seconds) -> Extrapolation:
     factor = time / growth.end if growth.end > 0 else 1.0
     trend, peak = growth.trend, growth.peak
     if trend is None or time <= growth.end:
-        return Extrapolation(peak, peak, peak, time, factor, LEVEL)
+        return MemoryExtrapolation(peak, peak, peak, time, factor, LEVEL)
     ahead = time - trend.time
     middle, low, high = (
         trend.level + rate * ahead for rate in (trend.rate, trend.low, trend.high)
     )
     value = max(peak, round(middle + trend.scatter))
-    return Extrapolation(
+    return MemoryExtrapolation(
         value,
         low=min(max(peak, round(low - trend.sag)), value),
         high=max(value, round(max(high + trend.scatter, high * trend.surge))),
@@ -204,9 +213,9 @@ def extrapolate(growth: Growth, time: Seconds) -> Extrapolation:
 
 
 def bound_by_steps(
-    growth: Growth,
+    growth: MemoryGrowth,
     series: tuple[Sequence[Seconds], Sequence[Bytes]],
-    progress: Progress,
+    progress: StepProgress,
 ) -> Bytes:
     """Return an upper bound of the peak if later steps add as much as those so far.
 
@@ -223,7 +232,7 @@ def bound_by_steps(
     return growth.peak + round(max(0, growth.peak - held) * ahead)
 
 
-def _least(track: _Track, peak: Bytes) -> float:
+def _least_rise(track: _MemoryTrack, peak: Bytes) -> float:
     """Return the lowest rate that counts as a rise, in bytes/s.
 
     Samples that drift relative to batches see the tops climb, but by less than memory
@@ -236,27 +245,31 @@ def _least(track: _Track, peak: Bytes) -> float:
     )
 
 
-def _rising(track: _Track, least: float) -> Trend | None:
+def _rising(track: _MemoryTrack, least: float) -> MemoryTrend | None:
     """Return the trend of the view that rises more surely; None if neither rises."""
     settled = track.stretches(_SETTLED, _BLOCKS)
     tail = track.stretches(_HALF, _TAIL_BLOCKS)
     trends = []
     if rise_score([s.most for s in settled]) >= _SCORE and _tops_rise(track, least):
-        trends.append(_line(tail, _tops(tail), track.top_slope(_LAST)))
+        trends.append(
+            _line_through_stretches(tail, _tops(tail), track.top_slope(_LAST))
+        )
     if rise_score([s.level for s in settled]) >= _SCORE and _levels_rise(tail, least):
-        trends.append(_line(tail, _levels(tail)))
+        trends.append(_line_through_stretches(tail, _levels(tail)))
     rising = [trend for trend in trends if trend.rate > least]
     if not rising:
         teeth = _teeth(track)
-        line = _line(teeth, _tops(teeth)) if _teeth_rise(teeth) else None
+        line = (
+            _line_through_stretches(teeth, _tops(teeth)) if _teeth_rise(teeth) else None
+        )
         return line if line is not None and line.rate > least else None
     return min(rising, key=lambda t: (t.high - t.low) / t.rate)
 
 
-def _teeth(track: _Track) -> list[_Stretch]:
+def _teeth(track: _MemoryTrack) -> list[_MemoryStretch]:
     """Return the teeth of a saw-tooth: the crest of each, and the trough after it."""
     fall = _TOOTH * (max(track.memory) - min(track.memory))
-    teeth: list[_Stretch] = []
+    teeth: list[_MemoryStretch] = []
     crest, at = track.memory[0], track.times[0]
     trough: Bytes | None = None  # since the last crest
     for time, size in zip(track.times, track.memory, strict=True):
@@ -266,16 +279,16 @@ def _teeth(track: _Track) -> list[_Stretch]:
             elif crest - size > fall:
                 trough = size
         elif size - trough > fall:  # the next tooth has begun
-            teeth.append(_Stretch(at, at, trough, crest, crest))
+            teeth.append(_MemoryStretch(at, at, trough, crest, crest))
             crest, at, trough = size, time, None
         else:
             trough = min(trough, size)
     if trough is not None:
-        teeth.append(_Stretch(at, at, trough, crest, crest))
+        teeth.append(_MemoryStretch(at, at, trough, crest, crest))
     return teeth
 
 
-def _teeth_rise(teeth: Sequence[_Stretch]) -> bool:
+def _teeth_rise(teeth: Sequence[_MemoryStretch]) -> bool:
     """Return whether crests and troughs both rise, up to the last ones."""
     if len(teeth) < _FEWEST_TEETH:
         return False
@@ -291,13 +304,13 @@ def _teeth_rise(teeth: Sequence[_Stretch]) -> bool:
     return True
 
 
-def _tops_rise(track: _Track, least: float) -> bool:
+def _tops_rise(track: _MemoryTrack, least: float) -> bool:
     third, last = track.top_slope(_HALF, _LAST), track.top_slope(_LAST)
     half = track.top_slope(_HALF)
     return min(half, last) > least and last >= _DYING * third
 
 
-def _levels_rise(tail: Sequence[_Stretch], least: float) -> bool:
+def _levels_rise(tail: Sequence[_MemoryStretch], least: float) -> bool:
     levels = [stretch.level for stretch in tail]
     if rise_score(levels) < _TAIL_SCORE:
         return False
@@ -306,24 +319,24 @@ def _levels_rise(tail: Sequence[_Stretch], least: float) -> bool:
     return min(_slope(tail), last) > least and last >= _DYING * third
 
 
-def _slope(stretches: Sequence[_Stretch]) -> float:
+def _slope(stretches: Sequence[_MemoryStretch]) -> float:
     times, levels = zip(*_levels(stretches), strict=True)
     return lower_median(pair_slopes(times, levels))
 
 
-def _levels(stretches: Sequence[_Stretch]) -> list[tuple[Seconds, float]]:
+def _levels(stretches: Sequence[_MemoryStretch]) -> list[tuple[Seconds, float]]:
     return [(stretch.time, stretch.level) for stretch in stretches]
 
 
-def _tops(stretches: Sequence[_Stretch]) -> list[tuple[Seconds, float]]:
+def _tops(stretches: Sequence[_MemoryStretch]) -> list[tuple[Seconds, float]]:
     return [(stretch.end, float(stretch.top)) for stretch in stretches]
 
 
-def _line(
-    stretches: Sequence[_Stretch],
+def _line_through_stretches(
+    stretches: Sequence[_MemoryStretch],
     points: Sequence[tuple[Seconds, float]],
     recent: float | None = None,
-) -> Trend:
+) -> MemoryTrend:
     """Fit a line to *points*; a *recent* rate outside its interval takes precedence."""
     times, values = zip(*points, strict=True)
     rate, low, high = slope_interval(times, values)
@@ -333,7 +346,7 @@ def _line(
     level = median_of([value - rate * (time - middle) for time, value in points])
     above = [(s.most, level + rate * (s.end - middle)) for s in stretches]
     below = [level + rate * (time - middle) - value for time, value in points]
-    return Trend(
+    return MemoryTrend(
         time=middle,
         level=level,
         rate=rate,
@@ -364,7 +377,7 @@ def _before_release(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Second
     return times[last] if memory[last] >= enough else times[-1]
 
 
-def _running(values: Sequence[Bytes]) -> list[Bytes]:
+def _running_maximum(values: Sequence[Bytes]) -> list[Bytes]:
     tops, top = [], 0
     for value in values:
         top = max(top, value)
@@ -372,7 +385,7 @@ def _running(values: Sequence[Bytes]) -> list[Bytes]:
     return tops
 
 
-def _grid(start: Seconds, end: Seconds, count: int) -> list[Seconds]:
+def _even_times(start: Seconds, end: Seconds, count: int) -> list[Seconds]:
     step = (end - start) / (count - 1)
     return [start + step * turn for turn in range(count - 1)] + [end]
 
@@ -389,14 +402,14 @@ TIMED_LOOP = "by the timed loop"
 
 def progress_of(
     record: Record, *, total: float | None = None, done: float | None = None
-) -> Progress | None:
+) -> StepProgress | None:
     """Return how many steps *record*'s run did; None if nothing counted its steps.
 
     The first known source counts: *done* from the user, the timed loop, events with
     the name of a step, printed progress, a parameter with the name of a step. *total*
     overrides the total of the loop or of the printed progress.
     """
-    found = next(_counts(record, done), None)
+    found = next(_step_counts(record, done), None)
     if found is None:
         return None
     count, step_time, source = found
@@ -405,20 +418,22 @@ def progress_of(
             total = record.batches.total
         elif record.progress is not None and source == _printed(record.progress):
             total = record.progress.total
-    return Progress(count, total, step_time, source)
+    return StepProgress(count, total, step_time, source)
 
 
-def time_needed(record: Record, progress: Progress) -> Seconds:
+def time_needed(record: Record, progress: StepProgress) -> Seconds:
     """Return the wall time of the whole job if all its steps take as long."""
     wall = record.usage.wall_time if record.usage else 0.0
     ahead = max(0.0, (progress.total or 0.0) - progress.done)
     return wall + ahead * progress.step_time
 
 
-def _counts(record: Record, done: float | None) -> Iterator[tuple[float, Seconds, str]]:
+def _step_counts(
+    record: Record, done: float | None
+) -> Iterator[tuple[float, Seconds, str]]:
     wall = record.usage.wall_time if record.usage else 0.0
-    timed = _loop(record.batches)
-    events = _events(record.events)
+    timed = _steps_of_loop(record.batches)
+    events = _steps_of_events(record.events)
     if done is not None:
         # a loop or events with the same count time a step without the start-up
         paces = [pace for count, pace, _ in (*timed, *events) if count == done]
@@ -433,17 +448,19 @@ def _counts(record: Record, done: float | None) -> Iterator[tuple[float, Seconds
             yield value, wall / value, f"by the parameter {name}"
 
 
-def _printed(progress: Headway) -> str:
+def _printed(progress: ReportedProgress) -> str:
     return f"as printed ({progress.source})"
 
 
-def _loop(loop: Batches | None) -> list[tuple[float, Seconds, str]]:
+def _steps_of_loop(loop: BatchTimes | None) -> list[tuple[float, Seconds, str]]:
     if loop is None or not loop.count or loop.time_mean is None:
         return []
     return [(loop.count, loop.time_mean, TIMED_LOOP)]
 
 
-def _events(events: tuple[Event, ...]) -> list[tuple[float, Seconds, str]]:
+def _steps_of_events(
+    events: tuple[ProgramEvent, ...],
+) -> list[tuple[float, Seconds, str]]:
     """Return the last step among *events* and the mean time per step."""
     steps = [
         (event.time, float(event.value), event.name)

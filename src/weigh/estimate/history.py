@@ -55,7 +55,7 @@ def known_risk(word: str) -> Risk:
     raise UsageError(f"no such risk: {word!r} (one of {', '.join(RISKS)})")
 
 
-def margin(runs: int, top: Sequence[float], risk: Risk = "low") -> float:
+def margin_above_largest(runs: int, top: Sequence[float], risk: Risk = "low") -> float:
     """Return the margin above the largest of *runs* values, as a share of it.
 
     *top* are the three largest, in order. Values that lie apart are likely to be
@@ -121,7 +121,7 @@ def _covers(sizes: Sequence[float], others: Sequence[float]) -> bool:
     return bool(pairs) and all(a >= b for a, b in pairs)
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastValue(msgspec.Struct, frozen=True):
     """One completed run. ``sizes`` are in the history's order, NaN if unknown.
 
     ``weight`` is how long ``value`` was held: the cost of a byte too many.
@@ -132,7 +132,7 @@ class Past(msgspec.Struct, frozen=True):
     weight: float = 1.0
 
 
-class Replay(msgspec.Struct, frozen=True):
+class HistoryReplay(msgspec.Struct, frozen=True):
     """What this method would have cost on past runs, each predicted from earlier."""
 
     runs: int = 0
@@ -154,9 +154,9 @@ class Replay(msgspec.Struct, frozen=True):
         """
         return (self.killed + 1) / (self.runs + ENOUGH + 1)
 
-    def __add__(self, other: "Replay") -> "Replay":
+    def __add__(self, other: "HistoryReplay") -> "HistoryReplay":
         """Return both together."""
-        return Replay(
+        return HistoryReplay(
             runs=self.runs + other.runs,
             killed=self.killed + other.killed,
             requested=self.requested + other.requested,
@@ -164,7 +164,7 @@ class Replay(msgspec.Struct, frozen=True):
         )
 
 
-class Prediction(msgspec.Struct, frozen=True):
+class HistoryPrediction(msgspec.Struct, frozen=True):
     """What the next run should request, and why.
 
     ``by`` is the view that it is from, ``margin`` comes on top of its largest value;
@@ -178,13 +178,13 @@ class Prediction(msgspec.Struct, frozen=True):
     by: str
     margin: float
     runs: int
-    replay: Replay
+    replay: HistoryReplay
     reach: float = 1.0
     after_kill: float | None = None
     is_proven: bool = False
 
 
-class View(msgspec.Struct, frozen=True):
+class HistoryView(msgspec.Struct, frozen=True):
     """One way to see a run: the largest value expected, and what it is from.
 
     ``top`` are the three largest of what it is from: values, or a line's errors.
@@ -197,10 +197,10 @@ class View(msgspec.Struct, frozen=True):
 
     def request(self, risk: Risk) -> float:
         """Return what to request."""
-        return self.largest * (1 + margin(self.runs, self.top, risk))
+        return self.largest * (1 + margin_above_largest(self.runs, self.top, risk))
 
 
-class History:
+class RunHistory:
     """The runs of one kind so far, for one quantity: bytes of memory, or seconds.
 
     *sizes* are the names of what is known of a run before it starts.
@@ -213,19 +213,19 @@ class History:
         self._top: tuple[float, ...] = ()
         self._least = math.inf
         self._largest = [0.0] * len(sizes)
-        self._latest: deque[Past] = deque(maxlen=WINDOW)
+        self._latest: deque[PastValue] = deque(maxlen=WINDOW)
         self._bounds: list[LowerBound] = []
-        self._replays: deque[Replay] = deque(maxlen=REPLAYED)
-        self._costs: deque[list[Replay]] = deque(maxlen=REPLAYED)
+        self._replays: deque[HistoryReplay] = deque(maxlen=REPLAYED)
+        self._costs: deque[list[HistoryReplay]] = deque(maxlen=REPLAYED)
 
     @classmethod
     def of(
         cls,
-        runs: Sequence[Past | LowerBound],
+        runs: Sequence[PastValue | LowerBound],
         sizes: Sequence[str] = (),
         *,
         risk: Risk = "low",
-    ) -> "History":
+    ) -> "RunHistory":
         """Learn from *runs*, the oldest first; only the latest are replayed.
 
         Raises:
@@ -234,17 +234,17 @@ class History:
         history = cls(sizes, risk=risk)
         late = max(0, len(runs) - REPLAYED - WINDOW)
         for run in runs[:late]:
-            if isinstance(run, Past):
+            if isinstance(run, PastValue):
                 history._check(run)
                 history._remember(run)
         for one in runs[late:]:
-            if isinstance(one, Past):
+            if isinstance(one, PastValue):
                 history.add(one)
             else:
                 history.add_bound(one)
         return history
 
-    def add(self, run: Past) -> None:
+    def add(self, run: PastValue) -> None:
         """Learn from one more run that completed.
 
         Raises:
@@ -262,10 +262,10 @@ class History:
         Raises:
             FormatError: its figures are not measurements.
         """
-        self._check(Past(bound.value, bound.sizes))
+        self._check(PastValue(bound.value, bound.sizes))
         self._bounds.append(bound)
 
-    def predict(self, sizes: Sequence[float] = ()) -> Prediction:
+    def predict(self, sizes: Sequence[float] = ()) -> HistoryPrediction:
         """Return what the next run, of *sizes*, should request.
 
         Raises:
@@ -276,58 +276,60 @@ class History:
         at = tuple(sizes) or (math.nan,) * len(self._size_names)
         view = self._choose(self._views(at))
         value, least = view.request(self._risk), least_request(self._bounds, at)
-        return Prediction(
+        return HistoryPrediction(
             value=max(value, least),
             risk=self._risk,
             by=view.by,
-            margin=round(margin(view.runs, view.top, self._risk), 3),
+            margin=round(margin_above_largest(view.runs, view.top, self._risk), 3),
             runs=self.runs,
-            replay=sum(self._replays, Replay()),
+            replay=sum(self._replays, HistoryReplay()),
             reach=self._reach(at),
             after_kill=least if least > value else None,
         )
 
-    def _views(self, at: tuple[float, ...]) -> list[View]:
+    def _views(self, at: tuple[float, ...]) -> list[HistoryView]:
         """Return all views of a run; those that know nothing of it see the most."""
         most = self._most_seen()
         fits = (self._fit(place, size) for place, size in enumerate(at))
         return [most, *(fit or most for fit in fits)]
 
-    def _most_seen(self) -> View:
+    def _most_seen(self) -> HistoryView:
         """Return the most seen ever at low risk, else of the latest runs."""
         if self._risk == "low" or self.runs <= WINDOW:
-            return View(MOST_SEEN, self._top[0], self.runs, self._top)
+            return HistoryView(MOST_SEEN, self._top[0], self.runs, self._top)
         top = largest_of(run.value for run in self._latest)
-        return View(MOST_SEEN, top[0], len(self._latest), top)
+        return HistoryView(MOST_SEEN, top[0], len(self._latest), top)
 
-    def _fit(self, place: int, size: float) -> View | None:
+    def _fit(self, place: int, size: float) -> HistoryView | None:
         """Return the line at a size, raised over all its errors."""
         runs = [run for run in self._latest if run.sizes[place] > 0]
         if not size > 0 or len(runs) < ENOUGH - 1:
             return None
         points = [(run.sizes[place], run.value) for run in runs]
-        line, least = _line(points), self._least * _HALF
+        line, least = _least_squares_line(points), self._least * _HALF
 
-        def fit(x: float) -> float:
-            return max(least, line(x))
+        def fit(size: float) -> float:
+            return max(least, line(size))
 
         errors = largest_of(y / fit(x) for x, y in points)
         most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
         largest = max(least, min(fit(size) * errors[0], most))
         by = _FIT.format(self._size_names[place])
-        return View(by, largest, len(points), errors)
+        return HistoryView(by, largest, len(points), errors)
 
-    def _choose(self, views: Sequence[View]) -> View:
+    def _choose(self, views: Sequence[HistoryView]) -> HistoryView:
         """Return the view that would have cost least on the latest runs."""
         if len(self._costs) < TRIED:
             return max(views, key=lambda view: view.request(self._risk))
-        totals = [sum(column, Replay()) for column in zip(*self._costs, strict=True)]
+        totals = [
+            sum(column, HistoryReplay()) for column in zip(*self._costs, strict=True)
+        ]
         prices = [
             (one.waste or 0.0) + KILL_PRICE * one.killed / one.runs for one in totals
         ]
         return views[prices.index(min(prices))]
 
-    def _replay(self, run: Past) -> None:
+    def _replay(self, run: PastValue) -> None:
         """Enter what each view would have requested for *run*."""
         views = self._views(run.sizes)
         most = self._top[0]
@@ -348,7 +350,7 @@ class History:
         largest = self._largest[place]
         return max(1.0, size / largest) if largest > 0 and size > 0 else 1.0
 
-    def _remember(self, run: Past) -> None:
+    def _remember(self, run: PastValue) -> None:
         self.runs += 1
         self._top = with_largest(self._top, run.value)
         self._least = min(self._least, run.value)
@@ -356,7 +358,7 @@ class History:
         for place, size in enumerate(run.sizes):
             self._largest[place] = max(self._largest[place], size)  # NaN is not more
 
-    def _check(self, run: Past) -> None:
+    def _check(self, run: PastValue) -> None:
         for figure in (run.value, run.weight):
             if not 0 < figure < math.inf:
                 raise FormatError(
@@ -367,7 +369,9 @@ class History:
             raise UsageError(f"{len(run.sizes)} sizes given, expected: {expected}")
 
 
-def _line(points: Sequence[tuple[float, float]]) -> Callable[[float], float]:
+def _least_squares_line(
+    points: Sequence[tuple[float, float]],
+) -> Callable[[float], float]:
     """Fit a line by least squares; through the mean if there is one x only."""
     middle = sum(x for x, _ in points) / len(points)
     height = sum(y for _, y in points) / len(points)
@@ -389,11 +393,11 @@ def with_largest(top: tuple[float, ...], value: float) -> tuple[float, ...]:
     return largest_of((*top, value))
 
 
-def _replayed(request: float, run: Past, most: float) -> Replay:
+def _replayed(request: float, run: PastValue, most: float) -> HistoryReplay:
     total, tried, killed = 0.0, request, False
     while tried < run.value:
         total, tried, killed = total + tried, escalate(tried, most), True
-    return Replay(
+    return HistoryReplay(
         runs=1,
         killed=int(killed),
         requested=(total + tried) * run.weight,

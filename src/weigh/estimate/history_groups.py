@@ -23,7 +23,7 @@ _LONGEST_ENDING = 8
 def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
     """Return *command* with placeholders for what varies from run to run."""
     values = {str(value): f"{{{name}}}" for name, value in parameters.items()}
-    program = tuple(_base(word) for word in command[:1])
+    program = tuple(_word_before_ending(word) for word in command[:1])
     return program + tuple(_general(word, values) for word in command[1:])
 
 
@@ -61,21 +61,21 @@ def _general(word: str, values: Mapping[str, str]) -> str:
     if is_number(word):
         return NUMBER
     if _is_path(word):
-        return _base(word) if _ending(word) in _PROGRAMS else FILE
+        return _word_before_ending(word) if _ending_of_word(word) in _PROGRAMS else FILE
     return word
 
 
 def _is_path(word: str) -> bool:
     if word.startswith("-"):
         return False
-    return "/" in word or bool(_ending(word))
+    return "/" in word or bool(_ending_of_word(word))
 
 
-def _ending(word: str) -> str:
+def _ending_of_word(word: str) -> str:
     stem, dot, ending = word.rpartition(".")
     plain = ending.isalnum() and len(ending) <= _LONGEST_ENDING
     return ending.lower() if dot and stem and plain else ""
 
 
-def _base(word: str) -> str:
+def _word_before_ending(word: str) -> str:
     return word.rpartition("/")[2] or word

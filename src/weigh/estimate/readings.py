@@ -9,11 +9,11 @@ from itertools import combinations
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.samples import LARGEST_SIZE, Failure
-from weigh.model.record import Batches, Record, Usage
+from weigh.estimate.samples import LARGEST_SIZE, MemoryFailure
+from weigh.model.record import BatchTimes, Record, Usage
 from weigh.need import knobs_of
 from weigh.outcome import ran_out_on_gpu
-from weigh.units import Bytes, counted
+from weigh.units import Bytes, count_with_noun
 
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
 _WORD_END, _A_NUMBER = "\0", "\1"
@@ -21,7 +21,7 @@ _WORD_END, _A_NUMBER = "\0", "\1"
 Constants = tuple[str | None, ...]
 
 
-class Group(msgspec.Struct, frozen=True):
+class ReadingsGroup(msgspec.Struct, frozen=True):
     """What records have in common; in ``command``, ``{name}`` stands for a size."""
 
     command: tuple[str, ...]
@@ -30,7 +30,7 @@ class Group(msgspec.Struct, frozen=True):
     knobs: tuple[str, ...] = ()
 
 
-class _Command(msgspec.Struct, frozen=True):
+class _SplitCommand(msgspec.Struct, frozen=True):
     """A command split into the text around its numbers, and the numbers.
 
     ``constants`` are the numbers again, None for the value of a parameter.
@@ -41,7 +41,7 @@ class _Command(msgspec.Struct, frozen=True):
     constants: Constants
 
 
-def groups_of(records: Sequence[Record]) -> list[Group]:
+def groups_of(records: Sequence[Record]) -> list[ReadingsGroup]:
     """Return the group of each record.
 
     A number in the command may equal a parameter's value by chance, as 1 often does. If
@@ -54,35 +54,41 @@ def groups_of(records: Sequence[Record]) -> list[Group]:
     shown: dict[tuple[str, Constants], tuple[str, ...]] = {}
     found = []
     for record, command in zip(records, commands, strict=True):
-        key = command.text, _constants(command, fixed[command.text])
+        key = command.text, _constants_with_varied(command, fixed[command.text])
         if key not in shown:
-            shown[key] = _shown(record, command, key[1])
+            shown[key] = _command_words_shown(record, command, key[1])
         host = record.host.name if record.host else None
-        found.append(Group(shown[key], host, _gpus(record), knobs_of(record)))
+        found.append(
+            ReadingsGroup(
+                shown[key], host, _gpu_names_of_record(record), knobs_of(record)
+            )
+        )
     return found
 
 
-def _gpus(record: Record) -> tuple[str, ...]:
+def _gpu_names_of_record(record: Record) -> tuple[str, ...]:
     usage = record.usage
     return tuple(sorted(gpu.name for gpu in usage.gpus)) if usage else ()
 
 
-def _taken_apart(record: Record) -> _Command:
+def _taken_apart(record: Record) -> _SplitCommand:
     whole = _WORD_END.join(record.command)
     numbers = tuple(_NUMBER.findall(whole))
     values = {abs(v) for v in record.parameters.values() if not isinstance(v, str)}
     constants = tuple(None if float(n) in values else n for n in numbers)
-    return _Command(_NUMBER.sub(_A_NUMBER, whole), numbers, constants)
+    return _SplitCommand(_NUMBER.sub(_A_NUMBER, whole), numbers, constants)
 
 
-def _constant_places(command: _Command) -> Iterator[tuple[int, str]]:
+def _constant_places(command: _SplitCommand) -> Iterator[tuple[int, str]]:
     """Yield the place and text of each number that is not a parameter's value."""
     for place, constant in enumerate(command.constants):
         if constant is not None:
             yield place, constant
 
 
-def _constants(command: _Command, fixed: set[tuple[int, str]]) -> Constants:
+def _constants_with_varied(
+    command: _SplitCommand, fixed: set[tuple[int, str]]
+) -> Constants:
     """Return the constants, with each number that is one in another record."""
     numbers = enumerate(command.numbers)
     return tuple(
@@ -91,16 +97,20 @@ def _constants(command: _Command, fixed: set[tuple[int, str]]) -> Constants:
     )
 
 
-def _shown(record: Record, command: _Command, constants: Constants) -> tuple[str, ...]:
+def _command_words_shown(
+    record: Record, command: _SplitCommand, constants: Constants
+) -> tuple[str, ...]:
     pieces = command.text.split(_A_NUMBER)
-    names = _names(record, command, constants)
+    names = _size_names_of_record(record, command, constants)
     whole = pieces[0] + "".join(
         f"{name}{piece}" for name, piece in zip(names, pieces[1:], strict=True)
     )
     return tuple(whole.split(_WORD_END)) if record.command else ()
 
 
-def _names(record: Record, command: _Command, constants: Constants) -> Iterator[str]:
+def _size_names_of_record(
+    record: Record, command: _SplitCommand, constants: Constants
+) -> Iterator[str]:
     named = {
         abs(value): name
         for name, value in record.parameters.items()
@@ -114,7 +124,7 @@ _TIMES = "*"
 _LONGEST_SHOWN = 50
 
 
-class Reading(msgspec.Struct, frozen=True):
+class SizeReading(msgspec.Struct, frozen=True):
     """One run at size ``x``; bytes and seconds, None if not measured.
 
     ``gpu_base`` is the job's GPU memory before the first batch: the model.
@@ -128,64 +138,70 @@ class Reading(msgspec.Struct, frozen=True):
     gpu_base: int | None
 
 
-class Readings(msgspec.Struct, frozen=True, kw_only=True):
+class SizeReadings(msgspec.Struct, frozen=True, kw_only=True):
     """The readings of one group of records, and notes about the others."""
 
     by: str
-    group: Group
-    rows: tuple[Reading, ...]
+    group: ReadingsGroup
+    rows: tuple[SizeReading, ...]
     records: int
-    memory_failure: Failure | None = None
-    gpu_failure: Failure | None = None
+    memory_failure: MemoryFailure | None = None
+    gpu_failure: MemoryFailure | None = None
     notes: tuple[str, ...] = ()
 
 
-def read(records: Sequence[Record], by: Sequence[str]) -> Readings:
-    """Read the largest group of *records* that have the parameters *by*.
+def read(records: Sequence[Record], size_names: Sequence[str]) -> SizeReadings:
+    """Read the largest group of *records* that have the parameters *size_names*.
 
     The size is the product of several names, such as the tokens of a batch.
 
     Raises:
         UsageError: no record has the parameters, or they are not sizes.
     """
-    having = _having(records, by)
+    having = _records_with_size(records, size_names)
     groups = groups_of(having)
     group = _largest_group(having, groups)
     chosen = [r for r, other in zip(having, groups, strict=True) if other == group]
     done = [record for record in chosen if record.state == "COMPLETED"]
-    found = [row for record in done for row in _rows(record, by)]
+    found = [
+        row for record in done for row in _size_readings_of_record(record, size_names)
+    ]
     rows = tuple(row for row in found if row is not None)
     burst = [
         record
         for record, other in zip(having, groups, strict=True)
-        if record.state == "OUT_OF_MEMORY" and _is_same(other, group)
+        if record.state == "OUT_OF_MEMORY" and _is_failure_of_group(other, group)
     ]
     ended = sum(record.state not in {"COMPLETED", "OUT_OF_MEMORY"} for record in chosen)
-    return Readings(
-        by=_TIMES.join(by),
+    return SizeReadings(
+        by=_TIMES.join(size_names),
         group=group,
         rows=rows,
         records=len(done),
-        memory_failure=_failure(burst, by, gpu=False),
-        gpu_failure=_failure(burst, by, gpu=True),
+        memory_failure=_smallest_failure(burst, size_names, gpu=False),
+        gpu_failure=_smallest_failure(burst, size_names, gpu=True),
         notes=(
-            *_unsized(records, by),
+            *_unsized(records, size_names),
             *_other_groups(Counter(groups), group),
-            *_left_out(ended, "it did not complete"),
-            *_left_out(len(found) - len(rows), "its memory or time is impossible"),
-            *_others_vary(done, by),
+            *_left_out_notes(ended, "it did not complete"),
+            *_left_out_notes(
+                len(found) - len(rows), "its memory or time is impossible"
+            ),
+            *_others_vary(done, size_names),
             *_lengths_vary(done),
         ),
     )
 
 
-def completed(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
+def completed_records(
+    records: Sequence[Record], size_names: Sequence[str]
+) -> list[Record]:
     """Return the completed records that `read` uses.
 
     Raises:
         UsageError: no record has the parameters.
     """
-    having = _having(records, by)
+    having = _records_with_size(records, size_names)
     groups = groups_of(having)
     group = _largest_group(having, groups)
     return [
@@ -195,12 +211,12 @@ def completed(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
     ]
 
 
-def size_of(record: Record, by: Sequence[str]) -> float:
-    """Return the product of the parameters *by*, which are numbers."""
-    return math.prod(float(record.parameters[name]) for name in by)
+def size_of(record: Record, size_names: Sequence[str]) -> float:
+    """Return the product of the parameters *size_names*, which are numbers."""
+    return math.prod(float(record.parameters[name]) for name in size_names)
 
 
-def varying(records: Sequence[Record]) -> tuple[str, ...]:
+def varying_parameters(records: Sequence[Record]) -> tuple[str, ...]:
     """Return the numeric parameters that differ among *records*."""
     values: dict[str, set[float]] = {}
     for record in records:
@@ -221,16 +237,18 @@ def gpu_memory(usage: Usage) -> int | None:
     return max((gpu.job_peak or 0 for gpu in usage.gpus), default=0) or None
 
 
-def _having(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
+def _records_with_size(
+    records: Sequence[Record], size_names: Sequence[str]
+) -> list[Record]:
     """Return the records that have a size.
 
     Raises:
         UsageError: no record has one.
     """
-    having = [r for r in records if all(name in r.parameters for name in by)]
+    having = [r for r in records if all(name in r.parameters for name in size_names)]
     if not having:
-        raise UsageError(_none_has(records, by))
-    unsized = [_no_size(record, by) for record in having]
+        raise UsageError(_none_has(records, size_names))
+    unsized = [_no_size(record, size_names) for record in having]
     if all(unsized):
         raise UsageError(
             f"{unsized[0]} is not a size above 0: a fit needs numbers (another --by)"
@@ -238,35 +256,37 @@ def _having(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
     return [r for r, no_size in zip(having, unsized, strict=True) if no_size is None]
 
 
-def _no_size(record: Record, by: Sequence[str]) -> str | None:
+def _no_size(record: Record, size_names: Sequence[str]) -> str | None:
     """Return the parameter that is not a number above 0; None if all are."""
-    for name in by:
+    for name in size_names:
         value = record.parameters[name]
         if isinstance(value, str) or not 0 < value <= LARGEST_SIZE:
             return f"{name}={value!r}"
     return None
 
 
-def _largest_group(records: Sequence[Record], groups: Sequence[Group]) -> Group:
+def _largest_group(
+    records: Sequence[Record], groups: Sequence[ReadingsGroup]
+) -> ReadingsGroup:
     """Return the group with the most completed records; the first of equals."""
     ran = [g for r, g in zip(records, groups, strict=True) if r.state == "COMPLETED"]
     return Counter(ran or groups).most_common(1)[0][0]
 
 
-def _is_same(other: Group, group: Group) -> bool:
+def _is_failure_of_group(other: ReadingsGroup, group: ReadingsGroup) -> bool:
     """Return whether a failure there counts here; it may have failed before its GPU."""
     same = (other.command, other.host) == (group.command, group.host)
     return same and other.gpus in {(), group.gpus}
 
 
-def _failure(
-    burst: Sequence[Record], by: Sequence[str], *, gpu: bool
-) -> Failure | None:
+def _smallest_failure(
+    burst: Sequence[Record], size_names: Sequence[str], *, gpu: bool
+) -> MemoryFailure | None:
     of_that = [record for record in burst if _may_be(record, gpu=gpu)]
     if not of_that:
         return None
-    first = min(of_that, key=lambda record: size_of(record, by))
-    return Failure(size_of(first, by), _room(first, gpu=gpu))
+    first = min(of_that, key=lambda record: size_of(record, size_names))
+    return MemoryFailure(size_of(first, size_names), _memory_available(first, gpu=gpu))
 
 
 def _may_be(record: Record, *, gpu: bool) -> bool:
@@ -275,7 +295,7 @@ def _may_be(record: Record, *, gpu: bool) -> bool:
     return on_gpu is None or on_gpu == gpu
 
 
-def _room(record: Record, *, gpu: bool) -> Bytes | None:
+def _memory_available(record: Record, *, gpu: bool) -> Bytes | None:
     if gpu:
         gpus = record.usage.gpus if record.usage else ()
         totals = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
@@ -285,17 +305,23 @@ def _room(record: Record, *, gpu: bool) -> Bytes | None:
     return record.host.memory if record.host else None
 
 
-def _rows(record: Record, by: Sequence[str]) -> Iterator[Reading | None]:
+def _size_readings_of_record(
+    record: Record, size_names: Sequence[str]
+) -> Iterator[SizeReading | None]:
     usages: list[Usage | None] = [r.usage for r in record.repeats if not r.warmup]
     for usage in usages or [record.usage]:
-        row = None if usage is None else _row(size_of(record, by), usage, record)
+        row = (
+            None
+            if usage is None
+            else _size_reading(size_of(record, size_names), usage, record)
+        )
         yield row if row is not None and _can_be(row) else None
 
 
-def _row(x: float, usage: Usage, record: Record) -> Reading:
+def _size_reading(size: float, usage: Usage, record: Record) -> SizeReading:
     batches = record.batches
-    return Reading(
-        x=x,
+    return SizeReading(
+        x=size,
         memory=usage.peak_memory.value if usage.peak_memory else None,
         gpu_memory=gpu_memory(usage),
         time=usage.wall_time,
@@ -304,13 +330,13 @@ def _row(x: float, usage: Usage, record: Record) -> Reading:
     )
 
 
-def _can_be(row: Reading) -> bool:
+def _can_be(row: SizeReading) -> bool:
     """Return whether all measurements are above zero and not absurdly large."""
     measured = (row.memory, row.gpu_memory, row.time, row.time_per_sample)
     return all(y is None or 0 < y <= LARGEST_SIZE for y in measured)
 
 
-def _gpu_base(usage: Usage, batches: Batches | None) -> int | None:
+def _gpu_base(usage: Usage, batches: BatchTimes | None) -> int | None:
     """Return the job's memory on the fullest GPU when the batches began."""
     if batches is None:
         return None
@@ -323,36 +349,42 @@ def _gpu_base(usage: Usage, batches: Batches | None) -> int | None:
     return max(held, default=None)
 
 
-def _none_has(records: Sequence[Record], by: Sequence[str]) -> str:
+def _none_has(records: Sequence[Record], size_names: Sequence[str]) -> str:
     if not records:
         return "no records to fit (measure a few sizes with weigh scan)"
     names = ", ".join(sorted({name for r in records for name in r.parameters}))
     there = f"they have {names}" if names else "record them with weigh run --param"
-    return f"no record has the parameter {_TIMES.join(by)} ({there})"
+    return f"no record has the parameter {_TIMES.join(size_names)} ({there})"
 
 
-def _left_out(count: int, why: str) -> Iterator[str]:
+def _left_out_notes(count: int, why: str) -> Iterator[str]:
     if count:
-        yield f"{counted(count, 'record')} left out: {why}"
+        yield f"{count_with_noun(count, 'record')} left out: {why}"
 
 
-def _unsized(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
-    having = [r for r in records if all(name in r.parameters for name in by)]
-    yield from _left_out(len(records) - len(having), f"no parameter {_TIMES.join(by)}")
-    unsized = sum(_no_size(record, by) is not None for record in having)
-    yield from _left_out(unsized, f"its {_TIMES.join(by)} is not a number above 0")
+def _unsized(records: Sequence[Record], size_names: Sequence[str]) -> Iterator[str]:
+    having = [r for r in records if all(name in r.parameters for name in size_names)]
+    yield from _left_out_notes(
+        len(records) - len(having), f"no parameter {_TIMES.join(size_names)}"
+    )
+    unsized = sum(_no_size(record, size_names) is not None for record in having)
+    yield from _left_out_notes(
+        unsized, f"its {_TIMES.join(size_names)} is not a number above 0"
+    )
 
 
-def _other_groups(groups: Counter[Group], group: Group) -> Iterator[str]:
+def _other_groups(
+    groups: Counter[ReadingsGroup], group: ReadingsGroup
+) -> Iterator[str]:
     differences: Counter[str] = Counter()
     for other, count in groups.items():
         if other != group:
-            differences[_difference(other, group)] += count
+            differences[_group_difference(other, group)] += count
     for difference, count in differences.items():
-        yield from _left_out(count, difference)
+        yield from _left_out_notes(count, difference)
 
 
-def _difference(other: Group, group: Group) -> str:
+def _group_difference(other: ReadingsGroup, group: ReadingsGroup) -> str:
     if other.command != group.command:
         words = " ".join(other.command)
         dots = "..." if len(words) > _LONGEST_SHOWN else ""
@@ -364,9 +396,9 @@ def _difference(other: Group, group: Group) -> str:
     return f"another GPU, {', '.join(other.gpus) or 'none'}"
 
 
-def _others_vary(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
-    """Yield a note on parameters that vary in addition to *by*."""
-    others = [name for name in varying(records) if name not in by]
+def _others_vary(records: Sequence[Record], size_names: Sequence[str]) -> Iterator[str]:
+    """Yield a note on parameters that vary in addition to *size_names*."""
+    others = [name for name in varying_parameters(records) if name not in size_names]
     if others:
         yield f"{', '.join(others)} varied too: the largest run of each size counts"
 
@@ -387,7 +419,7 @@ def _lengths_vary(records: Sequence[Record]) -> Iterator[str]:
         )
 
 
-def _rose_with_length(loop: Batches) -> bool:
+def _rose_with_length(loop: BatchTimes) -> bool:
     if not loop.lengths_vary:
         return False
     first, last = loop.lengths[0], loop.lengths[-1]

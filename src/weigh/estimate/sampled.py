@@ -11,18 +11,18 @@ import msgspec
 from weigh.estimate.history import (
     ENOUGH,
     MOST_SEEN,
-    Prediction,
-    Replay,
+    HistoryPrediction,
+    HistoryReplay,
     Risk,
     escalate,
-    margin,
+    margin_above_largest,
     with_largest,
 )
 
 _LIFT = 0.1
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class SampledMemory(msgspec.Struct, frozen=True, gc=False):
     """The memory of a run that completed, in bytes; ``looks`` is None if it is exact.
 
     ``requested`` is what its job requested, if known.
@@ -53,7 +53,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
         return raised
 
 
-class Accounts:
+class SampledHistory:
     """The runs of one kind so far, in a few numbers: none of them is kept."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Accounts:
         self._proven = 0.0
         self._top: tuple[float, ...] = ()
         self._sampled = False
-        self._replay = Replay()
+        self._replay = HistoryReplay()
 
     @property
     def proven(self) -> float | None:
@@ -70,7 +70,7 @@ class Accounts:
         enough = self._proven >= self._most and self._proven > self.killed_at
         return self._proven if enough and self._proven else None
 
-    def add(self, run: Seen) -> None:
+    def add(self, run: SampledMemory) -> None:
         """Learn from a run that completed, also from one that nobody sampled."""
         if run.requested is not None and run.value <= run.requested:
             self._proven = max(self._proven, run.requested)
@@ -94,14 +94,14 @@ class Accounts:
     def _risk(self) -> Risk:
         return "normal" if self._sampled else "low"
 
-    def predict(self) -> Prediction | None:
+    def predict(self) -> HistoryPrediction | None:
         """Return what the next run should request; None if no run was well seen."""
         if not self.runs:
             return None
         value, margin = self._value()
         is_killed = self.killed_at >= self._most and value > self._most
         is_proven = not is_killed and value == self.proven
-        return Prediction(
+        return HistoryPrediction(
             value=value,
             risk=self._risk,
             by=MOST_SEEN,
@@ -113,20 +113,20 @@ class Accounts:
         )
 
     def _value(self) -> tuple[float, float]:
-        factor = 1 + margin(self.runs, self._top, self._risk)
+        factor = 1 + margin_above_largest(self.runs, self._top, self._risk)
         value = self._most * factor
         if self.killed_at >= self._most:
             value = max(value, escalate(self.killed_at))
         proven = self.proven
         return (value if proven is None else min(value, proven)), factor - 1
 
-    def _enter(self, run: Seen, request: float) -> None:
+    def _enter(self, run: SampledMemory, request: float) -> None:
         total, tried = 0.0, request
         is_killed = tried < run.value
         while tried < run.value:
             total, tried = total + tried, escalate(tried, self._most)
         before = self._replay
-        self._replay = Replay(
+        self._replay = HistoryReplay(
             runs=before.runs + 1,
             killed=before.killed + is_killed,
             requested=before.requested + (total + tried) * run.weight,

@@ -15,7 +15,7 @@ LARGEST_SIZE = 1e18  # larger figures would overflow a 64-bit integer
 _MOST_SIZES = 100  # pairwise slopes grow with the square
 
 
-class Point(msgspec.Struct, frozen=True):
+class SizePoint(msgspec.Struct, frozen=True):
     """The measurement at one size, between ``low`` and ``high`` over its runs."""
 
     x: float
@@ -25,16 +25,16 @@ class Point(msgspec.Struct, frozen=True):
     runs: int = 1
 
 
-class Failure(msgspec.Struct, frozen=True):
+class MemoryFailure(msgspec.Struct, frozen=True):
     """The smallest size that ran out of memory; ``room`` is how much was available."""
 
     size: float
     room: Bytes | None = None
 
 
-def gather(
+def gather_size_points(
     pairs: Iterable[tuple[float, float]], *, keep: Literal["most", "middle"]
-) -> tuple[Point, ...]:
+) -> tuple[SizePoint, ...]:
     """Group runs of the same size, in order of size.
 
     *keep* is ``most`` for memory, because a request has to cover the largest run, and
@@ -51,21 +51,21 @@ def gather(
         sizes.setdefault(float(x), []).append(float(y))
     chosen = max if keep == "most" else median
     points = tuple(
-        Point(x=x, y=float(chosen(ys)), low=min(ys), high=max(ys), runs=len(ys))
+        SizePoint(x=x, y=float(chosen(ys)), low=min(ys), high=max(ys), runs=len(ys))
         for x, ys in sorted(sizes.items())
     )
     return points if len(points) <= _MOST_SIZES else _thinned(points)
 
 
-def check_size(x: float) -> float:
-    """Return *x* unchanged.
+def check_size(size: float) -> float:
+    """Return *size* unchanged.
 
     Raises:
-        UsageError: *x* is not a number above 0, or too large.
+        UsageError: *size* is not a number above 0, or too large.
     """
-    if not 0 < x <= LARGEST_SIZE:
-        raise UsageError(f"a size must be a number above 0, not {x!r}")
-    return x
+    if not 0 < size <= LARGEST_SIZE:
+        raise UsageError(f"a size must be a number above 0, not {size!r}")
+    return size
 
 
 def size_text(size: float) -> str:
@@ -73,7 +73,7 @@ def size_text(size: float) -> str:
     return f"{size:.0f}" if float(size).is_integer() else f"{size:g}"
 
 
-def _thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
+def _thinned(points: tuple[SizePoint, ...]) -> tuple[SizePoint, ...]:
     """Keep the ends and the point with the largest y of each stretch between them."""
     inner = points[1:-1]
     stretches = _MOST_SIZES - 2

@@ -22,7 +22,7 @@ _ENOUGH = 50 * MIB  # the least that is ever requested
 _ELASTIC = 0.9  # of the plain peak: a program that works in less takes what it gets
 
 
-class Probe(msgspec.Struct, frozen=True):
+class SqueezeRun(msgspec.Struct, frozen=True):
     """One run: its limit in MiB (0: none), memory, time without waits, and clock.
 
     ``ran``: it completed, though it may have been too slow to work.
@@ -36,16 +36,16 @@ class Probe(msgspec.Struct, frozen=True):
     ran: bool = False
 
 
-class Squeeze(msgspec.Struct, frozen=True):
+class SqueezeResult(msgspec.Struct, frozen=True):
     """The kind of program, the least run that works, and the least that is as fast."""
 
     kind: str
-    least: Probe
-    knee: Probe
-    plain: Probe
+    least: SqueezeRun
+    knee: SqueezeRun
+    plain: SqueezeRun
 
 
-def next_limit(plain: Probe, probes: Sequence[Probe]) -> int | None:
+def next_limit(plain: SqueezeRun, probes: Sequence[SqueezeRun]) -> int | None:
     """Return the next limit in MiB; None if the least is known well enough."""
     failed = [one for one in probes if not one.works]
     worked = [one for one in probes if one.works]
@@ -62,7 +62,7 @@ def next_limit(plain: Probe, probes: Sequence[Probe]) -> int | None:
     return round(math.sqrt(high * low) if low else high / math.sqrt(_FLOOR))
 
 
-def _where_slow(low: Probe, high: Probe, time: Seconds) -> int:
+def _where_slow(low: SqueezeRun, high: SqueezeRun, time: Seconds) -> int:
     """Return the limit between two at which a run takes *time*, and a little more."""
     share = math.log(low.time / time) / math.log(low.time / high.time)
     limit = low.limit * math.pow(high.limit / low.limit, share) * _ABOVE
@@ -70,7 +70,7 @@ def _where_slow(low: Probe, high: Probe, time: Seconds) -> int:
     return round(max(least, min(limit, most)))
 
 
-def outcome_of(plain: Probe, probes: Sequence[Probe]) -> Squeeze:
+def outcome_of(plain: SqueezeRun, probes: Sequence[SqueezeRun]) -> SqueezeResult:
     """Return what the runs show."""
     good = [one for one in (plain, *probes) if one.works]
     best = min(one.time for one in good)
@@ -78,4 +78,4 @@ def outcome_of(plain: Probe, probes: Sequence[Probe]) -> Squeeze:
     fast = [one for one in good if one.time <= _KNEE * best]
     knee = min(fast, key=lambda one: one.memory)
     is_elastic = least.memory < _ELASTIC * plain.memory
-    return Squeeze("elastic" if is_elastic else "rigid", least, knee, plain)
+    return SqueezeResult("elastic" if is_elastic else "rigid", least, knee, plain)

@@ -59,7 +59,7 @@ class Run(Record, frozen=True, kw_only=True):
         reason = weigh_request.why_no_request(self)
         if reason is not None:
             raise UsageError(f"no request from {self.id[:6]}: {reason} (fix it first)")
-        length = growth.Steps(total=steps, done=done)
+        length = growth.JobSteps(total=steps, done=done)
         growth.check_steps(length)
         return growth.carry_on(
             weigh_request.from_usages([self], headroom=headroom), [self], length
@@ -89,12 +89,12 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         CommandNotExecutableError: it cannot be executed.
         WeighError: weigh itself failed; the message says how.
     """
-    words = _words(command)
+    words = _command_words(command)
     options = [f"--repeat={repeat}", f"--warmup={warmup}"]
     options += [] if label is None else [f"--label={label}"]
     options += [] if interval is None else [f"--interval={interval}"]
     options += [] if wait_orphans else ["--no-wait-orphans"]
-    options += [_parameter(*pair) for pair in (parameters or {}).items()]
+    options += [_checked_parameter(*pair) for pair in (parameters or {}).items()]
     try:
         folder = tempfile.TemporaryDirectory(prefix="weigh-")
     except OSError as error:
@@ -104,7 +104,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
     with folder:
         path = os.path.join(folder.name, "record.json")
         measured = run_measured.MeasuredRun(
-            words, path, options=[_word(o) for o in options]
+            words, path, options=[_word_of_command(o) for o in options]
         )
         code = measured.wait()
         record = measured.record()
@@ -114,7 +114,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         return Run(**fields)
 
 
-def _words(command: object) -> list[str]:
+def _command_words(command: object) -> list[str]:
     """Return the words of a command.
 
     Raises:
@@ -127,10 +127,10 @@ def _words(command: object) -> list[str]:
             'run: the command is a list of words, such as ["python3", "train.py"], '
             f"not {type(command).__name__}"
         )
-    return [_word(word) for word in command]
+    return [_word_of_command(word) for word in command]
 
 
-def _word(word: object) -> str:
+def _word_of_command(word: object) -> str:
     if not isinstance(word, str | bytes | os.PathLike):
         raise UsageError(f"run: {word!r:.40} in the command is no text: write str(...)")
     text = os.fsdecode(word)
@@ -139,7 +139,7 @@ def _word(word: object) -> str:
     return text
 
 
-def _parameter(name: str, value: object) -> str:
+def _checked_parameter(name: str, value: object) -> str:
     if "=" in name or not name.strip():
         raise UsageError(f"run: a parameter cannot be called {name!r:.40}")
     return f"--param={name}={value}"

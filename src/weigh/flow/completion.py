@@ -12,7 +12,7 @@ def job_names(cwd: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     Raises:
         StoreError: they cannot be read.
     """
-    for job in reversed(jobs.read_jobs(location.locate(cwd, env))):
+    for job in reversed(jobs.read_jobs(location.locate_store(cwd, env))):
         yield job.id, job.name
 
 
@@ -23,7 +23,7 @@ def record_names(cwd: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         StoreError: they cannot be read.
     """
     yield "last", "the newest record"
-    for entry in read_index(location.locate(cwd, env)).entries:
+    for entry in read_index(location.locate_store(cwd, env)).entries:
         head = entry.head
         if head.label:
             yield head.label, "label"

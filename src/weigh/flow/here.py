@@ -35,13 +35,13 @@ class Here(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Seconds since the epoch."""
 
     @cached_property
-    def settings(self) -> config.Config:
+    def settings(self) -> config.ConfigValues:
         """Return the settings of this folder.
 
         Raises:
             FormatError: a settings file is invalid.
         """
-        return config.load(self.cwd, self.env)
+        return config.load_config(self.cwd, self.env)
 
     def at_store(self, root: str) -> "Here":
         """Return the same place, whose jobs and records are in the store *root*."""
@@ -64,7 +64,7 @@ def here_of(
     cwd: str, env: Mapping[str, str], notify: Callable[[str], None] = notify_nobody
 ) -> Here:
     """Return the place of a verb that is called in the folder *cwd*."""
-    return Here(cwd=cwd, env=env, root=location.locate(cwd, env), notify=notify)
+    return Here(cwd=cwd, env=env, root=location.locate_store(cwd, env), notify=notify)
 
 
 def here_now(notify: Callable[[str], None] = notify_nobody) -> Here:

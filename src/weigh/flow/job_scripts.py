@@ -10,17 +10,17 @@ from itertools import islice
 
 from weigh.errors import UsageError
 from weigh.model.plan import HIDES_FAILURES
-from weigh.render.printable import shortened
+from weigh.render.printable import shortened_text
 from weigh.schedulers import KINDS
 from weigh.schedulers.hidden_exit import hidden_exit
 from weigh.schedulers.launched import (
     SUBMITS,
-    Launched,
+    LaunchedScript,
     directives_of,
     launched,
     launched_by_line,
 )
-from weigh.sweep.quoting import quoted
+from weigh.sweep.quoting import bash_quoted
 
 _MOST_READ = 1 << 16
 _MOST_TASKS = 1000  # of a long task file only so many lines are looked at
@@ -106,13 +106,13 @@ def _refuse_pieces_of_loops(task_file: str, lines: Sequence[str]) -> None:
             )
 
 
-def _submissions(line: str) -> Iterator[Launched]:
+def _submissions(line: str) -> Iterator[LaunchedScript]:
     return (one for one in launched_by_line(line) if one.runner in SUBMITS)
 
 
-def _of_submissions(task_file: str, first: Launched) -> str:
+def _of_submissions(task_file: str, first: LaunchedScript) -> str:
     what = " ".join((first.runner, *first.files[:1]))
-    name = quoted(task_file)
+    name = bash_quoted(task_file)
     return (
         f"{task_file} submits jobs itself, by {what}: bash {name} submits them; for "
         "one array write what the jobs run as task lines (weigh sweep)"
@@ -138,8 +138,10 @@ def hidden_exit_note(lines: Iterable[str]) -> str | None:
     return None
 
 
-def _losses(found: Iterable[Launched], cwd: str, path: str | None) -> Iterator[str]:
-    for one in found:
+def _losses(
+    launched_scripts: Iterable[LaunchedScript], cwd: str, path: str | None
+) -> Iterator[str]:
+    for one in launched_scripts:
         if one.runner in SUBMITS:
             yield _of_a_submission(one)
             continue
@@ -164,12 +166,12 @@ def _lost(file: str, options: Sequence[str]) -> str:
     )
     return (
         f"{file} has {number} directive{'s' * (number != 1)} that would be lost: "
-        f"{shortened(' '.join(options), _MOST_SHOWN)}: pass them as options, or "
+        f"{shortened_text(' '.join(options), _MOST_SHOWN)}: pass them as options, or "
         f"weigh submit {file} (by {tool})"
     )
 
 
-def _of_a_submission(submission: Launched) -> str:
+def _of_a_submission(submission: LaunchedScript) -> str:
     """Return what to do in place of a command that submits a job."""
     script = next(iter(submission.files), None)
     way_out = "run it without weigh" if script is None else f"weigh submit {script}"

@@ -36,7 +36,7 @@ _PIECE, _MOST_KEPT = 1 << 16, 64 << 20  # bytes; of a slow writer's pieces fewer
 _GRACE = 15.0  # seconds until a stopped command is killed
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class AgentLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What agents may do: submit at all, CPU and GPU hours in all, seconds of a run."""
 
     submit: bool = False
@@ -45,14 +45,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     run_time: float = 600.0
 
 
-class Refused(Exception):  # noqa: N818 - what an agent reads
+class RefusedCall(Exception):  # noqa: N818 - what an agent reads
     """A tool did not do it; the message says why, and the way out."""
 
 
-class Tools:
+class AgentTools:
     """What agents can call; the methods' docstrings are what they read."""
 
-    def __init__(self, folder: str, limits: Limits) -> None:
+    def __init__(self, folder: str, limits: AgentLimits) -> None:
         self._folder = folder
         self._limits = limits
         self._spent = {"CPU": 0.0, "GPU": 0.0}
@@ -70,7 +70,7 @@ class Tools:
         such as one epoch. Returns the record, and the end of the output.
         """
         if not command:
-            raise Refused("the command is empty")
+            raise RefusedCall("the command is empty")
         options = [] if label is None else [f"--label={label}"]
         options += [
             f"--param={key}={value}" for key, value in (parameters or {}).items()
@@ -83,7 +83,7 @@ class Tools:
                 with open(path, "rb") as file:
                     record: dict[str, Any] = json.load(file)
             except (OSError, ValueError) as why:
-                raise Refused(_last(error) or f"exit code {code}") from why
+                raise RefusedCall(_end_of_output(error) or f"exit code {code}") from why
         for key in ("series", "monitor", "provenance"):
             record.pop(key, None)
         return {
@@ -104,7 +104,9 @@ class Tools:
         steps is the length of the full job, done how much of it was measured.
         """
         options = {"--headroom": headroom, "--steps": steps, "--done": done}
-        return self._read(["request", "--for=json", *_flags(options), "--", record])
+        return self._read(
+            ["request", "--for=json", *_command_line_flags(options), "--", record]
+        )
 
     def plan(  # noqa: PLR0913, PLR0917 - what an agent fills in by name
         self,
@@ -122,25 +124,33 @@ class Tools:
         (2GiB), cpus, time (1h) and gpu_memory of one task. gpu is a type, such as v100.
         """
         if not name or name != os.path.basename(name) or name.startswith((".", "-")):
-            raise Refused(f"{name!r:.40} is no name for a plan: use letters and digits")
+            raise RefusedCall(
+                f"{name!r:.40} is no name for a plan: use letters and digits"
+            )
         lines = [line for line in commands if line.strip()]
         if not lines or any("\n" in line for line in lines):
-            raise Refused("commands: one shell command per task, each on one line")
+            raise RefusedCall("commands: one shell command per task, each on one line")
         tasks = os.path.join(self._folder, f"{name}.txt")
         text = "".join(f"{line}\n" for line in lines)
         if "\0" in text:
-            raise Refused("commands: a command holds a NUL byte")
+            raise RefusedCall("commands: a command holds a NUL byte")
         try:
             with open(tasks, "x", encoding="utf-8") as file:  # follows no link
                 file.write(text)
         except FileExistsError as error:
             if _text_of(tasks, len(text)) != text:
-                raise Refused(
+                raise RefusedCall(
                     f"{name}.txt exists and has other tasks: another name"
                 ) from error
         options = {"--cpus": cpus, "--memory": memory, "--time": time, "--gpu": gpu}
         options["--gpu-memory"] = gpu_memory
-        argv = ["plan", f"{name}.txt", f"--name={name}", "--json", *_flags(options)]
+        argv = [
+            "plan",
+            f"{name}.txt",
+            f"--name={name}",
+            "--json",
+            *_command_line_flags(options),
+        ]
         return self._read(argv)
 
     def submit(
@@ -161,11 +171,11 @@ class Tools:
         costs = self._costs(folder, time)
         options = {"--queue": queue, "--time": time, "--on": on}
         # healing sends more than the budget counts, whatever the settings say
-        argv = ["submit", folder, "--json", "--no-heal", *_flags(options)]
+        argv = ["submit", folder, "--json", "--no-heal", *_command_line_flags(options)]
         if dry_run:
             return {"hours": costs, **self._read([*argv, "--dry-run"])}
         if not self._limits.submit:
-            raise Refused(
+            raise RefusedCall(
                 "this server submits nothing: its user has to start it as "
                 "weigh mcp --allow-submit; dry_run shows the script"
             )
@@ -198,17 +208,19 @@ class Tools:
             hours = elements * (ask.get("nodes") or 1) * seconds / HOUR
             return {"CPU": hours * ask["cpus"], "GPU": hours * ask["gpus"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Refused(f"no plan in {folder}: make one with plan") from error
+            raise RefusedCall(f"no plan in {folder}: make one with plan") from error
 
     def _check_budget(self, costs: Mapping[str, float | None]) -> None:
         most = {"CPU": self._limits.cpu_hours, "GPU": self._limits.gpu_hours}
         for kind, limit in most.items():
             hours = costs[kind]
             if hours is None:
-                raise Refused("without a time limit no hours can be counted: give time")
+                raise RefusedCall(
+                    "without a time limit no hours can be counted: give time"
+                )
             total = self._spent[kind] + hours
             if limit is not None and total > limit:
-                raise Refused(
+                raise RefusedCall(
                     f"{total:g} {kind} hours exceed this server's budget of {limit:g} "
                     f"({self._spent[kind]:g} of them submitted before)"
                 )
@@ -221,7 +233,9 @@ class Tools:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise Refused(_last(error) or _last(output) or f"exit code {code}")
+            raise RefusedCall(
+                _end_of_output(error) or _end_of_output(output) or f"exit code {code}"
+            )
         return found
 
     def _call(
@@ -233,7 +247,7 @@ class Tools:
         and what still holds a pipe then is not waited for.
         """
         if any("\0" in word for word in argv):
-            raise Refused("a word holds a NUL byte: no program can get it")
+            raise RefusedCall("a word holds a NUL byte: no program can get it")
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "weigh", *argv],
             cwd=self._folder,
@@ -289,15 +303,15 @@ def _text_of(path: str, most: int) -> str | None:
         return None
 
 
-def _flags(options: Mapping[str, object]) -> list[str]:
+def _command_line_flags(options: Mapping[str, object]) -> list[str]:
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
-def _last(text: str) -> str:
+def _end_of_output(text: str) -> str:
     return last_line_of(text).removeprefix("weigh: ")
 
 
-def serve(folder: str, limits: Limits) -> None:
+def serve(folder: str, limits: AgentLimits) -> None:
     """Serve the tools on stdin and stdout until the client leaves.
 
     Raises:
@@ -313,7 +327,7 @@ def serve(folder: str, limits: Limits) -> None:
             "pip install 'weigh[mcp]'"
         ) from error
     server = MCPServer("weigh", instructions=_INSTRUCTIONS, version=__version__)
-    tools = Tools(folder, limits)
+    tools = AgentTools(folder, limits)
     for name in ("run", "request", "plan", "submit", "status", "report"):
         server.add_tool(_in_thread(getattr(tools, name), anyio, ToolError), name=name)
     server.run("stdio")
@@ -327,7 +341,7 @@ def _in_thread(tool: Any, anyio: Any, refusal: type[Exception]) -> Any:  # noqa:
     async def call(**words: Any) -> Any:  # noqa: ANN401 - as above
         try:
             return await anyio.to_thread.run_sync(partial(tool, **words))
-        except (Refused, WeighError, OSError, UnicodeError) as error:
+        except (RefusedCall, WeighError, OSError, UnicodeError) as error:
             raise refusal(str(error)) from error
 
     return call

@@ -4,12 +4,12 @@ import sys
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from weigh.measure.region.timing import Timing
-from weigh.model.record import Record, Regions
-from weigh.model.report import Report
+from weigh.measure.region.timing import CallTiming
+from weigh.model.record import ProgramRegions, Record
+from weigh.model.report import JobReport
 from weigh.render.record_show import render_record
 from weigh.render.region_lines import render_regions
-from weigh.render.report_lines import render_text
+from weigh.render.report_lines import report_screen_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +22,11 @@ def show_records() -> None:
         return
     views: dict[type, Callable[[Any], str]] = {
         Record: lambda record: _as_html(render_record(record)),
-        Report: lambda report: _as_html(render_text(report)),
-        Regions: lambda regions: _as_html(render_regions(regions, "this notebook")),
-        Timing: lambda timing: _as_html(str(timing)),
+        JobReport: lambda report: _as_html(report_screen_text(report)),
+        ProgramRegions: lambda regions: _as_html(
+            render_regions(regions, "this notebook")
+        ),
+        CallTiming: lambda timing: _as_html(str(timing)),
     }
     for kind, view in views.items():
         shell.display_formatter.formatters["text/html"].for_type(kind, view)

@@ -32,7 +32,7 @@ class WeighCallback(Callback):
         self._training.begin("train")
         loader = getattr(trainer, "train_dataloader", None)
         size = getattr(loader, "batch_size", None)
-        self._training.begin_steps(size or None, _expected(trainer))
+        self._training.begin_steps(size or None, _batches_to_come(trainer))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Record the epoch, counted from 0."""
@@ -64,11 +64,11 @@ class WeighCallback(Callback):
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Start the phase validate; Lightning first tries it on a few batches."""
-        self._training.begin(_validation(trainer))
+        self._training.begin(_validation_phase_name(trainer))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """End the phase validate."""
-        self._training.end(_validation(trainer))
+        self._training.end(_validation_phase_name(trainer))
         self._training.pause()
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
@@ -104,11 +104,11 @@ def samples_in(batch: Any) -> int | None:
     return None
 
 
-def _validation(trainer: Any) -> str:
+def _validation_phase_name(trainer: Any) -> str:
     return "sanity check" if trainer.sanity_checking else "validate"
 
 
-def _expected(trainer: Any) -> int | None:
+def _batches_to_come(trainer: Any) -> int | None:
     """Return the number of batches to come; None where training has no set end."""
     batches, epochs = trainer.num_training_batches, trainer.max_epochs
     if epochs is None or epochs < 0 or not isinstance(batches, int):  # inf: a stream

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from weigh.flow.run.regions import event, phase
 from weigh.measure.region.channel import clock
-from weigh.measure.region.durations import Durations
+from weigh.measure.region.durations import DurationSummary
 from weigh.measure.region.this_process import current, is_current
 
 if TYPE_CHECKING:
-    from weigh.measure.region.region import Region
-    from weigh.measure.region.tracker import OpenLoop, Tracker
+    from weigh.measure.region.region import MeasuredRegion
+    from weigh.measure.region.tracker import OpenLoop, RegionTracker
     from weigh.units import Seconds
 
 _FLUSH_INTERVAL = 1.0
@@ -21,8 +21,8 @@ class TrainingPhases:
     """Phases that are started and ended by name, and the steps of one loop."""
 
     def __init__(self) -> None:
-        self._phases: list[Region] = []
-        self._steps: _Steps | None = None
+        self._phases: list[MeasuredRegion] = []
+        self._steps: _StepTimer | None = None
 
     def begin(self, name: str) -> None:
         """Start a phase within the open ones."""
@@ -42,7 +42,7 @@ class TrainingPhases:
     def begin_steps(self, size: int | None, total: int | None) -> None:
         """Start the loop. *size* is nominal, *total* in steps; None if unknown."""
         self.end_steps()
-        self._steps = _Steps(size, total)
+        self._steps = _StepTimer(size, total)
 
     def pause(self) -> None:
         """Exclude the time up to now from the next step."""
@@ -103,11 +103,11 @@ class NumberWatch:
                 current().warn(f"{name} is {value} at step {step}")
 
 
-class _Steps:
+class _StepTimer:
     """Times the steps of a loop, and passes them to the tracker every second."""
 
     def __init__(self, size: int | None, total: int | None) -> None:
-        self._tracker: Tracker = current()
+        self._tracker: RegionTracker = current()
         self._loop: OpenLoop | None = self._tracker.begin_loop(size, total)
         self._times: array[Seconds] = array("d")
         self._samples: int | None = 0
@@ -127,7 +127,7 @@ class _Steps:
 
     def flush(self, *, ends: bool) -> None:
         if self._loop is not None and is_current(self._tracker):
-            times = Durations()
+            times = DurationSummary()
             times.extend(self._times)
             self._tracker.add_batches(self._loop, times, self._samples, ends=ends)
         del self._times[:]

@@ -16,16 +16,16 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.lazy_modules import lazy_module
 from weigh.measure import signals
-from weigh.measure.command import Watch
+from weigh.measure.command import WatchSettings
 from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import (
-    Sampler,
-    is_growing,
+    RunSampler,
+    is_sampled_memory_growing,
     peak_in_samples,
     thin_series,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Measurement, Monitor, Series, Usage
+from weigh.model.record import MeasuringCost, RunMeasurement, SampleSeries, Usage
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
 from weigh.probe.processes import has_ended
@@ -46,7 +46,7 @@ _CHOICE = (VARIABLE, ORDER)
 _METHOD = "watched from a later start, with the kernel's high-water marks"
 
 
-def watch_process(pid: int, watch: Watch) -> Measurement:
+def watch_process(pid: int, watch: WatchSettings) -> RunMeasurement:
     """Watch *pid* until its tree has ended, or weigh receives an ending signal.
 
     ``end_signal`` of the result is that signal, or None.
@@ -66,8 +66,8 @@ def watch_process(pid: int, watch: Watch) -> Measurement:
         raise UsageError(f"process {pid} has ended; its parent has not noticed yet")
     if tree.reading(pid) is None:
         raise UsageError(f"process {pid} is the kernel's own: it has no memory")
-    wakeup = signals.Wakeup()
-    attached = _Attached(pid, tree, watch)
+    wakeup = signals.SignalWakeup()
+    attached = _AttachedProcess(pid, tree, watch)
     try:
         return attached.to_the_end(wakeup)
     finally:
@@ -75,7 +75,7 @@ def watch_process(pid: int, watch: Watch) -> Measurement:
         wakeup.restore()
 
 
-def command_of(pid: int, root: str = "/proc") -> list[str]:
+def command_of_process(pid: int, root: str = "/proc") -> list[str]:
     """Read a process's argv; empty when it is gone or a kernel thread."""
     try:
         with open(f"{usable_proc(root)}/{pid}/cmdline", "rb") as file:
@@ -84,10 +84,10 @@ def command_of(pid: int, root: str = "/proc") -> list[str]:
         return []
 
 
-class _Attached:
+class _AttachedProcess:
     """One watched process."""
 
-    def __init__(self, pid: int, tree: ProcTree, watch: Watch) -> None:
+    def __init__(self, pid: int, tree: ProcTree, watch: WatchSettings) -> None:
         self._pid = pid
         self._tree = tree
         self._watch = watch
@@ -95,7 +95,7 @@ class _Attached:
         self._began = time.time()
         self._own_cpu = time.process_time()
         self._tracker = PeakTracker(0)
-        self._sampler = Sampler(tree, self._tracker, None, watch.interval)
+        self._sampler = RunSampler(tree, self._tracker, None, watch.interval)
         self._cpu = self._cpu_before = 0.0
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class _Attached:
         if self._gpus is not None:
             self._gpus.stop()
 
-    def to_the_end(self, wakeup: signals.Wakeup) -> Measurement:
+    def to_the_end(self, wakeup: signals.SignalWakeup) -> RunMeasurement:
         """Sample until all processes have ended, or weigh receives an ending signal."""
         checkpoint_at = 0.0
         wait = self._sampler.look()
@@ -134,9 +134,9 @@ class _Attached:
         times = map(self._tree.times, self._tree.pids())
         return sum(each.cpu_time for each in times if each is not None)
 
-    def _measurement(self, *, ended: bool, end_signal: int | None) -> Measurement:
+    def _measurement(self, *, ended: bool, end_signal: int | None) -> RunMeasurement:
         wall = self._sampler.elapsed()
-        return Measurement(
+        return RunMeasurement(
             started=self._began,
             ended=self._began + wall if ended else None,
             exit_code=None,
@@ -159,7 +159,7 @@ class _Attached:
             max_process_memory=self._tracker.max_process(),
             virtual_memory=self._tracker.virtual or None,
             processes=self._tree.seen,
-            growing=is_growing(samples),
+            growing=is_sampled_memory_growing(samples),
             gpus=gpus,
         )
 
@@ -168,7 +168,7 @@ class _Attached:
             return ()
         return self._gpus.stop() if ended else self._gpus.usages()
 
-    def _series(self) -> Series:
+    def _series(self) -> SampleSeries:
         peak = self._tracker.peak(_METHOD)
         series = thin_series(peak_in_samples(self._sampler.samples, peak))
         rows = () if self._gpus is None else self._gpus.rows()
@@ -178,9 +178,9 @@ class _Attached:
         columns = account.gpu_columns(rows, [began + at for at in series.t])
         return msgspec.structs.replace(series, gpu_memory=columns)
 
-    def _monitor(self) -> Monitor:
+    def _monitor(self) -> MeasuringCost:
         own = self._tree.reading(os.getpid())
-        return Monitor(
+        return MeasuringCost(
             cpu_time=time.process_time() - self._own_cpu,
             memory=None if own is None else own.peak,
             samples=self._sampler.looks,
@@ -193,7 +193,7 @@ def _start_gpu_sampler(
     pid: int, tree: ProcTree, interval: Seconds
 ) -> "GpuSampler | None":
     """Watch the GPUs that are visible to the process, which may differ from weigh's."""
-    environment = _environment(tree.environment(pid))
+    environment = _environment_with_their_gpus(tree.environment(pid))
     if not gpu_may_be_present(environment):
         return None
     sampler = gpu_sampler.GpuSampler(
@@ -206,7 +206,7 @@ def _start_gpu_sampler(
     return sampler
 
 
-def _environment(theirs: Mapping[str, str]) -> dict[str, str]:
+def _environment_with_their_gpus(theirs: Mapping[str, str]) -> dict[str, str]:
     """Return our environment with *their* GPU selection, if it is readable."""
     if not any(theirs):
         return dict(os.environ)

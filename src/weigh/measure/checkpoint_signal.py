@@ -43,13 +43,15 @@ def parse_checkpoint_signal(text: str) -> CheckpointSignal:
     number = numbers.get(name)
     if number is None or number in _REFUSED:
         raise FormatError(f"{word!r} is no signal for this (write it like USR1@10m)")
-    before = parse_duration(time, bare=1)
+    before = parse_duration(time, bare_unit=1)
     if before <= 0:
         raise FormatError(f"{text!r}: 0 s before the limit is too late")
     return CheckpointSignal(int(number), before)
 
 
-def send_checkpoint_signal(leader: int, number: int, *, proc: str = "/proc") -> int:
+def send_checkpoint_signal(
+    leader: int, number: int, *, proc_folder: str = "/proc"
+) -> int:
     """Signal the processes of a job that expect *number*; return how many there are.
 
     A process expects a signal that it has a handler for, or has blocked. Of processes
@@ -59,7 +61,7 @@ def send_checkpoint_signal(leader: int, number: int, *, proc: str = "/proc") -> 
     Where /proc shows another pid namespace, no process is signalled.
     """
     sent = 0
-    for pid in list(_awaiting(leader, number, usable_proc(proc))):
+    for pid in list(_awaiting(leader, number, usable_proc(proc_folder))):
         try:
             os.kill(pid, number)
             sent += 1
@@ -68,22 +70,22 @@ def send_checkpoint_signal(leader: int, number: int, *, proc: str = "/proc") -> 
     return sent
 
 
-def _awaiting(pid: int, number: int, proc: str) -> Iterator[int]:
-    handles, blocks = _expects(pid, number, proc)
+def _awaiting(pid: int, number: int, proc_folder: str) -> Iterator[int]:
+    handles, blocks = _expects(pid, number, proc_folder)
     if handles:
         yield pid
         return
-    children = _children(pid, proc)
-    below = [one for child in children for one in _awaiting(child, number, proc)]
-    if blocks and all(any(_expects(child, number, proc)) for child in children):
-        below = [one for one in below if _expects(one, number, proc)[0]] or [pid]
+    children = _children(pid, proc_folder)
+    below = [one for child in children for one in _awaiting(child, number, proc_folder)]
+    if blocks and all(any(_expects(child, number, proc_folder)) for child in children):
+        below = [one for one in below if _expects(one, number, proc_folder)[0]] or [pid]
     yield from below
 
 
-def _expects(pid: int, number: int, proc: str) -> tuple[bool, bool]:
+def _expects(pid: int, number: int, proc_folder: str) -> tuple[bool, bool]:
     """Return whether a process has a handler for a signal, and whether it blocks it."""
     try:
-        with open(f"{proc}/{pid}/status", "rb") as file:
+        with open(f"{proc_folder}/{pid}/status", "rb") as file:
             words = [line.split() for line in file]
     except OSError:
         return False, False
@@ -92,15 +94,15 @@ def _expects(pid: int, number: int, proc: str) -> tuple[bool, bool]:
     return bool(handles), bool(blocks)
 
 
-def _children(pid: int, proc: str) -> list[int]:
+def _children(pid: int, proc_folder: str) -> list[int]:
     try:
-        threads = os.listdir(f"{proc}/{pid}/task")
+        threads = os.listdir(f"{proc_folder}/{pid}/task")
     except OSError:
         return []
     found = []
     for thread in threads:
         try:
-            with open(f"{proc}/{pid}/task/{thread}/children", "rb") as file:
+            with open(f"{proc_folder}/{pid}/task/{thread}/children", "rb") as file:
                 found += [int(word) for word in file.read().split()]
         except OSError:  # it ended just now; other threads have children, too
             continue

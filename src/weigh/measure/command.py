@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from weigh.measure import signals
-from weigh.measure.launcher import Launcher
-from weigh.measure.memory.ledger import Ledger, open_ledger
-from weigh.measure.orphans import Orphans, adopt_orphans, send
+from weigh.measure.launcher import JobLauncher
+from weigh.measure.memory.ledger import MemoryLedger, open_ledger
+from weigh.measure.orphans import CommandOrphans, adopt_orphans, send_signal_to_orphan
 from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import (
-    Sampler,
-    is_growing,
+    RunSampler,
+    is_sampled_memory_growing,
     peak_in_samples,
     start_gpu_sampler,
     thin_series,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Measurement, Monitor, Series, Usage
+from weigh.model.record import MeasuringCost, RunMeasurement, SampleSeries, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
@@ -73,7 +73,7 @@ _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
+class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to measure a command.
 
     Args:
@@ -92,7 +92,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     interval: Seconds = 0.05
     wait_orphans: bool = True
     grace: Seconds = 5.0
-    checkpoint: Callable[[Measurement, int | None], None] | None = None
+    checkpoint: Callable[[RunMeasurement, int | None], None] | None = None
     notify: Callable[[str], None] | None = None
     observers: "tuple[Callable[[RunInProgress], Seconds], ...]" = ()
     streams: dict[int, str] | None = None
@@ -102,9 +102,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 def run_command(
     command: Sequence[str],
     env: Mapping[str, str],
-    watch: Watch,
-    launchers: list[Launcher],
-) -> Measurement:
+    watch: WatchSettings,
+    launchers: list[JobLauncher],
+) -> RunMeasurement:
     """Run *command* with *env* added, until all processes of its tree have ended.
 
     Uses one of *launchers*, or forks a new one if none is left.
@@ -116,11 +116,11 @@ def run_command(
     """
     while launchers and not launchers[0].is_waiting():  # somebody killed it
         launchers.pop(0)
-    launcher = launchers.pop(0) if launchers else Launcher()
-    wakeup = signals.Wakeup()
+    launcher = launchers.pop(0) if launchers else JobLauncher()
+    wakeup = signals.SignalWakeup()
     try:
         excluded = [*watch.excluded, *(waiting.pid for waiting in launchers)]
-        run = _Run(launcher, watch, wakeup, excluded)
+        run = _MeasuredCommand(launcher, watch, wakeup, excluded)
         try:
             run.start(list(command), dict(env))
             run.watch_to_the_end()
@@ -131,14 +131,14 @@ def run_command(
         wakeup.restore()
 
 
-class _Run:
+class _MeasuredCommand:
     """One measured command."""
 
     def __init__(
         self,
-        launcher: Launcher,
-        watch: Watch,
-        wakeup: signals.Wakeup,
+        launcher: JobLauncher,
+        watch: WatchSettings,
+        wakeup: signals.SignalWakeup,
         excluded: list[int],
     ) -> None:
         self._launcher = launcher
@@ -151,7 +151,7 @@ class _Run:
         self._tree.excluded = self._excluded
         self._gpus: GpuSampler | None = None
         self._clock: CpuClock | None = None
-        self._ledger: Ledger | None = None
+        self._ledger: MemoryLedger | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
@@ -175,7 +175,7 @@ class _Run:
         self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._launch_cpu_time = launch.cpu_time
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
-        self._sampler = Sampler(
+        self._sampler = RunSampler(
             self._tree,
             self._tracker,
             self._clock,
@@ -185,7 +185,7 @@ class _Run:
         # the same origin as that of the samples, with which phases are compared
         self._started = time.time() - self._sampler.elapsed()
         self._sampler.before = {self._leader: _schedstat(self._leader)}
-        self._orphans = Orphans(
+        self._orphans = CommandOrphans(
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
         self._checkpoint_at = _FIRST_CHECKPOINT
@@ -322,7 +322,7 @@ class _Run:
     def _pass_on(self, number: int) -> None:
         if self._wakeup.is_stop_request(number):
             self._end_signal = number
-        send(self._leader, number)
+        send_signal_to_orphan(self._leader, number)
 
     def _reap(self) -> None:
         """Reap every child that ended, and add up its resource usage."""
@@ -387,20 +387,20 @@ class _Run:
         if self._leader_stopped and (self._asked_to_stop or signals.in_foreground()):
             signals.stop_self()
 
-    def _write_checkpoint(self, now: Seconds) -> None:
+    def _write_checkpoint(self, current_time: Seconds) -> None:
         # a run that is killed early has lost the later half of it at most
-        pause = max(now, _SECOND_CHECKPOINT)
+        pause = max(current_time, _SECOND_CHECKPOINT)
         if self._hurry is not None:
             pause, self._hurry = self._hurry, 2 * self._hurry
-        self._checkpoint_at = now + min(pause, _CHECKPOINT_INTERVAL)
-        if self._watch.checkpoint is None or self._is_unchanged(now):
+        self._checkpoint_at = current_time + min(pause, _CHECKPOINT_INTERVAL)
+        if self._watch.checkpoint is None or self._is_unchanged(current_time):
             return
         try:
             self._watch.checkpoint(self.measurement(), self._leader)
         except Exception as error:  # noqa: BLE001 - as for a sample
             self._measuring_failed(error)
 
-    def _is_unchanged(self, now: Seconds) -> bool:
+    def _is_unchanged(self, current_time: Seconds) -> bool:
         """Return whether a run that lasts has used no CPU since the last checkpoint."""
         used = None if self._clock is None else self._clock.read()
         written_at, then = self._checkpointed
@@ -408,19 +408,19 @@ class _Run:
             used is not None
             and used == then
             and self._hurry is None
-            and _CHECKPOINT_INTERVAL <= now < written_at + _IDLE_CHECKPOINT
+            and _CHECKPOINT_INTERVAL <= current_time < written_at + _IDLE_CHECKPOINT
         ):
             return True
-        self._checkpointed = now, used
+        self._checkpointed = current_time, used
         return False
 
-    def measurement(self) -> Measurement:
+    def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
         wall = self._sampler.elapsed() if self._exit is None else self._ended
         status = self._exit
         code = None if status is None else os.waitstatus_to_exitcode(status)
         cgroup = read_cgroup()
-        return Measurement(
+        return RunMeasurement(
             started=self._started,
             ended=None if status is None else self._started + (wall or 0.0),
             exit_code=code if code is not None and code >= 0 else None,
@@ -457,7 +457,7 @@ class _Run:
             read_bytes=None if io is None else io.read_bytes,
             write_bytes=None if io is None else max(0, io.write_bytes),
             processes=max(self._tree.seen, self._reaped, 1),
-            growing=is_growing(samples),
+            growing=is_sampled_memory_growing(samples),
             gpus=self._gpu_usages(),
             memory_limit=read_memory_limit() if self._exit else None,
             cpu_wait=self._sampler.cpu_wait(cpu, wall),
@@ -469,7 +469,7 @@ class _Run:
             return ()
         return self._gpus.usages() if self._exit is None else self._gpus.stop()
 
-    def _series(self) -> Series:
+    def _series(self) -> SampleSeries:
         peak = self._tracker.peak(self._method())
         series = thin_series(peak_in_samples(self._sampler.samples, peak))
         if self._gpus is None:
@@ -501,9 +501,9 @@ class _Run:
             return "kernel high-water mark of the one process"
         return self._sampler.method
 
-    def _monitor(self) -> Monitor:
+    def _monitor(self) -> MeasuringCost:
         reading = self._tree.reading(os.getpid())
-        return Monitor(
+        return MeasuringCost(
             cpu_time=time.process_time() - self._own_cpu,
             memory=None if reading is None else reading.peak,
             samples=self._sampler.looks,

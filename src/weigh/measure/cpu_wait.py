@@ -90,12 +90,12 @@ class CpuWaits:
         self,
         *,
         before: Mapping[int, bytes] | None = None,
-        proc: str = "/proc",
+        proc_folder: str = "/proc",
         groups: str = "/sys/fs/cgroup",
         clock: Callable[[], Seconds] = time.thread_time,
     ) -> None:
         """Start; *before* are the schedstats of threads that ran before the run."""
-        self._proc = usable_proc(proc)
+        self._proc = usable_proc(proc_folder)
         self._groups = groups
         self._clock = clock
         known = {tid: parse_schedstat(text) for tid, text in (before or {}).items()}
@@ -115,10 +115,12 @@ class CpuWaits:
         self._first_throttled = self._throttled()
         self._last_throttled: Seconds | None = None
 
-    def look(self, now: Seconds, readings: Sequence[ProcessReading]) -> Seconds:
+    def look(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> Seconds:
         """Read all threads; return the seconds until the next look.
 
-        *now* are seconds since the run began.
+        *current_time* are seconds since the run began.
         """
         began = self._clock()
         active = 0
@@ -130,7 +132,7 @@ class CpuWaits:
             for tid in self._threads(reading):
                 key = pid, tid
                 present.add(key)
-                active += self._follow(key, now)
+                active += self._follow(key, current_time)
         for key in self._live.keys() - present:
             self._retire(key)
         self._most_threads = max(self._most_threads, active)
@@ -139,10 +141,10 @@ class CpuWaits:
             self._own_at_first = run
         if self._looked is not None:
             self._looks += 1
-            elapsed, used = now - self._looked[0], run - self._looked[1]
+            elapsed, used = current_time - self._looked[0], run - self._looked[1]
             if used < _MOSTLY_IDLE * elapsed:
                 self._blocked_looks += self._is_blocked(readings)
-        self._looked = now, run
+        self._looked = current_time, run
         least = _INTERVAL if len(readings) <= 1 else _INTERVAL_OF_SEVERAL
         return max(least, (self._clock() - began) / _SHARE)
 
@@ -222,7 +224,7 @@ class CpuWaits:
             return ()
         return [int(name) for name in names if name.isdecimal()]
 
-    def _follow(self, key: tuple[int, int], now: Seconds) -> bool:
+    def _follow(self, key: tuple[int, int], current_time: Seconds) -> bool:
         """Read one thread; return whether it ran or waited since the last look."""
         pid, tid = key
         seen = parse_schedstat(self._read(f"{pid}/task/{tid}/schedstat"))
@@ -235,10 +237,10 @@ class CpuWaits:
         if thread is None or run < thread.run:  # or its number is another thread's now
             self._retire(key)
             thread = self._live[key] = _ThreadTimes()
-            thread.since = max(0.0, now - (run + wait) * _NANO)
+            thread.since = max(0.0, current_time - (run + wait) * _NANO)
         is_active = (run, wait) != (thread.run, thread.wait)
         if is_active:
-            thread.run, thread.wait, thread.until = run, wait, now
+            thread.run, thread.wait, thread.until = run, wait, current_time
         return is_active
 
     def _retire(self, key: tuple[int, int]) -> None:

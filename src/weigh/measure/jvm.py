@@ -10,7 +10,7 @@ import pwd
 import struct
 from collections.abc import Mapping, Sequence
 
-from weigh.model.record import Jvm
+from weigh.model.record import JvmHeap
 from weigh.probe.proc import ProcessReading
 
 _MAGIC = b"\xca\xfe\xc0\xc0"
@@ -57,7 +57,7 @@ def parse_perfdata(data: bytes) -> dict[str, int | str]:
     return counters
 
 
-def jvm_of(counters: Counters, options: Sequence[str] = ()) -> Jvm | None:
+def jvm_of(counters: Counters, options: Sequence[str] = ()) -> JvmHeap | None:
     """Return what the counters of one virtual machine mean; None without a heap.
 
     *options* are those that it got from variables of its environment.
@@ -65,29 +65,29 @@ def jvm_of(counters: Counters, options: Sequence[str] = ()) -> Jvm | None:
     flags = [*str(counters.get("java.rt.vmArgs", "")).split(), *options]
     collectors = range(4)
     collections = sum(
-        _number(counters, f"sun.gc.collector.{n}.invocations") for n in collectors
+        _jvm_counter(counters, f"sun.gc.collector.{n}.invocations") for n in collectors
     )
-    limit = _number(counters, f"{_OLD}.maxCapacity")
+    limit = _jvm_counter(counters, f"{_OLD}.maxCapacity")
     name = str(counters.get("sun.gc.policy.name", ""))
     if not limit:
         return None
     if "Copy" in name or "Par" in name or "MarkSweep" in name:
         # the old generation alone; G1 has the whole heap in each
-        limit += _number(counters, "sun.gc.generation.0.maxCapacity")
-    stopped = _number(counters, "sun.rt.safepointTime")
-    went = _number(counters, "sun.rt.applicationTime")
-    used = _number(counters, f"{_OLD}.space.0.used")
-    return Jvm(
+        limit += _jvm_counter(counters, "sun.gc.generation.0.maxCapacity")
+    stopped = _jvm_counter(counters, "sun.rt.safepointTime")
+    went = _jvm_counter(counters, "sun.rt.applicationTime")
+    used = _jvm_counter(counters, f"{_OLD}.space.0.used")
+    return JvmHeap(
         heap_limit=limit,
         live=used if collections and used else None,
         collections=collections,
         paused=stopped / (stopped + went) if stopped + went > 0 else None,
         flags=tuple(flag for flag in flags if flag.startswith(_HEAP_FLAGS)),
-        metaspace=_number(counters, "sun.gc.metaspace.used") or None,
+        metaspace=_jvm_counter(counters, "sun.gc.metaspace.used") or None,
     )
 
 
-def _number(counters: Counters, name: str) -> int:
+def _jvm_counter(counters: Counters, name: str) -> int:
     value = counters.get(name, 0)
     return value if isinstance(value, int) else 0
 
@@ -95,8 +95,8 @@ def _number(counters: Counters, name: str) -> int:
 class JvmWatch:
     """Keeps the counters of the virtual machines in a tree."""
 
-    def __init__(self, *, proc: str = "/proc", folder: str = "/tmp") -> None:  # noqa: S108 - HotSpot ignores TMPDIR
-        self._proc = proc
+    def __init__(self, *, proc_folder: str = "/proc", folder: str = "/tmp") -> None:  # noqa: S108 - HotSpot ignores TMPDIR
+        self._proc = proc_folder
         self._folder = folder
         self._users: dict[int, str | None] = {}
         self._tries: dict[int, int] = {}
@@ -119,7 +119,7 @@ class JvmWatch:
                 self._found[pid] = data, self._options(pid)
                 self._sizes[pid] = reading.peak
 
-    def largest(self) -> Jvm | None:
+    def largest(self) -> JvmHeap | None:
         """Return the virtual machine with the largest peak memory; None without any."""
         for pid in sorted(self._found, key=lambda pid: -self._sizes[pid]):
             view, options = self._found[pid]

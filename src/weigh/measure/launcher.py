@@ -39,7 +39,7 @@ _first_mask = (
 )
 
 
-class Launch:
+class LaunchedChild:
     """The child's own memory peak and CPU seconds before it became the job.
 
     The kernel later includes both in the job's figures.
@@ -52,7 +52,7 @@ class Launch:
         self.cpu_time = cpu_time
 
 
-class Launcher:
+class JobLauncher:
     """One waiting child; ``pid`` becomes the process id of the job."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Launcher:
         command: list[str],
         env: dict[str, str],
         streams: dict[int, str] | None = None,
-    ) -> Launch:
+    ) -> LaunchedChild:
         """Let the child exec *command* with *env* added to the environment.
 
         *streams* maps descriptors to the files to open in their place: ``>PATH`` for
@@ -111,7 +111,7 @@ class Launcher:
             os.waitpid(self.pid, 0)
             raise launch_error(command[0], int(failure))
         peak, cpu_time, *_ = *figures.split(), b"0", b"0"
-        return Launch(int(peak), int(cpu_time) / 1e9)
+        return LaunchedChild(int(peak), int(cpu_time) / 1e9)
 
     def discard(self) -> None:
         """End the child without running a command."""
@@ -133,7 +133,7 @@ class Launcher:
 _STARTS_NO_COMMAND = frozenset(("-h", "--help", "--stages"))
 
 
-def prepare(argv: list[str]) -> list[Launcher]:
+def prepare(argv: list[str]) -> list[JobLauncher]:
     """Fork a launcher for each run of ``weigh`` *argv*, before any import.
 
     Errors in *argv* are reported later, by the command line.
@@ -144,10 +144,10 @@ def prepare(argv: list[str]) -> list[Launcher]:
     if any(word.partition("=")[0] in _STARTS_NO_COMMAND for word in own):
         return []
     runs = _number_after(own, "--repeat", 1) + _number_after(own, "--warmup", 0)
-    launchers: list[Launcher] = []
+    launchers: list[JobLauncher] = []
     while len(launchers) < max(1, min(runs, _MOST_WAITING)):
         try:
-            launchers.append(Launcher())
+            launchers.append(JobLauncher())
         except OSError:
             if not launchers:
                 raise
@@ -301,19 +301,21 @@ def _restore_signals() -> None:
 
 def launch_error(name: str, number: int) -> WeighError:
     """Return the error for *name*, which did not start; *number* is the errno."""
-    path = _found(name)
+    path = _program_file(name)
     if number == _ENOENT and path is not None:
         return CommandNotFoundError(f"{name}: {_no_interpreter(path)}")
     if number == _ENOENT:
-        return CommandNotFoundError(f"command not found: {name}{_suggestion(name)}")
+        return CommandNotFoundError(
+            f"command not found: {name}{_program_suggestion(name)}"
+        )
     if os.path.isdir(name):
         return CommandNotExecutableError(f"{name} is a directory")
     if number == _ENOEXEC:
-        how = _interpreted(name) or f"bash {_shell_word(name)}"
+        how = _interpreter_advice(name) or f"bash {_shell_word(name)}"
         return CommandNotExecutableError(f"{name} has no #! line   (write: {how})")
     why = os.strerror(number)
     if number == _EACCES and path is not None and not os.access(path, os.X_OK):
-        how = _interpreted(name) or f"chmod +x {_shell_word(name)}"
+        how = _interpreter_advice(name) or f"chmod +x {_shell_word(name)}"
         why = f"it is not executable   (write: {how})"
         return CommandNotExecutableError(f"cannot execute {name}: {why}")
     return CommandNotExecutableError(f"cannot execute {name}: {why}")
@@ -324,8 +326,8 @@ def script_trouble(name: str) -> str | None:
 
     A line end of Windows is part of the interpreter's name to the kernel and to env(1).
     """
-    path = _found(name)
-    first = b"" if path is None else _first_line(path)
+    path = _program_file(name)
+    first = b"" if path is None else _first_line_of_program(path)
     if first.startswith(b"#!") and first.endswith(b"\r"):
         return f"{name}: its first line ends as on Windows   (dos2unix {name})"
     return None
@@ -333,7 +335,7 @@ def script_trouble(name: str) -> str | None:
 
 def _no_interpreter(path: str) -> str:
     """Return why the kernel finds no program for a file that exists."""
-    first = _first_line(path)
+    first = _first_line_of_program(path)
     if not first.startswith(b"#!"):
         return "built for another system: its loader does not exist"
     if first.endswith(b"\r"):
@@ -344,7 +346,7 @@ def _no_interpreter(path: str) -> str:
     return f"its interpreter does not exist: {interpreter}   (see its first line)"
 
 
-def _first_line(path: str) -> bytes:
+def _first_line_of_program(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.readline(4096).removesuffix(b"\n")
@@ -352,10 +354,10 @@ def _first_line(path: str) -> bytes:
         return b""
 
 
-def _interpreted(name: str) -> str | None:
+def _interpreter_advice(name: str) -> str | None:
     """Return how to run a program whose name says its language."""
     program = _LANGUAGES.get(os.path.splitext(name)[1])
-    if program == "python" and not _found(program):
+    if program == "python" and not _program_file(program):
         program = "python3"  # Debian has no other
     return None if program is None else f"{program} {_shell_word(name)}"
 
@@ -366,14 +368,14 @@ def _shell_word(word: str) -> str:
     return shlex.quote(word)
 
 
-def _found(name: str) -> str | None:
+def _program_file(name: str) -> str | None:
     """Return the file that *name* stands for, executable or not."""
     folders = [""] if "/" in name else os.get_exec_path()
     paths = (os.path.join(folder, name) for folder in folders)
     return next((path for path in paths if os.path.isfile(path)), None)
 
 
-def _suggestion(name: str) -> str:
+def _program_suggestion(name: str) -> str:
     """Return what was probably meant, in brackets.
 
     That is the words in quotes that were taken for one, a setting for env(1), a word of
@@ -390,12 +392,12 @@ def _suggestion(name: str) -> str:
         return ""
     if name in _BUILTINS:
         return f"   (for a shell: bash -c '{name} ... && COMMAND')"
-    near = _interpreted(name) if os.path.isfile(name) else None
-    near = near or _nearest(name)
+    near = _interpreter_advice(name) if os.path.isfile(name) else None
+    near = near or _similar_program_name(name)
     return f"   (did you mean {near}?)" if near else ""
 
 
-def _nearest(name: str) -> str | None:
+def _similar_program_name(name: str) -> str | None:
     """Return the command to offer for one that does not exist."""
     if os.access(name, os.X_OK) and not os.path.isdir(name):
         return f"./{name}"

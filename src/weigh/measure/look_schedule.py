@@ -40,17 +40,17 @@ class LookSchedule:
         elif self._next_interval == self.interval:
             self._stretch = min(_STRETCH * self._stretch, _LONGEST_STRETCH)
 
-    def may_skip(self, now: Seconds) -> bool:
+    def may_skip(self, current_time: Seconds) -> bool:
         """Return whether an idle tree was looked at lately enough."""
         blind = max(_IDLE_BLIND, self._usual_cost / _IDLE_SHARE)
-        return now - self._looked_at <= min(blind, _LONGEST_BLIND)
+        return current_time - self._looked_at <= min(blind, _LONGEST_BLIND)
 
     def least_wait(self) -> Seconds:
         """Return the seconds until the next look, if it were for free."""
         return self._next_interval * self._stretch
 
     def wait_after(
-        self, looked_at: Seconds, now: Seconds, cost: Seconds, used: Seconds
+        self, looked_at: Seconds, current_time: Seconds, cost: Seconds, used: Seconds
     ) -> Seconds:
         """Return the seconds until the look after one that cost so much CPU time.
 
@@ -61,7 +61,7 @@ class LookSchedule:
         self._cost += max(0.0, cost)
         self._usual_cost = min(cost, 2 * self._usual_cost)
         credit = min(_FIRST_CREDIT + _CREDIT_SHARE * used, _MOST_CREDIT)
-        owed = (self._cost - credit) / _LOOK_SHARE - now
+        owed = (self._cost - credit) / _LOOK_SHARE - current_time
         return max(self.least_wait(), min(owed, _LONGEST_BLIND))
 
 

@@ -22,11 +22,11 @@ if __name__ == "__main__":
 import msgspec
 
 from weigh.measure.async_command import OWN
-from weigh.measure.node_part import Part, is_own_machine, part_lines
+from weigh.measure.node_part import NodePart, is_own_machine, part_lines
 from weigh.measure.peak import PeakTracker
 from weigh.measure.ranks import RankTracker
 from weigh.measure.sampler import (
-    Sampler,
+    RunSampler,
     peak_in_samples,
     start_gpu_sampler,
     thin_series,
@@ -81,7 +81,7 @@ class NodeAgent:
             self._tree.excluded = frozenset(options.excluded)
         self._tracker = PeakTracker(0)
         self._ranks = RankTracker(self._tree)
-        self._sampler = Sampler(
+        self._sampler = RunSampler(
             self._tree,
             self._tracker,
             None,
@@ -120,10 +120,10 @@ class NodeAgent:
         self._number += 1
         until = time.monotonic() + (_LAST_WORDS if final else 0.0)
         for line in part_lines(self.part(final=final), self._number):
-            if not _write(line, until):
+            if not _write_whole_line(line, until):
                 return
 
-    def part(self, *, final: bool) -> Part:
+    def part(self, *, final: bool) -> NodePart:
         """Return all that is known of this node."""
         own = self._tree.reading(os.getpid())
         gpus: tuple[GpuUsage, ...] = ()
@@ -131,7 +131,7 @@ class NodeAgent:
             gpus = self._gpus.stop() if final else self._gpus.usages()
         peak = self._tracker.peak(self._sampler.method)
         samples = peak_in_samples(self._sampler.samples, peak)
-        return Part(
+        return NodePart(
             node=self._node,
             elapsed=self._sampler.elapsed(),
             final=final,
@@ -151,7 +151,7 @@ class NodeAgent:
         )
 
 
-def _write(line: bytes, until: Seconds) -> bool:
+def _write_whole_line(line: bytes, until: Seconds) -> bool:
     """Write one line as a whole; False if nobody reads it in time."""
     while True:
         try:
@@ -174,7 +174,7 @@ def _step_back() -> None:
         file.write(_FIRST_TO_GO)
 
 
-def main(argv: list[str], env: Mapping[str, str]) -> int:
+def run_node_agent(argv: list[str], env: Mapping[str, str]) -> int:
     """Watch until standard input is closed; return the exit code."""
     terms: list[int] = []
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -190,7 +190,7 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     poll.register(0, select.POLLIN)
     reported = 0
     wait = agent.look()
-    while not _is_over(poll, wait):
+    while not _is_input_closed(poll, wait):
         wait = agent.look()
         if terms and agent.is_idle():
             break
@@ -202,10 +202,10 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     return 0
 
 
-def _is_over(poll: select.poll, wait: Seconds) -> bool:
+def _is_input_closed(poll: select.poll, wait: Seconds) -> bool:
     """Sleep; return whether standard input was closed meanwhile."""
     return any(not os.read(fd, 4096) for fd, _event in poll.poll(wait * 1000))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ))
+    sys.exit(run_node_agent(sys.argv[1:], os.environ))

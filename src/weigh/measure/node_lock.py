@@ -17,8 +17,8 @@ import msgspec
 
 from weigh.measure.node_part import is_own_machine
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler, peak_in_samples, thin_series
-from weigh.model.record import Node
+from weigh.measure.sampler import RunSampler, peak_in_samples, thin_series
+from weigh.model.record import RecordedNode
 from weigh.probe.proc import ProcTree
 from weigh.units import DAY, Seconds
 
@@ -133,7 +133,7 @@ class LockedNode:
         self._tree = _RankTrees(os.getpid(), lock)
         self._tracker = PeakTracker(0)
         self._clock = clock
-        self._sampler = Sampler(
+        self._sampler = RunSampler(
             self._tree,
             self._tracker,
             None,
@@ -147,7 +147,7 @@ class LockedNode:
         """Take a sample; return the seconds until the next one."""
         return self._sampler.look()
 
-    def node(self, began: Seconds, *, final: bool) -> Node:
+    def node(self, began: Seconds, *, final: bool) -> RecordedNode:
         """Return what was seen; *began* is when that began, since the run did."""
         if final:
             self._sampler.finish()
@@ -158,7 +158,7 @@ class LockedNode:
         peak = self._tracker.peak(self._sampler.method)
         if peak is not None and peak.time is not None:
             peak = msgspec.structs.replace(peak, time=peak.time + began)
-        return Node(
+        return RecordedNode(
             name=self._name,
             peak_memory=peak,
             series=thin_series(peak_in_samples(samples, peak)),

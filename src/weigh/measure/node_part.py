@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import PeakMemory, Rank, Series
+from weigh.model.record import PeakMemory, RecordedRank, SampleSeries
 from weigh.units import Bytes, Seconds
 
 _PIECE = 700  # characters of a line, which stays below the smallest buffer on the way
@@ -21,7 +21,7 @@ _MOST_PIECES = 10_000
 _MOST_WAITING = 3  # unfinished parts of one node: an older one lost a line
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class NodePart(msgspec.Struct, frozen=True, kw_only=True):
     """The processes of a job on one node, as seen for ``elapsed`` seconds.
 
     ``final`` is set on the last part of a node. ``largest`` is the peak of its largest
@@ -33,8 +33,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: Seconds
     final: bool = False
     peak: PeakMemory | None = None
-    series: Series = Series()
-    ranks: tuple[Rank, ...] = ()
+    series: SampleSeries = SampleSeries()
+    ranks: tuple[RecordedRank, ...] = ()
     gpus: tuple[GpuUsage, ...] = ()
     largest: Bytes | None = None
     virtual: Bytes | None = None
@@ -44,16 +44,16 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     agent_memory: Bytes | None = None
 
 
-_DECODER = msgspec.json.Decoder(Part)
+_DECODER = msgspec.json.Decoder(NodePart)
 
 
-def part_lines(part: Part, number: int) -> Iterator[bytes]:
+def part_lines(node_part: NodePart, number: int) -> Iterator[bytes]:
     """Return the lines of a node's part; *number* grows with each part."""
     packed = binascii.b2a_base64(
-        zlib.compress(msgspec.json.encode(part)), newline=False
+        zlib.compress(msgspec.json.encode(node_part)), newline=False
     )
     pieces = -(-len(packed) // _PIECE)
-    name = part.node.encode()
+    name = node_part.node.encode()
     for turn in range(pieces):
         piece = packed[turn * _PIECE : (turn + 1) * _PIECE]
         yield b"%s %d %d %d %s\n" % (name, number, turn, pieces, piece)
@@ -66,13 +66,13 @@ class PartReader:
         self._waiting: dict[bytes, dict[int, dict[int, bytes]]] = {}
         self._rest = b""
 
-    def feed(self, text: bytes) -> list[Part]:
+    def feed(self, text: bytes) -> list[NodePart]:
         """Return the parts that *text* completes."""
         *lines, self._rest = (self._rest + text).split(b"\n")
         found = (self._take(line) for line in lines)
         return [part for part in found if part is not None]
 
-    def _take(self, line: bytes) -> Part | None:
+    def _take(self, line: bytes) -> NodePart | None:
         words = line.split(b" ")
         if len(words) != 5 or not all(word.isdigit() for word in words[1:4]):  # noqa: PLR2004 - see part_lines
             return None

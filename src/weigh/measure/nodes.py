@@ -18,17 +18,23 @@ from msgspec.structs import replace
 from weigh.joined import (
     counted_ranks,
     joined_ranks,
-    largest,
+    largest_known,
     largest_node,
     name_order,
     node_later,
     peak_of,
-    total,
+    sum_of_known,
     unseen_ranks,
     with_node_figures,
 )
-from weigh.measure.node_part import Part, PartReader
-from weigh.model.record import Measurement, Node, Rank, Series, Usage
+from weigh.measure.node_part import NodePart, PartReader
+from weigh.model.record import (
+    RecordedNode,
+    RecordedRank,
+    RunMeasurement,
+    SampleSeries,
+    Usage,
+)
 from weigh.units import KIB, Seconds, format_duration
 
 _CHUNK = 64 * KIB
@@ -42,7 +48,7 @@ class ReceivedPart(msgspec.Struct, frozen=True):
     Both are seconds since the run began, by this machine's clock alone.
     """
 
-    part: Part
+    part: NodePart
     heard: Seconds
     began: Seconds
 
@@ -81,17 +87,17 @@ class NodeAgents:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
 
-    def read(self, now: Seconds) -> None:
-        """Take what has arrived; *now* is the time since the run began."""
+    def read(self, current_time: Seconds) -> None:
+        """Take what has arrived; *current_time* is the time since the run began."""
         self._words = (self._words + _received(self._stderr))[:_MOST_WORDS]
         for part in self._reader.feed(_received(self._stdout)):
-            began = now - part.elapsed
+            began = current_time - part.elapsed
             before = self.heard.get(part.node)
             if before is not None:
                 began = min(began, before.began)
-            self.heard[part.node] = ReceivedPart(part, now, max(0.0, began))
+            self.heard[part.node] = ReceivedPart(part, current_time, max(0.0, began))
 
-    def finish(self, now: Seconds, patience: Seconds) -> None:
+    def finish(self, current_time: Seconds, patience: Seconds) -> None:
         """Let the agents end; wait for their last parts for *patience* at most."""
         os.close(self._stdin)
         self._stdin = -1
@@ -100,8 +106,8 @@ class NodeAgents:
         came.register(self._stdout, select.POLLIN)
         while not self._has_ended() and time.monotonic() < until:
             came.poll(20)
-            self.read(now)
-        self.read(now)
+            self.read(current_time)
+        self.read(current_time)
         if not self._has_ended():  # once it is reaped, the id may be another's
             os.kill(self.pid, signal.SIGKILL)
         with suppress(ChildProcessError):  # the run's loop may have reaped it
@@ -126,27 +132,27 @@ class NodeAgents:
                 os.close(fd)
 
 
-def _received(fd: int) -> bytes:
+def _received(descriptor: int) -> bytes:
     """Return all that can be read without waiting."""
     text = b""
     with suppress(BlockingIOError):
-        while chunk := os.read(fd, _CHUNK):
+        while chunk := os.read(descriptor, _CHUNK):
             text += chunk
     return text
 
 
 def with_nodes(
-    measured: Measurement, heard: Sequence[ReceivedPart], own: str | None
-) -> Measurement:
+    measurement: RunMeasurement, heard: Sequence[ReceivedPart], own: str | None
+) -> RunMeasurement:
     """Join a run's own measurement with what its nodes reported.
 
     *own* is the node that the run's own processes are on; None if it is none of the
     job's, as on a login node. There, the agent has seen the run's own processes too.
     """
-    found = {one.part.node: _node(one) for one in heard}
+    found = {one.part.node: _recorded_node(one) for one in heard}
     if own is not None:
-        found[own] = _with_own(found.get(own) or Node(name=own), measured)
-    mine = (replace(rank, host=own or rank.host) for rank in measured.ranks)
+        found[own] = _with_own(found.get(own) or RecordedNode(name=own), measurement)
+    mine = (replace(rank, host=own or rank.host) for rank in measurement.ranks)
     theirs = (
         replace(rank, start=(rank.start or 0.0) + one.began)
         for one in heard
@@ -156,24 +162,27 @@ def with_nodes(
     nodes = counted_ranks(found.values(), ranks)
     top = largest_node(nodes)
     if top is None:
-        return measured
+        return measurement
     return replace(
-        measured,
+        measurement,
         nodes=nodes,
         ranks=ranks,
-        series=top.series or Series(),
-        usage=_joined_usage(measured, heard, own, nodes, ranks),
+        series=top.series or SampleSeries(),
+        usage=_usage_over_nodes(measurement, heard, own, nodes, ranks),
         monitor=replace(
-            measured.monitor,
-            cpu_time=total(
-                (measured.monitor.cpu_time, *(one.part.agent_time for one in heard))
+            measurement.monitor,
+            cpu_time=sum_of_known(
+                (measurement.monitor.cpu_time, *(one.part.agent_time for one in heard))
             ),
         ),
     )
 
 
 def unheard(
-    heard: Sequence[ReceivedPart], ranks: Sequence[Rank], expected: int, now: Seconds
+    heard: Sequence[ReceivedPart],
+    ranks: Sequence[RecordedRank],
+    expected: int,
+    current_time: Seconds,
 ) -> tuple[str, ...]:
     """Return in words what was not measured of a job on *expected* nodes."""
     missing = []
@@ -181,14 +190,14 @@ def unheard(
         missing.append(f"{expected - len(heard)} of {expected} nodes sent no figures")
     for one in sorted(heard, key=lambda one: name_order(one.part.node)):
         if not one.part.final:
-            ago = format_duration(max(0.0, now - one.heard))
+            ago = format_duration(max(0.0, current_time - one.heard))
             missing.append(f"{one.part.node} was last heard {ago} before the end")
     return (*missing, *unseen_ranks(ranks))
 
 
-def _node(one: ReceivedPart) -> Node:
+def _recorded_node(one: ReceivedPart) -> RecordedNode:
     part = one.part
-    node = Node(
+    node = RecordedNode(
         name=part.node,
         peak_memory=part.peak,
         series=part.series,
@@ -198,18 +207,18 @@ def _node(one: ReceivedPart) -> Node:
     return replace(node_later(node, one.began), heard=one.heard)
 
 
-def _with_own(node: Node, measured: Measurement) -> Node:
+def _with_own(cluster_node: RecordedNode, measurement: RunMeasurement) -> RecordedNode:
     """Add what the run itself saw on this node before the agent came."""
-    series, own = node.series or Series(), measured.series
+    series, own = cluster_node.series or SampleSeries(), measurement.series
     began = series.t[0] if series.t else float("inf")
     early = sum(at < began for at in own.t)
-    peak = measured.usage.peak_memory
-    if peak is not None and peak.value <= peak_of(node):
-        peak = node.peak_memory
+    peak = measurement.usage.peak_memory
+    if peak is not None and peak.value <= peak_of(cluster_node):
+        peak = cluster_node.peak_memory
     return replace(
-        node,
+        cluster_node,
         peak_memory=peak,
-        series=Series(
+        series=SampleSeries(
             t=(*own.t[:early], *series.t),
             memory=(*own.memory[:early], *series.memory),
             cpu=(*own.cpu[:early], *series.cpu),
@@ -217,25 +226,25 @@ def _with_own(node: Node, measured: Measurement) -> Node:
     )
 
 
-def _joined_usage(
-    measured: Measurement,
+def _usage_over_nodes(
+    measurement: RunMeasurement,
     heard: Sequence[ReceivedPart],
     own: str | None,
-    nodes: Sequence[Node],
-    ranks: Sequence[Rank],
+    recorded_nodes: Sequence[RecordedNode],
+    ranks: Sequence[RecordedRank],
 ) -> Usage:
-    usage = measured.usage
+    usage = measurement.usage
     processes = {one.part.node: one.part.processes for one in heard}
     processes[own or ""] = max(usage.processes or 0, processes.get(own or "", 0))
-    counted = {rank.pid for rank in measured.ranks}
+    counted = {rank.pid for rank in measurement.ranks}
     elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
-    top = largest_node(nodes)
+    top = largest_node(recorded_nodes)
     joined = replace(
         usage,
-        max_process_memory=largest(
+        max_process_memory=largest_known(
             (usage.max_process_memory, *(one.part.largest for one in heard))
         ),
-        virtual_memory=largest(
+        virtual_memory=largest_known(
             (usage.virtual_memory, *(one.part.virtual for one in heard))
         ),
         user_time=None,
@@ -243,12 +252,14 @@ def _joined_usage(
         processes=sum(processes.values()),
         growing=_is_growing(top.series if top else None),
     )
-    return with_node_figures(joined, nodes, total((usage.cpu_time, *elsewhere)))
+    return with_node_figures(
+        joined, recorded_nodes, sum_of_known((usage.cpu_time, *elsewhere))
+    )
 
 
-def _is_growing(series: Series | None) -> bool | None:
+def _is_growing(series: SampleSeries | None) -> bool | None:
     if series is None or len(series.t) < _WORTH_ASKING:
         return None
     from weigh.estimate import growth  # noqa: PLC0415 - not for the shortest runs
 
-    return growth.is_growing(series.t, series.memory)
+    return growth.is_memory_growing(series.t, series.memory)

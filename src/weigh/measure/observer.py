@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from weigh.measure.memory.gauge import MemoryGauge
+from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.sampler import ForkFilter
 from weigh.probe.proc import ProcTree
@@ -13,7 +13,7 @@ from weigh.probe.processes import UserProcess, read_process
 from weigh.units import Bytes, Seconds
 
 
-class Glance(msgspec.Struct, frozen=True):
+class TreeGlance(msgspec.Struct, frozen=True):
     """A tree at one moment.
 
     ``held`` is its memory with shared pages counted once; ``largest`` the largest peak
@@ -30,7 +30,7 @@ class Glance(msgspec.Struct, frozen=True):
     stopped: bool
 
 
-class Observer:
+class TreeObserver:
     """Observes one process and its descendants."""
 
     def __init__(
@@ -44,14 +44,14 @@ class Observer:
         self._clock = clock
         self._tree = ProcTree(leader, root)
         self._fork_filter = ForkFilter(self._tree)
-        self._gauge = MemoryGauge(self._tree, clock, is_alone=False)
+        self._gauge = TreeMemoryGauge(self._tree, clock, is_alone=False)
         self._last: tuple[Seconds, Seconds] | None = None
 
     def close(self) -> None:
         """Close the descriptors."""
         self._tree.close()
 
-    def glance(self, best: Bytes) -> Glance | None:
+    def glance(self, best: Bytes) -> TreeGlance | None:
         """Return the current state; None if no process is left.
 
         *best* is the peak so far: only where it may be exceeded are shared pages
@@ -69,7 +69,7 @@ class Observer:
         read = (read_process(pid, self._root) for pid in pids)
         processes = tuple(one for one in read if one is not None)
         cpu_time = sum(one.cpu_time + one.reaped_time for one in processes)
-        return Glance(
+        return TreeGlance(
             held=held,
             largest=max(reading.peak for reading in readings),
             cpu_time=cpu_time,
@@ -78,9 +78,9 @@ class Observer:
             stopped=self._tree.is_stopped(self._leader),
         )
 
-    def _busy(self, now: Seconds, cpu_time: Seconds) -> float | None:
-        before, self._last = self._last, (now, cpu_time)
-        if before is None or now <= before[0]:
+    def _busy(self, current_time: Seconds, cpu_time: Seconds) -> float | None:
+        before, self._last = self._last, (current_time, cpu_time)
+        if before is None or current_time <= before[0]:
             return None
         # a daemon that ends takes its CPU time away; the total never shrinks
-        return max(0.0, cpu_time - before[1]) / (now - before[0])
+        return max(0.0, cpu_time - before[1]) / (current_time - before[0])

@@ -25,7 +25,7 @@ _ABOUT_TO_END = 0.5  # seconds; mpirun ends before the srun that it has started
 _KILL_AGAIN = 0.05  # seconds; processes that fork quickly need several rounds
 
 
-class Orphans:
+class CommandOrphans:
     """The processes that outlive the command.
 
     ``wake_at`` is the latest time of the next call of :meth:`are_left`.
@@ -98,11 +98,11 @@ class Orphans:
     def _send_all(self, number: int) -> bool:
         """Signal all living processes; False if all belong to other users."""
         self._tree.read()  # an earlier process id may belong to another process by now
-        reached = [send(pid, number) for pid in self._tree.pids()]
+        reached = [send_signal_to_orphan(pid, number) for pid in self._tree.pids()]
         return any(reached) or not reached
 
 
-def send(pid: int, number: int) -> bool:
+def send_signal_to_orphan(pid: int, number: int) -> bool:
     """Send a signal; False if the process belongs to another user now."""
     try:
         os.kill(pid, number)

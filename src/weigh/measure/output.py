@@ -14,7 +14,7 @@ _MOST = 16 * MIB  # per look, whatever it costs
 Feed = Callable[[bytes], None]
 
 
-class OutputFile:
+class WatchedOutput:
     """A file that another process writes, read from an initial offset on.
 
     It has its own descriptor and offset, so the writer is not disturbed, and the file
@@ -114,27 +114,27 @@ def written_so_far(fds: tuple[int, ...] = (1, 2)) -> dict[int, Bytes]:
                 (file := (status.st_dev, status.st_ino)) in seen
             ):
                 continue
-            found[fd] = _start(fd, status.st_size)
+            found[fd] = _initial_offset(fd, status.st_size)
             seen.add(file)
         except OSError:
             continue
     return found
 
 
-def _start(fd: int, size: Bytes) -> Bytes:
+def _initial_offset(descriptor: int, size: Bytes) -> Bytes:
     import fcntl  # noqa: PLC0415 - only where output is read
 
-    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:
+    if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND:
         return size
-    return os.lseek(fd, 0, os.SEEK_CUR)
+    return os.lseek(descriptor, 0, os.SEEK_CUR)
 
 
-def own_streams(starts: dict[int, Bytes]) -> list[OutputFile]:
+def own_streams(starts: dict[int, Bytes]) -> list[WatchedOutput]:
     """Open weigh's own streams a second time, for reading, where possible."""
     opened = []
     for fd, start in starts.items():
         try:
-            opened.append(OutputFile(f"/proc/self/fd/{fd}", start))
+            opened.append(WatchedOutput(f"/proc/self/fd/{fd}", start))
         except OSError:
             continue
     return opened

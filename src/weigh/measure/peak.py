@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.measure.memory.holding import MemoryHolding, nearest_holding
-from weigh.model.record import PeakMemory, Sample
+from weigh.model.record import PeakMemory, TreeSample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, KIB, MIB, Bytes, Seconds
 
@@ -79,12 +79,12 @@ class PeakTracker:
 
     def look(
         self,
-        now: Seconds,
+        current_time: Seconds,
         readings: Sequence[ProcessReading],
         held: MemoryHolding,
         inherited: Mapping[int, Bytes] = _NOTHING,
         cpu_time: Seconds | None = None,
-    ) -> Sample:
+    ) -> TreeSample:
         """Add one sample of all processes of the tree.
 
         *inherited* is the memory that new forks share with their parents; a high-water
@@ -104,7 +104,7 @@ class PeakTracker:
             value=held.total + spike,
             low=held.low + spike,
             high=max(high, held.total + spike),
-            time=now,
+            time=current_time,
             held=split if held.spike else held,
         )
         if held.is_account:
@@ -112,7 +112,7 @@ class PeakTracker:
         self._note(look, held)
         self._readings = {reading.pid: reading for reading in readings}
         self._last = held
-        return Sample(now, look.value, None, len(readings))
+        return TreeSample(current_time, look.value, None, len(readings))
 
     def _note(self, look: PeakLook, held: MemoryHolding) -> None:
         """Keep a look if it is the peak.
@@ -192,11 +192,11 @@ class PeakTracker:
         """Note that the one process that was met has waited for others."""
         self._has_unseen = True
 
-    def finish(self, now: Seconds, cpu_time: Seconds | None = None) -> None:
+    def finish(self, current_time: Seconds, cpu_time: Seconds | None = None) -> None:
         """Note that all processes have ended, after *cpu_time* if that is exact."""
         self._depart(set(), cpu_time)
         self._readings = {}
-        self._ended_at = now
+        self._ended_at = current_time
 
     def max_process(self) -> Bytes | None:
         """Return the largest peak of a single process; None if unknown."""
@@ -229,7 +229,7 @@ class PeakTracker:
             value=value,
             low=min(value, low),
             high=high,
-            **_parts(value, None if self._top is None else top.held),
+            **_parts_of_peak(value, None if self._top is None else top.held),
             source=method if top.value else "kernel: largest single process",
             time=None if self._top is None else top.time,
             certainty=certainty,
@@ -246,7 +246,7 @@ class PeakTracker:
             value=high,
             low=0 if self._top is None else min(high, self._top.low),
             high=high,
-            **_parts(0, None),
+            **_parts_of_peak(0, None),
             source="launcher floor",
             certainty="guessed",
         )
@@ -302,7 +302,9 @@ def _without(look: PeakLook, part: float) -> PeakLook:
     )
 
 
-def _parts(value: Bytes, split: MemoryHolding | None) -> dict[str, Bytes | None]:
+def _parts_of_peak(
+    value: Bytes, split: MemoryHolding | None
+) -> dict[str, Bytes | None]:
     """Split a peak as at the look next to it; a spike is anonymous memory."""
     if split is None:
         return dict.fromkeys(("anonymous", "shared", "file", "kernel"))

@@ -19,9 +19,15 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error
-from weigh.measure.sampler import is_growing, thin_samples, thin_series
-from weigh.model.record import Measurement, Monitor, PeakMemory, Sample, Usage
-from weigh.probe.psutil_tree import Psutil, PsutilTree, Totals, TreeReading
+from weigh.measure.sampler import is_sampled_memory_growing, thin_samples, thin_series
+from weigh.model.record import (
+    MeasuringCost,
+    PeakMemory,
+    RunMeasurement,
+    TreeSample,
+    Usage,
+)
+from weigh.probe.psutil_tree import ProcessTotals, PsutilModule, PsutilTree, TreeReading
 from weigh.units import KIB, Bytes, Seconds
 
 _CREDIT = 0.05  # a short run needs some samples too
@@ -30,26 +36,28 @@ _CREDIT = 0.05  # a short run needs some samples too
 class CpuBudget:
     """CPU time earned as a share of the elapsed time, with some credit."""
 
-    def __init__(self, share: float, now: Seconds, credit: Seconds = _CREDIT) -> None:
+    def __init__(
+        self, share: float, current_time: Seconds, credit: Seconds = _CREDIT
+    ) -> None:
         self._share = share
         self._credit = credit
         self._left = credit
-        self._at = now
+        self._at = current_time
 
-    def spend(self, cost: Seconds, now: Seconds) -> None:
+    def spend(self, cost: Seconds, current_time: Seconds) -> None:
         """Subtract *cost* from the budget."""
-        self._earn(now)
+        self._earn(current_time)
         self._left -= cost
 
-    def wait(self, now: Seconds) -> Seconds:
+    def wait(self, current_time: Seconds) -> Seconds:
         """Return the seconds until the budget is positive again."""
-        self._earn(now)
+        self._earn(current_time)
         return max(0.0, -self._left / self._share)
 
-    def _earn(self, now: Seconds) -> None:
-        earned = (now - self._at) * self._share
+    def _earn(self, current_time: Seconds) -> None:
+        earned = (current_time - self._at) * self._share
         self._left = min(self._credit, self._left + earned)
-        self._at = now
+        self._at = current_time
 
 
 _MOST_SAMPLES = 4000
@@ -74,13 +82,13 @@ class PortableSamples:
     """The samples of a run, and their maxima so far."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[TreeSample] = []
         self.looks = 0
         self.largest: Bytes = 0
         self.unshared: Bytes = 0
         self.virtual: Bytes | None = None
         self.high: Bytes = 0
-        self.top: Sample | None = None
+        self.top: TreeSample | None = None
         self.unread = 0
 
     def add(self, time: Seconds, seen: TreeReading) -> None:
@@ -89,7 +97,7 @@ class PortableSamples:
         self.unread = max(self.unread, seen.unread)
         if seen.processes == 0:
             return
-        sample = Sample(time, seen.memory, seen.cpu_time, seen.processes)
+        sample = TreeSample(time, seen.memory, seen.cpu_time, seen.processes)
         self.samples.append(sample)
         if len(self.samples) >= _MOST_SAMPLES:
             self.samples = thin_samples(self.samples, _MOST_SAMPLES // 2)
@@ -131,13 +139,13 @@ def peak_memory(
         anonymous=None,
         shared=None,
         file=None,
-        source=_source(seen, exact, processes=processes, interval=interval),
+        source=_portable_source(seen, exact, processes=processes, interval=interval),
         time=at,
         certainty="exact" if high == value and exact is not None else "guessed",
     )
 
 
-def _source(
+def _portable_source(
     seen: PortableSamples, exact: Bytes | None, *, processes: int, interval: Seconds
 ) -> str:
     every = f"every {round(interval * 1000)} ms"
@@ -154,7 +162,7 @@ def _source(
     return f"psutil: peak of the one process, read {every}"
 
 
-Checkpoint: TypeAlias = Callable[[Measurement], None]
+Checkpoint: TypeAlias = Callable[[RunMeasurement], None]
 
 _SHARE = 0.005  # of a core, for finding processes and for reading them each
 _FIRST_INTERVAL = 0.005
@@ -168,14 +176,14 @@ _BLOCK = 512  # what ru_inblock counts in
 _ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
 
 
-def run_command(
+def run_portable_command(
     command: Sequence[str],
     *,
     env: Mapping[str, str] | None = None,
     interval: Seconds = 0.05,
     wait_orphans: bool = True,
     checkpoint: Checkpoint | None = None,
-) -> Measurement:
+) -> RunMeasurement:
     """Run *command*, in *env* if given, until all known processes have ended.
 
     Without *wait_orphans*, processes that outlive the command are terminated.
@@ -186,25 +194,27 @@ def run_command(
         UsageError: it contains a NUL byte.
     """
     psutil = import_psutil()
-    with _Signals() as signals:
-        run = _Run(_launch(command, env), psutil, interval, checkpoint)
+    with _CaughtSignals() as signals:
+        run = _PortableRun(
+            _launch_portable_command(command, env), psutil, interval, checkpoint
+        )
         signals.reach(run.pass_on)
         run.watch()
         run.finish(stop_orphans=not wait_orphans)
         return run.measurement()
 
 
-def import_psutil() -> Psutil | None:
+def import_psutil() -> PsutilModule | None:
     """Load psutil; None if it is not installed or does not work here."""
     try:
         import psutil  # noqa: PLC0415 - 29 ms, not on Linux
     except (ImportError, OSError):
         return None
-    module: Psutil = psutil
+    module: PsutilModule = psutil
     return module
 
 
-def _launch(
+def _launch_portable_command(
     command: Sequence[str], env: Mapping[str, str] | None
 ) -> "subprocess.Popen[bytes]":
     words = list(command)
@@ -217,7 +227,7 @@ def _launch(
         raise UsageError("a command cannot contain a NUL byte") from error
 
 
-class _Exit(msgspec.Struct, frozen=True):
+class _CommandExit(msgspec.Struct, frozen=True):
     """How the command ended, with the kernel's figures for it and its children."""
 
     code: int
@@ -229,7 +239,7 @@ class _Exit(msgspec.Struct, frozen=True):
     write_bytes: Bytes | None = None
 
 
-class _Waiter(threading.Thread):
+class _ExitWaiter(threading.Thread):
     """Sleeps until the command ends, without polling.
 
     wait4 returns the usage of this command; getrusage would include earlier ones.
@@ -238,7 +248,7 @@ class _Waiter(threading.Thread):
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         super().__init__(daemon=True)
         self.ended = threading.Event()
-        self.exit: _Exit | None = None
+        self.exit: _CommandExit | None = None
         self._process = process
         self.start()
 
@@ -249,15 +259,15 @@ class _Waiter(threading.Thread):
         finally:
             self.ended.set()
 
-    def _wait(self) -> _Exit:
+    def _wait(self) -> _CommandExit:
         if not hasattr(os, "wait4"):
-            return _Exit(self._process.wait(), time.perf_counter())
+            return _CommandExit(self._process.wait(), time.perf_counter())
         _, status, used = os.wait4(self._process.pid, 0)
         at = time.perf_counter()
         code = os.waitstatus_to_exitcode(status)
         self._process.returncode = code  # otherwise Popen would wait in vain
         counts_blocks = sys.platform == "linux"  # macOS counts few of them
-        return _Exit(
+        return _CommandExit(
             code,
             at,
             user_time=used.ru_utime,
@@ -279,7 +289,7 @@ def kernel_peak(ru_maxrss: int, platform: str) -> KernelPeak:
     return KernelPeak(ru_maxrss * KIB, floor=floor * KIB)
 
 
-class _Signals:
+class _CaughtSignals:
     """Catches the signals for the job while it runs, to pass each on once.
 
     A signal to the whole process group reaches the job twice: Python's handlers cannot
@@ -325,13 +335,13 @@ class _Signals:
             take(self._early.pop(0))
 
 
-class _Run:
+class _PortableRun:
     """One measured command."""
 
     def __init__(
         self,
         process: "subprocess.Popen[bytes]",
-        psutil: Psutil | None,
+        psutil: PsutilModule | None,
         interval: Seconds,
         checkpoint: Checkpoint | None,
     ) -> None:
@@ -352,7 +362,7 @@ class _Run:
         self._ended: Seconds | None = None
         self._end_signal: int | None = None
         self._got_second_signal = False
-        self._waiter = _Waiter(process)
+        self._waiter = _ExitWaiter(process)
 
     def watch(self) -> None:
         """Sample until the command itself ends."""
@@ -388,7 +398,7 @@ class _Run:
         elif name in _LEFT_TO_TERMINAL:
             return
         else:
-            _send(self._pid, number)
+            _send_portable_signal(self._pid, number)
         if name in _ENDING:
             self._end_signal = number
 
@@ -424,13 +434,13 @@ class _Run:
             self._checkpoint_at = now + _CHECKPOINT_INTERVAL
             self._checkpoint(self.measurement())
 
-    def measurement(self) -> Measurement:
+    def measurement(self) -> RunMeasurement:
         """Return the measurement so far."""
         ended = self._ended
         wall = self._elapsed() if ended is None else ended
         exited = None if ended is None else self._waiter.exit
         code = None if exited is None else exited.code
-        return Measurement(
+        return RunMeasurement(
             started=self._started,
             ended=None if ended is None else self._started + ended,
             exit_code=code if code is not None and code >= 0 else None,
@@ -441,7 +451,7 @@ class _Run:
             end_signal=self._end_signal,
         )
 
-    def _usage(self, wall: Seconds, exited: _Exit | None) -> Usage:
+    def _usage(self, wall: Seconds, exited: _CommandExit | None) -> Usage:
         processes = 1 if self._tree is None else max(1, self._tree.processes)
         largest = exited.largest if exited is not None else None
         exact = None if largest is None else largest.exact
@@ -465,14 +475,14 @@ class _Run:
             read_bytes=totals.read_bytes,
             write_bytes=totals.write_bytes,
             processes=processes,
-            growing=is_growing(self._seen.samples),
+            growing=is_sampled_memory_growing(self._seen.samples),
         )
 
-    def _totals(self, exited: _Exit | None) -> Totals:
+    def _totals(self, exited: _CommandExit | None) -> ProcessTotals:
         """Return the kernel's totals plus detached processes, or sampled totals."""
         if exited is None or exited.user_time is None:
-            return Totals() if self._tree is None else self._tree.totals()
-        accounted = Totals(
+            return ProcessTotals() if self._tree is None else self._tree.totals()
+        accounted = ProcessTotals(
             exited.user_time,
             exited.system_time,
             exited.read_bytes,
@@ -490,13 +500,13 @@ class _Run:
     def _real_interval(self, wall: Seconds) -> Seconds:
         return max(self._interval, wall / max(1, self._seen.looks))
 
-    def _monitor(self, wall: Seconds) -> Monitor:
+    def _monitor(self, wall: Seconds) -> MeasuringCost:
         warnings = []
         if self._tree is None:
             warnings.append("psutil is missing: only the largest process was measured")
         if self._seen.unread:
             warnings.append(f"{self._seen.unread} of the processes are not readable")
-        return Monitor(
+        return MeasuringCost(
             cpu_time=time.process_time() - self._own_cpu,
             memory=_own_memory(self._psutil),
             samples=self._seen.looks,
@@ -505,7 +515,7 @@ class _Run:
         )
 
 
-def _own_memory(psutil: Psutil | None) -> Bytes | None:
+def _own_memory(psutil: PsutilModule | None) -> Bytes | None:
     if psutil is None:
         return None
     try:
@@ -514,7 +524,7 @@ def _own_memory(psutil: Psutil | None) -> Bytes | None:
         return None
 
 
-def _send(pid: int, number: int) -> None:
+def _send_portable_signal(pid: int, number: int) -> None:
     """Send a signal; ignore that the process has ended or changed its user."""
     try:
         os.kill(pid, number)

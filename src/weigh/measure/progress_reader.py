@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.measure.output import OutputFile
-from weigh.model.record import Headway
-from weigh.progress.reader import Reader
+from weigh.measure.output import WatchedOutput
+from weigh.model.record import ReportedProgress
+from weigh.progress.reader import RunProgressReader
 from weigh.store.lines import UNREADABLE
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.region import channel
-    from weigh.model.progress import Forecast
+    from weigh.model.progress import EndForecast
 else:  # each is imported when it is first used
     channel = lazy_module("weigh.measure.region.channel")
 
@@ -34,7 +34,7 @@ _TOTALS = frozenset(
 Feed = Callable[[bytes], None]
 
 
-class Stream(Protocol):
+class ProgressSource(Protocol):
     """A source of output: ``count`` feeds it needs, ``size`` bytes so far."""
 
     @property
@@ -54,7 +54,7 @@ class FileStream:
 
     count = 1
 
-    def __init__(self, file: OutputFile, most: Bytes = MOST_READ) -> None:
+    def __init__(self, file: WatchedOutput, most: Bytes = MOST_READ) -> None:
         self._file = file
         self._most = most
 
@@ -81,39 +81,41 @@ class ProgressReader:
 
     def __init__(
         self,
-        streams: Sequence[Stream],
+        streams: Sequence[ProgressSource],
         channel: str | None = None,
         *,
         patterns: Sequence[str] = (),
     ) -> None:
         """Prepare to read. Raises FormatError for an invalid pattern."""
         self._patterns = patterns
-        self._streams: list[Stream] = []
-        self._channel = None if channel is None else _Channel(channel)
-        self._readers: list[list[Reader]] = []
+        self._streams: list[ProgressSource] = []
+        self._channel = None if channel is None else _EventChannel(channel)
+        self._readers: list[list[RunProgressReader]] = []
         self._now: Seconds = 0.0
         self._last = b""
         self.wrote_at: Seconds | None = None
         for stream in streams:
             self.also(stream)
 
-    def also(self, stream: Stream) -> None:
+    def also(self, stream: ProgressSource) -> None:
         """Add a stream."""
         self._streams.append(stream)
-        self._readers.append([Reader(self._patterns) for _ in range(stream.count)])
+        self._readers.append(
+            [RunProgressReader(self._patterns) for _ in range(stream.count)]
+        )
         self.wrote_at = self.wrote_at or 0.0
 
-    def look(self, now: Seconds, *, cost: Seconds) -> bool:
+    def look(self, current_time: Seconds, *, cost: Seconds) -> bool:
         """Read new output, for *cost* CPU seconds; return whether there was any."""
-        self._now = now
+        self._now = current_time
         has_changed = False
         for stream, readers in zip(self._streams, self._readers, strict=True):
             feeds = [self._feed(reader) for reader in readers]
             has_changed |= stream.look(feeds, cost=cost / len(self._streams))
         if has_changed:
-            self.wrote_at = now
+            self.wrote_at = current_time
         if self._channel is not None:
-            self._channel.look(now)
+            self._channel.look(current_time)
         return has_changed
 
     @property
@@ -121,12 +123,14 @@ class ProgressReader:
         """Whether the output read last ended within a line."""
         return self._last not in b"\n"
 
-    def feeds(self, now: Seconds) -> list[Feed]:
+    def feeds(self, current_time: Seconds) -> list[Feed]:
         """Return the feeds for the rest of the last stream."""
-        self._now = now
+        self._now = current_time
         return [self._feed(reader) for reader in self._readers[-1]]
 
-    def forecast(self, now: Seconds, *, is_through: bool = False) -> "Forecast | None":
+    def forecast(
+        self, current_time: Seconds, *, is_through: bool = False
+    ) -> "EndForecast | None":
         """Predict the end of the run; of nested loops the outermost counts.
 
         *is_through*: the run has completed.
@@ -134,9 +138,11 @@ class ProgressReader:
         readers = [reader for some in self._readers for reader in some]
         if self._channel is not None:
             readers.append(self._channel.reader)
-        seen = (reader.forecast(now, is_through=is_through) for reader in readers)
+        seen = (
+            reader.forecast(current_time, is_through=is_through) for reader in readers
+        )
         found = [one for one in seen if one]
-        return max(found, key=_reach, default=None)
+        return max(found, key=_forecast_order, default=None)
 
     def close(self) -> None:
         """Close all files."""
@@ -146,7 +152,7 @@ class ProgressReader:
         if self._channel is not None:
             self._channel.close()
 
-    def _feed(self, reader: Reader) -> Feed:
+    def _feed(self, reader: RunProgressReader) -> Feed:
         def feed(chunk: bytes) -> None:
             self._last = chunk[-1:]
             reader.feed(chunk, self._now)
@@ -154,20 +160,20 @@ class ProgressReader:
         return feed
 
 
-class _Channel:
+class _EventChannel:
     """The event file that programs with ``import weigh`` write to."""
 
     def __init__(self, path: str) -> None:
-        self.reader = Reader()
-        self._file: OutputFile | None = None
+        self.reader = RunProgressReader()
+        self._file: WatchedOutput | None = None
         with suppress(OSError):
-            self._file = OutputFile(path)
+            self._file = WatchedOutput(path)
         self._rest = b""
         self._totals: dict[str, float] = {}
         self._first: str | None = None  # of several processes, the one that counts
         self._has_loop = False
 
-    def look(self, now: Seconds) -> None:
+    def look(self, current_time: Seconds) -> None:
         """Read the new events."""
         if self._file is None:
             return
@@ -181,38 +187,40 @@ class _Channel:
             if not text.startswith((b'{"line":"batches"', b'{"line":"event"')):
                 continue
             with suppress(*UNREADABLE):
-                self._take(decoder.decode(text), now)
+                self._take(decoder.decode(text), current_time)
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
 
-    def _take(self, line: object, now: Seconds) -> None:
+    def _take(self, line: object, current_time: Seconds) -> None:
         if isinstance(line, channel.BatchesLine):
             self._first = self._first or line.process
             if line.process == self._first:
                 self._has_loop = True
                 loop = line.batches
-                self.reader.report(loop.count, loop.total, now, "weigh.batches")
+                self.reader.report(
+                    loop.count, loop.total, current_time, "weigh.batches"
+                )
         elif isinstance(line, channel.EventLine) and not self._has_loop:
-            self._take_event(line.event.name.lower(), line.event.value, now)
+            self._take_event(line.event.name.lower(), line.event.value, current_time)
 
-    def _take_event(self, name: str, value: object, now: Seconds) -> None:
+    def _take_event(self, name: str, value: object, current_time: Seconds) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
         if name in _TOTALS:
             self._totals[_singular(name)] = value
         elif name in _STEP_NAMES:
             total = self._totals.get(_singular(name))
-            self.reader.report(value, total, now, f"weigh.event {name!r}")
+            self.reader.report(value, total, current_time, f"weigh.event {name!r}")
 
 
-def headway_of(forecast: "Forecast | None") -> Headway | None:
+def headway_of(forecast: "EndForecast | None") -> ReportedProgress | None:
     """Return a forecast in the form of a record."""
     if forecast is None:
         return None
-    return Headway(
+    return ReportedProgress(
         done=forecast.done,
         total=forecast.total,
         source=forecast.source,
@@ -229,6 +237,6 @@ def _singular(name: str) -> str:
     return name.rpartition("_")[2].removesuffix("s").removesuffix("e")
 
 
-def _reach(forecast: "Forecast") -> tuple[bool, float, bool]:
+def _forecast_order(forecast: "EndForecast") -> tuple[bool, float, bool]:
     remaining = forecast.remaining
     return remaining is not None, remaining or 0.0, forecast.total is not None

@@ -34,7 +34,7 @@ _ERASE = b"\r\x1b[K"
 _QUIET_FOR = 50  # ms without output until the line is drawn again below it
 
 
-class Passage:
+class OutputPassage:
     """One terminal or pipe of the job, and weigh's descriptor that it replaces.
 
     ``targets`` are weigh's descriptors of the same file; ``inner`` is the end that the
@@ -73,7 +73,7 @@ class Passage:
         """Return how the job's first process opens it, in shell notation."""
         return (
             "<>" if self.is_terminal else ">"
-        ) + f"/proc/{_own_folder()}/fd/{self.inner}"
+        ) + f"/proc/{_own_proc_folder()}/fd/{self.inner}"
 
 
 class PtyTee:
@@ -212,9 +212,9 @@ class PtyTee:
             os.close(self._notes[0])
 
 
-def _passages(fds: Sequence[int]) -> list[Passage]:
+def _passages(fds: Sequence[int]) -> list[OutputPassage]:
     """Open a passage for each terminal or pipe among *fds*; equal ones share it."""
-    found: dict[tuple[int, int, int], Passage] = {}
+    found: dict[tuple[int, int, int], OutputPassage] = {}
     for fd in fds:
         try:
             status = os.fstat(fd)
@@ -227,7 +227,7 @@ def _passages(fds: Sequence[int]) -> list[Passage]:
             found[same].targets.append(fd)
         elif (is_terminal := os.isatty(fd)) or _is_pipe(status):
             try:
-                found[same] = Passage(fd, is_terminal=is_terminal)
+                found[same] = OutputPassage(fd, is_terminal=is_terminal)
             except OSError:
                 _close_all(found.values())
                 raise
@@ -238,7 +238,7 @@ def _is_pipe(status: os.stat_result) -> bool:
     return stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
 
 
-def _close_all(passages: Iterable[Passage]) -> None:
+def _close_all(passages: Iterable[OutputPassage]) -> None:
     for passage in passages:
         passage.close()
 
@@ -266,7 +266,7 @@ def _resize(inner: int, terminal: int) -> bool:
     return True
 
 
-def _be_the_copier(passages: Sequence[Passage], notes: int | None) -> None:
+def _be_the_copier(passages: Sequence[OutputPassage], notes: int | None) -> None:
     """Copy until every passage is closed; never returns."""
     code = 1
     try:
@@ -283,8 +283,8 @@ def _be_the_copier(passages: Sequence[Passage], notes: int | None) -> None:
         signal.signal(signal.SIGWINCH, follow)
         # the copier handles no other signal: it ends when the job's ends are closed
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGWINCH})
-        copies = [_Copy(p.outer, p.target, p.side, line) for p in passages]
-        _copy({copy.source: copy for copy in copies}, line)
+        copies = [_StreamCopy(p.outer, p.target, p.side, line) for p in passages]
+        _copy_streams({copy.source: copy for copy in copies}, line)
         code = 0
     finally:
         os._exit(code)
@@ -298,7 +298,7 @@ def _close_all_but(kept: set[int]) -> None:
         below = fd
 
 
-def _copy(copies: "dict[int, _Copy]", line: "_DrawnLine | None") -> None:
+def _copy_streams(copies: "dict[int, _StreamCopy]", line: "_DrawnLine | None") -> None:
     poll = select.poll()
     if line is not None:
         poll.register(line.notes, select.POLLIN)
@@ -372,7 +372,7 @@ class _DrawnLine:
             os.write(self._terminal, text)
 
 
-class _Copy:
+class _StreamCopy:
     """Copies from one descriptor to another, and to weigh's pipe what fits."""
 
     def __init__(
@@ -432,7 +432,7 @@ class _Copy:
                 self._side = -1
 
 
-def _own_folder() -> str:
+def _own_proc_folder() -> str:
     """Return this process's folder in /proc, which may number another namespace's."""
     try:
         return os.readlink("/proc/self")

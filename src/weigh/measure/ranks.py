@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.model.record import Rank, step_order
+from weigh.model.record import RecordedRank, step_order
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
 
@@ -27,7 +27,7 @@ _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time
 _STEP = "SLURM_STEP_ID"
 
 
-class _Launcher(NamedTuple):
+class _RankLauncher(NamedTuple):
     """A launcher's name, and its variables: a rank, how many there are, the local rank.
 
     ``world`` are variables that name the one start that the ranks belong to.
@@ -41,10 +41,10 @@ class _Launcher(NamedTuple):
 
 
 _LAUNCHERS = (  # the innermost first
-    _Launcher(
+    _RankLauncher(
         "torch", "RANK", "WORLD_SIZE", "LOCAL_RANK", ("TORCHELASTIC_RUN_ID", _STEP)
     ),
-    _Launcher(
+    _RankLauncher(
         "openmpi",
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
@@ -52,13 +52,13 @@ _LAUNCHERS = (  # the innermost first
         # some of its ranks are in a step of srun, those on the node of mpirun in none
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", _STEP),
     ),
-    _Launcher("pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    _Launcher("step", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    _RankLauncher("pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    _RankLauncher("step", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
 _OUTERMOST = len(_LAUNCHERS) - 1
 
 
-class Place(msgspec.Struct, frozen=True):
+class RankPlace(msgspec.Struct, frozen=True):
     """A rank, globally and on its node, among ``size``, in a ``step`` of the job.
 
     ``depth`` is 0 for the innermost kind of launcher; ``step`` is None outside of
@@ -79,15 +79,18 @@ class Place(msgspec.Struct, frozen=True):
         return _LAUNCHERS[self.depth].name
 
 
-def place_of(env: Mapping[str, str]) -> Place | None:
+def place_of(env: Mapping[str, str]) -> RankPlace | None:
     """Read a process's rank from its environment; None unless there are several."""
     for depth, names in enumerate(_LAUNCHERS):
-        number, ranks = _whole(env.get(names.rank)), _whole(env.get(names.size))
+        number, ranks = (
+            _whole_rank_number(env.get(names.rank)),
+            _whole_rank_number(env.get(names.size)),
+        )
         if number is not None and ranks is not None and ranks > 1:
             step = next((env[name] for name in names.world if env.get(name)), None)
-            return Place(
+            return RankPlace(
                 number,
-                _whole(env.get(names.local)),
+                _whole_rank_number(env.get(names.local)),
                 ranks,
                 None if step is None else step[:_LONGEST_WORLD],
                 depth,
@@ -96,15 +99,15 @@ def place_of(env: Mapping[str, str]) -> Place | None:
     return None
 
 
-class _Tracked:
+class _TrackedRank:
     """What is known of one rank."""
 
     __slots__ = ("cpu_time", "first", "last", "peak", "pid", "place")
 
-    def __init__(self, place: Place, pid: int, now: Seconds) -> None:
-        self.place = place
+    def __init__(self, rank_place: RankPlace, pid: int, current_time: Seconds) -> None:
+        self.place = rank_place
         self.pid = pid
-        self.first = self.last = now
+        self.first = self.last = current_time
         self.peak: Bytes | None = None
         self.cpu_time: Seconds | None = None
 
@@ -125,7 +128,7 @@ class RankTracker:
         self._keys: dict[int, _Key | None] = {}
         self._all_keys: dict[int, _Key] = {}  # of processes that ended, too
         self._asked: dict[int, int] = {}  # looks since a process without a rank came
-        self._ranks: dict[_Key, _Tracked] = {}
+        self._ranks: dict[_Key, _TrackedRank] = {}
         self._times_read: Seconds = float("-inf")
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
@@ -154,14 +157,14 @@ class RankTracker:
         """Return whether a process of a rank was there at the last sample."""
         return any(key is not None for key in self._keys.values())
 
-    def ranks(self, gpus: Sequence[GpuUsage] = ()) -> tuple[Rank, ...]:
+    def ranks(self, gpu_usages: Sequence[GpuUsage] = ()) -> tuple[RecordedRank, ...]:
         """Return all ranks, in the order of their steps and numbers.
 
-        Each has its memory on those *gpus* that it used.
+        Each has its memory on those *gpu_usages* that it used.
         """
         host = os.uname().nodename
         found = [
-            (one, self._memory_on(gpus, key))
+            (one, self._memory_on(gpu_usages, key))
             for key, one in self._ranks.items()
             if not self._is_daemon(key)
         ]
@@ -169,7 +172,7 @@ class RankTracker:
             key=lambda pair: (step_order(pair[0].place.step), pair[0].place.rank)
         )
         return tuple(
-            Rank(
+            RecordedRank(
                 one.place.rank,
                 one.place.local_rank,
                 host,
@@ -186,10 +189,12 @@ class RankTracker:
             for one, memory in found
         )
 
-    def _memory_on(self, gpus: Sequence[GpuUsage], key: _Key) -> tuple[GpuMemory, ...]:
+    def _memory_on(
+        self, gpu_usages: Sequence[GpuUsage], key: _Key
+    ) -> tuple[GpuMemory, ...]:
         """Return the memory of a rank's processes on each GPU that they used."""
         found = []
-        for gpu in gpus:
+        for gpu in gpu_usages:
             peaks = [
                 process.peak_memory
                 for process in gpu.processes
@@ -210,16 +215,18 @@ class RankTracker:
             for other, one in self._ranks.items()
         )
 
-    def _ask(self, pid: int, now: Seconds) -> None:
+    def _ask(self, pid: int, current_time: Seconds) -> None:
         place = place_of(self._tree.environment(pid))
         key = None if place is None else (place.depth, place.step, place.rank)
         self._keys[pid] = key
         if key is not None:
             self._all_keys[pid] = key
         if key is not None and place is not None and key not in self._ranks:
-            self._ranks[key] = _Tracked(place, pid, now)
+            self._ranks[key] = _TrackedRank(place, pid, current_time)
 
-    def _add_up(self, readings: Sequence[ProcessReading], now: Seconds) -> None:
+    def _add_up(
+        self, readings: Sequence[ProcessReading], current_time: Seconds
+    ) -> None:
         held: dict[_Key, int] = {}
         largest: dict[_Key, int] = {}
         for reading in readings:
@@ -231,9 +238,9 @@ class RankTracker:
             rank = self._ranks[key]
             # one process may have grown and shrunk between two samples
             rank.peak = max(rank.peak or 0, size, largest[key])
-            rank.last = now
-        if now - self._times_read >= _TIMES_INTERVAL:
-            self._times_read = now
+            rank.last = current_time
+        if current_time - self._times_read >= _TIMES_INTERVAL:
+            self._times_read = current_time
             self._add_times()
 
     def _add_times(self) -> None:
@@ -247,6 +254,6 @@ class RankTracker:
             rank.cpu_time = max(rank.cpu_time or 0.0, seconds)
 
 
-def _whole(word: str | None) -> int | None:
+def _whole_rank_number(word: str | None) -> int | None:
     is_whole = word is not None and word.isdecimal() and len(word) <= _LONGEST_NUMBER
     return int(word or "") if is_whole else None

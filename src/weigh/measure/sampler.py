@@ -11,9 +11,16 @@ import msgspec
 
 from weigh.lazy_modules import lazy_module
 from weigh.measure.look_schedule import LookSchedule, cost_of_look
-from weigh.measure.memory.gauge import MemoryGauge
+from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.peak import PeakTracker
-from weigh.model.record import CpuWait, PeakMemory, Rank, Sample, Series, Usage
+from weigh.model.record import (
+    CpuWait,
+    PeakMemory,
+    RecordedRank,
+    SampleSeries,
+    TreeSample,
+    Usage,
+)
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     from weigh.measure.gpu import sampler as gpu_sampler
     from weigh.measure.gpu.sampler import GpuSampler
     from weigh.measure.jvm import JvmWatch
-    from weigh.measure.memory.ledger import Ledger
+    from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.ranks import RankTracker
     from weigh.measure.signs import SignWatch
     from weigh.measure.unreaped import UnreapedIo
@@ -99,7 +106,7 @@ _FIRST_SIGN = 0.5  # seconds
 _GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 
 
-class Sampler:
+class RunSampler:
     """Takes the samples of one run; ``samples`` is thinned as it grows."""
 
     def __init__(  # noqa: PLR0913 - keyword-only but for four
@@ -112,7 +119,7 @@ class Sampler:
         clock: Callable[[], Seconds] = time.monotonic,
         started: Seconds | None = None,
         ranks: "RankTracker | None" = None,
-        ledger: "Ledger | None" = None,
+        ledger: "MemoryLedger | None" = None,
         is_alone: bool = True,
         is_brief: bool = False,
     ) -> None:
@@ -122,7 +129,7 @@ class Sampler:
         *is_alone*, another tree of weigh's is sampled at the same time. If *is_brief*,
         only memory and ranks are sampled, and fewer samples kept.
         """
-        self.samples: list[Sample] = []
+        self.samples: list[TreeSample] = []
         self.looks = 0
         self.interval = interval
         self.most_cpu_time: Seconds = 0.0
@@ -139,7 +146,7 @@ class Sampler:
         self._signs_at = float("inf") if is_brief else _FIRST_SIGN
         self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
-        self._gauge = MemoryGauge(tree, clock, ledger, is_alone=is_alone)
+        self._gauge = TreeMemoryGauge(tree, clock, ledger, is_alone=is_alone)
         self._cpu_clock = cpu_clock
         self._clock = clock
         self._started = clock() if started is None else started
@@ -236,7 +243,7 @@ class Sampler:
         every = f"every {round(self.reached_interval() * 1000)} ms"
         return f"{self._gauge.source}; {every}"
 
-    def ranks(self, gpus: Sequence["GpuUsage"] = ()) -> tuple[Rank, ...]:
+    def ranks(self, gpus: Sequence["GpuUsage"] = ()) -> tuple[RecordedRank, ...]:
         """Return the ranks of a distributed run, each with its peak, also on *gpus*."""
         return () if self._ranks is None else self._ranks.ranks(gpus)
 
@@ -251,28 +258,34 @@ class Sampler:
         self._unreaped.look(readings)
 
     def _look_at_programs(
-        self, now: Seconds, readings: Sequence[ProcessReading]
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> None:
-        if now >= self._waits_at:
-            self._sample_waits(now, readings)
-        if now >= self._signs_at:  # many threads: their waits are seldom looked at
-            self._look_for_signs(now, readings)
+        if current_time >= self._waits_at:
+            self._sample_waits(current_time, readings)
+        if (
+            current_time >= self._signs_at
+        ):  # many threads: their waits are seldom looked at
+            self._look_for_signs(current_time, readings)
 
-    def _sample_waits(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+    def _sample_waits(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> None:
         if self._waits is None or self._jvms is None:
             self._waits = measure_cpu_wait.CpuWaits(before=self.before)
             self._jvms = jvm.JvmWatch()
         self._jvms.look(readings)
-        self._waits_at = now + self._waits.look(now, readings)
+        self._waits_at = current_time + self._waits.look(current_time, readings)
 
     def cpu_wait(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
         """Return how long threads waited for a CPU, for an exact *cpu_time*."""
         return None if self._waits is None else self._waits.figures(cpu_time, wall)
 
-    def _look_for_signs(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+    def _look_for_signs(
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
+    ) -> None:
         if self._signs is None:
             self._signs = measure_signs.SignWatch(os.environ)
-        self._signs.look(now, readings)
+        self._signs.look(current_time, readings)
         self._signs_at = self._signs.next_look
 
     def with_programs(self, usage: Usage) -> Usage:
@@ -289,9 +302,9 @@ class Sampler:
         """Return the storage traffic of processes that nobody waited for."""
         return IoReading(0, 0) if self._unreaped is None else self._unreaped.total()
 
-    def _keep(self, sample: Sample, cpu_time: Seconds | None) -> None:
+    def _keep(self, sample: TreeSample, cpu_time: Seconds | None) -> None:
         self.samples.append(
-            Sample(
+            TreeSample(
                 sample.time,
                 sample.memory,
                 cpu_time,
@@ -300,32 +313,34 @@ class Sampler:
         )
         if len(self.samples) >= self._most_samples:
             pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
-            self.samples = [_merged(*pair) for pair in pairs]
+            self.samples = [_larger_sample(*pair) for pair in pairs]
 
     def _cpu_time(
-        self, now: Seconds, readings: Sequence[ProcessReading]
+        self, current_time: Seconds, readings: Sequence[ProcessReading]
     ) -> Seconds | None:
         """Add up the live processes' CPU time, at most every half second."""
-        if now - self._times_read < _TIMES_INTERVAL:
+        if current_time - self._times_read < _TIMES_INTERVAL:
             return None
-        self._times_read = now
+        self._times_read = current_time
         times = [self._tree.times(reading.pid) for reading in readings]
         total = sum(each.cpu_time for each in times if each is not None)
         self.most_cpu_time = max(self.most_cpu_time, total)
         return total
 
 
-def _merged(one: Sample, other: Sample) -> Sample:
+def _larger_sample(tree_sample: TreeSample, other: TreeSample) -> TreeSample:
     """Return the larger of two samples, with the least memory of both."""
-    larger = one if one.memory >= other.memory else other
-    return msgspec.structs.replace(larger, memory_low=min(_low(one), _low(other)))
+    larger = tree_sample if tree_sample.memory >= other.memory else other
+    return msgspec.structs.replace(
+        larger, memory_low=min(_low(tree_sample), _low(other))
+    )
 
 
-def _low(sample: Sample) -> Bytes:
+def _low(sample: TreeSample) -> Bytes:
     return sample.memory if sample.memory_low is None else sample.memory_low
 
 
-def _has_changed(samples: Sequence[Sample]) -> bool:
+def _has_changed(samples: Sequence[TreeSample]) -> bool:
     """Return whether more has changed between two samples than an idle tree can."""
     sizes = [sample.memory for sample in samples]
     return max(sizes) - min(sizes) > _IDLE_CHANGE or samples[0].processes != (
@@ -356,7 +371,9 @@ _SHORTEST_RATE = 0.02  # seconds between two readings of CPU time
 _WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
 
 
-def peak_in_samples(samples: Sequence[Sample], peak: PeakMemory | None) -> list[Sample]:
+def peak_in_samples(
+    samples: Sequence[TreeSample], peak: PeakMemory | None
+) -> list[TreeSample]:
     """Return the samples with *peak* as their largest, at its time.
 
     A sample may show a spike of one process that the settled peak does not have, and
@@ -372,20 +389,20 @@ def peak_in_samples(samples: Sequence[Sample], peak: PeakMemory | None) -> list[
     return kept
 
 
-def _limited_to(sample: Sample, most: Bytes) -> Sample:
+def _limited_to(sample: TreeSample, most: Bytes) -> TreeSample:
     if sample.memory <= most:
         return sample
     return msgspec.structs.replace(sample, memory=most)
 
 
-def thin_series(samples: Sequence[Sample], limit: int = _COLUMNS) -> Series:
+def thin_series(samples: Sequence[TreeSample], limit: int = _COLUMNS) -> SampleSeries:
     """Return samples as columns of at most *limit* (3 or more) values, peaks included.
 
     The busy CPUs are the mean between the two readings around a sample; None where
     unknown, or where an ended process took its CPU time away.
     """
     kept = thin_samples(samples, limit)
-    return Series(
+    return SampleSeries(
         t=tuple(sample.time for sample in kept),
         memory=tuple(sample.memory for sample in kept),
         cpu=_cpus_busy(samples, kept),
@@ -393,7 +410,7 @@ def thin_series(samples: Sequence[Sample], limit: int = _COLUMNS) -> Series:
     )
 
 
-def _lows(samples: Sequence[Sample]) -> tuple[Bytes, ...]:
+def _lows(samples: Sequence[TreeSample]) -> tuple[Bytes, ...]:
     """Return the least memory in each stretch of the run; empty if it is short.
 
     A stretch without a sample has what the sample before it left.
@@ -413,7 +430,7 @@ def _lows(samples: Sequence[Sample]) -> tuple[Bytes, ...]:
     return tuple(lows)
 
 
-def thin_samples(samples: Sequence[Sample], limit: int) -> list[Sample]:
+def thin_samples(samples: Sequence[TreeSample], limit: int) -> list[TreeSample]:
     """Keep at most *limit* (3 or more) samples: first, last, and the peaks between.
 
     Each of equal stretches of time keeps its largest sample. Repeated thinning affects
@@ -424,7 +441,7 @@ def thin_samples(samples: Sequence[Sample], limit: int) -> list[Sample]:
     start, end = samples[0].time, samples[-1].time
     stretches = limit - 2
     per_second = stretches / (end - start) if end > start else 0.0
-    largest: dict[int, Sample] = {}
+    largest: dict[int, TreeSample] = {}
     for sample in samples[1:-1]:
         stretch = min(int((sample.time - start) * per_second), stretches - 1)
         if stretch not in largest or sample.memory > largest[stretch].memory:
@@ -433,7 +450,7 @@ def thin_samples(samples: Sequence[Sample], limit: int) -> list[Sample]:
 
 
 def _cpus_busy(
-    samples: Sequence[Sample], kept: Sequence[Sample]
+    samples: Sequence[TreeSample], kept: Sequence[TreeSample]
 ) -> tuple[float | None, ...]:
     known = _cpu_readings(samples)
     times = [time for time, _ in known]
@@ -454,7 +471,7 @@ def _cpus_busy(
     return tuple(busy)
 
 
-def _cpu_readings(samples: Sequence[Sample]) -> list[tuple[Seconds, Seconds]]:
+def _cpu_readings(samples: Sequence[TreeSample]) -> list[tuple[Seconds, Seconds]]:
     """Return (time, CPU time), without readings that closely follow another.
 
     A reading takes some milliseconds itself, so that over a shorter time one process
@@ -478,7 +495,7 @@ def _rate(
     return used / elapsed if elapsed > 0 and used >= 0 else None
 
 
-def is_growing(samples: Sequence[Sample]) -> bool | None:
+def is_sampled_memory_growing(samples: Sequence[TreeSample]) -> bool | None:
     """Return whether the run ended while its memory was still rising.
 
     None for a run that is too short. Only the record's series is used, so that a later
@@ -488,4 +505,4 @@ def is_growing(samples: Sequence[Sample]) -> bool | None:
         return None
     kept = thin_samples(samples, _COLUMNS)
     times = [sample.time for sample in kept]
-    return growth.is_growing(times, [sample.memory for sample in kept])
+    return growth.is_memory_growing(times, [sample.memory for sample in kept])

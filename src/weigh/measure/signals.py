@@ -40,7 +40,7 @@ _PASSED_ON = frozenset(signal.valid_signals() - _NOT_PASSED_ON)
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
 
-class Wakeup:
+class SignalWakeup:
     """The signals that wake the measuring loop, blocked and waited for in one place.
 
     They stay blocked until :meth:`restore`, so none is lost: a blocked signal is kept
@@ -56,7 +56,7 @@ class Wakeup:
         self._waited = _PASSED_ON | {signal.SIGCHLD}
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
         self._noted: set[int] = set()
-        self._witness: Witness | None = None
+        self._witness: SignalWitness | None = None
 
     def restore(self) -> None:
         """Restore the signal mask."""
@@ -69,7 +69,7 @@ class Wakeup:
         It costs some milliseconds, so short runs do without.
         """
         try:
-            self._witness = Witness()
+            self._witness = SignalWitness()
         except OSError:
             return None  # then only si_code decides
         return self._witness.pid
@@ -121,7 +121,7 @@ class Wakeup:
         return answer
 
 
-class Witness:
+class SignalWitness:
     """A child in weigh's process group that records the signals it receives."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.model.record import PageCache, Sign
+from weigh.model.record import PageCache, ProgramSign
 from weigh.probe.proc import ProcessReading
 from weigh.units import MIB, Bytes, Seconds
 
@@ -33,7 +33,7 @@ _REREAD = 2.0  # times the files it has open
 _LEAST_CACHE = 32 * MIB
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SignRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of the table; see signs.toml."""
 
     name: str
@@ -48,13 +48,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     option: tuple[str, ...] = ()
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SignTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of signs."""
 
-    sign: tuple[Rule, ...] = ()
+    sign: tuple[SignRule, ...] = ()
 
 
-class Look(msgspec.Struct, frozen=True):
+class ProcessSigns(msgspec.Struct, frozen=True):
     """What one process shows: its program, command, environment and memory map."""
 
     exe: str = ""
@@ -64,26 +64,28 @@ class Look(msgspec.Struct, frozen=True):
     is_go: bool = False
 
 
-def read_rules(env: Mapping[str, str], *, site: str = SITE_FILE) -> tuple[Rule, ...]:
+def read_rules(
+    env: Mapping[str, str], *, site: str = SITE_FILE
+) -> tuple[SignRule, ...]:
     """Read weigh's table, with a site's before it; a file that is wrong is left out."""
     own = os.path.join(os.path.dirname(__file__), "signs.toml")
-    found: list[Rule] = []
+    found: list[SignRule] = []
     for path in (env.get(VARIABLE), site, own):
         try:
             with open(path or os.devnull, "rb") as file:
-                found += msgspec.convert(tomllib.load(file), Table).sign
+                found += msgspec.convert(tomllib.load(file), SignTable).sign
         except (OSError, ValueError, msgspec.ValidationError):
             continue
     return tuple(found)
 
 
-def sign_of(look: Look, rules: Sequence[Rule]) -> Sign | None:
+def sign_of(look: ProcessSigns, rules: Sequence[SignRule]) -> ProgramSign | None:
     """Return the first sign that a process shows, with its knob's value if set."""
     names = program_names(look)
     for rule in rules:
         if _matches(rule, look, names):
             knob, value = _knob(rule, look)
-            return Sign(
+            return ProgramSign(
                 name=rule.name,
                 kind=rule.kind,
                 advice=rule.advice,
@@ -93,7 +95,7 @@ def sign_of(look: Look, rules: Sequence[Rule]) -> Sign | None:
     return None
 
 
-def program_names(look: Look) -> tuple[str, ...]:
+def program_names(look: ProcessSigns) -> tuple[str, ...]:
     """Return the names a program goes by: its file, and its script."""
     names = [os.path.basename(look.exe)]
     if look.words:
@@ -104,28 +106,28 @@ def program_names(look: Look) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _matches(rule: Rule, look: Look, names: Sequence[str]) -> bool:
-    if not set(rule.words) <= set(look.words):
+def _matches(sign_rule: SignRule, look: ProcessSigns, names: Sequence[str]) -> bool:
+    if not set(sign_rule.words) <= set(look.words):
         return False
     return (
-        any(name in rule.program for name in names)
-        or any(part.encode() in look.maps for part in rule.library)
-        or (rule.go and look.is_go)
-        or (rule.arenas and count_arenas(look.maps) >= _LEAST_ARENAS)
+        any(name in sign_rule.program for name in names)
+        or any(part.encode() in look.maps for part in sign_rule.library)
+        or (sign_rule.go and look.is_go)
+        or (sign_rule.arenas and count_arenas(look.maps) >= _LEAST_ARENAS)
     )
 
 
-def _knob(rule: Rule, look: Look) -> tuple[str | None, str | None]:
+def _knob(sign_rule: SignRule, look: ProcessSigns) -> tuple[str | None, str | None]:
     """Return the knob that a rule names, and the value it has."""
-    for option in rule.option:
+    for option in sign_rule.option:
         for at, word in enumerate(look.words):
             if word == option and at + 1 < len(look.words):
                 return option, look.words[at + 1]
             if word.startswith(option) and word != option:
                 return option, word.removeprefix(option).lstrip("=")
-    if rule.variable is not None and rule.variable in look.env:
-        return rule.variable, look.env[rule.variable]
-    return rule.variable or next(iter(rule.option), None), None
+    if sign_rule.variable is not None and sign_rule.variable in look.env:
+        return sign_rule.variable, look.env[sign_rule.variable]
+    return sign_rule.variable or next(iter(sign_rule.option), None), None
 
 
 def count_arenas(maps: bytes) -> int:
@@ -149,23 +151,23 @@ def count_arenas(maps: bytes) -> int:
 class SignWatch:
     """Looks at the largest process now and then."""
 
-    def __init__(self, env: Mapping[str, str], *, proc: str = "/proc") -> None:
-        self._proc = proc
+    def __init__(self, env: Mapping[str, str], *, proc_folder: str = "/proc") -> None:
+        self._proc = proc_folder
         self._env = env
-        self._rules: tuple[Rule, ...] | None = None
+        self._rules: tuple[SignRule, ...] | None = None
         self._next = self.next_look = _FIRST_LOOK
         self._largest: Bytes = 0
         # process, resident bytes, bytes read: at the last looks at files, at a program
         self._at_files: tuple[int, Bytes, Bytes | None] | None = None
         self._at_program: tuple[int, Bytes, Bytes | None] | None = None
-        self.sign: Sign | None = None
+        self.sign: ProgramSign | None = None
         self.cache: PageCache | None = None
 
-    def look(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+    def look(self, current_time: Seconds, readings: Sequence[ProcessReading]) -> None:
         """Look at the largest process, if it is time."""
-        if now < self.next_look or not readings:
+        if current_time < self.next_look or not readings:
             return
-        self.next_look = _NEXT_FILES * now
+        self.next_look = _NEXT_FILES * current_time
         largest = max(readings, key=lambda reading: reading.resident)
         read = self._bytes_read(largest.pid)
         state = largest.pid, largest.resident, read
@@ -173,8 +175,8 @@ class SignWatch:
         if state != self._at_files:
             self._at_files = state
             self._look_at_files(largest.pid, read)
-        if now >= self._next:
-            self._next = 2 * now
+        if current_time >= self._next:
+            self._next = 2 * current_time
             if state != self._at_program:
                 self._at_program = state
                 self._look_at_program(largest)
@@ -194,7 +196,7 @@ class SignWatch:
         if read is not None and files >= _LEAST_CACHE and read > _REREAD * files:
             self.cache = PageCache(read=read, files=files)
 
-    def _read(self, pid: int) -> Look | None:
+    def _read(self, pid: int) -> ProcessSigns | None:
         folder = f"{self._proc}/{pid}"
         try:
             exe = os.readlink(f"{folder}/exe")
@@ -207,7 +209,7 @@ class SignWatch:
             if b"=" in word
         )
         maps = self._file(f"{folder}/maps")
-        return Look(
+        return ProcessSigns(
             exe=exe,
             words=tuple(os.fsdecode(word) for word in words[:-1]),
             env=env,

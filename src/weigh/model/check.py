@@ -7,7 +7,7 @@ from weigh.units import Bytes, Seconds
 SCHEMA = "weigh.check/1"
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
     """The trial of one task.
 
     ``state`` is RUNNING for a task that was stopped when its time was up, and PENDING
@@ -50,7 +50,7 @@ class CheckedTasks(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     seconds: Seconds
     side_by_side: int
-    trials: tuple[Trial, ...]
+    trials: tuple[TaskTrial, ...]
     notes: tuple[str, ...] = ()
     signal: int | None = None
 

@@ -26,7 +26,7 @@ class NodeGpus(msgspec.Struct, frozen=True):
     used: int = 0
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``DRAINING`` takes no more jobs, ``RESERVED`` only those of some users.
 
     ``cpus_used`` and ``memory_used`` are allocated to jobs; on Grid Engine the memory
@@ -59,7 +59,7 @@ class GpuCount(msgspec.Struct, frozen=True, kw_only=True):
     down: int = 0
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """One queue (Slurm: partition): its limits, nodes and free resources."""
 
     limits: QueueLimits
@@ -93,7 +93,7 @@ class UserCount(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the scheduler reports."""
 
     schema: str = SCHEMA
@@ -102,8 +102,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     user: str
     time: str
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[ClusterNode, ...] = ()
     gpus: tuple[GpuCount, ...] = ()
-    queues: tuple[Queue, ...] = ()
+    queues: tuple[ClusterQueue, ...] = ()
     users: tuple[UserCount, ...] = ()
     notes: tuple[str, ...] = ()

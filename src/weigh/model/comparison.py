@@ -9,7 +9,7 @@ SCHEMA = "weigh.comparison/1"
 Unit = Literal["seconds", "bytes", "per cent"]
 
 
-class Figure(msgspec.Struct, frozen=True):
+class ComparedFigure(msgspec.Struct, frozen=True):
     """One quantity of one side: its median over ``runs``, and their range.
 
     ``least`` and ``most`` are the range of the runs, or the bounds of a single run
@@ -22,7 +22,7 @@ class Figure(msgspec.Struct, frozen=True):
     runs: int
 
 
-class Change(msgspec.Struct, frozen=True):
+class FigureChange(msgspec.Struct, frozen=True):
     """How one side differs from the first in one quantity.
 
     ``ratio`` is this side's median over the first's (None over zero), ``difference`` is
@@ -38,7 +38,7 @@ class Change(msgspec.Struct, frozen=True):
     distinguishable: bool | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
+class ComparisonRow(msgspec.Struct, frozen=True):
     """One quantity: one figure and one change per side, None if not measured.
 
     The first side has no change.
@@ -46,11 +46,11 @@ class Row(msgspec.Struct, frozen=True):
 
     name: str
     unit: Unit
-    figures: tuple[Figure | None, ...]
-    changes: tuple[Change | None, ...]
+    figures: tuple[ComparedFigure | None, ...]
+    changes: tuple[FigureChange | None, ...]
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonSide(msgspec.Struct, frozen=True, kw_only=True):
     """One side of a comparison: the runs of one name, all of one command.
 
     ``failed`` is the number of runs left out because others completed.
@@ -65,22 +65,22 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     growing: bool = False
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ParameterDifference(msgspec.Struct, frozen=True):
     """A parameter that differs between sides."""
 
     name: str
     values: tuple[int | float | str | None, ...]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two or more sides; each is compared with the first."""
 
     schema: str = SCHEMA
-    sides: tuple[Side, ...]
-    differences: tuple[Difference, ...]
-    rows: tuple[Row, ...]
+    sides: tuple[ComparisonSide, ...]
+    differences: tuple[ParameterDifference, ...]
+    rows: tuple[ComparisonRow, ...]
     notes: tuple[str, ...] = ()
 
-    def row(self, name: str) -> Row | None:
+    def row(self, figure_name: str) -> ComparisonRow | None:
         """Return the row of that name; None if it was not measured."""
-        return next((row for row in self.rows if row.name == name), None)
+        return next((row for row in self.rows if row.name == figure_name), None)

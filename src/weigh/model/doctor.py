@@ -23,7 +23,7 @@ class DoctorCheck(msgspec.Struct, frozen=True):
     cure: str | None = None
 
 
-class Disk(msgspec.Struct, frozen=True, kw_only=True):
+class DiskSpace(msgspec.Struct, frozen=True, kw_only=True):
     """A folder, its file system, and the space left for this user.
 
     ``role`` is its use: home, scratch. ``is_shared`` is set if the type of file system
@@ -59,7 +59,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     torch: TorchBuild | None = None
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """The result: checks of the machine, then of the job if one was named."""
 
     schema: str = SCHEMA

@@ -5,7 +5,7 @@ Both directions stand here, so that what is granted and what is used cannot disa
 
 import math
 
-from weigh.model.staging import Staging
+from weigh.model.staging import StagingPlan
 from weigh.units import Seconds
 
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 s after their warning
@@ -14,11 +14,11 @@ _TO_BEGIN = 10  # seconds from the start of an element to that of its first task
 _MOST_RESERVED = 4  # the part of a time limit that is reserved at most: a quarter
 
 
-def reserved_time(staging: Staging | None, *, requeue: bool) -> int:
+def reserved_time(staging: StagingPlan | None, *, requeue: bool) -> int:
     """Return the seconds before a time limit that tasks leave to their job script."""
     if staging is None and not requeue:
         return 0
-    return (staging or Staging()).warn_time
+    return (staging or StagingPlan()).warn_time
 
 
 def reserved_of(limit: int, reserved: int) -> int:
@@ -35,8 +35,8 @@ def time_for_tasks(limit: int, reserved: int = 0) -> int:
     return limit - reserved_of(limit, reserved) - GRACE - _TO_BEGIN
 
 
-def limit_for_tasks(time: Seconds, reserved: int = 0) -> int:
-    """Return a time limit in which the tasks of an element may run for *time*."""
-    least = math.ceil(round(time, 3)) + GRACE + _TO_BEGIN  # no noise of a sum
+def limit_for_tasks(task_time: Seconds, reserved: int = 0) -> int:
+    """Return a time limit in which the tasks of an element may run for *task_time*."""
+    least = math.ceil(round(task_time, 3)) + GRACE + _TO_BEGIN  # no noise of a sum
     quarter = math.ceil(least / (_MOST_RESERVED - 1))
     return least + min(reserved, quarter)

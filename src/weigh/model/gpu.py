@@ -15,21 +15,21 @@ HEALTHY = "healthy"
 UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
 
 
-class _Peaks(Protocol):
+class _GpuPeaks(Protocol):
     @property
     def peak_memory(self) -> Bytes | None: ...
     @property
     def process_peak_memory(self) -> Bytes | None: ...
 
 
-def job_peak(gpu: _Peaks) -> Bytes | None:
+def job_peak(gpu_peaks: _GpuPeaks) -> Bytes | None:
     """Return the job's peak memory on one GPU; None if not measured.
 
     The driver's figure for the job's processes comes first: in older records the other
     peak is that of the whole GPU.
     """
-    own = gpu.process_peak_memory
-    return gpu.peak_memory if own is None else own
+    own = gpu_peaks.process_peak_memory
+    return gpu_peaks.peak_memory if own is None else own
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class GpuOccupant(msgspec.Struct, frozen=True):
     mine: bool | None = None
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class GpuState(msgspec.Struct, frozen=True):
     """The current state of one GPU. Memory in bytes, utilisation in per cent.
 
     ``index`` is that of NVML and nvidia-smi; ``cuda_index`` is that of CUDA and torch

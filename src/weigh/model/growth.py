@@ -5,7 +5,7 @@ import msgspec
 from weigh.units import Bytes, Seconds
 
 
-class Trend(msgspec.Struct, frozen=True):
+class MemoryTrend(msgspec.Struct, frozen=True):
     """A line through the memory: ``level`` bytes at ``time``, and ``rate`` bytes/s.
 
     ``low`` and ``high`` are the interval of the rate. Memory was at most ``scatter``
@@ -22,7 +22,7 @@ class Trend(msgspec.Struct, frozen=True):
     sag: float = 0.0
 
 
-class Growth(msgspec.Struct, frozen=True):
+class MemoryGrowth(msgspec.Struct, frozen=True):
     """Whether memory still rose when the run ended, by how much, and since when.
 
     ``growing`` is None if the run is too short. ``trend`` is set if a rise is certain,
@@ -33,11 +33,11 @@ class Growth(msgspec.Struct, frozen=True):
     growing: bool | None
     peak: Bytes
     end: Seconds
-    trend: Trend | None = None
+    trend: MemoryTrend | None = None
     since: Seconds | None = None
 
 
-class Extrapolation(msgspec.Struct, frozen=True):
+class MemoryExtrapolation(msgspec.Struct, frozen=True):
     """The predicted peak memory of a longer run that continues as before, in bytes.
 
     ``low`` and ``high`` are its interval at confidence ``level``; ``time`` is the
@@ -52,7 +52,7 @@ class Extrapolation(msgspec.Struct, frozen=True):
     level: float = 0.95
 
 
-class Progress(msgspec.Struct, frozen=True):
+class StepProgress(msgspec.Struct, frozen=True):
     """How far a run came: ``done`` steps, of ``total`` if that is known.
 
     ``step_time`` is the time per step in seconds; ``source`` is what counted the steps.

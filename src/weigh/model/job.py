@@ -7,8 +7,8 @@ from typing import get_args
 
 import msgspec
 
-from weigh.model.record import Complexes, SiteFlags, State
-from weigh.model.staging import Staging
+from weigh.model.record import SiteComplexes, SiteFlags, State
+from weigh.model.staging import StagingPlan
 from weigh.units import Bytes, Seconds
 
 SCHEMA = "weigh.job/1"
@@ -57,11 +57,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
     ntasks: int = 0
-    complexes: Complexes | None = None
+    complexes: SiteComplexes | None = None
     site: SiteFlags = SiteFlags()
 
 
-class Heal(msgspec.Struct, frozen=True, kw_only=True):
+class HealLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits within which unfinished tasks are sent again without a person.
 
     ``max_memory`` and ``max_time`` are per element. ``max_rounds`` counts the first
@@ -74,7 +74,7 @@ class Heal(msgspec.Struct, frozen=True, kw_only=True):
     max_hours: float | None = None
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
+class JobSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The environment of the tasks, set up in this order; ``lines`` are bash.
 
     ``container`` is the image that tasks run in; ``imports`` are Python modules that
@@ -113,11 +113,11 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     together: int
     request: JobRequest
     first: int = 0
-    setup: Setup = Setup()
+    setup: JobSetup = JobSetup()
     programs: tuple[str, ...] = ()
     imports_torch: bool = False
     needs: tuple[str, ...] = ()
-    staging: Staging | None = None
+    staging: StagingPlan | None = None
     staged: str = ""
     requeue: bool = False
     version: str = ""
@@ -166,7 +166,7 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     components: tuple[str, ...] = ()
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a scheduler accepted. ``submitted`` is in seconds since the epoch.
 
     ``resumes`` is the job that this one continues, if any, and ``reason`` is why: tasks
@@ -193,8 +193,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     submitted: Seconds
     request: JobRequest = msgspec.field(name="wanted")
     first: int = 0
-    setup: Setup = Setup()
-    staging: Staging | None = None
+    setup: JobSetup = JobSetup()
+    staging: StagingPlan | None = None
     requeue: bool = False
     resumes: str | None = None
     reason: str | None = None
@@ -203,7 +203,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     plan: str = ""
     own: OwnScript | None = None
     round: int = 1
-    heal: Heal | None = None
+    heal: HealLimits | None = None
     needs: tuple[str, ...] = ()
     is_healer: bool = False
 
@@ -224,13 +224,13 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
         above, _, name = self.folder.rpartition("/")
         return above if name.startswith(AGAIN) else self.folder
 
-    def is_called(self, name: str) -> bool:
-        """Return whether *name* is the job's name, or that of its plan's directory.
+    def is_called(self, job_name: str) -> bool:
+        """Return whether *job_name* is the job's name, or that of its plan's directory.
 
         They differ after ``weigh submit --name``.
         """
         plan = "" if self.own is not None else self._plan_path.rpartition("/")[2]
-        return name in {self.name, plan}
+        return job_name in {self.name, plan}
 
 
 class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     start_mode: str = ""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The known limits of a cluster; ``queues`` is empty if they are unknown.
 
     ``accounts`` and ``qos`` are the user's, None if the scheduler does not check them;

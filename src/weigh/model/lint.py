@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.model.limits import Limits
+from weigh.model.limits import ClusterLimits
 
 SCHEMA = "weigh.lint/2"
 
@@ -13,7 +13,7 @@ Severity: TypeAlias = Literal["problem", "note"]
 PathKind: TypeAlias = Literal["directory", "file", "missing"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One finding about a script: where, what will happen, what to do instead.
 
     ``rule`` is the name that acknowledges it. ``line`` is None if it concerns the whole
@@ -43,7 +43,7 @@ class CommandPlace(msgspec.Struct, frozen=True):
     on_nodes: bool | None = None
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the files, commands and jobs that a script names.
 
     A key missing from a mapping was not looked up. ``cwd`` is the folder of submission.
@@ -72,7 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     local_disks: Mapping[str, bool] = {}
     commands: Mapping[str, CommandPlace] = {}
     jobs: Mapping[str, str | None] = {}
-    limits: Limits | None = None
+    limits: ClusterLimits | None = None
     plain_shell: str = ""
     syntax: Mapping[str, str] = {}
     defaults: tuple[tuple[str, str], ...] = ()
@@ -80,7 +80,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     per_cpu: bool = False
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A checked script: its scheduler, and the findings.
 
     ``acknowledged`` are the findings that the script or the settings ignore.
@@ -90,11 +90,11 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     script: str
     scheduler: str
     directives: int
-    findings: tuple[Finding, ...]
-    acknowledged: tuple[Finding, ...] = ()
+    findings: tuple[LintFinding, ...]
+    acknowledged: tuple[LintFinding, ...] = ()
     lacks_shellcheck: bool = False
 
     @property
-    def problems(self) -> tuple[Finding, ...]:
+    def problems(self) -> tuple[LintFinding, ...]:
         """Return the problems: all findings but the notes."""
         return tuple(one for one in self.findings if one.severity == "problem")

@@ -94,7 +94,7 @@ _OF_PROGRAMS = (
 Hide = Callable[[str], str]
 
 
-class Mask(msgspec.Struct, frozen=True):
+class SecretMask(msgspec.Struct, frozen=True):
     """What to hide: all known secrets and matches of ``patterns``, unless ``off``.
 
     The group of a pattern is hidden or, without a group, the whole match.
@@ -103,30 +103,30 @@ class Mask(msgspec.Struct, frozen=True):
     patterns: tuple[str, ...] = ()
     off: bool = False
 
-    def may_hold(self, text: str) -> bool:
-        """Return whether *text* may contain a secret."""
+    def may_hold(self, line_text: str) -> bool:
+        """Return whether *line_text* may contain a secret."""
         if self.off:
             return False
-        lower = f" {text.lower()} "
+        lower = f" {line_text.lower()} "
         return bool(self.patterns) or any(sign in lower for sign in SIGNS)
 
-    def line(self, text: str, hide: Hide = lambda _: HIDDEN) -> str:
+    def line(self, line_text: str, hide: Hide = lambda _: HIDDEN) -> str:
         """Return a shell command line with each secret replaced by *hide*."""
-        if not self.may_hold(text):
-            return text
+        if not self.may_hold(line_text):
+            return line_text
 
-        def hidden(found: "re.Match[str]") -> str:
-            group = 1 if found.re.groups else 0
-            begin, end = found.span(group)
-            if begin < 0 or HIDDEN in found[group]:
-                return found[0]
-            start = found.start()
-            kept = found[0]
-            return kept[: begin - start] + hide(found[group]) + kept[end - start :]
+        def hidden(match: "re.Match[str]") -> str:
+            group = 1 if match.re.groups else 0
+            begin, end = match.span(group)
+            if begin < 0 or HIDDEN in match[group]:
+                return match[0]
+            start = match.start()
+            kept = match[0]
+            return kept[: begin - start] + hide(match[group]) + kept[end - start :]
 
-        for pattern in (*_patterns(), *self.patterns):
-            text = re.sub(pattern, hidden, text)
-        return text
+        for pattern in (*_secret_patterns(), *self.patterns):
+            line_text = re.sub(pattern, hidden, line_text)
+        return line_text
 
     def words(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the words of a command with secrets hidden."""
@@ -148,46 +148,48 @@ class Mask(msgspec.Struct, frozen=True):
             is_value = flag.fullmatch(word) is not None
         return self._hidden_by_programs(said)
 
-    def _hidden_by_programs(self, words: list[str]) -> tuple[str, ...]:
-        """Return *words* with secrets hidden that only the program's options show."""
-        line = shlex.join(words)
+    def _hidden_by_programs(self, command_words: list[str]) -> tuple[str, ...]:
+        """Return *command_words* without secrets that only a program's options show."""
+        line = shlex.join(command_words)
         masked = self.line(line)
         if masked == line:
-            return tuple(words)
+            return tuple(command_words)
         try:
             found = shlex.split(masked)
         except ValueError:  # a quote of the value was hidden with it
             found = []
-        return tuple(found if len(found) == len(words) else words)
+        return tuple(found if len(found) == len(command_words) else command_words)
 
-    def value(self, name: str, value: float | str) -> float | str:
+    def value(self, parameter_name: str, value: float | str) -> float | str:
         """Return the value of a parameter, hidden if its name is that of a secret."""
-        masked = self.line(f"{name}=x")
-        return HIDDEN if masked != f"{name}=x" else value
+        masked = self.line(f"{parameter_name}=x")
+        return HIDDEN if masked != f"{parameter_name}=x" else value
 
 
-MASK = Mask()
+MASK = SecretMask()
 
 
-def parse_mask(where: str, value: object) -> Mask:
+def parse_mask(where: str, mask_value: object) -> SecretMask:
     """Read ``[records] mask``: false, true, or a list of regular expressions.
 
     Raises:
-        FormatError: *value* is none of these.
+        FormatError: *mask_value* is none of these.
     """
-    if isinstance(value, bool):
-        return Mask(off=not value)
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        for one in value:
+    if isinstance(mask_value, bool):
+        return SecretMask(off=not mask_value)
+    if isinstance(mask_value, list) and all(isinstance(one, str) for one in mask_value):
+        for one in mask_value:
             try:
                 bounded_pattern.compile_bounded(one)
             except re.error as error:
                 raise FormatError(f"{where}: {one!r}: {error}") from error
-        return Mask(tuple(value))
-    raise FormatError(f"{where} must be false or a list of patterns, not {value!r}")
+        return SecretMask(tuple(mask_value))
+    raise FormatError(
+        f"{where} must be false or a list of patterns, not {mask_value!r}"
+    )
 
 
-def _patterns() -> tuple[str, ...]:
+def _secret_patterns() -> tuple[str, ...]:
     before = r"(?<![\w.-])"
     prefixes = "|".join(prefix.replace(".", r"\.") for prefix in _PREFIXES)
     return (

@@ -33,7 +33,7 @@ Quantity = Literal["gpu_memory", "memory", "time"]
 RESOURCES: tuple[Resource, ...] = ("gpu_memory", "memory", "cpus")
 
 
-class Item(msgspec.Struct, frozen=True):
+class TaskNeed(msgspec.Struct, frozen=True):
     """What one task needs while it runs, headroom included; at least one CPU.
 
     ``gpus`` is the number of whole GPUs, ``gpu_memory`` what it holds on each; with 0
@@ -55,7 +55,7 @@ class Item(msgspec.Struct, frozen=True):
         return -(-self.ntasks // self.nodes)
 
 
-class Capacity(msgspec.Struct, frozen=True):
+class BinCapacity(msgspec.Struct, frozen=True):
     """The size of one bin: a GPU with its share of the node, or a node.
 
     ``count`` is the maximum number of items.
@@ -67,7 +67,7 @@ class Capacity(msgspec.Struct, frozen=True):
     count: int | None = None
 
 
-class Bin(msgspec.Struct, frozen=True):
+class PackedBin(msgspec.Struct, frozen=True):
     """Items that run together, by index, and the sums of their needs.
 
     ``time`` is that of the longest item, None if one is not known.
@@ -89,18 +89,18 @@ class TooBig(msgspec.Struct, frozen=True):
     capacity: int
 
 
-class Packing(msgspec.Struct, frozen=True):
+class PackedTasks(msgspec.Struct, frozen=True):
     """The bins of a packing, and the items that are too big for any bin.
 
     ``lower_bound`` is the number of bins that every packing needs.
     """
 
-    bins: tuple[Bin, ...]
+    bins: tuple[PackedBin, ...]
     too_big: tuple[TooBig, ...] = ()
     lower_bound: int = 0
 
 
-class Prediction(msgspec.Struct, frozen=True):
+class NeedPrediction(msgspec.Struct, frozen=True):
     """A quantity predicted for a size that was not measured, by a curve through others.
 
     ``by`` is the name of the size, ``sizes`` are those of the ``runs`` measured;
@@ -121,7 +121,7 @@ class Prediction(msgspec.Struct, frozen=True):
         return max(1.0, self.size / max(self.sizes))
 
 
-class Kind(msgspec.Struct, frozen=True):
+class TaskKind(msgspec.Struct, frozen=True):
     """Tasks with equal needs: how many there are, and the source of the figures.
 
     ``item`` includes the headroom; ``used`` is the measured, predicted or stated usage
@@ -129,15 +129,15 @@ class Kind(msgspec.Struct, frozen=True):
     ``virtual_memory`` is its address space, headroom included; None: not measured.
     """
 
-    item: Item
-    used: Item
+    item: TaskNeed
+    used: TaskNeed
     tasks: int
     example: str
     runs: int = 0
     records: tuple[str, ...] = ()
     busy: float | None = None
     notes: tuple[str, ...] = ()
-    predictions: tuple[Prediction, ...] = msgspec.field(name="foretold", default=())
+    predictions: tuple[NeedPrediction, ...] = msgspec.field(name="foretold", default=())
     virtual_memory: Bytes | None = None
 
 
@@ -148,7 +148,7 @@ class TargetGpu(msgspec.Struct, frozen=True):
     memory: Bytes
 
 
-class Element(msgspec.Struct, frozen=True):
+class PlannedElement(msgspec.Struct, frozen=True):
     """One element of the array job: its task file and the numbers of its tasks, from 1.
 
     ``kinds`` are the indices of the tasks' kinds in the plan; empty: not known.
@@ -165,7 +165,7 @@ class Element(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The tasks that all elements of a plan pull from one queue.
 
     ``folder`` is the directory of the queue in that of the plan. ``tasks`` are the
@@ -214,7 +214,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     ntasks: int = 0
 
 
-class Together(msgspec.Struct, frozen=True, kw_only=True):
+class TogetherRun(msgspec.Struct, frozen=True, kw_only=True):
     """The measurement of *count* tasks that ran together.
 
     ``wall_time`` is that of the slowest task, ``slow_down`` its ratio to a task alone,
@@ -246,17 +246,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     headroom: float
     gpu: TargetGpu | None = msgspec.field(name="card")
-    capacity: Capacity
+    capacity: BinCapacity
     request: PlanRequest = msgspec.field(name="ask")
-    kinds: tuple[Kind, ...]
-    elements: tuple[Element, ...]
+    kinds: tuple[TaskKind, ...]
+    elements: tuple[PlannedElement, ...]
     left_out: tuple[LeftOut, ...] = ()
     fewest: int = 0
-    probe: tuple[Together, ...] = ()
+    probe: tuple[TogetherRun, ...] = ()
     notes: tuple[str, ...] = ()
-    queue: Queue | None = None
+    queue: PlannedQueue | None = None
     held: int = 0
-    rest: Queue | None = None
+    rest: PlannedQueue | None = None
 
     @property
     def together(self) -> int:

@@ -5,7 +5,7 @@ import msgspec
 from weigh.units import Seconds
 
 
-class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+class EndForecast(msgspec.Struct, frozen=True, kw_only=True):
     """When a run ends, according to the steps that it prints or reports.
 
     ``done`` of ``total`` steps were known at ``time``, in seconds since the run began.

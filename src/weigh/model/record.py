@@ -29,7 +29,7 @@ State = Literal[
 ]
 
 
-class Sample(msgspec.Struct, frozen=True):
+class TreeSample(msgspec.Struct, frozen=True):
     """One sample of a process tree.
 
     ``memory`` is what the tree would hold if it ran alone (shared pages count once).
@@ -71,7 +71,7 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     certainty: Certainty | None = None
 
 
-class Phase(msgspec.Struct, frozen=True):
+class ProgramPhase(msgspec.Struct, frozen=True):
     """A named region of a program; the times of several calls add up, peaks do not.
 
     ``start`` (of the first call) and ``end`` (of the last) are seconds since the run
@@ -109,7 +109,7 @@ class LengthPeak(msgspec.Struct, frozen=True):
 _LONGER = 1.5
 
 
-class Batches(msgspec.Struct, frozen=True):
+class BatchTimes(msgspec.Struct, frozen=True):
     """A timed loop over batches. ``size`` is nominal, ``samples`` were counted.
 
     ``total`` is how many batches were expected, if known. ``start`` of the first and
@@ -140,7 +140,7 @@ class Batches(msgspec.Struct, frozen=True):
         return longest >= _LONGER * max(1, self.shortest or 1)
 
 
-class Event(msgspec.Struct, frozen=True):
+class ProgramEvent(msgspec.Struct, frozen=True):
     """Something that the program reported: ``weigh.event("epoch", 3)``."""
 
     name: str
@@ -148,7 +148,7 @@ class Event(msgspec.Struct, frozen=True):
     value: int | float | str | None = None
 
 
-class Headway(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress that a run reported: ``done`` of ``total`` steps.
 
     ``time`` is when it reported that, in seconds since it began; ``source`` is what
@@ -174,7 +174,7 @@ class Headway(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.time + self.remaining, 1)
 
 
-class Rank(msgspec.Struct, frozen=True):
+class RecordedRank(msgspec.Struct, frozen=True):
     """One rank of a distributed run: where it ran, and the memory of its processes.
 
     ``peak_memory`` is a sum of resident sets, so shared memory counts in each rank.
@@ -198,13 +198,15 @@ class Rank(msgspec.Struct, frozen=True):
     wall_time: Seconds | None = None
 
 
-def step_order(step: str | None) -> tuple[bool, int, str]:
+def step_order(step_id: str | None) -> tuple[bool, int, str]:
     """Return a key that sorts steps: none, then by number, then by name."""
-    is_number = step is not None and step.isdecimal() and len(step) <= _LONGEST_STEP
-    return step is not None, int(step or 0) if is_number else -1, step or ""
+    is_number = (
+        step_id is not None and step_id.isdecimal() and len(step_id) <= _LONGEST_STEP
+    )
+    return step_id is not None, int(step_id or 0) if is_number else -1, step_id or ""
 
 
-class Regions(msgspec.Struct, frozen=True):
+class ProgramRegions(msgspec.Struct, frozen=True):
     """All that a program measured of itself.
 
     In ``phases``, each region follows the one that contains it; in ``batches`` the
@@ -213,10 +215,10 @@ class Regions(msgspec.Struct, frozen=True):
     first region.
     """
 
-    phases: tuple[Phase, ...] = ()
-    batches: tuple[Batches, ...] = ()
-    events: tuple[Event, ...] = ()
-    ranks: tuple[Rank, ...] = ()
+    phases: tuple[ProgramPhase, ...] = ()
+    batches: tuple[BatchTimes, ...] = ()
+    events: tuple[ProgramEvent, ...] = ()
+    ranks: tuple[RecordedRank, ...] = ()
     peak_memory: Bytes | None = None
     wall_time: Seconds | None = None
     gpus: tuple[GpuUsage, ...] = ()
@@ -244,7 +246,7 @@ class CpuWait(msgspec.Struct, frozen=True):
     blocked: float | None = None
 
 
-class Jvm(msgspec.Struct, frozen=True):
+class JvmHeap(msgspec.Struct, frozen=True):
     """The heap of a run's largest Java virtual machine, in bytes.
 
     ``live`` is what the old generation held after the last collection, which includes
@@ -261,7 +263,7 @@ class Jvm(msgspec.Struct, frozen=True):
     metaspace: Bytes | None = None
 
 
-class Sign(msgspec.Struct, frozen=True):
+class ProgramSign(msgspec.Struct, frozen=True):
     """What the largest program of a run is known to do with the memory it is given.
 
     ``kind`` is elastic (takes what it is given), soft (lives on about half), hard
@@ -318,19 +320,19 @@ class Usage(msgspec.Struct, frozen=True):
     memory_limit: Bytes | None = None
     total_memory: Bytes | None = None
     cpu_wait: CpuWait | None = None
-    jvm: Jvm | None = None
-    sign: Sign | None = None
+    jvm: JvmHeap | None = None
+    sign: ProgramSign | None = None
     cache: PageCache | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """Why a run ended, with the evidence in words."""
 
     reason: str
     evidence: tuple[str, ...] = ()
 
 
-class Series(msgspec.Struct, frozen=True):
+class SampleSeries(msgspec.Struct, frozen=True):
     """Samples over time, thinned to a bounded length that keeps every peak.
 
     Columns have equal lengths; ``t`` is in seconds since the start, ``memory`` in
@@ -346,7 +348,7 @@ class Series(msgspec.Struct, frozen=True):
     low: tuple[Bytes, ...] = ()
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedNode(msgspec.Struct, frozen=True, kw_only=True):
     """One node of a run: the memory of all the job's processes there.
 
     ``ranks`` and ``cpus`` are how many of them the job has there. ``heard`` is when its
@@ -356,7 +358,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     peak_memory: PeakMemory | None = None
-    series: Series | None = None
+    series: SampleSeries | None = None
     ranks: int = 0
     cpus: int | None = None
     final: bool = False
@@ -364,7 +366,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuUsage, ...] = ()
 
 
-class Host(msgspec.Struct, frozen=True):
+class RecordedHost(msgspec.Struct, frozen=True):
     """The machine of a run. ``cpus`` is the number that this process may use."""
 
     name: str
@@ -390,7 +392,7 @@ class Allocation(msgspec.Struct, frozen=True):
     queue: str | None = None
 
 
-class Job(msgspec.Struct, frozen=True):
+class RecordedJob(msgspec.Struct, frozen=True):
     """What ran, in the scheduler's terms: job, array element, task, attempt."""
 
     id: str
@@ -399,7 +401,7 @@ class Job(msgspec.Struct, frozen=True):
     attempt: int | None = None
 
 
-class Provenance(msgspec.Struct, frozen=True):
+class CodeProvenance(msgspec.Struct, frozen=True):
     """Which code ran, with which Python and weigh."""
 
     git_commit: str | None = None
@@ -408,7 +410,7 @@ class Provenance(msgspec.Struct, frozen=True):
     weigh: str | None = None
 
 
-class Monitor(msgspec.Struct, frozen=True):
+class MeasuringCost(msgspec.Struct, frozen=True):
     """The cost of the measurement itself, and who measured.
 
     ``rank_memory`` is that of the weigh of each rank, where each runs under its own.
@@ -426,7 +428,7 @@ class Monitor(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()  # last: the store knows a torn line by its end
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class RunMeasurement(msgspec.Struct, frozen=True):
     """One measured run, from which a record is made: how it ended, and its usage.
 
     ``started`` and ``ended`` are seconds since the epoch; ``ended`` is None while it
@@ -440,14 +442,14 @@ class Measurement(msgspec.Struct, frozen=True):
     exit_code: int | None
     signal: int | None
     usage: Usage
-    series: Series
-    monitor: Monitor
+    series: SampleSeries
+    monitor: MeasuringCost
     oom_kills: int | None = None
     end_signal: int | None = None
-    regions: "Regions | None" = None
-    ranks: tuple["Rank", ...] = ()
-    progress: "Headway | None" = None
-    nodes: tuple["Node", ...] = ()
+    regions: "ProgramRegions | None" = None
+    ranks: tuple["RecordedRank", ...] = ()
+    progress: "ReportedProgress | None" = None
+    nodes: tuple["RecordedNode", ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -502,7 +504,9 @@ class Request(msgspec.Struct, frozen=True):
     site: SiteFlags | None = None
 
 
-class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SiteComplexes(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
 
     ``parallel`` is the parallel environment whose slots are all on one node, ``mpi``
@@ -519,7 +523,7 @@ class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     disk: str = ""
 
 
-class Repeat(msgspec.Struct, frozen=True):
+class RepeatedRun(msgspec.Struct, frozen=True):
     """One of several runs of a command; the record's usage is that of the largest."""
 
     usage: Usage
@@ -545,29 +549,29 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     cwd: str | None = None
     parameters: dict[str, int | float | str] = {}
-    host: Host | None = None
+    host: RecordedHost | None = None
     started: str
     ended: str | None = None
     state: str = "UNKNOWN"
     exit_code: int | None = None
     signal: int | None = None
     part: int | None = None
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     usage: Usage | None = None
-    phases: tuple[Phase, ...] = ()
-    batches: Batches | None = None
-    events: tuple[Event, ...] = ()
-    progress: Headway | None = None
-    ranks: tuple[Rank, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    phases: tuple[ProgramPhase, ...] = ()
+    batches: BatchTimes | None = None
+    events: tuple[ProgramEvent, ...] = ()
+    progress: ReportedProgress | None = None
+    ranks: tuple[RecordedRank, ...] = ()
+    nodes: tuple[RecordedNode, ...] = ()
     missing: tuple[str, ...] = ()
-    repeats: tuple[Repeat, ...] = ()
-    series: Series | None = None
+    repeats: tuple[RepeatedRun, ...] = ()
+    series: SampleSeries | None = None
     requested: Request | None = msgspec.field(default=None, name="request")
     allocation: Allocation | None = None
-    job: Job | None = None
-    provenance: Provenance | None = None
-    monitor: Monitor | None = None
+    job: RecordedJob | None = None
+    provenance: CodeProvenance | None = None
+    monitor: MeasuringCost | None = None
 
     @property
     def peak_memory(self) -> Bytes | None:

@@ -17,7 +17,7 @@ Unit = Literal["bytes", "seconds", "cpus", "share"]
 Name = Literal["memory", "gpu_memory", "cpus", "time", "gpu_utilization"]
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class OtherFigure(msgspec.Struct, frozen=True, kw_only=True):
     """Another source's figure of the same measure.
 
     ``source`` is a field of sacct or qacct, or the scheduler's GPU table; ``word`` is
@@ -29,7 +29,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     word: str | None = None
 
 
-class Measure(msgspec.Struct, frozen=True, kw_only=True):
+class ReportMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """One resource: what an element requested, and what the elements used.
 
     ``median`` and ``most`` are over elements (over runs without a job), each the sum
@@ -44,11 +44,11 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     most: float | None = None
     efficiency: float | None = None
     source: str = ""
-    others: tuple[Figure, ...] = ()
+    others: tuple[OtherFigure, ...] = ()
     values: tuple[float, ...] = ()
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     """One task, or one run: where it ran, how it ended, what it used.
 
     ``gpu_utilization`` is a share, ``energy`` joules of the GPUs; ``attempts`` counts
@@ -84,7 +84,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class ReportNote(msgspec.Struct, frozen=True, kw_only=True):
     """One note of a report; those with the highest ``weight`` come first.
 
     ``about`` is the resource or subject; ``flag`` the option to use; ``is_finding``
@@ -109,7 +109,7 @@ class AccountedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory: Bytes | None = None
 
 
-class Accounted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AccountedElement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a scheduler's accounting reports on one element.
 
     ``max_rss`` is the memory of all steps that ran side by side, or of the largest
@@ -146,7 +146,7 @@ _CPU_SLACK, _CPU_LEAST = (
 )  # clocks differ, and tasks outlive their job a little
 
 
-def without_impossible(accounted: Accounted) -> Accounted:
+def without_impossible(accounted: AccountedElement) -> AccountedElement:
     """Return the figures without those that cannot be, each named in ``doubts``.
 
     Counters overflow, and accounting adds up what never belonged to a job: 51 hours of
@@ -175,7 +175,7 @@ def without_impossible(accounted: Accounted) -> Accounted:
     )
 
 
-def without_unseen_nodes(accounted: Accounted, seen: int) -> Accounted:
+def without_unseen_nodes(accounted: AccountedElement, seen: int) -> AccountedElement:
     """Return the figures without those of a part of the job's nodes.
 
     What mpirun or ssh starts on the other nodes, and no step of the scheduler, is in
@@ -202,7 +202,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     id: str
     name: str
-    accounted: Accounted
+    accounted: AccountedElement
     user: str | None = None
     command: str | None = None
     cwd: str | None = None
@@ -239,7 +239,7 @@ class GpuTable(msgspec.Struct, frozen=True, kw_only=True):
     one_look: bool = False
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """Requested vs. used, of a run, a job with its tasks, or a plan with its jobs.
 
     ``states`` counts the rows; ``gpu_hours``, ``cpu_hours`` and ``memory_hours`` (GiB
@@ -259,9 +259,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     started: Seconds | None = None
     ended: Seconds | None = None
     states: dict[str, int] = {}
-    measures: tuple[Measure, ...] = ()
-    rows: tuple[Row, ...] = ()
-    notes: tuple[Note, ...] = ()
+    measures: tuple[ReportMeasure, ...] = ()
+    rows: tuple[ReportRow, ...] = ()
+    notes: tuple[ReportNote, ...] = ()
     records: tuple[Record, ...] = ()
     gpu_hours: float | None = None
     cpu_hours: float | None = None
@@ -270,5 +270,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     run_time: Seconds | None = None
     cpu_time: Seconds | None = None
     energy: float | None = None
-    accounted: tuple[Accounted, ...] = ()
+    accounted: tuple[AccountedElement, ...] = ()
     gpu_tables: tuple[GpuTable, ...] = ()

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Source(msgspec.Struct, frozen=True):
+class StagedInput(msgspec.Struct, frozen=True):
     """A file or directory on the shared disk, and its path in the working directory.
 
     ``path`` is absolute; ``place`` is relative, ``.`` for the contents of a directory.
@@ -13,7 +13,7 @@ class Source(msgspec.Struct, frozen=True):
     place: str
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class EarlierAttempts(msgspec.Struct, frozen=True):
     """The earlier attempts that an element of a resumed job continues.
 
     ``labels`` name its attempts in other jobs, the newest first; ``job`` and
@@ -25,7 +25,7 @@ class Earlier(msgspec.Struct, frozen=True):
     element: int
 
 
-class Staging(msgspec.Struct, frozen=True, kw_only=True):
+class StagingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs, where results go, on which disk, and the warning before the end.
 
     ``destination`` is absolute and may contain ``%a`` for the element, ``%j`` for the
@@ -36,10 +36,10 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     element of a resumed job, the attempts whose partial results are copied in first.
     """
 
-    sources: tuple[Source, ...] = ()
+    sources: tuple[StagedInput, ...] = ()
     destination: str | None = None
     scratch: str | None = None
     warn_signal: str = "USR1"
     warn_time: int = 120
     grace: int = 10
-    continues: tuple[Earlier, ...] = ()
+    continues: tuple[EarlierAttempts, ...] = ()

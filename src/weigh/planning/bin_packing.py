@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 from weigh.model.plan import (
     RESOURCES,
-    Bin,
-    Capacity,
-    Item,
-    Packing,
-    Together,
+    BinCapacity,
+    PackedBin,
+    PackedTasks,
+    TaskNeed,
+    TogetherRun,
     TooBig,
 )
 
@@ -28,7 +28,7 @@ _COMPARED = 16  # bins that hold an item, of which the best match takes it
 _AS_GOOD = 0.95  # share of the highest throughput that counts as equal
 
 
-def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
+def pack_items(items: Sequence[TaskNeed], capacity: BinCapacity) -> PackedTasks:
     """Pack *items* into as few bins of *capacity* as are found.
 
     Raises:
@@ -61,10 +61,10 @@ def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
         lambda need: max(n / f for n, f in zip(need, full, strict=True)),
     )
     orders = orders if len(kinds) > 1 else orders[:1]  # of one kind all are the same
-    groups = min((_fill(kinds, order, full, most) for order in orders), key=len)
-    bins = [_bin(sorted(group), items) for group in groups]
+    groups = min((_fill_bins(kinds, order, full, most) for order in orders), key=len)
+    bins = [_bin_of_group(sorted(group), items) for group in groups]
     kept = len(items) - len(too_big)
-    return Packing(
+    return PackedTasks(
         bins=tuple(sorted(bins, key=lambda bin_: bin_.items)),
         too_big=tuple(too_big),
         lower_bound=max(
@@ -73,15 +73,15 @@ def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
     )
 
 
-def _fill(
+def _fill_bins(
     kinds: dict[Need, list[int]],
-    size: Callable[[Need], float],
+    size_of_need: Callable[[Need], float],
     full: Need,
-    most: int,
+    most_items: int,
 ) -> Groups:
     """Return the bins that hold all items, the kind with the largest size first."""
     bins: list[_OpenBin] = []
-    for need in sorted(kinds, key=size, reverse=True):
+    for need in sorted(kinds, key=size_of_need, reverse=True):
         left = kinds[need][::-1]
         gpu_memory, memory, cpus = need
         holding = (  # compared one by one: 10,000 needs meet as many bins
@@ -90,46 +90,46 @@ def _fill(
             if one.room[0] >= gpu_memory
             and one.room[1] >= memory
             and one.room[2] >= cpus
-            and len(one.items) < most
+            and len(one.items) < most_items
         )
         while left and (some := [*itertools.islice(holding, _COMPARED)]):
-            some.sort(key=lambda one: _match(need, one.room, full), reverse=True)
+            some.sort(key=lambda one: _room_match(need, one.room, full), reverse=True)
             for one in some:
-                one.take(need, left, most)
+                one.take(need, left, most_items)
         while left:
             bins.append(_OpenBin(full, []))
-            bins[-1].take(need, left, most)
+            bins[-1].take(need, left, most_items)
     return [one.items for one in bins]
 
 
-def _match(need: Need, room: Need, full: Need) -> float:
+def _room_match(item_need: Need, bin_room: Need, full: Need) -> float:
     """Return how well a need points where a bin has room (Panigrahy et al. 2011)."""
-    shares = [left / limit for left, limit in zip(room, full, strict=True)]
-    dot = sum(n / f * s for n, f, s in zip(need, full, shares, strict=True))
+    shares = [left / limit for left, limit in zip(bin_room, full, strict=True)]
+    dot = sum(n / f * s for n, f, s in zip(item_need, full, shares, strict=True))
     return dot / (math.hypot(*shares) or 1.0)
 
 
 class _OpenBin:
     """A bin that is being filled: the room that is left, and its items' places."""
 
-    def __init__(self, room: Need, items: list[int]) -> None:
-        self.room, self.items = room, items
+    def __init__(self, bin_room: Need, items: list[int]) -> None:
+        self.room, self.items = bin_room, items
 
-    def take(self, need: Need, left: list[int], most: int) -> None:
+    def take(self, item_need: Need, left: list[int], most_items: int) -> None:
         """Move as many items of one need as fit from the end of *left* into the bin."""
-        fit = min(r // n for r, n in zip(self.room, need, strict=True) if n)
-        count = min(len(left), most - len(self.items), fit)
+        fit = min(r // n for r, n in zip(self.room, item_need, strict=True) if n)
+        count = min(len(left), most_items - len(self.items), fit)
         self.items += (left.pop() for _ in range(count))
         gpu_memory, memory, cpus = (
-            r - n * count for r, n in zip(self.room, need, strict=True)
+            r - n * count for r, n in zip(self.room, item_need, strict=True)
         )
         self.room = gpu_memory, memory, cpus
 
 
-def _bin(group: Sequence[int], items: Sequence[Item]) -> Bin:
+def _bin_of_group(group: Sequence[int], items: Sequence[TaskNeed]) -> PackedBin:
     ours = [items[at] for at in group]
     times = [item.time for item in ours]
-    return Bin(
+    return PackedBin(
         items=tuple(group),
         gpu_memory=sum(item.gpu_memory for item in ours),
         memory=sum(item.memory for item in ours),
@@ -138,15 +138,15 @@ def _bin(group: Sequence[int], items: Sequence[Item]) -> Bin:
     )
 
 
-def most_work(found: Sequence[Together]) -> Together:
+def most_work(together_runs: Sequence[TogetherRun]) -> TogetherRun:
     """Return the probe with the highest throughput; of nearly equal ones the fewest."""
-    most = max(one.speed_up for one in found)
-    return next(one for one in found if one.speed_up >= most * _AS_GOOD)
+    most = max(one.speed_up for one in together_runs)
+    return next(one for one in together_runs if one.speed_up >= most * _AS_GOOD)
 
 
-def sharing_notes(found: Sequence[Together]) -> Iterator[str]:
+def sharing_notes(together_runs: Sequence[TogetherRun]) -> Iterator[str]:
     """Yield what makes the probe doubtful."""
-    others = found[0].others
+    others = together_runs[0].others
     if others:
         yield (
             f"the probe waited for CPUs, of which other programs used {others:.1f}: "

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.job import Submitted
+from weigh.model.job import SubmittedJob
 from weigh.model.plan import SCHEMA, Plan
-from weigh.planning.resume_policy import HELD, Choice
-from weigh.units import MIB, Bytes, counted
+from weigh.planning.resume_policy import HELD, ResumeChoice
+from weigh.units import MIB, Bytes, count_with_noun
 
 _LEAST_MARGIN, _FALLING = 0.03, 0.21  # the latter over the number of first tasks
 _OF_WEIGH = 24 * MIB  # what a task holds at most whose peak was below that of weigh
@@ -26,7 +26,7 @@ _MOST_FIRST = 0.5  # of all tasks: more kinds would leave too few to wait
 _VARIES = 1.05  # sizes of files that differ by less do not count
 
 
-class Line(msgspec.Struct, frozen=True):
+class TaskTraits(msgspec.Struct, frozen=True):
     """What is known of a task before it starts.
 
     ``kind`` is that of the plan, ``files`` the bytes of the files that its command
@@ -38,76 +38,84 @@ class Line(msgspec.Struct, frozen=True):
     numbers: Mapping[str, float] = {}
 
 
-class First(msgspec.Struct, frozen=True):
+class FirstTasks(msgspec.Struct, frozen=True):
     """The places of the tasks to run first; ``by`` is what their sizes are."""
 
     places: tuple[int, ...]
     by: str | None
 
 
-def choose_first(lines: Sequence[Line], count: int) -> First:
-    """Choose *count* tasks of each kind: of all sizes, with the largest, or at random.
+def choose_first(task_traits: Sequence[TaskTraits], task_count: int) -> FirstTasks:
+    """Choose tasks of each kind: of all sizes, with the largest, or at random.
 
     All are of one kind if else more than half of the tasks would run first.
     """
-    kinds = {line.kind for line in lines}
-    is_one = count * len(kinds) > _MOST_FIRST * len(lines)
-    by, sizes = _sizes(lines)
+    kinds = {line.kind for line in task_traits}
+    is_one = task_count * len(kinds) > _MOST_FIRST * len(task_traits)
+    by, sizes = _task_sizes(task_traits)
     places: dict[int, list[int]] = defaultdict(list)
-    for place, line in enumerate(lines):
+    for place, line in enumerate(task_traits):
         places[0 if is_one else line.kind].append(place)
-    picked = (place for one in places.values() for place in _picked(one, sizes, count))
-    return First(tuple(sorted(picked)), by)
+    picked = (
+        place
+        for one in places.values()
+        for place in _picked_places(one, sizes, task_count)
+    )
+    return FirstTasks(tuple(sorted(picked)), by)
 
 
-def _sizes(lines: Sequence[Line]) -> tuple[str | None, Sequence[float]]:
+def _task_sizes(
+    task_traits: Sequence[TaskTraits],
+) -> tuple[str | None, Sequence[float]]:
     """Return what the sizes are, and that of each task; None if none is known."""
-    files = [line.files for line in lines]
+    files = [line.files for line in task_traits]
     if max(files) > _VARIES * max(1, min(files)):
         return "the size of their files", files
     ranks: dict[str, dict[float, float]] = {}
-    for name in dict.fromkeys(name for line in lines for name in line.numbers):
-        values = sorted({line.numbers.get(name, 0.0) for line in lines})
+    for name in dict.fromkeys(name for line in task_traits for name in line.numbers):
+        values = sorted({line.numbers.get(name, 0.0) for line in task_traits})
         if len(values) > 1:
             ranks[name] = {one: at / len(values) for at, one in enumerate(values)}
     if not ranks:
         return None, ()
     sizes = [
         sum(rank[line.numbers.get(name, 0.0)] for name, rank in ranks.items())
-        for line in lines
+        for line in task_traits
     ]
     return ", ".join(ranks), sizes
 
 
-def _picked(group: Sequence[int], sizes: Sequence[float], count: int) -> Iterator[int]:
-    """Yield *count* places: spread over the sizes, the largest first, or drawn."""
-    if len(group) <= count:
+def _picked_places(
+    group: Sequence[int], task_sizes: Sequence[float], task_count: int
+) -> Iterator[int]:
+    """Yield *task_count* places: spread over the sizes, the largest first, or drawn."""
+    if len(group) <= task_count:
         yield from group
-    elif not sizes:
-        yield from sorted(group, key=_drawn)[:count]
+    elif not task_sizes:
+        yield from sorted(group, key=_pseudo_random_key)[:task_count]
     else:
-        order = sorted(group, key=lambda place: -sizes[place])
+        order = sorted(group, key=lambda place: -task_sizes[place])
         last = len(order) - 1
-        for number in range(count):
-            yield order[round(number * last / max(1, count - 1))]
+        for number in range(task_count):
+            yield order[round(number * last / max(1, task_count - 1))]
 
 
-def _drawn(place: int) -> bytes:
+def _pseudo_random_key(task_place: int) -> bytes:
     """Return a number that has nothing to do with the order of the file."""
-    return hashlib.blake2b(b"%d" % place).digest()
+    return hashlib.blake2b(b"%d" % task_place).digest()
 
 
-def first_plan(plan: Plan, first: First) -> Plan:
-    """Return the plan with the *first* tasks in elements of their own, before the rest.
+def first_plan(plan: Plan, first_tasks: FirstTasks) -> Plan:
+    """Return the plan with *first_tasks* in elements of their own, before the rest.
 
     The tasks of a queue are dealt to elements, and the queue is kept for the rest.
     """
     kinds = kinds_of(plan)
     numbers = sorted(kinds)
-    early = [numbers[place] for place in first.places]
+    early = [numbers[place] for place in first_tasks.places]
     together = plan.together if len({kinds[task] for task in early}) == 1 else 1
     begin = [early[at : at + together] for at in range(0, len(early), together)]
-    rest = list(_rest(plan, frozenset(early)))
+    rest = list(_waiting_tasks(plan, frozenset(early)))
     elements = tuple(
         msgspec.structs.replace(
             plan.elements[0],
@@ -140,20 +148,20 @@ def kinds_of(plan: Plan) -> dict[int, int]:
     }
 
 
-def _rest(plan: Plan, first: frozenset[int]) -> Iterator[list[int]]:
+def _waiting_tasks(plan: Plan, first_numbers: frozenset[int]) -> Iterator[list[int]]:
     """Yield the tasks of each element that waits; those of a queue in equal parts."""
     files = [element.tasks for element in plan.elements]
     if plan.queue is not None:
-        left = [task for task in plan.queue.tasks if task not in first]
+        left = [task for task in plan.queue.tasks if task not in first_numbers]
         size = -(-len(left) // len(plan.elements))
         files = [tuple(left[at : at + size]) for at in range(0, len(left), size)]
     for tasks in files:
-        kept = [task for task in tasks if task not in first]
+        kept = [task for task in tasks if task not in first_numbers]
         if kept:
             yield kept
 
 
-class Used(msgspec.Struct, frozen=True):
+class FirstTaskUsage(msgspec.Struct, frozen=True):
     """What a first task used: its kind, its peak memory, and why that is no measure.
 
     The peak is None where it was below that of weigh, which started the task.
@@ -165,37 +173,46 @@ class Used(msgspec.Struct, frozen=True):
     has_ended: bool = True
 
 
-def margin(first: int) -> float:
-    """Return what is added to the most that *first* tasks of a kind used, as a share.
+def first_tasks_margin(first_count: int) -> float:
+    """Return the margin above the most that *first_count* tasks used, as a share.
 
     A tenth for three; public traces of Nextflow: see benchmarks/estimate_history.py.
     """
-    return _LEAST_MARGIN + _FALLING / max(1, first)
+    return _LEAST_MARGIN + _FALLING / max(1, first_count)
 
 
 def rest_choices(
-    first: Sequence[Used], kinds: Sequence[int], together: int, *, strict: bool
-) -> list[Choice]:
+    first_usages: Sequence[FirstTaskUsage],
+    kinds: Sequence[int],
+    together: int,
+    *,
+    strict: bool,
+) -> list[ResumeChoice]:
     """Return the decision on each of the other tasks, by their *kinds*.
 
-    They are sent once the *first* ones have ended; if *strict*, only if each of these
-    was measured. A task of a kind that none of these had gets the most of all kinds.
+    They are sent once the *first_usages* ones have ended; if *strict*, only if each of
+    these was measured. A task of a kind that none of these had gets the most of all
+    kinds.
     """
-    trouble = next((one.trouble for one in first if one.trouble is not None), None)
-    if trouble is not None and (strict or not all(one.has_ended for one in first)):
-        return [Choice(run=False, reason=HELD + trouble)] * len(kinds)
+    trouble = next(
+        (one.trouble for one in first_usages if one.trouble is not None), None
+    )
+    if trouble is not None and (
+        strict or not all(one.has_ended for one in first_usages)
+    ):
+        return [ResumeChoice(run=False, reason=HELD + trouble)] * len(kinds)
     peaks: dict[int, list[Bytes]] = {}
-    for one in first:
+    for one in first_usages:
         if one.trouble is None:
             peaks.setdefault(one.kind, []).append(one.peak or _OF_WEIGH)
     if not peaks:
-        return [Choice(run=True, reason=NOT_SENT)] * len(kinds)
-    measured = sum(one.trouble is None for one in first)
-    reason = f"{_SIZED} {counted(measured, 'first task')}"
-    needs = {kind: _need(of) for kind, of in peaks.items()}
+        return [ResumeChoice(run=True, reason=NOT_SENT)] * len(kinds)
+    measured = sum(one.trouble is None for one in first_usages)
+    reason = f"{_SIZED} {count_with_noun(measured, 'first task')}"
+    needs = {kind: _memory_with_margin(of) for kind, of in peaks.items()}
     most = max(needs.values())
     return [
-        Choice(
+        ResumeChoice(
             run=True,
             reason=reason,
             need=needs.get(kind, most),
@@ -206,10 +223,10 @@ def rest_choices(
     ]
 
 
-def _need(peaks: Sequence[Bytes]) -> Bytes:
-    return math.ceil((1 + margin(len(peaks))) * max(peaks))
+def _memory_with_margin(peaks: Sequence[Bytes]) -> Bytes:
+    return math.ceil((1 + first_tasks_margin(len(peaks))) * max(peaks))
 
 
-def is_rest(job: Submitted) -> bool:
+def is_rest(submitted_job: SubmittedJob) -> bool:
     """Return whether a job runs the tasks that waited for the first ones."""
-    return (job.reason or "").startswith(_SIZED)
+    return (submitted_job.reason or "").startswith(_SIZED)

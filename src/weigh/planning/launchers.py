@@ -27,7 +27,7 @@ _FLAGS = frozenset(
 _PAIRS = frozenset(("-mca", "--mca", "--prtemca", "-gmca", "--gmca", "-env", "-genv"))
 
 
-class Launch(msgspec.Struct, frozen=True):
+class LauncherLayout(msgspec.Struct, frozen=True):
     """What a launcher starts, as far as its options state it; else None."""
 
     ntasks: int | None = None
@@ -36,36 +36,40 @@ class Launch(msgspec.Struct, frozen=True):
     cpus: int | None = None
 
 
-def is_launcher(word: str) -> bool:
-    """Return whether *word* is the name of a launcher, with or without its folder."""
-    name = word.rpartition("/")[2]
+def is_launcher(program_word: str) -> bool:
+    """Return whether *program_word* names a launcher, with or without its folder."""
+    name = program_word.rpartition("/")[2]
     return name in LAUNCHERS or name.partition(".")[0] in ("mpirun", "mpiexec")
 
 
-def launch_of(words: Sequence[str]) -> Launch | None:
-    """Return what the launchers in *words* start at most; None without one."""
-    found = [_launch(words[at:]) for at, word in enumerate(words) if is_launcher(word)]
+def launch_of(command_words: Sequence[str]) -> LauncherLayout | None:
+    """Return what the launchers in *command_words* start at most; None without one."""
+    found = [
+        _parsed_launch(command_words[at:])
+        for at, word in enumerate(command_words)
+        if is_launcher(word)
+    ]
     if not found:
         return None
     return max(found, key=lambda one: one.ntasks or 0)
 
 
-def without_launcher(words: Sequence[str]) -> Sequence[str]:
-    """Return the program that a launcher at the start of *words* starts."""
-    if not words or not is_launcher(words[0]):
-        return words
-    options = list(_options(words[0], words[1:]))
-    return words[1 + sum(len(one) for one in options) :] or words
+def without_launcher(command_words: Sequence[str]) -> Sequence[str]:
+    """Return the program that a launcher at the start of *command_words* starts."""
+    if not command_words or not is_launcher(command_words[0]):
+        return command_words
+    options = list(_launcher_options(command_words[0], command_words[1:]))
+    return command_words[1 + sum(len(one) for one in options) :] or command_words
 
 
-def _launch(words: Sequence[str]) -> Launch:
-    name = words[0].rpartition("/")[2]
-    parts: list[Launch] = [Launch()]
-    is_mpmd = name != _SRUN and ":" in words  # mpirun -n 1 A : -n 3 B
-    rest = list(words[1:])
+def _parsed_launch(command_words: Sequence[str]) -> LauncherLayout:
+    name = command_words[0].rpartition("/")[2]
+    parts: list[LauncherLayout] = [LauncherLayout()]
+    is_mpmd = name != _SRUN and ":" in command_words  # mpirun -n 1 A : -n 3 B
+    rest = list(command_words[1:])
     while True:
         end = rest.index(":") if is_mpmd and ":" in rest else len(rest)
-        parts.append(_stated(name, rest[:end]))
+        parts.append(_stated_launch(name, rest[:end]))
         if end == len(rest):
             break
         rest = rest[end + 1 :]
@@ -73,23 +77,23 @@ def _launch(words: Sequence[str]) -> Launch:
     if len(counts) == 1:
         return parts[1]
     known = [count for count in counts if count is not None]
-    return Launch(ntasks=sum(known) if len(known) == len(counts) else None)
+    return LauncherLayout(ntasks=sum(known) if len(known) == len(counts) else None)
 
 
-def _stated(name: str, words: Sequence[str]) -> Launch:
+def _stated_launch(launcher_name: str, command_words: Sequence[str]) -> LauncherLayout:
     found: dict[str, int | None] = {}
-    for option in _options(name, words):
+    for option in _launcher_options(launcher_name, command_words):
         key, value = _key_and_value(option)
         number = int(value) if value.isdecimal() and value.isascii() else None
         if key in _TASKS:
             found["ntasks"] = number
-        elif key in ("--nodes", "-N") and name == _SRUN:
+        elif key in ("--nodes", "-N") and launcher_name == _SRUN:
             found["nodes"] = number
         elif key in _PER_NODE:
             found["per_node"] = number
-        elif key in ("-c", "--cpus-per-task") and name == _SRUN:
+        elif key in ("-c", "--cpus-per-task") and launcher_name == _SRUN:
             found["cpus"] = number
-    launch = Launch(**found)
+    launch = LauncherLayout(**found)
     if launch.ntasks is None and launch.nodes is not None:
         tasks = launch.nodes * (launch.per_node or 1)
         launch = msgspec.structs.replace(launch, ntasks=tasks)
@@ -106,18 +110,24 @@ def _key_and_value(option: Sequence[str]) -> tuple[str, str]:
     return word, option[1] if len(option) > 1 else ""
 
 
-def _options(name: str, words: Sequence[str]) -> Iterator[Sequence[str]]:
+def _launcher_options(
+    launcher_name: str, command_words: Sequence[str]
+) -> Iterator[Sequence[str]]:
     """Yield each option before the program with its values."""
     at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        word, size = words[at], 2
+    while (
+        at < len(command_words)
+        and command_words[at].startswith("-")
+        and command_words[at] != "--"
+    ):
+        word, size = command_words[at], 2
         is_joined = "=" in word or (
-            name == _SRUN and not word.startswith("--") and len(word) > 2  # noqa: PLR2004
+            launcher_name == _SRUN and not word.startswith("--") and len(word) > 2  # noqa: PLR2004
         )
         is_joined = is_joined or (word[1:2] in tuple("nNc") and word[2:].isdecimal())
         if word in _FLAGS or is_joined:
             size = 1
         elif word in _PAIRS:
             size = 3
-        yield words[at : at + size]
+        yield command_words[at : at + size]
         at += size

@@ -15,33 +15,33 @@ from weigh.model.element_time import limit_for_tasks
 from weigh.model.plan import (
     SCHEMA,
     SCHEMA_OF_QUEUES,
-    Bin,
-    Capacity,
-    Element,
-    Item,
-    Kind,
+    BinCapacity,
     LeftOut,
-    Packing,
+    NeedPrediction,
+    PackedBin,
+    PackedTasks,
     Plan,
+    PlannedElement,
+    PlannedQueue,
     PlanRequest,
-    Prediction,
-    Queue,
     TargetGpu,
+    TaskKind,
+    TaskNeed,
 )
-from weigh.planning.bin_packing import pack
-from weigh.planning.needs import Needs, Ranks
-from weigh.planning.options import PlanOptions, parse_hours, size
+from weigh.planning.bin_packing import pack_items
+from weigh.planning.needs import ElementRanks, TaskNeeds
+from weigh.planning.options import PlanOptions, parse_hours, parsed_size_option
 from weigh.planning.queue_order import (
-    Sized,
-    gains,
+    SizedElements,
+    gains_from_queue,
+    least_element_time,
     queued_work,
-    sized,
-    slots_of,
-    work_of,
+    sized_elements,
+    slots_per_element,
 )
-from weigh.planning.targets import Target
+from weigh.planning.targets import PlanTarget
 from weigh.request import LEAST_MEMORY, RUNNER_MEMORY, round_memory, round_time
-from weigh.units import Bytes, Seconds, counted, format_size
+from weigh.units import Bytes, Seconds, count_with_noun, format_size
 
 _NOISE = 1.05  # slow-down that equal runs show by chance
 _NAMED = 3  # tasks or parameters that are listed by name
@@ -50,10 +50,10 @@ _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "time": "time"}
 _Source = tuple[str, tuple[float, ...], int]
 
 
-def planned(
+def plan_for_target(
     options: PlanOptions,
-    needs: Needs,
-    target: Target,
+    needs: TaskNeeds,
+    target: PlanTarget,
     headroom: float,
     *,
     slow_down: float | None = None,
@@ -65,30 +65,30 @@ def planned(
             the name cannot be the name of a directory.
         FormatError: a size does not parse.
     """
-    whole = _whole_gpus(needs)
-    capacity = _capacity(options, target.gpu, whole, needs.ranks)
-    packing = pack([needs.kinds[place].item for place in needs.places], capacity)
+    whole = _whole_gpus_per_task(needs)
+    capacity = _element_capacity(options, target.gpu, whole, needs.ranks)
+    packing = pack_items([needs.kinds[place].item for place in needs.places], capacity)
     elements = tuple(
-        Element(
+        PlannedElement(
             file=f"tasks_{number}.txt",
             tasks=tuple(at + 1 for at in bin_.items),
             gpu_memory=bin_.gpu_memory,
             memory=bin_.memory,
             cpus=bin_.cpus,
-            time=_time(bin_, needs, slow_down),
+            time=_bin_time_bound(bin_, needs, slow_down),
             kinds=tuple(needs.places[at] for at in bin_.items),
         )
         for number, bin_ in enumerate(packing.bins)
     )
-    request = _request(elements, needs, capacity, target, headroom)
-    waves = Waves(packing.bins, elements, capacity.count)
-    pulled = _pulled(options, needs, waves, headroom)
+    request = _element_request(elements, needs, capacity, target, headroom)
+    waves = ElementWaves(packing.bins, elements, capacity.count)
+    pulled = _pulled_queue(options, needs, waves, headroom)
     if pulled is not None:
-        elements = _pulling(elements, pulled[1])
+        elements = _pulling_elements(elements, pulled[1])
         request = msgspec.structs.replace(request, time_limit=pulled[1].limit)
     return Plan(
         schema=SCHEMA if pulled is None else SCHEMA_OF_QUEUES,
-        name=_name(options),
+        name=_plan_name(options),
         task_file=options.task_file,
         tasks=len(needs.places),
         headroom=headroom,
@@ -98,7 +98,7 @@ def planned(
         kinds=needs.kinds,
         elements=elements,
         queue=None if pulled is None else pulled[0],
-        left_out=_left_out(packing),
+        left_out=_tasks_left_out(packing),
         fewest=packing.lower_bound,
         notes=tuple(
             plan_notes(
@@ -107,23 +107,23 @@ def planned(
                 target,
                 has_time_option=options.time is not None,
                 slow_down=slow_down,
-                nodes=options.nodes or 1,
+                node_count=options.nodes or 1,
             )
         ),
     )
 
 
-class Waves(msgspec.Struct, frozen=True):
+class ElementWaves(msgspec.Struct, frozen=True):
     """Elements that run one wave of tasks each; ``count`` is the most together."""
 
-    bins: tuple[Bin, ...]
-    elements: tuple[Element, ...]
+    bins: tuple[PackedBin, ...]
+    elements: tuple[PlannedElement, ...]
     count: int | None
 
 
-def _pulled(
-    options: PlanOptions, needs: Needs, waves: Waves, headroom: float
-) -> tuple[Queue, Sized] | None:
+def _pulled_queue(
+    options: PlanOptions, needs: TaskNeeds, waves: ElementWaves, headroom: float
+) -> tuple[PlannedQueue, SizedElements] | None:
     """Return the queue that elements pull from, and their number; None without one.
 
     Raises:
@@ -145,11 +145,11 @@ def _pulled(
                 "weigh run"
             )
         return None
-    if hours is None and not gains(max(times), len(bins)):
+    if hours is None and not gains_from_queue(max(times), len(bins)):
         return None
     items = [kind.item for kind in kinds]
-    slots = slots_of(items, bins, count=waves.count)
-    full = Item(
+    slots = slots_per_element(items, bins, task_limit=waves.count)
+    full = TaskNeed(
         gpu_memory=max(bin_.gpu_memory for bin_ in bins),
         memory=max(bin_.memory for bin_ in bins),
         cpus=max(bin_.cpus for bin_ in bins),
@@ -157,14 +157,14 @@ def _pulled(
     alone = sum(bin_.time or 0.0 for bin_ in bins)
     slower = sum(element.time or 0.0 for element in elements) / alone if alone else 1.0
     slower = max(1.0, slower)
-    work = work_of(items, times, full, slots)
-    size_ = sized(
+    work = least_element_time(items, times, full, slots)
+    size_ = sized_elements(
         queued_work(kinds, work, slots, slower=slower),
         headroom=headroom,
         waves=len(bins),
         limit=hours,
     )
-    queue = Queue(
+    queue = PlannedQueue(
         folder="queue",
         tasks=tuple(at + 1 for at, _ in places),
         kinds=tuple(kind for _, kind in places),
@@ -175,9 +175,11 @@ def _pulled(
     return queue, size_
 
 
-def _pulling(elements: Sequence[Element], size_: Sized) -> tuple[Element, ...]:
+def _pulling_elements(
+    elements: Sequence[PlannedElement], size_: SizedElements
+) -> tuple[PlannedElement, ...]:
     """Return the elements that pull their tasks; each may hold any of *elements*."""
-    largest = Element(
+    largest = PlannedElement(
         file="",
         tasks=(),
         gpu_memory=max(element.gpu_memory for element in elements),
@@ -191,7 +193,7 @@ def _pulling(elements: Sequence[Element], size_: Sized) -> tuple[Element, ...]:
     )
 
 
-def _name(options: PlanOptions) -> str:
+def _plan_name(options: PlanOptions) -> str:
     stem = posixpath.splitext(posixpath.basename(options.task_file))[0]
     name = options.name or (stem if stem.strip("-.") else "tasks")
     if posixpath.sep in name or name.strip(".") == "" or not name.isprintable():
@@ -199,7 +201,7 @@ def _name(options: PlanOptions) -> str:
     return name
 
 
-def _whole_gpus(needs: Needs) -> int:
+def _whole_gpus_per_task(needs: TaskNeeds) -> int:
     """Return how many whole GPUs each task uses; 0 where tasks share one.
 
     Raises:
@@ -217,15 +219,15 @@ def _whole_gpus(needs: Needs) -> int:
     return next(iter(counts))
 
 
-def _gpu_use(count: int) -> str:
-    if count:
-        return f"uses {counted(count, 'GPU')}"
+def _gpu_use(gpu_count: int) -> str:
+    if gpu_count:
+        return f"uses {count_with_noun(gpu_count, 'GPU')}"
     return "shares one"
 
 
-def _capacity(
-    options: PlanOptions, gpu: TargetGpu | None, whole: int, ranks: Ranks
-) -> Capacity:
+def _element_capacity(
+    options: PlanOptions, gpu: TargetGpu | None, whole: int, ranks: ElementRanks
+) -> BinCapacity:
     """Return what one element may hold: its GPUs' share of the node."""
     has_gpus = gpu is not None or whole > 0
     if whole and options.node_gpus and whole > options.node_gpus:
@@ -234,7 +236,10 @@ def _capacity(
             "--nodes N --gpus-per-task G spreads a task over nodes, G on each"
         )
     shares = (options.node_gpus or 1) // (whole or 1) if has_gpus else 1
-    memory, cpus = size("--node-memory", options.node_memory), options.node_cpus
+    memory, cpus = (
+        parsed_size_option("--node-memory", options.node_memory),
+        options.node_cpus,
+    )
     count = options.per_gpu
     if whole or ranks.nodes > 1 or ranks.ntasks:
         count = 1
@@ -245,7 +250,7 @@ def _capacity(
         )
     elif gpu is None and memory is None and cpus is None:
         count = count or 1  # the node's size is not known: one task per element
-    return Capacity(
+    return BinCapacity(
         gpu_memory=gpu.memory if gpu else None,
         memory=None if memory is None else memory // max(1, shares),
         cpus=None if cpus is None else cpus // max(1, shares),
@@ -253,7 +258,9 @@ def _capacity(
     )
 
 
-def _time(bin_: Bin, needs: Needs, slow_down: float | None) -> float | None:
+def _bin_time_bound(
+    bin_: PackedBin, needs: TaskNeeds, slow_down: float | None
+) -> float | None:
     """Return an upper bound of a bin's time: as measured together, or by GPU use.
 
     At any moment the slowest task either does not use the GPU, or waits while the GPU
@@ -269,14 +276,14 @@ def _time(bin_: Bin, needs: Needs, slow_down: float | None) -> float | None:
     return max(bin_.time, max(time * (1 - busy) for time, busy in parts) + on_gpu)
 
 
-def _request(
-    elements: Sequence[Element],
-    needs: Needs,
-    capacity: Capacity,
-    target: Target,
+def _element_request(
+    elements: Sequence[PlannedElement],
+    needs: TaskNeeds,
+    capacity: BinCapacity,
+    target: PlanTarget,
     headroom: float,
 ) -> PlanRequest:
-    ranks, whole = needs.ranks, _whole_gpus(needs)
+    ranks, whole = needs.ranks, _whole_gpus_per_task(needs)
     memory = max((element.memory for element in elements), default=0)
     wanted = max(
         (_with_runner(element, needs, headroom) for element in elements), default=0
@@ -301,7 +308,7 @@ def _request(
     )
 
 
-def _with_runner(element: Element, needs: Needs, headroom: float) -> Bytes:
+def _with_runner(element: PlannedElement, needs: TaskNeeds, headroom: float) -> Bytes:
     """Return the memory of an element's tasks, and of weigh exec, which runs them.
 
     A need of the least that is requested has room for both.
@@ -317,7 +324,7 @@ def _with_runner(element: Element, needs: Needs, headroom: float) -> Bytes:
     return max(element.memory, element.memory - spare + RUNNER_MEMORY)
 
 
-def _limit_of_waves(bounds: Sequence[Seconds], needs: Needs) -> int:
+def _limit_of_waves(bounds: Sequence[Seconds], needs: TaskNeeds) -> int:
     """Return the time limit of elements that run one wave of tasks each.
 
     Where the headroom is small, it holds the longest task and what weigh itself needs.
@@ -326,14 +333,14 @@ def _limit_of_waves(bounds: Sequence[Seconds], needs: Needs) -> int:
     return round_time(max(*bounds, limit_for_tasks(longest)))
 
 
-def _left_out(packing: Packing) -> tuple[LeftOut, ...]:
+def _tasks_left_out(packing: PackedTasks) -> tuple[LeftOut, ...]:
     return tuple(
         LeftOut(short.item + 1, short.resource, short.need, short.capacity)
         for short in packing.too_big
     )
 
 
-def too_big(plan: Plan, *, states_cpus: bool = False) -> str:
+def tasks_too_big_message(plan: Plan, *, states_cpus: bool = False) -> str:
     """Return the message on tasks that fit into no element, and what to do.
 
     *states_cpus*: the user stated the CPUs of a task.
@@ -344,7 +351,7 @@ def too_big(plan: Plan, *, states_cpus: bool = False) -> str:
     tasks = f"tasks {numbers}" if len(plan.left_out) > 1 else f"task {numbers}"
     way_out = ""
     if first.resource == "cpus":
-        need = counted(first.need, "CPU")
+        need = count_with_noun(first.need, "CPU")
         has = str(first.capacity)
         if not states_cpus:
             need += " as measured"
@@ -364,21 +371,22 @@ def too_big(plan: Plan, *, states_cpus: bool = False) -> str:
 
 
 def plan_notes(  # noqa: PLR0913 - keyword-only past the third
-    needs: Needs,
-    elements: Sequence[Element],
-    target: Target,
+    needs: TaskNeeds,
+    elements: Sequence[PlannedElement],
+    target: PlanTarget,
     *,
     has_time_option: bool,
     slow_down: float | None,
-    nodes: int = 1,
+    node_count: int = 1,
 ) -> Iterator[str]:
     """Yield notes on assumptions; *slow_down* is None where it was not measured."""
     kinds = needs.kinds
     if target.note:
         yield target.note
-    if nodes > 1:
+    if node_count > 1:
         yield (
-            f"srun starts each task once on each of its {nodes} nodes (not a task that "
+            f"srun starts each task once on each of its {node_count} nodes (not a "
+            "task that "
             "begins with srun or mpirun): torchrun finds the other nodes by itself, "
             "other programs use MASTER_ADDR, MASTER_PORT and SLURM_NODEID"
         )
@@ -410,7 +418,7 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
         yield f"{unlike:,} tasks match no record: only the options count for them"
 
 
-def _size_notes(needs: Needs) -> Iterator[str]:
+def _size_notes(needs: TaskNeeds) -> Iterator[str]:
     """Yield notes on sizes that runs and tasks do not share."""
     if needs.unlike:
         names = list(needs.unlike)
@@ -431,9 +439,9 @@ def _size_notes(needs: Needs) -> Iterator[str]:
         )
 
 
-def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:
+def _prediction_notes(kinds: Sequence[TaskKind]) -> Iterator[str]:
     """Yield what was predicted, from which runs, and how far beyond them."""
-    predicted: dict[_Source, list[Prediction]] = {}
+    predicted: dict[_Source, list[NeedPrediction]] = {}
     tasks: dict[_Source, int] = {}
     for kind in kinds:
         for one in kind.predictions:
@@ -447,13 +455,13 @@ def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:
         number = tasks[by, sizes, runs]
         whose = "1 task" if number == 1 else f"{number:,} tasks"
         rests = f"{runs} runs ({by}: {_size_list(sizes)})"
-        yield f"{what} of {whose}: predicted from {rests}{_how_far(found)}"
+        yield f"{what} of {whose}: predicted from {rests}{_extrapolation_text(found)}"
         if len(sizes) < FEWEST_SIZES:
             yield f"two sizes of {by} show no curvature: measure a third (weigh run)"
 
 
-def _how_far(found: Sequence[Prediction]) -> str:
-    farthest = max(found, key=lambda one: one.ratio)
+def _extrapolation_text(need_predictions: Sequence[NeedPrediction]) -> str:
+    farthest = max(need_predictions, key=lambda one: one.ratio)
     if farthest.ratio <= 1:
         return "; no task is larger"
     text = f"; {farthest.by} {size_text(farthest.size)} is {farthest.ratio:.1f} times"
@@ -462,8 +470,8 @@ def _how_far(found: Sequence[Prediction]) -> str:
     return f"{text} the largest measured, too far to trust: measure a larger one"
 
 
-def _size_list(sizes: Sequence[float]) -> str:
-    if len(sizes) > _MOST_SIZES:
-        return f"{size_text(sizes[0])} to {size_text(sizes[-1])}"
-    *most, last = map(size_text, sizes)
+def _size_list(task_sizes: Sequence[float]) -> str:
+    if len(task_sizes) > _MOST_SIZES:
+        return f"{size_text(task_sizes[0])} to {size_text(task_sizes[-1])}"
+    *most, last = map(size_text, task_sizes)
     return f"{', '.join(most)} and {last}" if most else last

@@ -12,25 +12,25 @@ from typing import NamedTuple, TypeGuard, get_args
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.curve import Constant
-from weigh.estimate.estimate import Estimate, estimate
-from weigh.estimate.fit import FEWEST_SIZES, Fit
+from weigh.estimate.curve import ConstantCurve
+from weigh.estimate.estimate import SizeEstimate, estimate
+from weigh.estimate.fit import FEWEST_SIZES, FittedCurve
 from weigh.estimate.readings import products, read
 from weigh.model.gpu import GpuUsage
 from weigh.model.mask import MASK
-from weigh.model.plan import Item, Kind, Prediction, Quantity
+from weigh.model.plan import NeedPrediction, Quantity, TaskKind, TaskNeed
 from weigh.model.record import Record, Request
-from weigh.planning.launchers import MAY_LAUNCH, Launch, launch_of
+from weigh.planning.launchers import MAY_LAUNCH, LauncherLayout, launch_of
 from weigh.planning.record_match import (
-    Candidate,
-    Finder,
-    Library,
+    CandidateRecords,
     Parts,
+    RecordLibrary,
+    SimilarRecordFinder,
     Sizes,
-    nearest,
-    parts_of,
+    command_parts,
+    nearest_records,
     sizes_in,
-    words_of,
+    task_line_words,
     words_run,
 )
 from weigh.request import COMPLETED, LEAST_MEMORY, from_usages, round_shared, round_time
@@ -45,131 +45,145 @@ _STEADY = {"gpu_memory": 0.05, "memory": 0.05, "time": 0.15}
 _STEADY_OF_TWO = {"gpu_memory": 0.1, "memory": 0.1, "time": 0.3}
 
 
-class Curves:
+class NeedCurves:
     """The curves through records of commands that differ only in their numbers."""
 
-    def __init__(self, records: Sequence[Record], sizes: Sequence[Sizes]) -> None:
-        """Fit curves to *records*; *sizes* are the numbers in the command of each."""
+    def __init__(
+        self, records: Sequence[Record], sizes_of_runs: Sequence[Sizes]
+    ) -> None:
+        """Fit curves to *records*.
+
+        *sizes_of_runs* are the numbers in the command of each.
+        """
         self._records = [
             msgspec.structs.replace(record, command=(), parameters=dict(own))
-            for record, own in zip(records, sizes, strict=True)
+            for record, own in zip(records, sizes_of_runs, strict=True)
         ]
-        self._made: dict[tuple[str, ...], Estimate | None] = {}
-        names = list(_varying(sizes))[:_MOST_NAMES]
-        self._fits: dict[Quantity, tuple[tuple[str, ...], Fit]] = {}
+        self._made: dict[tuple[str, ...], SizeEstimate | None] = {}
+        names = list(_varying_sizes(sizes_of_runs))[:_MOST_NAMES]
+        self._fits: dict[Quantity, tuple[tuple[str, ...], FittedCurve]] = {}
         for quantity in _QUANTITIES:
             found = self._best(quantity, names)
             if found is not None:
                 self._fits[quantity] = found
         by = (name for names, _ in self._fits.values() for name in names)
         self.names = tuple(dict.fromkeys(by))
-        self._predicted: dict[tuple[object, ...], tuple[Prediction, ...]] = {}
+        self._predicted: dict[tuple[object, ...], tuple[NeedPrediction, ...]] = {}
         self._measured: dict[tuple[object, ...], tuple[str, ...]] = {}
         for record in self._records:
             if record.state == COMPLETED:
                 at = self._those_that_matter(record.parameters)
                 self._measured[at] = (*self._measured.get(at, ()), record.id)
 
-    def at(self, sizes: Sizes) -> tuple[Prediction, ...]:
-        """Predict each quantity that grows with the sizes, for a task of *sizes*."""
-        key = self._those_that_matter(sizes)
+    def at(self, task_sizes: Sizes) -> tuple[NeedPrediction, ...]:
+        """Predict each quantity that grows with the sizes, at *task_sizes*."""
+        key = self._those_that_matter(task_sizes)
         if key not in self._predicted:
-            self._predicted[key] = tuple(self._at(sizes))
+            self._predicted[key] = tuple(self._at(task_sizes))
         return self._predicted[key]
 
-    def measured(self, sizes: Sizes) -> tuple[str, ...]:
-        """Return the ids of the runs whose relevant sizes equal those of *sizes*.
+    def measured(self, task_sizes: Sizes) -> tuple[str, ...]:
+        """Return the ids of the runs whose relevant sizes equal those of *task_sizes*.
 
-        Where *sizes* have none of them, those are the runs that left them to the
+        Where *task_sizes* have none of them, those are the runs that left them to the
         program's defaults, too.
         """
-        key = self._those_that_matter(sizes)
+        key = self._those_that_matter(task_sizes)
         some_are_missing = None in key and any(value is not None for value in key)
         return () if some_are_missing else self._measured.get(key, ())
 
-    def _those_that_matter(self, sizes: Mapping[str, object]) -> tuple[object, ...]:
-        return tuple(sizes.get(name) for name in self.names)
+    def _those_that_matter(
+        self, known_sizes: Mapping[str, object]
+    ) -> tuple[object, ...]:
+        return tuple(known_sizes.get(name) for name in self.names)
 
-    def _at(self, sizes: Sizes) -> Iterator[Prediction]:
+    def _at(self, task_sizes: Sizes) -> Iterator[NeedPrediction]:
         for quantity, (names, fit) in self._fits.items():
-            if any(name not in sizes for name in names):
+            if any(name not in task_sizes for name in names):
                 continue
             size = 1.0
             for name in names:
-                size *= sizes[name]
-            yield Prediction(
+                size *= task_sizes[name]
+            yield NeedPrediction(
                 quantity=quantity,
                 by="*".join(names),
                 size=size,
                 sizes=tuple(point.x for point in fit.points),
                 runs=fit.runs,
                 expected=fit.predict(size),
-                bound=max(fit.upper(size), _too_little(fit, size)),
+                bound=max(fit.upper(size), _failed_amount_plus_one(fit, size)),
             )
 
     def _best(
         self, quantity: Quantity, names: Sequence[str]
-    ) -> tuple[tuple[str, ...], Fit] | None:
+    ) -> tuple[tuple[str, ...], FittedCurve] | None:
         """Return the parameter, or product of parameters, that explains *quantity*."""
-        best: tuple[tuple[str, ...], Fit] | None = None
+        best: tuple[tuple[str, ...], FittedCurve] | None = None
         least = 0.0
         for by in products(names):
             fit = self._fit(quantity, by)
-            if not _grows(fit):
+            if not _grows_with_size(fit):
                 continue
             misfit = self._misfit(fit, by)
             if best is None or misfit < _BETTER * least:
                 best, least = (by, fit), misfit
         return best
 
-    def _fit(self, quantity: Quantity, by: tuple[str, ...]) -> Fit | None:
-        if by not in self._made:
+    def _fit(
+        self, quantity: Quantity, size_names: tuple[str, ...]
+    ) -> FittedCurve | None:
+        if size_names not in self._made:
             try:
-                self._made[by] = estimate(self._records, "*".join(by))
+                self._made[size_names] = estimate(self._records, "*".join(size_names))
             except UsageError:  # too few completed runs, or all of one size
-                self._made[by] = None
-        made = self._made[by]
-        found: Fit | None = None if made is None else getattr(made, quantity)
+                self._made[size_names] = None
+        made = self._made[size_names]
+        found: FittedCurve | None = None if made is None else getattr(made, quantity)
         return found
 
-    def _misfit(self, fit: Fit, by: tuple[str, ...]) -> float:
+    def _misfit(self, fitted_curve: FittedCurve, size_names: tuple[str, ...]) -> float:
         """Return the mean relative error over all runs, whatever else varied."""
-        rows = read(self._records, by).rows
-        pairs = [(fit.curve.at(row.x), getattr(row, fit.quantity)) for row in rows]
+        rows = read(self._records, size_names).rows
+        pairs = [
+            (fitted_curve.curve.at(row.x), getattr(row, fitted_curve.quantity))
+            for row in rows
+        ]
         errors = [float(abs(predicted - y) / y) for predicted, y in pairs if y]
         return sum(errors) / max(1, len(errors))
 
 
-def _too_little(fit: Fit, size: float) -> float:
+def _failed_amount_plus_one(fitted_curve: FittedCurve, measured_size: float) -> float:
     """Return what a run of this size or a smaller one failed with, plus one."""
-    failed = fit.failed is not None and fit.failed <= size
-    return (fit.failed_in or 0) + 1 if failed else 0.0
+    failed = fitted_curve.failed is not None and fitted_curve.failed <= measured_size
+    return (fitted_curve.failed_in or 0) + 1 if failed else 0.0
 
 
-def varies(sizes: Sequence[Sizes]) -> bool:
+def has_varying_size(sizes_of_runs: Sequence[Sizes]) -> bool:
     """Return whether some size differs between the runs."""
-    return next(_varying(sizes), None) is not None
+    return next(_varying_sizes(sizes_of_runs), None) is not None
 
 
-def _varying(sizes: Sequence[Sizes]) -> Iterator[str]:
+def _varying_sizes(sizes_of_runs: Sequence[Sizes]) -> Iterator[str]:
     """Yield the names whose values differ; of names that always agree, the first."""
     seen: set[tuple[float | None, ...]] = set()
-    for name in dict.fromkeys(name for own in sizes for name in own):
-        column = tuple(own.get(name) for own in sizes)
+    for name in dict.fromkeys(name for own in sizes_of_runs for name in own):
+        column = tuple(own.get(name) for own in sizes_of_runs)
         known = [value for value in column if value is not None]
         if len(set(known)) > 1 and 2 * len(known) >= len(column) and column not in seen:
             seen.add(column)
             yield name
 
 
-def _grows(fit: Fit | None) -> TypeGuard[Fit]:
+def _grows_with_size(fitted_curve: FittedCurve | None) -> TypeGuard[FittedCurve]:
     """Return whether the quantity measurably depends on the size."""
-    if fit is None or isinstance(fit.curve, Constant):
+    if fitted_curve is None or isinstance(fitted_curve.curve, ConstantCurve):
         return False
-    steady = _STEADY if len(fit.points) >= FEWEST_SIZES else _STEADY_OF_TWO
-    apart = 1 - fit.points[0].x / fit.largest_size  # close sizes are weak evidence
-    ys = [point.y for point in fit.points]
-    return max(ys) - min(ys) > apart * steady.get(fit.quantity, 0.0) * max(ys)
+    steady = _STEADY if len(fitted_curve.points) >= FEWEST_SIZES else _STEADY_OF_TWO
+    apart = (
+        1 - fitted_curve.points[0].x / fitted_curve.largest_size
+    )  # close sizes are weak evidence
+    ys = [point.y for point in fitted_curve.points]
+    return max(ys) - min(ys) > apart * steady.get(fitted_curve.quantity, 0.0) * max(ys)
 
 
 Parameters = Mapping[str, int | float | str]
@@ -206,7 +220,7 @@ class StatedUsage(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(name for name, value in stated.items() if value is not None)
 
 
-class Needs(msgspec.Struct, frozen=True):
+class TaskNeeds(msgspec.Struct, frozen=True):
     """The kinds of tasks, the index of each task's kind, and the GPU of the records.
 
     ``unlike`` holds sizes that are equal in all runs and differ in some task, with the
@@ -214,14 +228,14 @@ class Needs(msgspec.Struct, frozen=True):
     have, with the number of these tasks.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[TaskKind, ...]
     places: tuple[int, ...]
     gpu: GpuUsage | None = None
     unlike: dict[str, float] = {}
     unnamed: dict[str, int] = {}
 
     @property
-    def ranks(self) -> "Ranks":
+    def ranks(self) -> "ElementRanks":
         """Return a layout in which the ranks of each task fit."""
         items = [kind.item for kind in self.kinds]
         nodes = max(item.nodes for item in items)
@@ -229,10 +243,10 @@ class Needs(msgspec.Struct, frozen=True):
         layouts = {(item.nodes, item.ntasks) for item in items}
         ntasks = items[0].ntasks if len(layouts) == 1 else nodes * per_node
         cpus = max(-(-item.cpus // max(1, item.per_node)) for item in items)
-        return Ranks(nodes, ntasks, per_node, cpus)
+        return ElementRanks(nodes, ntasks, per_node, cpus)
 
 
-class Ranks(msgspec.Struct, frozen=True):
+class ElementRanks(msgspec.Struct, frozen=True):
     """The layout of an element's ranks; ``ntasks`` is 0 where its tasks start none.
 
     ``cpus`` are those of each rank.
@@ -244,15 +258,15 @@ class Ranks(msgspec.Struct, frozen=True):
     cpus: int = 1
 
 
-class _Basis(msgspec.Struct, frozen=True):
+class _NeedBasis(msgspec.Struct, frozen=True):
     """The source of a task's need: records, and predictions by curves through them.
 
     ``failed`` is a run of such a command that failed at once, where there is no other.
     """
 
     records: tuple[str, ...] = ()
-    predictions: tuple[Prediction, ...] = ()
-    launch: Launch | None = None
+    predictions: tuple[NeedPrediction, ...] = ()
+    launch: LauncherLayout | None = None
     failed: str | None = None
 
     def predicts(self, quantity: Quantity) -> bool:
@@ -260,14 +274,14 @@ class _Basis(msgspec.Struct, frozen=True):
         return any(one.quantity == quantity for one in self.predictions)
 
 
-def of_tasks(
-    lines: Iterable[str],
+def needs_of_tasks(
+    task_lines: Iterable[str],
     given: StatedUsage,
     headroom: float,
-    library: Library,
+    library: RecordLibrary,
     parameters_of: ParametersOf | None = None,
-) -> Needs:
-    """Return what each of *lines* needs: its usage plus *headroom* (0.2: 20 %).
+) -> TaskNeeds:
+    """Return what each of *task_lines* needs: its usage plus *headroom* (0.2: 20 %).
 
     *given* overrides what was measured. *parameters_of* returns a task's parameters by
     its number and line.
@@ -275,16 +289,16 @@ def of_tasks(
     Raises:
         UsageError: a task matches none of the records that the user named.
     """
-    grounds = _Grounds(library, given.quantities)
+    grounds = _NeedFinder(library, given.quantities)
     places: list[int] = []
-    found: dict[_Basis, int] = {}
+    found: dict[_NeedBasis, int] = {}
     counts: list[int] = []
     examples: list[str] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(task_lines, start=1):
         own = parameters_of(number, line) if parameters_of else {}
         basis = grounds.of(line, own)
         if MAY_LAUNCH.search(line):
-            launch = launch_of(words_of(line))
+            launch = launch_of(task_line_words(line))
             basis = msgspec.structs.replace(basis, launch=launch)
         place = found.setdefault(basis, len(found))
         if place == len(counts):
@@ -292,19 +306,19 @@ def of_tasks(
             examples.append(MASK.line(line))
         counts[place] += 1
         places.append(place)
-    measured: dict[tuple[str, ...], tuple[_Measured, tuple[GpuUsage, ...]]] = {}
-    kinds: list[Kind] = []
+    measured: dict[tuple[str, ...], tuple[_MeasuredKind, tuple[GpuUsage, ...]]] = {}
+    kinds: list[TaskKind] = []
     for basis, place in found.items():
         if basis.records not in measured:
             records = [library.read(name) for name in basis.records]
-            gpus = tuple(gpu for record in records for gpu in _gpus(record))
-            measured[basis.records] = _measured(records, given, headroom), gpus
+            gpus = tuple(gpu for record in records for gpu in _gpus_with_memory(record))
+            measured[basis.records] = _measured_kind(records, given, headroom), gpus
         base = measured[basis.records][0]
-        kind = _as_predicted(base.kind, basis.predictions, headroom)
-        kind = _placed(kind, base, basis, given)
+        kind = _kind_with_predictions(base.kind, basis.predictions, headroom)
+        kind = _kind_with_layout(kind, base, basis, given)
         notes = kind.notes
         if basis.failed is not None and not given.is_whole:
-            notes = (*notes, _of_a_failed_run(basis.failed))
+            notes = (*notes, _failed_run_note(basis.failed))
         kinds.append(
             msgspec.structs.replace(
                 kind, tasks=counts[place], example=examples[place], notes=notes
@@ -314,12 +328,12 @@ def of_tasks(
         kinds = list(_placed_alike(kinds, [basis.launch for basis in found]))
     used_gpus = [gpu for _, gpus in measured.values() for gpu in gpus]
     gpu = used_gpus[0] if used_gpus else None
-    return Needs(
+    return TaskNeeds(
         tuple(kinds), tuple(places), gpu, grounds.unlike, dict(grounds.unnamed)
     )
 
 
-def _of_a_failed_run(record: str) -> str:
+def _failed_run_note(record: str) -> str:
     name = record[:_SHOWN]
     return (
         f"the measured run {name} failed within its first second, so it does not show "
@@ -327,85 +341,89 @@ def _of_a_failed_run(record: str) -> str:
     )
 
 
-class _Grounds:
+class _NeedFinder:
     """Finds the records and predictions for the need of a line."""
 
-    def __init__(self, library: Library, stated: frozenset[Quantity]) -> None:
+    def __init__(self, library: RecordLibrary, stated: frozenset[Quantity]) -> None:
         self._library = library
-        self._finder = Finder(library)
+        self._finder = SimilarRecordFinder(library)
         self._stated = stated
-        self._fitted: dict[tuple[str, ...], Curves | None] = {}
+        self._fitted: dict[tuple[str, ...], NeedCurves | None] = {}
         self._only: dict[tuple[str, ...], Sizes] = {}
         self.unlike: dict[str, float] = {}
         self.unnamed: Counter[str] = Counter()
 
-    def of(self, line: str, parameters: Parameters) -> _Basis:
+    def of(self, task_line: str, parameters: Parameters) -> _NeedBasis:
         """Return the records of equal runs, or else predictions from similar ones.
 
         Raises:
             UsageError: the user named records, and none is of a similar command.
         """
-        parts = parts_of(words_of(line))
-        basis = _Basis()
+        parts = command_parts(task_line_words(task_line))
+        basis = _NeedBasis()
         if self._library.known:
-            basis = self._of_runs(line, parts, parameters)
+            basis = self._of_runs(task_line, parts, parameters)
         if basis.records:
             return basis
-        return _Basis(failed=self._library.failed.get(parts[0]))
+        return _NeedBasis(failed=self._library.failed.get(parts[0]))
 
-    def _of_runs(self, line: str, parts: Parts, parameters: Parameters) -> _Basis:
-        alike = self._finder.most_alike(line, parts)
+    def _of_runs(
+        self, task_line: str, line_parts: Parts, parameters: Parameters
+    ) -> _NeedBasis:
+        alike = self._finder.most_alike(task_line, line_parts)
         names = tuple(name for one in alike for name in one.names)[:_MOST_READ]
         curves = self._curves(names, alike)
-        sizes = sizes_in(words_of(line), parameters)
+        sizes = sizes_in(task_line_words(task_line), parameters)
         for name, only in self._only[names].items():
             if sizes.get(name, only) != only:
                 self.unlike[name] = only
         if curves is not None and curves.names:
             measured = curves.measured(sizes)
             if measured:
-                return _Basis(measured)
+                return _NeedBasis(measured)
             predictions = tuple(
                 one for one in curves.at(sizes) if one.quantity not in self._stated
             )
             if predictions:
-                return _Basis(names, predictions)
+                return _NeedBasis(names, predictions)
             self.unnamed.update(name for name in curves.names if name not in sizes)
-        return _Basis(nearest(alike, parts[2]))
+        return _NeedBasis(nearest_records(alike, line_parts[2]))
 
     def _curves(
-        self, names: tuple[str, ...], alike: Sequence[Candidate]
-    ) -> Curves | None:
+        self, names: tuple[str, ...], alike: Sequence[CandidateRecords]
+    ) -> NeedCurves | None:
         if names not in self._fitted:
             self._fitted[names] = self._fit(names, alike)
         return self._fitted[names]
 
-    def _fit(self, names: tuple[str, ...], alike: Sequence[Candidate]) -> Curves | None:
+    def _fit(
+        self, names: tuple[str, ...], alike: Sequence[CandidateRecords]
+    ) -> NeedCurves | None:
         """Fit curves to the records of *names*; None where their sizes are equal."""
         sizes = [own for one in alike for own in one.sizes][: len(names)]
         self._only[names] = _only_sizes(sizes)
-        if not varies(sizes):
+        if not has_varying_size(sizes):
             return None
-        return Curves([self._library.read(name) for name in names], sizes)
+        return NeedCurves([self._library.read(name) for name in names], sizes)
 
 
-def _only_sizes(sizes: Sequence[Sizes]) -> Sizes:
+def _only_sizes(sizes_of_runs: Sequence[Sizes]) -> Sizes:
     """Return the sizes that are equal in all runs."""
-    first = sizes[0] if sizes else {}
+    first = sizes_of_runs[0] if sizes_of_runs else {}
     return {
         name: value
         for name, value in first.items()
-        if all(own.get(name) == value for own in sizes)
+        if all(own.get(name) == value for own in sizes_of_runs)
     }
 
 
-def _as_predicted(
-    kind: Kind, predictions: Sequence[Prediction], headroom: float
-) -> Kind:
+def _kind_with_predictions(
+    task_kind: TaskKind, predictions: Sequence[NeedPrediction], headroom: float
+) -> TaskKind:
     """Take over the predictions: the upper bound, or the headroom if that is larger."""
     if not predictions:
-        return kind
-    item, used, virtual = kind.item, kind.used, kind.virtual_memory
+        return task_kind
+    item, used, virtual = task_kind.item, task_kind.used, task_kind.virtual_memory
     for one in predictions:
         need = max(one.bound, one.expected * (1 + headroom))
         if one.quantity == "gpu_memory":
@@ -413,62 +431,67 @@ def _as_predicted(
             used = msgspec.structs.replace(used, gpu_memory=math.ceil(one.expected))
         elif one.quantity == "memory":
             memory = max(LEAST_MEMORY, round_shared(need))
-            virtual = _carried(virtual, memory - item.memory)
+            virtual = _enlarged_address_space(virtual, memory - item.memory)
             item = msgspec.structs.replace(item, memory=memory)
             used = msgspec.structs.replace(used, memory=math.ceil(one.expected))
         else:
             item = msgspec.structs.replace(item, time=round_time(need))
             used = msgspec.structs.replace(used, time=one.expected)
     return msgspec.structs.replace(
-        kind,
+        task_kind,
         item=item,
         used=used,
         runs=max(one.runs for one in predictions),
-        records=kind.records[:_MOST_NAMED],
+        records=task_kind.records[:_MOST_NAMED],
         predictions=tuple(predictions),
         virtual_memory=virtual,
     )
 
 
-def _carried(virtual: Bytes | None, more: Bytes) -> Bytes | None:
+def _enlarged_address_space(virtual: Bytes | None, more: Bytes) -> Bytes | None:
     """Return the address space of a task that needs *more* memory than was measured."""
     return None if virtual is None else virtual + max(0, more)
 
 
-class _Measured(NamedTuple):
+class _MeasuredKind(NamedTuple):
     """A kind of task as its records were, and their request; None without records.
 
     ``starts``: the command that was measured started the ranks itself.
     """
 
-    kind: Kind
+    kind: TaskKind
     request: Request | None
     starts: bool
 
 
-def _measured(
+def _measured_kind(
     records: Sequence[Record], given: StatedUsage, headroom: float
-) -> _Measured:
+) -> _MeasuredKind:
     """Return the kind of task with these records; *given* overrides them."""
     request = from_usages(records, headroom=headroom) if records else None
-    gpus = [gpu for record in records for gpu in _gpus(record)]
+    gpus = [gpu for record in records for gpu in _gpus_with_memory(record)]
     walls = (record.usage.wall_time for record in records if record.usage)
-    time = _most(walls) if given.time is None else given.time
+    time = _longest_time(walls) if given.time is None else given.time
     gpu_memory = given.gpu_memory
     if gpu_memory is None:
         gpu_memory = max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
     cpus = given.cpus or (request.cpus if request else 1)
-    whole = given.gpus or _whole_gpus(records)
-    memory, limit = given.memory, None if time is None else _with(time, headroom)
+    whole = given.gpus or _whole_gpus_of_records(records)
+    memory, limit = (
+        given.memory,
+        None if time is None else _size_with_headroom(time, headroom),
+    )
     if request is not None and given.time is None:
         limit = request.time_limit
     measured = (request and request.memory) or 0
-    needed = measured if memory is None else _with(memory, headroom)
-    kind = Kind(
-        item=Item(_with(gpu_memory, headroom), needed, cpus, limit, whole),
-        used=Item(
+    needed = measured if memory is None else _size_with_headroom(memory, headroom)
+    kind = TaskKind(
+        item=TaskNeed(
+            _size_with_headroom(gpu_memory, headroom), needed, cpus, limit, whole
+        ),
+        used=TaskNeed(
             gpu_memory,
-            _memory(records) if memory is None else memory,
+            _largest_peak_memory(records) if memory is None else memory,
             cpus,
             time,
             whole,
@@ -477,13 +500,13 @@ def _measured(
         example="",
         runs=request.runs if request else 0,
         records=tuple(record.id for record in records),
-        busy=_most(_busy(gpu) for gpu in gpus),
-        notes=notes_on(records, given),
-        virtual_memory=_carried(
+        busy=_longest_time(_gpu_busy_share(gpu) for gpu in gpus),
+        notes=measurement_notes(records, given),
+        virtual_memory=_enlarged_address_space(
             request.virtual_memory if request else None, needed - measured
         ),
     )
-    return _Measured(kind, request, any(map(_starts_itself, records)))
+    return _MeasuredKind(kind, request, any(map(_starts_itself, records)))
 
 
 def _starts_itself(record: Record) -> bool:
@@ -492,22 +515,24 @@ def _starts_itself(record: Record) -> bool:
     return not has_own and bool(record.ranks or launch_of(words_run(record.command)))
 
 
-def _placed(kind: Kind, base: _Measured, basis: _Basis, given: StatedUsage) -> Kind:
+def _kind_with_layout(
+    task_kind: TaskKind, base: _MeasuredKind, basis: _NeedBasis, given: StatedUsage
+) -> TaskKind:
     """Return the kind with the layout of its ranks: as stated, else as measured."""
     launch = basis.launch
     if launch is None and given.nodes is not None:  # each node runs the line
-        return _with_layout(kind, given.nodes, 0)
+        return _with_layout(task_kind, given.nodes, 0)
     measured = base.request
     if launch is None and (measured is None or (measured.ntasks or 1) == 1):
-        return kind
+        return task_kind
     if launch is None and measured is not None and not base.starts:
-        return _with_note(kind, _one_of(measured))
-    return _launched(kind, base, basis, given)
+        return _with_note(task_kind, _missing_launcher_note(measured))
+    return _kind_with_ranks(task_kind, base, basis, given)
 
 
 def _placed_alike(
-    kinds: Sequence[Kind], launches: Sequence[Launch | None]
-) -> Iterator[Kind]:
+    kinds: Sequence[TaskKind], launches: Sequence[LauncherLayout | None]
+) -> Iterator[TaskKind]:
     """Yield the kinds; ranks that may be anywhere go where as many were measured."""
     nodes = {kind.item.ntasks: kind.item.nodes for kind in kinds if kind.records}
     for kind, launch in zip(kinds, launches, strict=True):
@@ -521,9 +546,11 @@ def _placed_alike(
         yield kind
 
 
-def _launched(kind: Kind, base: _Measured, basis: _Basis, given: StatedUsage) -> Kind:
+def _kind_with_ranks(
+    task_kind: TaskKind, base: _MeasuredKind, basis: _NeedBasis, given: StatedUsage
+) -> TaskKind:
     """Return the kind with as many ranks as its line, or the run measured, started."""
-    launch, request = basis.launch or Launch(), base.request
+    launch, request = basis.launch or LauncherLayout(), base.request
     measured = request if request is not None and request.ntasks else None
     as_measured = (measured and measured.ntasks) or 0
     ntasks = launch.ntasks or as_measured
@@ -536,102 +563,104 @@ def _launched(kind: Kind, base: _Measured, basis: _Basis, given: StatedUsage) ->
         nodes = measured.nodes if keeps else -(-ntasks // each)
     nodes = nodes or 1
     if ntasks <= 1:
-        return _with_layout(kind, nodes, 0)
+        return _with_layout(task_kind, nodes, 0)
     nodes = min(nodes, ntasks)
     per_node = -(-ntasks // nodes)
     cpus = launch.cpus or (request.cpus if request is not None else 1)
     if given.cpus is not None:  # of a node
         cpus = -(-given.cpus // per_node)
-    item = msgspec.structs.replace(kind.item, cpus=cpus * per_node)
-    kind = msgspec.structs.replace(kind, item=item)
-    kind = _with_layout(kind, nodes, ntasks)
+    item = msgspec.structs.replace(task_kind.item, cpus=cpus * per_node)
+    task_kind = msgspec.structs.replace(task_kind, item=item)
+    task_kind = _with_layout(task_kind, nodes, ntasks)
     if request is None or given.memory is not None or basis.predicts("memory"):
-        return kind
+        return task_kind
     if measured is not None:
-        return _as_large(kind, measured)
+        return _kind_with_rank_memory(task_kind, measured)
     if base.starts:
-        return kind
+        return task_kind
     note = f"measured as one process: a node is planned for {per_node} times its memory"
-    return _with_memory(kind, per_node, note)
+    return _kind_with_memory(task_kind, per_node, note)
 
 
-def _as_large(kind: Kind, measured: Request) -> Kind:
+def _kind_with_rank_memory(task_kind: TaskKind, measured: Request) -> TaskKind:
     """Return the kind with memory for its ranks, each as large as those *measured*."""
-    factor, per_node = 1.0, kind.item.per_node
-    if per_node > (measured.ntasks_per_node or 1) and kind.item.memory:
+    factor, per_node = 1.0, task_kind.item.per_node
+    if per_node > (measured.ntasks_per_node or 1) and task_kind.item.memory:
         each = (measured.memory_per_cpu or 0) * measured.cpus
-        factor = max(1.0, each * per_node / kind.item.memory)
+        factor = max(1.0, each * per_node / task_kind.item.memory)
     note = None
-    if kind.item.ntasks != measured.ntasks:
+    if task_kind.item.ntasks != measured.ntasks:
         note = (
             f"measured with {measured.ntasks} ranks: planned as if each of "
-            f"{kind.item.ntasks} used as much"
+            f"{task_kind.item.ntasks} used as much"
         )
-    return _with_memory(kind, factor, note)
+    return _kind_with_memory(task_kind, factor, note)
 
 
-def _with_layout(kind: Kind, nodes: int, ntasks: int) -> Kind:
-    item = msgspec.structs.replace(kind.item, nodes=nodes, ntasks=ntasks)
-    return msgspec.structs.replace(kind, item=item)
+def _with_layout(task_kind: TaskKind, node_count: int, ntasks: int) -> TaskKind:
+    item = msgspec.structs.replace(task_kind.item, nodes=node_count, ntasks=ntasks)
+    return msgspec.structs.replace(task_kind, item=item)
 
 
-def _with_memory(kind: Kind, factor: float, note: str | None) -> Kind:
-    memory = round_shared(kind.item.memory * factor)
-    item = msgspec.structs.replace(kind.item, memory=memory)
-    kind = msgspec.structs.replace(kind, item=item)
-    return kind if note is None else _with_note(kind, note)
+def _kind_with_memory(
+    task_kind: TaskKind, factor: float, kind_note: str | None
+) -> TaskKind:
+    memory = round_shared(task_kind.item.memory * factor)
+    item = msgspec.structs.replace(task_kind.item, memory=memory)
+    task_kind = msgspec.structs.replace(task_kind, item=item)
+    return task_kind if kind_note is None else _with_note(task_kind, kind_note)
 
 
-def _with_note(kind: Kind, note: str) -> Kind:
-    return msgspec.structs.replace(kind, notes=(*kind.notes, note))
+def _with_note(task_kind: TaskKind, kind_note: str) -> TaskKind:
+    return msgspec.structs.replace(task_kind, notes=(*task_kind.notes, kind_note))
 
 
-def _one_of(measured: Request) -> str:
+def _missing_launcher_note(measured: Request) -> str:
     return (
         f"measured with {measured.ntasks} ranks, and the task starts one: write its "
         f"launcher with -n {measured.ntasks} in front of it"
     )
 
 
-def _with(size: float, headroom: float) -> int:
+def _size_with_headroom(measured_size: float, headroom: float) -> int:
     # round to a thousandth first: as a float 1.1 is a little more than 1.1
-    return math.ceil(round(size * (1 + headroom), 3))
+    return math.ceil(round(measured_size * (1 + headroom), 3))
 
 
-def _most(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _longest_time(known_times: Iterable[float | None]) -> float | None:
+    return max((value for value in known_times if value is not None), default=None)
 
 
-def _gpus(record: Record) -> tuple[GpuUsage, ...]:
+def _gpus_with_memory(record: Record) -> tuple[GpuUsage, ...]:
     """Return the GPUs on which a record's run held memory."""
     if record.usage is None:
         return ()
     return tuple(gpu for gpu in record.usage.gpus if _gpu_peak(gpu))
 
 
-def _whole_gpus(records: Sequence[Record]) -> int:
+def _whole_gpus_of_records(records: Sequence[Record]) -> int:
     """Return the number of GPUs of a run on several; 0 for one, which can be shared."""
     usages = [record.usage.gpus for record in records if record.usage is not None]
     most = max((sum(gpu.may_be_needed for gpu in gpus) for gpus in usages), default=0)
     return most if most > 1 else 0
 
 
-def _gpu_peak(gpu: GpuUsage) -> Bytes | None:
-    return gpu.job_peak
+def _gpu_peak(gpu_usage: GpuUsage) -> Bytes | None:
+    return gpu_usage.job_peak
 
 
-def _busy(gpu: GpuUsage) -> float | None:
-    mean = gpu.utilization_mean
+def _gpu_busy_share(gpu_usage: GpuUsage) -> float | None:
+    mean = gpu_usage.utilization_mean
     return None if mean is None else min(1.0, mean / 100)
 
 
-def _memory(records: Sequence[Record]) -> Bytes:
+def _largest_peak_memory(records: Sequence[Record]) -> Bytes:
     usages = [record.usage for record in records if record.usage]
     peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
     return max(peaks, default=0)
 
 
-def notes_on(records: Sequence[Record], given: StatedUsage) -> tuple[str, ...]:
+def measurement_notes(records: Sequence[Record], given: StatedUsage) -> tuple[str, ...]:
     """Return what limits the figures of *records*, unless *given* overrides them."""
     notes = []
     if given.memory is None and any(r.usage and r.usage.growing for r in records):

@@ -3,7 +3,7 @@
 import shlex
 
 from weigh.planning.launchers import is_launcher
-from weigh.planning.record_match import words_of
+from weigh.planning.record_match import task_line_words
 
 _STEP = (
     "srun --nodes={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 "
@@ -16,15 +16,15 @@ _PLACE = (
 )
 
 
-def on_nodes(line: bytes, nodes: int, python: str) -> bytes:
-    """Return *line* so that each of *nodes* nodes runs it, measured by weigh.
+def line_run_on_nodes(task_line: bytes, node_count: int, python: str) -> bytes:
+    """Return *task_line* so that each of *node_count* nodes runs it, measured by weigh.
 
     *python* is the interpreter with weigh. A line that starts its own processes (srun,
     mpirun) is returned unchanged.
     """
-    text = line.decode("utf-8", "surrogateescape").rstrip("\n")
-    if nodes == 1 or any(map(is_launcher, words_of(text))):
-        return line
+    text = task_line.decode("utf-8", "surrogateescape").rstrip("\n")
+    if node_count == 1 or any(map(is_launcher, task_line_words(text))):
+        return task_line
     words = ("bash", "-c", _PLACE, python, text)
-    started = f"{_STEP.format(nodes=nodes)} {shlex.join(words)}"
+    started = f"{_STEP.format(nodes=node_count)} {shlex.join(words)}"
     return started.encode("utf-8", "surrogateescape")

@@ -43,8 +43,8 @@ def stated_usage(options: PlanOptions) -> StatedUsage:
         FormatError: a size or time does not parse.
     """
     return StatedUsage(
-        gpu_memory=size("--gpu-memory", options.gpu_memory),
-        memory=size("--memory", options.memory),
+        gpu_memory=parsed_size_option("--gpu-memory", options.gpu_memory),
+        memory=parsed_size_option("--memory", options.memory),
         cpus=options.cpus,
         time=None if options.time is None else parse_limit(options.time),
         gpus=options.gpus_per_task,
@@ -52,32 +52,34 @@ def stated_usage(options: PlanOptions) -> StatedUsage:
     )
 
 
-def size(option: str, text: str | None) -> Bytes | None:
-    """Return the size in *text*; None where the option was not given.
+def parsed_size_option(option: str, option_text: str | None) -> Bytes | None:
+    """Return the size in *option_text*; None where the option was not given.
 
     Raises:
-        FormatError: *text* is not a size; names *option*.
+        FormatError: *option_text* is not a size; names *option*.
     """
-    if text is None:
+    if option_text is None:
         return None
     try:
-        return parse_size(text)
+        return parse_size(option_text)
     except FormatError as error:
         raise FormatError(f"{option}: {error}") from error
 
 
-def parse_hours(text: str) -> Seconds:
+def parse_hours(option_text: str) -> Seconds:
     """Return the time limit of an element in seconds: ``4``, ``0.5`` or ``90m``.
 
     0 stands for no queue.
 
     Raises:
-        FormatError: *text* is not a time.
+        FormatError: *option_text* is not a time.
     """
     try:
-        seconds = float(text) * HOUR
+        seconds = float(option_text) * HOUR
     except ValueError:
-        seconds = float(parse_limit(text))
+        seconds = float(parse_limit(option_text))
     if not 0 <= seconds < _LONGEST:
-        raise FormatError(f"--hours {text}: not a time (write it like 4, 0.5 or 90m)")
+        raise FormatError(
+            f"--hours {option_text}: not a time (write it like 4, 0.5 or 90m)"
+        )
     return seconds

@@ -16,11 +16,11 @@ from weigh.errors import UsageError
 from weigh.model.element_time import limit_for_tasks, time_for_tasks
 from weigh.model.plan import (
     RESOURCES,
-    Bin,
-    Item,
-    Kind,
+    PackedBin,
     Plan,
-    Queue,
+    PlannedQueue,
+    TaskKind,
+    TaskNeed,
 )
 from weigh.request import round_time
 from weigh.units import HOUR, MINUTE, Seconds, format_duration, format_limit
@@ -33,27 +33,29 @@ _WINDOW = 4  # units per element among which one is chosen
 _SURE = 2  # times the predicted time that have to be left for a task to start
 
 
-class Unit(msgspec.Struct, frozen=True, gc=False):
+class QueueUnit(msgspec.Struct, frozen=True, gc=False):
     """Tasks that are claimed together, by their numbers from 1 in the task file."""
 
     tasks: tuple[int, ...]
 
 
-def units_of(queue: Queue, kinds: Sequence[Kind], elements: int) -> tuple[Unit, ...]:
+def units_of(
+    queue: PlannedQueue, kinds: Sequence[TaskKind], elements: int
+) -> tuple[QueueUnit, ...]:
     """Return the units in the order in which they are claimed: longest tasks first.
 
     Tasks of unknown time come first. Every reader of a plan gets the same units. Above
     4,096 tasks units are dealt by factoring (Flynn Hummel et al. 1992): half of what is
     left goes to the elements in equal parts, again and again.
     """
-    times = [_expected(kinds, kind) for kind in queue.kinds]
-    return tuple(_units(times, elements))
+    times = [_expected_kind_time(kinds, kind) for kind in queue.kinds]
+    return tuple(_queue_units(times, elements))
 
 
-def _units(times: Sequence[Seconds], elements: int) -> Iterator[Unit]:
+def _queue_units(times: Sequence[Seconds], elements: int) -> Iterator[QueueUnit]:
     order = sorted(range(len(times)), key=lambda at: (-times[at], at))
     if len(order) <= MOST_UNITS:
-        yield from (Unit((at + 1,)) for at in order)
+        yield from (QueueUnit((at + 1,)) for at in order)
         return
     begin = 0
     while begin < len(order):
@@ -61,16 +63,16 @@ def _units(times: Sequence[Seconds], elements: int) -> Iterator[Unit]:
         size = max(1, left // (2 * elements), -(-left // MOST_UNITS))
         batch = order[begin : begin + size * elements]
         dealt = (batch[at::elements] for at in range(min(elements, len(batch))))
-        yield from (Unit(tuple(at + 1 for at in unit)) for unit in dealt)
+        yield from (QueueUnit(tuple(at + 1 for at in unit)) for unit in dealt)
         begin += len(batch)
 
 
-def _expected(kinds: Sequence[Kind], kind: int) -> Seconds:
-    time = kinds[kind].used.time if 0 <= kind < len(kinds) else None
+def _expected_kind_time(kinds: Sequence[TaskKind], kind_number: int) -> Seconds:
+    time = kinds[kind_number].used.time if 0 <= kind_number < len(kinds) else None
     return math.inf if time is None else time
 
 
-def time_to_start(kind: Kind) -> Seconds | None:
+def time_to_start(task_kind: TaskKind) -> Seconds | None:
     """Return how much time has to be left to start a task; None if that is unknown.
 
     :func:`sized` grants it to elements, so the two cannot disagree. The upper bound of
@@ -78,10 +80,10 @@ def time_to_start(kind: Kind) -> Seconds | None:
     sigma .3, 1.2 times the prediction cuts off 22, twice it 2. It is never rounded: a
     request of five minutes is what a job asks for, not what a task needs.
     """
-    if kind.used.time is None:
+    if task_kind.used.time is None:
         return None
-    bounds = (one.bound for one in kind.predictions if one.quantity == "time")
-    return max((_SURE * kind.used.time, *bounds))
+    bounds = (one.bound for one in task_kind.predictions if one.quantity == "time")
+    return max((_SURE * task_kind.used.time, *bounds))
 
 
 def least_limit(plan: Plan, reserved: int = 0) -> int | None:
@@ -136,7 +138,7 @@ def enough_time(plan: Plan, limit: int, reserved: int = 0) -> tuple[int, str | N
     )
 
 
-def room_of(plan: Plan) -> Item | None:
+def element_capacity_for_tasks(plan: Plan) -> TaskNeed | None:
     """Return what an element has for its tasks; None where all need the same.
 
     Then the number of slots is the limit.
@@ -144,10 +146,10 @@ def room_of(plan: Plan) -> Item | None:
     queue = plan.queue
     if queue is None:
         return None
-    if len({_needs(item) for item in _items(plan, queue)}) == 1:
+    if len({_resource_needs(item) for item in _queue_items(plan, queue)}) == 1:
         return None
     elements = plan.elements
-    return Item(
+    return TaskNeed(
         gpu_memory=max(element.gpu_memory for element in elements),
         memory=max(element.memory for element in elements),
         cpus=max(element.cpus for element in elements),
@@ -155,15 +157,15 @@ def room_of(plan: Plan) -> Item | None:
     )
 
 
-def _items(plan: Plan, queue: Queue) -> list[Item]:
+def _queue_items(plan: Plan, queue: PlannedQueue) -> list[TaskNeed]:
     return [plan.kinds[kind].item for kind in dict.fromkeys(queue.kinds)]
 
 
-def _needs(item: Item) -> tuple[int, ...]:
-    return tuple(getattr(item, name) for name in RESOURCES)
+def _resource_needs(task_need: TaskNeed) -> tuple[int, ...]:
+    return tuple(getattr(task_need, name) for name in RESOURCES)
 
 
-class Sized(msgspec.Struct, frozen=True):
+class SizedElements(msgspec.Struct, frozen=True):
     """The elements of a plan: how many, their time limit and their expected time."""
 
     elements: int
@@ -198,14 +200,14 @@ class QueuedWork(msgspec.Struct, frozen=True):
         for place, needed in self.to_start:
             waits = 0.0
             if place >= elements * self.slots:
-                last = min(place + looked_ahead(elements), len(self.done) - 1)
+                last = min(place + units_looked_ahead(elements), len(self.done) - 1)
                 waits = share * self.done[last]
             most = max(most, waits + needed)
         return most
 
 
 def queued_work(
-    kinds: Sequence[Kind], work: Seconds, slots: int, *, slower: float = 1.0
+    kinds: Sequence[TaskKind], work_time: Seconds, slots: int, *, slower: float = 1.0
 ) -> QueuedWork:
     """Return the tasks of these *kinds*, one per task, of which each time is known.
 
@@ -220,23 +222,23 @@ def queued_work(
         longest=times[0][0] * slower,
         done=tuple(accumulate(time for time, _ in times)),
         to_start=tuple((place, needed * slower) for needed, place in last_of.items()),
-        work=work * slower,
+        work=work_time * slower,
         slots=slots,
     )
 
 
-def looked_ahead(elements: int) -> int:
+def units_looked_ahead(elements: int) -> int:
     """Return the number of units among which an element looks for one that fits."""
     return max(_AHEAD, _WINDOW * elements)
 
 
-def sized(
+def sized_elements(
     queued: QueuedWork,
     *,
     headroom: float,
     waves: int,
     limit: Seconds | None = None,
-) -> Sized:
+) -> SizedElements:
     """Return the elements for *queued*, and a time limit in which all tasks may start.
 
     *waves* elements would be needed if each ran one wave of tasks. There are never
@@ -256,7 +258,7 @@ def sized(
         )
     most = max(_SHORT, limit_for_tasks(last + queued.longest))
     most = most if limit is None else math.floor(limit)
-    elements = _fewest(
+    elements = _smallest_sufficient(
         lambda count: limit_for_tasks(queued.time_of(count, headroom)) <= most,
         min(AT_ONCE, waves),
         waves,
@@ -265,29 +267,31 @@ def sized(
     granted = round_time(needed)
     if limit is not None:
         granted = min(granted, most)
-    return Sized(elements, granted, max(queued.work / elements, queued.longest))
+    return SizedElements(elements, granted, max(queued.work / elements, queued.longest))
 
 
-def _fewest(suffices: Callable[[int], bool], least: int, most: int) -> int:
-    """Return the smallest number from *least* to *most* that suffices, else *most*."""
-    return least + bisect_left(range(least, most), x=True, key=suffices)
+def _smallest_sufficient(
+    suffices: Callable[[int], bool], least: int, largest_number: int
+) -> int:
+    """Return the smallest number from *least* on that suffices, or *largest_number*."""
+    return least + bisect_left(range(least, largest_number), x=True, key=suffices)
 
 
 def size_of_round(
-    tasks: int, most: int, elements: int, *, long: bool
+    tasks: int, most_tasks: int, elements: int, *, is_long: bool
 ) -> tuple[int, int]:
-    """Return how many elements pull unfinished tasks, and their slots, at most *most*.
+    """Return how many elements pull unfinished tasks, and their slots.
 
-    There were *elements* before. *long*: the tasks took too long, and how long is not
-    known. Then each slot is an element, so that none waits for another.
+    There were *elements* before. *is_long*: the tasks took too long, and how long is
+    not known. Then each slot is an element, so that none waits for another.
     """
-    if long:
-        return min(tasks, most * elements), 1
-    count = min(elements, -(-tasks // most))
-    return count, min(most, -(-tasks // count))
+    if is_long:
+        return min(tasks, most_tasks * elements), 1
+    count = min(elements, -(-tasks // most_tasks))
+    return count, min(most_tasks, -(-tasks // count))
 
 
-def gains(longest: Seconds | None, waves: int) -> bool:
+def gains_from_queue(longest: Seconds | None, waves: int) -> bool:
     """Return whether a plan uses a queue without an option for it.
 
     It does where tasks are short and their elements would wait for one another.
@@ -295,24 +299,35 @@ def gains(longest: Seconds | None, waves: int) -> bool:
     return longest is not None and longest < _SHORT and waves > AT_ONCE
 
 
-def slots_of(items: Sequence[Item], bins: Sequence[Bin], *, count: int | None) -> int:
-    """Return how many tasks may run at once in an element that holds any of *bins*.
+def slots_per_element(
+    items: Sequence[TaskNeed],
+    packed_bins: Sequence[PackedBin],
+    *,
+    task_limit: int | None,
+) -> int:
+    """Return how many tasks may run at once in an element that holds any of the bins.
 
     That is how many of the tasks with the smallest needs fit, by each resource.
     """
-    most = max(len(bin_.items) for bin_ in bins)
+    most = max(len(bin_.items) for bin_ in packed_bins)
     alike = len({(item.cpus, item.memory, item.gpu_memory) for item in items}) == 1
     if alike:
         return most
     limits = [
-        _fit([item.cpus for item in items], max(bin_.cpus for bin_ in bins)),
-        _fit([item.memory for item in items], max(bin_.memory for bin_ in bins)),
-        _fit([i.gpu_memory for i in items], max(bin_.gpu_memory for bin_ in bins)),
+        _fitting_count(
+            [item.cpus for item in items], max(bin_.cpus for bin_ in packed_bins)
+        ),
+        _fitting_count(
+            [item.memory for item in items], max(bin_.memory for bin_ in packed_bins)
+        ),
+        _fitting_count(
+            [i.gpu_memory for i in items], max(bin_.gpu_memory for bin_ in packed_bins)
+        ),
     ]
-    return max(most, min(limit for limit in (*limits, count) if limit is not None))
+    return max(most, min(limit for limit in (*limits, task_limit) if limit is not None))
 
 
-def _fit(needs: Sequence[int], limit: int) -> int | None:
+def _fitting_count(needs: Sequence[int], limit: int) -> int | None:
     """Return how many of the smallest *needs* fit; None if one needs nothing."""
     held = 0
     for count, need in enumerate(sorted(needs)):
@@ -324,8 +339,8 @@ def _fit(needs: Sequence[int], limit: int) -> int | None:
     return len(needs)
 
 
-def work_of(
-    items: Sequence[Item], times: Sequence[Seconds], full: Item, slots: int
+def least_element_time(
+    items: Sequence[TaskNeed], times: Sequence[Seconds], full: TaskNeed, slots: int
 ) -> Seconds:
     """Return the least time in which one element can run all tasks.
 

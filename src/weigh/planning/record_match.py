@@ -29,14 +29,14 @@ _PLACES = ("port", "master_port", "device", "gpu", "cuda", "rank", "local_rank")
 _NO_SIZES = frozenset((*_PLACES, "node_rank", "fold", "run", "trial", "id"))
 
 
-def words_of(line: str) -> list[str]:
+def task_line_words(task_line: str) -> list[str]:
     """Return the words of a task's line, as a shell would split it."""
-    if _QUOTING.isdisjoint(line):
-        return line.split()
+    if _QUOTING.isdisjoint(task_line):
+        return task_line.split()
     try:
-        return shlex.split(line)
+        return shlex.split(task_line)
     except ValueError:  # shlex rejects lines that a shell accepts
-        return line.split()
+        return task_line.split()
 
 
 def words_run(command: Sequence[str]) -> list[str]:
@@ -46,14 +46,14 @@ def words_run(command: Sequence[str]) -> list[str]:
         return words
     for place, word in enumerate(words[1:-1], 1):
         if re.fullmatch("-[a-z]*c", word):  # bash -euo pipefail -c LINE
-            return [*words_of(words[place + 1]), *words[place + 2 :]]
+            return [*task_line_words(words[place + 1]), *words[place + 2 :]]
         before = words[place - 1]
         if word[:1] not in {"-", "+"} and not re.fullmatch("[-+][a-z]*o", before):
             break
     return words
 
 
-def kind_of(
+def kind_of_command(
     command: Sequence[str], parameters: Mapping[str, float | str]
 ) -> tuple[str, ...]:
     """Return *command* with placeholders for what varies from run to run.
@@ -69,14 +69,14 @@ def kind_of(
     )
 
 
-def is_assignment(word: str) -> bool:
-    """Return whether *word* is ``NAME=value``."""
-    name, equals, _ = word.partition("=")
+def is_assignment(shell_word: str) -> bool:
+    """Return whether *shell_word* is ``NAME=value``."""
+    name, equals, _ = shell_word.partition("=")
     return bool(equals) and name.isidentifier()
 
 
 def sizes_in(
-    words: Sequence[str], parameters: Mapping[str, int | float | str]
+    command_words: Sequence[str], parameters: Mapping[str, int | float | str]
 ) -> Sizes:
     """Return the positive numbers of a command and of its *parameters*, by name.
 
@@ -84,12 +84,12 @@ def sizes_in(
     position. Options come before parameters of the same name. Seeds, ports and other
     identities are left out.
     """
-    named = dict(_named(words))
-    options = {_plain(name) for name in named}
+    named = dict(_named_numbers(command_words))
+    options = {_plain_option_name(name) for name in named}
     from_parameters = {
         name: float(value)
         for name, value in parameters.items()
-        if not isinstance(value, str) and _plain(name) not in options
+        if not isinstance(value, str) and _plain_option_name(name) not in options
     }
     places = {name: named.pop(name) for name in [*named] if name.startswith(_PLACE)}
     found = {**named, **from_parameters, **places}
@@ -100,9 +100,9 @@ def sizes_in(
     }
 
 
-def _named(words: Sequence[str]) -> Iterator[tuple[str, float]]:
+def _named_numbers(command_words: Sequence[str]) -> Iterator[tuple[str, float]]:
     option = None
-    for place, word in enumerate(words):
+    for place, word in enumerate(command_words):
         name, equals, value = word.partition("=")
         if equals and is_number(value) and name:
             yield name, float(value)
@@ -112,14 +112,16 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, float]]:
 
 
 @cache
-def _is_label(name: str) -> bool:
-    plain = _plain(name)
-    return is_seed(plain) or plain in _NO_SIZES or not {"*", ","}.isdisjoint(name)
+def _is_label(option_name: str) -> bool:
+    plain = _plain_option_name(option_name)
+    return (
+        is_seed(plain) or plain in _NO_SIZES or not {"*", ","}.isdisjoint(option_name)
+    )
 
 
-def _plain(name: str) -> str:
+def _plain_option_name(option_name: str) -> str:
     """Return one spelling for ``--batch-size`` and ``batch_size``."""
-    return name.lstrip("-").replace("-", "_").lower()
+    return option_name.lstrip("-").replace("-", "_").lower()
 
 
 _MOST_RUNS = 5  # of one command, the newest
@@ -129,7 +131,7 @@ _USELESS = frozenset({"FAILED", "CANCELLED", "INTERRUPTED", "UNKNOWN"})
 Parts = tuple[tuple[str, ...], frozenset[str], frozenset[str]]
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class CandidateRecords(msgspec.Struct, frozen=True):
     """The records of one command, and the words to compare with a task's line.
 
     ``names`` are the ids of the records, ``sizes`` the sizes of each, in that order.
@@ -142,20 +144,20 @@ class Candidate(msgspec.Struct, frozen=True):
     sizes: tuple[Sizes, ...] = ()
 
 
-class Library(msgspec.Struct, frozen=True):
+class RecordLibrary(msgspec.Struct, frozen=True):
     """The commands that have records, and the function that reads a record by its id.
 
     ``named``: the user named the records, so each task has to match one. ``failed`` are
     the ids of runs that failed at once, of which nothing can be learnt, by their stem.
     """
 
-    known: tuple[Candidate, ...]
+    known: tuple[CandidateRecords, ...]
     read: Callable[[str], Record]
     named: bool = False
     failed: Mapping[tuple[str, ...], str] = {}
 
 
-class Timed(Protocol):
+class TimedUsage(Protocol):
     """The figure of a record's usage that the search needs."""
 
     @property
@@ -176,10 +178,10 @@ class RunHead(Protocol):
     @property
     def state(self) -> str: ...  # noqa: D102 - the record's own field
     @property
-    def usage(self) -> Timed | None: ...  # noqa: D102 - the record's own field
+    def usage(self) -> TimedUsage | None: ...  # noqa: D102 - the record's own field
 
 
-def candidates(heads: Iterable[RunHead]) -> tuple[Candidate, ...]:
+def record_candidates(heads: Iterable[RunHead]) -> tuple[CandidateRecords, ...]:
     """Return the newest records of each command, grouped by command.
 
     Runs that completed or reached a limit are preferred to those that failed; of what
@@ -191,7 +193,7 @@ def candidates(heads: Iterable[RunHead]) -> tuple[Candidate, ...]:
             continue
         if head.command in runs or len(runs) < _MOST_COMMANDS:
             runs.setdefault(head.command, []).append(head)
-    return tuple(_candidate(command, same) for command, same in runs.items())
+    return tuple(_candidate_of_command(command, same) for command, same in runs.items())
 
 
 def failed_runs(heads: Iterable[RunHead]) -> dict[tuple[str, ...], str]:
@@ -199,50 +201,54 @@ def failed_runs(heads: Iterable[RunHead]) -> dict[tuple[str, ...], str]:
     found: dict[tuple[str, ...], str] = {}
     for head in heads:
         if head.usage and failed_at_once(head.state, head.usage.wall_time):
-            found.setdefault(parts_of(words_run(head.command))[0], head.id)
+            found.setdefault(command_parts(words_run(head.command))[0], head.id)
     return found
 
 
-class Finder:
+class SimilarRecordFinder:
     """Finds the records of the commands most similar to a line."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: RecordLibrary) -> None:
         self._known = library.known
         self._named = library.named
         self._alike: dict[
-            tuple[tuple[str, ...], frozenset[str]], tuple[Candidate, ...]
+            tuple[tuple[str, ...], frozenset[str]], tuple[CandidateRecords, ...]
         ] = {}
 
-    def most_alike(self, line: str, parts: Parts) -> tuple[Candidate, ...]:
-        """Return the commands that share the most words with *line*, numbers aside.
+    def most_alike(
+        self, task_line: str, line_parts: Parts
+    ) -> tuple[CandidateRecords, ...]:
+        """Return the commands that share the most words with a line, numbers aside.
 
         Raises:
             UsageError: the user named records, and none is of a similar command.
         """
-        stem, words, _ = parts
+        stem, words, _ = line_parts
         key = (stem, words)
         if key not in self._alike:
             self._alike[key] = self._search(stem, words)
         if not self._alike[key] and self._named:
             raise UsageError(
-                f"none of the named records is of a command like: {line[:60]} "
+                f"none of the named records is of a command like: {task_line[:60]} "
                 "(weigh run measures one)"
             )
         return self._alike[key]
 
     def _search(
-        self, stem: tuple[str, ...], words: frozenset[str]
-    ) -> tuple[Candidate, ...]:
+        self, stem: tuple[str, ...], plain_words: frozenset[str]
+    ) -> tuple[CandidateRecords, ...]:
         same = [one for one in self._known if one.stem == stem]
         if not same and self._named and len(self._known) == 1:
             return self._known
         if not same:
             return ()
-        most = max(len(one.words & words) for one in same)
-        return tuple(one for one in same if len(one.words & words) == most)
+        most = max(len(one.words & plain_words) for one in same)
+        return tuple(one for one in same if len(one.words & plain_words) == most)
 
 
-def nearest(alike: Sequence[Candidate], numbers: frozenset[str]) -> tuple[str, ...]:
+def nearest_records(
+    alike: Sequence[CandidateRecords], numbers: frozenset[str]
+) -> tuple[str, ...]:
     """Return the ids of the records that also share the most numbers."""
     if len(alike) > 1:
         most = max(len(one.numbers & numbers) for one in alike)
@@ -250,13 +256,15 @@ def nearest(alike: Sequence[Candidate], numbers: frozenset[str]) -> tuple[str, .
     return tuple(name for one in alike for name in one.names)
 
 
-def _candidate(command: tuple[str, ...], heads: Sequence[RunHead]) -> Candidate:
+def _candidate_of_command(
+    command: tuple[str, ...], heads: Sequence[RunHead]
+) -> CandidateRecords:
     useful = [head for head in heads if head.state not in _USELESS] or list(heads)
     useful = useful[:_MOST_RUNS]
     words = words_run(command)
-    stem, plain, numbers = parts_of(words)
+    stem, plain, numbers = command_parts(words)
     labels = frozenset(head.label for head in useful if head.label)
-    return Candidate(
+    return CandidateRecords(
         names=tuple(head.id for head in useful),
         stem=stem,
         words=plain | labels,
@@ -265,12 +273,12 @@ def _candidate(command: tuple[str, ...], heads: Sequence[RunHead]) -> Candidate:
     )
 
 
-def parts_of(words: Sequence[str]) -> Parts:
+def command_parts(command_words: Sequence[str]) -> Parts:
     """Split words into the stem (program and script), other words, and numbers."""
     start = 0
-    while start < len(words) and is_assignment(words[start]):
+    while start < len(command_words) and is_assignment(command_words[start]):
         start += 1
-    run = without_launcher(words[start:])
+    run = without_launcher(command_words[start:])
     program = [word.rpartition("/")[2] for word in run[:1]]
     script = next((w for w in run[1:] if not w.startswith("-")), None)
     if run[1:2] == ["-c"]:  # python -c CODE: CODE is the script
@@ -278,14 +286,14 @@ def parts_of(words: Sequence[str]) -> Parts:
     if script is not None and not is_number(script):
         program.append(posixpath.normpath(script))
     stem = tuple(program)
-    pieces = frozenset(piece for word in words for piece in word.split("="))
+    pieces = frozenset(piece for word in command_words for piece in word.split("="))
     plain = frozenset(piece for piece in pieces if not is_number(piece))
-    return stem, plain, frozenset(_numbers(words))
+    return stem, plain, frozenset(_numbers_with_options(command_words))
 
 
-def _numbers(words: Sequence[str]) -> Iterator[str]:
+def _numbers_with_options(command_words: Sequence[str]) -> Iterator[str]:
     """Yield the numbers with their options: ``--epochs 1`` is not ``--seed 1``."""
-    for before, word in zip(("", *words), words, strict=False):
+    for before, word in zip(("", *command_words), command_words, strict=False):
         name, equals, value = word.partition("=")
         if equals and is_number(value):
             yield f"{name}={value}"

@@ -16,7 +16,7 @@ from weigh.model.job import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
     ElementState,
-    Heal,
+    HealLimits,
     JobRequest,
     TaskState,
 )
@@ -65,7 +65,7 @@ _WORDS: dict[State, str] = {
 }
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ResumeChoice(msgspec.Struct, frozen=True):
     """The decision on a task: ``run`` it again or not, and why.
 
     ``memory`` and ``time`` are factors; ``need`` is what the task alone gets, where its
@@ -108,10 +108,10 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     unknown: bool = False
     heal: bool = False
     dry_run: bool = False
-    limits: Heal | None = None
+    limits: HealLimits | None = None
 
 
-class Had(msgspec.Struct, frozen=True):
+class LastRequest(msgspec.Struct, frozen=True):
     """What a task had last: its element's request, how many shared it, the round."""
 
     request: JobRequest
@@ -123,138 +123,160 @@ class Had(msgspec.Struct, frozen=True):
         """Return how much more is tried next: 4 rounds reach 32 times."""
         return _FACTOR if self.round == 1 else _FACTOR**2
 
-    def held_by(self, task: TaskState) -> Bytes:
+    def held_by(self, task_state: TaskState) -> Bytes:
         """Return what a task could hold at most of the memory of its element."""
         memory = self.request.memory or 0
-        if task.alone or self.together == 1:
+        if task_state.alone or self.together == 1:
             return memory
-        return min(memory, task.reserved or memory // self.together)
+        return min(memory, task_state.reserved or memory // self.together)
 
 
-Chosen = tuple[TaskState, Choice]
+Chosen = tuple[TaskState, ResumeChoice]
 
 
-def decide(  # noqa: PLR0913 - keyword-only past the fourth
-    task: TaskState,
+def decide_resumption(  # noqa: PLR0913 - keyword-only past the fourth
+    task_state: TaskState,
     element: ElementState,
-    had: Had,
+    last_request: LastRequest,
     options: ResumeOptions,
     *,
-    words: str = "",
+    last_output: str = "",
     command: str = "",
     failures: int = 0,
-) -> Choice:
-    """Decide by the reason why a task did not finish; *words* are its last output.
+) -> ResumeChoice:
+    """Decide by the reason why a task did not finish.
+
+    *last_output* are its last output.
 
     *failures* counts its failures in all jobs of the plan. A task does not run if what
     it lacked is not known, or above the limits.
     """
-    choice = _by_cause(task, element, words, command, failures)
+    choice = _choice_by_cause(task_state, element, last_output, command, failures)
     if options.gpus is not None and choice.reason == _LARGER_GPU:
-        choice = Choice(run=True, reason="ran out of GPU memory")
-    if (options.bugs and task.state == "FAILED") or (
-        options.unknown and task.state == "UNKNOWN"
+        choice = ResumeChoice(run=True, reason="ran out of GPU memory")
+    if (options.bugs and task_state.state == "FAILED") or (
+        options.unknown and task_state.state == "UNKNOWN"
     ):
         choice = replace(choice, run=True)
     if not choice.run:
         return choice
-    if options.limits is not None and task.state == "CANCELLED":
-        return _left("cancelled")
-    choice = replace(choice, together=had.together)
-    if choice.memory > 1 or (task.short and options.memory is None):
-        choice = _with_memory(choice, task, had, options)
+    if options.limits is not None and task_state.state == "CANCELLED":
+        return _choice_to_leave("cancelled")
+    choice = replace(choice, together=last_request.together)
+    if choice.memory > 1 or (task_state.short and options.memory is None):
+        choice = _choice_with_memory(choice, task_state, last_request, options)
     if choice.run and choice.time > 1:
-        choice = _with_time(choice, task, had, options)
+        choice = _with_time(choice, task_state, last_request, options)
     return choice
 
 
-def _by_cause(
-    task: TaskState, element: ElementState, words: str, command: str, failures: int
-) -> Choice:
-    if task.state == "FAILED" and NOT_STARTED in (task.reason or ""):
-        return Choice(run=True, reason="waited for a job that failed")
-    if task.state == "FAILED" or _diverged(task):
-        return _failed(task, words, failures)
-    if task.state == "OUT_OF_MEMORY":
-        return _out_of_memory(words, command)
-    if task.state == "UNKNOWN":
-        return _left(": ".join(filter(None, (OUTCOME_UNKNOWN, element.reason))))
-    if task.state in _NOT_LEFT:
-        return _left(_NOT_LEFT[task.state])
-    is_late, is_lost = task.state == "TIMEOUT", task.state == "NODE_FAIL"
-    return Choice(
+def _choice_by_cause(
+    task_state: TaskState,
+    element: ElementState,
+    last_output: str,
+    command: str,
+    failures: int,
+) -> ResumeChoice:
+    if task_state.state == "FAILED" and NOT_STARTED in (task_state.reason or ""):
+        return ResumeChoice(run=True, reason="waited for a job that failed")
+    if task_state.state == "FAILED" or _has_diverged(task_state):
+        return _choice_after_failure(task_state, last_output, failures)
+    if task_state.state == "OUT_OF_MEMORY":
+        return _choice_after_out_of_memory(last_output, command)
+    if task_state.state == "UNKNOWN":
+        return _choice_to_leave(
+            ": ".join(filter(None, (OUTCOME_UNKNOWN, element.reason)))
+        )
+    if task_state.state in _NOT_LEFT:
+        return _choice_to_leave(_NOT_LEFT[task_state.state])
+    is_late, is_lost = task_state.state == "TIMEOUT", task_state.state == "NODE_FAIL"
+    return ResumeChoice(
         run=True,
-        reason=_WORDS.get(task.state, task.state.lower()),
+        reason=_WORDS.get(task_state.state, task_state.state.lower()),
         time=_FACTOR if is_late else 1,
         avoid=element.node if is_lost else None,
     )
 
 
-def _out_of_memory(words: str, command: str) -> Choice:
-    lacked = out_of_memory(words)
+def _choice_after_out_of_memory(last_output: str, command: str) -> ResumeChoice:
+    lacked = out_of_memory(last_output)
     fixed = None if lacked is None else fixed_heap(lacked.words, command)
     if fixed is not None:
-        return _left(f"raise {fixed}: more memory for the job cannot help")
+        return _choice_to_leave(f"raise {fixed}: more memory for the job cannot help")
     if lacked is not None and lacked.on_gpu:
-        return _left(_LARGER_GPU)
-    return Choice(run=True, reason="ran out of memory", memory=_FACTOR)
+        return _choice_to_leave(_LARGER_GPU)
+    return ResumeChoice(run=True, reason="ran out of memory", memory=_FACTOR)
 
 
-def _failed(task: TaskState, words: str, failures: int) -> Choice:
-    shown = _BUG.findall(words)
-    bug = shown[-1].strip() if shown else _BUG_CODES.get(task.exit_code or 0)
-    bug = task.reason if _diverged(task) else bug
+def _choice_after_failure(
+    task_state: TaskState, last_output: str, failures: int
+) -> ResumeChoice:
+    shown = _BUG.findall(last_output)
+    bug = shown[-1].strip() if shown else _BUG_CODES.get(task_state.exit_code or 0)
+    bug = task_state.reason if _has_diverged(task_state) else bug
     if bug is not None:
-        return _left(f"a bug: {bug}")
+        return _choice_to_leave(f"a bug: {bug}")
     if failures > 1:
-        return _left(f"failed {failures} times")
-    return Choice(run=True, reason="failed once")
+        return _choice_to_leave(f"failed {failures} times")
+    return ResumeChoice(run=True, reason="failed once")
 
 
-def _diverged(task: TaskState) -> bool:
-    return (task.reason or "").startswith("diverged")
+def _has_diverged(task_state: TaskState) -> bool:
+    return (task_state.reason or "").startswith("diverged")
 
 
-def _left(reason: str) -> Choice:
-    return Choice(run=False, reason=reason)
+def _choice_to_leave(reason: str) -> ResumeChoice:
+    return ResumeChoice(run=False, reason=reason)
 
 
-def _with_memory(
-    choice: Choice, task: TaskState, had: Had, options: ResumeOptions
-) -> Choice:
+def _choice_with_memory(
+    choice: ResumeChoice,
+    task_state: TaskState,
+    last_request: LastRequest,
+    options: ResumeOptions,
+) -> ResumeChoice:
     """Return the choice with more memory than was too small, within the limits."""
     if choice.memory == 1:
         choice = replace(choice, reason=f"{choice.reason}, ran out of memory before")
-    choice = replace(choice, memory=had.factor)
+    choice = replace(choice, memory=last_request.factor)
     if options.memory is not None:
         return choice
-    if had.request.memory is None:
-        if had.request.virtual_memory is None:
-            return _left(f"{choice.reason}, the queue's default: --memory SIZE")
+    if last_request.request.memory is None:
+        if last_request.request.virtual_memory is None:
+            return _choice_to_leave(
+                f"{choice.reason}, the queue's default: --memory SIZE"
+            )
         return choice
-    held, peak = had.held_by(task), task.peak or 0
+    held, peak = last_request.held_by(task_state), task_state.peak or 0
     most = options.limits and options.limits.max_memory
     if most and max(held, peak) >= most:
-        return _left(f"{choice.reason}: --max-memory is {format_size(most)}")
-    need = max(had.factor * held, int(_MARGIN * peak))
+        return _choice_to_leave(f"{choice.reason}: --max-memory is {format_size(most)}")
+    need = max(last_request.factor * held, int(_MARGIN * peak))
     return replace(choice, need=min(need, most or need))
 
 
 def _with_time(
-    choice: Choice, task: TaskState, had: Had, options: ResumeOptions
-) -> Choice:
+    choice: ResumeChoice,
+    task_state: TaskState,
+    last_request: LastRequest,
+    options: ResumeOptions,
+) -> ResumeChoice:
     """Return the choice with more time than was too short, within the limits."""
-    limit, needs, more = had.request.time_limit, task.needs or 0.0, had.factor
+    limit, needs, more = (
+        last_request.request.time_limit,
+        task_state.needs or 0.0,
+        last_request.factor,
+    )
     most = options.limits and options.limits.max_time
     if options.time is not None:
         return replace(choice, time=more)
     if limit is None:
-        return _left(f"{choice.reason}, the queue's default: --time TIME")
+        return _choice_to_leave(f"{choice.reason}, the queue's default: --time TIME")
     if most and limit >= most:
-        return _left(f"{choice.reason}: --max-time is {format_limit(most)}")
+        return _choice_to_leave(f"{choice.reason}: --max-time is {format_limit(most)}")
     if most and needs > most:
         about = f"needs about {format_duration(needs)}"
-        return _left(f"{about}: --max-time is {format_limit(most)}")
+        return _choice_to_leave(f"{about}: --max-time is {format_limit(most)}")
     return replace(choice, time=enough_time_factor(limit, needs, more))
 
 
@@ -265,7 +287,7 @@ def enough_time_factor(limit: int, needs: Seconds, factor: int = _FACTOR) -> int
     return factor
 
 
-def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
+def choices_kept_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
     """Yield the choices; tasks of one element get the largest factors among them."""
     most: dict[tuple[str, int], tuple[int, int]] = {}
     for task, choice in choices:
@@ -278,7 +300,7 @@ def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
         yield task, replace(choice, memory=memory, time=time)
 
 
-def alike(
+def group_by_request(
     choices: Sequence[Chosen],
     requests: Mapping[str, JobRequest],
     options: ResumeOptions,
@@ -291,7 +313,7 @@ def alike(
     for task, choice in choices:
         if choice.run:
             had = replace(requests[task.job], after=(), exclude=(), throttle=None)
-            more = enlarged(had, [choice], options)
+            more = enlarged_request(had, [choice], options)
             memory = None if choice.need is None else more.memory
             at_once = choice.at_once(had.memory), choice.together
             key = had, choice.memory, choice.time, memory, at_once
@@ -304,16 +326,20 @@ def _with_largest_need(chosen: list[Chosen]) -> list[Chosen]:
     return [(t, replace(c, need=most)) for t, c in chosen] if most else chosen
 
 
-def enlarged(
-    request: JobRequest, choices: Sequence[Choice], options: ResumeOptions
+def enlarged_request(
+    job_request: JobRequest, choices: Sequence[ResumeChoice], options: ResumeOptions
 ) -> JobRequest:
     """Return the request with more of what was too small, or as *options* say.
 
     It is never less than before, except for CPUs where fewer tasks run at once. What
     ran out of memory keeps what it is given: no option lets that fall again.
     """
-    more, limits = choices[0], options.limits or Heal()
-    memory, virtual, cpus = request.memory, request.virtual_memory, request.cpus
+    more, limits = choices[0], options.limits or HealLimits()
+    memory, virtual, cpus = (
+        job_request.memory,
+        job_request.virtual_memory,
+        job_request.cpus,
+    )
     at_once = more.at_once(memory)
     if options.memory is not None:
         memory = parse_size(options.memory)
@@ -327,13 +353,15 @@ def enlarged(
         memory = None if memory is None else round_shared(memory * more.memory)
     if virtual is not None and more.ran_short and options.memory is None:
         ratio = (
-            more.memory if not (memory and request.memory) else memory / request.memory
+            more.memory
+            if not (memory and job_request.memory)
+            else memory / job_request.memory
         )
         virtual = max(virtual, round_shared(virtual * ratio))
-    elif virtual is not None and memory is not None and memory != request.memory:
-        mapped = virtual - (request.memory or virtual)  # does not change
+    elif virtual is not None and memory is not None and memory != job_request.memory:
+        mapped = virtual - (job_request.memory or virtual)  # does not change
         virtual = memory + max(0, mapped)
-    limit = request.time_limit
+    limit = job_request.time_limit
     if options.time is not None:
         limit = parse_limit(options.time)
     elif more.time > 1 and limit is not None:
@@ -341,13 +369,13 @@ def enlarged(
         limit = max(limit, min(longer, limits.max_time or longer))
     avoid = [choice.avoid for choice in choices if choice.avoid]
     return replace(
-        request,
+        job_request,
         cpus=cpus,
         memory=memory,
         virtual_memory=virtual,
         time_limit=limit,
-        queue=options.queue or request.queue,
-        exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
+        queue=options.queue or job_request.queue,
+        exclude=tuple(dict.fromkeys((*job_request.exclude, *avoid))),
     )
 
 
@@ -361,7 +389,7 @@ def is_bug(reason: str) -> bool:
     return reason.startswith(_BUG_REASONS)
 
 
-def change_words(before: JobRequest, after: JobRequest) -> str:
+def request_change_text(before: JobRequest, after: JobRequest) -> str:
     """Write what of an element's request has changed; empty if nothing."""
     old, new = before.memory, after.memory
     if old is None or new is None:
@@ -379,14 +407,20 @@ def change_words(before: JobRequest, after: JobRequest) -> str:
     return ", ".join(words)
 
 
-def cpu_hours(request: JobRequest, elements: int) -> float | None:
+def cpu_hours(job_request: JobRequest, elements: int) -> float | None:
     """Return the CPU hours that *elements* may use; None without a time limit."""
-    if request.time_limit is None:
+    if job_request.time_limit is None:
         return None
-    return elements * max(1, request.cpus) * request.nodes * request.time_limit / HOUR
+    return (
+        elements
+        * max(1, job_request.cpus)
+        * job_request.nodes
+        * job_request.time_limit
+        / HOUR
+    )
 
 
-class Before(msgspec.Struct, frozen=True, kw_only=True):
+class EarlierRounds(msgspec.Struct, frozen=True, kw_only=True):
     """The rounds so far: how many, and how many tasks the last one finished.
 
     ``hours`` are the CPU hours that the rounds after the first requested, None if one
@@ -398,8 +432,11 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     hours: float | None
 
 
-def why_stop(
-    chosen: Sequence[Choice], before: Before, hours: float | None, heal: Heal
+def healer_stop_reason(
+    chosen: Sequence[ResumeChoice],
+    before: EarlierRounds,
+    hours: float | None,
+    heal_limits: HealLimits,
 ) -> str | None:
     """Return why a healer sends no further round; None if it sends one.
 
@@ -410,19 +447,19 @@ def why_stop(
     if not chosen:
         return "all tasks are done"
     if not runs:
-        return _why_none(chosen)
+        return _no_retry_reason(chosen)
     is_first = any(choice.sized for choice in runs)  # they are no second try
-    if before.rounds >= heal.max_rounds and not is_first:
+    if before.rounds >= heal_limits.max_rounds and not is_first:
         return f"{before.rounds} rounds, as many as --max-rounds allows"
     gains = before.finished > 0 or any(c.memory > 1 or c.time > 1 for c in runs)
     if before.rounds > 1 and not gains:
         return f"no progress in round {before.rounds}"
-    if heal.max_hours is None:
+    if heal_limits.max_hours is None:
         return None
-    return _over(before.hours, hours, heal.max_hours)
+    return _over_budget_reason(before.hours, hours, heal_limits.max_hours)
 
 
-def _why_none(chosen: Sequence[Choice]) -> str:
+def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:
     """Return why none of the unfinished tasks runs again."""
     held = next((one.reason for one in chosen if is_held(one.reason)), None)
     if held is not None:
@@ -431,10 +468,12 @@ def _why_none(chosen: Sequence[Choice]) -> str:
     return "only bugs are left" if bugs else "nothing left that a retry could fix"
 
 
-def _over(before: float | None, more: float | None, most: float) -> str | None:
+def _over_budget_reason(
+    before: float | None, more: float | None, most_hours: float
+) -> str | None:
     if before is None or more is None:
         return "no time limit, so --max-hours cannot be kept"
     total = before + more
-    if total <= most:
+    if total <= most_hours:
         return None
-    return f"a further round makes {total:.3g} CPU hours, of --max-hours {most:g}"
+    return f"a further round makes {total:.3g} CPU hours, of --max-hours {most_hours:g}"

@@ -6,13 +6,20 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from weigh.model.job import JobRequest
-from weigh.model.plan import SCHEMA_OF_QUEUES, Element, Item, Kind, Plan, Queue
+from weigh.model.plan import (
+    SCHEMA_OF_QUEUES,
+    Plan,
+    PlannedElement,
+    PlannedQueue,
+    TaskKind,
+    TaskNeed,
+)
 from weigh.planning.queue_order import size_of_round
-from weigh.planning.resume_policy import Choice
+from weigh.planning.resume_policy import ResumeChoice
 from weigh.units import Bytes
 
 
-class Was(NamedTuple):
+class PreviousPlace(NamedTuple):
     """Where a task was: the plan of its job, its element there, its kind if known."""
 
     plan: Plan
@@ -20,16 +27,18 @@ class Was(NamedTuple):
     kind: int | None
 
 
-def was(plan: Plan, element: int, seq: int) -> Was:
-    """Return where the task at place *seq*, from 1, of an element was."""
+def previous_task_place(plan: Plan, element: int, task_number: int) -> PreviousPlace:
+    """Return where the task at place *task_number*, from 1, of an element was."""
     kinds = plan.queue.kinds if plan.queue else plan.elements[element].kinds
-    return Was(plan, element, kinds[seq - 1] if 0 < seq <= len(kinds) else None)
+    return PreviousPlace(
+        plan, element, kinds[task_number - 1] if 0 < task_number <= len(kinds) else None
+    )
 
 
 def plan_of_round(  # noqa: PLR0913 - keyword-only past the fourth
     plan: Plan,
-    tasks: Mapping[int, Was],
-    choice: Choice,
+    tasks: Mapping[int, PreviousPlace],
+    choice: ResumeChoice,
     memory: Bytes | None,
     *,
     queue: str,
@@ -42,7 +51,9 @@ def plan_of_round(  # noqa: PLR0913 - keyword-only past the fourth
     """
     made = replace(plan, left_out=(), held=0, rest=None)
     if plan.queue is not None:
-        return _pulled(made, tasks, choice, choice.at_once(memory), queue, plan.held)
+        return _plan_with_queue(
+            made, tasks, choice, choice.at_once(memory), queue, plan.held
+        )
     parts = dict[object, list[int]]()
     most = max(len(element.tasks) for element in plan.elements)
     most = choice.at_once(memory) if choice.need else most
@@ -52,14 +63,18 @@ def plan_of_round(  # noqa: PLR0913 - keyword-only past the fourth
         key = place // most if is_filled else (id(one.plan), one.element)
         parts.setdefault(key, []).append(task)
     if choice.sized:
-        made = replace(made, kinds=tuple(_grown(one, choice) for one in plan.kinds))
-    return replace(made, elements=tuple(_elements(parts.values(), tasks, choice)))
+        made = replace(
+            made, kinds=tuple(_enlarged_kind(one, choice) for one in plan.kinds)
+        )
+    return replace(made, elements=tuple(_round_elements(parts.values(), tasks, choice)))
 
 
-def _elements(
-    parts: Iterable[list[int]], tasks: Mapping[int, Was], choice: Choice
-) -> Iterator[Element]:
-    for number, part in enumerate(parts):
+def _round_elements(
+    element_tasks: Iterable[list[int]],
+    tasks: Mapping[int, PreviousPlace],
+    choice: ResumeChoice,
+) -> Iterator[PlannedElement]:
+    for number, part in enumerate(element_tasks):
         first = tasks[part[0]]
         known = [kind for task in part if (kind := tasks[task].kind) is not None]
         is_known = len(known) == len(part) and choice.memory == 1  # else underestimated
@@ -71,20 +86,22 @@ def _elements(
         )
 
 
-def _pulled(  # noqa: PLR0913, PLR0917 - a part of plan_of_round
+def _plan_with_queue(  # noqa: PLR0913, PLR0917 - a part of plan_of_round
     plan: Plan,
-    tasks: Mapping[int, Was],
-    choice: Choice,
-    most: int,
+    tasks: Mapping[int, PreviousPlace],
+    choice: ResumeChoice,
+    most_tasks: int,
     folder: str,
     held: int,
 ) -> Plan:
     """Return a plan whose elements pull the tasks from a queue of their own."""
-    grown = [_grown(one.plan.kinds[one.kind or 0], choice) for one in tasks.values()]
+    grown = [
+        _enlarged_kind(one.plan.kinds[one.kind or 0], choice) for one in tasks.values()
+    ]
     kinds = list(dict.fromkeys(grown))
     long = choice.time > 1 and plan.gpu is None  # tasks may share a GPU
     before = held or len(plan.elements)
-    count, slots = size_of_round(len(tasks), most, before, long=long)
+    count, slots = size_of_round(len(tasks), most_tasks, before, is_long=long)
     memory = plan.elements[0].memory * choice.memory
     if choice.sized:
         memory = slots * max(one.item.memory for one in kinds)
@@ -96,7 +113,7 @@ def _pulled(  # noqa: PLR0913, PLR0917 - a part of plan_of_round
         elements=tuple(
             replace(element, file=f"tasks_{number}.txt") for number in range(count)
         ),
-        queue=Queue(
+        queue=PlannedQueue(
             folder=folder,
             tasks=tuple(tasks),
             kinds=tuple(map(kinds.index, grown)),
@@ -106,18 +123,24 @@ def _pulled(  # noqa: PLR0913, PLR0917 - a part of plan_of_round
     )
 
 
-def _grown(kind: Kind, choice: Choice) -> Kind:
-    def grown(item: Item) -> Item:
-        memory = item.memory * choice.memory if choice.need is None else choice.need
-        time = None if item.time is None else item.time * choice.time
-        return replace(item, memory=memory, time=time)
+def _enlarged_kind(task_kind: TaskKind, choice: ResumeChoice) -> TaskKind:
+    def grown(task_need: TaskNeed) -> TaskNeed:
+        memory = (
+            task_need.memory * choice.memory if choice.need is None else choice.need
+        )
+        time = None if task_need.time is None else task_need.time * choice.time
+        return replace(task_need, memory=memory, time=time)
 
-    return replace(kind, item=grown(kind.item), used=grown(kind.used), notes=())
+    return replace(
+        task_kind, item=grown(task_kind.item), used=grown(task_kind.used), notes=()
+    )
 
 
-def narrowed(request: JobRequest, plan: Plan, most: int) -> JobRequest:
-    """Return the request with fewer CPUs where fewer tasks than *most* run at once."""
+def narrowed_request(
+    job_request: JobRequest, plan: Plan, most_tasks: int
+) -> JobRequest:
+    """Return the request with fewer CPUs where fewer tasks run at once."""
     alike = len({kind.item.cpus for kind in plan.kinds}) <= 1
-    if plan.together >= most or not alike:
-        return request
-    return replace(request, cpus=-(-request.cpus * plan.together // most))
+    if plan.together >= most_tasks or not alike:
+        return job_request
+    return replace(job_request, cpus=-(-job_request.cpus * plan.together // most_tasks))

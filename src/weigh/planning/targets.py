@@ -7,14 +7,14 @@ import msgspec
 from weigh import gpu_models
 from weigh.errors import UsageError
 from weigh.model.plan import TargetGpu
-from weigh.planning.needs import Needs
+from weigh.planning.needs import TaskNeeds
 from weigh.request import gpu_type
 from weigh.units import Bytes, parse_size
 
 _LONGEST = 40  # characters of a command that a message repeats
 
 
-class Target(msgspec.Struct, frozen=True):
+class PlanTarget(msgspec.Struct, frozen=True):
     """A GPU to plan for, and the user's name for it."""
 
     gpu: TargetGpu | None
@@ -22,9 +22,9 @@ class Target(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
-def targets(
-    names: str | None, needs: Needs, sites: Mapping[str, Bytes]
-) -> list[Target]:
+def plan_targets(
+    names: str | None, needs: TaskNeeds, sites: Mapping[str, Bytes]
+) -> list[PlanTarget]:
     """Return the GPUs to plan for: those named, or the GPU of the records.
 
     Raises:
@@ -33,7 +33,7 @@ def targets(
     """
     uses_gpu = any(kind.item.gpu_memory or kind.item.gpus for kind in needs.kinds)
     words = [word.strip() for word in (names or "").split(",") if word.strip()]
-    named = [_target(word, sites) for word in words]
+    named = [_parsed_target(word, sites) for word in words]
     if names is not None:
         if not uses_gpu:
             raise UsageError(
@@ -43,16 +43,16 @@ def targets(
         if named:
             return named
     if not uses_gpu:
-        return [Target(None)]
+        return [PlanTarget(None)]
     measured = needs.gpu
     if measured is None or measured.memory_total is None:
         if all(kind.item.gpus for kind in needs.kinds):
-            return [Target(None)]  # whole GPUs of any type
+            return [PlanTarget(None)]  # whole GPUs of any type
         raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
-    model = gpu_models.matching(measured.name, measured.memory_total)
+    model = gpu_models.model_of_nvml_name(measured.name, measured.memory_total)
     if model is None:
-        return [Target(TargetGpu(measured.name, measured.memory_total))]
-    return [Target(TargetGpu(model.name, model.memory), gpu_type(measured.name))]
+        return [PlanTarget(TargetGpu(measured.name, measured.memory_total))]
+    return [PlanTarget(TargetGpu(model.name, model.memory), gpu_type(measured.name))]
 
 
 def _as_typed(command: str) -> str:
@@ -60,17 +60,17 @@ def _as_typed(command: str) -> str:
     return command if len(command) <= _LONGEST else "COMMAND"
 
 
-def _target(word: str, sites: Mapping[str, Bytes]) -> Target:
+def _parsed_target(gpu_word: str, sites: Mapping[str, Bytes]) -> PlanTarget:
     """Read ``V100-32GB``, or ``p100=11.9GiB`` for a GPU with that much memory."""
-    name, equals, size = (part.strip() for part in word.partition("="))
+    name, equals, size = (part.strip() for part in gpu_word.partition("="))
     if not equals:
-        model, *others = gpu_models.called(name, sites=sites)
+        model, *others = gpu_models.gpu_models_called(name, sites=sites)
         also = " or ".join(other.name for other in others)
         note = f"{name} is read as {model.name}; write {also} if you mean that"
-        return Target(
+        return PlanTarget(
             TargetGpu(model.name, model.memory), name, note if others else None
         )
     memory = parse_size(size)
     if not name or not memory:
-        raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
-    return Target(TargetGpu(name, memory), name)
+        raise UsageError(f"not a GPU: {gpu_word!r} (write it like p100=11.9GiB)")
+    return PlanTarget(TargetGpu(name, memory), name)

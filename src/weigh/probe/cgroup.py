@@ -49,9 +49,11 @@ def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, 
     return f"{root}{unified}", 2
 
 
-def read_cgroup(proc: str = "/proc", root: str = "/sys/fs/cgroup") -> CgroupReading:
+def read_cgroup(
+    proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
+) -> CgroupReading:
     """Read this process's memory group; unknown fields are None."""
-    text = _read(f"{proc}/self/cgroup")
+    text = _read_cgroup_file(f"{proc_folder}/self/cgroup")
     if text is None:
         return CgroupReading()
     try:
@@ -66,31 +68,33 @@ def read_group(
 ) -> CgroupReading:
     """Read one memory group; unknown fields are None."""
     if version == 1:
-        peak = _read(f"{folder}/memory.max_usage_in_bytes")
-        events = _read(f"{folder}/memory.oom_control")
+        peak = _read_cgroup_file(f"{folder}/memory.max_usage_in_bytes")
+        events = _read_cgroup_file(f"{folder}/memory.oom_control")
     else:
-        folder = _accounted(folder, root)
-        peak = _read(f"{folder}/memory.peak")
-        events = _read(f"{folder}/memory.events")
-    return CgroupReading(_number(peak), _oom_kills(events or ""))
+        folder = _nearest_accounted_group(folder, root)
+        peak = _read_cgroup_file(f"{folder}/memory.peak")
+        events = _read_cgroup_file(f"{folder}/memory.events")
+    return CgroupReading(_cgroup_number(peak), _oom_kills(events or ""))
 
 
 def limited_groups(
-    proc: str = "/proc", root: str = "/sys/fs/cgroup"
+    proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
 ) -> tuple[dict[str, Bytes], int]:
     """Return our memory group and those above it that have a limit, and the version.
 
     Keys are folders, values bytes; none where the groups cannot be read.
     """
     try:
-        folder, version = memory_folder(_read(f"{proc}/self/cgroup") or "", root)
+        folder, version = memory_folder(
+            _read_cgroup_file(f"{proc_folder}/self/cgroup") or "", root
+        )
     except ValueError:
         return {}, 2
     top = f"{root}/memory" if version == 1 else root
     name = "memory.limit_in_bytes" if version == 1 else "memory.max"
     groups = {}
     while len(folder) >= len(top):
-        limit = _number(_read(f"{folder}/{name}"))
+        limit = _cgroup_number(_read_cgroup_file(f"{folder}/{name}"))
         if limit is not None and limit < _VOID:
             groups[folder] = limit
         folder = folder.rpartition("/")[0]
@@ -103,12 +107,16 @@ class OomKillCount:
     ``weigh exec`` reads it at both ends of each task.
     """
 
-    def __init__(self, proc: str = "/proc", root: str = "/sys/fs/cgroup") -> None:
+    def __init__(
+        self, proc_folder: str = "/proc", root: str = "/sys/fs/cgroup"
+    ) -> None:
         self._fd: int | None = None
         try:
-            folder, version = memory_folder(_read(f"{proc}/self/cgroup") or "", root)
+            folder, version = memory_folder(
+                _read_cgroup_file(f"{proc_folder}/self/cgroup") or "", root
+            )
             name = "memory.oom_control" if version == 1 else "memory.events"
-            folder = folder if version == 1 else _accounted(folder, root)
+            folder = folder if version == 1 else _nearest_accounted_group(folder, root)
             self._fd = os.open(f"{folder}/{name}", _READ_ONLY)
         except (ValueError, OSError):
             return
@@ -129,7 +137,7 @@ def read_memory_limit() -> Bytes | None:
     return min(limited_groups()[0].values(), default=None)
 
 
-def _accounted(folder: str, root: str) -> str:
+def _nearest_accounted_group(folder: str, root: str) -> str:
     """Return the nearest group, upwards, whose memory is counted."""
     while len(folder) > len(root) and not os.path.exists(f"{folder}/memory.events"):
         folder = folder.rpartition("/")[0]
@@ -140,18 +148,18 @@ def _oom_kills(events: str) -> int | None:
     for line in events.splitlines():
         name, _, count = line.partition(" ")
         if name == "oom_kill":
-            return _number(count)
+            return _cgroup_number(count)
     return None
 
 
-def _number(text: str | None) -> int | None:
+def _cgroup_number(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)
     except ValueError:
         return None
 
 
-def _read(path: str) -> str | None:
+def _read_cgroup_file(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -53,7 +53,7 @@ def _is_unloaded(root: str) -> bool:
 
 def kernel_module_version(root: str = "") -> str | None:
     """Read the version of the NVIDIA kernel module that is loaded."""
-    text = _read(f"{root}/sys/module/nvidia/version", 64).strip()
+    text = _read_driver_file(f"{root}/sys/module/nvidia/version", 64).strip()
     return text.decode("ascii", "replace") or None
 
 
@@ -101,10 +101,10 @@ def open_probe(environment: Mapping[str, str]) -> "DetailedGpuProbe":
 
 def _loader_cache(root: str) -> bytes:
     """Read the list of libraries that the dynamic loader finds by name."""
-    return _read(f"{root}/etc/ld.so.cache", _LONGEST_CACHE)
+    return _read_driver_file(f"{root}/etc/ld.so.cache", _LONGEST_CACHE)
 
 
-def _read(path: str, size: int) -> bytes:
+def _read_driver_file(path: str, size: int) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(size)

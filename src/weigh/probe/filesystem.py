@@ -2,7 +2,7 @@
 
 import os
 
-from weigh.model.doctor import Disk
+from weigh.model.doctor import DiskSpace
 
 _SHARED = frozenset(
     (
@@ -16,20 +16,20 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _UNESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
-def read_disk(role: str, path: str, proc: str = "/proc") -> Disk:
+def read_disk(role: str, path: str, proc_folder: str = "/proc") -> DiskSpace:
     """Read the file system of *path*, or of its nearest existing parent.
 
     May hang if a file server does: call it with a time-out.
     """
     there = _existing(path)
     kind, mount = mount_of(
-        os.path.realpath(there), _mountinfo_text(f"{proc}/self/mountinfo")
+        os.path.realpath(there), _mountinfo_text(f"{proc_folder}/self/mountinfo")
     )
     shared = None if kind is None else kind in _SHARED
     try:
         status = os.statvfs(there)
     except OSError as error:
-        return Disk(
+        return DiskSpace(
             role=role,
             path=path,
             kind=kind,
@@ -37,7 +37,7 @@ def read_disk(role: str, path: str, proc: str = "/proc") -> Disk:
             is_shared=shared,
             trouble=error.strerror,
         )
-    return Disk(
+    return DiskSpace(
         role=role,
         path=path,
         kind=kind,

@@ -116,25 +116,27 @@ class DetailedGpuProbe(ExplainedGpuProbe, Protocol):
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
         """Read each once; without *activity*, only those whose memory changed."""
 
-    def counters(self, uuid: str) -> GpuCounters:
+    def counters(self, gpu_uuid: str) -> GpuCounters:
         """Read the counters since the driver was loaded."""
 
-    def wear(self, uuid: str) -> GpuWear:
+    def wear(self, gpu_uuid: str) -> GpuWear:
         """Read which memory the GPU has taken out of use."""
 
-    def pcie_rx(self, uuid: str) -> Bytes | None:
+    def pcie_rx(self, gpu_uuid: str) -> Bytes | None:
         """Return the inbound PCIe traffic in bytes per second, over 20 ms."""
 
-    def pcie_tx(self, uuid: str) -> Bytes | None:
+    def pcie_tx(self, gpu_uuid: str) -> Bytes | None:
         """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
 
-    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+    def accounted(
+        self, gpu_uuid: str, process_ids: Collection[int]
+    ) -> dict[int, Bytes]:
         """Return the peaks of processes, also ended ones, if the driver keeps them."""
 
-    def new_xids(self, uuid: str) -> tuple[int, ...] | None:
+    def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""
 
-    def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
+    def shares(self, gpu_uuid: str) -> tuple[GpuShare, ...] | None:
         """Return each process's utilisation since the last call."""
 
     def close(self) -> None:

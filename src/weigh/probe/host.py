@@ -6,7 +6,7 @@ The commit comes from git's own files, without running git.
 import os
 from collections.abc import Mapping, Sequence
 
-from weigh.model.record import Host
+from weigh.model.record import RecordedHost
 from weigh.units import Bytes
 
 _LONGEST = 4096
@@ -14,21 +14,21 @@ _HEX = frozenset("0123456789abcdef")
 _LENGTHS = (40, 64)  # SHA-1, SHA-256
 
 
-def read_host(proc: str = "/proc", etc: str = "/etc") -> Host:
+def read_host(proc_folder: str = "/proc", etc: str = "/etc") -> RecordedHost:
     """Read the machine's name, kernel, identity, usable CPUs and memory."""
-    name, system, kernel = _names()
-    return Host(
+    name, system, kernel = _host_and_system_names()
+    return RecordedHost(
         name=name,
         system=system,
         kernel=kernel,
-        machine_id=_first_line(f"{etc}/machine-id"),
-        boot_id=_first_line(f"{proc}/sys/kernel/random/boot_id"),
+        machine_id=_first_line_of_file(f"{etc}/machine-id"),
+        boot_id=_first_line_of_file(f"{proc_folder}/sys/kernel/random/boot_id"),
         cpus=_usable_cpus(),
-        memory=_total_memory(_first_line(f"{proc}/meminfo")),
+        memory=_total_memory(_first_line_of_file(f"{proc_folder}/meminfo")),
     )
 
 
-def _names() -> tuple[str, str, str | None]:
+def _host_and_system_names() -> tuple[str, str, str | None]:
     """Return (host name, system, kernel); Windows has no uname."""
     if not hasattr(os, "uname"):
         return os.environ.get("COMPUTERNAME", "localhost"), "Windows", None
@@ -69,7 +69,7 @@ def _total_memory(meminfo: str | None) -> Bytes | None:
     return int(words[1]) * 1024
 
 
-def _first_line(path: str) -> str | None:
+def _first_line_of_file(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.readline().strip() or None
@@ -84,14 +84,16 @@ def read_commit(folder: str) -> str | None:
         return None
     head = _read_git(f"{git}/HEAD")
     if not head.startswith("ref: "):
-        return _commit(head)
+        return _commit_in_text(head)
     name = head.removeprefix("ref: ")
     common = _read_git(f"{git}/commondir")  # a worktree keeps its branches elsewhere
     home = os.path.join(git, common) if common else git
-    return _commit(_read_git(f"{home}/{name}") or _packed(f"{home}/packed-refs", name))
+    return _commit_in_text(
+        _read_git(f"{home}/{name}") or _packed(f"{home}/packed-refs", name)
+    )
 
 
-def _commit(text: str) -> str | None:
+def _commit_in_text(text: str) -> str | None:
     return text if len(text) in _LENGTHS and _HEX.issuperset(text) else None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from weigh.probe.proc import ProcTree, _Known
+from weigh.probe.proc import ProcTree, _KnownProcess
 from weigh.units import Seconds
 
 _WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
@@ -124,7 +124,7 @@ class JobMembers(ProcTree):
         self._walked = now
         return True
 
-    def _children_of(self, known: _Known) -> list[int]:  # noqa: ARG002 - as its base
+    def _children_of(self, known_process: _KnownProcess) -> list[int]:  # noqa: ARG002 - as its base
         """Return none: children of weigh's own processes would come in again."""
         return []
 

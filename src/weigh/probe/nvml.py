@@ -116,9 +116,9 @@ class NvmlProbe:
         looks = [self._look(gpu, activity=activity) for gpu in self._gpus.values()]
         return tuple(look for look in looks if look is not None)
 
-    def counters(self, uuid: str) -> GpuCounters:
+    def counters(self, gpu_uuid: str) -> GpuCounters:
         """Read the counters since the driver was loaded."""
-        gpu = self._gpus[uuid]
+        gpu = self._gpus[gpu_uuid]
         corrected, uncorrected, since_loaded = 0, 1, 0
         millijoules = self._number(
             gpu, "nvmlDeviceGetTotalEnergyConsumption", kind=c_ulonglong
@@ -136,12 +136,12 @@ class NvmlProbe:
             pcie_replays=self._number(gpu, "nvmlDeviceGetPcieReplayCounter"),
         )
 
-    def wear(self, uuid: str) -> GpuWear:
+    def wear(self, gpu_uuid: str) -> GpuWear:
         """Read which memory the GPU has taken out of use.
 
         Pages are retired before A100, rows remapped from A100 on.
         """
-        gpu = self._gpus[uuid]
+        gpu = self._gpus[gpu_uuid]
         lists = [
             self._ask(
                 gpu, ("pages", cause), partial(self._library.pages, gpu.handle, cause)
@@ -162,30 +162,32 @@ class NvmlProbe:
             failed=bool(failed),
         )
 
-    def pcie_rx(self, uuid: str) -> Bytes | None:
+    def pcie_rx(self, gpu_uuid: str) -> Bytes | None:
         """Return the inbound PCIe traffic in bytes per second, over 20 ms."""
-        return self._pcie(uuid, 1)
+        return self._pcie(gpu_uuid, 1)
 
-    def pcie_tx(self, uuid: str) -> Bytes | None:
+    def pcie_tx(self, gpu_uuid: str) -> Bytes | None:
         """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
-        return self._pcie(uuid, 0)
+        return self._pcie(gpu_uuid, 0)
 
-    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+    def accounted(
+        self, gpu_uuid: str, process_ids: Collection[int]
+    ) -> dict[int, Bytes]:
         """Return the peaks of processes, also ended ones, if the driver keeps them."""
-        gpu = self._gpus[uuid]
+        gpu = self._gpus[gpu_uuid]
         if gpu.accounts is None:
             gpu.accounts = self._number(gpu, "nvmlDeviceGetAccountingMode") == 1
         found: dict[int, Bytes] = {}
-        for pid in pids if gpu.accounts else ():
+        for pid in process_ids if gpu.accounts else ():
             stats, name = NvmlAccounted(), "nvmlDeviceGetAccountingStats"
             known = self._read(gpu, name, c_uint(pid), byref(stats))
             if known and stats.most not in _NOTHING:
                 found[pid] = int(stats.most)
         return found
 
-    def new_xids(self, uuid: str) -> tuple[int, ...] | None:
+    def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""
-        gpu = self._gpus[uuid]
+        gpu = self._gpus[gpu_uuid]
         if gpu.events is None and not self._register(gpu):
             return None
         found: list[int] = []
@@ -198,9 +200,9 @@ class NvmlProbe:
             found.append(int(event.data))
         return tuple(found)
 
-    def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
+    def shares(self, gpu_uuid: str) -> tuple[GpuShare, ...] | None:
         """Return each process's utilisation since the last call."""
-        gpu = self._gpus[uuid]
+        gpu = self._gpus[gpu_uuid]
         samples = self._ask(
             gpu, ("shares",), lambda: self._library.shares(gpu.handle, gpu.shares_seen)
         )
@@ -344,8 +346,8 @@ class NvmlProbe:
             gpu.device.uuid,
             memory_used=used,
             process_memory=process_memory,  # type: ignore[arg-type] # None is not in it
-            utilization=_percent(rates.gpu) if has_rates else None,
-            memory_utilization=_percent(rates.memory) if has_rates else None,
+            utilization=_valid_per_cent(rates.gpu) if has_rates else None,
+            memory_utilization=_valid_per_cent(rates.memory) if has_rates else None,
             power=_scaled(power, 0.001),
             sm_clock=self._clock(gpu, 1) if activity else None,
             memory_clock=self._clock(gpu, 2) if activity else None,
@@ -408,9 +410,9 @@ class NvmlProbe:
     def _clock(self, gpu: _NvmlGpu, which: int) -> float | None:
         return _scaled(self._number(gpu, "nvmlDeviceGetClockInfo", which), 1.0)
 
-    def _pcie(self, uuid: str, direction: int) -> Bytes | None:
+    def _pcie(self, gpu_uuid: str, direction: int) -> Bytes | None:
         name = "nvmlDeviceGetPcieThroughput"
-        kilobytes = self._number(self._gpus[uuid], name, direction)
+        kilobytes = self._number(self._gpus[gpu_uuid], name, direction)
         return None if kilobytes is None else kilobytes * 1000
 
     def _throttle(self, gpu: _NvmlGpu) -> dict[str, Seconds] | None:
@@ -479,7 +481,7 @@ class NvmlProbe:
             return None
 
 
-def _percent(value: float) -> float | None:
+def _valid_per_cent(value: float) -> float | None:
     """Return a share of time; None for what a driver without an answer fills in."""
     return float(value) if 0 <= value <= _WHOLE else None
 

@@ -47,7 +47,7 @@ _MAPPED = bytes(
 )
 
 
-class Mapping(msgspec.Struct, frozen=True, gc=False):
+class MappedStretch(msgspec.Struct, frozen=True, gc=False):
     """A stretch of a file in one process's address space, in pages.
 
     ``file`` is its device and inode as maps writes them.
@@ -60,7 +60,7 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     is_shared_memory: bool
 
 
-class Layout(msgspec.Struct, frozen=True, gc=False):
+class AddressSpace(msgspec.Struct, frozen=True, gc=False):
     """One process's address space.
 
     ``private`` are the stretches, as (first page, page after the last), that may hold
@@ -68,10 +68,12 @@ class Layout(msgspec.Struct, frozen=True, gc=False):
     """
 
     private: tuple[tuple[int, int], ...]
-    mappings: tuple[Mapping, ...]
+    mappings: tuple[MappedStretch, ...]
 
 
-def parse_maps(lines: Iterable[bytes], tmpfs: frozenset[bytes] = frozenset()) -> Layout:
+def parse_maps(
+    lines: Iterable[bytes], tmpfs: frozenset[bytes] = frozenset()
+) -> AddressSpace:
     """Read the lines of /proc/PID/maps.
 
     *tmpfs* names the devices whose files are shared memory, as maps writes them.
@@ -80,7 +82,7 @@ def parse_maps(lines: Iterable[bytes], tmpfs: frozenset[bytes] = frozenset()) ->
         ValueError: a line is not of that form.
     """
     private: list[tuple[int, int]] = []
-    mappings: list[Mapping] = []
+    mappings: list[MappedStretch] = []
     for line in lines:
         address, rights, offset, device, inode, *path = line.split(None, 5)
         start, end = (int(word, 16) // PAGE for word in address.split(b"-"))
@@ -97,9 +99,9 @@ def parse_maps(lines: Iterable[bytes], tmpfs: frozenset[bytes] = frozenset()) ->
             )
             first = int(offset, 16) // PAGE
             mappings.append(
-                Mapping(start, end - start, first, device + b" " + inode, shared)
+                MappedStretch(start, end - start, first, device + b" " + inode, shared)
             )
-    return Layout(tuple(private), tuple(mappings))
+    return AddressSpace(tuple(private), tuple(mappings))
 
 
 def parse_tmpfs_devices(mountinfo: bytes) -> frozenset[bytes]:
@@ -149,7 +151,7 @@ class ProcessPages:
         return int.from_bytes(codes, "little") if entries else None
 
 
-def merged(
+def merged_stretches(
     stretches: Iterable[tuple[int, int]],
 ) -> Sequence[tuple[int, int]]:
     """Return the union of stretches of pages, in address order."""

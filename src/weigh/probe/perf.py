@@ -27,8 +27,8 @@ _FLAG_CLOEXEC = 1 << 3
 class CpuClock:
     """The CPU time of one process since its exec, with all its descendants."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: int) -> None:
+        self._fd = descriptor
 
     def read(self) -> Seconds | None:
         """Return the CPU seconds so far, ended descendants included."""

@@ -109,7 +109,7 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
     try:
         if words[18] != b"RssAnon:":
             return _parse_old_status(pid, words[:28])
-        threads = _threads(text)
+        threads = _count_of_threads(text)
         return ProcessReading(
             pid,
             virtual=int(words[4]) * _KIB,
@@ -134,7 +134,7 @@ def _page_tables(words: list[bytes]) -> Bytes:
     return sum(map(int, found)) * _KIB
 
 
-def _threads(text: bytes) -> int:
+def _count_of_threads(text: bytes) -> int:
     words = text[text.find(b"\nThreads:") :].split(None, 2)
     return int(words[1]) if words[:1] == [b"Threads:"] else 1
 
@@ -187,7 +187,7 @@ def parse_ignored(status: bytes) -> int:
         return 0
 
 
-class _Known:
+class _KnownProcess:
     """A process of the tree, with its open descriptors."""
 
     __slots__ = (
@@ -231,7 +231,7 @@ class ProcTree:
         self.seen = 0
         self.zombies = 0  # at the last reading
         self._root = usable_proc(root)
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _KnownProcess] = {}
         self._most_open = min(_MOST_OPEN, os.sysconf("SC_OPEN_MAX") // _OPEN_SHARE)
         self._last_pids = (b"", b"")
         self._first_pid = b""
@@ -278,37 +278,37 @@ class ProcTree:
             self._known.pop(pid).close()
         return readings
 
-    def _read_status(self, known: _Known) -> ProcessReading | None:
+    def _read_status(self, known_process: _KnownProcess) -> ProcessReading | None:
         """Read one process; None for a zombie. Raises OSError if it is gone."""
         try:
-            text = self._status(known)
+            text = self._status(known_process)
         except OSError:
-            if known.thread is None or not self._follow_thread(known):
+            if known_process.thread is None or not self._follow_thread(known_process):
                 raise
-            text = self._status(known)
-        reading = parse_status(known.pid, text)
-        if reading is None and not known.has_ended:
+            text = self._status(known_process)
+        reading = parse_status(known_process.pid, text)
+        if reading is None and not known_process.has_ended:
             # the memory stays with the threads that outlive the first one
-            if self._follow_thread(known):
-                return parse_status(known.pid, self._status(known))
-            known.has_ended = True
+            if self._follow_thread(known_process):
+                return parse_status(known_process.pid, self._status(known_process))
+            known_process.has_ended = True
         if reading is not None:
-            known.is_threaded = reading.threads > 1
+            known_process.is_threaded = reading.threads > 1
         return reading
 
-    def _follow_thread(self, known: _Known) -> bool:
+    def _follow_thread(self, known_process: _KnownProcess) -> bool:
         """Read the process through another thread from now on; False without one."""
-        for tid in self._threads(known.pid):
-            fd = self._open(f"{known.pid}/task/{tid}/status")
+        for tid in self._threads(known_process.pid):
+            fd = self._open(f"{known_process.pid}/task/{tid}/status")
             if fd is None:
                 continue
-            if known.status_fd is None:
+            if known_process.status_fd is None:
                 os.close(fd)
             else:
-                os.close(known.status_fd)
-                known.status_fd = fd
-            known.thread = tid
-            known.is_threaded = True
+                os.close(known_process.status_fd)
+                known_process.status_fd = fd
+            known_process.thread = tid
+            known_process.is_threaded = True
             return True
         return False
 
@@ -355,10 +355,12 @@ class ProcTree:
         return times if known.thread is None else self._of_thread(known, times)
 
     def _of_thread(
-        self, known: _Known, times: ProcessTimes | None
+        self, known_process: _KnownProcess, times: ProcessTimes | None
     ) -> ProcessTimes | None:
         """Complete a process whose first thread has ended from another's stat."""
-        text = self._read(f"{known.pid}/task/{known.thread}/stat", _STAT_BYTES)
+        text = self._read(
+            f"{known_process.pid}/task/{known_process.thread}/stat", _STAT_BYTES
+        )
         other = None if text is None else parse_stat(text)
         if times is None or other is None:
             return times
@@ -402,13 +404,13 @@ class ProcTree:
             return None
         return [pid for pid in parse_children(text) if pid not in self.excluded]
 
-    def _status(self, known: _Known) -> bytes:
-        if known.status_fd is not None:
-            return os.pread(known.status_fd, _STATUS_BYTES, 0)
-        thread = "" if known.thread is None else f"/task/{known.thread}"
-        text = self._read(f"{known.pid}{thread}/status", _STATUS_BYTES)
+    def _status(self, known_process: _KnownProcess) -> bytes:
+        if known_process.status_fd is not None:
+            return os.pread(known_process.status_fd, _STATUS_BYTES, 0)
+        thread = "" if known_process.thread is None else f"/task/{known_process.thread}"
+        text = self._read(f"{known_process.pid}{thread}/status", _STATUS_BYTES)
         if text is None:
-            raise ProcessLookupError(known.pid)
+            raise ProcessLookupError(known_process.pid)
         return text
 
     def _may_have_grown(self) -> bool:
@@ -450,7 +452,7 @@ class ProcTree:
             if known is not None:
                 queue.extend(self._children_of(known))
 
-    def _meet(self, pid: int) -> _Known | None:
+    def _meet(self, pid: int) -> _KnownProcess | None:
         """Add a new process to the tree; None if it has ended already."""
         keep = len(self._known) < self._most_open
         status_fd = self._open(f"{pid}/status")
@@ -461,19 +463,19 @@ class ProcTree:
             os.close(status_fd)
             status_fd = None
         self.seen += 1
-        known = self._known[pid] = _Known(pid, status_fd, children_fd)
+        known = self._known[pid] = _KnownProcess(pid, status_fd, children_fd)
         return known
 
-    def _children_of(self, known: _Known) -> list[int]:
+    def _children_of(self, known_process: _KnownProcess) -> list[int]:
         """Return the children of every thread: any thread may start processes."""
-        pid = known.pid
+        pid = known_process.pid
         try:
-            if known.children_fd is not None:
-                text = _read_from(known.children_fd)
+            if known_process.children_fd is not None:
+                text = _read_from(known_process.children_fd)
             else:
                 text = self._read(f"{pid}/task/{pid}/children", _CHILDREN_BYTES) or b""
             found = parse_children(text)
-            if known.is_threaded:
+            if known_process.is_threaded:
                 for tid in os.listdir(f"{self._root}/{pid}/task"):
                     if tid != str(pid):
                         text = self._read(f"{pid}/task/{tid}/children", 4096) or b""
@@ -519,12 +521,12 @@ class ProcTree:
             os.close(fd)
 
 
-def _read_from(fd: int, size: int = _CHILDREN_BYTES) -> bytes:
+def _read_from(descriptor: int, size: int = _CHILDREN_BYTES) -> bytes:
     """Read a kernel file from its beginning, past its first page where it is longer."""
-    text = os.pread(fd, size, 0)
+    text = os.pread(descriptor, size, 0)
     part = text
     while len(part) > _NEAR_A_PAGE:
-        part = os.pread(fd, size, len(text))
+        part = os.pread(descriptor, size, len(text))
         text += part
     return text
 
@@ -557,12 +559,12 @@ def parse_io(text: bytes) -> IoReading:
     return IoReading(int(fields[b"read_bytes"]), written)
 
 
-def read_reaped_io(proc: str = "/proc") -> IoReading | None:
+def read_reaped_io(proc_folder: str = "/proc") -> IoReading | None:
     """Read the traffic of reaped descendants; None if the kernel does not count it."""
     try:
-        total = _read_io(f"{proc}/self/io")
-        for tid in os.listdir(f"{proc}/self/task"):
-            total = total.since(_read_io(f"{proc}/self/task/{tid}/io"))
+        total = _read_io(f"{proc_folder}/self/io")
+        for tid in os.listdir(f"{proc_folder}/self/task"):
+            total = total.since(_read_io(f"{proc_folder}/self/task/{tid}/io"))
     except (OSError, ValueError, KeyError):
         return None
     return total

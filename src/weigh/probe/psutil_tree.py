@@ -32,30 +32,30 @@ class CpuTimes(Protocol):
     system: Seconds
 
 
-class Thread(Protocol):
+class PsutilThread(Protocol):
     """A thread's id."""
 
     id: int
 
 
-class Process(Protocol):
+class PsutilProcess(Protocol):
     """The part of ``psutil.Process`` used here; equal when pid and start are."""
 
     pid: int
 
     def __hash__(self) -> int: ...
-    def children(self, *, recursive: bool) -> "list[Process]": ...  # noqa: D102
+    def children(self, *, recursive: bool) -> "list[PsutilProcess]": ...  # noqa: D102
     def is_running(self) -> bool: ...  # noqa: D102
     def status(self) -> str: ...  # noqa: D102
     def oneshot(self) -> AbstractContextManager[None]: ...  # noqa: D102
     def memory_info(self) -> MemoryInfo: ...  # noqa: D102
-    def threads(self) -> list[Thread]: ...  # noqa: D102
+    def threads(self) -> list[PsutilThread]: ...  # noqa: D102
     def cpu_times(self) -> CpuTimes: ...  # noqa: D102
     def send_signal(self, number: int) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
 
 
-class Psutil(Protocol):
+class PsutilModule(Protocol):
     """The part of the psutil module used here."""
 
     STATUS_ZOMBIE: str
@@ -63,7 +63,7 @@ class Psutil(Protocol):
     NoSuchProcess: type[Exception]
     ZombieProcess: type[Exception]
 
-    def Process(self, pid: int) -> Process: ...  # noqa: N802, D102 - psutil's name
+    def Process(self, pid: int) -> PsutilProcess: ...  # noqa: N802, D102 - psutil's name
 
 
 class TreeReading(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class TreeReading(msgspec.Struct, frozen=True):
     unread: int = 0
 
 
-class Totals(msgspec.Struct, frozen=True):
+class ProcessTotals(msgspec.Struct, frozen=True):
     """What processes were last seen to have used, those that ended included."""
 
     user_time: Seconds | None = None
@@ -96,16 +96,16 @@ class Totals(msgspec.Struct, frozen=True):
     read_bytes: Bytes | None = None
     write_bytes: Bytes | None = None
 
-    def __add__(self, other: "Totals") -> "Totals":
-        return Totals(
-            _sum((self.user_time, other.user_time)),
-            _sum((self.system_time, other.system_time)),
-            _sum((self.read_bytes, other.read_bytes)),
-            _sum((self.write_bytes, other.write_bytes)),
+    def __add__(self, other: "ProcessTotals") -> "ProcessTotals":
+        return ProcessTotals(
+            _sum_of_known((self.user_time, other.user_time)),
+            _sum_of_known((self.system_time, other.system_time)),
+            _sum_of_known((self.read_bytes, other.read_bytes)),
+            _sum_of_known((self.write_bytes, other.write_bytes)),
         )
 
 
-class _Seen:
+class _SeenPsutilProcess:
     """What is known of one process."""
 
     __slots__ = (
@@ -113,15 +113,17 @@ class _Seen:
         "thread",
     )
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: PsutilProcess) -> None:
         self.process = process
-        self.thread: Process | None = None  # one that lives, where the first has ended
+        self.thread: PsutilProcess | None = (
+            None  # one that lives, where the first has ended
+        )
         self.live = True
         self.detached = False  # its parent ended first: nobody of the tree waits for it
         self.rss: Bytes | None = None
         self.vms: Bytes | None = None
         self.peak: Bytes = 0
-        self.totals = Totals()
+        self.totals = ProcessTotals()
 
 
 class PsutilTree:
@@ -130,17 +132,20 @@ class PsutilTree:
     ``processes`` counts those seen so far. A process that cannot be read is skipped.
     """
 
-    def __init__(self, root_pid: int, psutil: Psutil) -> None:
+    def __init__(self, root_pid: int, psutil: PsutilModule) -> None:
         self.processes = 0
         self._psutil = psutil
         self._skip = (psutil.Error, OSError)
-        self._seen: dict[Process, _Seen] = {}
-        self._zombies: set[Process] = set()
-        self._ended = {False: Totals(), True: Totals()}  # by whether detached
+        self._seen: dict[PsutilProcess, _SeenPsutilProcess] = {}
+        self._zombies: set[PsutilProcess] = set()
+        self._ended = {
+            False: ProcessTotals(),
+            True: ProcessTotals(),
+        }  # by whether detached
         self._largest: Bytes = 0
         self._best: Bytes = 0
         self._has_unshared = True
-        self._root: Process | None = None
+        self._root: PsutilProcess | None = None
         try:
             self._root = psutil.Process(root_pid)
         except self._skip:
@@ -182,14 +187,14 @@ class PsutilTree:
             memory=memory,
             memory_high=max(memory, high),
             largest_process=self._largest,
-            virtual_memory=_sum(seen.vms for seen in live),
-            cpu_time=_sum(_cpu_time(seen.totals) for seen in live),
+            virtual_memory=_sum_of_known(seen.vms for seen in live),
+            cpu_time=_sum_of_known(_cpu_time(seen.totals) for seen in live),
             processes=len(live),
             unshared=self._unshared(live, memory),
             unread=sum(seen.rss is None for seen in live),
         )
 
-    def totals(self, *, detached_only: bool = False) -> Totals:
+    def totals(self, *, detached_only: bool = False) -> ProcessTotals:
         """Add up what the processes used by their last reading.
 
         With *detached_only*, of those alone whose parent ended before them: no wait
@@ -223,102 +228,114 @@ class PsutilTree:
             except self._skip:
                 continue
 
-    def _add(self, processes: Iterable[Process], *, detached: bool = False) -> None:
+    def _add(
+        self, processes: Iterable[PsutilProcess], *, detached: bool = False
+    ) -> None:
         for process in processes:
             if process in self._zombies:
                 continue
             if process not in self._seen:
-                self._seen[process] = _Seen(process)
+                self._seen[process] = _SeenPsutilProcess(process)
                 self.processes += 1
             if detached:
                 self._seen[process].detached = True
 
-    def _below(self, process: Process) -> list[Process]:
+    def _below(self, process: PsutilProcess) -> list[PsutilProcess]:
         try:
             return process.children(recursive=True)
         except self._skip:
             return []
 
-    def _runs(self, process: Process) -> bool:
+    def _runs(self, process: PsutilProcess) -> bool:
         try:
             return process.is_running()
         except self._skip:
             return False
 
-    def _refresh(self, seen: _Seen) -> None:
+    def _refresh(self, seen_psutil_process: _SeenPsutilProcess) -> None:
         """Read one process; forget it when it is gone."""
-        process = seen.process
+        process = seen_psutil_process.process
         # also asks whether the pid has passed to a stranger
         if not self._runs(process):
-            self._forget(seen)
+            self._forget(seen_psutil_process)
             return
         try:
             with process.oneshot():
-                self._read_memory(seen)
-                seen.totals = self._read_totals(seen)
+                self._read_memory(seen_psutil_process)
+                seen_psutil_process.totals = self._read_totals(seen_psutil_process)
         except self._psutil.ZombieProcess:
-            seen.live, seen.rss = False, 0
+            seen_psutil_process.live, seen_psutil_process.rss = False, 0
         except self._psutil.NoSuchProcess:
-            self._forget(seen)
+            self._forget(seen_psutil_process)
         except self._skip:
             return
-        if not seen.live and process != self._root:  # for good: reading it costs time
+        if (
+            not seen_psutil_process.live and process != self._root
+        ):  # for good: reading it costs time
             self._zombies.add(process)
-            self._forget(seen)
+            self._forget(seen_psutil_process)
 
-    def _read_memory(self, seen: _Seen) -> None:
-        now = self._memory_info(seen)
-        seen.rss, seen.vms = now.rss, now.vms
-        seen.peak = max(seen.peak, now.rss, getattr(now, "peak_wset", 0))
+    def _read_memory(self, seen_psutil_process: _SeenPsutilProcess) -> None:
+        now = self._memory_info(seen_psutil_process)
+        seen_psutil_process.rss, seen_psutil_process.vms = now.rss, now.vms
+        seen_psutil_process.peak = max(
+            seen_psutil_process.peak, now.rss, getattr(now, "peak_wset", 0)
+        )
         # Linux reads a zombie like any process, and finds nothing
-        seen.live = now.rss > 0 or not self._is_zombie(seen.process)
+        seen_psutil_process.live = now.rss > 0 or not self._is_zombie(
+            seen_psutil_process.process
+        )
 
-    def _memory_info(self, seen: _Seen) -> MemoryInfo:
+    def _memory_info(self, seen_psutil_process: _SeenPsutilProcess) -> MemoryInfo:
         """Read a process, or one of its threads where the first has ended."""
-        if seen.thread is not None:
+        if seen_psutil_process.thread is not None:
             try:
-                return seen.thread.memory_info()
+                return seen_psutil_process.thread.memory_info()
             except self._skip:
-                seen.thread = None
-        now = seen.process.memory_info()
-        if now.rss == 0 and self._is_zombie(seen.process):
-            for thread in seen.process.threads():  # Linux alone lists them
-                if thread.id == seen.process.pid:
+                seen_psutil_process.thread = None
+        now = seen_psutil_process.process.memory_info()
+        if now.rss == 0 and self._is_zombie(seen_psutil_process.process):
+            for (
+                thread
+            ) in seen_psutil_process.process.threads():  # Linux alone lists them
+                if thread.id == seen_psutil_process.process.pid:
                     continue
                 other = self._psutil.Process(thread.id)
                 found = other.memory_info()
                 if found.rss:
-                    seen.thread = other
+                    seen_psutil_process.thread = other
                     return found
         return now
 
-    def _is_zombie(self, process: Process) -> bool:
+    def _is_zombie(self, process: PsutilProcess) -> bool:
         return process.status() == self._psutil.STATUS_ZOMBIE
 
-    def _read_totals(self, seen: _Seen) -> Totals:
+    def _read_totals(self, seen_psutil_process: _SeenPsutilProcess) -> ProcessTotals:
         """Read what it used so far; a source that refuses leaves what it last said."""
-        known = seen.totals
+        known = seen_psutil_process.totals
         try:
-            times = seen.process.cpu_times()
+            times = seen_psutil_process.process.cpu_times()
         except self._skip:
             return known
-        known = Totals(times.user, times.system, known.read_bytes, known.write_bytes)
+        known = ProcessTotals(
+            times.user, times.system, known.read_bytes, known.write_bytes
+        )
         # macOS has no such method
-        io_counters = getattr(seen.process, "io_counters", None)
+        io_counters = getattr(seen_psutil_process.process, "io_counters", None)
         if io_counters is None:
             return known
         try:
             io = io_counters()
         except (*self._skip, NotImplementedError):
             return known
-        return Totals(times.user, times.system, io.read_bytes, io.write_bytes)
+        return ProcessTotals(times.user, times.system, io.read_bytes, io.write_bytes)
 
-    def _forget(self, seen: _Seen) -> None:
-        seen.live = False
-        self._seen.pop(seen.process, None)
-        self._ended[seen.detached] += seen.totals
+    def _forget(self, seen_psutil_process: _SeenPsutilProcess) -> None:
+        seen_psutil_process.live = False
+        self._seen.pop(seen_psutil_process.process, None)
+        self._ended[seen_psutil_process.detached] += seen_psutil_process.totals
 
-    def _unshared(self, live: list[_Seen], memory: Bytes) -> Bytes | None:
+    def _unshared(self, live: list[_SeenPsutilProcess], memory: Bytes) -> Bytes | None:
         """Add up the pages that are one process's alone.
 
         Read near a new peak only: the system walks all pages for it.
@@ -328,12 +345,12 @@ class PsutilTree:
         self._best = memory
         if not self._has_unshared:
             return None
-        unshared = _sum(self._unshared_of(seen.process) for seen in live)
+        unshared = _sum_of_known(self._unshared_of(seen.process) for seen in live)
         # macOS keeps this to root: asking once is enough
         self._has_unshared = unshared is not None
         return unshared
 
-    def _unshared_of(self, process: Process) -> Bytes | None:
+    def _unshared_of(self, process: PsutilProcess) -> Bytes | None:
         read = getattr(process, "memory_full_info", None)
         try:
             size: Bytes | None = getattr(read(), "uss", None) if read else None
@@ -342,16 +359,18 @@ class PsutilTree:
         return size
 
 
-def _rose(seen: _Seen, before: Bytes) -> bool:
+def _rose(seen_psutil_process: _SeenPsutilProcess, before: Bytes) -> bool:
     """Return whether the system reports a new peak, above what is held now."""
-    return seen.peak > before and seen.peak > (seen.rss or 0)
+    return seen_psutil_process.peak > before and seen_psutil_process.peak > (
+        seen_psutil_process.rss or 0
+    )
 
 
-def _cpu_time(totals: Totals) -> Seconds | None:
-    return _sum((totals.user_time, totals.system_time))
+def _cpu_time(totals: ProcessTotals) -> Seconds | None:
+    return _sum_of_known((totals.user_time, totals.system_time))
 
 
-def _sum(values: Iterable[Number | None]) -> Number | None:
+def _sum_of_known(values: Iterable[Number | None]) -> Number | None:
     """Add up what is known; None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

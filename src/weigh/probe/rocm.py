@@ -27,7 +27,7 @@ _ALL = ("ROCR_VISIBLE_DEVICES",)
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
-class _Process(ctypes.Structure):
+class _RocmProcess(ctypes.Structure):
     _fields_ = (
         ("pid", c_uint32),
         ("pasid", c_uint32),
@@ -98,43 +98,45 @@ class RocmProbe:
             power=self._power(index),
         )
 
-    def counters(self, uuid: str) -> GpuCounters:
+    def counters(self, gpu_uuid: str) -> GpuCounters:
         """Read the energy counter; the library has no other that NVML has, too."""
         counter, unit, stamp = c_uint64(), c_float(), c_uint64()
         answer = (byref(counter), byref(unit), byref(stamp))
-        index = self._gpus[uuid].index
+        index = self._gpus[gpu_uuid].index
         if not self._ask("rsmi_dev_energy_count_get", c_uint32(index), *answer):
             return GpuCounters()
         return GpuCounters(energy=counter.value * unit.value * 1e-6)
 
-    def wear(self, uuid: str) -> GpuWear:
+    def wear(self, gpu_uuid: str) -> GpuWear:
         """Return nothing: retired pages are not read."""
-        del uuid
+        del gpu_uuid
         return GpuWear()
 
-    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+    def accounted(
+        self, gpu_uuid: str, process_ids: Collection[int]
+    ) -> dict[int, Bytes]:
         """Return nothing: the driver keeps no peaks."""
-        del uuid, pids
+        del gpu_uuid, process_ids
         return {}
 
-    def pcie_rx(self, uuid: str) -> Bytes | None:
+    def pcie_rx(self, gpu_uuid: str) -> Bytes | None:
         """Return None: the library counts for a second, which is too long."""
-        del uuid
+        del gpu_uuid
         return None
 
-    def pcie_tx(self, uuid: str) -> Bytes | None:
+    def pcie_tx(self, gpu_uuid: str) -> Bytes | None:
         """Return None, as for :meth:`pcie_rx`."""
-        del uuid
+        del gpu_uuid
         return None
 
-    def new_xids(self, uuid: str) -> tuple[int, ...] | None:
+    def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
         """Return None: AMD's driver reports errors in the kernel's log only."""
-        del uuid
+        del gpu_uuid
         return None
 
-    def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
+    def shares(self, gpu_uuid: str) -> tuple[GpuShare, ...] | None:
         """Return None: a process's share of the time is not read."""
-        del uuid
+        del gpu_uuid
         return None
 
     def close(self) -> None:
@@ -177,25 +179,25 @@ class RocmProbe:
     def _holders(self) -> dict[int, dict[int, Bytes | None]] | None:
         """Return the memory of each process on each GPU that it uses, by index."""
         count = c_uint32(_MOST_PROCESSES)
-        listed = (_Process * _MOST_PROCESSES)()
+        listed = (_RocmProcess * _MOST_PROCESSES)()
         if not self._ask("rsmi_compute_process_info_get", listed, byref(count)):
             return None
         return {one.pid: self._places(one) for one in listed[: count.value]}
 
-    def _places(self, one: _Process) -> dict[int, Bytes | None]:
+    def _places(self, rocm_process: _RocmProcess) -> dict[int, Bytes | None]:
         count = c_uint32(_MOST_GPUS)
         indices = (c_uint32 * _MOST_GPUS)()
-        pid = c_uint32(one.pid)
+        pid = c_uint32(rocm_process.pid)
         name = "rsmi_compute_process_gpus_get"
         known = self._ask(name, pid, indices, byref(count))
         places = list(indices[: count.value]) if known else []
         if len(places) == 1:
-            return {places[0]: one.vram}
-        return {index: self._on(one.pid, index) for index in places}
+            return {places[0]: rocm_process.vram}
+        return {index: self._on(rocm_process.pid, index) for index in places}
 
     def _on(self, pid: int, index: int) -> Bytes | None:
         """Return a process's memory on one of several GPUs; not before ROCm 6."""
-        one = _Process()
+        one = _RocmProcess()
         name = "rsmi_compute_process_info_by_device_get"
         there = self._ask(name, c_uint32(pid), c_uint32(index), byref(one))
         return int(one.vram) if there else None
@@ -251,7 +253,7 @@ def visible_amd(
             continue
         chosen: list[GpuDevice] = []
         for word in environment[name].split(","):
-            one = _named(word.strip(), found)
+            one = _rocm_device_named(word.strip(), found)
             if one is None:
                 break
             chosen.append(one)
@@ -259,7 +261,7 @@ def visible_amd(
     return found
 
 
-def _named(word: str, devices: list[GpuDevice]) -> GpuDevice | None:
+def _rocm_device_named(word: str, devices: list[GpuDevice]) -> GpuDevice | None:
     if word.isdecimal():
         return devices[int(word)] if int(word) < len(devices) else None
     known = word.lower().replace("gpu-0x", "gpu-")

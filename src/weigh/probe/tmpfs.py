@@ -41,7 +41,7 @@ def parse_tmpfs_mounts(mountinfo: bytes) -> list[str]:
     return mounts
 
 
-class Shmem:
+class MachineSharedMemory:
     """The machine's shared memory: ``level``, and how far it has risen."""
 
     def __init__(self, root: str = "/proc") -> None:
@@ -120,7 +120,7 @@ def find_files(
     mapped = _mapped_files(folders, devices)
     known.mapped |= mapped
     sizes: dict[tuple[int, int], Bytes] = {}
-    for info in _open_files(folders, names):
+    for info in _open_tmpfs_files(folders, names):
         if info.st_dev in devices and info.st_ctime >= since - 1:
             known.opened.add((info.st_dev, info.st_ino))
             sizes[info.st_dev, info.st_ino] = info.st_blocks * _BLOCK
@@ -135,9 +135,9 @@ def find_files(
             unseen[file] = size
     # a file that was mapped need not have been written by a call
     opened = sum(size for file, size in sizes.items() if file not in known.mapped)
-    written = sum(map(_written, folders[:_MOST_PROCESSES])) - opened
+    written = sum(map(_bytes_written, folders[:_MOST_PROCESSES])) - opened
     if unseen and written > 0:
-        for info in _open_files(_folders_of_others(known.pids, user), names):
+        for info in _open_tmpfs_files(_folders_of_others(known.pids, user), names):
             unseen.pop((info.st_dev, info.st_ino), None)
     return TmpfsFiles(
         own=_segments(sysvipc, user, since - 1, known.pids) + sum(sizes.values()),
@@ -146,12 +146,12 @@ def find_files(
     )
 
 
-def _folders_of_others(pids: Collection[int], user: int) -> Iterator[str]:
-    """Yield the folders of the user's processes but *pids*, the newest first."""
+def _folders_of_others(process_ids: Collection[int], user: int) -> Iterator[str]:
+    """Yield the folders of the user's processes but *process_ids*, the newest first."""
     numbers = (int(name) for name in os.listdir("/proc") if name.isdecimal())
     for pid in sorted(numbers, reverse=True):
         try:
-            if pid not in pids and os.stat(f"/proc/{pid}").st_uid == user:
+            if pid not in process_ids and os.stat(f"/proc/{pid}").st_uid == user:
                 yield f"/proc/{pid}"
         except OSError:
             continue
@@ -175,7 +175,7 @@ def parse_written(text: bytes) -> Bytes:
         return 0
 
 
-def _written(folder: str) -> Bytes:
+def _bytes_written(folder: str) -> Bytes:
     try:
         with open(f"{folder}/io", "rb") as file:
             return parse_written(file.read())
@@ -184,12 +184,12 @@ def _written(folder: str) -> Bytes:
 
 
 def parse_segments(
-    text: bytes, user: int, since: float, pids: Collection[int]
+    text: bytes, user: int, since: float, process_ids: Collection[int]
 ) -> Bytes:
     """Add up the resident bytes of System V segments that nobody has attached.
 
-    Those of *user*, made or changed *since*, that one of the processes *pids* made or
-    attached last, in the text of /proc/sysvipc/shm.
+    Those of *user*, made or changed *since*, that one of the processes *process_ids*
+    made or attached last, in the text of /proc/sysvipc/shm.
     """
     lines = [line.split() for line in text.splitlines()]
     names = (b"uid", b"nattch", b"ctime", b"rss", b"cpid", b"lpid")
@@ -201,16 +201,18 @@ def parse_segments(
         if len(words) < len(lines[0]) or not all(words[i].isdigit() for i in at):
             continue
         uid, attached, changed, resident, maker, last = (int(words[i]) for i in at)
-        is_own = uid == user and (maker in pids or last in pids)
+        is_own = uid == user and (maker in process_ids or last in process_ids)
         if is_own and not attached and changed >= since:
             total += resident
     return total
 
 
-def _segments(path: str, user: int, since: float, pids: Collection[int]) -> Bytes:
+def _segments(
+    path: str, user: int, since: float, process_ids: Collection[int]
+) -> Bytes:
     try:
         with open(path, "rb") as file:
-            return parse_segments(file.read(), user, since, pids)
+            return parse_segments(file.read(), user, since, process_ids)
     except OSError:
         return 0
 
@@ -265,7 +267,7 @@ def _files_below(mounts: Iterable[str]) -> Iterator[os.stat_result]:
                     yield info
 
 
-def _open_files(
+def _open_tmpfs_files(
     folders: Iterable[str], beginnings: tuple[str, ...]
 ) -> Iterator[os.stat_result]:
     """Yield open files whose name begins so; a file on a dead server may block."""

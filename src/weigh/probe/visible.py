@@ -17,7 +17,7 @@ _SHOWN = 40  # characters of a foreign value in a note
 _Find = Callable[[str], "list[GpuDevice] | None"]
 
 
-class Visible(msgspec.Struct, frozen=True):
+class VisibleGpus(msgspec.Struct, frozen=True):
     """The visible GPUs, and doubts about them."""
 
     devices: tuple[GpuDevice, ...]
@@ -26,7 +26,7 @@ class Visible(msgspec.Struct, frozen=True):
 
 def visible_devices(
     devices: Sequence[GpuDevice], environment: Mapping[str, str]
-) -> Visible:
+) -> VisibleGpus:
     """Return those of *devices* (GPUs and MIG instances) that CUDA shows.
 
     A GPU in MIG mode is replaced by its instances. All instances are kept, although a
@@ -35,7 +35,7 @@ def visible_devices(
     gpus = [device for device in devices if device.mig_parent is None]
     if all(gpu.bus for gpu in gpus):
         gpus.sort(key=lambda gpu: gpu.bus or "")
-    machine = _Machine(gpus, devices)
+    machine = _MachineGpus(gpus, devices)
     value = environment.get(VARIABLE)
     notes: list[str] = []
     if value is None:
@@ -43,12 +43,12 @@ def visible_devices(
         by_number = True
     else:
         find, by_number = machine.finder(value)
-        chosen = _listed(value, find, notes)
+        chosen = _listed_gpus(value, find, notes)
     if by_number and order_is_a_guess(gpus, environment):
         notes.append(_order_note(is_subset=value is not None))
     if sum(one.mig_parent is not None for one in chosen) > 1:
         notes.append("a process can use one MIG instance only; CUDA takes the first")
-    return Visible(tuple(chosen), tuple(notes))
+    return VisibleGpus(tuple(chosen), tuple(notes))
 
 
 def names_none(environment: Mapping[str, str]) -> bool:
@@ -57,10 +57,10 @@ def names_none(environment: Mapping[str, str]) -> bool:
     if value is None:
         return False
     first = value.split(",")[0].strip()
-    return not first.startswith(("GPU-", "MIG-")) and _number(first) is None
+    return not first.startswith(("GPU-", "MIG-")) and _leading_number(first) is None
 
 
-class _Machine:
+class _MachineGpus:
     """The GPUs in CUDA's order, and their parts."""
 
     def __init__(self, gpus: Sequence[GpuDevice], devices: Sequence[GpuDevice]) -> None:
@@ -83,7 +83,7 @@ class _Machine:
         return self._by_number, True
 
     def _by_number(self, name: str) -> list[GpuDevice] | None:
-        number = _number(name)
+        number = _leading_number(name)
         if number is None or number >= len(self._gpus):
             return None
         return self.parts(self._gpus[number])
@@ -104,31 +104,33 @@ class _Machine:
         return found if len(found) == 1 else None
 
 
-def _listed(value: str, find: _Find, notes: list[str]) -> list[GpuDevice]:
+def _listed_gpus(value: str, find: _Find, notes: list[str]) -> list[GpuDevice]:
     """Look names up until the first that CUDA does not accept."""
     chosen: list[GpuDevice] = []
     for name in [] if not value.strip() else value.split(","):
         found = find(name.strip())
         if found is None:
             notes.append(
-                f"{VARIABLE}={_shown(value)}: no GPU, or more than one, is "
-                f"{_shown(name.strip())!r}, and CUDA reads no further"
+                f"{VARIABLE}={_printable_text(value)}: no GPU, or more than one, is "
+                f"{_printable_text(name.strip())!r}, and CUDA reads no further"
             )
             break
-        number = _number(name.strip())
+        number = _leading_number(name.strip())
         if number is not None and not name.strip().isdecimal():
             notes.append(
-                f"CUDA reads {_shown(name.strip())!r} as {number}: "
+                f"CUDA reads {_printable_text(name.strip())!r} as {number}: "
                 "commas go between GPUs"
             )
         if any(one in chosen for one in found):
-            notes.append(f"{VARIABLE}={_shown(value)}: a GPU twice, so CUDA sees none")
+            notes.append(
+                f"{VARIABLE}={_printable_text(value)}: a GPU twice, so CUDA sees none"
+            )
             return []
         chosen.extend(found)
     return chosen
 
 
-def _number(name: str) -> int | None:
+def _leading_number(name: str) -> int | None:
     """Read the digits a name begins with, as CUDA does: ``1`` from ``1gpu``."""
     digits = ""
     for character in name.removeprefix("+"):
@@ -155,5 +157,5 @@ def _order_note(*, is_subset: bool) -> str:
     return f"the GPUs differ: {doubt}, unless {ORDER}={_BY_BUS} is set"
 
 
-def _shown(text: str) -> str:
+def _printable_text(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -17,7 +17,7 @@ import msgspec
 from weigh.units import Seconds
 
 
-class Draws:
+class RandomDraws:
     """A linear congruential random number generator (Knuth, MMIX)."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ _OVERDUE = 0.25  # of its time so far: the rest of a task longer than all others
 _SHORTEST = 1e-3  # of the mean: the least time of which a logarithm is taken
 
 
-class Span(msgspec.Struct, frozen=True):
+class TimeSpan(msgspec.Struct, frozen=True):
     """Seconds until something ends: about ``value``, between ``low`` and ``high``."""
 
     value: Seconds
@@ -80,7 +80,7 @@ class Span(msgspec.Struct, frozen=True):
     high: Seconds
 
 
-class Durations(msgspec.Struct, frozen=True):
+class TaskDurations(msgspec.Struct, frozen=True):
     """Times of finished tasks: ``times`` of some, ``count`` of all.
 
     ``begun`` are the times so far of running tasks without progress of their own.
@@ -91,24 +91,28 @@ class Durations(msgspec.Struct, frozen=True):
     begun: tuple[Seconds, ...] = ()
 
 
-def still_to_run(elapsed: Seconds, known: Durations) -> Span | None:
+def still_to_run(elapsed: Seconds, task_durations: TaskDurations) -> TimeSpan | None:
     """Return the remaining time of a task without progress after *elapsed* seconds.
 
     It takes as long as the tasks that took longer than that; if there are none, a
     little longer than all.
     """
-    if not known.times:
+    if not task_durations.times:
         return None
-    longer = sorted(time - elapsed for time in known.times if time > elapsed)
+    longer = sorted(time - elapsed for time in task_durations.times if time > elapsed)
     if not longer:
-        return Span(_OVERDUE * elapsed, 0.0, elapsed)
+        return TimeSpan(_OVERDUE * elapsed, 0.0, elapsed)
     value = sum(longer) / len(longer)
-    return Span(value, longer[len(longer) // 20], max(longer[-1], 1.3 * value))
+    return TimeSpan(value, longer[len(longer) // 20], max(longer[-1], 1.3 * value))
 
 
 def until_done(
-    running: Sequence[Span | Seconds], waiting: int, known: Durations, *, lanes: int
-) -> Span | None:
+    running: Sequence[TimeSpan | Seconds],
+    waiting: int,
+    task_durations: TaskDurations,
+    *,
+    lanes: int,
+) -> TimeSpan | None:
     """Return when *running* and *waiting* tasks are done, *lanes* of them at a time.
 
     A running task without progress is given as its seconds so far. The list is
@@ -117,22 +121,22 @@ def until_done(
     """
     if waiting <= 0 and not running:
         return None
-    reported = [one for one in running if isinstance(one, Span)]
-    if not known.times and (waiting > 0 or len(reported) < len(running)):
+    reported = [one for one in running if isinstance(one, TimeSpan)]
+    if not task_durations.times and (waiting > 0 or len(reported) < len(running)):
         return None
     if waiting <= 0 and len(reported) == len(running) == 1:
         return reported[0]
     waiting = max(0, waiting)
     lanes = max(1, min(lanes, waiting + len(running)))
     last = min(waiting, max(_FEWEST_LAST, _LAST * lanes))
-    each = last + len(known.begun) + len(running)
+    each = last + len(task_durations.begun) + len(running)
     plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
-    draws = Draws()
-    play = _Play(known, draws, lanes)
+    draws = RandomDraws()
+    play = _ScheduleSimulation(task_durations, draws, lanes)
     # the same draws each time may be lopsided by chance: these matter most, so scale
     shifts = _standard([draws.normal() for _ in range(plays)])
     ends = [play.end(running, waiting, last, shift) for shift in shifts]
-    return _span(ends, max((one.low for one in reported), default=0.0))
+    return _interval_of_ends(ends, max((one.low for one in reported), default=0.0))
 
 
 def _standard(values: Sequence[float]) -> list[float]:
@@ -143,27 +147,27 @@ def _standard(values: Sequence[float]) -> list[float]:
     return [(value - mean) / spread for value in values]
 
 
-def _span(ends: Sequence[Seconds], least: Seconds) -> Span:
+def _interval_of_ends(ends: Sequence[Seconds], least: Seconds) -> TimeSpan:
     """Return the interval of simulated *ends*, assuming a log-normal distribution."""
     value = sum(ends) / len(ends)
     if value <= 0:
-        return Span(0.0, 0.0, 0.0)
+        return TimeSpan(0.0, 0.0, 0.0)
     logs = [math.log(max(end, _SHORTEST * value)) for end in ends]
     middle = sum(logs) / len(logs)
     spread = sum((log - middle) ** 2 for log in logs) / (len(logs) - 1)
     half = _PLAYED_90 * math.sqrt(spread)
     low, high = math.exp(middle - half), math.exp(middle + half)
-    return Span(value, min(value, max(least, low)), max(value, high))
+    return TimeSpan(value, min(value, max(least, low)), max(value, high))
 
 
-class _Pool:
+class _DurationPool:
     """The times of tasks, including estimates for those that are running."""
 
-    def __init__(self, known: Durations, draws: Draws) -> None:
+    def __init__(self, task_durations: TaskDurations, draws: RandomDraws) -> None:
         self._draws = draws
-        self._done = sorted(known.times)
+        self._done = sorted(task_durations.times)
         self._sum = sum(self._done)
-        self._begun = sorted(known.begun, reverse=True)
+        self._begun = sorted(task_durations.begun, reverse=True)
         least = _SHORTEST * self._sum / max(1, len(self._done)) or _SHORTEST
         logs = [math.log(max(time, least)) for time in self._done]
         self._least = least
@@ -230,18 +234,22 @@ class _Pool:
         self._middle = middle + self._width / math.sqrt(count) * self._draws.normal()
 
 
-class _Play:
+class _ScheduleSimulation:
     """Simulates the rest of a list, with newly drawn times each time."""
 
-    def __init__(self, known: Durations, draws: Draws, lanes: int) -> None:
-        self._pool = _Pool(known, draws) if known.times else None
-        self._count = max(1, known.count)
+    def __init__(
+        self, task_durations: TaskDurations, draws: RandomDraws, lanes: int
+    ) -> None:
+        self._pool = (
+            _DurationPool(task_durations, draws) if task_durations.times else None
+        )
+        self._count = max(1, task_durations.count)
         self._draws = draws
         self._lanes = lanes
 
     def end(
         self,
-        running: Sequence[Span | Seconds],
+        running: Sequence[TimeSpan | Seconds],
         waiting: int,
         last: int,
         shift: float,
@@ -275,9 +283,9 @@ class _Play:
             heapq.heapreplace(free, end)
         return max(late, *free)
 
-    def _end_of(self, one: Span | Seconds) -> Seconds:
+    def _end_of(self, one: TimeSpan | Seconds) -> Seconds:
         """Draw the end of a running task, from its own interval if it has one."""
-        if not isinstance(one, Span):
+        if not isinstance(one, TimeSpan):
             return self._pool.longer_than(one) - one if self._pool else 0.0
         normal = self._draws.normal()
         side = one.high - one.value if normal > 0 else one.value - one.low

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from weigh.progress.parser import PER_CENT, parse_per_cent
-from weigh.progress.rate import History
+from weigh.progress.rate import ProgressHistory
 from weigh.units import Seconds
 
 _NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
@@ -60,7 +60,7 @@ _SLACK = 0.05  # of the total, that may be done when a figure is first seen
 _PATIENCE: Seconds = 2.0  # a place seen longer ago than the newest has ended
 
 
-class Figure(NamedTuple):
+class RisingFigure(NamedTuple):
     """``done`` of ``total`` in a line; ``places`` are the ways to know it again."""
 
     done: float
@@ -69,7 +69,7 @@ class Figure(NamedTuple):
     part: str = ""  # the number of the part that it is a figure of
 
 
-def figures_in(text: str) -> Iterator[Figure]:
+def figures_in(text: str) -> Iterator[RisingFigure]:
     """Yield the figures in *text* that may be progress."""
     growing = _GROWING.search(text)  # "0% 10% 20%": the last counts
     for found in _PERCENT.finditer(text):
@@ -77,19 +77,24 @@ def figures_in(text: str) -> Iterator[Figure]:
             continue
         done = parse_per_cent(found[1])
         if done <= 100 and not _is_else(text, found):  # noqa: PLR2004 - per cent
-            yield Figure(done, 100.0, _places("%", text, found), _part(text, found))
+            yield RisingFigure(
+                done, 100.0, _places("%", text, found), _part(text, found)
+            )
     if growing:
         places = _places("%", text, growing)
-        yield Figure(float(growing[1]), 100.0, places)
+        yield RisingFigure(float(growing[1]), 100.0, places)
     for found in _PAIR.finditer(text):
         unit = found[2] or found[4]
-        done, total = _size(found[1], unit), _size(found[3], found[4] or unit)
+        done, total = (
+            _size_in_bytes(found[1], unit),
+            _size_in_bytes(found[3], found[4] or unit),
+        )
         if 0 <= done <= total and total > 1 and not _is_else(text, found):
             places = _places(f"/{found[3]}", text, found)
-            yield Figure(done, total, places, _part(text, found))
+            yield RisingFigure(done, total, places, _part(text, found))
 
     if columns := _CURL.match(text):
-        yield Figure(float(columns[1]), 100.0, ("curl<", "curl>"))
+        yield RisingFigure(float(columns[1]), 100.0, ("curl<", "curl>"))
 
 
 # "pass 2: 40%" is a part of a run, and it is not known of how many
@@ -119,17 +124,17 @@ def _is_else(text: str, found: re.Match[str]) -> bool:
     return bool(_NOT_PROGRESS.search(before) or _WHAT_FOLLOWS.match(text, found.end()))
 
 
-def _part(text: str, found: re.Match[str]) -> str:
-    numbered = _NUMBERED.search(text[max(0, found.start() - 60) : found.start()])
+def _part(text: str, match: re.Match[str]) -> str:
+    numbered = _NUMBERED.search(text[max(0, match.start() - 60) : match.start()])
     return numbered[1] if numbered else ""
 
 
-def _seconds(found: re.Match[str]) -> Seconds:
-    hours, minutes, seconds = found.groups()
+def _seconds_of_match(match: re.Match[str]) -> Seconds:
+    hours, minutes, seconds = match.groups()
     return 3600.0 * int(hours) + 60.0 * int(minutes) + float(seconds)
 
 
-def _size(number: str, unit: str | None) -> float:
+def _size_in_bytes(number: str, unit: str | None) -> float:
     letter = (unit or "").strip()[:1]
     return float(number.replace(",", "")) * 1024.0 ** _POWERS.get(letter, 0)
 
@@ -138,8 +143,8 @@ _NEAR = 400  # characters on either side that make a place, bars included
 _MOST_IN_LINE = 32  # figures; a line with more is a table
 
 
-def _places(kind: str, text: str, found: re.Match[str]) -> tuple[str, str]:
-    start, end = found.span()
+def _places(kind: str, text: str, match: re.Match[str]) -> tuple[str, str]:
+    start, end = match.span()
     before = _shape(text[max(0, start - _NEAR) : start])
     after = _shape(text[end : end + _NEAR])
     return f"{kind}<{before[-60:]}", f"{kind}>{after[:60]}"
@@ -150,11 +155,11 @@ def _shape(text: str) -> str:
     return _BLANKS.sub(" ", _BAR.sub("=", text)).strip(" ")
 
 
-class Place:
+class FigurePlace:
     """One place of a figure, and what stood there."""
 
     def __init__(
-        self, figure: Figure, time: Seconds, begin: Seconds, before: Seconds
+        self, figure: RisingFigure, time: Seconds, begin: Seconds, before: Seconds
     ) -> None:
         self.total = figure.total
         self.part = figure.part  # as long as the figure rises within one
@@ -166,10 +171,10 @@ class Place:
         self.rises = 0
         self.is_dropped = False
         self.has_restarted = False
-        self.history = History()
+        self.history = ProgressHistory()
         self.history.add(time, figure.done)
 
-    def take(self, figure: Figure, time: Seconds) -> None:
+    def take(self, figure: RisingFigure, time: Seconds) -> None:
         """Advance to *figure*, or drop the place if it fell."""
         self.seen = time
         if figure.done < self.done:
@@ -198,11 +203,11 @@ class Place:
         return self.first <= _LATE * rate * before + _SLACK * self.total
 
 
-class Figures:
+class RisingFigures:
     """All places in the output of one run where a figure rises."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, FigurePlace] = {}
         self._part: Seconds = 0.0  # when the current part of the run began
         self._ended: Seconds = 0.0  # when a figure last came to its end
         self._ruler = 0  # how long a line of marks will be
@@ -213,30 +218,30 @@ class Figures:
         if _OF_MANY.match(text):
             return
         if found := _LENGTH.search(text):
-            self._length = max(self._length, _seconds(found))
+            self._length = max(self._length, _seconds_of_match(found))
         if self._length and (found := _PLAYED.search(text)):
-            played = min(_seconds(found), self._length)
-            self._take("time=", Figure(played, self._length, ("", "")), time)
+            played = min(_seconds_of_match(found), self._length)
+            self._take("time=", RisingFigure(played, self._length, ("", "")), time)
             return
         if (done := ticks_in(text)) is not None:
-            self._take("ticks", Figure(min(done, 100.0), 100.0, ("", "")), time)
+            self._take("ticks", RisingFigure(min(done, 100.0), 100.0, ("", "")), time)
             return
         if _RULER.match(text):
             self._ruler = len(text.strip())
         elif self._ruler and (found := _MARKS.match(text.strip())):
-            marks = Figure(min(len(found[1]), self._ruler), self._ruler, ("", ""))
+            marks = RisingFigure(min(len(found[1]), self._ruler), self._ruler, ("", ""))
             self._take("marks", marks, time)
             return
         for figure in islice(figures_in(text), _MOST_IN_LINE):
             for name in figure.places:
                 self._take(name, figure, time)
 
-    def _take(self, name: str, figure: Figure, time: Seconds) -> None:
+    def _take(self, name: str, figure: RisingFigure, time: Seconds) -> None:
         place = self._places.get(name)
         if place is None:
             if len(self._places) == _MOST_PLACES:
                 del self._places[min(self._places, key=lambda n: self._places[n].seen)]
-            self._places[name] = Place(figure, time, self._part, self._ended)
+            self._places[name] = FigurePlace(figure, time, self._part, self._ended)
             return
         place.take(figure, time)
         if place.done >= place.total:
@@ -244,7 +249,7 @@ class Figures:
         if place.done >= _NEAR_END * place.total and place.rises:
             self._ended = time
 
-    def current(self) -> Place | None:
+    def current(self) -> FigurePlace | None:
         """Return the place that moved last, of several the one that moved most."""
         found = [place for place in self._places.values() if place.counts()]
         if not found:

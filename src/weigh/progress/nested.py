@@ -4,8 +4,8 @@ A `Track` follows one counter: its position, and how often it started over. A `N
 holds all counters of a run, and finds out which ones are inside which.
 """
 
-from weigh.progress.parser import EPOCH, FOLD, PATTERN, Count
-from weigh.progress.rate import History
+from weigh.progress.parser import EPOCH, FOLD, PATTERN, StepCount
+from weigh.progress.rate import ProgressHistory
 from weigh.units import Seconds
 
 _NESTED = 0.9  # least passes of an inner counter per step of the outer
@@ -13,7 +13,7 @@ _RESET = 0.5  # a count that falls below half has started over
 _INSIST = 5  # so has one that stays lower for so many counts: a resumed run
 
 
-class Link:
+class CounterLink:
     """How an inner counter moved while the outer one did."""
 
     def __init__(self, raw: float, count: float) -> None:
@@ -39,22 +39,22 @@ class Link:
         return max(0.0, count - round(self.last[1]))
 
 
-class Track:
+class CounterTrack:
     """One counter, identified by its source, label and line on the display."""
 
-    def __init__(self, count: Count, time: Seconds, birth: int) -> None:
-        self.count = count
+    def __init__(self, step_count: StepCount, time: Seconds, birth: int) -> None:
+        self.count = step_count
         self.birth = birth
         self.begun = time
         self.seen = time
         self.cycles = 0
-        self.history = History()
-        self.links: dict[int, Link] = {}
+        self.history = ProgressHistory()
+        self.links: dict[int, CounterLink] = {}
         self.share = 0.0  # of the current step, done by the inner counters
         self.passes_made = 0.0  # including the current one as a fraction
-        self.is_heading = count.is_heading
+        self.is_heading = step_count.is_heading
         self.may_begin_again = False  # an outer counter moved
-        self._first = count.done
+        self._first = step_count.done
         self._before = 0.0
         self._lower = 0
 
@@ -87,27 +87,31 @@ class Track:
             is_of_last = (total + 1) % 5 == 0
         return total + 1 if is_of_last else total
 
-    def take(self, count: Count, time: Seconds) -> bool:
-        """Advance to *count*, and return whether anything moved."""
+    def take(self, step_count: StepCount, time: Seconds) -> bool:
+        """Advance to *step_count*, and return whether anything moved."""
         self.seen = time
         was = self.count
-        if count.done < was.done:
+        if step_count.done < was.done:
             self._lower += 1
-            if not self._begins_again(count):
+            if not self._begins_again(step_count):
                 return False
             self.cycles += 1
             self._before += was.done
         self._lower = 0
         self.may_begin_again = False
-        if count.total is None and was.total is not None:
-            count = count._replace(total=was.total)  # "epoch 1 average loss: 0.4"
-        self.count = count
-        return count.done != was.done
+        if step_count.total is None and was.total is not None:
+            step_count = step_count._replace(
+                total=was.total
+            )  # "epoch 1 average loss: 0.4"
+        self.count = step_count
+        return step_count.done != was.done
 
-    def _begins_again(self, count: Count) -> bool:
-        """Return whether *count* is a new pass, not a lagging count of another rank."""
+    def _begins_again(self, step_count: StepCount) -> bool:
+        """Return whether a count is a new pass, not a lagging count of another rank."""
         was = self.count.done
-        is_low = count.done <= was * _RESET and (not count.done or was - count.done > 1)
+        is_low = step_count.done <= was * _RESET and (
+            not step_count.done or was - step_count.done > 1
+        )
         return is_low or self.may_begin_again or self._lower >= _INSIST
 
     def settle(self, *, share: float, is_heading: bool) -> None:
@@ -131,23 +135,28 @@ class Track:
         is_begun = self.count.is_ordinal and self.is_heading
         return self.inside - self.share + 1 if is_begun else self.inside
 
-    def is_same(self, count: Count) -> bool:
-        """Return whether *count* is of this counter, ignoring its total."""
+    def is_same(self, step_count: StepCount) -> bool:
+        """Return whether *step_count* is of this counter, ignoring its total."""
         ours = self.count
         return (ours.source, ours.label, ours.rank, ours.position) == (
-            count.source,
-            count.label,
-            count.rank,
-            count.position,
+            step_count.source,
+            step_count.label,
+            step_count.rank,
+            step_count.position,
         )
 
-    def is_renamed(self, count: Count) -> bool:
-        """Return whether *count* continues this counter under another name."""
+    def is_renamed(self, step_count: StepCount) -> bool:
+        """Return whether *step_count* continues this counter under another name."""
         ours = self.count
         return (
             (ours.source, ours.total, ours.rank, ours.position)
-            == (count.source, count.total, count.rank, count.position)
-            and 0 < ours.done <= count.done
+            == (
+                step_count.source,
+                step_count.total,
+                step_count.rank,
+                step_count.position,
+            )
+            and 0 < ours.done <= step_count.done
             and not self.is_finished
         )
 
@@ -159,24 +168,24 @@ _MANY = 6  # with more counters, all pairs are compared
 _SELDOM: Seconds = 0.1  # no more often than this
 
 
-class Nest:
+class NestedCounters:
     """All counters of a run, the outer ones first."""
 
     def __init__(self) -> None:
-        self.tracks: list[Track] = []
+        self.tracks: list[CounterTrack] = []
         self._births = 0
         self._time: Seconds = 0.0
         self._refreshed: Seconds = 0.0
 
-    def take(self, count: Count, time: Seconds) -> None:
-        """Add *count*, read at *time*."""
+    def take(self, step_count: StepCount, time: Seconds) -> None:
+        """Add *step_count*, read at *time*."""
         if time > self._time:
             self.settle()
             self._time = time
-        track = self._find(count)
+        track = self._find(step_count)
         if track is None:
-            self._bear(count, time)
-        elif track.take(count, time) and track is not self.tracks[-1]:
+            self._bear(step_count, time)
+        elif track.take(step_count, time) and track is not self.tracks[-1]:
             self._refresh()
             for child in self._after(track):
                 link = track.links[child.birth]
@@ -197,13 +206,13 @@ class Nest:
         """Return whether an epoch, or another part of the run, is under way."""
         return any(track.count.rank in (FOLD, EPOCH) for track in self.alive())
 
-    def alive(self) -> list[Track]:
+    def alive(self) -> list[CounterTrack]:
         """Return the counters that still move; only the user's own if any."""
         alive = [track for track in self.tracks if not self._is_over(track)]
         own = [track for track in alive if track.count.rank == PATTERN]
         return own or alive
 
-    def before(self, track: Track) -> Seconds:
+    def before(self, track: CounterTrack) -> Seconds:
         """Return how long other counters counted that were over when *track* began."""
         times = (
             other.seen - other.begun
@@ -212,7 +221,7 @@ class Nest:
         )
         return min(sum(times), track.begun)
 
-    def contains(self, track: Track) -> bool:
+    def contains(self, track: CounterTrack) -> bool:
         """Return whether some counter starts over with each step of *track*.
 
         In its first step, that is one of a smaller unit: an epoch has its batches.
@@ -227,7 +236,7 @@ class Nest:
             for child in self._after(track)
         )
 
-    def is_unmoved(self, track: Track) -> bool:
+    def is_unmoved(self, track: CounterTrack) -> bool:
         """Return whether an inner counter started over in the first step of *track*.
 
         How often it will is unknown until *track* moves.
@@ -239,11 +248,11 @@ class Nest:
             for child in self._after(track)
         )
 
-    def is_inside(self, child: Track, track: Track) -> bool:
+    def is_inside(self, child: CounterTrack, track: CounterTrack) -> bool:
         """Return whether *child* starts over with each step of *track*."""
         return track.order < child.order and _is_nested(track, child)
 
-    def _after(self, track: Track) -> list[Track]:
+    def _after(self, track: CounterTrack) -> list[CounterTrack]:
         return self.tracks[self.tracks.index(track) + 1 :]
 
     def _refresh(self) -> None:
@@ -257,39 +266,43 @@ class Nest:
             is_heading = track.count.is_heading
             if inner is not None:
                 is_heading = track.count.is_around or inner.birth > track.birth
-            shares = (_share(track, child) for child in children)
-            track.settle(share=_chosen(list(shares)), is_heading=is_heading)
+            shares = (_share_of_child(track, child) for child in children)
+            track.settle(
+                share=_largest_known_share(list(shares)), is_heading=is_heading
+            )
 
-    def _find(self, count: Count) -> Track | None:
-        same = [track for track in self.tracks if track.is_same(count)]
+    def _find(self, step_count: StepCount) -> CounterTrack | None:
+        same = [track for track in self.tracks if track.is_same(step_count)]
         for track in same:
-            if track.count.total == count.total:
+            if track.count.total == step_count.total:
                 return track
         for track in same:
-            if count.done >= track.count.done and not track.is_finished:
+            if step_count.done >= track.count.done and not track.is_finished:
                 return track
-        return next((track for track in self.tracks if track.is_renamed(count)), None)
+        return next(
+            (track for track in self.tracks if track.is_renamed(step_count)), None
+        )
 
-    def _bear(self, count: Count, time: Seconds) -> None:
+    def _bear(self, step_count: StepCount, time: Seconds) -> None:
         if len(self.tracks) == MOST_COUNTERS:
             oldest = min(self.tracks, key=lambda track: track.seen)
             self.tracks.remove(oldest)
             for track in self.tracks:
                 track.links.pop(oldest.birth, None)
         self._births += 1
-        born = Track(count, time, self._births)
+        born = CounterTrack(step_count, time, self._births)
         self.tracks.append(born)
         self.tracks.sort(key=lambda track: track.order)
         self._refresh_links(born)
 
-    def _refresh_links(self, born: Track) -> None:
+    def _refresh_links(self, born: CounterTrack) -> None:
         after = self._after(born)
         for child in after:
-            born.links[child.birth] = Link(born.raw, child.passes_made)
+            born.links[child.birth] = CounterLink(born.raw, child.passes_made)
         for track in self.tracks[: -1 - len(after)]:
-            track.links[born.birth] = Link(track.raw, 0.0)
+            track.links[born.birth] = CounterLink(track.raw, 0.0)
 
-    def _is_over(self, track: Track) -> bool:
+    def _is_over(self, track: CounterTrack) -> bool:
         """Return whether other counters continued after *track* stopped."""
         patience = _PATIENCE + (track.seen - track.begun) / 2
         for other in self.tracks:
@@ -306,7 +319,7 @@ class Nest:
         return False
 
 
-def _is_nested(track: Track, child: Track) -> bool:
+def _is_nested(track: CounterTrack, child: CounterTrack) -> bool:
     """Return whether *child* counts inside *track*, rather than after it.
 
     Of two in the same place, the outer one keeps being updated while the inner moves.
@@ -318,7 +331,9 @@ def _is_nested(track: Track, child: Track) -> bool:
     return is_alongside and not link.is_outlasting()
 
 
-def _share(track: Track, child: Track) -> tuple[bool, float] | None:
+def _share_of_child(
+    track: CounterTrack, child: CounterTrack
+) -> tuple[bool, float] | None:
     """Return whether it is known what share of the step *child* did, and the share."""
     if not _is_nested(track, child):
         return None
@@ -329,7 +344,7 @@ def _share(track: Track, child: Track) -> tuple[bool, float] | None:
     return True, link.since(child.passes_made) / max(1.0, passes)
 
 
-def _chosen(shares: list[tuple[bool, float] | None]) -> float:
+def _largest_known_share(shares: list[tuple[bool, float] | None]) -> float:
     """Return the largest known share, else that of the next inner counter."""
     given = [share for share in shares if share is not None]
     known = [share for is_known, share in given if is_known]

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from weigh.model.progress import Forecast
-from weigh.units import HOUR, MINUTE, Seconds, counted, format_duration
+from weigh.model.progress import EndForecast
+from weigh.units import HOUR, MINUTE, Seconds, count_with_noun, format_duration
 
 Outlook: TypeAlias = Literal["fits", "doubtful", "too late"]
 
@@ -17,27 +17,31 @@ _YOUNG = 10 * MINUTE
 
 
 def outlook(
-    forecast: Forecast | None, *, now: Seconds, limit: Seconds
+    forecast: EndForecast | None, *, current_time: Seconds, limit: Seconds
 ) -> Outlook | None:
     """Return whether the run ends before *limit*; None while that is unknown.
 
-    *now* and *limit* are seconds since the run began. "too late" means that even the
-    early end of the interval lies past the limit, "fits" that the late end lies before
-    it. The first 2 % of the steps do not count in the first ten minutes of a run: they
-    are often slow, and an early prediction would be wrong.
+    *current_time* and *limit* are seconds since the run began. "too late" means that
+    even the early end of the interval lies past the limit, "fits" that the late end
+    lies before it. The first 2 % of the steps do not count in the first ten minutes of
+    a run: they are often slow, and an early prediction would be wrong.
     """
     if forecast is None or forecast.low is None or forecast.high is None:
         return None
     is_begun = forecast.done >= _BEGUN * (forecast.total or 0.0)
-    if not is_begun and now < _YOUNG:
+    if not is_begun and current_time < _YOUNG:
         return None
-    passed = now - forecast.time
-    if now + max(0.0, forecast.low - passed) > limit:
+    passed = current_time - forecast.time
+    if current_time + max(0.0, forecast.low - passed) > limit:
         return "too late"
-    return "fits" if now + max(0.0, forecast.high - passed) <= limit else "doubtful"
+    return (
+        "fits"
+        if current_time + max(0.0, forecast.high - passed) <= limit
+        else "doubtful"
+    )
 
 
-def limit_to_ask(forecast: Forecast | None) -> Seconds | None:
+def limit_to_ask(forecast: EndForecast | None) -> Seconds | None:
     """Return the time limit to request for another run like this one.
 
     That is the late end of the interval plus 15 %, rounded up to five minutes.
@@ -68,28 +72,31 @@ class LimitWatch:
         self._late: list[Seconds] = []
         self._has_spoken = False
 
-    def look(self, now: Seconds, forecast: Forecast | None) -> str | None:
+    def look(self, current_time: Seconds, forecast: EndForecast | None) -> str | None:
         """Return the warning, in one line or two, once it is certain."""
         if self._has_spoken or forecast is None:
             return None
-        if outlook(forecast, now=now, limit=self.limit) != "too late":
+        if outlook(forecast, current_time=current_time, limit=self.limit) != "too late":
             self._late.clear()
             return None
-        self._late.append(now)
-        if len(self._late) < _LOOKS or now - self._late[0] < _PATIENCE * self.limit:
+        self._late.append(current_time)
+        if (
+            len(self._late) < _LOOKS
+            or current_time - self._late[0] < _PATIENCE * self.limit
+        ):
             return None
         self._has_spoken = True
-        return self._words(now, forecast)
+        return self._words(current_time, forecast)
 
-    def _words(self, now: Seconds, forecast: Forecast) -> str:
+    def _words(self, current_time: Seconds, forecast: EndForecast) -> str:
         share = f"{forecast.done / forecast.total:.0%} done, " if forecast.total else ""
-        more = max(0.0, (forecast.remaining or 0.0) - (now - forecast.time))
+        more = max(0.0, (forecast.remaining or 0.0) - (current_time - forecast.time))
         longer = limit_to_ask(forecast)
         ask = "" if longer is None else f"\nrequest {self._ask(longer)} next time"
         return (
             f"will not end before the time limit: {share}"
             f"{format_duration(more)} to go, "
-            f"{format_duration(max(0.0, self.limit - now))} left{ask}"
+            f"{format_duration(max(0.0, self.limit - current_time))} left{ask}"
         )
 
 
@@ -107,7 +114,7 @@ class StallWatch:
 
     def look(
         self,
-        now: Seconds,
+        current_time: Seconds,
         *,
         cpu_time: Seconds | None,
         wrote_at: Seconds | None,
@@ -118,8 +125,8 @@ class StallWatch:
         *wrote_at* is when it last wrote, *gpu_idle* for how many seconds no GPU was
         busy; None if unknown.
         """
-        cores = self._cores(now, cpu_time)
-        is_silent = wrote_at is not None and now - wrote_at >= self._after
+        cores = self._cores(current_time, cpu_time)
+        is_silent = wrote_at is not None and current_time - wrote_at >= self._after
         silence = ", no output" if is_silent else ""
         since = _round_time(self._after)
         if gpu_idle is not None and gpu_idle >= self._after and self._gpus:
@@ -135,19 +142,19 @@ class StallWatch:
         self._has_said_stalled = True
         return f"no output and no CPU time for {since}: it may hang"
 
-    def _cores(self, now: Seconds, cpu_time: Seconds | None) -> float | None:
+    def _cores(self, current_time: Seconds, cpu_time: Seconds | None) -> float | None:
         """Return the cores busy over the time of a stall; None if it is too early."""
         if cpu_time is None:
             return None
         seen = self._seen
-        if not seen or now - seen[-1][0] >= self._after / _POINTS:
-            seen.append((now, cpu_time))
-        while len(seen) > 1 and now - seen[1][0] >= self._after:
+        if not seen or current_time - seen[-1][0] >= self._after / _POINTS:
+            seen.append((current_time, cpu_time))
+        while len(seen) > 1 and current_time - seen[1][0] >= self._after:
             seen.popleft()
         since, before = seen[0]
-        if now - since < self._after:
+        if current_time - since < self._after:
             return None
-        return max(0.0, cpu_time - before) / (now - since)
+        return max(0.0, cpu_time - before) / (current_time - since)
 
 
 def _what_runs(cores: float | None) -> str:
@@ -161,4 +168,4 @@ def _what_runs(cores: float | None) -> str:
 def _round_time(seconds: Seconds) -> str:
     if seconds % MINUTE or seconds >= HOUR:
         return format_duration(seconds)
-    return counted(round(seconds / MINUTE), "minute")
+    return count_with_noun(round(seconds / MINUTE), "minute")

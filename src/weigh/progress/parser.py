@@ -17,7 +17,7 @@ EPOCH = 2
 STEP = 3
 
 
-class Count(NamedTuple):
+class StepCount(NamedTuple):
     """``done`` of ``total`` steps in one line.
 
     ``label`` distinguishes counters of one source; outer counters have a smaller
@@ -45,14 +45,14 @@ _OTHER = re.compile(r"\x1b\[[\d;:?]*[B-LN-Za-ln-z]|\x1b[^\[]")
 _PIECE = re.compile(r"([^\x1b]*)((?:\x1b\[\d*A)+|\x1b|$)")
 
 
-class Shown(NamedTuple):
+class ShownText(NamedTuple):
     """A piece of text, and by how many lines it is below its neighbours."""
 
     text: str
     below: int
 
 
-def shown(line: bytes) -> Iterator[Shown]:
+def shown_pieces(line: bytes) -> Iterator[ShownText]:
     """Yield the pieces of *line* between cursor moves.
 
     A bar below the first moves down, draws, and moves up again: the moves up give its
@@ -60,12 +60,12 @@ def shown(line: bytes) -> Iterator[Shown]:
     """
     text = line.decode("utf-8", "replace")
     if "\x1b" not in text:
-        yield Shown(text, 0)
+        yield ShownText(text, 0)
         return
     text = _OTHER.sub("\x1b", _PAINT.sub("", text))
     for piece in _PIECE.finditer(text):
         if piece[1].strip():
-            yield Shown(piece[1], piece[2].count("A"))
+            yield ShownText(piece[1], piece[2].count("A"))
 
 
 _NUMBER = r"(?-i:\d[\d,_]{0,18}(?:\.\d{1,9})?[kKMGTPE]?)"
@@ -102,7 +102,7 @@ class CountPattern(NamedTuple):
     label: str | None = None  # of None is the text before it, without its figures
 
 
-def _kind(
+def _count_pattern(
     source: str,
     need: str,
     pattern: str,
@@ -114,41 +114,43 @@ def _kind(
 
 
 _BARS = (
-    _kind(
+    _count_pattern(
         "tqdm", "%", rf"\d{{1,3}}%(?:\|[^|]*\||\s)\s*({_NUMBER})/({_NUMBER})(?![\d/])"
     ),
-    _kind("tqdm", "%|", r"(\d{1,3})%\|", whole=100),
-    _kind("percentages", "%", r"^\s*\[\s*(\d{1,3})%\]", whole=100, label=""),
-    _kind(
+    _count_pattern("tqdm", "%|", r"(\d{1,3})%\|", whole=100),
+    _count_pattern("percentages", "%", r"^\s*\[\s*(\d{1,3})%\]", whole=100, label=""),
+    _count_pattern(
         "percentages", "%", rf"\bprogress\W{{1,3}}({PER_CENT})\s?%", whole=100, label=""
     ),
-    _kind(
+    _count_pattern(
         "percentages",
         "%",
         rf"(?<![\d.,])({PER_CENT})\s?% (?:done|complete)",
         whole=100,
         label="",
     ),
-    _kind("tqdm", "[", rf"({_NUMBER})\s?[^\W\d]\S{{0,30}}\s\[\d+:\d\d[\d:]*,"),
-    _kind(
+    _count_pattern("tqdm", "[", rf"({_NUMBER})\s?[^\W\d]\S{{0,30}}\s\[\d+:\d\d[\d:]*,"),
+    _count_pattern(
         "Keras",
         "/",
         rf"^\s*({_NUMBER})/(?:({_NUMBER})|Unknown)\s+"
         r"(?:━|\[[=>.]+\]|-\s\d+s|\d\S*\s\S+/step)",
         label="",
     ),
-    _kind("rich", "/", rf"[━╸╺─][━╸╺─ ]{{4,}}.*?({_NUMBER})/\s*({_NUMBER})(?![\d/])"),
-    _kind("rich", "━", r"[━╸╺][━╸╺ ]{4,}.*?(\d{1,3})%", whole=100),
+    _count_pattern(
+        "rich", "/", rf"[━╸╺─][━╸╺─ ]{{4,}}.*?({_NUMBER})/\s*({_NUMBER})(?![\d/])"
+    ),
+    _count_pattern("rich", "━", r"[━╸╺][━╸╺ ]{4,}.*?(\d{1,3})%", whole=100),
 )
 _TOTAL = rf"({_NUMBER})(?![\d/]|\.\d)"
 _STEPS = (
-    _kind(
+    _count_pattern(
         "step lines",
         "",
         rf"\b{_STEP_WORDS}\b(?:\(train\))?[\s:#=]{{0,4}}[\[(]?\s{{0,4}}({_NUMBER}){_OF}{_TOTAL}",
         label="step",
     ),
-    _kind(
+    _count_pattern(
         "step lines",
         "",
         rf"(?<![\d/.,])({_NUMBER}){_OF}({_NUMBER})\s+{_STEP_WORDS}\b",
@@ -161,11 +163,15 @@ _IN_BRACKETS = (
 )
 _NO_DATE = r"(?!\s\d\d?:\d\d(?:[:\]\s]))"
 # a bare "[12/345]" at the beginning of a line
-_AT_START = (_kind("step lines", "[", rf"^\s*{_IN_BRACKETS}\s?\]", label="[]"),)
+_AT_START = (
+    _count_pattern("step lines", "[", rf"^\s*{_IN_BRACKETS}\s?\]", label="[]"),
+)
 # and, in or under the line of an epoch, also elsewhere and without its brackets
 _IN_EPOCH = (
-    _kind("step lines", "[", rf"{_IN_BRACKETS}(?=[\s\],]){_NO_DATE}", label="[]"),
-    _kind(
+    _count_pattern(
+        "step lines", "[", rf"{_IN_BRACKETS}(?=[\s\],]){_NO_DATE}", label="[]"
+    ),
+    _count_pattern(
         "step lines",
         "/",
         r"^\s*(\d{1,15})\s?/\s{0,4}(\d{1,15})(?=[\s,:;|)\]]|$)(?!\s+[A-Za-z])"
@@ -177,7 +183,7 @@ _AFTER_OUTER = re.compile(
     rf"(?i:[^\w.]{{0,8}}(?:{_STEP_WORDS}\s?\d{{0,15}}\W{{0,3}})?"
     r"(?<![\d.])(\d{1,15})\s{0,4}/\s{0,4}(\d{1,15})(?![\w/:%]|\.\d))"
 )
-_OF_PART = _kind(
+_OF_PART = _count_pattern(
     "percentages",
     "%",
     r"(?:[^a-zA-Z=]{3}|\dB?\s|(?-i:[kKMGTP])i?B?\s)(?<![\w.])"
@@ -257,7 +263,7 @@ def parse_per_cent(text: str) -> float:
 class InnerCount(NamedTuple):
     """The steps of a bar or a line, and where in the text they begin."""
 
-    steps: Count
+    steps: StepCount
     start: int
 
 
@@ -278,22 +284,24 @@ def _inner_in(
             done = parse_amount(found[1])
             last = found[2] if found.re.groups > 1 else None
             total = parse_amount(last) if last else None
-        return InnerCount(Count(kind.source, label, STEP, done, total), found.start())
+        return InnerCount(
+            StepCount(kind.source, label, STEP, done, total), found.start()
+        )
     return None
 
 
-def _ordinal(word: str, done: str, total: str | None) -> Count:
+def _ordinal(word: str, done: str, total: str | None) -> StepCount:
     rank = EPOCH if word in _EPOCH_WORDS else FOLD
     last = None if total is None else float(total)
-    return Count(f"{word} lines", word, rank, float(done), last, is_ordinal=True)
+    return StepCount(f"{word} lines", word, rank, float(done), last, is_ordinal=True)
 
 
-def _outer_in(text: str) -> tuple[list[Count], int]:
+def _outer_in(text: str) -> tuple[list[StepCount], int]:
     """Return the epochs, folds and the like that have a total, and where they end."""
     if found := _TWO_BRACKETS.search(text):
         count = _ordinal("epoch", found[1], found[2])._replace(is_of_last=False)
         return [count], found.end()
-    counts: list[Count] = []
+    counts: list[StepCount] = []
     end = 0
     for found in _OUTER.finditer(text):
         if not counts and (part := _OPEN_PART_AROUND.search(text, 0, found.start())):
@@ -310,7 +318,7 @@ def _outer_in(text: str) -> tuple[list[Count], int]:
     return counts, end
 
 
-class Parser:
+class CountParser:
     """Finds counts in lines.
 
     Its only state is the number of epochs, and whether an epoch was announced: then
@@ -320,25 +328,25 @@ class Parser:
     def __init__(
         self, patterns: Sequence[str] = (), *, epochs: float | None = None
     ) -> None:
-        self._patterns = [_compiled(pattern) for pattern in patterns]
+        self._patterns = [_compiled_count_pattern(pattern) for pattern in patterns]
         self._epochs = epochs
         self._is_in_epoch = False
 
-    def counts(self, line: bytes) -> Iterator[Count]:
+    def counts(self, line: bytes) -> Iterator[StepCount]:
         """Yield the plausible counts in *line*, the outer ones first."""
-        for piece in shown(line):
+        for piece in shown_pieces(line):
             yield from self._of_patterns(piece)
             if _WORTH_A_LOOK.search(piece.text):
                 yield from filter(_makes_sense, self._known(piece))
 
-    def _of_patterns(self, piece: Shown) -> Iterator[Count]:
+    def _of_patterns(self, piece: ShownText) -> Iterator[StepCount]:
         for index, pattern in enumerate(self._patterns):
             found = pattern.search(piece.text[:_LONGEST_FOR_PATTERNS])
             count = found and _count_of_pattern(found, str(index))
             if count and _makes_sense(count):
                 yield count
 
-    def _known(self, piece: Shown) -> Iterator[Count]:
+    def _known(self, piece: ShownText) -> Iterator[StepCount]:
         text = piece.text
         if "poch" in text:
             if found := _TRAINER_EPOCHS.search(text):
@@ -347,11 +355,11 @@ class Parser:
             if found := _TRAINER.search(text):
                 if self._epochs:
                     done = float(found[1])
-                    yield Count("Trainer", "epoch", EPOCH, done, self._epochs)
+                    yield StepCount("Trainer", "epoch", EPOCH, done, self._epochs)
                 return
         yield from self._counted(text, piece.below)
 
-    def _counted(self, text: str, below: int) -> Iterator[Count]:
+    def _counted(self, text: str, below: int) -> Iterator[StepCount]:
         inner = _inner_in(text, _BARS)
         head = text if inner is None else text[: inner.start]
         outer, start = _outer_in(head)
@@ -384,7 +392,9 @@ class Parser:
         if inner is not None:
             yield inner.steps._replace(position=below)
 
-    def _steps_in(self, text: str, start: int, outer: list[Count]) -> InnerCount | None:
+    def _steps_in(
+        self, text: str, start: int, outer: list[StepCount]
+    ) -> InnerCount | None:
         """Return the steps counted in *text*, of which *outer* ends at *start*."""
         if outer and (found := _share_after(text, start)):
             return found
@@ -398,7 +408,7 @@ class Parser:
         return _inner_in(text, _IN_EPOCH) if self._is_in_epoch and not outer else None
 
     @staticmethod
-    def _open_in(head: str) -> tuple[list[Count], int]:
+    def _open_in(head: str) -> tuple[list[StepCount], int]:
         """Return the epoch or part whose number of all is not printed."""
         if found := _OPEN_EPOCH.search(head) or _EPOCH_OF_STEPS.search(head):
             return [_ordinal("epoch", found[1], None)], found.end()
@@ -412,19 +422,19 @@ def _share_after(text: str, start: int) -> InnerCount | None:
     found = _SHARE_AFTER.match(text, start)
     if found is None or _MEASURED.match(text, found.end()):
         return None
-    count = Count("percentages", "", STEP, parse_per_cent(found[1]), 100.0)
+    count = StepCount("percentages", "", STEP, parse_per_cent(found[1]), 100.0)
     return InnerCount(count, found.start())
 
 
 def _after_outer(text: str, start: int) -> InnerCount | None:
     """Return the steps after an outer count that ends at *start*."""
     if found := _AFTER_OUTER.match(text, start):
-        count = Count("step lines", "[]", STEP, float(found[1]), float(found[2]))
+        count = StepCount("step lines", "[]", STEP, float(found[1]), float(found[2]))
         return InnerCount(count, found.start())
     return _inner_in(text, _IN_EPOCH, start)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled_count_pattern(pattern: str) -> re.Pattern[str]:
     try:
         compiled = compile_bounded(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -438,8 +448,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
-def _count_of_pattern(found: re.Match[str], label: str) -> Count | None:
-    groups = found.groupdict()
+def _count_of_pattern(match: re.Match[str], label: str) -> StepCount | None:
+    groups = match.groupdict()
     done, total = groups.get("done"), groups.get("total")
     if done is None or total is None:
         done, total = groups.get("percent"), "100"
@@ -447,11 +457,14 @@ def _count_of_pattern(found: re.Match[str], label: str) -> Count | None:
         count, whole = (float((word or "").replace(",", "")) for word in (done, total))
     except ValueError:
         return None
-    return Count("your pattern", label, PATTERN, count, whole)
+    return StepCount("your pattern", label, PATTERN, count, whole)
 
 
-def _makes_sense(count: Count) -> bool:
-    if count.total is None:
-        return 0 <= count.done < float("inf")
-    least = 1 if count.rank in (FOLD, STEP) else 0  # "file 1 of 1" is no counter
-    return 0 <= count.done <= count.total < float("inf") and count.total > least
+def _makes_sense(step_count: StepCount) -> bool:
+    if step_count.total is None:
+        return 0 <= step_count.done < float("inf")
+    least = 1 if step_count.rank in (FOLD, STEP) else 0  # "file 1 of 1" is no counter
+    return (
+        0 <= step_count.done <= step_count.total < float("inf")
+        and step_count.total > least
+    )

@@ -5,7 +5,7 @@ import re
 from bisect import bisect_left
 from typing import NamedTuple
 
-from weigh.progress.rate import MOST_POINTS, Pace, Point
+from weigh.progress.rate import MOST_POINTS, ProgressPoint, StepPace
 from weigh.units import Seconds
 
 _AMOUNT = r"\d{1,9}(?:[.,]\d{1,9})?"
@@ -51,7 +51,7 @@ _ANEW = 0.3  # of the longest time left: below it was the end of a part, if more
 class PrintedEnd(NamedTuple):
     """A place where a remaining time stands, and the ends that it stated."""
 
-    ends: list[Point]  # when each was printed, and the end that it stated
+    ends: list[ProgressPoint]  # when each was printed, and the end that it stated
     longest: Seconds  # of the remaining times
     is_of_part: bool  # it started over: the end of an epoch, or of one file
 
@@ -100,15 +100,17 @@ class PrintedEnds:
         )
         if ends and time <= ends[-1].time:
             ends.pop()
-        ends.append(Point(time, time + left))
+        ends.append(ProgressPoint(time, time + left))
         if len(ends) > MOST_POINTS:
             del ends[1:-1:2]
         self._places[name] = PrintedEnd(ends, longest, place.is_of_part or is_anew)
 
-    def _last(self, name: str) -> Point:
+    def _last(self, name: str) -> ProgressPoint:
         return self._places[name].ends[-1]
 
-    def current(self, *, has_epochs: bool = False) -> tuple[Point, Pace] | None:
+    def current(
+        self, *, has_epochs: bool = False
+    ) -> tuple[ProgressPoint, StepPace] | None:
         """Return the last end stated, and the pace per cent of the run until then.
 
         With *has_epochs* only the first kind of line counts: others are of validations.
@@ -125,7 +127,7 @@ class PrintedEnds:
         return pace and (ends[-1], pace)
 
 
-def _pace_of(ends: list[Point]) -> Pace | None:
+def _pace_of(ends: list[ProgressPoint]) -> StepPace | None:
     time, end = ends[-1]
     index = bisect_left(ends, time / 2, key=lambda point: point.time)
     index = min(index, len(ends) - 2)
@@ -137,7 +139,7 @@ def _pace_of(ends: list[Point]) -> Pace | None:
     low = max(_LEAST * left, left * math.exp(-_OFF) + min(0.0, moved))
     high = left * math.exp(_OFF) + max(0.0, moved)
     grain = (time - ends[0].time) / (len(ends) - 1)
-    return Pace(end / 100, left, max(0.0, low - grain), high + grain, grain)
+    return StepPace(end / 100, left, max(0.0, low - grain), high + grain, grain)
 
 
 def parse_time_left(text: str, unit: str = "s") -> Seconds:

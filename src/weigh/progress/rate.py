@@ -19,18 +19,18 @@ from weigh.units import Seconds
 MOST_POINTS = 512
 
 
-class Point(NamedTuple):
+class ProgressPoint(NamedTuple):
     """The ``position``, in steps, that was reached at ``time``."""
 
     time: Seconds
     position: float
 
 
-class History:
+class ProgressHistory:
     """Points that rise in time and in position."""
 
     def __init__(self) -> None:
-        self.points: list[Point] = []
+        self.points: list[ProgressPoint] = []
 
     def add(self, time: Seconds, position: float) -> None:
         """Add a point, unless it is no further than the last one.
@@ -43,12 +43,12 @@ class History:
             return
         if points and time <= points[-1].time:
             points.pop()
-        points.append(Point(time, position))
+        points.append(ProgressPoint(time, position))
         if len(points) > MOST_POINTS:
             del points[1:-1:2]
 
 
-def time_at(points: list[Point], position: float) -> Seconds:
+def time_at(points: list[ProgressPoint], position: float) -> Seconds:
     """Interpolate when *position* was reached."""
     index = bisect_left(points, position, key=lambda point: point.position)
     if index == 0:
@@ -94,7 +94,7 @@ _T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 _Z = 1.645
 
 
-class Pace(NamedTuple):
+class StepPace(NamedTuple):
     """Seconds per step; seconds for the remaining steps, and their 90 % interval."""
 
     step_time: Seconds
@@ -104,7 +104,7 @@ class Pace(NamedTuple):
     grain: Seconds  # between two counts
 
 
-class Blocks(NamedTuple):
+class PaceBlocks(NamedTuple):
     """Seconds per step in blocks of ``width`` steps, the oldest first."""
 
     width: float
@@ -112,8 +112,8 @@ class Blocks(NamedTuple):
 
 
 def pace(
-    points: list[Point], *, ahead: float, has_cycles: bool, is_even: bool = True
-) -> Pace | None:
+    points: list[ProgressPoint], *, ahead: float, has_cycles: bool, is_even: bool = True
+) -> StepPace | None:
     """Return the pace from *points*; None if there are too few.
 
     *ahead* steps are left. *has_cycles* means that each step is a round of others (an
@@ -126,17 +126,17 @@ def pace(
         return None
     width, times = cut(points, has_cycles=has_cycles)
     mean = _mean_of_whole(points) if has_cycles else None
-    is_whole = has_cycles and _whole(points) >= _FEWEST
+    is_whole = has_cycles and _whole_steps_between(points) >= _FEWEST
     if is_whole or mean is None:
         times = without_pause(times)
         mean = sum(times) / len(times)
-    spread = _spread(times, mean, _PRIOR_OF_EPOCHS if is_whole else _PRIOR)
+    spread = _spread_of_blocks(times, mean, _PRIOR_OF_EPOCHS if is_whole else _PRIOR)
     alike = _alikeness([time - mean for time in times])
     future = max(ahead / width, _SMALL)
     deviation = spread * math.sqrt((1 / len(times) + 1 / future) * alike)
     drift = 0.0 if has_cycles or every is None else _drift(every, mean, ahead)
     off = _student(len(times) + _PRIOR_WEIGHT - 1) * deviation / mean
-    sample = Blocks(width, times) if is_even or every is None else every
+    sample = PaceBlocks(width, times) if is_even or every is None else every
     floor = _FLOOR if is_even else _UNEVEN
     lasting = _LASTING * _unsteadiness(sample, ahead)
     if drift and is_even:
@@ -145,7 +145,7 @@ def pace(
     remaining = ahead * (mean + drift)
     grain = (points[-1].time - points[0].time) / (len(points) - 1)
     low, high = _not_seen(seen, ahead, has_cycles=has_cycles) if is_even else (1.0, 0.0)
-    return Pace(
+    return StepPace(
         mean,
         remaining,
         max(0.0, remaining * math.exp(-off) * low - grain),
@@ -154,7 +154,7 @@ def pace(
     )
 
 
-def _unsteadiness(blocks: Blocks, ahead: float) -> float:
+def _unsteadiness(blocks: PaceBlocks, ahead: float) -> float:
     """Return how far the pace of the *ahead* steps may be from that of the *blocks*.
 
     It is the logarithm of their ratio. Each cut of *blocks* in two shows how well the
@@ -179,14 +179,14 @@ def _unsteadiness(blocks: Blocks, ahead: float) -> float:
 
 
 def _not_seen(
-    points: list[Point], ahead: float, *, has_cycles: bool
+    points: list[ProgressPoint], ahead: float, *, has_cycles: bool
 ) -> tuple[float, float]:
     """Return what the beginning of a run does not show, for both ends of the interval.
 
     A factor for the low end, because the first steps may have been a warm-up; the
     logarithm of one for the high end, because an evaluation or a checkpoint may come.
     """
-    way = _way(points)
+    way = _steps_covered(points)
     share = way / (way + ahead) if way else 0.0
     warm = max(share / _WARM_UP, len(points) / _WARM_POINTS)
     low = min(1.0, warm) ** 2
@@ -195,7 +195,7 @@ def _not_seen(
     return low, _UNSEEN * max(0.0, 1 - share / _SHOWN)
 
 
-def _drift(blocks: Blocks, mean: Seconds, ahead: float) -> Seconds:
+def _drift(blocks: PaceBlocks, mean: Seconds, ahead: float) -> Seconds:
     """Return how much longer a step of the *ahead* ones takes than *mean*.
 
     A trend over all *blocks* is believed by half: the slope of Theil and Sen, if
@@ -217,13 +217,15 @@ def _drift(blocks: Blocks, mean: Seconds, ahead: float) -> Seconds:
     return _BELIEVED * max(level + slope * middle - mean, -_MOST_GAIN * mean)
 
 
-def _is_far_enough(points: list[Point], ahead: float) -> bool:
+def _is_far_enough(points: list[ProgressPoint], ahead: float) -> bool:
     if len(points) < 2:  # noqa: PLR2004 - a step lies between two
         return False
-    return _way(points) >= _ENOUGH * (_way(points) + ahead)
+    return _steps_covered(points) >= _ENOUGH * (_steps_covered(points) + ahead)
 
 
-def _on_one_level(points: list[Point], depth: int, *, has_cycles: bool) -> list[Point]:
+def _on_one_level(
+    points: list[ProgressPoint], depth: int, *, has_cycles: bool
+) -> list[ProgressPoint]:
     """Return the points since the last change of level."""
     if len(points) <= _FEWEST or not depth:
         return points
@@ -232,22 +234,22 @@ def _on_one_level(points: list[Point], depth: int, *, has_cycles: bool) -> list[
     if not first:
         return points
     edge = points[-1].position - width * (len(times) - first)
-    kept = [Point(time_at(points, edge), edge)]
+    kept = [ProgressPoint(time_at(points, edge), edge)]
     kept += [point for point in points if point.position > edge]
     return _on_one_level(kept, depth - 1, has_cycles=has_cycles)
 
 
-def cut(points: list[Point], *, has_cycles: bool) -> Blocks:
+def cut(points: list[ProgressPoint], *, has_cycles: bool) -> PaceBlocks:
     """Cut the steps between two or more *points* into up to 24 blocks."""
     first, last = points[0].position, points[-1].position
     count = min(_BLOCKS, len(points) - 1)
     width = (last - first) / count
-    whole = _whole(points)
+    whole = _whole_steps_between(points)
     if has_cycles and whole >= _FEWEST:
         width = float(math.ceil(whole / _BLOCKS))
         count = int(whole / width)
     edges = [time_at(points, last - width * n) for n in range(count, -1, -1)]
-    return Blocks(width, [(b - a) / width for a, b in pairwise(edges)])
+    return PaceBlocks(width, [(b - a) / width for a, b in pairwise(edges)])
 
 
 def without_pause(blocks: list[Seconds]) -> list[Seconds]:
@@ -280,25 +282,25 @@ def _higher_neighbour(blocks: list[Seconds], place: int) -> int:
     return max(neighbours, key=lambda n: blocks[n])
 
 
-def _mean_of_whole(points: list[Point]) -> Seconds | None:
+def _mean_of_whole(points: list[ProgressPoint]) -> Seconds | None:
     """Return the mean of the last whole steps; None before the first."""
-    whole = _whole(points)
+    whole = _whole_steps_between(points)
     if not whole:
         return None
     last = points[-1]
     return (last.time - time_at(points, last.position - whole)) / whole
 
 
-def _way(points: list[Point]) -> float:
+def _steps_covered(points: list[ProgressPoint]) -> float:
     return points[-1].position - points[0].position
 
 
-def _whole(points: list[Point]) -> int:
+def _whole_steps_between(points: list[ProgressPoint]) -> int:
     """Return the number of whole steps between the first point and the last.
 
     The very first step has no pause before it, so it is left out if others remain.
     """
-    way = _way(points)
+    way = _steps_covered(points)
     return int(way - _EDGE) or int(way + _SLACK)
 
 
@@ -331,7 +333,7 @@ def _squares(off: list[float]) -> float:
     return sum(x * x for x in off)
 
 
-def _spread(blocks: list[Seconds], mean: Seconds, prior: float) -> Seconds:
+def _spread_of_blocks(blocks: list[Seconds], mean: Seconds, prior: float) -> Seconds:
     squares = sum((block - mean) ** 2 for block in blocks)
     expected = _PRIOR_WEIGHT * (prior * mean) ** 2
     return math.sqrt((expected + squares) / (_PRIOR_WEIGHT + len(blocks) - 1))

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from weigh.model.progress import Forecast
-from weigh.progress.figures import Figures
-from weigh.progress.nested import Nest, Track
-from weigh.progress.parser import STEP, Count, Parser, shown
+from weigh.model.progress import EndForecast
+from weigh.progress.figures import RisingFigures
+from weigh.progress.nested import CounterTrack, NestedCounters
+from weigh.progress.parser import STEP, CountParser, StepCount, shown_pieces
 from weigh.progress.printed_end import PrintedEnds
-from weigh.progress.rate import Pace, pace
+from weigh.progress.rate import StepPace, pace
 from weigh.units import KIB, Seconds
 
 TICK: Seconds = 0.2
@@ -23,14 +23,14 @@ LONGEST = 4 * KIB
 _ENDS = re.compile(rb"[\r\n\b]+")
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """One line without its end, and the time of its last byte."""
 
     text: bytes
     time: Seconds
 
 
-class Lines:
+class LineSplitter:
     """Splits a stream of bytes, which arrives in arbitrary chunks, into lines.
 
     Carriage returns and backspaces end a line, too. Within 0.2 s only the first and the
@@ -39,50 +39,54 @@ class Lines:
     """
 
     def __init__(self) -> None:
-        self._open = Line(b"", 0.0)
+        self._open = OutputLine(b"", 0.0)
         self._in_gap = False  # the next bytes belong to a line that began in the gap
         self._tick = float("-inf")
         self._room = 0
-        self._late = Line(b"", 0.0)
+        self._late = OutputLine(b"", 0.0)
         self._is_skipping = False
 
-    def feed(self, chunk: bytes, now: Seconds) -> list[Line]:
-        """Add *chunk*, and return the lines that ended. *now* never decreases."""
-        found: list[Line] = []
-        if now - self._tick >= TICK:
+    def feed(self, chunk: bytes, current_time: Seconds) -> list[OutputLine]:
+        """Add *chunk*, and return the lines that ended; *current_time* never falls."""
+        found: list[OutputLine] = []
+        if current_time - self._tick >= TICK:
             found = self.catch_up()
-            self._tick, self._room = now, HEAD
+            self._tick, self._room = current_time, HEAD
         if self._room:
             head = chunk[: self._room]
             self._room -= len(head)
-            found += self._cut(head, now)
+            found += self._cut(head, current_time)
             chunk = chunk[len(head) :]
         if chunk:
             late = self._late.text if len(chunk) < TAIL else b""
             self._is_skipping |= len(self._late.text) + len(chunk) > TAIL
-            self._late = Line((late + chunk)[-TAIL:], now)
+            self._late = OutputLine((late + chunk)[-TAIL:], current_time)
         return found
 
-    def catch_up(self) -> list[Line]:
+    def catch_up(self) -> list[OutputLine]:
         """Return the lines that were set aside since the tick began."""
-        late, self._late = self._late, Line(b"", 0.0)
+        late, self._late = self._late, OutputLine(b"", 0.0)
         if self._is_skipping:
-            self._open, self._in_gap, self._is_skipping = Line(b"", 0.0), True, False
+            self._open, self._in_gap, self._is_skipping = (
+                OutputLine(b"", 0.0),
+                True,
+                False,
+            )
         return self._cut(late.text, late.time)
 
-    def unended(self) -> Line:
+    def unended(self) -> OutputLine:
         """Return the line that has no end yet."""
         return self._open
 
-    def _cut(self, data: bytes, now: Seconds) -> list[Line]:
+    def _cut(self, data: bytes, current_time: Seconds) -> list[OutputLine]:
         if not data:
             return []
         first, *more = _ENDS.split(data)
         joined = (self._open.text + first)[-LONGEST:]
-        pieces = [Line(joined, now if first else self._open.time)]
-        pieces += [Line(piece[-LONGEST:], now) for piece in more]
+        pieces = [OutputLine(joined, current_time if first else self._open.time)]
+        pieces += [OutputLine(piece[-LONGEST:], current_time) for piece in more]
         if self._in_gap:
-            pieces[0] = Line(b"", now)
+            pieces[0] = OutputLine(b"", current_time)
             self._in_gap = not more
         self._open = pieces.pop()
         return [piece for piece in pieces if piece.text]
@@ -100,7 +104,7 @@ _BEYOND = (
 )
 
 
-class Chosen(NamedTuple):
+class ChosenCounter(NamedTuple):
     """The counter that spans the run, and its pace once that is known.
 
     ``total`` is None if it is not printed, or if the counter started over and it is
@@ -111,25 +115,28 @@ class Chosen(NamedTuple):
     done: float
     total: float | None
     time: Seconds
-    pace: Pace | None
+    pace: StepPace | None
 
 
-def chosen(nest: Nest, *, is_through: bool = False) -> Chosen | None:
+def chosen_counter(
+    nest: NestedCounters, *, is_through: bool = False
+) -> ChosenCounter | None:
     """Return the counter that ends last among those that still move.
 
     *is_through* means that the run has completed, including its current step. A
     counter with a total is ignored inside one that has none.
     """
     alive = nest.alive()
-    endless = [track for track in alive if not _ends(track)]
+    endless = [track for track in alive if not _will_end(track)]
     ending = [
         track
         for track in alive
-        if _ends(track) and not any(_is_around(nest, other, track) for other in endless)
+        if _will_end(track)
+        and not any(_is_around(nest, other, track) for other in endless)
     ]
     if not ending:
         return _endless(nest, alive[0]) if alive else None
-    found = [_ending(nest, track, is_through=is_through) for track in ending]
+    found = [_counter_that_ends(nest, track, is_through=is_through) for track in ending]
     if found[0].pace is None:
         return found[0]
     last = max(found, key=_remaining)
@@ -139,19 +146,19 @@ def chosen(nest: Nest, *, is_through: bool = False) -> Chosen | None:
     )
 
 
-def _counts_the_same(one: Chosen, last: Chosen) -> bool:
-    """Return whether *one* is the bar of the steps whose epochs the Trainer logs."""
-    if last.source != "Trainer" or one.pace is None:
+def _counts_the_same(chosen_counter: ChosenCounter, last: ChosenCounter) -> bool:
+    """Return whether it is the bar of the steps whose epochs the Trainer logs."""
+    if last.source != "Trainer" or chosen_counter.pace is None:
         return False
-    shares = [part.done / part.total for part in (one, last) if part.total]
+    shares = [part.done / part.total for part in (chosen_counter, last) if part.total]
     return _SAME * max(shares) < min(shares)
 
 
-def _ends(track: Track) -> bool:
+def _will_end(track: CounterTrack) -> bool:
     return track.total is not None and not track.cycles
 
 
-def _is_around(nest: Nest, other: Track, track: Track) -> bool:
+def _is_around(nest: NestedCounters, other: CounterTrack, track: CounterTrack) -> bool:
     """Return whether *other*, which has no total, may continue after *track*."""
     if other.order[:2] > track.order[:2] or nest.is_inside(other, track):
         return False
@@ -159,7 +166,9 @@ def _is_around(nest: Nest, other: Track, track: Track) -> bool:
     return link is None or not link.is_outlasting()
 
 
-def _ending(nest: Nest, track: Track, *, is_through: bool = False) -> Chosen:
+def _counter_that_ends(
+    nest: NestedCounters, track: CounterTrack, *, is_through: bool = False
+) -> ChosenCounter:
     done = track.inside
     total = track.total or done
     if is_through:
@@ -173,18 +182,18 @@ def _ending(nest: Nest, track: Track, *, is_through: bool = False) -> Chosen:
     )
     if ahead and nest.is_unmoved(track):
         found = None
-    ending = Chosen(source, done, total, _time(track), found)
+    ending = ChosenCounter(source, done, total, _time_of_track(track), found)
     return _widened(ending, nest.before(track), is_even=is_even)
 
 
-def _endless(nest: Nest, track: Track) -> Chosen:
+def _endless(nest: NestedCounters, track: CounterTrack) -> ChosenCounter:
     done = track.inside if not track.cycles else track.raw + track.share
     has_cycles = nest.contains(track)
     found = pace(track.history.points, ahead=1.0, has_cycles=has_cycles)
-    return Chosen(track.count.source, done, None, _time(track), found)
+    return ChosenCounter(track.count.source, done, None, _time_of_track(track), found)
 
 
-def risen(figures: Figures) -> Chosen | None:
+def risen(figures: RisingFigures) -> ChosenCounter | None:
     """Return the figure that only rises, in the output of an unknown program."""
     place = figures.current()
     if place is None:
@@ -192,11 +201,11 @@ def risen(figures: Figures) -> Chosen | None:
     points = place.history.points
     ahead = max(0.0, place.total - place.done)
     found = _until(pace(points, ahead=ahead, has_cycles=False, is_even=False), ahead)
-    ending = Chosen("figures", place.done, place.total, points[-1].time, found)
+    ending = ChosenCounter("figures", place.done, place.total, points[-1].time, found)
     return _widened(ending, place.before, is_even=False)
 
 
-def promised(own: PrintedEnds, nest: Nest) -> Chosen | None:
+def promised(own: PrintedEnds, nest: NestedCounters) -> ChosenCounter | None:
     """Return the share of the run that is done by the program's own estimate.
 
     Inside an epoch of unknown number it may be the end of the epoch that is printed,
@@ -208,45 +217,57 @@ def promised(own: PrintedEnds, nest: Nest) -> Chosen | None:
         return None
     (time, end), known = found
     if has_epochs:
-        inner = [_ending(nest, track) for track in nest.alive() if _ends(track)]
+        inner = [
+            _counter_that_ends(nest, track)
+            for track in nest.alive()
+            if _will_end(track)
+        ]
         rest = max((one.pace.remaining for one in inner if one.pace), default=0.0)
         if known.remaining <= _BEYOND * rest + known.grain:
             return None
     done = 100 * time / end if end else 100.0
-    return Chosen("its own estimate", done, 100.0, time, known)
+    return ChosenCounter("its own estimate", done, 100.0, time, known)
 
 
-def _until(found: Pace | None, ahead: float) -> Pace | None:
+def _until(step_pace: StepPace | None, ahead: float) -> StepPace | None:
     """Return the pace of what is *ahead*: of nothing, it is known without a history."""
     if ahead:
-        return found
-    return Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0, 0.0)
+        return step_pace
+    return StepPace(step_pace.step_time if step_pace else 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _widened(found: Chosen, before: Seconds, *, is_even: bool) -> Chosen:
+def _widened(
+    chosen_counter: ChosenCounter, before: Seconds, *, is_even: bool
+) -> ChosenCounter:
     """Widen the interval of a counter that may be one of several parts of the run.
 
     Other counters ended in the *before* seconds of the run: as much may follow, and
     the shares of this one say less. A program also has more to do after its last per
     cent.
     """
-    known = found.pace
+    known = chosen_counter.pace
     if known is None:
-        return found
-    if before and found.total and found.done >= _AT_END * found.total:
-        before = found.time
-    factor = math.exp(_OF_PARTS * min(1.0, before / found.time)) if before else 1.0
-    after = before if is_even else before + _AFTERWARDS * found.time
+        return chosen_counter
+    if (
+        before
+        and chosen_counter.total
+        and chosen_counter.done >= _AT_END * chosen_counter.total
+    ):
+        before = chosen_counter.time
+    factor = (
+        math.exp(_OF_PARTS * min(1.0, before / chosen_counter.time)) if before else 1.0
+    )
+    after = before if is_even else before + _AFTERWARDS * chosen_counter.time
     low, high = known.low / factor, known.high * factor + after
-    return found._replace(pace=known._replace(low=low, high=high))
+    return chosen_counter._replace(pace=known._replace(low=low, high=high))
 
 
-def _time(track: Track) -> Seconds:
+def _time_of_track(track: CounterTrack) -> Seconds:
     return track.history.points[-1].time
 
 
-def _remaining(found: Chosen) -> Seconds:
-    return found.pace.remaining if found.pace else -1.0
+def _remaining(chosen_counter: ChosenCounter) -> Seconds:
+    return chosen_counter.pace.remaining if chosen_counter.pace else -1.0
 
 
 _FIGURES = b"0123456789.,"
@@ -260,7 +281,7 @@ _LAST_DIGITS = re.compile(rb"\d+$")
 _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 
 
-class Reader:
+class RunProgressReader:
     """Progress of one run, from the bytes it prints or the steps it reports.
 
     Args:
@@ -275,50 +296,53 @@ class Reader:
     def __init__(
         self, patterns: Sequence[str] = (), *, epochs: float | None = None
     ) -> None:
-        self._parser = Parser(patterns, epochs=epochs)
-        self._lines = Lines()
-        self._nest = Nest()
-        self._figures = Figures()
+        self._parser = CountParser(patterns, epochs=epochs)
+        self._lines = LineSplitter()
+        self._nest = NestedCounters()
+        self._figures = RisingFigures()
         self._own = PrintedEnds()
         self._peeked: Seconds = 0.0
-        self._held: Line | None = None
+        self._held: OutputLine | None = None
         self._shape = b""
         self._shape_since: Seconds = 0.0
         self._clock: Seconds = 0.0
         self._last: Seconds = 0.0
 
-    def feed(self, chunk: bytes, now: Seconds) -> None:
-        """Read *chunk*, which may be cut anywhere, *now* seconds into the run."""
-        time = self._passed(now)
+    def feed(self, chunk: bytes, current_time: Seconds) -> None:
+        """Read *chunk*, cut anywhere, *current_time* seconds into the run."""
+        time = self._passed(current_time)
         self._read(self._lines.feed(chunk, time))
         if time - self._peeked >= TICK:
             self._peek(time)
 
     def report(
-        self, done: float, total: float | None, now: Seconds, source: str
+        self, done: float, total: float | None, current_time: Seconds, source: str
     ) -> None:
         """Add a count that the run itself reports: *done* of *total* steps."""
-        time = self._passed(now)
+        time = self._passed(current_time)
         self._release()
         if total is not None and not 0 < total < math.inf:
             total = None
         if 0 <= done < math.inf:
-            self._nest.take(Count(source, "", STEP, done, total), time)
+            self._nest.take(StepCount(source, "", STEP, done, total), time)
 
-    def forecast(self, now: Seconds, *, is_through: bool = False) -> Forecast | None:
-        """Forecast the end of the run, *now* seconds into it.
+    def forecast(
+        self, current_time: Seconds, *, is_through: bool = False
+    ) -> EndForecast | None:
+        """Forecast the end of the run, *current_time* seconds into it.
 
-        Return None while there is no count. ``remaining`` is counted from *now*.
-        *is_through* means that the run has completed, including its last epoch.
+        Return None while there is no count. ``remaining`` is counted from
+        *current_time*. *is_through* means that the run has completed, including its
+        last epoch.
         """
-        time = self._passed(now)
+        time = self._passed(current_time)
         self._read(self._lines.catch_up())
         waiting = self._lines.unended()
         # more digits may follow the number at the end of an unfinished line
-        self._read([Line(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
+        self._read([OutputLine(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()
         self._nest.settle()
-        found = chosen(self._nest, is_through=is_through)
+        found = chosen_counter(self._nest, is_through=is_through)
         if (found is None or found.pace is None) and not self._nest.has_outer():
             other = risen(self._figures)
             if other and (found is None or other.time > found.time):
@@ -329,11 +353,14 @@ class Reader:
             return None
         if not is_through and _stands_at_end(found, time):
             found = found._replace(pace=None)
-        return _forecast(found, now=self._last, waited=time - found.time)
+        return _forecast(found, current_time=self._last, waited=time - found.time)
 
-    def _read(self, lines: list[Line]) -> None:
-        """Read *lines*; of several at once that differ only in figures, the last."""
-        for line in lines:
+    def _read(self, output_lines: list[OutputLine]) -> None:
+        """Read *output_lines*.
+
+        Of several at once that differ only in figures, the last.
+        """
+        for line in output_lines:
             shape = line.text.translate(None, _FIGURES)
             is_same = shape == self._shape
             if not is_same or line.time - self._shape_since >= _AT_ONCE:
@@ -352,54 +379,67 @@ class Reader:
         if self._own.may_be_in(held.text):
             self._own.read(held.text.decode("utf-8", "replace"), held.time)
 
-    def _look_for_figures(self, line: Line) -> None:
-        if _MAY_RISE.search(line.text):
-            for piece in shown(line.text):
-                self._figures.read(piece.text, line.time)
+    def _look_for_figures(self, output_line: OutputLine) -> None:
+        if _MAY_RISE.search(output_line.text):
+            for piece in shown_pieces(output_line.text):
+                self._figures.read(piece.text, output_line.time)
 
-    def _peek(self, now: Seconds) -> None:
+    def _peek(self, current_time: Seconds) -> None:
         """Read a line that grows without an end, such as ``0...10...20``."""
-        text, self._peeked = self._lines.unended().text, now
+        text, self._peeked = self._lines.unended().text, current_time
         if text and not self._nest.is_moving():
             self._release()
             partial = _LAST_DIGITS if _TICKS.search(text) else _LAST_NUMBER
-            self._look_for_figures(Line(partial.sub(b"", text), now))
+            self._look_for_figures(OutputLine(partial.sub(b"", text), current_time))
 
-    def _passed(self, now: Seconds) -> Seconds:
-        """Advance the inner clock to *now*; it stands still when *now* goes back."""
-        if not math.isfinite(now):
+    def _passed(self, current_time: Seconds) -> Seconds:
+        """Advance the inner clock to *current_time*.
+
+        It stands still when *current_time* goes back.
+        """
+        if not math.isfinite(current_time):
             return self._clock
-        self._clock += max(0.0, now - self._last)
-        self._last = now
+        self._clock += max(0.0, current_time - self._last)
+        self._last = current_time
         return self._clock
 
 
-def _stands_at_end(found: Chosen, now: Seconds) -> bool:
+def _stands_at_end(chosen_counter: ChosenCounter, current_time: Seconds) -> bool:
     """Return whether the run goes on although its counter has come to an end."""
-    return _is_at_end(found) and now - found.time > max(_PATIENCE, _STANDS * now)
+    return _is_at_end(chosen_counter) and current_time - chosen_counter.time > max(
+        _PATIENCE, _STANDS * current_time
+    )
 
 
-def _is_at_end(found: Chosen) -> bool:
-    return found.total is not None and found.done >= _AT_END * found.total
+def _is_at_end(chosen_counter: ChosenCounter) -> bool:
+    return (
+        chosen_counter.total is not None
+        and chosen_counter.done >= _AT_END * chosen_counter.total
+    )
 
 
-def _forecast(found: Chosen, *, now: Seconds, waited: Seconds) -> Forecast:
+def _forecast(
+    chosen_counter: ChosenCounter, *, current_time: Seconds, waited: Seconds
+) -> EndForecast:
     """Return the forecast *waited* seconds after the last count.
 
     The time waited is subtracted up to the usual time between two counts. Beyond that
     the run is late by an unknown time, so the high end of the interval rises.
     """
-    forecast = Forecast(
-        done=found.done, total=found.total, time=now, source=found.source
+    forecast = EndForecast(
+        done=chosen_counter.done,
+        total=chosen_counter.total,
+        time=current_time,
+        source=chosen_counter.source,
     )
-    if found.pace is None:
+    if chosen_counter.pace is None:
         return forecast
-    step_time, remaining, low, high, grain = found.pace
+    step_time, remaining, low, high, grain = chosen_counter.pace
     forecast = msgspec.structs.replace(forecast, step_time=step_time)
-    if found.total is None:
+    if chosen_counter.total is None:
         return forecast
     taken = min(waited, grain)
-    late = (waited - taken) * (_LATE_AT_END if _is_at_end(found) else 1.0)
+    late = (waited - taken) * (_LATE_AT_END if _is_at_end(chosen_counter) else 1.0)
     return msgspec.structs.replace(
         forecast,
         remaining=max(0.0, remaining - taken),

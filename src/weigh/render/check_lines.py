@@ -4,11 +4,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.check import CheckedTasks, Trial
+from weigh.model.check import CheckedTasks, TaskTrial
 from weigh.model.mask import MASK
-from weigh.render.columns import Column, fill, table
-from weigh.render.printable import count, indented_json, printable, shortened
-from weigh.sweep.quoting import quoted
+from weigh.render.columns import TableColumn, fill_by_columns, table_lines
+from weigh.render.printable import (
+    count_with_commas,
+    indented_json,
+    printable_text,
+    shortened_text,
+)
+from weigh.sweep.quoting import bash_quoted
 from weigh.units import format_duration, size_or_dash
 
 WIDTH = 80
@@ -17,12 +22,14 @@ WIDTH = 80
 def check_screen(check: CheckedTasks) -> Iterator[str]:
     """Write the screen."""
     yield _check_headline(check)
-    yield from table(_trial_columns(check), WIDTH)
+    yield from table_lines(_trial_columns(check), WIDTH)
     for trial in check.trials:
         if trial.is_wrong:
             yield from _trial_failure(trial)
     for note in check.notes:
-        yield fill(f"  {printable(note)}", WIDTH, subsequent_indent="    ")
+        yield fill_by_columns(
+            f"  {printable_text(note)}", WIDTH, subsequent_indent="    "
+        )
     yield from _check_conclusion(check)
 
 
@@ -32,34 +39,36 @@ def check_document(check: CheckedTasks) -> str:
     return indented_json(fields)
 
 
-def planned_line(seq: int, line: str) -> str:
+def planned_line(task_number: int, task_line: str) -> str:
     """Write a task that would be tried (``--dry-run``)."""
-    return f"{seq}\t{printable(MASK.line(line))}"
+    return f"{task_number}\t{printable_text(MASK.line(task_line))}"
 
 
 def _check_headline(check: CheckedTasks) -> str:
-    tries = f"{len(check.trials)} of {count(check.tasks)} tasks"
+    tries = f"{len(check.trials)} of {count_with_commas(check.tasks)} tasks"
     at_once = f"{check.side_by_side} at once"
     seconds = f"up to {format_duration(check.seconds)} each"
-    return f"{printable(check.task_file)}   {tries}, {at_once}, {seconds}"
+    return f"{printable_text(check.task_file)}   {tries}, {at_once}, {seconds}"
 
 
-def _trial_columns(check: CheckedTasks) -> list[Column]:
+def _trial_columns(check: CheckedTasks) -> list[TableColumn]:
     trials = check.trials
     columns = [
-        Column("task", tuple(str(trial.task) for trial in trials)),
-        Column(
+        TableColumn("task", tuple(str(trial.task) for trial in trials)),
+        TableColumn(
             "parameters",
             tuple(map(_trial_parameters, trials)),
             right=False,
             flexible=True,
         ),
-        Column("state", tuple(trial.state for trial in trials), right=False),
-        Column("memory", tuple(size_or_dash(trial.peak_memory) for trial in trials)),
-        Column("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
-        Column("cpu", tuple(map(_trial_cpus_used, trials)), drop=1),
-        Column("wants", tuple(map(_trial_cpus_needed, trials)), drop=1),
-        Column("verdict", tuple(trial.verdict for trial in trials), right=False),
+        TableColumn("state", tuple(trial.state for trial in trials), right=False),
+        TableColumn(
+            "memory", tuple(size_or_dash(trial.peak_memory) for trial in trials)
+        ),
+        TableColumn("GPU", tuple(size_or_dash(trial.gpu_memory) for trial in trials)),
+        TableColumn("cpu", tuple(map(_trial_cpus_used, trials)), drop=1),
+        TableColumn("wants", tuple(map(_trial_cpus_needed, trials)), drop=1),
+        TableColumn("verdict", tuple(trial.verdict for trial in trials), right=False),
     ]
     used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
     has_waited = any(trial.cpus_wanted is not None for trial in trials)
@@ -67,31 +76,31 @@ def _trial_columns(check: CheckedTasks) -> list[Column]:
     return [one for one in columns if not left_out.get(one.title)]
 
 
-def _trial_parameters(trial: Trial) -> str:
+def _trial_parameters(trial: TaskTrial) -> str:
     """Write the parameters that distinguish a task, or else its command line."""
     words = (
         str(value) if name.startswith("#") else f"{name}={value}".rstrip("=")
         for name, value in trial.parameters.items()
     )
-    return printable(" ".join(words)) or printable(trial.command)
+    return printable_text(" ".join(words)) or printable_text(trial.command)
 
 
-def _trial_cpus_used(trial: Trial) -> str:
+def _trial_cpus_used(trial: TaskTrial) -> str:
     return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
 
 
-def _trial_cpus_needed(trial: Trial) -> str:
+def _trial_cpus_needed(trial: TaskTrial) -> str:
     """Write the CPUs that it used or waited for."""
     return "-" if trial.cpus_wanted is None else f"{trial.cpus_wanted:.1f}"
 
 
-def _trial_failure(trial: Trial) -> Iterator[str]:
-    command = shortened(printable(trial.command), WIDTH - 14)
+def _trial_failure(trial: TaskTrial) -> Iterator[str]:
+    command = shortened_text(printable_text(trial.command), WIDTH - 14)
     yield f"  task {trial.task:<6} {command}"
-    evidence = printable(trial.evidence) or "(no output)"
-    yield shortened(f"    {trial.verdict}: {evidence}", WIDTH)
+    evidence = printable_text(trial.evidence) or "(no output)"
+    yield shortened_text(f"    {trial.verdict}: {evidence}", WIDTH)
     if trial.output is not None:
-        yield f"    {printable(trial.output)}"
+        yield f"    {printable_text(trial.output)}"
 
 
 def _check_conclusion(check: CheckedTasks) -> Iterator[str]:
@@ -99,4 +108,4 @@ def _check_conclusion(check: CheckedTasks) -> Iterator[str]:
     if check.wrong:
         yield f"  {check.wrong} of {tries} failed"
     elif check.signal is None:
-        yield f"  next: weigh plan {quoted(check.task_file)}"
+        yield f"  next: weigh plan {bash_quoted(check.task_file)}"

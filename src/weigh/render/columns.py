@@ -10,7 +10,7 @@ _FILLER = "\0"  # stands for the second column of a wide letter
 _NARROWEST = 8  # columns of a flexible cell worth showing
 
 
-class Column(msgspec.Struct, frozen=True):
+class TableColumn(msgspec.Struct, frozen=True):
     """A column; of a table that is too wide, the highest ``drop`` goes first."""
 
     title: str
@@ -24,45 +24,48 @@ class Column(msgspec.Struct, frozen=True):
         return max(map(columns_of, (self.title, *self.cells)))
 
 
-def columns_of(text: str) -> int:
-    """Return the columns that *text* takes on a terminal, at most."""
-    if text.isascii():
-        return len(text)
+def columns_of(screen_text: str) -> int:
+    """Return the columns that *screen_text* takes on a terminal, at most."""
+    if screen_text.isascii():
+        return len(screen_text)
     return sum(
-        0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text
+        0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1
+        for c in screen_text
     )
 
 
-def shortened(text: str, width: int) -> str:
-    """Cut *text* to *width* columns, and show that it was cut."""
-    if columns_of(text) <= width:
-        return text
+def text_cut_to_columns(screen_text: str, width: int) -> str:
+    """Cut *screen_text* to *width* columns, and show that it was cut."""
+    if columns_of(screen_text) <= width:
+        return screen_text
     dots = "..." if width >= _NARROWEST else ""
     room = width - len(dots)
     kept, taken = 0, 0
-    for character in text:
+    for character in screen_text:
         taken += columns_of(character)
         if taken > room:
             break
         kept += 1
-    return text[:kept] + dots
+    return screen_text[:kept] + dots
 
 
-def wrap(text: str, width: int, **options: Any) -> list[str]:  # noqa: ANN401 - textwrap's
-    """Fold *text* as :func:`textwrap.wrap` does, by columns instead of characters."""
+def wrap_by_columns(screen_text: str, width: int, **options: Any) -> list[str]:  # noqa: ANN401 - textwrap's
+    """Fold a text as :func:`textwrap.wrap` does, by columns instead of characters."""
     import textwrap  # noqa: PLC0415 - start-up time
 
-    wide = "".join(f"{c}{_FILLER}" if columns_of(c) > 1 else c for c in text)
-    lines = textwrap.wrap(text if text.isascii() else wide, width, **options)
+    wide = "".join(f"{c}{_FILLER}" if columns_of(c) > 1 else c for c in screen_text)
+    lines = textwrap.wrap(
+        screen_text if screen_text.isascii() else wide, width, **options
+    )
     return [line.replace(_FILLER, "") for line in lines]
 
 
-def fill(text: str, width: int, **options: Any) -> str:  # noqa: ANN401 - textwrap's
-    """Fold *text* as :func:`textwrap.fill` does, by columns instead of characters."""
-    return "\n".join(wrap(text, width, **options))
+def fill_by_columns(screen_text: str, width: int, **options: Any) -> str:  # noqa: ANN401 - textwrap's
+    """Fold a text as :func:`textwrap.fill` does, by columns instead of characters."""
+    return "\n".join(wrap_by_columns(screen_text, width, **options))
 
 
-def table(columns: Sequence[Column], width: int) -> Iterator[str]:
+def table_lines(columns: Sequence[TableColumn], width: int) -> Iterator[str]:
     """Lay out columns in *width*, titles first; a flexible one takes what is left."""
     kept = list(columns)
     while len(kept) > 1 and _least_table_width(kept) > width:
@@ -81,7 +84,7 @@ def table(columns: Sequence[Column], width: int) -> Iterator[str]:
         yield _aligned_row(row, kept, widths)
 
 
-def _least_table_width(columns: Sequence[Column]) -> int:
+def _least_table_width(columns: Sequence[TableColumn]) -> int:
     """Return the least width of a table, gaps included."""
     widths = (
         min(_NARROWEST, one.width()) if one.flexible else one.width() for one in columns
@@ -90,11 +93,11 @@ def _least_table_width(columns: Sequence[Column]) -> int:
 
 
 def _aligned_row(
-    cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
+    cells: Sequence[str], columns: Sequence[TableColumn], widths: Sequence[int]
 ) -> str:
     padded = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = shortened(cell, width)
+        text = text_cut_to_columns(cell, width)
         fill = " " * (width - columns_of(text))
         padded.append(fill + text if column.right else text + fill)
     return "  " + "  ".join(padded).rstrip()

@@ -4,22 +4,22 @@ from collections.abc import Callable, Iterator, Sequence
 
 from weigh.estimate.compare import letter
 from weigh.model.comparison import (
-    Change,
-    Comparison,
-    Difference,
-    Figure,
-    Row,
-    Side,
+    ComparedFigure,
+    ComparisonRow,
+    ComparisonSide,
+    FigureChange,
+    ParameterDifference,
+    RunComparison,
     Unit,
 )
-from weigh.render.columns import Column, table, wrap
+from weigh.render.columns import TableColumn, table_lines, wrap_by_columns
 from weigh.render.printable import (
     indented_json,
-    printable,
+    printable_text,
     short_command,
-    shortened,
+    shortened_text,
 )
-from weigh.render.request_lines import folded
+from weigh.render.request_lines import folded_lines
 from weigh.units import format_brief, format_size
 
 WIDTH = 80
@@ -47,32 +47,34 @@ _CHANGES = 56  # columns before a change
 _MANY_TIMES = 100.0  # and from here on in nothing else
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(comparison: RunComparison) -> str:
     """Write a comparison in at most 80 columns."""
     lines = list(_side_lines(comparison.sides))
     for text in map(_difference_text, comparison.differences):
-        lines += [f"  {line}" for line in wrap(printable(text), WIDTH - 2)]
+        lines += [
+            f"  {line}" for line in wrap_by_columns(printable_text(text), WIDTH - 2)
+        ]
     lines.append(f"  {'':<17}{'median':>9}   spread")
     for row in comparison.rows:
         lines += _figure_lines(row)
     for note in comparison.notes:
-        lines += [f"  {line}" for line in folded(printable(note), WIDTH - 2)]
+        lines += [f"  {line}" for line in folded_lines(printable_text(note), WIDTH - 2)]
     return "\n".join(lines)
 
 
-def _difference_text(difference: Difference) -> str:
+def _difference_text(difference: ParameterDifference) -> str:
     # a parameter that was not recorded may stand in the command all the same
     values = ("not recorded" if v is None else v for v in difference.values)
     words = (f"{letter(turn)} {value}" for turn, value in enumerate(values))
     return f"{difference.name}: {', '.join(words)}"
 
 
-def comparison_json(comparison: Comparison) -> str:
+def comparison_json(comparison: RunComparison) -> str:
     """Write a comparison as one document."""
     return indented_json(comparison)
 
 
-def change_words(name: str, unit: Unit, change: Change) -> str:
+def figure_change_text(figure_name: str, unit: Unit, change: FigureChange) -> str:
     """Write how a figure differs: ``31 % quicker``, ``256 % more (3.6 x)``.
 
     ``31 ± 2 %`` where a spread is known: the 95 % interval of the test.
@@ -84,10 +86,12 @@ def change_words(name: str, unit: Unit, change: Change) -> str:
     if unit == "per cent":
         points = round(change.difference)
         return f"{points:+d} points" if points else "the same"
-    return "" if change.ratio is None else _ratio_words(name, change.ratio, change)
+    return (
+        "" if change.ratio is None else _ratio_words(figure_name, change.ratio, change)
+    )
 
 
-def _ratio_words(name: str, ratio: float, change: Change) -> str:
+def _ratio_words(figure_name: str, ratio: float, change: FigureChange) -> str:
     if ratio >= _MANY_TIMES:
         return f"{ratio:.3g} x as much"
     off = ratio - 1
@@ -98,40 +102,49 @@ def _ratio_words(name: str, ratio: float, change: Change) -> str:
     if change.low is not None and change.high is not None and change.high > change.low:
         most = max(change.high - ratio, ratio - change.low)
         reach = f" \u00b1 {100 * most:.{digits}f}"
-    less, more = ("quicker", "slower") if name in _QUICKER else ("less", "more")
+    less, more = ("quicker", "slower") if figure_name in _QUICKER else ("less", "more")
     text = f"{100 * abs(off):.{digits}f}{reach} % {less if off < 0 else more}"
     return f"{text} ({ratio:.1f} x)" if ratio >= _TIMES else text
 
 
-def _side_lines(sides: Sequence[Side]) -> Iterator[str]:
-    names = (shortened(printable(side.name), 24) for side in sides)
+def _side_lines(sides: Sequence[ComparisonSide]) -> Iterator[str]:
+    names = (shortened_text(printable_text(side.name), 24) for side in sides)
     commands = (short_command(side.command) for side in sides)
     columns = (
-        Column("", tuple(map(letter, range(len(sides)))), right=False),
-        Column("", tuple(names), right=False),
-        Column("", tuple(commands), right=False, flexible=True),
-        Column("", tuple(_count_of_runs(side.runs) for side in sides)),
+        TableColumn("", tuple(map(letter, range(len(sides)))), right=False),
+        TableColumn("", tuple(names), right=False),
+        TableColumn("", tuple(commands), right=False, flexible=True),
+        TableColumn("", tuple(_count_of_runs(side.runs) for side in sides)),
     )
-    yield from list(table(columns, WIDTH))[1:]
+    yield from list(table_lines(columns, WIDTH))[1:]
 
 
-def _figure_lines(row: Row) -> Iterator[str]:
-    write = _FORMATS[row.unit]
-    for turn, (figure, change) in enumerate(zip(row.figures, row.changes, strict=True)):
-        title = "" if turn else _TITLES.get(row.name, row.name)
+def _figure_lines(comparison_row: ComparisonRow) -> Iterator[str]:
+    write = _FORMATS[comparison_row.unit]
+    for turn, (figure, change) in enumerate(
+        zip(comparison_row.figures, comparison_row.changes, strict=True)
+    ):
+        title = "" if turn else _TITLES.get(comparison_row.name, comparison_row.name)
         start = f"  {title:<14}{letter(turn):<3}"
         if figure is None:
             yield f"{start}{'not measured':>12}"
             continue
-        words = "" if change is None else change_words(row.name, row.unit, change)
-        line = f"{start}{write(figure.median):>9}   {_spread_text(figure, write):<25}"
+        words = (
+            ""
+            if change is None
+            else figure_change_text(comparison_row.name, comparison_row.unit, change)
+        )
+        line = (
+            f"{start}{write(figure.median):>9}   "
+            f"{_figure_range_text(figure, write):<25}"
+        )
         if len(line) + len(words) + 1 > WIDTH:
             yield line.rstrip()
             line = " " * _CHANGES
         yield f"{line} {words}".rstrip()
 
 
-def _spread_text(figure: Figure, write: Callable[[float], str]) -> str:
+def _figure_range_text(figure: ComparedFigure, write: Callable[[float], str]) -> str:
     """Write the range of several runs, or the bounds of a single one."""
     first, last = write(figure.least), write(figure.most)
     runs = f", {_count_of_runs(figure.runs)}" if figure.runs > 1 else ""
@@ -143,5 +156,5 @@ def _spread_text(figure: Figure, write: Callable[[float], str]) -> str:
     return f"{first} to {last}{runs}"
 
 
-def _count_of_runs(number: int) -> str:
-    return "1 run" if number == 1 else f"{number} runs"
+def _count_of_runs(run_count: int) -> str:
+    return "1 run" if run_count == 1 else f"{run_count} runs"

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.doctor import Diagnosis, DoctorCheck
-from weigh.render.columns import wrap
-from weigh.render.printable import printable
-from weigh.units import counted
+from weigh.model.doctor import DoctorCheck, DoctorDiagnosis
+from weigh.render.columns import wrap_by_columns
+from weigh.render.printable import printable_text
+from weigh.units import count_with_noun
 
 WIDTH = 80
 _MARKS = {"ok": "ok", "warning": "warning", "broken": "BROKEN"}
@@ -15,17 +15,17 @@ _TICKS = {"ok": "[x]", "warning": "[ ]", "broken": "[!]"}
 _MARK_WIDTH = max(map(len, _MARKS.values()))
 
 
-def doctor_document(diagnosis: Diagnosis) -> bytes:
+def doctor_document(diagnosis: DoctorDiagnosis) -> bytes:
     """Write all of it as one document."""
     document = msgspec.to_builtins(diagnosis)
     return msgspec.json.encode(document | {"broken": diagnosis.is_broken})
 
 
-def doctor_page(diagnosis: Diagnosis) -> list[str]:
+def doctor_page(diagnosis: DoctorDiagnosis) -> list[str]:
     """Write the page and, last, how many lines need a look."""
     checks = (*diagnosis.checks, *diagnosis.job)
     width = max((len(check.name) for check in checks), default=0)
-    lines = [f"  weigh doctor on {printable(diagnosis.host)}"]
+    lines = [f"  weigh doctor on {printable_text(diagnosis.host)}"]
     for check in diagnosis.checks:
         lines += _lines_of_check(
             check, f"  {_MARKS[check.state]:<{_MARK_WIDTH}}", width
@@ -46,10 +46,12 @@ def _lines_of_check(check: DoctorCheck, mark: str, width: int) -> Iterator[str]:
         yield from _indented_rows(" " * len(start) + "-> ", check.cure)
 
 
-def _indented_rows(start: str, text: str) -> Iterator[str]:
-    """Break *text* between words, behind *start*; a path too long is left whole."""
+def _indented_rows(start: str, row_text: str) -> Iterator[str]:
+    """Break *row_text* between words, behind *start*; a path too long is left whole."""
     room = WIDTH - len(start)
-    rows = wrap(printable(text), room, break_long_words=False, break_on_hyphens=False)
+    rows = wrap_by_columns(
+        printable_text(row_text), room, break_long_words=False, break_on_hyphens=False
+    )
     for number, row in enumerate(rows or [""]):
         yield (start if not number else " " * len(start)) + row
 
@@ -61,5 +63,5 @@ def _problems_in_words(checks: Sequence[DoctorCheck]) -> str:
         return "no problems found"
     counts = [f"{broken} broken"] if broken else []
     if warnings:
-        counts.append(counted(warnings, "warning"))
+        counts.append(count_with_noun(warnings, "warning"))
     return ", ".join(counts) + ("" if broken else ", nothing broken")

@@ -5,12 +5,12 @@ from itertools import zip_longest
 
 import msgspec
 
-from weigh.estimate.advice import GPU, Advice, Capacity, Need
-from weigh.estimate.curve import Constant
-from weigh.estimate.fit import Fit
+from weigh.estimate.advice import GPU, ScanAdvice, SizeNeed, SizesWithinLimit
+from weigh.estimate.curve import ConstantCurve
+from weigh.estimate.fit import FittedCurve
 from weigh.estimate.samples import size_text
 from weigh.model.record import Request
-from weigh.render.columns import Column, columns_of, table, wrap
+from weigh.render.columns import TableColumn, columns_of, table_lines, wrap_by_columns
 from weigh.render.printable import indented_json
 from weigh.render.request_lines import packed_lines
 from weigh.units import (
@@ -27,12 +27,19 @@ _MEASURED, _CURVE, _BOUND = "o", ".", "'"
 _GAP = 2
 
 
-def plots(
-    fits: Sequence[tuple[str, Fit]], *, to: float, width: int, level: float
+def side_by_side_plots(
+    fits: Sequence[tuple[str, FittedCurve]],
+    *,
+    end_size: float,
+    width: int,
+    level: float,
 ) -> Iterator[str]:
-    """Draw the named *fits* from 0 to the size *to*, two side by side."""
+    """Draw the named *fits* from 0 to the size *end_size*, two side by side."""
     across = width if len(fits) == 1 else (width - _GAP) // 2
-    drawn = [plot(fit, name, to=to, width=across, level=level) for name, fit in fits]
+    drawn = [
+        fit_plot_lines(fit, name, end_size=end_size, width=across, level=level)
+        for name, fit in fits
+    ]
     nothing: list[str] = []
     for left, right in zip_longest(drawn[::2], drawn[1::2], fillvalue=nothing):
         for one, other in zip_longest(left, right, fillvalue=""):
@@ -43,60 +50,67 @@ def plots(
         yield f"  {marks} {level * 100:.4g} %"
 
 
-def plot(fit: Fit, title: str, *, to: float, width: int, level: float) -> list[str]:
-    """Draw *fit* from 0 to the size *to* in *width* columns."""
-    far = max(to, fit.largest_size)
-    top = max(fit.upper(far, level), fit.upper(fit.points[0].x, level))
-    sized = "memory" in fit.quantity
+def fit_plot_lines(
+    fitted_curve: FittedCurve, title: str, *, end_size: float, width: int, level: float
+) -> list[str]:
+    """Draw *fitted_curve* from 0 to the size *end_size* in *width* columns."""
+    far = max(end_size, fitted_curve.largest_size)
+    top = max(
+        fitted_curve.upper(far, level),
+        fitted_curve.upper(fitted_curve.points[0].x, level),
+    )
+    sized = "memory" in fitted_curve.quantity
     label_of_top = format_size(round(top)) if sized else format_duration(top)
     margin = columns_of(label_of_top) + 2
     across = max(10, width - margin - 4)
-    rows = _grid(fit, far, top, across, level)
+    rows = _plot_cells(fitted_curve, far, top, across, level)
     lines = [f"  {title}"]
     for number, row in enumerate(rows):
         label = {0: label_of_top, _HEIGHT - 1: "0"}.get(number, "")
         lines.append(f"  {label:>{margin - 1}} |{''.join(row)}".rstrip())
-    lines.append(_axis(fit, far, margin, across))
+    lines.append(_size_axis_line(fitted_curve, far, margin, across))
     return lines
 
 
-def _grid(
-    fit: Fit, far: float, top: float, across: int, level: float
+def _plot_cells(
+    fitted_curve: FittedCurve, axis_end: float, top: float, across: int, level: float
 ) -> list[list[str]]:
     rows = [[" "] * across for _ in range(_HEIGHT)]
 
-    def put(x: float, y: float, mark: str) -> None:
-        column = min(across - 1, round(x / far * (across - 1)))
+    def put(x: float, y: float, plot_mark: str) -> None:
+        column = min(across - 1, round(x / axis_end * (across - 1)))
         row = _HEIGHT - 1 - min(_HEIGHT - 1, max(0, round(y / top * (_HEIGHT - 1))))
-        rows[row][column] = mark
+        rows[row][column] = plot_mark
 
     for column in range(across):
-        x = far * max(column, 0.5) / (across - 1)
-        if x >= fit.points[0].x:
-            put(x, fit.upper(x, level), _BOUND)
-            put(x, fit.predict(x), _CURVE)
-    for point in fit.points:
+        x = axis_end * max(column, 0.5) / (across - 1)
+        if x >= fitted_curve.points[0].x:
+            put(x, fitted_curve.upper(x, level), _BOUND)
+            put(x, fitted_curve.predict(x), _CURVE)
+    for point in fitted_curve.points:
         put(point.x, point.y, _MEASURED)
     return rows
 
 
-def _axis(fit: Fit, far: float, margin: int, across: int) -> str:
+def _size_axis_line(
+    fitted_curve: FittedCurve, axis_end: float, margin: int, across: int
+) -> str:
     """Write the measured sizes under the axis, where there is room."""
     line = [" "] * across
     free = 0
-    for x in _marks(fit, far):
+    for x in _axis_sizes(fitted_curve, axis_end):
         text = size_text(x)
-        at = min(across - len(text), round(x / far * (across - 1)))
+        at = min(across - len(text), round(x / axis_end * (across - 1)))
         if at >= free:
             line[at : at + len(text)] = text
             free = at + len(text) + 1
     return " " * (margin + 3) + "".join(line).rstrip()
 
 
-def _marks(fit: Fit, far: float) -> Iterator[float]:
-    yield from (point.x for point in fit.points)
-    if far > fit.largest_size:
-        yield far
+def _axis_sizes(fitted_curve: FittedCurve, axis_end: float) -> Iterator[float]:
+    yield from (point.x for point in fitted_curve.points)
+    if axis_end > fitted_curve.largest_size:
+        yield axis_end
 
 
 SCHEMA = "weigh.estimate/1"
@@ -110,33 +124,37 @@ _STEPS = (
 )
 
 
-def render(
-    advice: Advice, *, request: Request | None = None, narrow: str | None = None
+def estimate_screen_lines(
+    advice: ScanAdvice, *, request: Request | None = None, narrow: str | None = None
 ) -> Iterator[str]:
     """Yield the lines of the screen, the answers last.
 
     *request* is for the target, or else for the recommended size; *narrow* is the
     command that narrows the ranges.
     """
-    yield from _plots(advice)
-    yield from _measured(advice)
+    yield from _plots_of_varying_fits(advice)
+    yield from _measured_sizes_table(advice)
     yield ""
-    yield from _doubts(advice, narrow)
-    yield from _limits(advice)
-    yield from _speed(advice)
-    yield from _steady(advice)
-    request_rows = tuple(_request(advice, request))
+    yield from _doubt_lines(advice, narrow)
+    yield from _capacity_table_lines(advice)
+    yield from _speed_lines(advice)
+    yield from _constant_quantity_lines(advice)
+    request_rows = tuple(_estimate_request_lines(advice, request))
     if advice.recommended is not None:
-        yield from _items("recommended", _recommended(advice, advice.recommended))
+        yield from _labelled_lines(
+            "recommended", _recommendation_texts(advice, advice.recommended)
+        )
         yield from request_rows if advice.target is None else ()
     if advice.target is not None:
-        yield from _items(_name(advice, advice.target), [_needs(advice.target)])
+        yield from _labelled_lines(
+            _need_label(advice, advice.target), [_need_range_text(advice.target)]
+        )
         yield from request_rows
-    yield from _items("from", _basis(advice))
+    yield from _labelled_lines("from", _estimate_basis_texts(advice))
 
 
-def render_json(
-    advice: Advice, *, request: Request | None = None, **more: object
+def estimate_json(
+    advice: ScanAdvice, *, request: Request | None = None, **more: object
 ) -> str:
     """Write everything as one JSON document."""
     fields = msgspec.to_builtins(advice)
@@ -144,7 +162,7 @@ def render_json(
     return indented_json(document)
 
 
-def _plots(advice: Advice) -> Iterator[str]:
+def _plots_of_varying_fits(advice: ScanAdvice) -> Iterator[str]:
     estimate, wanted = advice.estimate, advice.options
     best = advice.recommended.size if advice.recommended else 0.0
     named = (
@@ -152,76 +170,90 @@ def _plots(advice: Advice) -> Iterator[str]:
         ("RAM", estimate.memory),
         ("time", estimate.time),
     )
-    drawn = [(name, fit) for name, fit in named if _varies(fit) and fit is not None]
+    drawn = [
+        (name, fit) for name, fit in named if _depends_on_size(fit) and fit is not None
+    ]
     if drawn:
         far = max(wanted.target or 0.0, best)
-        yield from plots(drawn, to=far, width=WIDTH, level=wanted.level)
+        yield from side_by_side_plots(
+            drawn, end_size=far, width=WIDTH, level=wanted.level
+        )
         yield ""
 
 
-def _varies(fit: Fit | None) -> bool:
-    return fit is not None and not isinstance(fit.curve, Constant)
+def _depends_on_size(fitted_curve: FittedCurve | None) -> bool:
+    return fitted_curve is not None and not isinstance(
+        fitted_curve.curve, ConstantCurve
+    )
 
 
-def _measured(advice: Advice) -> Iterator[str]:
+def _measured_sizes_table(advice: ScanAdvice) -> Iterator[str]:
     rows = advice.rows
-    columns = [Column(advice.estimate.by, tuple(size_text(row.size) for row in rows))]
+    columns = [
+        TableColumn(advice.estimate.by, tuple(size_text(row.size) for row in rows))
+    ]
     if any(row.gpu_memory for row in rows):
         cells = tuple(size_or_dash(row.gpu_memory) for row in rows)
-        columns.append(Column("GPU peak", cells))
+        columns.append(TableColumn("GPU peak", cells))
     if any(row.memory for row in rows):
         columns.append(
-            Column("RAM peak", tuple(size_or_dash(row.memory) for row in rows))
+            TableColumn("RAM peak", tuple(size_or_dash(row.memory) for row in rows))
         )
-    columns.append(Column("time", tuple(duration_or_dash(row.time) for row in rows)))
+    columns.append(
+        TableColumn("time", tuple(duration_or_dash(row.time) for row in rows))
+    )
     if any(row.time_per_sample for row in rows):
-        cells = tuple(_brief(row.time_per_sample) for row in rows)
-        columns.append(Column("per sample", cells))
+        cells = tuple(_sample_time_text(row.time_per_sample) for row in rows)
+        columns.append(TableColumn("per sample", cells))
     if advice.speeds and len(advice.speeds) == len(rows):
         cells = tuple(f"{100 * share:.0f} %" for share in advice.speeds)
-        columns.append(Column("of best speed", cells))
+        columns.append(TableColumn("of best speed", cells))
     if any(row.runs > 1 for row in rows):
-        columns.append(Column("runs", tuple(str(row.runs) for row in rows)))
-    yield from table(columns, WIDTH)
+        columns.append(TableColumn("runs", tuple(str(row.runs) for row in rows)))
+    yield from table_lines(columns, WIDTH)
     failed = advice.estimate.failed
     if failed is not None:
         yield f"  {size_text(failed)} ran out of memory (used as a bound)"
 
 
-def _doubts(advice: Advice, narrow: str | None) -> Iterator[str]:
+def _doubt_lines(advice: ScanAdvice, narrow: str | None) -> Iterator[str]:
     if advice.why:
-        yield from _items("unsure", advice.why)
+        yield from _labelled_lines("unsure", advice.why)
         if narrow is not None:
-            yield from _items("narrow it", [narrow])
+            yield from _labelled_lines("narrow it", [narrow])
         yield ""
 
 
-def _limits(advice: Advice) -> Iterator[str]:
+def _capacity_table_lines(advice: ScanAdvice) -> Iterator[str]:
     """Write what each limit holds, and how many steps make the target fit."""
     limits = advice.capacities
     if not limits:
         return
     only_gpus = all(one.limit.of == GPU for one in limits)
     columns = [
-        _left("GPU" if only_gpus else "limit", [one.limit.name for one in limits]),
-        Column("memory", tuple(format_size(one.limit.memory) for one in limits)),
-        _left("holds", [_holds(one) for one in limits]),
+        _left_aligned_column(
+            "GPU" if only_gpus else "limit", [one.limit.name for one in limits]
+        ),
+        TableColumn("memory", tuple(format_size(one.limit.memory) for one in limits)),
+        _left_aligned_column("holds", [_holding_text(one) for one in limits]),
     ]
     if advice.target is not None:
         title = f"for {size_text(advice.target.size)}"
-        columns.append(_left(title, [_fits(one) for one in limits]))
-    yield from table(columns, WIDTH)
+        columns.append(
+            _left_aligned_column(title, [_target_fit_text(one) for one in limits])
+        )
+    yield from table_lines(columns, WIDTH)
     if any(one.accumulation is not None for one in limits):
         yield f"  {_STEPS[0]}"
         yield f"  {_STEPS[1]}"
     yield ""
 
 
-def _left(title: str, cells: Sequence[str]) -> Column:
-    return Column(title, tuple(cells), right=False)
+def _left_aligned_column(title: str, cells: Sequence[str]) -> TableColumn:
+    return TableColumn(title, tuple(cells), right=False)
 
 
-def _holds(limit: Capacity) -> str:
+def _holding_text(limit: SizesWithinLimit) -> str:
     held = limit.holding
     if held.unbounded:
         return "any"
@@ -234,7 +266,7 @@ def _holds(limit: Capacity) -> str:
     return str(held.size)
 
 
-def _fits(limit: Capacity) -> str:
+def _target_fit_text(limit: SizesWithinLimit) -> str:
     if limit.fits_target:
         return "fits"
     split = limit.accumulation
@@ -243,89 +275,98 @@ def _fits(limit: Capacity) -> str:
     return f"{split.steps} steps of {split.micro_batch}"
 
 
-def _speed(advice: Advice) -> Iterator[str]:
+def _speed_lines(advice: ScanAdvice) -> Iterator[str]:
     timed, wanted = advice.estimate.speed, advice.options
     if timed is None:
         return
     if not advice.speeds:
-        if isinstance(timed.curve, Constant):
-            few = "; --repeat 3 may show more" if _once(timed) else ""
-            yield from _items("speed", [f"no size is clearly quicker{few}"])
+        if isinstance(timed.curve, ConstantCurve):
+            few = "; --repeat 3 may show more" if _has_no_repeated_size(timed) else ""
+            yield from _labelled_lines("speed", [f"no size is clearly quicker{few}"])
         return
     last, best = timed.points[-1], advice.best_size
     text = f"{size_text(last.x)} has {100 * advice.speeds[-1]:.0f} % of the best"
     if best is None:
         text += "; it still rises with size"
     elif best > last.x:
-        text += f", {best} would have {_percent(wanted.near)}"
+        text += f", {best} would have {_level_percent_text(wanted.near)}"
     else:
-        text += f"; {best} has {_percent(wanted.near)} already"
+        text += f"; {best} has {_level_percent_text(wanted.near)} already"
     whole = "of the whole run, its start-up included"
-    yield from _items("speed", [text, *([whole] if timed.quantity == "time" else [])])
+    yield from _labelled_lines(
+        "speed", [text, *([whole] if timed.quantity == "time" else [])]
+    )
 
 
-def _once(fit: Fit) -> bool:
-    return all(point.runs == 1 for point in fit.points)
+def _has_no_repeated_size(fitted_curve: FittedCurve) -> bool:
+    return all(point.runs == 1 for point in fitted_curve.points)
 
 
-def _steady(advice: Advice) -> Iterator[str]:
+def _constant_quantity_lines(advice: ScanAdvice) -> Iterator[str]:
     for name, fit in (
         ("GPU memory", advice.estimate.gpu_memory),
         ("RAM", advice.estimate.memory),
     ):
-        if fit is not None and not _varies(fit):
+        if fit is not None and not _depends_on_size(fit):
             upper = round(fit.upper(fit.largest_size, advice.options.level))
             text = f"the same at every size: up to {format_size(upper)}"
-            yield from _items(name, [text])
+            yield from _labelled_lines(name, [text])
 
 
-def _recommended(advice: Advice, need: Need) -> list[str]:
-    near = _percent(advice.options.near)
+def _recommendation_texts(advice: ScanAdvice, size_need: SizeNeed) -> list[str]:
+    near = _level_percent_text(advice.options.near)
     why = f"the smallest with {near} of the best speed"
     if advice.held_back is not None:
         why = advice.held_back
-    return [f"{advice.estimate.by}={size_text(need.size)}: {why}", _needs(need)]
+    return [
+        f"{advice.estimate.by}={size_text(size_need.size)}: {why}",
+        _need_range_text(size_need),
+    ]
 
 
-def _request(advice: Advice, request: Request | None) -> Iterator[str]:
+def _estimate_request_lines(
+    advice: ScanAdvice, request: Request | None
+) -> Iterator[str]:
     if request is not None:
         for number, line in enumerate(packed_lines(request, None, WIDTH - 15)):
             yield f"  {'request' if number == 0 else '':{_LABEL}}{line}"
     elif advice.target is not None:
-        yield from _items(
+        yield from _labelled_lines(
             "request", ["none yet: the target is too far beyond the runs"]
         )
 
 
-def _name(advice: Advice, need: Need) -> str:
-    name = f"{advice.estimate.by}={size_text(need.size)}"
-    return name if len(name) < _LABEL else f"at {size_text(need.size)}"
+def _need_label(advice: ScanAdvice, size_need: SizeNeed) -> str:
+    name = f"{advice.estimate.by}={size_text(size_need.size)}"
+    return name if len(name) < _LABEL else f"at {size_text(size_need.size)}"
 
 
-def _needs(need: Need) -> str:
+def _need_range_text(size_need: SizeNeed) -> str:
     parts = []
     for what, low, high in (
-        ("GPU ", need.gpu_memory, need.gpu_memory_upper),
-        ("RAM ", need.memory, need.memory_upper),
+        ("GPU ", size_need.gpu_memory, size_need.gpu_memory_upper),
+        ("RAM ", size_need.memory, size_need.memory_upper),
     ):
         if low is not None and high is not None:
-            parts.append(what + _range(format_size(low), format_size(high)))
-    if need.time is not None and need.time_upper is not None:
-        ends = (need.time, need.time_upper)
-        parts.append(_range(*(format_duration(end) for end in ends)))
+            parts.append(
+                what + _range_with_shared_unit(format_size(low), format_size(high))
+            )
+    if size_need.time is not None and size_need.time_upper is not None:
+        ends = (size_need.time, size_need.time_upper)
+        parts.append(_range_with_shared_unit(*(format_duration(end) for end in ends)))
     return ", ".join(part.replace(" ", _KEPT) for part in parts)
 
 
-def _range(low: str, high: str) -> str:
+def _range_with_shared_unit(low_text: str, high_text: str) -> str:
     """Write a range, with the unit once if both ends share it."""
-    if low == high:
-        return low
-    number, _, unit = low.partition(" ")
-    same = high.count(" ") == 1 and high.endswith(f" {unit}")
-    return f"{number if same else low} to {high}"
+    if low_text == high_text:
+        return low_text
+    number, _, unit = low_text.partition(" ")
+    same = high_text.count(" ") == 1 and high_text.endswith(f" {unit}")
+    return f"{number if same else low_text} to {high_text}"
 
 
-def _basis(advice: Advice) -> list[str]:
+def _estimate_basis_texts(advice: ScanAdvice) -> list[str]:
     estimate = advice.estimate
     runs = sum(row.runs for row in advice.rows)
     sizes = len(advice.rows)
@@ -333,18 +374,18 @@ def _basis(advice: Advice) -> list[str]:
     text = f"{sizes} size{'s' * (sizes != 1)}, {runs} run{'s' * (runs != 1)}"
     if len(command) <= _LONGEST_COMMAND and command.isprintable():
         text += f" of {command}"
-    sure = _percent(advice.options.level)
+    sure = _level_percent_text(advice.options.level)
     bases = [text, f"ranges: from the prediction to its {sure} upper bound"]
     if estimate.gpu_memory is None:
         bases.append("GPU memory can only be measured on a GPU")
     return bases
 
 
-def _items(name: str, texts: Sequence[str]) -> Iterator[str]:
+def _labelled_lines(item_name: str, texts: Sequence[str]) -> Iterator[str]:
     """Write *texts* after a name, each on a new line."""
-    label = f"{name:{_LABEL}}" if len(name) < _LABEL else f"{name}  "
+    label = f"{item_name:{_LABEL}}" if len(item_name) < _LABEL else f"{item_name}  "
     for text in texts:
-        for line in wrap(
+        for line in wrap_by_columns(
             text,
             WIDTH,
             initial_indent=f"  {label}",
@@ -356,9 +397,9 @@ def _items(name: str, texts: Sequence[str]) -> Iterator[str]:
         label = " " * _LABEL
 
 
-def _percent(share: float) -> str:
+def _level_percent_text(share: float) -> str:
     return f"{share * 100:.4g} %"
 
 
-def _brief(seconds: Seconds | None) -> str:
+def _sample_time_text(seconds: Seconds | None) -> str:
     return "-" if seconds is None else format_brief(seconds)

@@ -7,9 +7,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.element_time import NOT_STARTED
-from weigh.progress.eta import Span
-from weigh.render.printable import count, printable, shortened, width_of
-from weigh.render.progress_lines import between
+from weigh.progress.eta import TimeSpan
+from weigh.render.printable import (
+    count_with_commas,
+    printable_text,
+    shortened_text,
+    width_of,
+)
+from weigh.render.progress_lines import time_range_suffix
 from weigh.units import Seconds, format_duration
 
 WIDTH = 80
@@ -18,7 +23,7 @@ _MOST_FAILURES = 10
 _SENT = "sent"  # in a plan's folder: what was submitted, each as N.plan
 
 
-class Failure(msgspec.Struct, frozen=True):
+class FailedTask(msgspec.Struct, frozen=True):
     """A task that failed finally; ``output`` is its output file, if it has any."""
 
     task: int
@@ -26,7 +31,7 @@ class Failure(msgspec.Struct, frozen=True):
     output: str | None = None
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ExecProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a run; earlier runs settled ``earlier`` tasks.
 
     ``left`` is the time until all tasks are done; ``slowest`` are the running tasks
@@ -43,11 +48,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: int = 0
     elapsed: Seconds = 0.0
     time_left: Seconds | None = None
-    left: Span | None = None
+    left: TimeSpan | None = None
     slowest: tuple[tuple[int, Seconds], ...] = ()
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ExecReport(msgspec.Struct, frozen=True, kw_only=True):
     """A finished run, as ``--json`` writes it."""
 
     schema: str = SCHEMA
@@ -64,7 +69,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     retried: int
     wall_time: Seconds
     slots: int
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedTask, ...]
     signal: int | None = None
     trouble: str | None = None
     halted: str | None = None
@@ -74,66 +79,68 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     links: int | None = None
 
 
-def progress_line(standing: Standing) -> str:
+def progress_line(standing: ExecProgress) -> str:
     """Return the progress line that a terminal redraws."""
-    left = _left(standing)
+    left = _standing_time_left(standing)
     when = "" if left is None else f", {format_duration(left)} to go"
-    failed = f", {count(standing.failed)} failed" if standing.failed else ""
+    failed = f", {count_with_commas(standing.failed)} failed" if standing.failed else ""
     line = (
-        f"weigh  {count(standing.done)} of {count(standing.tasks)} done{failed}, "
-        f"{count(standing.running)} running{when}"
+        f"weigh  {count_with_commas(standing.done)} of "
+        f"{count_with_commas(standing.tasks)} done{failed}, "
+        f"{count_with_commas(standing.running)} running{when}"
     )
-    return shortened(line, WIDTH - 1)
+    return shortened_text(line, WIDTH - 1)
 
 
-def heartbeat_line(standing: Standing, time_of_day: str) -> str:
+def heartbeat_line(standing: ExecProgress, time_of_day: str) -> str:
     """Return a progress line for a log."""
+    done, tasks = map(count_with_commas, (standing.done, standing.tasks))
     words = [
-        f"{count(standing.done)} of {count(standing.tasks)} done",
-        *([f"{count(standing.failed)} failed"] if standing.failed else []),
-        f"{count(standing.running)} running",
-        f"{count(standing.waiting)} waiting",
-        *_to_go(standing),
+        f"{done} of {tasks} done",
+        *([f"{count_with_commas(standing.failed)} failed"] if standing.failed else []),
+        f"{count_with_commas(standing.running)} running",
+        f"{count_with_commas(standing.waiting)} waiting",
+        *_time_to_go_texts(standing),
     ]
     line = f"{time_of_day}  {', '.join(words)}"
     ends = [f"task {seq} in {format_duration(left)}" for seq, left in standing.slowest]
     return f"{line}; last {', '.join(ends)}" if ends else line
 
 
-def _to_go(standing: Standing) -> list[str]:
-    left = _left(standing)
+def _time_to_go_texts(standing: ExecProgress) -> list[str]:
+    left = _standing_time_left(standing)
     if left is None:
         return []
     ends = standing.left
-    within = "" if ends is None else between(ends.low, ends.high)
+    within = "" if ends is None else time_range_suffix(ends.low, ends.high)
     return [f"{format_duration(left)} to go{within}"]
 
 
-def _left(standing: Standing) -> Seconds | None:
+def _standing_time_left(standing: ExecProgress) -> Seconds | None:
     return standing.time_left if standing.left is None else standing.left.value
 
 
-def _how_to_resume(report: Report) -> Iterator[str]:
+def _how_to_resume(report: ExecReport) -> Iterator[str]:
     """Yield how to run what is left; in a job's log, as its user can."""
     folder = os.path.dirname(os.path.dirname(report.task_file))
     if not report.left and (not report.failed or report.queue is not None):
         return
     if os.path.basename(folder) == _SENT:  # of a plan that was submitted
         name = os.path.basename(os.path.dirname(folder))
-        yield f"  next      weigh status {printable(shlex.quote(name))}"
+        yield f"  next      weigh status {printable_text(shlex.quote(name))}"
     elif report.left:
         yield "  resume    run the same command again"
     else:
         yield "  resume    add --resume-failed to run failed tasks again"
 
 
-def summary_lines(report: Report) -> list[str]:
+def summary_lines(report: ExecReport) -> list[str]:
     """Return the summary after the last task."""
-    lines = [_headline(report)]
-    lines += [_failure(one) for one in report.failures[:_MOST_FAILURES]]
+    lines = [_exec_headline(report)]
+    lines += [_failed_task_line(one) for one in report.failures[:_MOST_FAILURES]]
     more = report.failed - min(len(report.failures), _MOST_FAILURES)
     if report.failures and more > 0:
-        lines.append(f"  and {count(more)} more: see {report.joblog}")
+        lines.append(f"  and {count_with_commas(more)} more: see {report.joblog}")
     if report.trouble is not None:
         lines.append(f"  stopped   {report.trouble}")
     if report.halted is not None:
@@ -143,52 +150,59 @@ def summary_lines(report: Report) -> list[str]:
     lines += _how_to_resume(report)
     for host in report.unsure:
         lines.append(
-            f"  left      tasks of {printable(host)}, which may still run them "
-            f"(--gone {printable(host)})"
+            f"  left      tasks of {printable_text(host)}, which may still run them "
+            f"(--gone {printable_text(host)})"
         )
     if report.output is not None:
-        lines.append(f"  output    {printable(report.output)}")
-    lines.append(f"  joblog    {printable(report.joblog)}")
+        lines.append(f"  output    {printable_text(report.output)}")
+    lines.append(f"  joblog    {printable_text(report.joblog)}")
     return lines
 
 
 def untaken_text(tasks: int, needed: Seconds, left: Seconds) -> str:
     """Return why tasks of a queue were not started: there was too little time."""
     which = "it" if tasks == 1 else "the shortest"
-    what = "1 task" if tasks == 1 else f"{count(tasks)} tasks"
+    what = "1 task" if tasks == 1 else f"{count_with_commas(tasks)} tasks"
     return (
         f"{what} {NOT_STARTED} {which} needs {format_duration(needed)}, "
         f"{format_duration(max(0.0, left))} left"
     )
 
 
-def _headline(report: Report) -> str:
-    parts = [f"{count(report.done)} of {count(report.tasks)} tasks done"]
+def _exec_headline(report: ExecReport) -> str:
+    done, tasks = map(count_with_commas, (report.done, report.tasks))
+    parts = [f"{done} of {tasks} tasks done"]
     if report.failed:
-        parts.append(f"{count(report.failed)} failed")
+        parts.append(f"{count_with_commas(report.failed)} failed")
     if report.interrupted:
-        parts.append(f"{count(report.interrupted)} interrupted")
+        parts.append(f"{count_with_commas(report.interrupted)} interrupted")
     if report.left - report.interrupted > 0:
-        parts.append(f"{count(report.left - report.interrupted)} not run")
+        parts.append(f"{count_with_commas(report.left - report.interrupted)} not run")
     if report.earlier:
-        parts.append(f"{count(report.earlier)} of them in an earlier run")
+        parts.append(f"{count_with_commas(report.earlier)} of them in an earlier run")
     if report.retried:
-        parts.append(f"{count(report.retried)} tried again")
+        parts.append(f"{count_with_commas(report.retried)} tried again")
     return f"weigh  {', '.join(parts)}; {format_duration(report.wall_time)}"
 
 
-def _failure(one: Failure) -> str:
+def _failed_task_line(failed_task: FailedTask) -> str:
     """Return a line about a failed task; the summary names its output folder below."""
-    line = f"  failed    task {one.task}: {printable(one.reason)}"
-    if one.output is None:
-        return shortened(line, WIDTH)
-    path = printable(one.output)
+    line = f"  failed    task {failed_task.task}: {printable_text(failed_task.reason)}"
+    if failed_task.output is None:
+        return shortened_text(line, WIDTH)
+    path = printable_text(failed_task.output)
     if width_of(line) + width_of(path) + 3 > WIDTH:
-        path = shortened(path.rpartition("/")[2], WIDTH // 2)
-    return f"{shortened(line, WIDTH - width_of(path) - 3)}   {path}"
+        path = shortened_text(path.rpartition("/")[2], WIDTH // 2)
+    return f"{shortened_text(line, WIDTH - width_of(path) - 3)}   {path}"
 
 
 def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:
     """Return the output of ``--dry-run``; *commands* are (number, command)."""
-    lines = [f"{seq}\t{printable(command)}" for seq, command in commands]
-    return [*lines, f"{count(len(commands))} of {count(tasks)} tasks would run"]
+    lines = [f"{seq}\t{printable_text(command)}" for seq, command in commands]
+    return [
+        *lines,
+        (
+            f"{count_with_commas(len(commands))} of {count_with_commas(tasks)} tasks "
+            "would run"
+        ),
+    ]

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.gpu import HEALTHY, Gpu, GpuOccupant, GpuUsage
-from weigh.render.printable import padded, printable, shortened, width_of
-from weigh.render.request_lines import folded
+from weigh.model.gpu import HEALTHY, GpuOccupant, GpuState, GpuUsage
+from weigh.render.printable import padded_text, printable_text, shortened_text, width_of
+from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
-    listed,
+    listed_numbers,
     memory_words,
     preallocation_words,
     short_name,
@@ -28,22 +28,24 @@ _HIDDEN = "processes hidden"
 class GpuListing(msgspec.Struct, frozen=True):
     """The user's GPUs; ``notes`` are warnings, or why there are none."""
 
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuState, ...]
     notes: tuple[str, ...] = ()
 
 
-def gpu_list(gpus: tuple[Gpu, ...]) -> list[str]:
+def gpu_list(gpu_states: tuple[GpuState, ...]) -> list[str]:
     """Write one line per GPU, and a second if torch uses it in this process."""
-    cells = [_gpu_list_cells(gpu) for gpu in gpus]
+    cells = [_gpu_list_cells(gpu) for gpu in gpu_states]
     widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
     lines: list[str] = []
-    for gpu, row in zip(gpus, cells, strict=True):
+    for gpu, row in zip(gpu_states, cells, strict=True):
         aligned = [
-            f"{cell:>{width}}" if place in _RIGHT else padded(cell, width)
+            f"{cell:>{width}}" if place in _RIGHT else padded_text(cell, width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         start = "  " + "  ".join(aligned[:-1]) + "  "
-        lines.append((start + shortened(row[-1], WIDTH - width_of(start))).rstrip())
+        lines.append(
+            (start + shortened_text(row[-1], WIDTH - width_of(start))).rstrip()
+        )
         if gpu.torch_reserved is not None:
             lines.append(_torch_peaks_text(gpu))
     return lines
@@ -56,57 +58,61 @@ def gpu_list_document(listing: GpuListing) -> bytes:
     )
 
 
-def _gpu_list_cells(gpu: Gpu) -> tuple[str, str, str, str, str, str]:
-    name = shortened(printable(short_name(gpu.name)), _LONGEST_NAME)
-    share = "" if gpu.memory_percent is None else f"{gpu.memory_percent:.0f} %"
-    memory = memory_words(gpu.memory_used, gpu.memory_total)
+def _gpu_list_cells(gpu_state: GpuState) -> tuple[str, str, str, str, str, str]:
+    name = shortened_text(printable_text(short_name(gpu_state.name)), _LONGEST_NAME)
+    share = (
+        "" if gpu_state.memory_percent is None else f"{gpu_state.memory_percent:.0f} %"
+    )
+    memory = memory_words(gpu_state.memory_used, gpu_state.memory_total)
     return (
-        str(gpu.index),
+        str(gpu_state.index),
         name,
         memory,
         share,
-        _gpu_load_text(gpu),
-        _first_occupant_text(gpu),
+        _gpu_load_text(gpu_state),
+        _first_occupant_text(gpu_state),
     )
 
 
-def _gpu_load_text(gpu: Gpu) -> str:
-    if gpu.utilization is None:
+def _gpu_load_text(gpu_state: GpuState) -> str:
+    if gpu_state.utilization is None:
         return ""
-    return f"busy {gpu.utilization:.0f} %" if gpu.utilization else "idle"
+    return f"busy {gpu_state.utilization:.0f} %" if gpu_state.utilization else "idle"
 
 
-def _first_occupant_text(gpu: Gpu) -> str:
+def _first_occupant_text(gpu_state: GpuState) -> str:
     """Write who uses the GPU: the user's own process first, the others counted."""
-    occupants = gpu.occupants
+    occupants = gpu_state.occupants
     if occupants is None:
         return _HIDDEN
     if not occupants:
-        if (gpu.memory_used or 0) > _LITTLE or gpu.utilization:
+        if (gpu_state.memory_used or 0) > _LITTLE or gpu_state.utilization:
             return _HIDDEN
-        return "allocated, not used" if gpu.allocated else "free"
+        return "allocated, not used" if gpu_state.allocated else "free"
     first = max(occupants, key=lambda one: (one.mine is True, one.memory or 0))
     more = f" +{len(occupants) - 1}" if len(occupants) > 1 else ""
     return f"{_occupant_owner(first)}: {_occupant_command(first)}{first.pid}{more}"
 
 
 def _occupant_owner(occupant: GpuOccupant) -> str:
-    return "mine" if occupant.mine else printable(occupant.user or "other")
+    return "mine" if occupant.mine else printable_text(occupant.user or "other")
 
 
 def _occupant_command(occupant: GpuOccupant) -> str:
     if occupant.command is None:
         return ""
-    return f"{shortened(printable(occupant.command), _LONGEST_COMMAND)} "
+    return f"{shortened_text(printable_text(occupant.command), _LONGEST_COMMAND)} "
 
 
-def _torch_peaks_text(gpu: Gpu) -> str:
+def _torch_peaks_text(gpu_state: GpuState) -> str:
     """Write torch's peaks, and the memory that NVML counts outside torch."""
-    which = f"cuda:{gpu.cuda_index}{', current' if gpu.torch_current else ''}"
-    text = f"torch {which}: peak {format_size(gpu.torch_allocated or 0)}"
-    text += f", reserved {format_size(gpu.torch_reserved or 0)}"
-    if gpu.outside_torch is not None:
-        text += f"; outside {format_size(gpu.outside_torch)}"
+    which = (
+        f"cuda:{gpu_state.cuda_index}{', current' if gpu_state.torch_current else ''}"
+    )
+    text = f"torch {which}: peak {format_size(gpu_state.torch_allocated or 0)}"
+    text += f", reserved {format_size(gpu_state.torch_reserved or 0)}"
+    if gpu_state.outside_torch is not None:
+        text += f"; outside {format_size(gpu_state.outside_torch)}"
     return f"     {text}"
 
 
@@ -126,86 +132,96 @@ def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
     many = len(usages) > 1
     lines: list[str] = []
     for usage in rows:
-        lines.append(_line(f"gpu {usage.index}" if many else "gpu", _used(usage)))
-        lines += [_line("", text) for text in _trouble(usage)]
-    lines += [_line("", text) for text in _sources(rows)]
+        lines.append(
+            _gpu_label_line(
+                f"gpu {usage.index}" if many else "gpu", _gpu_usage_line(usage)
+            )
+        )
+        lines += [_gpu_label_line("", text) for text in _gpu_trouble_lines(usage)]
+    lines += [_gpu_label_line("", text) for text in _memory_source_lines(rows)]
     if idle:
-        lines += _idle(rows, idle, allocated=allocated)
+        lines += _idle_gpu_lines(rows, idle, allocated=allocated)
     return lines
 
 
-def _used(usage: GpuUsage) -> str:
+def _gpu_usage_line(gpu_usage: GpuUsage) -> str:
     """Write peak, total, utilization and model on one line."""
-    words = f"{_memory(usage):<20}  {_average_use(usage)}"
+    words = f"{_gpu_peak_of_total_text(gpu_usage):<20}  {_average_use(gpu_usage)}"
     room = SUMMARY_WIDTH - len(_INDENT) - len(words)
-    return words + shortened(printable(short_name(usage.name)), room)
+    return words + shortened_text(printable_text(short_name(gpu_usage.name)), room)
 
 
-def _memory(usage: GpuUsage) -> str:
-    total = usage.memory_total
+def _gpu_peak_of_total_text(gpu_usage: GpuUsage) -> str:
+    total = gpu_usage.memory_total
     of = f" of {format_size(total)}" if total else ""
-    if usage.peak_memory is not None:
-        return f"{format_size(usage.peak_memory)}{of}"
-    if usage.device_peak_memory:
-        return f"up to {format_size(usage.device_peak_memory)}{of}"
+    if gpu_usage.peak_memory is not None:
+        return f"{format_size(gpu_usage.peak_memory)}{of}"
+    if gpu_usage.device_peak_memory:
+        return f"up to {format_size(gpu_usage.device_peak_memory)}{of}"
     return "memory unknown"
 
 
-def _average_use(usage: GpuUsage) -> str:
-    if usage.utilization_mean is None:
+def _average_use(gpu_usage: GpuUsage) -> str:
+    if gpu_usage.utilization_mean is None:
         return ""
-    words = f"busy {usage.utilization_mean:.0f} %"
-    if usage.utilization_max is not None:
-        words += f", peak {usage.utilization_max:.0f} %"
+    words = f"busy {gpu_usage.utilization_mean:.0f} %"
+    if gpu_usage.utilization_max is not None:
+        words += f", peak {gpu_usage.utilization_max:.0f} %"
     return f"{words:<25}  "
 
 
-def _trouble(usage: GpuUsage) -> Iterator[str]:
+def _gpu_trouble_lines(gpu_usage: GpuUsage) -> Iterator[str]:
     """Yield what qualifies the memory, errors and thermal throttling, if any."""
-    if usage.preallocated:
-        text = f"{format_size(usage.preallocated)} taken at once: "
-        yield from folded(text + preallocation_words(), SUMMARY_WIDTH - len(_INDENT))
-    if usage.other_memory and not usage.job_peak:
-        size = format_size(usage.other_memory)
+    if gpu_usage.preallocated:
+        text = f"{format_size(gpu_usage.preallocated)} taken at once: "
+        yield from folded_lines(
+            text + preallocation_words(), SUMMARY_WIDTH - len(_INDENT)
+        )
+    if gpu_usage.other_memory and not gpu_usage.job_peak:
+        size = format_size(gpu_usage.other_memory)
         yield f"another process of yours holds {size} of it: what it did is not counted"
-    if usage.ecc_errors:
-        errors = "error" if usage.ecc_errors == 1 else "errors"
-        yield (f"{usage.ecc_errors} uncorrected memory {errors}: report to the admins")
-    if usage.xids:
-        yield xid_words(usage.xids)
-    elif not usage.ecc_errors and not (usage.health or HEALTHY).startswith(HEALTHY):
-        yield f"{usage.health}: report to the admins"
-    slowed = (usage.throttle or {}).get("thermal", 0.0)
+    if gpu_usage.ecc_errors:
+        errors = "error" if gpu_usage.ecc_errors == 1 else "errors"
+        yield (
+            f"{gpu_usage.ecc_errors} uncorrected memory {errors}: report to the admins"
+        )
+    if gpu_usage.xids:
+        yield xid_words(gpu_usage.xids)
+    elif not gpu_usage.ecc_errors and not (gpu_usage.health or HEALTHY).startswith(
+        HEALTHY
+    ):
+        yield f"{gpu_usage.health}: report to the admins"
+    slowed = (gpu_usage.throttle or {}).get("thermal", 0.0)
     if slowed >= _LONG:
         yield f"slowed down by heat for {format_duration(slowed)}"
 
 
-def _sources(rows: Sequence[GpuUsage]) -> Iterator[str]:
+def _memory_source_lines(used_gpus: Sequence[GpuUsage]) -> Iterator[str]:
     """Yield how memory was measured, unless it was NVML's figure per process."""
-    sources = {row.source for row in rows} - {None, _PER_PROCESS}
+    sources = {row.source for row in used_gpus} - {None, _PER_PROCESS}
     if sources:
         yield "the driver hides processes: the GPU's memory minus what was in use"
         yield "before the run, so other users' changes since are included"
-    if any(row.peak_memory is None and row.device_peak_memory for row in rows):
+    if any(row.peak_memory is None and row.device_peak_memory for row in used_gpus):
         yield "the driver hides processes: memory of the whole GPU, others included"
 
 
-def _idle(
-    rows: Sequence[GpuUsage], idle: Sequence[GpuUsage], *, allocated: bool
+def _idle_gpu_lines(
+    used_gpus: Sequence[GpuUsage], idle_gpus: Sequence[GpuUsage], *, allocated: bool
 ) -> list[str]:
-    total = len(rows) + len(idle)
-    if rows:
-        text = f"{len(rows)} of {total} GPUs used"
+    total = len(used_gpus) + len(idle_gpus)
+    if used_gpus:
+        text = f"{len(used_gpus)} of {total} GPUs used"
         if allocated:
-            which = listed([usage.index for usage in idle])
-            text += f": request {len(rows)} ({which} never used)"
-        return [_line("", shortened(text, SUMMARY_WIDTH - len(_INDENT)))]
+            which = listed_numbers([usage.index for usage in idle_gpus])
+            text += f": request {len(used_gpus)} ({which} never used)"
+        return [_gpu_label_line("", shortened_text(text, SUMMARY_WIDTH - len(_INDENT)))]
     if not allocated:
         return []
     what = "the GPU was" if total == 1 else f"none of the {total} GPUs was"
     never = "never used" if total == 1 else "used"
-    return [_line("gpu", f"{what} {never}: request none")]
+    return [_gpu_label_line("gpu", f"{what} {never}: request none")]
 
 
-def _line(name: str, text: str) -> str:
-    return f"  {name:<9}{text}".rstrip()
+def _gpu_label_line(row_name: str, row_text: str) -> str:
+    return f"  {row_name:<9}{row_text}".rstrip()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from weigh.model.record import State
-from weigh.render.printable import count
+from weigh.render.printable import count_with_commas
 
 _ACTIVE: frozenset[State] = frozenset({"PENDING", "RUNNING"})
 
@@ -19,7 +19,7 @@ class HealingRound(msgspec.Struct, frozen=True):
     jobs: tuple[str, ...]
 
 
-class Healing(msgspec.Struct, frozen=True, kw_only=True):
+class HealingState(msgspec.Struct, frozen=True, kw_only=True):
     """The rounds that healing has sent, and what it does next.
 
     ``healer`` is the last healer, in this ``state``. ``stopped`` is why there is no
@@ -47,26 +47,43 @@ def round_words(rounds: Iterable[HealingRound]) -> Iterator[str]:
     """Yield how many tasks each job runs again, and why."""
     for sent in rounds:
         noun = "task" if sent.tasks == 1 else "tasks"
-        yield f"{count(sent.tasks)} {noun} {sent.reason}"
+        yield f"{count_with_commas(sent.tasks)} {noun} {sent.reason}"
 
 
-def healing_rows(one: Healing, job: str) -> Iterator[tuple[str, str]]:
-    """Yield titles and texts; *job* is the last one of the plan."""
-    for number in dict.fromkeys(sent.round for sent in one.rounds):
-        ours = (sent for sent in one.rounds if sent.round == number)
+def healing_rows(healing_state: HealingState, job_id: str) -> Iterator[tuple[str, str]]:
+    """Yield titles and texts; *job_id* is the last one of the plan."""
+    for number in dict.fromkeys(sent.round for sent in healing_state.rounds):
+        ours = (sent for sent in healing_state.rounds if sent.round == number)
         yield f"round {number}", "; ".join(round_words(ours))
-    for command in one.blocked:
+    for command in healing_state.blocked:
         yield "blocked", f"healing waits for held elements: {command}"
-    if one.stopped is not None:
-        causes = ", ".join(f"{cause} ({count(n)})" for cause, n in one.left.items())
-        yield "healed", f"{one.stopped}: {causes}" if causes else one.stopped
-    elif one.state == "RUNNING":
-        yield "heals", f"job {one.healer} decides on the next round"
-    elif one.state == "PENDING" and one.healer is not None:
-        yield "heals", f"job {one.healer} follows when all elements have ended"
-    elif one.state == "CANCELLED":
-        yield "heals", f"job {one.healer} was cancelled"
+    if healing_state.stopped is not None:
+        causes = ", ".join(
+            f"{cause} ({count_with_commas(n)})"
+            for cause, n in healing_state.left.items()
+        )
+        yield (
+            "healed",
+            f"{healing_state.stopped}: {causes}" if causes else healing_state.stopped,
+        )
+    elif healing_state.state == "RUNNING":
+        yield "heals", f"job {healing_state.healer} decides on the next round"
+    elif healing_state.state == "PENDING" and healing_state.healer is not None:
+        yield (
+            "heals",
+            f"job {healing_state.healer} follows when all elements have ended",
+        )
+    elif healing_state.state == "CANCELLED":
+        yield "heals", f"job {healing_state.healer} was cancelled"
     else:
-        what = "no healer follows" if one.goes_on else "no healer sent the next round"
-        was = f" (job {one.healer}: {one.words or 'ended'})" if one.healer else ""
-        yield "heals", f"{what}{was}: weigh resume --heal {job}"
+        what = (
+            "no healer follows"
+            if healing_state.goes_on
+            else "no healer sent the next round"
+        )
+        was = (
+            f" (job {healing_state.healer}: {healing_state.words or 'ended'})"
+            if healing_state.healer
+            else ""
+        )
+        yield "heals", f"{what}{was}: weigh resume --heal {job_id}"

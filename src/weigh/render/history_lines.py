@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.estimate.history import ENOUGH, FURTHEST, MOST_SEEN, Prediction
-from weigh.render.columns import Column, table
-from weigh.render.printable import count, printable
+from weigh.estimate.history import ENOUGH, FURTHEST, MOST_SEEN, HistoryPrediction
+from weigh.render.columns import TableColumn, table_lines
+from weigh.render.printable import count_with_commas, printable_text
 from weigh.units import (
     Bytes,
-    counted,
+    count_with_noun,
     duration_or_dash,
     format_duration,
     format_size,
@@ -21,7 +21,7 @@ _LONGEST_COMMAND = 60
 _SURE = 0.1  # a share killed above this is worth a way out
 
 
-class Kind(msgspec.Struct, frozen=True):
+class HistoryKind(msgspec.Struct, frozen=True):
     """The runs that count as the same job, and those that do not.
 
     ``sizes`` are the next run's, None if unknown; ``spans`` the measured ranges.
@@ -38,15 +38,15 @@ class Kind(msgspec.Struct, frozen=True):
     mixed: tuple[str, ...] = ()
 
 
-class Learnt(msgspec.Struct, frozen=True):
+class RequestFromHistory(msgspec.Struct, frozen=True):
     """A request from history: of what kind of job, and what was predicted.
 
     ``node`` is the memory of a node, if the request had to be cut to it.
     """
 
-    kind: Kind
-    memory: Prediction
-    time: Prediction
+    kind: HistoryKind
+    memory: HistoryPrediction
+    time: HistoryPrediction
     node: Bytes | None = None
 
 
@@ -68,85 +68,100 @@ class PastKind(msgspec.Struct, frozen=True, kw_only=True):
 
 def kinds_table(kinds: Sequence[PastKind], width: int) -> Iterator[str]:
     """Yield a table of kinds of jobs, one line each."""
-    names = tuple(printable(one.name) for one in kinds)
+    names = tuple(printable_text(one.name) for one in kinds)
     columns = (
-        Column("name", names, right=False, flexible=True),
-        Column("jobs", tuple(count(one.jobs) for one in kinds)),
-        Column("CPUs", tuple(str(one.cpus) for one in kinds), drop=1),
-        Column("requested", tuple(size_or_dash(one.requested, "?") for one in kinds)),
-        Column("most used", tuple(size_or_dash(one.most, "?") for one in kinds)),
-        Column("killed", tuple(count(one.out_of_memory) for one in kinds), drop=2),
-        Column("request", tuple(size_or_dash(one.memory, "?") for one in kinds)),
-        Column("time", tuple(duration_or_dash(one.time, "?") for one in kinds), drop=3),
+        TableColumn("name", names, right=False, flexible=True),
+        TableColumn("jobs", tuple(count_with_commas(one.jobs) for one in kinds)),
+        TableColumn("CPUs", tuple(str(one.cpus) for one in kinds), drop=1),
+        TableColumn(
+            "requested", tuple(size_or_dash(one.requested, "?") for one in kinds)
+        ),
+        TableColumn("most used", tuple(size_or_dash(one.most, "?") for one in kinds)),
+        TableColumn(
+            "killed",
+            tuple(count_with_commas(one.out_of_memory) for one in kinds),
+            drop=2,
+        ),
+        TableColumn("request", tuple(size_or_dash(one.memory, "?") for one in kinds)),
+        TableColumn(
+            "time", tuple(duration_or_dash(one.time, "?") for one in kinds), drop=3
+        ),
     )
-    yield from table(columns, width)
+    yield from table_lines(columns, width)
 
 
-def notes(learnt: Learnt) -> tuple[str, ...]:
+def prediction_notes(learnt: RequestFromHistory) -> tuple[str, ...]:
     """Return notes: the runs used, the margin, the share expected to be killed."""
     memory, time = learnt.memory, learnt.time
+    runs, kind = count_with_noun(memory.runs, "run"), _kind_description(learnt.kind)
+    size = format_size(round(memory.value)) + _kind_sizes_text(learnt.kind)
     return (
-        f"from {counted(memory.runs, 'run')} of {_described(learnt.kind)}",
-        f"memory {format_size(round(memory.value))}{_for(learnt.kind)}: {_by(memory)}",
-        *_record_of(memory, "killed"),
-        f"time {format_duration(time.value)}: {_by(time)}",
-        *_record_of(time, "cut off"),
-        *_capped(learnt),
-        *_reach(learnt),
+        f"from {runs} of {kind}",
+        f"memory {size}: {_prediction_source_text(memory)}",
+        *_past_accuracy_notes(memory, "killed"),
+        f"time {format_duration(time.value)}: {_prediction_source_text(time)}",
+        *_past_accuracy_notes(time, "cut off"),
+        *_node_limit_notes(learnt),
+        *_extrapolation_notes(learnt),
         *kind_notes(learnt.kind),
     )
 
 
-def cold_notes(kind: Kind) -> tuple[str, ...]:
+def cold_notes(history_kind: HistoryKind) -> tuple[str, ...]:
     """Return notes for too few runs: how many more are needed."""
-    more = ENOUGH - kind.completed
-    runs = "run" if kind.completed == 1 else "runs"
-    known = f"{kind.completed} completed {runs} of {_described(kind)}"
+    more = ENOUGH - history_kind.completed
+    runs = "run" if history_kind.completed == 1 else "runs"
+    known = (
+        f"{history_kind.completed} completed {runs} of "
+        f"{_kind_description(history_kind)}"
+    )
     return (
         f"{known}; {ENOUGH} are needed: run {more} more",
         "until then, the request is the largest usage plus headroom:",
     )
 
 
-def kind_notes(kind: Kind) -> Iterator[str]:
+def kind_notes(history_kind: HistoryKind) -> Iterator[str]:
     """Yield which runs were counted together, and which were not."""
-    for name, value in kind.sizes.items():
-        low, high = kind.spans[name]
+    for name, value in history_kind.sizes.items():
+        low, high = history_kind.spans[name]
         if value is None:
             yield (
                 f"{name} went from {low:g} to {high:g} and the next run's value "
                 f"is unknown: --param {name}=VALUE"
             )
-    if kind.left_out:
-        counts = (f"{number} {why}" for why, number in sorted(kind.left_out.items()))
+    if history_kind.left_out:
+        counts = (
+            f"{number} {why}" for why, number in sorted(history_kind.left_out.items())
+        )
         yield f"not counted: {', '.join(counts)}"
-    for name in kind.mixed:
+    for name in history_kind.mixed:
         yield f"several kinds of {name} mixed: --param {name}=TEXT keeps to one"
 
 
-def document(learnt: Learnt) -> dict[str, object]:
+def prediction_document(learnt: RequestFromHistory) -> dict[str, object]:
     """Return *learnt* as a JSON object."""
     return {
         **kind_document(learnt.kind),
-        "memory": _figures(learnt.memory),
-        "time": _figures(learnt.time),
+        "memory": _prediction_figures(learnt.memory),
+        "time": _prediction_figures(learnt.time),
         "node_memory": learnt.node,
     }
 
 
-def kind_document(kind: Kind) -> dict[str, object]:
-    """Return *kind* as a JSON object; the whole answer for too few runs."""
+def kind_document(history_kind: HistoryKind) -> dict[str, object]:
+    """Return *history_kind* as a JSON object; the whole answer for too few runs."""
     return {
-        "label": kind.label,
-        "command": list(kind.command),
-        "runs": kind.completed,
+        "label": history_kind.label,
+        "command": list(history_kind.command),
+        "runs": history_kind.completed,
         "runs_needed": ENOUGH,
-        "sizes": dict(kind.sizes),
-        "left_out": dict(kind.left_out),
+        "sizes": dict(history_kind.sizes),
+        "left_out": dict(history_kind.left_out),
     }
 
 
-def _figures(prediction: Prediction) -> dict[str, object]:
+def _prediction_figures(prediction: HistoryPrediction) -> dict[str, object]:
     return {
         "value": prediction.value,
         "by": prediction.by,
@@ -162,19 +177,19 @@ def _figures(prediction: Prediction) -> dict[str, object]:
     }
 
 
-def _described(kind: Kind) -> str:
-    words = " ".join(kind.command)
+def _kind_description(history_kind: HistoryKind) -> str:
+    words = " ".join(history_kind.command)
     if len(words) > _LONGEST_COMMAND:
         words = words[: _LONGEST_COMMAND - 3] + "..."
-    return words if kind.label is None else f"{kind.label}: {words}"
+    return words if history_kind.label is None else f"{history_kind.label}: {words}"
 
 
-def _for(kind: Kind) -> str:
-    known = [f"{name}={v:g}" for name, v in kind.sizes.items() if v is not None]
+def _kind_sizes_text(history_kind: HistoryKind) -> str:
+    known = [f"{name}={v:g}" for name, v in history_kind.sizes.items() if v is not None]
     return f" for {', '.join(known)}" if known else ""
 
 
-def _by(prediction: Prediction) -> str:
+def _prediction_source_text(prediction: HistoryPrediction) -> str:
     if prediction.after_kill is not None:
         return "raised because a similar run was stopped for lack of it"
     if prediction.is_proven:
@@ -185,7 +200,7 @@ def _by(prediction: Prediction) -> str:
     return f"{prediction.by}, raised over all of its past errors{plus}"
 
 
-def _record_of(prediction: Prediction, ended: str) -> Iterator[str]:
+def _past_accuracy_notes(prediction: HistoryPrediction, ended: str) -> Iterator[str]:
     """Yield how the method did on past runs, and the failures to expect."""
     replay = prediction.replay
     if prediction.after_kill is not None:
@@ -193,27 +208,32 @@ def _record_of(prediction: Prediction, ended: str) -> Iterator[str]:
     elif prediction.reach > 1:
         yield "no run of that size was measured"
     elif replay.runs:
-        waste = f", wasting {_percent(replay.waste or 0)}" if ended == "killed" else ""
+        waste = (
+            f", wasting {_killed_percent_text(replay.waste or 0)}"
+            if ended == "killed"
+            else ""
+        )
         yield (
             f"would have {ended} {replay.killed} of the last "
-            f"{counted(replay.runs, 'run')}{waste}; expect {_expected(prediction)} "
+            f"{count_with_noun(replay.runs, 'run')}{waste}; expect "
+            f"{_expected_killed_text(prediction)} "
             f"{ended}"
         )
     else:
-        runs = counted(prediction.runs, "run")
-        yield f"of {runs} so far; expect {_expected(prediction)} {ended}"
+        runs = count_with_noun(prediction.runs, "run")
+        yield f"of {runs} so far; expect {_expected_killed_text(prediction)} {ended}"
 
 
-def _expected(prediction: Prediction) -> str:
-    return _percent(prediction.replay.expected_killed)
+def _expected_killed_text(prediction: HistoryPrediction) -> str:
+    return _killed_percent_text(prediction.replay.expected_killed)
 
 
-def _percent(share: float) -> str:
+def _killed_percent_text(share: float) -> str:
     percent = 100 * share
     return f"{percent:.1f} %" if percent < _SURE * 100 else f"{percent:.0f} %"
 
 
-def _capped(learnt: Learnt) -> Iterator[str]:
+def _node_limit_notes(learnt: RequestFromHistory) -> Iterator[str]:
     if learnt.node is not None:
         yield (
             f"limited to {format_size(learnt.node)}, the memory of a node, "
@@ -221,7 +241,7 @@ def _capped(learnt: Learnt) -> Iterator[str]:
         )
 
 
-def _reach(learnt: Learnt) -> Iterator[str]:
+def _extrapolation_notes(learnt: RequestFromHistory) -> Iterator[str]:
     reach = learnt.memory.reach
     if reach <= 1:
         return

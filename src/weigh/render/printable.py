@@ -29,21 +29,23 @@ _SCRIPTS = (".py", ".sh", ".R", ".jl", ".pl", ".rb", ".lua", ".m")
 _SHELL_LINE = 3  # sh -c LINE
 
 
-def printable(text: str) -> str:
+def printable_text(untrusted_text: str) -> str:
     """Write control characters and lone surrogates as backslash escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+    if untrusted_text.isprintable():
+        return untrusted_text
+    return "".join(
+        c if c.isprintable() else _escaped_control_character(c) for c in untrusted_text
+    )
 
 
-def shown(text: str) -> str:
-    """Return *text* without control characters other than line feeds and tabs."""
-    if text.isprintable():
-        return text
-    return "".join(c if c in "\n\t" else printable(c) for c in text)
+def without_control_characters(untrusted_text: str) -> str:
+    """Return a text without control characters other than line feeds and tabs."""
+    if untrusted_text.isprintable():
+        return untrusted_text
+    return "".join(c if c in "\n\t" else printable_text(c) for c in untrusted_text)
 
 
-class Terminal:
+class SafeTerminal:
     """A text stream whose ``write`` lets no control sequence through to a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -52,7 +54,7 @@ class Terminal:
 
     def write(self, text: str) -> int:
         """Write *text* as :func:`shown` returns it."""
-        return self.raw.write(shown(text))
+        return self.raw.write(without_control_characters(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write each line."""
@@ -63,21 +65,21 @@ class Terminal:
         return getattr(self.raw, name)
 
 
-def unguarded(stream: TextIO) -> TextIO:
+def unguarded_stream(stream: TextIO) -> TextIO:
     """Return the stream behind a :class:`Terminal`, for colours and cursor moves."""
-    return stream.raw if isinstance(stream, Terminal) else stream
+    return stream.raw if isinstance(stream, SafeTerminal) else stream
 
 
-def cell(value: object) -> object:
-    """Return *value* as a CSV cell that no spreadsheet reads as a formula.
+def csv_cell(cell_value: object) -> object:
+    """Return *cell_value* as a CSV cell that no spreadsheet reads as a formula.
 
     Text that begins like a formula gets a leading apostrophe (OWASP, "CSV
     injection"); numbers, and text that is a number, are not changed. Control
     characters become escapes: csv quotes no bare carriage return, which ends a row.
     """
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
+    if not isinstance(cell_value, str):
+        return cell_value
+    text = printable_text(cell_value)
     return f"'{text}" if text[:1] in _FORMULA and not is_number(text) else text
 
 
@@ -91,13 +93,13 @@ def indented_json(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def command_line(command: Sequence[str]) -> str:
+def quoted_command_line(command: Sequence[str]) -> str:
     """Write a command as it is typed in a shell."""
     line = " ".join(command)
     unusual = line.encode("utf-8", "replace").translate(None, _NEED_NO_QUOTES)
     if unusual == b" " * (len(command) - 1) and all(command):
         return line
-    return printable(shlex.join(command))
+    return printable_text(shlex.join(command))
 
 
 def short_command(command: Sequence[str]) -> str:
@@ -106,19 +108,19 @@ def short_command(command: Sequence[str]) -> str:
     Of the program and a script after it only the names: lists have no room for folders.
     """
     if len(command) == _SHELL_LINE and command[0] in _SHELLS and command[1] == "-c":
-        return printable(named_words(command[2]))
-    return named_words(command_line(command))
+        return printable_text(named_words(command[2]))
+    return named_words(quoted_command_line(command))
 
 
-def last_line_of(text: str) -> str:
+def last_line_of(output_text: str) -> str:
     """Return the last line that is not blank, without its blanks; empty if none."""
-    lines = text.strip().splitlines()
+    lines = output_text.strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 
-def named_words(line: str) -> str:
+def named_words(command_text: str) -> str:
     """Return a command line without the folders of the program and of its script."""
-    words = line.split(" ", 2)
+    words = command_text.split(" ", 2)
     for number, word in enumerate(words[:2]):
         is_named = number == 0 or word.endswith(_SCRIPTS)
         is_plain = not word.endswith("/") and "'" not in word
@@ -127,25 +129,32 @@ def named_words(line: str) -> str:
     return " ".join(words)
 
 
-def shortened(text: str, width: int) -> str:
-    """Cut *text* to *width* columns, and show that it was cut."""
-    if not text.isascii():
-        return columns.shortened(text, width)
-    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
+def shortened_text(screen_text: str, width: int) -> str:
+    """Cut *screen_text* to *width* columns, and show that it was cut."""
+    if not screen_text.isascii():
+        return columns.text_cut_to_columns(screen_text, width)
+    return (
+        screen_text
+        if len(screen_text) <= width
+        else screen_text[: max(width - 3, 0)] + "..."
+    )
 
 
-def width_of(text: str) -> int:
-    """Return the columns that *text* takes; wide characters take two."""
-    if text.isascii():
-        return len(text)
-    return columns.columns_of(text)
+def width_of(screen_text: str) -> int:
+    """Return the columns that *screen_text* takes; wide characters take two."""
+    if screen_text.isascii():
+        return len(screen_text)
+    return columns.columns_of(screen_text)
 
 
-def padded(text: str, width: int) -> str:
-    """Fill *text* up with blanks to *width* columns; wide characters take two."""
-    if text.isascii():
-        return f"{text:<{width}}"
-    return text + " " * (width - columns.columns_of(text))
+def padded_text(screen_text: str, width: int) -> str:
+    """Fill *screen_text* up with blanks to *width* columns.
+
+    Wide characters take two.
+    """
+    if screen_text.isascii():
+        return f"{screen_text:<{width}}"
+    return screen_text + " " * (width - columns.columns_of(screen_text))
 
 
 def local_time(started: str) -> tuple[str, str]:
@@ -157,22 +166,22 @@ def local_time(started: str) -> tuple[str, str]:
     try:
         moment = dt.datetime.fromisoformat(started).astimezone()
     except (ValueError, OverflowError):
-        return printable(started[:10]), printable(started[11:19])
+        return printable_text(started[:10]), printable_text(started[11:19])
     text = moment.isoformat()  # three times as fast as strftime
     return text[:10], text[11:19]
 
 
-def count(number: int) -> str:
+def count_with_commas(whole_number: int) -> str:
     """Write a number with separated thousands."""
-    return f"{number:,}"
+    return f"{whole_number:,}"
 
 
-def three(value: float) -> str:
+def three_digit_text(shown_number: float) -> str:
     """Write a number with three digits, from a hundred on without decimals."""
-    if 0 < value < _LEAST:
+    if 0 < shown_number < _LEAST:
         return f"<{_LEAST}"
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+    return f"{shown_number:,.0f}" if shown_number >= 99.5 else f"{shown_number:.3g}"  # noqa: PLR2004 - three digits
 
 
-def _escaped(character: str) -> str:
+def _escaped_control_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

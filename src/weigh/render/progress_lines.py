@@ -4,75 +4,93 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.progress import Forecast
-from weigh.model.record import Headway
-from weigh.render.printable import shortened
+from weigh.model.progress import EndForecast
+from weigh.model.record import ReportedProgress
+from weigh.render.printable import shortened_text
 from weigh.units import Seconds, format_brief, format_duration
 
 _MOST_TASKS = 3
 
 
-def live_line(forecast: Forecast | Headway | None, now: Seconds, width: int) -> str:
+def live_line(
+    forecast: EndForecast | ReportedProgress | None, current_time: Seconds, width: int
+) -> str:
     """Return the line that is redrawn while a run goes on, shorter than *width*."""
     if forecast is None:
         words = "no progress in its output yet"
     else:
-        left = time_left(forecast, now)
+        left = time_left_text(forecast, current_time)
         words = _steps_done(forecast) + ("" if left is None else f", left {left}")
         words = words.replace("(between ", "(").replace(" and ", " to ")  # 80 columns
-    return shortened(f"weigh  {format_duration(now)}: {words}", width - 1)
+    return shortened_text(f"weigh  {format_duration(current_time)}: {words}", width - 1)
 
 
-def ends_in(forecast: Forecast | Headway, now: Seconds) -> str | None:
-    """Describe when a run ends, *now* seconds after its start; None if unknown."""
-    left = time_left(forecast, now)
-    return None if left is None else f"ends in {left}; {how_far(forecast)}"
+def end_forecast_text(
+    forecast: EndForecast | ReportedProgress, current_time: Seconds
+) -> str | None:
+    """Describe when a run ends, *current_time* seconds after its start.
+
+    None if unknown.
+    """
+    left = time_left_text(forecast, current_time)
+    return None if left is None else f"ends in {left}; {steps_done_by_source(forecast)}"
 
 
-def time_left(forecast: Forecast | Headway, now: Seconds) -> str | None:
-    """Describe the remaining time, *now* seconds after the start; None if unknown."""
+def time_left_text(
+    forecast: EndForecast | ReportedProgress, current_time: Seconds
+) -> str | None:
+    """Describe the remaining time, *current_time* seconds after the start.
+
+    None if unknown.
+    """
     if forecast.remaining is None:
         return None
-    passed = now - forecast.time
+    passed = current_time - forecast.time
     left = max(0.0, forecast.remaining - passed)
-    return _span(left, forecast, passed)
+    return _remaining_time_text(left, forecast, passed)
 
 
-def how_far(forecast: Forecast | Headway) -> str:
+def steps_done_by_source(forecast: EndForecast | ReportedProgress) -> str:
     """Describe how many steps are done, and the source of the count."""
     return f"{_steps_done(forecast)}, by {forecast.source}"
 
 
-def _steps_done(forecast: Forecast | Headway) -> str:
-    done = _number(forecast.done)
+def _steps_done(forecast: EndForecast | ReportedProgress) -> str:
+    done = _step_count_text(forecast.done)
     if forecast.total is None:
         return f"{done} steps"
     share = f" ({forecast.done / forecast.total:.0%})" if forecast.total else ""
-    return f"{done} of {_number(forecast.total)} steps{share}"
+    return f"{done} of {_step_count_text(forecast.total)} steps{share}"
 
 
-def how_fast(headway: Headway) -> str:
+def steps_and_speed_text(headway: ReportedProgress) -> str:
     """Describe how many steps a run did, and how long a recent step took."""
     if not headway.step_time:
-        return how_far(headway)
-    return f"{how_far(headway)}, {format_brief(headway.step_time)} per step"
+        return steps_done_by_source(headway)
+    return (
+        f"{steps_done_by_source(headway)}, {format_brief(headway.step_time)} per step"
+    )
 
 
-def between(low: Seconds, high: Seconds) -> str:
+def time_range_suffix(low: Seconds, high: Seconds) -> str:
     """Describe a range of times; return nothing if both read the same."""
     words = [format_duration(low), format_duration(high)]
     return "" if words[0] == words[1] else f" (between {words[0]} and {words[1]})"
 
 
-def _span(left: Seconds, forecast: Forecast | Headway, passed: Seconds) -> str:
+def _remaining_time_text(
+    left: Seconds, forecast: EndForecast | ReportedProgress, passed: Seconds
+) -> str:
     if forecast.low is None or forecast.high is None:
         return format_duration(left)
     low, high = (max(0.0, end - passed) for end in (forecast.low, forecast.high))
-    return format_duration(left) + between(low, high)
+    return format_duration(left) + time_range_suffix(low, high)
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else f"{value:.1f}"
+def _step_count_text(step_count: float) -> str:
+    return (
+        str(int(step_count)) if step_count == int(step_count) else f"{step_count:.1f}"
+    )
 
 
 class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +105,7 @@ class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
     high: Seconds | None = None
 
 
-class Ends(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedEnd(msgspec.Struct, frozen=True, kw_only=True):
     """When a job is done: in ``value`` seconds, between ``low`` and ``high``.
 
     This assumes that ``at_a_time`` elements run at a time. ``late`` elements will not
@@ -104,41 +122,44 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[TaskEnd, ...] = ()
 
 
-def ends_lines(ends: Ends, width: int) -> Iterator[str]:
+def ends_lines(expected_end: ExpectedEnd, width: int) -> Iterator[str]:
     """Describe when a job is done, whether in time, and which tasks end last."""
-    when = f"done in {format_duration(ends.value)}{between(ends.low, ends.high)}"
-    limit = _limit_words(ends)
+    interval = time_range_suffix(expected_end.low, expected_end.high)
+    when = f"done in {format_duration(expected_end.value)}{interval}"
+    limit = _limit_words(expected_end)
     if limit and len(when) + len(limit) + 3 <= width:
         yield f"{when}   {limit}"
     else:
         yield when
         if limit:
             yield limit
-    if ends.at_a_time is not None:
-        noun = "element runs" if ends.at_a_time == 1 else "elements run"
-        yield f"if {ends.at_a_time} {noun} at a time"
-    for task in ends.tasks[:_MOST_TASKS]:
-        yield _task_line(task)
+    if expected_end.at_a_time is not None:
+        noun = "element runs" if expected_end.at_a_time == 1 else "elements run"
+        yield f"if {expected_end.at_a_time} {noun} at a time"
+    for task in expected_end.tasks[:_MOST_TASKS]:
+        yield _task_progress_line(task)
 
 
-def _limit_words(ends: Ends) -> str:
-    if ends.time_limit is None:
+def _limit_words(expected_end: ExpectedEnd) -> str:
+    if expected_end.time_limit is None:
         return ""
-    if ends.late:
-        noun = "element" if ends.late == 1 else "elements"
-        return f"{ends.late} {noun} will not end before the time limit"
-    if ends.near:
-        noun = "element" if ends.near == 1 else "elements"
-        return f"{ends.near} {noun} may not end before the time limit"
+    if expected_end.late:
+        noun = "element" if expected_end.late == 1 else "elements"
+        return f"{expected_end.late} {noun} will not end before the time limit"
+    if expected_end.near:
+        noun = "element" if expected_end.near == 1 else "elements"
+        return f"{expected_end.near} {noun} may not end before the time limit"
     return "no element near its limit"
 
 
-def _task_line(task: TaskEnd) -> str:
-    done = _number(task.done)
-    share = f"{task.done / task.total:.0%}" if task.total else f"{done} steps"
-    if task.remaining is None:
-        return f"task {task.task}  {share} by {task.source}"
-    left = format_duration(task.remaining)
-    low, high = task.low, task.high
-    within = "" if low is None or high is None else between(low, high)
-    return f"task {task.task}  {share} by {task.source}, {left} to go{within}"
+def _task_progress_line(task_end: TaskEnd) -> str:
+    done = _step_count_text(task_end.done)
+    share = (
+        f"{task_end.done / task_end.total:.0%}" if task_end.total else f"{done} steps"
+    )
+    if task_end.remaining is None:
+        return f"task {task_end.task}  {share} by {task_end.source}"
+    left = format_duration(task_end.remaining)
+    low, high = task_end.low, task_end.high
+    within = "" if low is None or high is None else time_range_suffix(low, high)
+    return f"task {task_end.task}  {share} by {task_end.source}, {left} to go{within}"

@@ -10,16 +10,16 @@ import msgspec
 from weigh.model.gpu import GpuUsage, job_peak
 from weigh.model.record import Record, Usage
 from weigh.render.printable import (
-    cell,
-    command_line,
-    count,
+    count_with_commas,
+    csv_cell,
     local_time,
+    quoted_command_line,
     short_command,
-    shortened,
+    shortened_text,
     width_of,
 )
-from weigh.render.printable import printable as safe
-from weigh.store.index import Head, UsageHead
+from weigh.render.printable import printable_text as safe
+from weigh.store.index import RecordHead, UsageHead
 from weigh.units import duration_or_dash, format_size
 
 _OF_RECORD = ("id", "label", "state", "started", "ended", "exit_code", "signal", "cwd")
@@ -51,50 +51,56 @@ HEADER = (
 
 
 def write_csv(
-    records: Iterable[Record], parameters: Sequence[str], out: BinaryIO
+    records: Iterable[Record], parameters: Sequence[str], csv_file: BinaryIO
 ) -> None:
     """Write a header and one row per record; parameters come last, as ``param:NAME``.
 
     For several GPUs the largest value is written, and the sum of energies. Values
     that were not measured are empty.
     """
-    text = io.TextIOWrapper(out, "utf-8", "backslashreplace", newline="")
+    text = io.TextIOWrapper(csv_file, "utf-8", "backslashreplace", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*HEADER, *(f"param:{name}" for name in parameters)])
     for record in records:
         values = [record.parameters.get(name) for name in parameters]
-        writer.writerow([cell(value) for value in (*_cells(record), *values)])
+        writer.writerow(
+            [csv_cell(value) for value in (*_record_csv_cells(record), *values)]
+        )
     text.flush()
     text.detach()
 
 
-def _cells(record: Record) -> list[object]:
+def _record_csv_cells(record: Record) -> list[object]:
     usage = record.usage
     peak = usage.peak_memory if usage else None
     return [
-        *_values(record, _OF_RECORD),
+        *_attribute_values(record, _OF_RECORD),
         record.host.name if record.host else None,
-        command_line(record.command),
-        *_values(usage, _OF_USAGE),
-        *_values(peak, _OF_PEAK),
-        *_of_gpus(usage),
+        quoted_command_line(record.command),
+        *_attribute_values(usage, _OF_USAGE),
+        *_attribute_values(peak, _OF_PEAK),
+        *_gpu_columns_of_usage(usage),
     ]
 
 
-def _values(source: object, names: Sequence[str]) -> list[object]:
+def _attribute_values(source: object, names: Sequence[str]) -> list[object]:
     return [getattr(source, name, None) for name in names]
 
 
-def _of_gpus(usage: Usage | None) -> list[object]:
+def _gpu_columns_of_usage(usage: Usage | None) -> list[object]:
     gpus = usage.gpus if usage else ()
-    return [len(gpus), *(_over_gpus(gpus, name) for name in _OF_GPUS)]
+    return [len(gpus), *(_sum_or_largest_over_gpus(gpus, name) for name in _OF_GPUS)]
 
 
-def _over_gpus(gpus: Sequence[GpuUsage], name: str) -> float | None:
-    known = [value for gpu in gpus if (value := getattr(gpu, name)) is not None]
+def _sum_or_largest_over_gpus(
+    gpu_usages: Sequence[GpuUsage], field_name: str
+) -> float | None:
+    known = [
+        value for gpu in gpu_usages if (value := getattr(gpu, field_name)) is not None
+    ]
     if not known:
         return None
-    return float(sum(known)) if name == "energy" else max(known)
+    return float(sum(known)) if field_name == "energy" else max(known)
 
 
 SCHEMA = "weigh.records/1"
@@ -107,14 +113,14 @@ _PROGRAM_WORDS = 2  # of a command: the program and its script
 _FOOTNOTE = f"{_SINGLE} of the largest single process, not of all processes"
 
 
-class Row(msgspec.Struct, frozen=True):
+class RecordRow(msgspec.Struct, frozen=True):
     """One record of a list; ``stale``: on another machine, long without an update."""
 
-    head: Head
+    head: RecordHead
     stale: bool = False
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class RecordListing(msgspec.Struct, frozen=True, kw_only=True):
     """Records, newest first.
 
     ``rows`` are those shown; ``matching`` and ``total`` count records; ``id_length``
@@ -122,7 +128,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     ``closed`` (files of another user) could not be read.
     """
 
-    rows: list[Row]
+    rows: list[RecordRow]
     matching: int
     total: int
     id_length: int
@@ -131,36 +137,38 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     closed: Sequence[str] = ()
 
 
-def render_text(listing: Listing, *, year: str) -> str:
+def record_table_text(listing: RecordListing, *, year: str) -> str:
     """Write a list as a table; dates of *year* are written without it."""
     if not listing.rows:
         return "no records match" if listing.total else "no records yet"
     gpus = any(row.head.usage and row.head.usage.gpus for row in listing.rows)
     names = ["run", "started", "state", "time", "memory", *(["GPU"] if gpus else [])]
     cells = [
-        _table_cells(row, listing.id_length, year=year, gpus=gpus)
+        _table_cells(row, listing.id_length, year=year, with_gpus=gpus)
         for row in listing.rows
     ]
     single = any(row[_MEMORY].endswith(_SINGLE) for row in cells)
-    lines = list(_aligned(names, cells, [row.head for row in listing.rows]))
-    return "\n".join([*lines, *_closing(listing, single=single)])
+    lines = list(
+        _aligned_record_lines(names, cells, [row.head for row in listing.rows])
+    )
+    return "\n".join([*lines, *_list_footer_lines(listing, single=single)])
 
 
-def render_json(listing: Listing) -> bytes:
+def record_list_json(listing: RecordListing) -> bytes:
     """Write a list as one JSON document, with the keys of records."""
     return msgspec.json.encode(
         {
             "schema": SCHEMA,
             "total": listing.total,
             "matching": listing.matching,
-            "records": [_document(row) for row in listing.rows],
+            "records": [_record_row_document(row) for row in listing.rows],
             "newer": listing.newer,
             "torn_lines": listing.torn,
         }
     )
 
 
-def warnings(listing: Listing) -> list[str]:
+def skipped_record_warnings(listing: RecordListing) -> list[str]:
     """Return a warning for each kind of record that could not be read."""
     texts = [
         f"records skipped: {safe(path)} belongs to another user: chown it"
@@ -168,38 +176,41 @@ def warnings(listing: Listing) -> list[str]:
     ]
     if listing.torn:
         noun = "line" if listing.torn == 1 else "lines"
-        texts.append(f"{count(listing.torn)} {noun} skipped: damaged")
+        texts.append(f"{count_with_commas(listing.torn)} {noun} skipped: damaged")
     for schema in sorted(set(listing.newer.values())):
         number = sum(one == schema for one in listing.newer.values())
         noun = "record" if number == 1 else "records"
         writer = f"written by a newer weigh ({safe(schema)})"
-        texts.append(f"{count(number)} {noun} skipped: {writer}")
+        texts.append(f"{count_with_commas(number)} {noun} skipped: {writer}")
     return texts
 
 
-def _table_cells(row: Row, id_length: int, *, year: str, gpus: bool) -> list[str]:
-    head = row.head
+def _table_cells(
+    record_row: RecordRow, id_length: int, *, year: str, with_gpus: bool
+) -> list[str]:
+    head = record_row.head
     usage = head.usage or UsageHead()
     cells = [
         safe(head.id[:id_length]),
-        _started(head.started, year),
-        _state(row),
+        _short_start_time(head.started, year),
+        _record_state_text(record_row),
         duration_or_dash(usage.wall_time),
-        _memory(usage),
+        _record_memory_text(usage),
     ]
-    if gpus:
-        cells.append(_gpu_memory(usage))
+    if with_gpus:
+        cells.append(_largest_gpu_memory_text(usage))
     return cells
 
 
-def _aligned(
-    names: list[str], rows: list[list[str]], heads: Sequence[Head]
+def _aligned_record_lines(
+    names: list[str], record_rows: list[list[str]], heads: Sequence[RecordHead]
 ) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(names, *record_rows, strict=True)]
     rest = WIDTH - sum(widths) - len(_GAP) * len(widths)
     commands = ["command", *commands_within(heads, rest)]
     table = [
-        [*row, command] for row, command in zip([names, *rows], commands, strict=True)
+        [*row, command]
+        for row, command in zip([names, *record_rows], commands, strict=True)
     ]
     names = [*names, "command"]
     widths.append(rest)
@@ -212,7 +223,7 @@ def _aligned(
         yield form.format(*row).rstrip()
 
 
-def commands_within(heads: Sequence[Head], room: int) -> list[str]:
+def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
     """Write label and command of each record in *room* columns.
 
     Of a command that is too long the parameters are kept that differ from those of
@@ -234,7 +245,7 @@ def commands_within(heads: Sequence[Head], room: int) -> list[str]:
             given = {name: safe(str(head.parameters.get(name, "-"))) for name in names}
             forms = [label + form for form in _command_forms(words, differ, given)]
             fits = (form for form in forms if width_of(form) <= room)
-            texts[place] = shortened(next(fits, forms[-1]), room)
+            texts[place] = shortened_text(next(fits, forms[-1]), room)
     return texts
 
 
@@ -247,12 +258,12 @@ def _differing_names(parameters: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def _command_forms(
-    words: list[str], differ: Sequence[int], given: Mapping[str, str]
+    command_words: list[str], differ: Sequence[int], given: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a command in shorter and shorter forms; *given* parameters differ."""
     pairs = [f"{name}={value}" for name, value in given.items()]
-    hidden = [pair for pair in pairs if pair.partition("=")[2] not in words]
-    yield " ".join([*words, *hidden])
+    hidden = [pair for pair in pairs if pair.partition("=")[2] not in command_words]
+    yield " ".join([*command_words, *hidden])
     if not differ and not pairs:
         return
     for first, keeps_options in (
@@ -262,41 +273,46 @@ def _command_forms(
         (0, False),
     ):
         if pairs:
-            yield " ".join([*words[:first], "...", *pairs])
+            yield " ".join([*command_words[:first], "...", *pairs])
             continue
-        kept = {*range(min(first, len(words))), *differ}
+        kept = {*range(min(first, len(command_words))), *differ}
         if keeps_options:
-            kept |= {at - 1 for at in differ if words[at - 1].startswith("-")}
+            kept |= {at - 1 for at in differ if command_words[at - 1].startswith("-")}
         parts, last = [], -1
         for at in sorted(kept):
-            parts += ["...", words[at]] if at > last + 1 else [words[at]]
+            parts += (
+                ["...", command_words[at]] if at > last + 1 else [command_words[at]]
+            )
             last = at
-        yield " ".join([*parts, "..."] if last < len(words) - 1 else parts)
+        yield " ".join([*parts, "..."] if last < len(command_words) - 1 else parts)
 
 
-def _closing(listing: Listing, *, single: bool) -> Iterator[str]:
+def _list_footer_lines(listing: RecordListing, *, single: bool) -> Iterator[str]:
     if single:
         yield _FOOTNOTE
     shown = len(listing.rows)
     if shown < listing.matching:
-        yield f"{count(shown)} of {count(listing.matching)}; --all lists all"
+        yield (
+            f"{count_with_commas(shown)} of {count_with_commas(listing.matching)}; "
+            "--all lists all"
+        )
 
 
-def _started(started: str, year: str) -> str:
+def _short_start_time(started: str, year: str) -> str:
     day, clock = local_time(started)
     return f"{day[5:]} {clock[:5]}" if day[:4] == year else day
 
 
-def _state(row: Row) -> str:
-    head = row.head
+def _record_state_text(record_row: RecordRow) -> str:
+    head = record_row.head
     if head.signal:
         return f"{head.state} signal {head.signal}"
     if head.state == "FAILED" and head.exit_code:
         return f"{head.state} exit {head.exit_code}"
-    return f"{head.state} stale" if row.stale else safe(head.state)
+    return f"{head.state} stale" if record_row.stale else safe(head.state)
 
 
-def _memory(usage: UsageHead) -> str:
+def _record_memory_text(usage: UsageHead) -> str:
     if usage.peak_memory is not None:
         return format_size(usage.peak_memory.value)
     if usage.max_process_memory is not None:
@@ -304,13 +320,13 @@ def _memory(usage: UsageHead) -> str:
     return "-"
 
 
-def _gpu_memory(usage: UsageHead) -> str:
+def _largest_gpu_memory_text(usage: UsageHead) -> str:
     known = [peak for gpu in usage.gpus if (peak := job_peak(gpu)) is not None]
     return format_size(max(known)) if known else "-"
 
 
-def _document(row: Row) -> dict[str, object]:
-    document: dict[str, object] = msgspec.structs.asdict(row.head)
+def _record_row_document(record_row: RecordRow) -> dict[str, object]:
+    document: dict[str, object] = msgspec.structs.asdict(record_row.head)
     del document["removed"]
-    document["stale"] = row.stale
+    document["stale"] = record_row.stale
     return document

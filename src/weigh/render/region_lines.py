@@ -5,16 +5,21 @@ from typing import Literal
 
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
-    Batches,
-    Event,
+    BatchTimes,
     LengthPeak,
-    Phase,
-    Regions,
+    ProgramEvent,
+    ProgramPhase,
+    ProgramRegions,
 )
-from weigh.render.printable import count, padded, printable, shortened
+from weigh.render.printable import (
+    count_with_commas,
+    padded_text,
+    printable_text,
+    shortened_text,
+)
 from weigh.units import (
     Bytes,
-    counted,
+    count_with_noun,
     format_brief,
     format_duration,
     format_size,
@@ -29,55 +34,68 @@ _MOST_EVENT_NAMES = 5
 _BOUND = "upper bound"
 
 
-def render_regions(regions: Regions, title: str = "regions") -> str:
+def render_regions(regions: ProgramRegions, title: str = "regions") -> str:
     """Write phases, loops over batches, GPUs and events; empty if there are none."""
     if not (regions.phases or regions.batches or regions.events):
         return ""
     wall = regions.wall_time
     took = "" if wall is None else f", {format_duration(wall)} since the first"
-    lines = [shortened(f"weigh  {printable(title)}{took}", WIDTH)]
+    lines = [shortened_text(f"weigh  {printable_text(title)}{took}", WIDTH)]
     lines += region_lines(regions, is_sampled=False)
     if regions.peak_memory is not None:
         peak = format_size(regions.peak_memory)
         lines.append(
-            _row("memory", f"peak {peak} of the largest single process (upper bound)")
+            _region_row(
+                "memory", f"peak {peak} of the largest single process (upper bound)"
+            )
         )
     return "".join(f"{line}\n" for line in lines)
 
 
-def region_lines(regions: Regions, *, is_sampled: bool = True) -> list[str]:
+def region_lines(regions: ProgramRegions, *, is_sampled: bool = True) -> list[str]:
     """Write one row per phase, and a few rows per loop and GPU.
 
     Unless GPUs were sampled meanwhile, as by ``weigh run``, their peaks are those seen
     at the edges of phases and batches.
     """
     numbers = {gpu.uuid: gpu.index for gpu in regions.gpus if gpu.index is not None}
-    lines = [*_phases(regions.phases, numbers)]
+    lines = [*_phase_lines(regions.phases, numbers)]
     for loop in regions.batches[:_MOST_LOOPS]:
-        lines += _loop(loop)
+        lines += _batch_loop_lines(loop)
     if len(regions.batches) > _MOST_LOOPS:
-        lines.append(_row("", f"and {len(regions.batches) - _MOST_LOOPS} more loops"))
+        lines.append(
+            _region_row("", f"and {len(regions.batches) - _MOST_LOOPS} more loops")
+        )
     for number, gpu in enumerate(regions.gpus):
-        lines += _gpu(number if gpu.index is None else gpu.index, gpu, regions)
+        lines += _region_gpu_lines(
+            number if gpu.index is None else gpu.index, gpu, regions
+        )
         if not is_sampled and regions.batches:
             lines.append(
-                _row("", "peaks as seen at batch edges; weigh run samples more")
+                _region_row("", "peaks as seen at batch edges; weigh run samples more")
             )
-    lines += _events(regions.events)
+    lines += _last_event_lines(regions.events)
     return lines
 
 
-def render_gpu(number: int, name: str, used: Bytes | None, total: Bytes | None) -> str:
+def render_gpu(
+    gpu_number: int, gpu_name: str, used: Bytes | None, total: Bytes | None
+) -> str:
     """Write one GPU's memory on a line: used, total, share."""
     if used is None or total is None:
         text = "memory unknown"
     else:
         share = f"{used / total:.0%}" if total else "?"
         text = f"{format_size(used)} of {format_size(total)}  {share}"
-    return f"  gpu {number}    {padded(shortened(printable(name), 36), 37)} {text}"
+    return (
+        f"  gpu {gpu_number}    "
+        f"{padded_text(shortened_text(printable_text(gpu_name), 36), 37)} {text}"
+    )
 
 
-def _phases(phases: Sequence[Phase], numbers: Mapping[str, int]) -> Iterator[str]:
+def _phase_lines(
+    phases: Sequence[ProgramPhase], numbers: Mapping[str, int]
+) -> Iterator[str]:
     if not phases:
         return
     yield (
@@ -85,7 +103,7 @@ def _phases(phases: Sequence[Phase], numbers: Mapping[str, int]) -> Iterator[str
         f"{'before':>9}{'peak':>9}{'after':>9}"
     )
     for phase in phases[:_MOST_PHASES]:
-        yield _phase(phase)
+        yield _phase_table_row(phase)
     if len(phases) > _MOST_PHASES:
         yield f"  and {len(phases) - _MOST_PHASES} more phases"
     if any(phase.calls == 0 for phase in phases[:_MOST_PHASES]):
@@ -95,22 +113,26 @@ def _phases(phases: Sequence[Phase], numbers: Mapping[str, int]) -> Iterator[str
     yield from _phase_gpus(phases, numbers)
 
 
-def _phase(phase: Phase) -> str:
+def _phase_table_row(phase: ProgramPhase) -> str:
     rank = "" if phase.rank is None else f"{phase.rank}: "
     indent = "  " * min(phase.depth, 6)
-    name = padded(shortened(f"{indent}{rank}{printable(phase.name)}", _NAME), _NAME)
+    name = padded_text(
+        shortened_text(f"{indent}{rank}{printable_text(phase.name)}", _NAME), _NAME
+    )
     cpu = "-" if phase.cpu_time is None else format_brief(phase.cpu_time)
     peak = size_or_dash(phase.peak_memory)
     if _is_bound(phase):
         peak = f"<{peak}"
     return (
-        f"  {name}{_calls(phase.calls):>7}"
+        f"  {name}{_call_count_text(phase.calls):>7}"
         f"{format_brief(phase.wall_time):>10}{cpu:>10}"
         f"{size_or_dash(phase.memory_before):>9}{peak:>9}{size_or_dash(phase.memory_after):>9}"
     )
 
 
-def _phase_gpus(phases: Sequence[Phase], numbers: Mapping[str, int]) -> Iterator[str]:
+def _phase_gpus(
+    phases: Sequence[ProgramPhase], numbers: Mapping[str, int]
+) -> Iterator[str]:
     """Write a table of memory for each GPU that was used."""
     uuids = list(dict.fromkeys(gpu.uuid for phase in phases for gpu in phase.gpus))
     for number, uuid in enumerate(uuids):
@@ -128,29 +150,31 @@ def _phase_gpus(phases: Sequence[Phase], numbers: Mapping[str, int]) -> Iterator
                     yield _phase_gpu(phase, gpu)
 
 
-def _phase_gpu(phase: Phase, gpu: GpuMemory) -> str:
-    indented = "  " * min(phase.depth, 6) + printable(phase.name)
-    name = padded(shortened(indented, _NAME), _NAME)
+def _phase_gpu(phase: ProgramPhase, gpu: GpuMemory) -> str:
+    indented = "  " * min(phase.depth, 6) + printable_text(phase.name)
+    name = padded_text(shortened_text(indented, _NAME), _NAME)
     return (
-        f"  {name}{'':>7}{_difference(gpu.after, gpu.before):>10}{'':>10}"
+        f"  {name}{'':>7}{_size_difference_text(gpu.after, gpu.before):>10}{'':>10}"
         f"{size_or_dash(gpu.before):>9}{size_or_dash(gpu.peak):>9}{size_or_dash(gpu.after):>9}"
     )
 
 
-def _loop(loop: Batches) -> Iterator[str]:
-    many = count(loop.count)
+def _batch_loop_lines(loop: BatchTimes) -> Iterator[str]:
+    many = count_with_commas(loop.count)
     if loop.total is not None:
-        many = f"{many} of {count(loop.total)}"
-    size = "" if loop.size is None else f", of {count(loop.size)} each"
-    samples = "" if loop.samples is None else f", {counted(loop.samples, 'sample')}"
-    yield _row("batches", f"{many}{size}{samples}")
+        many = f"{many} of {count_with_commas(loop.total)}"
+    size = "" if loop.size is None else f", of {count_with_commas(loop.size)} each"
+    samples = (
+        "" if loop.samples is None else f", {count_with_noun(loop.samples, 'sample')}"
+    )
+    yield _region_row("batches", f"{many}{size}{samples}")
     if loop.time_mean is None:
         return
     total = format_brief(loop.time_mean * loop.count)
     each = ""
     if loop.time_per_sample is not None:
         each = f", {format_brief(loop.time_per_sample)} per sample"
-    yield _row("", f"time   {total}, mean {format_brief(loop.time_mean)}{each}")
+    yield _region_row("", f"time   {total}, mean {format_brief(loop.time_mean)}{each}")
     three = (
         ("quickest", loop.time_min),
         ("median", loop.time_median),
@@ -158,11 +182,13 @@ def _loop(loop: Batches) -> Iterator[str]:
     )
     words = [f"{word} {format_brief(value)}" for word, value in three if value]
     if words:
-        yield _row("", f"       {', '.join(words)}")
+        yield _region_row("", f"       {', '.join(words)}")
     if loop.peak_memory is not None:
-        yield _row("", f"peak   {format_size(loop.peak_memory)} of memory in the loop")
+        yield _region_row(
+            "", f"peak   {format_size(loop.peak_memory)} of memory in the loop"
+        )
     if why := memory_by_length(loop):
-        yield _row("", why)
+        yield _region_row("", why)
 
 
 _FEWEST = 3
@@ -171,7 +197,7 @@ _ROSE = 0.05  # share of the peak by which memory rose with the length
 _LATER = 0.2  # share of that rise that may come after the longest batch
 
 
-def memory_by_length(loop: Batches) -> str:
+def memory_by_length(loop: BatchTimes) -> str:
     """Write that memory rose with the length of the batches; empty if it did not.
 
     It did not if it rose on after the longest batch, as with a leak.
@@ -183,26 +209,31 @@ def memory_by_length(loop: Batches) -> str:
     words = [
         f"{what} {format_size(min(pairs)[1])} -> {format_size(max(pairs)[1])}"
         for what, pairs, peak in (
-            ("memory", _pairs(rows, "memory"), loop.peak_memory),
-            ("GPU memory", _pairs(rows, "gpu_memory"), on_gpu),
+            ("memory", _length_peaks(rows, "memory"), loop.peak_memory),
+            ("GPU memory", _length_peaks(rows, "gpu_memory"), on_gpu),
         )
-        if peak is not None and _explains(pairs, peak)
+        if peak is not None and _does_length_explain_peak(pairs, peak)
     ]
     if not words:
         return ""
-    span = f"length {count(loop.shortest or 0)} to {count(rows[-1].length)}"
+    span = (
+        f"length {count_with_commas(loop.shortest or 0)} to "
+        f"{count_with_commas(rows[-1].length)}"
+    )
     return f"{span}: {', '.join(words)} with the longest batch"
 
 
-def _pairs(
-    rows: Sequence[LengthPeak], name: Literal["memory", "gpu_memory"]
+def _length_peaks(
+    rows: Sequence[LengthPeak], memory_kind: Literal["memory", "gpu_memory"]
 ) -> list[tuple[int, Bytes]]:
-    pairs = [(row.length, getattr(row, name)) for row in rows]
+    pairs = [(row.length, getattr(row, memory_kind)) for row in rows]
     return [(length, size) for length, size in pairs if size is not None]
 
 
-def _explains(pairs: Sequence[tuple[int, Bytes]], peak: Bytes) -> bool:
-    """Return whether lengths explain the *peak* of a loop."""
+def _does_length_explain_peak(
+    pairs: Sequence[tuple[int, Bytes]], loop_peak: Bytes
+) -> bool:
+    """Return whether lengths explain the *loop_peak* of a loop."""
     import statistics  # noqa: PLC0415 - start-up time
 
     if len(pairs) < _FEWEST:
@@ -211,45 +242,61 @@ def _explains(pairs: Sequence[tuple[int, Bytes]], peak: Bytes) -> bool:
     rise = sizes[-1] - sizes[0]
     return (
         rise >= _ROSE * sizes[-1] > 0
-        and peak - sizes[-1] <= _LATER * rise
+        and loop_peak - sizes[-1] <= _LATER * rise
         and statistics.correlation(lengths, sizes) >= _STRAIGHT
     )
 
 
-def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
+def _region_gpu_lines(
+    gpu_number: int, gpu_usage: GpuUsage, regions: ProgramRegions
+) -> Iterator[str]:
     """Write the memory of one GPU: before, for the model, for batches, in total."""
-    total = "" if gpu.memory_total is None else f", {format_size(gpu.memory_total)}"
-    name = shortened(printable(gpu.name), 40)
-    yield _row(f"gpu {number}", f"{name}{total}")
-    if gpu.peak_memory is not None and gpu.peak_memory == gpu.memory_before:
-        yield _row("", "not used: no more memory in use than before")
+    total = (
+        ""
+        if gpu_usage.memory_total is None
+        else f", {format_size(gpu_usage.memory_total)}"
+    )
+    name = shortened_text(printable_text(gpu_usage.name), 40)
+    yield _region_row(f"gpu {gpu_number}", f"{name}{total}")
+    if (
+        gpu_usage.peak_memory is not None
+        and gpu_usage.peak_memory == gpu_usage.memory_before
+    ):
+        yield _region_row("", "not used: no more memory in use than before")
         return
-    rows = [("in use before", size_or_dash(gpu.memory_before))]
-    loop = _first_of(gpu.uuid, (one.gpus for one in regions.batches))
+    rows = [("in use before", size_or_dash(gpu_usage.memory_before))]
+    loop = _first_memory_of_gpu(gpu_usage.uuid, (one.gpus for one in regions.batches))
     if loop is not None:
-        taken = _rise(loop.before, gpu.memory_before)
+        taken = _rise(loop.before, gpu_usage.memory_before)
         rows.append(("taken until the batches: model", taken))
         rows.append(("peak of the batches beyond that", _rise(loop.peak, loop.before)))
     rows.append(
-        ("peak beyond what was in use", _rise(gpu.peak_memory, gpu.memory_before))
+        (
+            "peak beyond what was in use",
+            _rise(gpu_usage.peak_memory, gpu_usage.memory_before),
+        )
     )
     whole = (
-        gpu.peak_memory if gpu.device_peak_memory is None else gpu.device_peak_memory
+        gpu_usage.peak_memory
+        if gpu_usage.device_peak_memory is None
+        else gpu_usage.device_peak_memory
     )
     rows.append(("peak of the whole GPU", size_or_dash(whole)))
-    rows += _torch(gpu, regions)
+    rows += _torch_memory_rows(gpu_usage, regions)
     for what, size in rows:
-        yield _row("", f"{what:<38}{size:>10}")
+        yield _region_row("", f"{what:<38}{size:>10}")
 
 
-def _torch(gpu: GpuUsage, regions: Regions) -> Iterator[tuple[str, str]]:
+def _torch_memory_rows(
+    gpu_usage: GpuUsage, regions: ProgramRegions
+) -> Iterator[tuple[str, str]]:
     """Yield torch's own counters, and the memory outside them."""
     used = [
         one_gpu
         for part in (regions.phases, regions.batches)
         for one in part
         for one_gpu in one.gpus
-        if one_gpu.uuid == gpu.uuid
+        if one_gpu.uuid == gpu_usage.uuid
     ]
     reserved = max((one.torch_reserved or 0 for one in used), default=0)
     allocated = max((one.torch_allocated or 0 for one in used), default=0)
@@ -257,49 +304,57 @@ def _torch(gpu: GpuUsage, regions: Regions) -> Iterator[tuple[str, str]]:
         return
     yield "torch: max_memory_allocated", format_size(allocated)
     yield "torch: max_memory_reserved", format_size(reserved)
-    if gpu.peak_memory is not None:
-        beyond = gpu.peak_memory - (gpu.memory_before or 0) - reserved
+    if gpu_usage.peak_memory is not None:
+        beyond = gpu_usage.peak_memory - (gpu_usage.memory_before or 0) - reserved
         if beyond > 0:
             yield "CUDA context and others, beyond torch", format_size(beyond)
 
 
-def _first_of(uuid: str, parts: Iterator[Sequence[GpuMemory]]) -> GpuMemory | None:
-    return next((gpu for part in parts for gpu in part if gpu.uuid == uuid), None)
+def _first_memory_of_gpu(
+    gpu_uuid: str, parts: Iterator[Sequence[GpuMemory]]
+) -> GpuMemory | None:
+    return next((gpu for part in parts for gpu in part if gpu.uuid == gpu_uuid), None)
 
 
-def _events(events: Sequence[Event]) -> Iterator[str]:
+def _last_event_lines(events: Sequence[ProgramEvent]) -> Iterator[str]:
     """Write the last event of each name."""
     last = {event.name: event for event in events}
     for event in tuple(last.values())[:_MOST_EVENT_NAMES]:
-        value = "" if event.value is None else f" {_value(event.value)}"
-        text = f"{printable(event.name)}{value} at {format_brief(event.time)}"
-        yield shortened(_row("event", text), WIDTH)
+        value = "" if event.value is None else f" {_event_value_text(event.value)}"
+        text = f"{printable_text(event.name)}{value} at {format_brief(event.time)}"
+        yield shortened_text(_region_row("event", text), WIDTH)
 
 
-def _value(value: float | str) -> str:
-    return printable(value) if isinstance(value, str) else f"{value:.6g}"
+def _event_value_text(event_value: float | str) -> str:
+    return (
+        printable_text(event_value)
+        if isinstance(event_value, str)
+        else f"{event_value:.6g}"
+    )
 
 
-def _is_bound(phase: Phase) -> bool:
+def _is_bound(phase: ProgramPhase) -> bool:
     return phase.peak_memory is not None and (phase.source or "").startswith(_BOUND)
 
 
-def _calls(number: int) -> str:
-    return count(number) if number < 100_000 else f"{number / 1e6:.3g}M"  # noqa: PLR2004
+def _call_count_text(call_count: int) -> str:
+    if call_count < 100_000:  # noqa: PLR2004 - six digits to read
+        return count_with_commas(call_count)
+    return f"{call_count / 1e6:.3g}M"
 
 
-def _difference(size: Bytes | None, less: Bytes | None) -> str:
-    if size is None or less is None:
+def _size_difference_text(memory_size: Bytes | None, less: Bytes | None) -> str:
+    if memory_size is None or less is None:
         return "-"
-    sign = "-" if size < less else ""
-    return f"{sign}{format_size(abs(size - less))}"
+    sign = "-" if memory_size < less else ""
+    return f"{sign}{format_size(abs(memory_size - less))}"
 
 
-def _rise(size: Bytes | None, less: Bytes | None) -> str:
+def _rise(memory_size: Bytes | None, less: Bytes | None) -> str:
     """Write a rise; one below zero is other users' doing, and the job's is unknown."""
-    is_known = size is not None and less is not None and size >= less
-    return _difference(size, less) if is_known else "-"
+    is_known = memory_size is not None and less is not None and memory_size >= less
+    return _size_difference_text(memory_size, less) if is_known else "-"
 
 
-def _row(name: str, text: str) -> str:
-    return f"  {name:<9}{text}".rstrip()
+def _region_row(row_name: str, row_text: str) -> str:
+    return f"  {row_name:<9}{row_text}".rstrip()

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
-from weigh.model.report import Figure, Measure, Note, Report
-from weigh.render.columns import columns_of, shortened
-from weigh.render.printable import count, indented_json, printable
-from weigh.render.request_lines import folded
+from weigh.model.report import JobReport, OtherFigure, ReportMeasure, ReportNote
+from weigh.render.columns import columns_of, text_cut_to_columns
+from weigh.render.printable import count_with_commas, indented_json, printable_text
+from weigh.render.request_lines import folded_lines
 from weigh.render.words import (
     NAMES,
-    amount,
     held_words,
-    percent,
+    measure_value_text,
     requested_words,
-    state_words,
+    share_of_request_text,
+    state_counts_text,
 )
-from weigh.units import counted
+from weigh.units import count_with_noun
 
 LEAST = 8  # elements needed for a histogram
 _BINS = 6
@@ -23,7 +23,7 @@ _HALF = 39
 _BAR = 14
 
 
-def bins(
+def value_bins(
     values: Sequence[float], written: Callable[[float], object] = float
 ) -> list[tuple[float, int]]:
     """Count values in a few equal spans: the upper end of each, and how many.
@@ -42,8 +42,8 @@ def bins(
     return list(zip(ends, counts, strict=True))
 
 
-def histograms(
-    measures: Sequence[Measure], *, noun: str, is_ascii: bool
+def histogram_lines(
+    measures: Sequence[ReportMeasure], *, noun: str, is_ascii: bool
 ) -> Iterator[str]:
     """Draw memory and time of many elements or runs, 80 columns wide."""
     shown = [
@@ -51,20 +51,22 @@ def histograms(
         for one in measures
         if one.name in {"memory", "time"} and len(one.values) >= LEAST
     ]
-    columns = [list(_column(one, noun, is_ascii=is_ascii)) for one in shown]
+    columns = [list(_histogram_column(one, noun, is_ascii=is_ascii)) for one in shown]
     for cells in zip_longest(*columns, fillvalue=""):
         yield "".join(f"{cell:<{_HALF}}" for cell in cells).rstrip()
 
 
-def _column(measure: Measure, noun: str, *, is_ascii: bool) -> Iterator[str]:
-    found = bins(measure.values, lambda end: amount(measure, end))
+def _histogram_column(
+    measure: ReportMeasure, noun: str, *, is_ascii: bool
+) -> Iterator[str]:
+    found = value_bins(measure.values, lambda end: measure_value_text(measure, end))
     most = max(number for _, number in found)
     yield f"  {noun} by {measure.name}"
     mark = "|" if is_ascii else "▪"
     for end, number in found:
         drawn = mark * (-(-number * _BAR // most))
-        label = f"to {amount(measure, end)}"
-        yield f"    {label:<14}{drawn:<{_BAR}} {count(number)}"
+        label = f"to {measure_value_text(measure, end)}"
+        yield f"    {label:<14}{drawn:<{_BAR}} {count_with_commas(number)}"
 
 
 WIDTH = 80
@@ -74,17 +76,17 @@ _MOST_NOTES = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def render_text(report: Report, *, is_ascii: bool = False) -> str:
+def report_screen_text(report: JobReport, *, is_ascii: bool = False) -> str:
     """Write a report as lines of at most 80 columns."""
-    return "\n".join(_lines(report, is_ascii=is_ascii))
+    return "\n".join(_report_screen_lines(report, is_ascii=is_ascii))
 
 
-def render_json(report: Report) -> str:
+def report_json(report: JobReport) -> str:
     """Write the whole report as one JSON document, the schema first."""
     return indented_json(report)
 
 
-def bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
+def share_bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
     """Draw a share as a bar; 1 and above fill it."""
     filled = min(max(share, 0.0), 1.0) * width
     if is_ascii:
@@ -94,57 +96,59 @@ def bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
     return text.ljust(width)
 
 
-def note_lines(note: Note) -> Iterator[str]:
+def report_note_lines(report_note: ReportNote) -> Iterator[str]:
     """Write one note and the flag to use."""
-    about = shortened(printable(note.about), 9)
+    about = text_cut_to_columns(printable_text(report_note.about), 9)
     about += " " * (10 - columns_of(about))
     room = WIDTH - len(_INDENT)
-    for number, line in enumerate(flagged(note.words, note.flag, room)):
+    for number, line in enumerate(
+        words_with_flag(report_note.words, report_note.flag, room)
+    ):
         yield f"  {_INDENT[2:] if number else about}{line}"
 
 
-def flagged(words: str, flag: str | None, room: int) -> list[str]:
-    """Fold *words* to a width, with the flag after them, unbroken if it fits."""
-    lines = list(folded(printable(words), room))
-    text = printable(flag or "")
+def words_with_flag(note_text: str, flag: str | None, room: int) -> list[str]:
+    """Fold *note_text* to a width, with the flag after them, unbroken if it fits."""
+    lines = list(folded_lines(printable_text(note_text), room))
+    text = printable_text(flag or "")
     if text and columns_of(lines[-1]) + 3 + columns_of(text) <= room:
         lines[-1] += f"   {text}"
     elif text:
-        lines += (f"  {part}" for part in folded(text, room - 2))
-    return [shortened(line, room) for line in lines]
+        lines += (f"  {part}" for part in folded_lines(text, room - 2))
+    return [text_cut_to_columns(line, room) for line in lines]
 
 
-def _lines(report: Report, *, is_ascii: bool) -> Iterator[str]:
-    yield from _title(report)
+def _report_screen_lines(report: JobReport, *, is_ascii: bool) -> Iterator[str]:
+    yield from _report_title_lines(report)
     many = any(len(one.values) > 1 for one in report.measures)
     if report.measures:
-        yield from _measures(report.measures, many=many, is_ascii=is_ascii)
+        yield from _measure_lines(report.measures, many=many, is_ascii=is_ascii)
     else:
         yield "    nothing was measured"
     noun = "elements" if report.job else "runs"
-    yield from histograms(report.measures, noun=noun, is_ascii=is_ascii)
+    yield from histogram_lines(report.measures, noun=noun, is_ascii=is_ascii)
     for note in report.notes[:_MOST_NOTES]:
-        yield from note_lines(note)
+        yield from report_note_lines(note)
     more = len(report.notes) - _MOST_NOTES
     if more > 0:
-        yield f"  {'':<10}and {count(more)} more (--json has them all)"
+        yield f"  {'':<10}and {count_with_commas(more)} more (--json has them all)"
 
 
-def _title(report: Report) -> Iterator[str]:
+def _report_title_lines(report: JobReport) -> Iterator[str]:
     rows = len(report.rows)
-    total = counted(rows, report.unit)
-    total += f", {state_words(report)}" if report.states else ""
+    total = count_with_noun(rows, report.unit)
+    total += f", {state_counts_text(report)}" if report.states else ""
     right = held_words(report)
-    title = printable(report.title)
+    title = printable_text(report.title)
     line = f"  {title}   {total}"
     if columns_of(line) + 2 + len(right) > WIDTH:
-        yield shortened(f"  {title}", WIDTH)
-        line = f"  {shortened(total, WIDTH - 4 - len(right))}"
+        yield text_cut_to_columns(f"  {title}", WIDTH)
+        line = f"  {text_cut_to_columns(total, WIDTH - 4 - len(right))}"
     yield f"{line}{right:>{WIDTH - columns_of(line)}}".rstrip()
 
 
-def _measures(
-    measures: Sequence[Measure], *, many: bool, is_ascii: bool
+def _measure_lines(
+    measures: Sequence[ReportMeasure], *, many: bool, is_ascii: bool
 ) -> Iterator[str]:
     used = "used (median, peak)" if many else "used"
     judged = any(one.efficiency is not None for one in measures)
@@ -152,23 +156,23 @@ def _measures(
     head = f"{_INDENT}{'requested' if asked else '':<{13 if asked else 0}}{used:<23}"
     yield (head + ("used of request" if judged else "")).rstrip()
     for one in measures:
-        figures = f"{amount(one, one.median):<11}"
+        figures = f"{measure_value_text(one, one.median):<11}"
         if many:
-            figures += amount(one, one.most)
+            figures += measure_value_text(one, one.most)
         request = f"{requested_words(one):<13}" if asked else ""
         line = f"  {NAMES[one.name]:<10}{request}{figures:<23}"
         if one.efficiency is not None:
-            drawn = bar(one.efficiency, is_ascii=is_ascii)
-            line += f"[{drawn}] {percent(one.efficiency)}"
+            drawn = share_bar(one.efficiency, is_ascii=is_ascii)
+            line += f"[{drawn}] {share_of_request_text(one.efficiency)}"
         yield line.rstrip()
         for figure in one.others:
-            yield from _other(one, figure)
+            yield from _other_source_lines(one, figure)
 
 
-def _other(measure: Measure, figure: Figure) -> Iterator[str]:
+def _other_source_lines(measure: ReportMeasure, figure: OtherFigure) -> Iterator[str]:
     """Write another source's figure, and which of the two to trust."""
-    text = f"{figure.source}: {amount(measure, figure.value)}"
+    text = f"{figure.source}: {measure_value_text(measure, figure.value)}"
     if figure.word:
         text += f"; {figure.word}"
-    for line in folded(printable(text), WIDTH - len(_INDENT)):
-        yield f"{_INDENT}{shortened(line, WIDTH - len(_INDENT))}"
+    for line in folded_lines(printable_text(text), WIDTH - len(_INDENT)):
+        yield f"{_INDENT}{text_cut_to_columns(line, WIDTH - len(_INDENT))}"

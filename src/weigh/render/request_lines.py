@@ -16,7 +16,7 @@ WIDTH = 80
 FORMS = (*KINDS, "flags", "json")
 
 
-def render(
+def request_form_lines(
     request: Request,
     form: str,
     *,
@@ -38,7 +38,7 @@ def render(
     if form == "flags":
         return (" ".join(kind_or_first(scheduler).text.directives(request)),)
     if form == "json":
-        return tuple(_document(request, records, history).splitlines())
+        return tuple(_request_json(request, records, history).splitlines())
     raise UsageError(f"no such form: {form!r} (one of {', '.join(FORMS)})")
 
 
@@ -71,27 +71,29 @@ def any_layout_lines(
     *form* is by default the first of the table.
     """
     flags = kind_or_first(form).text.any_layout(request)
-    return tuple(folded(f"or, on any nodes: {' '.join(flags)}", width) if flags else ())
+    return tuple(
+        folded_lines(f"or, on any nodes: {' '.join(flags)}", width) if flags else ()
+    )
 
 
-def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
+def request_note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
     """Write the request's notes, folded to 80 columns after *indent*."""
     return tuple(
         indent + line
         for note in request.notes
-        for line in folded(note, WIDTH - len(indent))
+        for line in folded_lines(note, WIDTH - len(indent))
     )
 
 
-def folded(text: str, width: int) -> Iterator[str]:
-    """Fold *text* between words to *width* columns."""
+def folded_lines(long_text: str, width: int) -> Iterator[str]:
+    """Fold *long_text* between words to *width* columns."""
     long: Callable[[str], int] = len
-    if not text.isascii():
+    if not long_text.isascii():
         from weigh.render.columns import columns_of  # noqa: PLC0415 - rarely
 
         long = columns_of
     line = ""
-    for word in text.split():
+    for word in long_text.split():
         if line and long(line) + 1 + long(word) > width:
             yield line
             line = "  " + word  # indented, so that the start of each note is visible
@@ -100,7 +102,7 @@ def folded(text: str, width: int) -> Iterator[str]:
     yield line
 
 
-def _document(request: Request, records: tuple[str, ...], history: object) -> str:
+def _request_json(request: Request, records: tuple[str, ...], history: object) -> str:
     # the schema comes first: it names the format
     fields = {
         "schema": SCHEMA,

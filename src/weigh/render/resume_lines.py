@@ -6,26 +6,26 @@ from itertools import islice
 
 import msgspec
 
-from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, Submitted
-from weigh.render.printable import indented_json, printable, shortened
-from weigh.render.request_lines import WIDTH, folded
-from weigh.render.status_lines import Needed
+from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, SubmittedJob
+from weigh.render.printable import indented_json, printable_text, shortened_text
+from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.status_lines import NeededJob
 from weigh.render.submit_lines import request_words
 from weigh.schedulers.words import format_ranges
-from weigh.units import counted
+from weigh.units import count_with_noun
 
 SCHEMA = "weigh.resume/1"
 _MOST_LEFT = 5
 
 
-class Left(msgspec.Struct, frozen=True):
+class TaskLeftOut(msgspec.Struct, frozen=True):
     """A task that is not done and does not run again, and the reason."""
 
     task: int
     reason: str
 
 
-class Again(msgspec.Struct, frozen=True):
+class TasksRunAgain(msgspec.Struct, frozen=True):
     """Tasks that run again in one job; ``job`` is None after a dry run.
 
     ``more`` are further jobs, if the array was too long for one.
@@ -35,11 +35,11 @@ class Again(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     request: JobRequest = msgspec.field(name="wanted")
     elements: int
-    job: Submitted | None = None
-    more: tuple[Submitted, ...] = ()
+    job: SubmittedJob | None = None
+    more: tuple[SubmittedJob, ...] = ()
 
 
-class Follower(msgspec.Struct, frozen=True, kw_only=True):
+class FollowingJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that waits for the resumed one: it hangs on the jobs ``after`` now.
 
     ``was`` is its id before it was sent again. ``blocked`` are the jobs that it needs
@@ -50,11 +50,11 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     after: tuple[str, ...] = ()
     was: str | None = None
-    blocked: tuple[Needed, ...] = ()
+    blocked: tuple[NeededJob, ...] = ()
     trouble: str | None = None
 
 
-class Resumed(msgspec.Struct, frozen=True):
+class ResumedJob(msgspec.Struct, frozen=True):
     """What was resumed of a job, and what was not.
 
     ``stopped`` is why healing sends no further round; ``healer`` is the job that sends
@@ -62,12 +62,12 @@ class Resumed(msgspec.Struct, frozen=True):
     ``replaced`` is the directory of its plan, if that was written again since.
     """
 
-    job: Submitted
-    again: tuple[Again, ...]
-    left: tuple[Left, ...]
+    job: SubmittedJob
+    again: tuple[TasksRunAgain, ...]
+    left: tuple[TaskLeftOut, ...]
     stopped: str | None = None
-    healer: Submitted | None = None
-    followers: tuple[Follower, ...] = ()
+    healer: SubmittedJob | None = None
+    followers: tuple[FollowingJob, ...] = ()
     replaced: str | None = None
 
     @property
@@ -76,10 +76,10 @@ class Resumed(msgspec.Struct, frozen=True):
         return not (self.again or self.left)
 
 
-def resumed_lines(answer: Resumed) -> Iterator[str]:
+def resumed_lines(answer: ResumedJob) -> Iterator[str]:
     """Write which tasks run again, with what request, and which do not."""
     if answer.left and not answer.again and answer.healer is None:
-        yield f"  {printable(answer.job.name)}: nothing resumed"
+        yield f"  {printable_text(answer.job.name)}: nothing resumed"
     for one in answer.again:
         what = "would resume" if one.job is None else "resumed"
         ids = [job.id for job in (one.job, *one.more) if job is not None]
@@ -87,26 +87,31 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
         noun = "task" if answer.job.own is None else "element"
         noun += "" if len(one.tasks) == 1 else "s"
         text = (
-            f"{what} {len(one.tasks):,} {noun} of {printable(answer.job.name)}{job}: "
+            f"{what} {len(one.tasks):,} {noun} of "
+            f"{printable_text(answer.job.name)}{job}: "
             f"{', '.join(one.reasons)}"
         )
-        yield from (f"  {line}" for line in folded(printable(text), WIDTH - 2))
+        yield from (
+            f"  {line}" for line in folded_lines(printable_text(text), WIDTH - 2)
+        )
         yield f"    each     {request_words(one.request)}"
         if one.request.exclude:
-            yield f"    not on   {printable(', '.join(one.request.exclude))}"
+            yield f"    not on   {printable_text(', '.join(one.request.exclude))}"
     if answer.stopped:
-        yield from (f"    {line}" for line in _titled("stopped", answer.stopped))
+        yield from (f"    {line}" for line in _titled_lines("stopped", answer.stopped))
     if answer.healer is not None:
         text = f"job {answer.healer.id} follows when all elements have ended"
-        yield from (f"    {line}" for line in _titled("heals", text))
+        yield from (f"    {line}" for line in _titled_lines("heals", text))
     for follower in answer.followers:
-        yield from (f"    {line}" for line in _titled("after", _follows(follower)))
+        yield from (
+            f"    {line}" for line in _titled_lines("after", _follower_text(follower))
+        )
     yield from _left_lines(answer)
     if not answer.again and not answer.left:
         of = "" if answer.replaced is None else f" of job {answer.job.id}"
-        yield f"  {printable(answer.job.name)}: all tasks{of} are done"
+        yield f"  {printable_text(answer.job.name)}: all tasks{of} are done"
     if answer.replaced is not None:
-        folder = printable(shlex.quote(answer.replaced))
+        folder = printable_text(shlex.quote(answer.replaced))
         yield "    replaced the plan was written again since; these are the old tasks"
         first = answer.job
         had_options = (first.staging, first.heal, first.request.extra)
@@ -117,23 +122,32 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
         yield f"    follow   weigh status {jobs[-1]}"
 
 
-def _follows(one: Follower) -> str:
+def _follower_text(following_job: FollowingJob) -> str:
     """Write what a job that waits for the resumed one does now."""
-    name = f"{one.name} (job {one.job})"
-    if one.trouble is not None:
-        return f"{name} still waits for the earlier job: {one.trouble}"
-    if one.blocked:
-        why = ", ".join(f"{need.name} (job {need.job})" for need in one.blocked)
+    name = f"{following_job.name} (job {following_job.job})"
+    if following_job.trouble is not None:
+        return f"{name} still waits for the earlier job: {following_job.trouble}"
+    if following_job.blocked:
+        why = ", ".join(
+            f"{need.name} (job {need.job})" for need in following_job.blocked
+        )
         return f"{name} starts when all tasks of {why} are done"
-    sent = "" if one.was is None else f" was sent again instead of {one.was}, and"
-    if not one.after:
+    sent = (
+        ""
+        if following_job.was is None
+        else f" was sent again instead of {following_job.was}, and"
+    )
+    if not following_job.after:
         return f"{name}{sent} starts now: all that it needs is done"
-    noun = "job" if len(one.after) == 1 else "jobs"
-    has = "has" if len(one.after) == 1 else "have"
-    return f"{name}{sent} starts when {noun} {', '.join(one.after)} {has} succeeded"
+    noun = "job" if len(following_job.after) == 1 else "jobs"
+    has = "has" if len(following_job.after) == 1 else "have"
+    return (
+        f"{name}{sent} starts when {noun} {', '.join(following_job.after)} {has} "
+        "succeeded"
+    )
 
 
-def _left_lines(answer: Resumed) -> Iterator[str]:
+def _left_lines(answer: ResumedJob) -> Iterator[str]:
     """Write which tasks do not run again, and what would run them."""
     tasks_by_reason: dict[str, list[int]] = {}
     for rest in answer.left:
@@ -141,10 +155,10 @@ def _left_lines(answer: Resumed) -> Iterator[str]:
     for reason, tasks in islice(tasks_by_reason.items(), _MOST_LEFT):
         noun = "task" if len(tasks) == 1 else "tasks"
         text = f"{noun} {format_ranges(tasks)}: {reason}"
-        yield f"    left     {shortened(printable(text), WIDTH - 13)}"
+        yield f"    left     {shortened_text(printable_text(text), WIDTH - 13)}"
     more = sum(map(len, islice(tasks_by_reason.values(), _MOST_LEFT, None)))
     if more > 0:
-        yield f"             and {counted(more, 'task')} more"
+        yield f"             and {count_with_noun(more, 'task')} more"
     if any(rest.reason.startswith(("a bug", "failed")) for rest in answer.left):
         yield f"    fixed?   weigh resume {answer.job.id} --bugs"
     if any(rest.reason.startswith(OUTCOME_UNKNOWN) for rest in answer.left):
@@ -152,12 +166,12 @@ def _left_lines(answer: Resumed) -> Iterator[str]:
         yield f"             anyway: weigh resume {answer.job.id} --unknown"
 
 
-def _titled(title: str, text: str) -> Iterator[str]:
-    for number, line in enumerate(folded(printable(text), WIDTH - 13)):
+def _titled_lines(title: str, row_text: str) -> Iterator[str]:
+    for number, line in enumerate(folded_lines(printable_text(row_text), WIDTH - 13)):
         yield f"{title if number == 0 else '':<9}{line}"
 
 
-def render_json(answer: Resumed) -> str:
+def resume_json(answer: ResumedJob) -> str:
     """Write the answer as one JSON document."""
     document = {"schema": SCHEMA, **msgspec.to_builtins(answer)}
     return indented_json(document)

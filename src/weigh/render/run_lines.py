@@ -8,21 +8,21 @@ import msgspec
 from weigh.lazy_modules import lazy_module
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    Outcome,
     PeakMemory,
-    Rank,
+    ProgramRegions,
     Record,
-    Regions,
-    Repeat,
+    RecordedRank,
+    RepeatedRun,
     Request,
+    RunOutcome,
     Usage,
 )
-from weigh.render.printable import printable, shown, width_of
+from weigh.render.printable import printable_text, width_of, without_control_characters
 from weigh.render.request_lines import (
     any_layout_lines,
     common_lines,
-    folded,
-    note_lines,
+    folded_lines,
+    request_note_lines,
 )
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
@@ -65,44 +65,47 @@ def render_summary(
     With *gpus_allocated*, unused GPUs are listed; *no_request* is the reason why
     there is no request.
     """
-    lines = [_headline(record, colour=colour)]
-    lines += _outcome(record.outcome)
+    lines = [_run_headline(record, colour=colour)]
+    lines += _outcome_lines(record.outcome)
     if record.repeats:
-        lines += _repeats(record.repeats)
+        lines += _repeat_statistics_lines(record.repeats)
     elif record.usage is not None:
-        lines += _usage(record.usage, _trend(record))
+        lines += _run_usage_lines(record.usage, _memory_trend_text(record))
     if record.usage is not None and record.usage.gpus:
         lines += gpu_lines.gpu_lines(record.usage.gpus, allocated=gpus_allocated)
     lines += parts_lines(record)
     if request is not None:
-        lines += _request(request, record.usage)
+        lines += _run_request_lines(request, record.usage)
     elif no_request is not None:
-        lines += _row("request", f"none: {no_request}")
-    safe = (lines[0], *map(shown, lines[1:]))  # the first line has colours
+        lines += _folded_row("request", f"none: {no_request}")
+    safe = (
+        lines[0],
+        *map(without_control_characters, lines[1:]),
+    )  # the first line has colours
     return "".join(f"{line}\n" for line in safe)
 
 
 def parts_lines(record: Record) -> list[str]:
     """Write the parts of a run: nodes, ranks, phases, loops and progress."""
     return [
-        *_nodes(record),
-        *_ranks(record.ranks),
-        *_missing(record),
-        *_regions(record),
-        *_progress(record),
+        *_nodes_lines(record),
+        *_ranks_lines(record.ranks),
+        *_unmeasured_lines(record),
+        *_measured_region_lines(record),
+        *_reported_progress_lines(record),
     ]
 
 
-def _nodes(record: Record) -> Iterator[str]:
+def _nodes_lines(record: Record) -> Iterator[str]:
     words = nodes_words(record)
     if words:
-        yield from _row("nodes", words)
+        yield from _folded_row("nodes", words)
 
 
 def nodes_words(record: Record) -> str:
     """Write the memory of the nodes, the largest first; empty if there are none."""
     peaks = {
-        printable(node.name): node.peak_memory.value
+        printable_text(node.name): node.peak_memory.value
         for node in record.nodes
         if node.peak_memory is not None
     }
@@ -117,42 +120,46 @@ def nodes_words(record: Record) -> str:
     return f"{len(peaks)}: {', '.join(named)}{words}"
 
 
-def _missing(record: Record) -> Iterator[str]:
+def _unmeasured_lines(record: Record) -> Iterator[str]:
     """Write what was not measured."""
     if record.missing:
         text = f"{'; '.join(record.missing)}: the figures are a lower bound"
-        yield from _row("missing", printable(text))
+        yield from _folded_row("missing", printable_text(text))
 
 
-def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
+def _ranks_lines(ranks: Sequence[RecordedRank]) -> Iterator[str]:
     words = ranks_words(ranks)
     if words:
-        yield from _row("ranks", words)
+        yield from _folded_row("ranks", words)
     if len(ranks) > 1:
-        for line in joined.imbalance(ranks):
-            yield from _row("", printable(line))
+        for line in joined.imbalance_notes(ranks):
+            yield from _folded_row("", printable_text(line))
 
 
-def ranks_words(ranks: Sequence[Rank]) -> str:
+def ranks_words(ranks: Sequence[RecordedRank]) -> str:
     """Write the range of peak memory over the ranks; empty if none was measured."""
     peaks = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     if not peaks:
         return ""
-    return f"{len(ranks)}, each {_between(min(peaks), max(peaks))} (RSS)"
+    return f"{len(ranks)}, each {_memory_range_text(min(peaks), max(peaks))} (RSS)"
 
 
-def _between(least: Bytes, most: Bytes) -> str:
-    even = most <= least * _SURE
-    return format_size(most) if even else f"between {_range(least, most)}"
+def _memory_range_text(smallest_size: Bytes, largest_size: Bytes) -> str:
+    even = largest_size <= smallest_size * _SURE
+    return (
+        format_size(largest_size)
+        if even
+        else f"between {_size_range_text(smallest_size, largest_size)}"
+    )
 
 
-def _regions(record: Record) -> list[str]:
+def _measured_region_lines(record: Record) -> list[str]:
     """Write the regions that the program measured, if any."""
     if not (record.phases or record.batches or record.events):
         return []
     loops = () if record.batches is None else (record.batches,)
     return region_lines.region_lines(
-        Regions(
+        ProgramRegions(
             phases=record.phases,
             batches=loops,
             events=record.events,
@@ -173,27 +180,36 @@ def _staged_gpus(record: Record) -> tuple[GpuUsage, ...]:
     )
 
 
-def _peak_in_use(gpu: GpuUsage) -> Bytes | None:
+def _peak_in_use(gpu_usage: GpuUsage) -> Bytes | None:
     """Return the job's peak on top of what was in use before it."""
-    own = gpu.process_peak_memory
-    return gpu.device_peak_memory if own is None else (gpu.memory_before or 0) + own
+    own = gpu_usage.process_peak_memory
+    return (
+        gpu_usage.device_peak_memory
+        if own is None
+        else (gpu_usage.memory_before or 0) + own
+    )
 
 
-def _progress(record: Record) -> Iterator[str]:
+def _reported_progress_lines(record: Record) -> Iterator[str]:
     """Write the progress that the program reported."""
     if record.progress is None or record.batches is not None:
         return
-    yield from _row("progress", printable(progress_lines.how_fast(record.progress)))
+    yield from _folded_row(
+        "progress", printable_text(progress_lines.steps_and_speed_text(record.progress))
+    )
 
 
-def _headline(record: Record, *, colour: bool) -> str:
+def _run_headline(record: Record, *, colour: bool) -> str:
     """Write state and time on the left, the record's id on the right."""
     wall = record.usage.wall_time if record.usage else 0.0
     counted = [repeat for repeat in record.repeats if not repeat.warmup]
     took = f"{len(counted)} runs" if counted else format_duration(wall)
     joiner = "," if counted else " for" if record.state == "RUNNING" else " in"
-    state, ended = f"weigh  {record.state}", f"{joiner} {took}{_ending(record)}"
-    name = f"run {printable(record.id)}"
+    state, ended = (
+        f"weigh  {record.state}",
+        f"{joiner} {took}{_signal_or_exit_text(record)}",
+    )
+    name = f"run {printable_text(record.id)}"
     gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))
     if colour:
         tint = _GREEN if record.state == "COMPLETED" else _RED
@@ -201,19 +217,19 @@ def _headline(record: Record, *, colour: bool) -> str:
     return f"{state}{ended}{gap}{name}"
 
 
-def _ending(record: Record) -> str:
+def _signal_or_exit_text(record: Record) -> str:
     if record.signal is not None:
         return f", signal {record.signal}"
     return f", exit code {record.exit_code}" if record.exit_code else ""
 
 
-def _outcome(outcome: Outcome | None) -> Iterator[str]:
+def _outcome_lines(outcome: RunOutcome | None) -> Iterator[str]:
     if outcome is not None and not outcome.reason.startswith("exit code"):
         text = "; ".join((outcome.reason, *outcome.evidence))
-        yield from _row("ended", printable(text).removeprefix("ended "))
+        yield from _folded_row("ended", printable_text(text).removeprefix("ended "))
 
 
-def _trend(record: Record) -> str:
+def _memory_trend_text(record: Record) -> str:
     """Describe whether memory was flat or rising at the end."""
     usage, series = record.usage, record.series
     if usage is None or usage.growing is None or usage.peak_memory is None:
@@ -226,57 +242,57 @@ def _trend(record: Record) -> str:
     return "" if growth is None else render_words.growth_words(growth, time)
 
 
-def _usage(usage: Usage, trend: str) -> Iterator[str]:
+def _run_usage_lines(usage: Usage, trend: str) -> Iterator[str]:
     if usage.peak_memory is not None:
-        yield from _memory(usage.peak_memory, trend)
+        yield from _run_memory_lines(usage.peak_memory, trend)
         if usage.processes is not None and usage.processes > 1:
-            yield from _source(usage.peak_memory)
-        yield from _parts(usage.peak_memory)
+            yield from _peak_source_lines(usage.peak_memory)
+        yield from _large_memory_part_lines(usage.peak_memory)
         if usage.jvm is not None:
             for words in need.heap_words(usage):
-                yield from _row("", words)
+                yield from _folded_row("", words)
         if usage.sign is not None:
             for words in need.sign_words(usage):
-                yield from _row("", words)
+                yield from _folded_row("", words)
     else:
-        yield from _row("memory", "not measured: no data in /proc")
+        yield from _folded_row("memory", "not measured: no data in /proc")
     if usage.cpu_time is not None:
-        yield from _row("cpu", _cpu(usage))
+        yield from _folded_row("cpu", _cpu_usage_text(usage))
     if usage.cpu_wait is not None:
         words = need.wait_words(usage)
-        yield from _row("", words) if words else ()
+        yield from _folded_row("", words) if words else ()
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
-        yield from _row("disk", f"{read} read, {written} written")
+        yield from _folded_row("disk", f"{read} read, {written} written")
 
 
-def _memory(peak: PeakMemory, trend: str) -> Iterator[str]:
+def _run_memory_lines(peak: PeakMemory, trend: str) -> Iterator[str]:
     if peak.source == "launcher floor":
         words = f"up to {format_size(peak.high)}: too short to measure more exactly"
-        yield from _row("memory", words)
+        yield from _folded_row("memory", words)
         return
     figure = f"{format_size(peak.value):<10}"
     if peak.certainty != "exact" and peak.high > peak.low * _SURE:
-        figure += f"  {_bounds(peak)}"
+        figure += f"  {_peak_bounds_text(peak)}"
     at = "" if peak.time is None else f"peak at {format_duration(peak.time)}"
     course = ", ".join(filter(None, (at, trend)))
     text = f"{figure}  {course}" if at else f"{figure.rstrip()}, {trend}"
     text = text if course else figure
     if len(text) <= WIDTH - len(_INDENT):
-        yield from _row("memory", text.rstrip())
+        yield from _folded_row("memory", text.rstrip())
     else:  # a second line, rather than a single word in it
-        yield from _row("memory", figure.rstrip())
-        yield from _row("", course)
+        yield from _folded_row("memory", figure.rstrip())
+        yield from _folded_row("", course)
 
 
-def _bounds(peak: PeakMemory) -> str:
+def _peak_bounds_text(peak: PeakMemory) -> str:
     """Write the bounds; a low one that shows little is left out."""
     if peak.low >= _WORTH_NAMING * peak.value:
-        return f"(between {_range(peak.low, peak.high)})"
+        return f"(between {_size_range_text(peak.low, peak.high)})"
     return f"(at most {format_size(peak.high)})"
 
 
-def _range(low: Bytes, high: Bytes) -> str:
+def _size_range_text(low: Bytes, high: Bytes) -> str:
     """Write two sizes, with the unit once if they share it."""
     first, last = format_size(low), format_size(high)
     if first.split()[1] == last.split()[1]:
@@ -284,14 +300,14 @@ def _range(low: Bytes, high: Bytes) -> str:
     return f"{first} and {last}"
 
 
-def _source(peak: PeakMemory) -> Iterator[str]:
+def _peak_source_lines(peak: PeakMemory) -> Iterator[str]:
     """Write where the memory of several processes is from."""
     kind, colon, _ = peak.source.partition(":")
     if colon and kind in _SOURCES:
-        yield from _row("", peak.source)
+        yield from _folded_row("", peak.source)
 
 
-def _parts(peak: PeakMemory) -> Iterator[str]:
+def _large_memory_part_lines(peak: PeakMemory) -> Iterator[str]:
     """Write mapped files and shared memory, if they are large."""
     parts = []
     if peak.shared and peak.shared > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
@@ -299,10 +315,10 @@ def _parts(peak: PeakMemory) -> Iterator[str]:
     if peak.file and peak.file > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
         parts.append(f"{format_size(peak.file)} mapped files the kernel can drop")
     if parts:
-        yield from _row("", f"of which {', '.join(parts)}")
+        yield from _folded_row("", f"of which {', '.join(parts)}")
 
 
-def _cpu(usage: Usage) -> str:
+def _cpu_usage_text(usage: Usage) -> str:
     words = [f"{format_duration(usage.cpu_time or 0.0):<10}"]
     count = usage.processes or 1
     busy = f"{usage.cpus_used:.2f} of a core, " if usage.cpus_used is not None else ""
@@ -312,18 +328,21 @@ def _cpu(usage: Usage) -> str:
     return "  ".join(words)
 
 
-def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
+def _repeat_statistics_lines(repeats: tuple[RepeatedRun, ...]) -> Iterator[str]:
     ran = [repeat for repeat in repeats if not repeat.warmup]
     whole = [repeat.usage for repeat in ran if repeat.exit_code == 0]
     counted = whole or [repeat.usage for repeat in ran]
     if not counted:  # it failed in a warm-up run
-        yield from _usage(repeats[-1].usage, "")
+        yield from _run_usage_lines(repeats[-1].usage, "")
         return
     yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
     peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
     if peaks:
-        yield from _row(
-            "memory", _spread([format_size(size) for size in _three(peaks)])
+        yield from _folded_row(
+            "memory",
+            _spaced_words(
+                [format_size(size) for size in _minimum_median_maximum(peaks)]
+            ),
         )
     times = {
         "time": [usage.wall_time for usage in counted],
@@ -331,20 +350,22 @@ def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
     }
     for name, values in times.items():
         if values:
-            spread = [format_duration(seconds) for seconds in _three(values)]
-            yield from _row(name, _spread(spread))
+            spread = [
+                format_duration(seconds) for seconds in _minimum_median_maximum(values)
+            ]
+            yield from _folded_row(name, _spaced_words(spread))
 
 
-def _three(values: Sequence[_Number]) -> list[_Number]:
-    ordered = sorted(values)
+def _minimum_median_maximum(repeat_values: Sequence[_Number]) -> list[_Number]:
+    ordered = sorted(repeat_values)
     return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
 
 
-def _spread(words: list[str]) -> str:
-    return "".join(f"{word:<12}" for word in words).rstrip()
+def _spaced_words(column_words: list[str]) -> str:
+    return "".join(f"{word:<12}" for word in column_words).rstrip()
 
 
-def _request(request: Request, usage: Usage | None) -> Iterator[str]:
+def _run_request_lines(request: Request, usage: Usage | None) -> Iterator[str]:
     common = common_lines(request, WIDTH - len(_INDENT))
     lines = [_INDENT + line for form in common for line in form]
     name = "at least" if request.lower_bound else "request"
@@ -355,14 +376,14 @@ def _request(request: Request, usage: Usage | None) -> Iterator[str]:
     yield from lines
     for line in any_layout_lines(request, WIDTH - len(_INDENT)):
         yield _INDENT + line
-    yield from note_lines(request, indent=_INDENT)
+    yield from request_note_lines(request, indent=_INDENT)
 
 
-def _row(name: str, text: str) -> Iterator[str]:
+def _folded_row(row_name: str, row_text: str) -> Iterator[str]:
     """Write one row, folded if it is too long."""
-    line = f"  {name:<9}{text}".rstrip()
+    line = f"  {row_name:<9}{row_text}".rstrip()
     if width_of(line) <= WIDTH:
         yield line
         return
-    for turn, part in enumerate(folded(text, WIDTH - len(_INDENT))):
-        yield f"  {'' if turn else name:<9}{part}"
+    for turn, part in enumerate(folded_lines(row_text, WIDTH - len(_INDENT))):
+        yield f"  {'' if turn else row_name:<9}{part}"

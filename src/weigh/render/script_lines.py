@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.lint import SCHEMA, Checked, Finding
-from weigh.render.columns import columns_of, shortened
-from weigh.render.printable import indented_json, printable, utf8_text
-from weigh.render.request_lines import folded
+from weigh.model.lint import SCHEMA, CheckedScript, LintFinding
+from weigh.render.columns import columns_of, text_cut_to_columns
+from weigh.render.printable import indented_json, printable_text, utf8_text
+from weigh.render.request_lines import folded_lines
 from weigh.schedulers import kind_or_first
 
 WIDTH = 80
@@ -16,27 +16,27 @@ _WIDEST_TEXT = 28
 _NARROWEST_MESSAGE = 34
 
 
-def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
+def script_check_lines(checked: CheckedScript, width: int = WIDTH) -> Iterator[str]:
     """Write the screen: problems by line, then notes, then the summary."""
     problems = checked.problems
     notes = [one for one in checked.findings if one.severity == "note"]
-    rows = [_row(checked, one) for one in (*problems, *notes)]
+    rows = [_finding_row(checked, one) for one in (*problems, *notes)]
     if rows:
-        yield from _table(rows, width)
+        yield from _finding_table_lines(rows, width)
     yield _sum_line(checked)
     if checked.acknowledged:
         names = ", ".join(dict.fromkeys(one.rule for one in checked.acknowledged))
-        yield from folded(f"ignored as requested: {names}", width)
+        yield from folded_lines(f"ignored as requested: {names}", width)
     if checked.lacks_shellcheck:
         yield "mistakes of the shell not checked: install shellcheck"
 
 
-def render_json(checked: Checked) -> str:
+def script_check_json(checked: CheckedScript) -> str:
     """Write one JSON document, the schema first."""
-    return indented_json(document(checked))
+    return indented_json(script_check_document(checked))
 
 
-def document(checked: Checked) -> dict[str, object]:
+def script_check_document(checked: CheckedScript) -> dict[str, object]:
     """Return the findings as a JSON object."""
     problems = checked.problems
     return {
@@ -46,58 +46,70 @@ def document(checked: Checked) -> dict[str, object]:
         "directives": checked.directives,
         "problems": len(problems),
         "accepted": all(one.accepted for one in problems),
-        "findings": [_plain(one) for one in checked.findings],
-        "ignored": [_plain(one) for one in checked.acknowledged],
+        "findings": [_finding_document(one) for one in checked.findings],
+        "ignored": [_finding_document(one) for one in checked.acknowledged],
     }
 
 
-def _plain(one: Finding) -> dict[str, object]:
+def _finding_document(lint_finding: LintFinding) -> dict[str, object]:
     return {
         name: utf8_text(value) if isinstance(value, str) else value
-        for name, value in msgspec.to_builtins(one).items()
+        for name, value in msgspec.to_builtins(lint_finding).items()
     }
 
 
-def _row(checked: Checked, one: Finding) -> tuple[str, str, str]:
-    place = printable(checked.script)
-    if one.line is not None:
-        place += f":{one.line}"
-    message = f"{one.effect}; {one.cure}" if one.cure else one.effect
-    message = f"{message} [{one.rule}]"
-    if one.severity == "note":
+def _finding_row(
+    checked: CheckedScript, lint_finding: LintFinding
+) -> tuple[str, str, str]:
+    place = printable_text(checked.script)
+    if lint_finding.line is not None:
+        place += f":{lint_finding.line}"
+    message = (
+        f"{lint_finding.effect}; {lint_finding.cure}"
+        if lint_finding.cure
+        else lint_finding.effect
+    )
+    message = f"{message} [{lint_finding.rule}]"
+    if lint_finding.severity == "note":
         message = f"note: {message}"
-    return place, printable(one.text), printable(message)
+    return place, printable_text(lint_finding.text), printable_text(message)
 
 
-def _table(rows: list[tuple[str, str, str]], width: int) -> Iterator[str]:
-    places = max(columns_of(place) for place, _, _ in rows)
-    texts = min(_WIDEST_TEXT, max(columns_of(text) for _, text, _ in rows))
+def _finding_table_lines(
+    finding_rows: list[tuple[str, str, str]], width: int
+) -> Iterator[str]:
+    places = max(columns_of(place) for place, _, _ in finding_rows)
+    texts = min(_WIDEST_TEXT, max(columns_of(text) for _, text, _ in finding_rows))
     gap = "  " if texts else ""
     room = width - places - 2 - texts - len(gap)
     if room < _NARROWEST_MESSAGE:
-        yield from _stacked(rows, width)
+        yield from _stacked_finding_lines(finding_rows, width)
         return
-    for place, text, message in rows:
-        short = shortened(text, texts)
-        head = f"{_filled(place, places)}  {_filled(short, texts)}{gap}"
-        for line in folded(message, room):
+    for place, text, message in finding_rows:
+        short = text_cut_to_columns(text, texts)
+        head = (
+            f"{_filled_to_width(place, places)}  {_filled_to_width(short, texts)}{gap}"
+        )
+        for line in folded_lines(message, room):
             yield (head + line).rstrip()
             head = " " * (width - room)
 
 
-def _stacked(rows: list[tuple[str, str, str]], width: int) -> Iterator[str]:
+def _stacked_finding_lines(
+    finding_rows: list[tuple[str, str, str]], width: int
+) -> Iterator[str]:
     """Write each message below its place, if the window is too narrow."""
-    for place, text, message in rows:
-        yield shortened(f"{place}  {text}".rstrip(), width)
-        for line in folded(message, width - 4):
+    for place, text, message in finding_rows:
+        yield text_cut_to_columns(f"{place}  {text}".rstrip(), width)
+        for line in folded_lines(message, width - 4):
             yield f"    {line}"
 
 
-def _filled(text: str, width: int) -> str:
-    return text + " " * (width - columns_of(text))
+def _filled_to_width(cell_text: str, width: int) -> str:
+    return cell_text + " " * (width - columns_of(cell_text))
 
 
-def _sum_line(checked: Checked) -> str:
+def _sum_line(checked: CheckedScript) -> str:
     problems, tool = checked.problems, kind_or_first(checked.scheduler).submits
     if not problems:
         lines = "1 directive" if checked.directives == 1 else ""

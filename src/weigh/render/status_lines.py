@@ -5,18 +5,23 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.job import Submitted
+from weigh.model.job import SubmittedJob
 from weigh.model.record import State
 from weigh.model.report import AccountedStep
-from weigh.render.columns import Column, table
-from weigh.render.healing_lines import Healing, healing_rows
-from weigh.render.printable import count, indented_json, printable, shortened
-from weigh.render.progress_lines import Ends, ends_lines
-from weigh.render.request_lines import WIDTH, folded
-from weigh.render.submit_lines import moment
+from weigh.render.columns import TableColumn, table_lines
+from weigh.render.healing_lines import HealingState, healing_rows
+from weigh.render.printable import (
+    count_with_commas,
+    indented_json,
+    printable_text,
+    shortened_text,
+)
+from weigh.render.progress_lines import ExpectedEnd, ends_lines
+from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.submit_lines import start_time_text
 from weigh.render.words import STATE_WORDS, step_words
 from weigh.schedulers.words import format_ranges
-from weigh.units import MINUTE, Seconds, counted, format_duration
+from weigh.units import MINUTE, Seconds, count_with_noun, format_duration
 
 SCHEMA = "weigh.status/1"
 _MOST_FAILURES = 5
@@ -25,7 +30,7 @@ _INDENT = " " * 13
 _WORDS = {**STATE_WORDS, "COMPLETED": "done"}
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
     """A task that did not succeed; ``words`` is the line that states why."""
 
     task: int
@@ -35,7 +40,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     output: str | None = None
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingElements(msgspec.Struct, frozen=True):
     """A number of elements that wait, or are unknown, for the same reason.
 
     ``since`` is when they were submitted, ``expected`` when the scheduler expects the
@@ -49,7 +54,7 @@ class Waiting(msgspec.Struct, frozen=True):
     expected: Seconds | None = None
 
 
-class Needed(msgspec.Struct, frozen=True, kw_only=True):
+class NeededJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that another one needs: ``words`` are the states of its unfinished tasks.
 
     ``ids`` are what the other one hangs on, empty if the job ``is_done``, or cannot
@@ -65,7 +70,7 @@ class Needed(msgspec.Struct, frozen=True, kw_only=True):
     has_failed: bool = False
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class JobStanding(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a job and those that resumed it; ``job`` is the latest of them.
 
     ``asked`` is when the scheduler reported it, in seconds since the epoch; ``trouble``
@@ -79,24 +84,24 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     what is left. ``doubt`` is a task that is done though its output ends in an error.
     """
 
-    job: Submitted
+    job: SubmittedJob
     jobs: tuple[str, ...]
     tasks: Mapping[State, int]
     elements: Mapping[State, int]
     total: int
-    failures: tuple[Failure, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
-    ends: Ends | None = None
+    failures: tuple[TaskFailure, ...] = ()
+    waiting: tuple[WaitingElements, ...] = ()
+    ends: ExpectedEnd | None = None
     asked: Seconds = 0.0
     trouble: str | None = None
     accounting: str | None = None
-    unknown: tuple[Waiting, ...] = ()
+    unknown: tuple[WaitingElements, ...] = ()
     cancelling: int = 0
     pulling: tuple[str, ...] | None = None
-    healing: Healing | None = None
+    healing: HealingState | None = None
     steps: tuple[AccountedStep, ...] = ()
     held: int = 0
-    needs: tuple[Needed, ...] = ()
+    needs: tuple[NeededJob, ...] = ()
     way_out: str | None = None
     doubt: str | None = None
 
@@ -129,115 +134,143 @@ class QueuedElsewhere(msgspec.Struct, frozen=True, kw_only=True):
     elements: Mapping[State, int]
 
 
-def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
+def detail_lines(job_standing: JobStanding, current_time: Seconds) -> Iterator[str]:
     """Write the details of one job."""
-    ids = " -> ".join(one.jobs)
-    name = printable(one.job.name)
-    headline = f"  {name} {ids}   {_counts(one)}"
+    ids = " -> ".join(job_standing.jobs)
+    name = printable_text(job_standing.job.name)
+    headline = f"  {name} {ids}   {_task_counts_text(job_standing)}"
     if len(headline) <= WIDTH:
         yield headline
     else:
-        yield shortened(f"  {name} {ids}", WIDTH)
-        yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
-    if one.ends is not None and not one.is_over:
-        yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
-    if one.pulling is not None and not one.is_over:
-        yield from _entry("queue", _queue(one.pulling))
-    if one.healing is not None:
-        for title, text in healing_rows(one.healing, one.jobs[-1]):
-            yield from _entry(title, text)
-    yield from _failures(one.failures, _noun(one.job))
-    yield from _remarks(one)
-    if one.cancelling:
-        yield from _entry(
-            "cancel", f"{counted(one.cancelling, 'element')} being cancelled"
+        yield shortened_text(f"  {name} {ids}", WIDTH)
+        yield from (
+            f"    {line}"
+            for line in folded_lines(_task_counts_text(job_standing), WIDTH - 4)
         )
-    for unknown in one.unknown:
-        text = f"{counted(unknown.elements, 'element')}: {unknown.reason}"
-        yield from _entry("unknown", text)
-    for title, text in (*_needs(one.needs), *_waiting(one, now)):
-        yield from _entry(title, text)
-    yield from _next(one)
-    yield from _caveats(one, now)
+    if job_standing.ends is not None and not job_standing.is_over:
+        yield from (f"    {line}" for line in ends_lines(job_standing.ends, WIDTH - 4))
+    if job_standing.pulling is not None and not job_standing.is_over:
+        yield from _status_entry_lines(
+            "queue", _pulling_nodes_text(job_standing.pulling)
+        )
+    if job_standing.healing is not None:
+        for title, text in healing_rows(job_standing.healing, job_standing.jobs[-1]):
+            yield from _status_entry_lines(title, text)
+    yield from _failure_group_lines(
+        job_standing.failures, _counted_noun(job_standing.job)
+    )
+    yield from _remarks(job_standing)
+    if job_standing.cancelling:
+        yield from _status_entry_lines(
+            "cancel",
+            f"{count_with_noun(job_standing.cancelling, 'element')} being cancelled",
+        )
+    for unknown in job_standing.unknown:
+        text = f"{count_with_noun(unknown.elements, 'element')}: {unknown.reason}"
+        yield from _status_entry_lines("unknown", text)
+    for title, text in (
+        *_dependency_entries(job_standing.needs),
+        *_waiting_entries(job_standing, current_time),
+    ):
+        yield from _status_entry_lines(title, text)
+    yield from _next_command_lines(job_standing)
+    yield from _status_warning_lines(job_standing, current_time)
 
 
-def _remarks(one: Standing) -> Iterator[str]:
-    doubt = f"{_noun(one.job)} {one.doubt}" if one.doubt else ""
-    for title, words in (("note", doubt), ("steps", step_words(one.steps))):
+def _remarks(job_standing: JobStanding) -> Iterator[str]:
+    doubt = (
+        f"{_counted_noun(job_standing.job)} {job_standing.doubt}"
+        if job_standing.doubt
+        else ""
+    )
+    for title, words in (("note", doubt), ("steps", step_words(job_standing.steps))):
         if words:
-            yield from _entry(title, printable(words))
+            yield from _status_entry_lines(title, printable_text(words))
 
 
-def _needs(needs: Sequence[Needed]) -> Iterator[tuple[str, str]]:
+def _dependency_entries(needs: Sequence[NeededJob]) -> Iterator[tuple[str, str]]:
     """Yield the jobs that have to succeed first."""
     for need in needs:
         yield "after", f"{need.name} (job {need.job}): {need.words}"
 
 
-def _waiting(one: Standing, now: Seconds) -> Iterator[tuple[str, str]]:
+def _waiting_entries(
+    job_standing: JobStanding, current_time: Seconds
+) -> Iterator[tuple[str, str]]:
     """Yield what waits, and for what."""
-    tasks = counted(one.held, "task")
-    if one.held and one.healing is not None and one.healing.is_active:
+    tasks = count_with_noun(job_standing.held, "task")
+    if (
+        job_standing.held
+        and job_standing.healing is not None
+        and job_standing.healing.is_active
+    ):
         yield "waiting", f"{tasks}: sized and sent when the first ones have ended"
-    elif one.held:
+    elif job_standing.held:
         yield "waiting", f"{tasks}, not sent"
-    for wait in one.waiting:
-        if wait.hopeless and one.needs:
+    for wait in job_standing.waiting:
+        if wait.hopeless and job_standing.needs:
             continue  # it can start once what it needs was resumed
         noun = "element" if wait.elements == 1 else "elements"
-        text = f"{count(wait.elements)} {noun}: {wait.reason}"
-        yield "waiting", text + _moments(wait, now)
+        text = f"{count_with_commas(wait.elements)} {noun}: {wait.reason}"
+        yield "waiting", text + _waiting_times_text(wait, current_time)
 
 
-def _moments(wait: Waiting, now: Seconds) -> str:
+def _waiting_times_text(wait: WaitingElements, current_time: Seconds) -> str:
     """Write since when they wait, and when the first is expected to start."""
     words = []
-    if wait.since is not None and now - wait.since >= MINUTE:
-        words.append(f"for {format_duration(now - wait.since)}")
-    if wait.expected is not None and wait.expected > now and not wait.hopeless:
-        words.append(f"expected to start {moment(wait.expected, now)}")
+    if wait.since is not None and current_time - wait.since >= MINUTE:
+        words.append(f"for {format_duration(current_time - wait.since)}")
+    if wait.expected is not None and wait.expected > current_time and not wait.hopeless:
+        words.append(
+            f"expected to start {start_time_text(wait.expected, current_time)}"
+        )
     return f" ({', '.join(words)})" if words else ""
 
 
 def list_lines(
-    standings: Sequence[Standing],
-    now: Seconds,
-    others: Sequence[QueuedElsewhere] = (),
+    standings: Sequence[JobStanding],
+    current_time: Seconds,
+    jobs_elsewhere: Sequence[QueuedElsewhere] = (),
     *,
     with_folder: bool = False,
 ) -> Iterator[str]:
-    """Write one line per job; *others* are of the user, and not from weigh."""
+    """Write one line per job; *jobs_elsewhere* are of the user, and not from weigh."""
     columns = [
-        Column("job", tuple(one.jobs[-1] for one in standings), right=False),
-        Column(
+        TableColumn("job", tuple(one.jobs[-1] for one in standings), right=False),
+        TableColumn(
             "name",
-            tuple(printable(one.job.name) for one in standings),
+            tuple(printable_text(one.job.name) for one in standings),
             right=False,
             flexible=True,
         ),
-        Column("on", tuple(one.job.scheduler for one in standings), right=False),
-        Column(
+        TableColumn("on", tuple(one.job.scheduler for one in standings), right=False),
+        TableColumn(
             "submitted",
             tuple(
-                f"{format_duration(max(0.0, now - one.job.submitted))} ago"
+                f"{format_duration(max(0.0, current_time - one.job.submitted))} ago"
                 for one in standings
             ),
             drop=1,
         ),
-        Column("tasks", tuple(_counts(one) for one in standings), right=False),
+        TableColumn(
+            "tasks", tuple(_task_counts_text(one) for one in standings), right=False
+        ),
     ]
     if with_folder:
-        folders = tuple(printable(_shown_folder(one.job.cwd)) for one in standings)
-        columns.append(Column("folder", folders, right=False))
+        folders = tuple(printable_text(_shown_folder(one.job.cwd)) for one in standings)
+        columns.append(TableColumn("folder", folders, right=False))
     if standings:
-        yield from (line.rstrip() for line in table(columns, WIDTH))
-    for other in others:
-        words = (f"{count(n)} {_WORDS[state]}" for state, n in other.elements.items())
-        name = f"{printable(other.job)}  {other.scheduler}, not from weigh"
+        yield from (line.rstrip() for line in table_lines(columns, WIDTH))
+    for other in jobs_elsewhere:
+        words = (
+            f"{count_with_commas(n)} {_WORDS[state]}"
+            for state, n in other.elements.items()
+        )
+        name = f"{printable_text(other.job)}  {other.scheduler}, not from weigh"
         yield f"  {name}: {', '.join(words)}"
     troubles = {one.trouble: one for one in standings if one.trouble}
     for one in troubles.values():
-        yield from _caveats(one, now)
+        yield from _status_warning_lines(one, current_time)
 
 
 def _shown_folder(folder: str) -> str:
@@ -247,30 +280,32 @@ def _shown_folder(folder: str) -> str:
     return shown if len(shown) <= _FOLDER else f"...{shown[-_FOLDER + 3 :]}"
 
 
-def render_json(standings: Sequence[Standing]) -> str:
+def status_json(standings: Sequence[JobStanding]) -> str:
     """Write the jobs as one JSON document."""
     document = {"schema": SCHEMA, "jobs": [msgspec.to_builtins(s) for s in standings]}
     return indented_json(document)
 
 
-def _counts(one: Standing) -> str:
+def _task_counts_text(job_standing: JobStanding) -> str:
     parts = [
-        f"{count(number)} {word}"
+        f"{count_with_commas(number)} {word}"
         for state, word in _WORDS.items()
-        if (number := one.tasks.get(state, 0))
+        if (number := job_standing.tasks.get(state, 0))
     ]
-    noun = _noun(one.job) + ("" if one.total == 1 else "s")
-    return f"{count(one.total)} {noun}: {', '.join(parts) or 'none'}"
+    noun = _counted_noun(job_standing.job) + ("" if job_standing.total == 1 else "s")
+    return (
+        f"{count_with_commas(job_standing.total)} {noun}: {', '.join(parts) or 'none'}"
+    )
 
 
-def _noun(job: Submitted) -> str:
+def _counted_noun(submitted_job: SubmittedJob) -> str:
     """Return what is counted: tasks of a plan, elements of a user's own script."""
-    return "task" if job.own is None else "element"
+    return "task" if submitted_job.own is None else "element"
 
 
-def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
+def _failure_group_lines(failures: Sequence[TaskFailure], noun: str) -> Iterator[str]:
     """Yield the failures; those with the same reason as one, with the first output."""
-    alike: dict[str, list[Failure]] = {}
+    alike: dict[str, list[TaskFailure]] = {}
     for one in failures:
         reason = one.reason or one.state.lower().replace("_", " ")
         words = f": {one.words}" if one.words else ""
@@ -278,41 +313,53 @@ def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
     for why, same in [*alike.items()][:_MOST_FAILURES]:
         tasks = format_ranges([one.task for one in same])
         whose = f"{noun} {tasks}" if len(same) == 1 else f"{noun}s {tasks}"
-        text = printable(f"{whose}  {why}")
+        text = printable_text(f"{whose}  {why}")
         title = "left" if same[0].state == "INTERRUPTED" else "failed"
-        yield f"    {title:<9}{shortened(text, WIDTH - len(_INDENT))}"
+        yield f"    {title:<9}{shortened_text(text, WIDTH - len(_INDENT))}"
         if output := next((one.output for one in same if one.output), None):
-            yield f"{_INDENT}{printable(output)}"
+            yield f"{_INDENT}{printable_text(output)}"
     shown = sum(map(len, [*alike.values()][:_MOST_FAILURES]))
     more = len(failures) - shown
     if more > 0:
-        yield f"{_INDENT}and {count(more)} more (--json has them all)"
+        yield f"{_INDENT}and {count_with_commas(more)} more (--json has them all)"
 
 
-def _queue(nodes: Sequence[str]) -> str:
+def _pulling_nodes_text(node_names: Sequence[str]) -> str:
     """Write which elements pull from the queue, by node."""
-    if not nodes:
+    if not node_names:
         return "no element pulls now"
-    names = dict.fromkeys(nodes)
-    on = ", ".join(f"{name} ({nodes.count(name)})" for name in names)
-    pull = "pulls" if len(nodes) == 1 else "pull"
-    return f"{counted(len(nodes), 'element')} {pull} tasks, on {on}"
+    names = dict.fromkeys(node_names)
+    on = ", ".join(f"{name} ({node_names.count(name)})" for name in names)
+    pull = "pulls" if len(node_names) == 1 else "pull"
+    return f"{count_with_noun(len(node_names), 'element')} {pull} tasks, on {on}"
 
 
-def _next(one: Standing) -> Iterator[str]:
-    if one.way_out is not None:
-        title = "fixed?" if one.way_out.endswith(" --bugs") else "next"
-        yield f"    {title:<9}{printable(one.way_out)}"
+def _next_command_lines(job_standing: JobStanding) -> Iterator[str]:
+    if job_standing.way_out is not None:
+        title = "fixed?" if job_standing.way_out.endswith(" --bugs") else "next"
+        yield f"    {title:<9}{printable_text(job_standing.way_out)}"
 
 
-def _caveats(one: Standing, now: Seconds) -> Iterator[str]:
-    if one.trouble:
-        when = "never" if not one.asked else f"{format_duration(now - one.asked)} ago"
-        yield from _entry("warning", f"{one.trouble} (last answer: {when})")
-    if one.accounting and not one.unknown:
-        yield from _entry("warning", f"accounting does not answer: {one.accounting}")
+def _status_warning_lines(
+    job_standing: JobStanding, current_time: Seconds
+) -> Iterator[str]:
+    if job_standing.trouble:
+        when = (
+            "never"
+            if not job_standing.asked
+            else f"{format_duration(current_time - job_standing.asked)} ago"
+        )
+        yield from _status_entry_lines(
+            "warning", f"{job_standing.trouble} (last answer: {when})"
+        )
+    if job_standing.accounting and not job_standing.unknown:
+        yield from _status_entry_lines(
+            "warning", f"accounting does not answer: {job_standing.accounting}"
+        )
 
 
-def _entry(title: str, text: str) -> Iterator[str]:
-    for number, line in enumerate(folded(printable(text), WIDTH - len(_INDENT))):
+def _status_entry_lines(title: str, entry_text: str) -> Iterator[str]:
+    for number, line in enumerate(
+        folded_lines(printable_text(entry_text), WIDTH - len(_INDENT))
+    ):
         yield f"    {title:<9}{line}" if number == 0 else f"{_INDENT}{line}"

@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import Heal, JobRequest, Submitted
-from weigh.render.printable import indented_json, padded, printable, three
-from weigh.render.request_lines import WIDTH, folded
-from weigh.units import HOUR, Seconds, counted, format_limit, format_size
+from weigh.model.job import HealLimits, JobRequest, SubmittedJob
+from weigh.render.printable import (
+    indented_json,
+    padded_text,
+    printable_text,
+    three_digit_text,
+)
+from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.units import HOUR, Seconds, count_with_noun, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
 _WIDEST = 24
@@ -18,7 +23,7 @@ _HEAD = len("  checked   ")
 _AT_ONCE = 60.0
 
 
-class Check(msgspec.Struct, frozen=True):
+class SubmitCheck(msgspec.Struct, frozen=True):
     """One check before a job is submitted, and its result."""
 
     what: str
@@ -26,7 +31,7 @@ class Check(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Most(msgspec.Struct, frozen=True):
+class MostHours(msgspec.Struct, frozen=True):
     """The GPU and CPU hours that jobs can use at most."""
 
     gpu: float = 0.0
@@ -45,17 +50,17 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str
     script: str
     text: str
-    job: Submitted | None = None
-    more: tuple[Submitted, ...] = ()
+    job: SubmittedJob | None = None
+    more: tuple[SubmittedJob, ...] = ()
     notes: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[SubmitCheck, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
-    healer: Submitted | None = None
+    healer: SubmittedJob | None = None
     held: int = 0
 
     @property
-    def most(self) -> Most | None:
+    def most(self) -> MostHours | None:
         """Return what all jobs of this submission can use at most; None if unknown."""
         return None if self.job is None else most_hours((self.job, *self.more))
 
@@ -68,109 +73,139 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
         return
     # the parts of a plan with a shared queue have all of its tasks each
     is_pulled = job.tasks > 1 and any(part.tasks == job.tasks for part in answer.more)
-    what = counted(job.elements, "element") if is_pulled else _what(job)
-    text = f"submitted {what} as job {job.id}{_at_once(job)}"
+    what = (
+        count_with_noun(job.elements, "element")
+        if is_pulled
+        else _job_contents_text(job)
+    )
+    text = f"submitted {what} as job {job.id}{_throttle_text(job)}"
     if job.scheduler == "local":
         text += ", on this machine"
     if job.expected is not None:
-        text += f"; starts {moment(job.expected, answer.now)}"
-    yield from (f"  {line}" for line in folded(text, WIDTH - 2))
-    yield from _more(answer.more)
+        text += f"; starts {start_time_text(job.expected, answer.now)}"
+    yield from (f"  {line}" for line in folded_lines(text, WIDTH - 2))
+    yield from _further_job_lines(answer.more)
     yield f"  each      {request_words(job.request)}"
-    yield from _cost(answer)
+    yield from _largest_cost_lines(answer)
     if answer.healer is not None and answer.held:
         text = f"job {answer.healer.id} sizes and sends the other {answer.held:,} tasks"
         yield f"  then      {text if answer.held > 1 else text[:-1]}"
     if answer.healer is not None and job.heal is not None:
         yield f"  heals     job {answer.healer.id} follows: {heal_words(job.heal)}"
-    yield f"  script    {printable(job.script)}"
+    yield f"  script    {printable_text(job.script)}"
     yield f"  follow    weigh status {job.id}"
 
 
-def heal_words(heal: Heal) -> str:
+def heal_words(heal_limits: HealLimits) -> str:
     """Write the limits of healing."""
-    parts = [f"at most {heal.max_rounds} rounds"]
-    if heal.max_memory is not None:
-        parts.append(format_size(heal.max_memory))
-    if heal.max_time is not None:
-        parts.append(format_limit(heal.max_time))
-    if heal.max_hours is not None:
-        parts.append(f"{heal.max_hours:g} CPU hours")
+    parts = [f"at most {heal_limits.max_rounds} rounds"]
+    if heal_limits.max_memory is not None:
+        parts.append(format_size(heal_limits.max_memory))
+    if heal_limits.max_time is not None:
+        parts.append(format_limit(heal_limits.max_time))
+    if heal_limits.max_hours is not None:
+        parts.append(f"{heal_limits.max_hours:g} CPU hours")
     return ", ".join(parts)
 
 
-def most_hours(jobs: Sequence[Submitted]) -> Most | None:
+def most_hours(submitted_jobs: Sequence[SubmittedJob]) -> MostHours | None:
     """Return the hours that jobs use if each runs to its limit; None without limits.
 
     On exclusive nodes it may be more: all of a node counts.
     """
-    total = Most()
-    for job in jobs:
+    total = MostHours()
+    for job in submitted_jobs:
         asked = job.request
         if asked.time_limit is None or job.scheduler == "local":
             return None
         hours = job.elements * asked.nodes * asked.time_limit / HOUR
-        each = Most(gpu=asked.gpus * hours, cpu=max(1, asked.cpus) * hours)
-        total = Most(gpu=total.gpu + each.gpu, cpu=total.cpu + each.cpu)
+        each = MostHours(gpu=asked.gpus * hours, cpu=max(1, asked.cpus) * hours)
+        total = MostHours(gpu=total.gpu + each.gpu, cpu=total.cpu + each.cpu)
     return total
 
 
-def _cost(answer: SubmitAnswer) -> Iterator[str]:
+def _largest_cost_lines(answer: SubmitAnswer) -> Iterator[str]:
     """Write what the jobs can use at most."""
     job, most = answer.job, answer.most
     if job is None or most is None:
         return
     parts = [(most.gpu, "GPU"), (most.cpu, "CPU")]
-    words = [f"{three(hours)} {unit} hours" for hours, unit in parts if hours]
+    words = [
+        f"{three_digit_text(hours)} {unit} hours" for hours, unit in parts if hours
+    ]
     again = " per attempt" if job.requeue else ""
     yield f"  at most   {', '.join(words)}{again}"
 
 
-def _more(parts: Sequence[Submitted]) -> Iterator[str]:
+def _further_job_lines(submitted_jobs: Sequence[SubmittedJob]) -> Iterator[str]:
     """Write the further jobs of the same array."""
-    shown = parts[:_SHOWN] if len(parts) > _SHOWN + 1 else parts
+    shown = (
+        submitted_jobs[:_SHOWN] if len(submitted_jobs) > _SHOWN + 1 else submitted_jobs
+    )
     for part in shown:
-        why = f": {part.reason}" if part.reason and len(parts) == 1 else ""
-        line = f"and {_what(part)} as job {part.id}{why}"
-        yield from (f"            {row}" for row in folded(line, WIDTH - 12))
-    if len(shown) < len(parts):
-        yield f"            and {len(parts) - len(shown)} more, to job {parts[-1].id}"
+        why = f": {part.reason}" if part.reason and len(submitted_jobs) == 1 else ""
+        line = f"and {_job_contents_text(part)} as job {part.id}{why}"
+        yield from (f"            {row}" for row in folded_lines(line, WIDTH - 12))
+    if len(shown) < len(submitted_jobs):
+        yield (
+            f"            and {len(submitted_jobs) - len(shown)} more, to job "
+            f"{submitted_jobs[-1].id}"
+        )
 
 
-def check_lines(checks: Sequence[Check]) -> Iterator[str]:
+def check_lines(checks: Sequence[SubmitCheck]) -> Iterator[str]:
     """Write one line per check."""
-    width = min(_WIDEST, max((len(printable(one.what)) for one in checks), default=0))
+    width = min(
+        _WIDEST, max((len(printable_text(one.what)) for one in checks), default=0)
+    )
     for number, one in enumerate(checks):
         head = "checked" if number == 0 else ""
-        first = f"  {head:<8}  {padded(printable(one.what), width)}  {one.verdict:<7}  "
-        rows = list(folded(printable(one.detail), max(20, WIDTH - len(first))))
+        first = (
+            f"  {head:<8}  {padded_text(printable_text(one.what), width)}  "
+            f"{one.verdict:<7}  "
+        )
+        rows = list(
+            folded_lines(printable_text(one.detail), max(20, WIDTH - len(first)))
+        )
         yield (first + (rows[0] if rows else "")).rstrip()
         room = " " * (_HEAD + width + len("  default  "))
         yield from (room + row for row in rows[1:])
 
 
-def _what(job: Submitted) -> str:
-    if job.own is not None:
-        named = f"{job.name}" if job.elements == 1 else f"{job.name}, "
-        return named + (counted(job.elements, "element") if job.elements > 1 else "")
-    if job.elements == 1:
-        return counted(job.tasks, "task")
-    words = counted(job.elements, "element")
-    more = f" with {counted(job.tasks, 'task')}" if job.tasks != job.elements else ""
+def _job_contents_text(submitted_job: SubmittedJob) -> str:
+    if submitted_job.own is not None:
+        named = (
+            f"{submitted_job.name}"
+            if submitted_job.elements == 1
+            else f"{submitted_job.name}, "
+        )
+        return named + (
+            count_with_noun(submitted_job.elements, "element")
+            if submitted_job.elements > 1
+            else ""
+        )
+    if submitted_job.elements == 1:
+        return count_with_noun(submitted_job.tasks, "task")
+    words = count_with_noun(submitted_job.elements, "element")
+    more = (
+        f" with {count_with_noun(submitted_job.tasks, 'task')}"
+        if submitted_job.tasks != submitted_job.elements
+        else ""
+    )
     return words + more
 
 
-def _at_once(job: Submitted) -> str:
-    most = job.request.throttle
-    few = most is not None and most < job.elements
+def _throttle_text(submitted_job: SubmittedJob) -> str:
+    most = submitted_job.request.throttle
+    few = most is not None and most < submitted_job.elements
     return f", up to {most} at a time" if few else ""
 
 
-def moment(then: Seconds, now: Seconds) -> str:
+def start_time_text(then: Seconds, current_time: Seconds) -> str:
     """Write a start time, without the date if it is today."""
-    if then <= now + _AT_ONCE:
+    if then <= current_time + _AT_ONCE:
         return "now"
-    begin, today = time.localtime(then), time.localtime(now)
+    begin, today = time.localtime(then), time.localtime(current_time)
     clock = time.strftime("%H:%M", begin)
     if begin[:3] == today[:3]:
         return f"about {clock}"
@@ -191,7 +226,7 @@ def dry_run_lines(answer: SubmitAnswer) -> Iterator[str]:
     yield answer.text.removesuffix("\n")
 
 
-def render_json(answer: SubmitAnswer) -> str:
+def submission_json(answer: SubmitAnswer) -> str:
     """Write the submission as one JSON document."""
     document = {
         "schema": SCHEMA,
@@ -214,7 +249,7 @@ def render_json(answer: SubmitAnswer) -> str:
 
 def request_words(wanted: JobRequest) -> str:
     """Write the request of one element."""
-    parts = [counted(wanted.cpus, "CPU")]
+    parts = [count_with_noun(wanted.cpus, "CPU")]
     if wanted.memory is not None:
         parts.append(format_size(wanted.memory))
     elif wanted.virtual_memory is not None:
@@ -226,8 +261,11 @@ def request_words(wanted: JobRequest) -> str:
     return with_ranks(", ".join(parts), wanted.nodes, wanted.ntasks)
 
 
-def with_ranks(words: str, nodes: int, ntasks: int) -> str:
-    """Write the request of each node, *words*, with the nodes and ranks if several."""
+def with_ranks(node_request: str, node_count: int, ntasks: int) -> str:
+    """Write the request of each node, with the nodes and ranks if several."""
     if ntasks:
-        return f"{counted(ntasks, 'rank')} on {counted(nodes, 'node')} with {words}"
-    return f"{nodes} nodes with {words}" if nodes > 1 else words
+        return (
+            f"{count_with_noun(ntasks, 'rank')} on "
+            f"{count_with_noun(node_count, 'node')} with {node_request}"
+        )
+    return f"{node_count} nodes with {node_request}" if node_count > 1 else node_request

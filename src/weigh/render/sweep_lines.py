@@ -7,9 +7,9 @@ import msgspec
 
 from weigh.model.mask import MASK
 from weigh.model.plan import Task
-from weigh.render.columns import shortened
-from weigh.render.printable import count, indented_json, printable
-from weigh.units import counted
+from weigh.render.columns import text_cut_to_columns
+from weigh.render.printable import count_with_commas, indented_json, printable_text
+from weigh.units import count_with_noun
 
 SCHEMA = "weigh.sweep/1"
 WIDTH = 80
@@ -19,7 +19,7 @@ State: TypeAlias = Literal["written", "unchanged", "printed", "dry run"]
 _REPEATED_NAMED = 3
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a sweep.
 
     ``dimensions`` are parameters, or groups of them, with their numbers of values;
@@ -45,47 +45,49 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     like_counting: tuple[str, str] | None = None
 
 
-def render_text(sweep: Sweep, width: int = WIDTH) -> Iterator[str]:
+def sweep_screen_lines(sweep: SweepResult, width: int = WIDTH) -> Iterator[str]:
     """Write the screen."""
     yield head_line(sweep)
-    number = len(count(sweep.tasks))
+    number = len(count_with_commas(sweep.tasks))
     for task in sweep.first:
-        yield _task_line(task, number, width)
+        yield _sweep_task_line(task, number, width)
     if sweep.tasks > len(sweep.first) + len(sweep.last):
         yield f"  {'...':>{number}}"
     for task in sweep.last:
-        yield _task_line(task, number, width)
+        yield _sweep_task_line(task, number, width)
     if sweep.state == "dry run":
         yield f"nothing written (dry run): {sweep.output}, {sweep.table}"
     elif sweep.output is not None:
         yield f"{sweep.state:<9} {sweep.output}   parameters: {sweep.table}"
 
 
-def head_line(sweep: Sweep) -> str:
+def head_line(sweep: SweepResult) -> str:
     """Write how many tasks there are, and how the number arises."""
     several = [one for one in sweep.dimensions if one[1] > 1] or sweep.dimensions
     product = " x ".join(f"{size:,} {name}" for name, size in several)
-    head = counted(sweep.tasks, "task")
+    head = count_with_noun(sweep.tasks, "task")
     if sweep.random is not None:
         return f"{head} drawn from {product}, --seed {sweep.seed}"
     if sweep.conditions:
-        less = count(sweep.combinations - sweep.kept)
+        less = count_with_commas(sweep.combinations - sweep.kept)
         return f"{head}: {product}, less {less} by conditions"
     return f"{head}: {product}"
 
 
-def notes(sweep: Sweep) -> Iterator[str]:
+def sweep_warnings(sweep: SweepResult) -> Iterator[str]:
     """Yield warnings on repeated values, repeated lines and few seeds."""
     if sweep.repeated:
-        named = ", ".join(map(printable, sweep.repeated[:_REPEATED_NAMED]))
+        named = ", ".join(map(printable_text, sweep.repeated[:_REPEATED_NAMED]))
         more = len(sweep.repeated) - _REPEATED_NAMED
         rest = f" and {more:,} more" if more > 0 else ""
-        yield shortened(f"given more than once, used once: {named}{rest}", WIDTH)
+        yield text_cut_to_columns(
+            f"given more than once, used once: {named}{rest}", WIDTH
+        )
     if sweep.kept > sweep.tasks:
-        repeated = counted(sweep.kept - sweep.tasks, "task")
+        repeated = count_with_noun(sweep.kept - sweep.tasks, "task")
         yield f"left out {repeated} with a repeated line"
     if sweep.random is not None and sweep.kept < sweep.random:
-        yield f"only {count(sweep.kept)} combinations to draw from"
+        yield f"only {count_with_commas(sweep.kept)} combinations to draw from"
     if sweep.like_counting is not None:
         name, counted_up = sweep.like_counting
         yield f"{name} has one value: to count, write {name}={counted_up}"
@@ -95,7 +97,7 @@ def notes(sweep: Sweep) -> Iterator[str]:
         yield f"{name} has {values}: a difference may be chance (use 5 or more)"
 
 
-def render_json(sweep: Sweep) -> str:
+def sweep_json(sweep: SweepResult) -> str:
     """Write one JSON document, the schema first."""
     fields = {
         "schema": SCHEMA,
@@ -103,22 +105,23 @@ def render_json(sweep: Sweep) -> str:
         "dimensions": [
             {"name": name, "values": size} for name, size in sweep.dimensions
         ],
-        "notes": _without_surrogates(list(notes(sweep))),
+        "notes": _without_surrogates(list(sweep_warnings(sweep))),
     }
     return indented_json(fields)
 
 
-def _without_surrogates(tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of
+def _without_surrogates(json_tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of
     """Replace bytes that are not UTF-8: JSON cannot hold them."""
-    if isinstance(tree, str):
-        return tree.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(tree, dict):
-        return {key: _without_surrogates(one) for key, one in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_without_surrogates(one) for one in tree]
-    return tree
+    if isinstance(json_tree, str):
+        return json_tree.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(json_tree, dict):
+        return {key: _without_surrogates(one) for key, one in json_tree.items()}
+    if isinstance(json_tree, list | tuple):
+        return [_without_surrogates(one) for one in json_tree]
+    return json_tree
 
 
-def _task_line(task: Task, number: int, width: int) -> str:
-    line = f"  {count(task.seq):>{number}}  {printable(MASK.line(task.line))}"
-    return shortened(line, width)
+def _sweep_task_line(task: Task, number_width: int, width: int) -> str:
+    number = f"  {count_with_commas(task.seq):>{number_width}}"
+    line = f"{number}  {printable_text(MASK.line(task.line))}"
+    return text_cut_to_columns(line, width)

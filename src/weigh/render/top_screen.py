@@ -17,12 +17,12 @@ from rich.text import Text
 from weigh.render.gpu_lines import gpu_list as gpu_text
 from weigh.render.printable import (
     named_words,
-    printable,
+    printable_text,
     short_command,
-    shortened,
+    shortened_text,
 )
-from weigh.render.progress_lines import time_left
-from weigh.render.top_view import MachineView, ProcessView, RunView, TopView
+from weigh.render.progress_lines import time_left_text
+from weigh.render.top_view import MachineView, ProcessView, TopRun, TopView
 from weigh.units import MINUTE, format_duration, format_size, size_or_dash
 
 TOP_WIDTH = 80
@@ -42,7 +42,7 @@ class TopScreen:
 
     def __init__(self, out: TextIO, *, colour: bool) -> None:
         self._out = out
-        self._console = _console(out, is_terminal=True, colour=colour)
+        self._console = _rich_console(out, is_terminal=True, colour=colour)
 
     def __enter__(self) -> Self:
         self._console.set_alt_screen(True)
@@ -54,8 +54,8 @@ class TopScreen:
             self._console.show_cursor(True)
             self._console.set_alt_screen(False)
 
-    def show(self, view: TopView) -> None:
-        """Draw *view* at the window's current size.
+    def show(self, top_view: TopView) -> None:
+        """Draw *top_view* at the window's current size.
 
         Raises:
             OSError: the terminal is gone.
@@ -66,28 +66,28 @@ class TopScreen:
             width, height = 0, 0
         width, height = width or _USUAL[0], height or _USUAL[1]
         self._console.size = (width, height)
-        upper = Group(*_upper_part(view, width, has_keys=True))
+        upper = Group(*_upper_part(top_view, width, has_keys=True))
         used = len(self._console.render_lines(upper, pad=False))
         # a blank line, two titles and the count of the rest
         most = max(1, height - used - 4)
-        lower = Group(*_process_part(view, width, most))
+        lower = Group(*_process_part(top_view, width, most))
         self._console.update_screen(Group(upper, lower))
 
 
-def top_page(view: TopView, width: int = TOP_WIDTH) -> str:
-    """Write *view* as plain text."""
+def top_page(top_view: TopView, width: int = TOP_WIDTH) -> str:
+    """Write *top_view* as plain text."""
     out = io.StringIO()
-    console = _console(out, is_terminal=False, colour=False)
+    console = _rich_console(out, is_terminal=False, colour=False)
     console.width = width
     console.print(
-        *_upper_part(view, width, has_keys=False),
-        *_process_part(view, width, _MOST_PROCESSES),
+        *_upper_part(top_view, width, has_keys=False),
+        *_process_part(top_view, width, _MOST_PROCESSES),
         sep="\n",
     )
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _console(out: TextIO, *, is_terminal: bool, colour: bool) -> Console:
+def _rich_console(out: TextIO, *, is_terminal: bool, colour: bool) -> Console:
     return Console(
         file=out,
         force_terminal=is_terminal,
@@ -101,50 +101,62 @@ def _console(out: TextIO, *, is_terminal: bool, colour: bool) -> Console:
 
 
 def _upper_part(
-    view: TopView, width: int, *, has_keys: bool
+    top_view: TopView, width: int, *, has_keys: bool
 ) -> Iterator[RenderableType]:
-    title = f"weigh top   {printable(view.machine.name)}   {view.clock}"
+    title = f"weigh top   {printable_text(top_view.machine.name)}   {top_view.clock}"
     yield _screen_line(f"{title}   q quits" if has_keys else title, width, "bold")
-    yield from (_screen_line(line, width) for line in _machine_lines(view.machine))
+    yield from (_screen_line(line, width) for line in _machine_lines(top_view.machine))
     yield Text("")
     yield _screen_line("runs in progress", width, "bold")
-    if view.runs:
-        yield _rich_table(view.runs, _run_columns(view.runs), width)
+    if top_view.runs:
+        yield _rich_table(top_view.runs, _run_columns(top_view.runs), width)
     else:
         yield _screen_line("  none: weigh run -- COMMAND in another window", width)
-        yield _screen_line(f"  (records are in {printable(view.store)})", width, "dim")
-    if view.gpus or view.gpu_note:
+        yield _screen_line(
+            f"  (records are in {printable_text(top_view.store)})", width, "dim"
+        )
+    if top_view.gpus or top_view.gpu_note:
         yield Text("")
         yield _screen_line("GPUs", width, "bold")
-    yield from (_screen_line(line, width) for line in gpu_text(view.gpus))
-    if view.gpu_note:
-        yield Padding(Text(printable(view.gpu_note), style="yellow"), (0, 0, 0, 2))
+    yield from (_screen_line(line, width) for line in gpu_text(top_view.gpus))
+    if top_view.gpu_note:
+        yield Padding(
+            Text(printable_text(top_view.gpu_note), style="yellow"), (0, 0, 0, 2)
+        )
 
 
-def _process_part(view: TopView, width: int, most: int) -> Iterator[RenderableType]:
-    if view.processes is None:
+def _process_part(
+    top_view: TopView, width: int, most_processes: int
+) -> Iterator[RenderableType]:
+    if top_view.processes is None:
         return
     yield Text("")
     yield _screen_line(f"my processes, largest first   ({_RSS})", width, "bold")
-    yield _rich_table(view.processes[:most], _process_columns(width), width)
-    rest = view.processes[most:]
+    yield _rich_table(
+        top_view.processes[:most_processes], _process_columns(width), width
+    )
+    rest = top_view.processes[most_processes:]
     if rest:
         size = format_size(sum(one.resident for one in rest))
         yield _screen_line(f"  {len(rest)} more with {size}", width, "dim")
 
 
-def _screen_line(text: str, width: int, style: str = "") -> Text:
-    return Text(shortened(printable(text), width), style=style, no_wrap=True)
+def _screen_line(line_text: str, width: int, style: str = "") -> Text:
+    return Text(
+        shortened_text(printable_text(line_text), width), style=style, no_wrap=True
+    )
 
 
-def _rich_table(rows: Sequence[Any], columns: _Columns, width: int) -> RenderableType:
-    """Return a table of *rows* with the columns that a window of *width* has."""
+def _rich_table(
+    table_rows: Sequence[Any], columns: _Columns, width: int
+) -> RenderableType:
+    """Return a table of *table_rows* with the columns that a window of *width* has."""
     shown = [column for column in columns if width >= column[2]]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title, _, _ in shown:
         side = "left" if title in _WORDS else "right"
         table.add_column(title, justify=side, no_wrap=True, overflow="crop")  # type: ignore[arg-type]
-    for row in rows:
+    for row in table_rows:
         table.add_row(*(Text(text_of(row)) for _, text_of, _ in shown))
     return Padding(table, (0, 0, 0, 2))
 
@@ -166,7 +178,7 @@ def _load_bar(share: float) -> str:
     return ("|" * round(min(max(share, 0.0), 1.0) * _BAR)).ljust(_BAR)
 
 
-def _run_columns(runs: Sequence[RunView]) -> _Columns:
+def _run_columns(run_views: Sequence[TopRun]) -> _Columns:
     columns: _Columns = (
         ("run", lambda run: run.record.id[:_ID], 0),
         ("label", _run_label, 40),
@@ -175,27 +187,33 @@ def _run_columns(runs: Sequence[RunView]) -> _Columns:
         ("cores", lambda run: "?" if run.cores is None else f"{run.cores:.2f}", 60),
         ("elapsed", lambda run: format_duration(run.elapsed), 60),
     )
-    if any(map(_run_note, runs)):
-        columns += (("", lambda run: shortened(_run_note(run), 17), 76),)
+    if any(map(_run_note, run_views)):
+        columns += (("", lambda run: shortened_text(_run_note(run), 17), 76),)
     return columns
 
 
-def _run_label(run: RunView) -> str:
-    label = printable(run.record.label or "") or short_command(run.record.command)
-    return shortened(label, 12)
+def _run_label(top_run: TopRun) -> str:
+    label = printable_text(top_run.record.label or "") or short_command(
+        top_run.record.command
+    )
+    return shortened_text(label, 12)
 
 
-def _run_note(run: RunView) -> str:
-    if run.stopped:
+def _run_note(top_run: TopRun) -> str:
+    if top_run.stopped:
         return "stopped"
-    host = run.record.host
-    if run.age and host is not None:
-        age = f"{run.age:.0f} s" if run.age < MINUTE else format_duration(run.age)
-        return f"{printable(host.name)}, {age} ago"
-    headway = run.record.progress
-    if headway is None or run.stale:
+    host = top_run.record.host
+    if top_run.age and host is not None:
+        age = (
+            f"{top_run.age:.0f} s"
+            if top_run.age < MINUTE
+            else format_duration(top_run.age)
+        )
+        return f"{printable_text(host.name)}, {age} ago"
+    headway = top_run.record.progress
+    if headway is None or top_run.stale:
         return ""
-    left = time_left(headway, run.elapsed)
+    left = time_left_text(headway, top_run.elapsed)
     return "" if left is None else f"{left.partition(' (')[0]} to go"
 
 
@@ -207,7 +225,9 @@ def _process_columns(width: int) -> _Columns:
         ("cpu", _process_cpu, 40),
         (
             "command",
-            lambda process: shortened(named_words(printable(process.command)), room),
+            lambda process: shortened_text(
+                named_words(printable_text(process.command)), room
+            ),
             40,
         ),
     )

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weigh.model.gpu import Gpu
+from weigh.model.gpu import GpuState
 from weigh.model.record import Record
 from weigh.units import Bytes, Seconds
 
@@ -16,7 +16,7 @@ class ProcessView(msgspec.Struct, frozen=True):
     cores: float | None = None
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
+class TopRun(msgspec.Struct, frozen=True, kw_only=True):
     """The latest state of one run.
 
     ``record`` is the last that was written. ``age``  is
@@ -59,7 +59,7 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
     clock: str
     machine: MachineView
     store: str
-    runs: tuple[RunView, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
+    runs: tuple[TopRun, ...] = ()
+    gpus: tuple[GpuState, ...] = ()
     gpu_note: str | None = None
     processes: tuple[ProcessView, ...] | None = None

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from weigh.model.gpu import GPU_FAULTS, GpuUsage
-from weigh.model.growth import Extrapolation, Growth
+from weigh.model.growth import MemoryExtrapolation, MemoryGrowth
 from weigh.model.record import PeakMemory, State, Usage
-from weigh.model.report import AccountedStep, Measure, Report
-from weigh.render.printable import count, three
+from weigh.model.report import AccountedStep, JobReport, ReportMeasure
+from weigh.render.printable import count_with_commas, three_digit_text
 from weigh.units import (
     GIB,
     HOUR,
@@ -38,7 +38,7 @@ STATE_WORDS: dict[State, str] = {
 def usage_words(usage: Usage) -> Iterator[tuple[str, str]]:
     """Yield name and words of each figure that was measured."""
     peak = usage.peak_memory
-    yield "memory", "not measured" if peak is None else _peak(peak)
+    yield "memory", "not measured" if peak is None else _peak_memory_text(peak)
     if usage.cpu_time is not None:
         cpus = usage.cpus_used
         busy = "" if cpus is None else f", {cpus:.2f}".rstrip("0").rstrip(".") + " busy"
@@ -47,10 +47,10 @@ def usage_words(usage: Usage) -> Iterator[tuple[str, str]]:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
         yield "disk", f"{read} read, {written} written"
     for number, gpu in enumerate(usage.gpus):
-        yield f"GPU {number}", _gpu(gpu)
+        yield f"GPU {number}", _gpu_usage_text(gpu)
 
 
-def _peak(peak: PeakMemory) -> str:
+def _peak_memory_text(peak: PeakMemory) -> str:
     if peak.source == "launcher floor":
         return f"up to {format_size(peak.high)} (too short to measure more exactly)"
     words = [format_size(peak.value)]
@@ -62,15 +62,19 @@ def _peak(peak: PeakMemory) -> str:
     return f"{', '.join(words)} ({peak.source})"
 
 
-def _gpu(gpu: GpuUsage) -> str:
-    held = size_or_dash(gpu.job_peak)
-    of = f" of {format_size(gpu.memory_total)}" if gpu.memory_total is not None else ""
-    words = [f"{gpu.name}: {held}{of}"]
-    if gpu.utilization_mean is not None:
-        words.append(f"busy {gpu.utilization_mean:.0f} %")
-    if gpu.power_mean is not None:
-        words.append(f"{gpu.power_mean:.0f} W")
-    source = f" ({gpu.source})" if gpu.source is not None else ""
+def _gpu_usage_text(gpu_usage: GpuUsage) -> str:
+    held = size_or_dash(gpu_usage.job_peak)
+    of = (
+        f" of {format_size(gpu_usage.memory_total)}"
+        if gpu_usage.memory_total is not None
+        else ""
+    )
+    words = [f"{gpu_usage.name}: {held}{of}"]
+    if gpu_usage.utilization_mean is not None:
+        words.append(f"busy {gpu_usage.utilization_mean:.0f} %")
+    if gpu_usage.power_mean is not None:
+        words.append(f"{gpu_usage.power_mean:.0f} W")
+    source = f" ({gpu_usage.source})" if gpu_usage.source is not None else ""
     return ", ".join(words) + source
 
 
@@ -78,7 +82,7 @@ _EARLY = 0.9  # of the run: a later plateau is not trusted
 _UNITS = ((1, "s"), (MINUTE, "min"), (HOUR, "h"))
 
 
-def growth_words(growth: Growth, peak_time: Seconds | None) -> str:
+def growth_words(growth: MemoryGrowth, peak_time: Seconds | None) -> str:
     """Describe whether memory was rising at the end; nothing if unknown."""
     if growth.growing:
         rate = "" if growth.trend is None else f": {rate_words(growth.trend.rate)}"
@@ -97,7 +101,7 @@ def rate_words(rate: float) -> str:
     return f"{format_size(round(rate * seconds))}/{unit}"
 
 
-def extrapolation_words(ahead: Extrapolation) -> str:
+def extrapolation_words(ahead: MemoryExtrapolation) -> str:
     """Write predicted memory and its interval."""
     low, high = format_size(ahead.low), format_size(ahead.high)
     if low == high:
@@ -113,11 +117,11 @@ _BAD_ADDRESS = 31
 _SHOWN = 3
 
 
-def short_name(name: str) -> str:
+def short_name(gpu_name: str) -> str:
     """Return a GPU's name without its maker: ``V100-SXM2-32GB``."""
     for maker in _MAKERS:
-        name = name.removeprefix(maker)
-    return name
+        gpu_name = gpu_name.removeprefix(maker)
+    return gpu_name
 
 
 def memory_words(used: Bytes | None, total: Bytes | None) -> str:
@@ -128,7 +132,7 @@ def memory_words(used: Bytes | None, total: Bytes | None) -> str:
     return f"{known} of {total / GIB:.1f} GiB"
 
 
-def listed(numbers: Sequence[int | None]) -> str:
+def listed_numbers(numbers: Sequence[int | None]) -> str:
     """Write a list of numbers: ``1, 2 and 3``."""
     words = ["?" if number is None else str(number) for number in numbers]
     if len(words) <= 1:
@@ -147,7 +151,7 @@ def preallocation_words() -> str:
 def xid_words(xids: Sequence[int]) -> str:
     """Write the driver's error numbers and their likely cause."""
     different = sorted(set(xids))
-    words = f"driver XID {listed(different[:_SHOWN])}"
+    words = f"driver XID {listed_numbers(different[:_SHOWN])}"
     words += ", ..." if len(different) > _SHOWN else ""
     if any(xid in GPU_FAULTS for xid in different):
         return f"{words}: GPU fault, report to the admins"
@@ -165,55 +169,57 @@ NAMES = {
 }
 
 
-def state_words(report: Report) -> str:
+def state_counts_text(report: JobReport) -> str:
     """Count the runs by how they ended: ``99 completed, 1 failed``."""
     known = ((report.states.get(state, 0), word) for state, word in STATE_WORDS.items())
-    return ", ".join(f"{count(number)} {word}" for number, word in known if number)
+    return ", ".join(
+        f"{count_with_commas(number)} {word}" for number, word in known if number
+    )
 
 
-def held_words(report: Report) -> str:
+def held_words(report: JobReport) -> str:
     """Write the GPU hours held, or else the CPU hours."""
     if report.gpu_hours:
-        return f"{three(report.gpu_hours)} GPU hours"
+        return f"{three_digit_text(report.gpu_hours)} GPU hours"
     if report.cpu_hours:
-        return f"{three(report.cpu_hours)} CPU hours"
+        return f"{three_digit_text(report.cpu_hours)} CPU hours"
     return ""
 
 
-def amount(measure: Measure, value: float | None) -> str:
+def measure_value_text(measure: ReportMeasure, measure_value: float | None) -> str:
     """Write a figure of a measure in its unit; a dash for None."""
-    if value is None:
+    if measure_value is None:
         return "-"
     if measure.unit == "bytes":
-        return format_size(round(value))
+        return format_size(round(measure_value))
     if measure.unit == "seconds":
-        return format_duration(value)
+        return format_duration(measure_value)
     if measure.unit == "share":
-        return f"{100 * value:.0f} %"
-    return _plain(value)
+        return f"{100 * measure_value:.0f} %"
+    return _plain_value_text(measure_value)
 
 
-def requested_words(measure: Measure) -> str:
+def requested_words(measure: ReportMeasure) -> str:
     """Write what was requested; nothing for a figure that cannot be requested."""
     if measure.requested is None:
         return "" if measure.name == "gpu_utilization" else "-"
     if measure.unit == "seconds":
         return format_limit(measure.requested)
-    return amount(measure, measure.requested)
+    return measure_value_text(measure, measure.requested)
 
 
-def percent(share: float) -> str:
+def share_of_request_text(share: float) -> str:
     """Write usage as a share of the request; a far larger one as a factor."""
     if share > 9.99:  # noqa: PLR2004 - three digits
         return f"{share:.0f} x"
     return f"{100 * share:.0f} %"
 
 
-def _plain(value: float) -> str:
-    if value == int(value):
-        return f"{value:.0f}"
-    behind = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 - three digits
-    return f"{value:.{behind}f}"
+def _plain_value_text(figure_value: float) -> str:
+    if figure_value == int(figure_value):
+        return f"{figure_value:.0f}"
+    behind = 2 if figure_value < 9.995 else 1 if figure_value < 99.95 else 0  # noqa: PLR2004 - three digits
+    return f"{figure_value:.{behind}f}"
 
 
 _MOST_STEPS = 6  # named in a note

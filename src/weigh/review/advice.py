@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.record import Usage
-from weigh.model.report import Measure, Note
+from weigh.model.report import ReportMeasure, ReportNote
 from weigh.need import cpus_for, has_waited, need_notes, wait_words
 from weigh.outcome import out_of_memory, ran_out_on_gpu
 from weigh.outside_work import outside_work
@@ -20,9 +20,9 @@ from weigh.request import (
     round_memory,
     round_time,
 )
-from weigh.review.elements import Element
-from weigh.review.requested import Requested
-from weigh.review.runs import Run
+from weigh.review.elements import ReviewedElement
+from weigh.review.requested import ElementRequest
+from weigh.review.runs import ReviewedRun
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.dialect import SchedulerText
 from weigh.schedulers.kind import SchedulerKind
@@ -30,7 +30,7 @@ from weigh.units import (
     MIB,
     Bytes,
     Seconds,
-    counted,
+    count_with_noun,
     format_duration,
     format_limit,
     format_size,
@@ -48,15 +48,15 @@ _PETTY = 100 * MIB  # a smaller gain is not worth a line
 _WORTH = 0.95  # of the request: a larger share is not worth a line
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
     """What advice is based on: elements, what they requested, and the measures.
 
     ``unit`` is what a row of the report is: a task, an element of a script's job.
     """
 
-    elements: Sequence[Element]
-    requested: Requested
-    measures: dict[str, Measure]
+    elements: Sequence[ReviewedElement]
+    requested: ElementRequest
+    measures: dict[str, ReportMeasure]
     unit: str = "task"
 
     @property
@@ -95,22 +95,22 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def ended_well(element: Element) -> bool:
+def ended_well(element: ReviewedElement) -> bool:
     """Return whether most tasks completed, so that usage shows the need."""
     rows = [run.row for run in element.runs if run.is_last]
     good = sum(row.state == "COMPLETED" for row in rows)
     return good > len(rows) / 2
 
 
-def resource_notes(subject: Subject) -> Iterator[Note]:
+def resource_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield what to request of memory, time and CPUs."""
-    yield from _memory(subject)
-    yield from _time(subject)
-    yield from _cpus(subject)
+    yield from _memory_advice(subject)
+    yield from _time_limit_advice(subject)
+    yield from _cpu_advice(subject)
     yield from _cpu_waits(subject)
 
 
-def memory_flag(subject: Subject, memory: Bytes) -> str:
+def memory_flag(subject: AdviceSubject, memory: Bytes) -> str:
     """Write the flag that requests *memory*.
 
     A limit on address space is per slot, for the number of slots that are advised.
@@ -123,44 +123,44 @@ def memory_flag(subject: Subject, memory: Bytes) -> str:
         return subject.dialect.OPTIONS.memory.format(
             subject.dialect.format_memory(memory)
         )
-    virtual = _address_space(subject, memory)
+    virtual = _enough_address_space(subject, memory)
     return _per_slot(
         subject, virtual, fewer_cpus(subject) or subject.requested.cpus or 1
     )
 
 
-def time_flag(subject: Subject, seconds: Seconds) -> str:
+def time_flag(subject: AdviceSubject, seconds: Seconds) -> str:
     """Write the flag that requests *seconds* of wall time."""
     return subject.dialect.OPTIONS.time.format(subject.dialect.format_time(seconds))
 
 
-def cpu_flag(subject: Subject, cpus: int) -> str:
-    """Write the flag that requests *cpus*."""
+def cpu_flag(subject: AdviceSubject, cpu_count: int) -> str:
+    """Write the flag that requests *cpu_count*."""
     options = subject.dialect.OPTIONS
-    flag = options.cpus.format(cpus)
-    if cpus == 1 and options.one_cpu is not None:
+    flag = options.cpus.format(cpu_count)
+    if cpu_count == 1 and options.one_cpu is not None:
         flag = options.one_cpu
     if subject.requested.per_cpu and subject.requested.memory:
         # the memory per CPU has to grow when CPUs are fewer
         all_of_it = less_memory(subject) or subject.requested.memory
         return f"{flag} {memory_flag(subject, all_of_it)}"
     memory = _with_slots(subject) if subject.limits_addresses else None
-    return flag if memory is None else f"{flag} {_per_slot(subject, memory, cpus)}"
+    return flag if memory is None else f"{flag} {_per_slot(subject, memory, cpu_count)}"
 
 
-def unmeasured(subject: Subject) -> tuple[str, ...]:
+def unmeasured_parts(subject: AdviceSubject) -> tuple[str, ...]:
     """Return what was not measured: less cannot be advised then."""
     records = (run.record for one in subject.elements for run in one.runs)
     found = (part for one in records if one is not None for part in one.missing)
     return tuple(dict.fromkeys(found))
 
 
-def fewer_cpus(subject: Subject) -> int | None:
+def fewer_cpus(subject: AdviceSubject) -> int | None:
     """Return how many CPUs are enough, if a smaller request is worth a note.
 
     None for a job on several nodes, whose CPUs are counted together.
     """
-    if unmeasured(subject) or subject.requested.nodes > 1:
+    if unmeasured_parts(subject) or subject.requested.nodes > 1:
         return None
     measure, requested = subject.measures.get("cpus"), subject.requested.cpus
     enough = enough_cpus(subject)
@@ -170,52 +170,57 @@ def fewer_cpus(subject: Subject) -> int | None:
     return enough if is_fewer and subject.completed else None
 
 
-def less_memory(subject: Subject) -> Bytes | None:
+def less_memory(subject: AdviceSubject) -> Bytes | None:
     """Return how much memory is enough, if a smaller request is worth a note.
 
     None if it is unknown: no run completed, one was killed for memory, memory was
     still rising, a part was not measured, or address space is limited, which is not
     smaller.
     """
-    if unmeasured(subject):
+    if unmeasured_parts(subject):
         return None
-    requested, need = subject.requested.memory, _need(subject)
+    requested, need = subject.requested.memory, _largest_memory_need(subject)
     if not requested or need is None or not subject.completed or _is_rising(subject):
         return None
     enough = max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
     is_less = need / requested < _MEMORY_WELL and requested - enough >= _PETTY
-    if not is_less or _rows_in(subject, "OUT_OF_MEMORY"):
+    if not is_less or _count_in_state(subject, "OUT_OF_MEMORY"):
         return None
     return None if _is_held_by_addresses(subject, enough) else enough
 
 
-def _is_held_by_addresses(subject: Subject, enough: Bytes) -> bool:
+def _is_held_by_addresses(subject: AdviceSubject, enough: Bytes) -> bool:
     """Return whether address space prevents a smaller request."""
     if not subject.limits_addresses:
         return False
     requested = subject.requested.virtual_memory or subject.requested.memory or 0
-    return not _virtual(subject) or _address_space(subject, enough) >= requested
+    return (
+        not _address_space_with_headroom(subject)
+        or _enough_address_space(subject, enough) >= requested
+    )
 
 
-def _with_slots(subject: Subject) -> Bytes | None:
+def _with_slots(subject: AdviceSubject) -> Bytes | None:
     """Return the address space of all slots; None if none is requested."""
     requested = subject.requested.virtual_memory or subject.requested.memory
     less = less_memory(subject)
     if less is not None:
-        return _address_space(subject, less)
+        return _enough_address_space(subject, less)
     return requested
 
 
-def _address_space(subject: Subject, memory: Bytes) -> Bytes:
-    return max(memory, LEAST_VIRTUAL, round_memory(_virtual(subject)))
+def _enough_address_space(subject: AdviceSubject, memory: Bytes) -> Bytes:
+    return max(
+        memory, LEAST_VIRTUAL, round_memory(_address_space_with_headroom(subject))
+    )
 
 
-def _per_slot(subject: Subject, virtual: Bytes, slots: int) -> str:
+def _per_slot(subject: AdviceSubject, virtual: Bytes, slots: int) -> str:
     size = subject.dialect.format_memory(-(-virtual // slots))
     return subject.dialect.OPTIONS.memory.format(size)
 
 
-def _virtual(subject: Subject) -> float:
+def _address_space_with_headroom(subject: AdviceSubject) -> float:
     """Return the largest address space of any source, with headroom."""
     measure = subject.measures.get("memory")
     others = measure.others if measure else ()
@@ -225,19 +230,19 @@ def _virtual(subject: Subject) -> float:
     return max(sizes, default=0) * (1 + DEFAULT_HEADROOM)
 
 
-def _virtual_source(subject: Subject) -> str:
+def _virtual_source(subject: AdviceSubject) -> str:
     return subject.kind.accounting.WORDS.virtual
 
 
-def enough_memory(subject: Subject) -> Bytes | None:
+def enough_memory(subject: AdviceSubject) -> Bytes | None:
     """Return the memory to request, by the largest need; None if unknown."""
-    need = _need(subject)
+    need = _largest_memory_need(subject)
     if need is None:
         return None
     return max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
 
 
-def enough_cpus(subject: Subject) -> int | None:
+def enough_cpus(subject: AdviceSubject) -> int | None:
     """Return how many CPUs are enough for the busiest element; None if unknown."""
     measure = subject.measures.get("cpus")
     if measure is None or measure.most is None:
@@ -251,7 +256,7 @@ def enough_cpus(subject: Subject) -> int | None:
         and all(run.row.state == "COMPLETED" for run in one.runs)
     ]
     enough = max(1, math.ceil(max(whole, default=measure.most) - _TOLERANCE))
-    waited = _waited(subject)
+    waited = _usages_that_waited(subject)
     if not waited:
         return enough
     if all(len(one.runs) == 1 for one in subject.elements):
@@ -259,61 +264,61 @@ def enough_cpus(subject: Subject) -> int | None:
     return max(enough, subject.requested.cpus or 1)  # they may have waited for others
 
 
-def _waited(subject: Subject) -> list[Usage]:
+def _usages_that_waited(subject: AdviceSubject) -> list[Usage]:
     """Return the usage of the runs that waited for CPUs."""
     records = (run.record for one in subject.elements for run in one.runs)
     usages = (record.usage for record in records if record is not None)
     return [usage for usage in usages if usage is not None and has_waited(usage)]
 
 
-def _memory(subject: Subject) -> Iterator[Note]:
+def _memory_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     measure, requested = subject.measures.get("memory"), subject.requested.memory
     if (who := _who_did_the_work(subject)) is not None:
-        yield Note(about="memory", words=who, weight=90, is_finding=True)
+        yield ReportNote(about="memory", words=who, weight=90, is_finding=True)
         return
     killed = tasks_out_of_memory(subject)
-    on_gpu = _rows_in(subject, "OUT_OF_MEMORY") - killed
+    on_gpu = _count_in_state(subject, "OUT_OF_MEMORY") - killed
     enough = enough_memory(subject)
     if on_gpu:
         yield _out_of_gpu_memory(on_gpu, subject.unit)
     if killed:
-        yield _killed_for_memory(subject, killed, measure)
+        yield _out_of_memory_note(subject, killed, measure)
     elif requested and enough is not None:
-        need = _need(subject) or 0
+        need = _largest_memory_need(subject) or 0
         if need / requested >= _CLOSE:
             yield _near_memory(subject, enough, need)
         elif (less := less_memory(subject)) is not None:
             yield _less_memory(subject, less, need)
 
 
-def _who_did_the_work(subject: Subject) -> str | None:
+def _who_did_the_work(subject: AdviceSubject) -> str | None:
     """Return who did the work in place of what was measured, if others did."""
     records = (run.record for one in subject.elements for run in one.runs)
     found = (outside_work(record) for record in records if record is not None)
     return next(filter(None, found), None)
 
 
-def tasks_out_of_memory(subject: Subject) -> int:
+def tasks_out_of_memory(subject: AdviceSubject) -> int:
     """Return how many tasks ran out of host memory."""
     return sum(
-        run.row.state == "OUT_OF_MEMORY" and not _is_of_gpu(run)
+        run.row.state == "OUT_OF_MEMORY" and not _ran_out_of_gpu_memory(run)
         for one in subject.elements
         for run in one.runs
         if run.is_last
     )
 
 
-def _is_of_gpu(run: Run) -> bool:
+def _ran_out_of_gpu_memory(reviewed_run: ReviewedRun) -> bool:
     """Return whether it was a GPU's memory that a task ran out of."""
-    if run.record is not None and ran_out_on_gpu(run.record.outcome):
+    if reviewed_run.record is not None and ran_out_on_gpu(reviewed_run.record.outcome):
         return True
-    lacked = out_of_memory(run.row.error or "")
+    lacked = out_of_memory(reviewed_run.row.error or "")
     return lacked is not None and lacked.on_gpu
 
 
-def _out_of_gpu_memory(number: int, unit: str) -> Note:
-    what = counted(number, unit)
-    return Note(
+def _out_of_gpu_memory(task_count: int, unit: str) -> ReportNote:
+    what = count_with_noun(task_count, unit)
+    return ReportNote(
         about="GPU memory",
         words=(
             f"{what} ran out of a GPU's memory: use a larger GPU or a smaller batch; "
@@ -324,7 +329,7 @@ def _out_of_gpu_memory(number: int, unit: str) -> Note:
     )
 
 
-def _need(subject: Subject) -> Bytes | None:
+def _largest_memory_need(subject: AdviceSubject) -> Bytes | None:
     """Return the largest need of any element; None if unknown.
 
     If a job ran longer than weigh measured, the scheduler's figure counts, too.
@@ -338,13 +343,13 @@ def _need(subject: Subject) -> Bytes | None:
     return max(needs, default=None)
 
 
-def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
+def _less_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNote:
     requested = subject.requested.memory or enough
-    return Note(
+    return ReportNote(
         about="memory",
         words=(
             f"request {format_size(enough)}: {100 * (1 - enough / requested):.0f} % "
-            f"less, still {_above(enough, need)} peak usage{subject.basis()}"
+            f"less, still {_excess_text(enough, need)} peak usage{subject.basis()}"
         ),
         flag=memory_flag(subject, enough),
         weight=60 * (1 - enough / requested),
@@ -352,7 +357,9 @@ def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
     )
 
 
-def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -> Note:
+def _out_of_memory_note(
+    subject: AdviceSubject, killed: int, measure: ReportMeasure | None
+) -> ReportNote:
     """Advise twice what was granted, or the largest figure of any source if higher.
 
     If nothing was requested, the note with the whole request has the figure.
@@ -370,17 +377,17 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     again = round_memory(max(requested * 2, most * (1 + DEFAULT_HEADROOM)))
     virtual = max(again, 2 * (subject.requested.virtual_memory or 0))
     flag = memory_flag(subject, virtual if subject.limits_addresses else again)
-    what = f"{counted(killed, subject.unit)} {'was' if killed == 1 else 'were'}"
+    what = f"{count_with_noun(killed, subject.unit)} {'was' if killed == 1 else 'were'}"
     had = f" with {format_size(requested)}" if requested else ""
     held = f", {format_size(round(most))} were measured" if most > requested else ""
     if subject.requested.is_nothing:
-        return Note(
+        return ReportNote(
             about="memory",
             words=f"{what} killed for memory{had}{held}: the true need is unknown",
             weight=100,
             is_finding=True,
         )
-    return Note(
+    return ReportNote(
         about="memory",
         words=(
             f"{what} killed for memory{had}{held}: request {format_size(again)}; the "
@@ -392,7 +399,7 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     )
 
 
-def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
+def _near_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNote:
     share = need / (subject.requested.memory or need)
     if share > 1:
         words = (
@@ -403,7 +410,7 @@ def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
         words = (
             f"{100 * share:.0f} % of it was used: with a little more the job is killed"
         )
-    return Note(
+    return ReportNote(
         about="memory",
         words=words + subject.basis(),
         flag=memory_flag(subject, enough),
@@ -412,12 +419,12 @@ def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
     )
 
 
-def _time(subject: Subject) -> Iterator[Note]:
+def _time_limit_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     measure, requested = subject.measures.get("time"), subject.requested.time_limit
-    late = _rows_in(subject, "TIMEOUT")
-    most = _longest(measure)
+    late = _count_in_state(subject, "TIMEOUT")
+    most = _longest_wall_time(measure)
     if late:
-        yield _stopped(subject, late)
+        yield _timed_out_note(subject, late)
     elif requested and most is not None:
         enough = max(LEAST_TIME, round_time(most * (1 + DEFAULT_HEADROOM)))
         if most / requested >= _CLOSE:
@@ -430,7 +437,7 @@ def _time(subject: Subject) -> Iterator[Note]:
             yield _less_time(subject, enough, most)
 
 
-def forecast_time(subject: Subject) -> Seconds | None:
+def forecast_time(subject: AdviceSubject) -> Seconds | None:
     """Return the longest time that unfinished runs need by their progress, if known."""
     records = [
         run.record
@@ -442,23 +449,23 @@ def forecast_time(subject: Subject) -> Seconds | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def _longest(measure: Measure | None) -> Seconds | None:
+def _longest_wall_time(measure: ReportMeasure | None) -> Seconds | None:
     """Return the longest time that counts against the limit, of any source."""
     if measure is None or measure.most is None:
         return None
     return max([measure.most, *(one.value for one in measure.others)])
 
 
-def _stopped(subject: Subject, late: int) -> Note:
+def _timed_out_note(subject: AdviceSubject, late: int) -> ReportNote:
     requested = subject.requested.time_limit
-    what = f"{counted(late, subject.unit)} {'was' if late == 1 else 'were'}"
+    what = f"{count_with_noun(late, subject.unit)} {'was' if late == 1 else 'were'}"
     needs = forecast_time(subject) or 0.0
     factor = enough_time_factor(requested or 1, needs)
     more = "twice as much"
     if requested and needs:
         more = f"{format_limit(round_time(factor * requested))}, as weigh resume does"
         what = f"by its progress about {format_duration(needs)} are needed; {what}"
-    return Note(
+    return ReportNote(
         about="time",
         words=f"{what} stopped by the time limit: request {more}",
         flag=time_flag(subject, round_time(factor * requested)) if requested else None,
@@ -467,11 +474,14 @@ def _stopped(subject: Subject, late: int) -> Note:
     )
 
 
-def _near_time(subject: Subject, enough: int, share: float, most: Seconds) -> Note:
-    return Note(
+def _near_time(
+    subject: AdviceSubject, enough: int, share: float, longest_time: Seconds
+) -> ReportNote:
+    return ReportNote(
         about="time",
         words=(
-            f"the longest ran {format_duration(most)}, {100 * share:.0f} % of the "
+            f"the longest ran {format_duration(longest_time)}, {100 * share:.0f} % of "
+            "the "
             f"limit: on a slower node it is stopped{subject.basis()}"
         ),
         flag=time_flag(subject, enough),
@@ -480,15 +490,17 @@ def _near_time(subject: Subject, enough: int, share: float, most: Seconds) -> No
     )
 
 
-def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
+def _less_time(
+    subject: AdviceSubject, enough: int, longest_time: Seconds
+) -> ReportNote:
     number = subject.completed
     slowest = "the measured run" if number == 1 else f"the slowest of {number:,}"
     requested = subject.requested.time_limit or enough
-    return Note(
+    return ReportNote(
         about="time",
         words=(
             f"request {format_limit(enough)}: the job may start sooner; "
-            f"{_above(enough, most)} {slowest}{subject.basis()}"
+            f"{_excess_text(enough, longest_time)} {slowest}{subject.basis()}"
         ),
         flag=time_flag(subject, enough),
         weight=30 * (1 - enough / requested),
@@ -496,18 +508,18 @@ def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
     )
 
 
-def _cpus(subject: Subject) -> Iterator[Note]:
+def _cpu_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     measure, requested = subject.measures.get("cpus"), subject.requested.cpus
     enough = enough_cpus(subject)
     if measure is None or not requested or enough is None or measure.median is None:
         return
     share = measure.median / requested
     if share > 1 + _TOLERANCE:
-        yield _crowded(measure, requested)
+        yield _too_few_cpus_note(measure, requested)
     elif (fewer := fewer_cpus(subject)) is not None:
         yield _less_cpus(subject, measure, fewer)
-    elif requested == 1 and share < _IDLE_CPU and _is_idle(subject):
-        yield Note(
+    elif requested == 1 and share < _IDLE_CPU and _is_cpu_idle(subject):
+        yield ReportNote(
             about="CPUs",
             words=(
                 f"the CPU was busy {100 * share:.0f} % of the time and waited "
@@ -517,28 +529,30 @@ def _cpus(subject: Subject) -> Iterator[Note]:
         )
 
 
-def _is_idle(subject: Subject) -> bool:
+def _is_cpu_idle(subject: AdviceSubject) -> bool:
     """Return whether the CPU had nothing to do: no GPU worked, no other program ran."""
-    return not subject.requested.gpus and not _waited(subject)
+    return not subject.requested.gpus and not _usages_that_waited(subject)
 
 
-def _cpu_waits(subject: Subject) -> Iterator[Note]:
+def _cpu_waits(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield what the run that waited longest for a CPU waited for."""
-    waited = _waited(subject)
+    waited = _usages_that_waited(subject)
     if not waited:
         return
     worst = max(waited, key=_wait_time)
     notes = (wait_words(worst), *need_notes(worst))
-    yield Note(about="CPUs", words="; ".join(notes), weight=25)
+    yield ReportNote(about="CPUs", words="; ".join(notes), weight=25)
 
 
 def _wait_time(usage: Usage) -> Seconds:
     return 0.0 if usage.cpu_wait is None else usage.cpu_wait.time
 
 
-def _less_cpus(subject: Subject, measure: Measure, enough: int) -> Note:
+def _less_cpus(
+    subject: AdviceSubject, measure: ReportMeasure, enough: int
+) -> ReportNote:
     requested = subject.requested.cpus or enough
-    return Note(
+    return ReportNote(
         about="CPUs",
         words=(
             f"request {enough}: at most {measure.most or 0:.1f} of the {requested} "
@@ -550,8 +564,8 @@ def _less_cpus(subject: Subject, measure: Measure, enough: int) -> Note:
     )
 
 
-def _crowded(measure: Measure, requested: int) -> Note:
-    return Note(
+def _too_few_cpus_note(measure: ReportMeasure, requested: int) -> ReportNote:
+    return ReportNote(
         about="CPUs",
         words=(
             f"{measure.median or 0:.1f} were busy, more than the {requested} "
@@ -561,12 +575,12 @@ def _crowded(measure: Measure, requested: int) -> Note:
     )
 
 
-def _is_rising(subject: Subject) -> bool:
+def _is_rising(subject: AdviceSubject) -> bool:
     """Return whether memory was rising when a run ended, so the need is unknown."""
     return any(run.row.growing for one in subject.elements for run in one.runs)
 
 
-def _rows_in(subject: Subject, state: str) -> int:
+def _count_in_state(subject: AdviceSubject, state: str) -> int:
     return sum(
         run.row.state == state
         for one in subject.elements
@@ -575,8 +589,10 @@ def _rows_in(subject: Subject, state: str) -> int:
     )
 
 
-def _above(enough: float, most: float) -> str:
-    if most <= 0:
+def _excess_text(enough: float, largest_amount: float) -> str:
+    if largest_amount <= 0:
         return "more than"
-    share = 100 * (enough / most - 1)
-    return f"{share:.0f} % above" if share < 1000 else f"{enough / most:.0f} x"  # noqa: PLR2004 - a percentage to read
+    share = 100 * (enough / largest_amount - 1)
+    if share < 1000:  # noqa: PLR2004 - a percentage to read
+        return f"{share:.0f} % above"
+    return f"{enough / largest_amount:.0f} x"

@@ -10,17 +10,17 @@ from functools import partial
 import msgspec
 
 from weigh.model.job import ElementState
-from weigh.model.report import Measure, Name, Unit
-from weigh.review.requested import Requested
-from weigh.review.runs import Run
+from weigh.model.report import Name, ReportMeasure, Unit
+from weigh.review.requested import ElementRequest
+from weigh.review.runs import ReviewedRun
 from weigh.units import Bytes, Seconds
 
 _ROUNDING = 0.002  # seconds: records and events keep milliseconds
-_NOTHING = Requested()
+_NOTHING = ElementRequest()
 _INSTANT = 1e-5  # seconds, and more than a double loses of a time since the epoch
 
 
-class Element(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewedElement(msgspec.Struct, frozen=True, kw_only=True):
     """One element of a job, or one run outside a job.
 
     ``need`` is ``memory``, or what a run that was killed for memory was granted if that
@@ -30,8 +30,8 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     number: int | None = None
-    runs: tuple[Run, ...]
-    requested: Requested
+    runs: tuple[ReviewedRun, ...]
+    requested: ElementRequest
     state: ElementState | None = None
     memory: Bytes | None = None
     need: Bytes | None = None
@@ -43,18 +43,22 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
     wall_time: Seconds | None = None
 
 
-def elements_of(
-    runs: Sequence[Run], states: Sequence[ElementState], requested: Requested
-) -> list[Element]:
-    """Group runs by element; *states* are those that the scheduler reports."""
-    groups: dict[int, list[Run]] = {}
+def elements_of_runs(
+    runs: Sequence[ReviewedRun],
+    element_states: Sequence[ElementState],
+    requested: ElementRequest,
+) -> list[ReviewedElement]:
+    """Group runs by element; *element_states* are those that the scheduler reports."""
+    groups: dict[int, list[ReviewedRun]] = {}
     for run in runs:
         groups.setdefault(run.row.element or 0, []).append(run)
-    for number in range(len(states)):
+    for number in range(len(element_states)):
         groups.setdefault(number, [])
     return [
         msgspec.structs.replace(
-            _element(group, states[number] if number < len(states) else None),
+            _element_of_runs(
+                group, element_states[number] if number < len(element_states) else None
+            ),
             number=number,
             requested=requested,
         )
@@ -62,15 +66,17 @@ def elements_of(
     ]
 
 
-def single(run: Run, requested: Requested) -> Element:
+def single_run_element(
+    reviewed_run: ReviewedRun, requested: ElementRequest
+) -> ReviewedElement:
     """Return the element of a run outside a job."""
-    row = run.row
-    return Element(
-        runs=(run,),
+    row = reviewed_run.row
+    return ReviewedElement(
+        runs=(reviewed_run,),
         requested=requested,
         memory=row.memory,
-        need=run.need,
-        virtual=_virtual(run),
+        need=reviewed_run.need,
+        virtual=_run_virtual_memory(reviewed_run),
         gpu_memory=row.gpu_memory,
         cpus=row.cpus,
         utilization=row.gpu_utilization,
@@ -97,8 +103,8 @@ def most_at_once(spans: Iterable[tuple[Seconds, Seconds, float]]) -> float | Non
 
 
 def memory_at_once(
-    runs: Iterable[Run],
-    memory_of: Callable[[Run], Bytes | None] = lambda run: run.row.memory,
+    runs: Iterable[ReviewedRun],
+    memory_of: Callable[[ReviewedRun], Bytes | None] = lambda run: run.row.memory,
 ) -> Bytes | None:
     """Return the peak over time of the memory that runs held together.
 
@@ -107,9 +113,9 @@ def memory_at_once(
     files that such runs map, each its own, are thereby left out: the kernel can drop
     those pages. None if no run was measured.
     """
-    changes: list[tuple[Seconds, bool, int, _Held]] = []
+    changes: list[tuple[Seconds, bool, int, _HeldMemory]] = []
     for number, run in enumerate(runs):
-        held = _held(run, memory_of(run))
+        held = _memory_held_by_run(run, memory_of(run))
         if held is not None and run.row.started is not None:
             start, wall = run.row.started, (run.row.wall_time or 0.0) - _ROUNDING
             over = max(start + wall, start + _INSTANT)
@@ -133,7 +139,7 @@ def memory_at_once(
     return most
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _HeldMemory(msgspec.Struct, frozen=True):
     """What a run held at its peak; ``file`` is of mapped files, ``own`` the rest."""
 
     program: str
@@ -141,63 +147,69 @@ class _Held(msgspec.Struct, frozen=True):
     file: Bytes
 
 
-def _held(run: Run, memory: Bytes | None) -> _Held | None:
+def _memory_held_by_run(
+    reviewed_run: ReviewedRun, memory: Bytes | None
+) -> _HeldMemory | None:
     """Return what a run held; without a record its files are not known apart."""
-    usage = run.record.usage if run.record else None
+    usage = reviewed_run.record.usage if reviewed_run.record else None
     if memory is None:
         return None
     peak = usage.peak_memory if usage else None
     file = min(memory, (peak.file or 0) if peak else 0)
-    words = run.row.command.split()
+    words = reviewed_run.row.command.split()
     program = next((word for word in words if "=" not in word), "")
-    return _Held(program, memory - file, file)
+    return _HeldMemory(program, memory - file, file)
 
 
-def _element(group: Sequence[Run], state: ElementState | None) -> Element:
+def _element_of_runs(
+    group: Sequence[ReviewedRun], state: ElementState | None
+) -> ReviewedElement:
     timed = [run for run in group if run.row.started is not None]
-    started, ended = _span(timed, state)
+    started, ended = _element_span(timed, state)
     wall = None if started is None or ended is None else max(0.0, ended - started)
     busy = [
         (run.row.gpu_utilization, run.row.wall_time or 0.0)
         for run in group
         if run.row.gpu_utilization is not None
     ]
-    return Element(
+    return ReviewedElement(
         runs=tuple(group),
         requested=_NOTHING,
         state=state,
         memory=memory_at_once(timed),
         need=memory_at_once(timed, lambda run: run.need),
-        virtual=_whole(most_at_once(_spans(timed, _virtual))),
-        gpu_memory=_gpu_memory(timed),
-        cpus=_cpus(timed),
-        utilization=_weighted(busy),
+        virtual=_rounded_or_none(
+            most_at_once(_amount_spans(timed, _run_virtual_memory))
+        ),
+        gpu_memory=_peak_gpu_memory(timed),
+        cpus=_mean_busy_cpus(timed),
+        utilization=_weighted_mean(busy),
         started=started,
         wall_time=wall,
     )
 
 
-def _span(
-    timed: Sequence[Run], state: ElementState | None
+def _element_span(
+    timed: Sequence[ReviewedRun], state: ElementState | None
 ) -> tuple[Seconds | None, Seconds | None]:
     """Return start and end of an element: by the scheduler, else by its runs."""
     starts = [start for run in timed if (start := run.row.started) is not None]
-    ends = [end for run in timed if (end := _end(run)) is not None]
+    ends = [end for run in timed if (end := _run_end_time(run)) is not None]
     began, over = (state.started, state.ended) if state else (None, None)
     if began is None or over is None:
         began, over = min(starts, default=began), max(ends, default=over)
     return began, over
 
 
-def _end(run: Run) -> Seconds | None:
-    row = run.row
+def _run_end_time(reviewed_run: ReviewedRun) -> Seconds | None:
+    row = reviewed_run.row
     if row.started is None or row.wall_time is None:
         return None
     return row.started + row.wall_time
 
 
-def _spans(
-    runs: Sequence[Run], amount: Callable[[Run], float | None]
+def _amount_spans(
+    runs: Sequence[ReviewedRun], amount: Callable[[ReviewedRun], float | None]
 ) -> Iterator[tuple[Seconds, Seconds, float]]:
     for run in runs:
         held = amount(run)
@@ -206,48 +218,55 @@ def _spans(
             yield run.row.started, run.row.started + wall, held
 
 
-def _virtual(run: Run) -> Bytes | None:
-    usage = run.record.usage if run.record else None
+def _run_virtual_memory(reviewed_run: ReviewedRun) -> Bytes | None:
+    usage = reviewed_run.record.usage if reviewed_run.record else None
     return usage.virtual_memory if usage else None
 
 
-def _gpu_memory(runs: Sequence[Run]) -> Bytes | None:
+def _peak_gpu_memory(runs: Sequence[ReviewedRun]) -> Bytes | None:
     """Return the peak memory over GPUs, each summed over its runs."""
     gpus = {uuid for run in runs for uuid, _ in run.gpu_peaks}
     if gpus:
-        held = (most_at_once(_spans(runs, partial(_on_gpu, uuid))) for uuid in gpus)
-        return _whole(max(size or 0 for size in held))
-    return _whole(most_at_once(_spans(runs, lambda run: run.row.gpu_memory)))
+        held = (
+            most_at_once(_amount_spans(runs, partial(_run_memory_on_gpu, uuid)))
+            for uuid in gpus
+        )
+        return _rounded_or_none(max(size or 0 for size in held))
+    return _rounded_or_none(
+        most_at_once(_amount_spans(runs, lambda run: run.row.gpu_memory))
+    )
 
 
-def _on_gpu(gpu: str, run: Run) -> float | None:
-    return sum(size for uuid, size in run.gpu_peaks if uuid == gpu) or None
+def _run_memory_on_gpu(gpu_uuid: str, reviewed_run: ReviewedRun) -> float | None:
+    return (
+        sum(size for uuid, size in reviewed_run.gpu_peaks if uuid == gpu_uuid) or None
+    )
 
 
-def _cpus(runs: Sequence[Run]) -> float | None:
+def _mean_busy_cpus(runs: Sequence[ReviewedRun]) -> float | None:
     times = [time for run in runs if (time := run.row.cpu_time) is not None]
-    began, over = _span(runs, None)
+    began, over = _element_span(runs, None)
     if not times or began is None or over is None or over <= began:
         return None
     return sum(times) / (over - began)
 
 
-def _weighted(pairs: Sequence[tuple[float, float]]) -> float | None:
+def _weighted_mean(pairs: Sequence[tuple[float, float]]) -> float | None:
     total = sum(weight for _, weight in pairs)
     if not pairs or total <= 0:
         return None
     return sum(value * weight for value, weight in pairs) / total
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)
+def _rounded_or_none(measured_value: float | None) -> int | None:
+    return None if measured_value is None else round(measured_value)
 
 
 _MEMORY_SOURCE = "shared pages and libraries counted once, no page cache"
 _GPU_SOURCE = "NVML, the fullest GPU"
 
 
-class _Of(msgspec.Struct, frozen=True):
+class _MeasuredResource(msgspec.Struct, frozen=True):
     """The resource of a measure."""
 
     name: Name
@@ -256,47 +275,66 @@ class _Of(msgspec.Struct, frozen=True):
     source: str = "weigh"
 
 
-def measures(elements: Sequence[Element], requested: Requested) -> tuple[Measure, ...]:
+def resource_measures(
+    elements: Sequence[ReviewedElement], requested: ElementRequest
+) -> tuple[ReportMeasure, ...]:
     """Return one measure per resource over *elements*, measured or not."""
-    return tuple(_all(elements, requested))
+    return tuple(_measures_in_order(elements, requested))
 
 
-def _all(elements: Sequence[Element], requested: Requested) -> Iterator[Measure]:
+def _measures_in_order(
+    elements: Sequence[ReviewedElement], requested: ElementRequest
+) -> Iterator[ReportMeasure]:
     ran = [one for one in elements if one.runs or one.wall_time]
     memory = [one.memory for one in ran]
-    yield _measure(
-        _Of("memory", "bytes", requested.memory, source=_MEMORY_SOURCE), memory
+    yield _measure_of_values(
+        _MeasuredResource("memory", "bytes", requested.memory, source=_MEMORY_SOURCE),
+        memory,
     )
     held = [one.gpu_memory for one in ran]
     total = requested.gpu_memory if requested.gpus or any(held) else None
-    yield _measure(_Of("gpu_memory", "bytes", total, source=_GPU_SOURCE), held)
+    yield _measure_of_values(
+        _MeasuredResource("gpu_memory", "bytes", total, source=_GPU_SOURCE), held
+    )
     cpus = [one.cpus for one in ran]
-    yield _measure(_Of("cpus", "cpus", requested.cpus), cpus)
+    yield _measure_of_values(_MeasuredResource("cpus", "cpus", requested.cpus), cpus)
     times = [one.wall_time for one in ran]
-    yield _measure(_Of("time", "seconds", requested.time_limit), times)
+    yield _measure_of_values(
+        _MeasuredResource("time", "seconds", requested.time_limit), times
+    )
     busy = [one.utilization for one in ran]
-    yield _measure(_Of("gpu_utilization", "share", None, source="NVML"), busy)
+    yield _measure_of_values(
+        _MeasuredResource("gpu_utilization", "share", None, source="NVML"), busy
+    )
 
 
-def _measure(of: _Of, values: Sequence[float | None]) -> Measure:
-    known = tuple(value for value in values if value is not None)
-    blank = Measure(name=of.name, unit=of.unit, source=of.source)
-    return measure_of(blank, known, of.requested)
+def _measure_of_values(
+    measured_resource: _MeasuredResource, element_values: Sequence[float | None]
+) -> ReportMeasure:
+    known = tuple(value for value in element_values if value is not None)
+    blank = ReportMeasure(
+        name=measured_resource.name,
+        unit=measured_resource.unit,
+        source=measured_resource.source,
+    )
+    return measure_of(blank, known, measured_resource.requested)
 
 
 def measure_of(
-    one: Measure, values: Sequence[float], requested: float | None
-) -> Measure:
+    report_measure: ReportMeasure,
+    known_values: Sequence[float],
+    requested: float | None,
+) -> ReportMeasure:
     """Return a measure with these values; CPUs are judged by their median."""
-    median = statistics.median(values) if values else None
-    most = max(values, default=None)
-    judged = median if one.name == "cpus" else most
+    median = statistics.median(known_values) if known_values else None
+    most = max(known_values, default=None)
+    judged = median if report_measure.name == "cpus" else most
     is_judged = requested and judged is not None
     return msgspec.structs.replace(
-        one,
+        report_measure,
         requested=requested,
         median=median,
         most=most,
         efficiency=judged / requested if is_judged else None,  # type: ignore[operator]
-        values=tuple(values),
+        values=tuple(known_values),
     )

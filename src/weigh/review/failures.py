@@ -5,8 +5,8 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from weigh.model.report import Note, Row
-from weigh.units import counted
+from weigh.model.report import ReportNote, ReportRow
+from weigh.units import count_with_noun
 
 _SLOWER = 1.25
 _CLEARLY = 10.0  # seconds: starts and a busy moment cost short tasks as much
@@ -21,40 +21,44 @@ _MOST_NODES = 3
 _MOST_WAYS = 3
 
 
-def failure_notes(rows: Sequence[Row], unit: str = "task") -> Iterator[Note]:
+def failure_notes(
+    report_rows: Sequence[ReportRow], unit: str = "task"
+) -> Iterator[ReportNote]:
     """Yield which tasks failed and how, grouped by the kind of failure.
 
     *unit* is what a row is called.
     """
-    failed = [row for row in rows if row.state in FAILED - _OF_LIMITS]
-    ways: dict[str, list[Row]] = {}
+    failed = [row for row in report_rows if row.state in FAILED - _OF_LIMITS]
+    ways: dict[str, list[ReportRow]] = {}
     for row in failed:
-        ways.setdefault(way_of(row), []).append(row)
+        ways.setdefault(failure_text_without_numbers(row), []).append(row)
     ordered = sorted(ways.values(), key=len, reverse=True)
     for alike in ordered[:_MOST_WAYS]:
-        yield _way(alike, rows, unit)
+        yield _common_failure_note(alike, report_rows, unit)
     left = sum(map(len, ordered[_MOST_WAYS:]))
     if left:
-        yield Note(
+        yield ReportNote(
             about="failed", words=f"{left:,} more failed in other ways", weight=60
         )
-    yield from _retries(rows, unit)
-    yield from _unfinished(rows, unit)
+    yield from _retry_notes(report_rows, unit)
+    yield from _unfinished_notes(report_rows, unit)
 
 
-def node_notes(rows: Sequence[Row], form: str, unit: str = "task") -> Iterator[Note]:
+def node_notes(
+    report_rows: Sequence[ReportRow], form: str, unit: str = "task"
+) -> Iterator[ReportNote]:
     """Yield which nodes are slower than the others, with the flag to exclude them.
 
     *form* is that flag, with ``{}`` for the node.
     """
     times: dict[str, list[float]] = {}
-    for row in rows:
+    for row in report_rows:
         if row.state == "COMPLETED" and row.node and row.wall_time:
             times.setdefault(row.node, []).append(row.wall_time)
     slow = sorted(_slow_nodes(times), key=lambda pair: pair[1], reverse=True)
     for node, factor in slow[:_MOST_NODES]:
         count = len(times[node])
-        yield Note(
+        yield ReportNote(
             about=node,
             words=f"its {count} {unit}s took {factor:.1f}x as long as the others",
             flag=form.format(node),
@@ -63,72 +67,84 @@ def node_notes(rows: Sequence[Row], form: str, unit: str = "task") -> Iterator[N
         )
 
 
-def way_of(row: Row) -> str:
+def failure_text_without_numbers(report_row: ReportRow) -> str:
     """Return how a run failed, without numbers that differ between runs."""
-    return _NUMBERS.sub("N", words_of(row))
+    return _NUMBERS.sub("N", failure_text(report_row))
 
 
-def words_of(row: Row) -> str:
+def failure_text(report_row: ReportRow) -> str:
     """Return how a run failed; output before a signal is not its cause."""
-    words = row.error or row.reason or row.state.lower().replace("_", " ")
-    if row.signal and not row.error and not row.reason:
-        return f"killed by signal {row.signal}"
-    if row.error and row.signal:
-        return f"signal {row.signal}, after: {row.error}"
+    words = (
+        report_row.error
+        or report_row.reason
+        or report_row.state.lower().replace("_", " ")
+    )
+    if report_row.signal and not report_row.error and not report_row.reason:
+        return f"killed by signal {report_row.signal}"
+    if report_row.error and report_row.signal:
+        return f"signal {report_row.signal}, after: {report_row.error}"
     return words
 
 
-def _way(alike: Sequence[Row], rows: Sequence[Row], unit: str) -> Note:
+def _common_failure_note(
+    alike: Sequence[ReportRow], report_rows: Sequence[ReportRow], unit: str
+) -> ReportNote:
     first = alike[0]
     number = len(alike)
-    if number == len(rows) > 1:
+    if number == len(report_rows) > 1:
         which = f"all {number:,} {unit}s alike"
     elif number > 1:
-        which = f"{number:,} {unit}s alike, {_named(alike, unit)}"
+        which = f"{number:,} {unit}s alike, {_first_task_text(alike, unit)}"
     else:
-        which = _one(first, unit)
+        which = _task_or_run_name(first, unit)
     nodes = Counter(row.node for row in alike if row.node)
-    everywhere = {row.node for row in rows if row.node}
+    everywhere = {row.node for row in report_rows if row.node}
     where = ""
     if number > 1 and len(nodes) == 1 and len(everywhere) > 1:
         where = f", all on {next(iter(nodes))}"
-    return Note(
+    return ReportNote(
         about="failed",
-        words=f"{which}{where}: {words_of(first)}",
+        words=f"{which}{where}: {failure_text(first)}",
         weight=95 if number > 1 else 75,
         is_finding=True,
     )
 
 
-def _named(alike: Sequence[Row], unit: str) -> str:
+def _first_task_text(alike: Sequence[ReportRow], unit: str) -> str:
     number = alike[0].task
     return "see --json" if number is None else f"the first is {unit} {number}"
 
 
-def _one(row: Row, unit: str) -> str:
-    if row.task is None:
-        return f"run {(row.record or '')[:6]}"
-    return f"{unit} {row.task}"
+def _task_or_run_name(report_row: ReportRow, unit: str) -> str:
+    if report_row.task is None:
+        return f"run {(report_row.record or '')[:6]}"
+    return f"{unit} {report_row.task}"
 
 
-def _retries(rows: Sequence[Row], unit: str) -> Iterator[Note]:
-    again = [row for row in rows if row.attempts > 1 and row.state == "COMPLETED"]
+def _retry_notes(report_rows: Sequence[ReportRow], unit: str) -> Iterator[ReportNote]:
+    again = [
+        row for row in report_rows if row.attempts > 1 and row.state == "COMPLETED"
+    ]
     if again:
-        what = counted(len(again), unit)
-        yield Note(
+        what = count_with_noun(len(again), unit)
+        yield ReportNote(
             about="retried",
-            words=f"{what} succeeded only after a retry ({_named(again, unit)})",
+            words=(
+                f"{what} succeeded only after a retry ({_first_task_text(again, unit)})"
+            ),
             weight=10,
         )
 
 
-def _unfinished(rows: Sequence[Row], unit: str) -> Iterator[Note]:
-    waiting = sum(row.state in {"PENDING", "RUNNING"} for row in rows)
+def _unfinished_notes(
+    report_rows: Sequence[ReportRow], unit: str
+) -> Iterator[ReportNote]:
+    waiting = sum(row.state in {"PENDING", "RUNNING"} for row in report_rows)
     if waiting:
         verb = "has" if waiting == 1 else "have"
-        yield Note(
+        yield ReportNote(
             about="running",
-            words=f"{counted(waiting, unit)} {verb} not ended yet: "
+            words=f"{count_with_noun(waiting, unit)} {verb} not ended yet: "
             "the figures are preliminary",
             weight=99,
         )

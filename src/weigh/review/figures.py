@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.report import Accounted, Figure, GpuTable, Measure
+from weigh.model.report import AccountedElement, GpuTable, OtherFigure, ReportMeasure
 from weigh.review.elements import measure_of
-from weigh.review.requested import Requested
+from weigh.review.requested import ElementRequest
 from weigh.schedulers import kind_or_first
 from weigh.schedulers.protocol import AccountingWords
 from weigh.units import Seconds
@@ -21,7 +21,9 @@ _WHOLE_SECONDS = 2.0  # accounting has whole seconds, weigh milliseconds
 _TABLE = "the job log's GPU table"
 
 
-def with_accounting(requested: Requested, accounted: Sequence[Accounted]) -> Requested:
+def request_with_accounting(
+    requested: ElementRequest, accounted: Sequence[AccountedElement]
+) -> ElementRequest:
     """Return *requested*, completed by what only accounting knows."""
     if not accounted:
         return requested
@@ -37,13 +39,13 @@ def with_accounting(requested: Requested, accounted: Sequence[Accounted]) -> Req
 
 
 def with_other_figures(
-    measures: Sequence[Measure],
-    accounted: Sequence[Accounted],
+    measures: Sequence[ReportMeasure],
+    accounted: Sequence[AccountedElement],
     tables: Sequence[GpuTable],
     *,
     scheduler: str | None,
     killed: bool = False,
-) -> tuple[Measure, ...]:
+) -> tuple[ReportMeasure, ...]:
     """Return measures with the figures of other sources that differ from weigh's.
 
     *killed*: a task was killed for memory, even if accounting reports another state.
@@ -53,7 +55,7 @@ def with_other_figures(
         return tuple(measures)
     walls = (one.most for one in measures if one.name == "time")
     killed = killed or any(one.state == "OUT_OF_MEMORY" for one in accounted)
-    others = _Others(
+    others = _OtherFigures(
         over,
         tuple(tables),
         kind_or_first(scheduler).accounting.WORDS,
@@ -66,12 +68,12 @@ def with_other_figures(
 
 
 def filled_measures(
-    measures: Sequence[Measure],
-    accounted: Sequence[Accounted],
-    requested: Requested,
+    measures: Sequence[ReportMeasure],
+    accounted: Sequence[AccountedElement],
+    requested: ElementRequest,
     *,
     scheduler: str | None,
-) -> tuple[tuple[Measure, ...], str]:
+) -> tuple[tuple[ReportMeasure, ...], str]:
     """Return measures with accounting's figures where nothing was measured.
 
     Also return where the memory is from, as words; empty if it is weigh's. A limit on
@@ -110,57 +112,61 @@ def filled_measures(
 
 def _memory_source(
     words: AccountingWords,
-    accounted: Sequence[Accounted],
+    accounted: Sequence[AccountedElement],
     limits_addresses: bool,  # noqa: FBT001
 ) -> str:
     if limits_addresses:
         return f"{words.virtual}: {words.virtual_word}"
-    often, _ = _how_often(accounted)
+    often, _ = _sampling_interval_text(accounted)
     return f"{words.memory}: {words.unmeasured.format(often=often)}"
 
 
-class _Others(msgspec.Struct, frozen=True):
+class _OtherFigures(msgspec.Struct, frozen=True):
     """The figures of accounting and GPU tables; ``wall_time`` is weigh's largest."""
 
-    accounted: tuple[Accounted, ...]
+    accounted: tuple[AccountedElement, ...]
     tables: tuple[GpuTable, ...]
     words: AccountingWords
     killed: bool
     wall_time: Seconds | None
 
-    def of(self, measure: Measure) -> Iterator[Figure]:
+    def of(self, measure: ReportMeasure) -> Iterator[OtherFigure]:
         """Yield their figures of one measure."""
         if measure.name == "memory":
-            yield from _memory(measure, self)
+            yield from _other_memory_figures(measure, self)
         elif measure.name == "gpu_memory":
-            yield from _gpu_memory(measure, self)
+            yield from _other_gpu_memory_figures(measure, self)
         elif measure.name == "gpu_utilization":
-            yield from _busy(measure, self)
+            yield from _other_utilization_figures(measure, self)
         elif measure.name == "cpus":
-            yield from _cpus(measure, self)
+            yield from _other_cpu_figures(measure, self)
         elif measure.name == "time":
-            yield from _time(measure, self)
+            yield from _other_time_figures(measure, self)
 
 
-def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
-    ours, accounted, words = measure.most, others.accounted, others.words
+def _other_memory_figures(
+    measure: ReportMeasure, other_figures: _OtherFigures
+) -> Iterator[OtherFigure]:
+    ours, accounted, words = measure.most, other_figures.accounted, other_figures.words
     sizes = [one.max_rss for one in accounted if one.max_rss is not None]
     theirs = max(sizes, default=None)
     if theirs is None and words.zero and accounted and ours is not None:
         theirs = 0
-    if theirs is not None and not _alike(ours, theirs):
-        often, is_known = _how_often(accounted)
-        word = _word_on_memory(ours, theirs, words, killed=others.killed)
+    if theirs is not None and not _is_nearly_equal(ours, theirs):
+        often, is_known = _sampling_interval_text(accounted)
+        word = _word_on_memory(ours, theirs, words, killed=other_figures.killed)
         if word == words.below and words.unsure and not is_known:
             word = words.unsure
         word = word.format(often=often)
-        yield Figure(source=words.memory, value=theirs, word=word)
+        yield OtherFigure(source=words.memory, value=theirs, word=word)
     virtual = [one.virtual_memory for one in accounted if one.virtual_memory]
     if virtual and words.virtual:
-        yield Figure(source=words.virtual, value=max(virtual), word=words.virtual_word)
+        yield OtherFigure(
+            source=words.virtual, value=max(virtual), word=words.virtual_word
+        )
 
 
-def _how_often(accounted: Sequence[Accounted]) -> tuple[str, bool]:
+def _sampling_interval_text(accounted: Sequence[AccountedElement]) -> tuple[str, bool]:
     """Return how often the site samples, and whether that is known."""
     for one in accounted:
         if one.sampled is not None:
@@ -181,29 +187,39 @@ def _word_on_memory(
     return words.above_killed if killed else words.above
 
 
-def _gpu_memory(measure: Measure, others: _Others) -> Iterator[Figure]:
-    ours, accounted, tables = measure.most, others.accounted, others.tables
+def _other_gpu_memory_figures(
+    measure: ReportMeasure, other_figures: _OtherFigures
+) -> Iterator[OtherFigure]:
+    ours, accounted, tables = (
+        measure.most,
+        other_figures.accounted,
+        other_figures.tables,
+    )
     held = [table.gpu_memory for table in tables if table.gpu_memory is not None]
-    if held and not _alike(ours, max(held)):
+    if held and not _is_nearly_equal(ours, max(held)):
         word = "the site's sampler (DCGM) over the whole job"
         if ours is not None and max(held) < ours:
             once = all(table.one_look for table in tables)
             looks = "a single sample (mean = largest = smallest)" if once else "sampled"
             word = f"{looks}: trust weigh's"
-        yield Figure(source=_TABLE, value=max(held), word=word)
+        yield OtherFigure(source=_TABLE, value=max(held), word=word)
     seen = [one.gpu_memory for one in accounted if one.gpu_memory]
-    if seen and not _alike(ours, max(seen)):
-        often, is_known = _how_often(accounted)
-        word = others.words.sampled.format(often=often)
+    if seen and not _is_nearly_equal(ours, max(seen)):
+        often, is_known = _sampling_interval_text(accounted)
+        word = other_figures.words.sampled.format(often=often)
         if ours is not None and max(seen) < ours and is_known:
             word += ": trust weigh's"
-        yield Figure(source=others.words.gpu_memory, value=max(seen), word=word)
+        yield OtherFigure(
+            source=other_figures.words.gpu_memory, value=max(seen), word=word
+        )
 
 
-def _busy(measure: Measure, others: _Others) -> Iterator[Figure]:
-    accounted, tables = others.accounted, others.tables
+def _other_utilization_figures(
+    measure: ReportMeasure, other_figures: _OtherFigures
+) -> Iterator[OtherFigure]:
+    accounted, tables = other_figures.accounted, other_figures.tables
     shares = [table.utilization for table in tables if table.utilization is not None]
-    if shares and not _alike(measure.median, statistics.median(shares)):
+    if shares and not _is_nearly_equal(measure.median, statistics.median(shares)):
         once = all(table.one_look for table in tables)
         word = "a single sample" if once else "mean of its samples"
         own = [
@@ -213,52 +229,63 @@ def _busy(measure: Measure, others: _Others) -> Iterator[Figure]:
         ]
         if own:
             word += f"; of this job's process {100 * statistics.median(own):.0f} %"
-        yield Figure(source=_TABLE, value=statistics.median(shares), word=word)
+        yield OtherFigure(source=_TABLE, value=statistics.median(shares), word=word)
     theirs = [
         one.gpu_utilization for one in accounted if one.gpu_utilization is not None
     ]
-    if theirs and not _alike(measure.median, statistics.median(theirs)):
+    if theirs and not _is_nearly_equal(measure.median, statistics.median(theirs)):
         word = "the maximum of its samples, not the mean"
-        source = others.words.gpu_utilization
-        yield Figure(source=source, value=statistics.median(theirs), word=word)
+        source = other_figures.words.gpu_utilization
+        yield OtherFigure(source=source, value=statistics.median(theirs), word=word)
 
 
-def _cpus(measure: Measure, others: _Others) -> Iterator[Figure]:
+def _other_cpu_figures(
+    measure: ReportMeasure, other_figures: _OtherFigures
+) -> Iterator[OtherFigure]:
     shares = [
         one.cpu_time / one.wall_time
-        for one in others.accounted
+        for one in other_figures.accounted
         if one.cpu_time is not None and one.wall_time
     ]
     if not shares:
         return
     theirs = statistics.median(shares)
     is_close = measure.median is not None and abs(theirs - measure.median) < 0.1  # noqa: PLR2004 - of a CPU
-    if _alike(measure.median, theirs) or is_close:
+    if _is_nearly_equal(measure.median, theirs) or is_close:
         return
     word = "over the whole job, including its set-up"
-    longest = max(one.wall_time or 0.0 for one in others.accounted)
-    is_longer = _is_longer(others.wall_time, longest)
+    longest = max(one.wall_time or 0.0 for one in other_figures.accounted)
+    is_longer = _is_longer(other_figures.wall_time, longest)
     if measure.median is not None and theirs < measure.median and not is_longer:
         word = "misses what was killed or left the job: trust weigh's"
-    yield Figure(source=f"{others.words.cpu_time} / time", value=theirs, word=word)
+    yield OtherFigure(
+        source=f"{other_figures.words.cpu_time} / time", value=theirs, word=word
+    )
 
 
-def _time(measure: Measure, others: _Others) -> Iterator[Figure]:
-    walls = [one.wall_time for one in others.accounted if one.wall_time is not None]
+def _other_time_figures(
+    measure: ReportMeasure, other_figures: _OtherFigures
+) -> Iterator[OtherFigure]:
+    walls = [
+        one.wall_time for one in other_figures.accounted if one.wall_time is not None
+    ]
     theirs = max(walls, default=None)
     ours = measure.most
     if theirs is None or not (_is_longer(ours, theirs) or _is_longer(theirs, ours)):
         return
     word = "the whole job, to which the time limit applies: use this"
-    yield Figure(source=others.words.wall_time, value=theirs, word=word)
+    yield OtherFigure(source=other_figures.words.wall_time, value=theirs, word=word)
 
 
-def _is_longer(one: Seconds | None, other: Seconds | None) -> bool:
-    """Return whether *other* is longer by more than rounding explains."""
-    if one is None or other is None:
-        return other is not None
-    return not _alike(one, other) and other - one >= _WHOLE_SECONDS
+def _is_longer(compared_time: Seconds | None, other_time: Seconds | None) -> bool:
+    """Return whether *other_time* is longer by more than rounding explains."""
+    if compared_time is None or other_time is None:
+        return other_time is not None
+    return (
+        not _is_nearly_equal(compared_time, other_time)
+        and other_time - compared_time >= _WHOLE_SECONDS
+    )
 
 
-def _alike(ours: float | None, theirs: float) -> bool:
+def _is_nearly_equal(ours: float | None, theirs: float) -> bool:
     return ours is not None and abs(ours - theirs) <= _SAME * max(ours, theirs)

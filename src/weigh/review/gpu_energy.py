@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from weigh.model.gpu import GpuUsage
-from weigh.review.runs import Run
+from weigh.review.runs import ReviewedRun
 from weigh.units import Seconds
 
 
@@ -21,7 +21,7 @@ class GpuTotals(msgspec.Struct, frozen=True):
     measured: int = 0
 
 
-def gpu_totals(runs: Sequence[Run]) -> GpuTotals:
+def gpu_time_and_energy(runs: Sequence[ReviewedRun]) -> GpuTotals:
     """Add up over GPUs; time that runs share on one GPU counts once.
 
     A GPU's energy counter includes all runs on it. For runs that share a GPU, the
@@ -42,15 +42,15 @@ def gpu_totals(runs: Sequence[Run]) -> GpuTotals:
                 known = gpu.energy, start, start + wall
                 powers.setdefault(gpu.uuid, []).append(known)
     return GpuTotals(
-        time=sum(map(covered, spans.values())) if spans else None,
-        energy=sum(map(_energy, powers.values())) if powers else None,
+        time=sum(map(covered_time, spans.values())) if spans else None,
+        energy=sum(map(_shared_energy, powers.values())) if powers else None,
         measured=measured,
     )
 
 
-def held_gpus(run: Run) -> tuple[GpuUsage, ...]:
+def held_gpus(reviewed_run: ReviewedRun) -> tuple[GpuUsage, ...]:
     """Return the GPUs that a run used or was granted, not all of the machine."""
-    record = run.record
+    record = reviewed_run.record
     if record is None or record.usage is None:
         return ()
     gpus = record.usage.gpus
@@ -59,7 +59,7 @@ def held_gpus(run: Run) -> tuple[GpuUsage, ...]:
     return tuple(gpu for gpu in gpus if gpu.was_used is not False)
 
 
-def covered(spans: Iterable[tuple[Seconds, Seconds]]) -> Seconds:
+def covered_time(spans: Iterable[tuple[Seconds, Seconds]]) -> Seconds:
     """Return the time that spans cover, with overlaps counted once."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
@@ -68,8 +68,8 @@ def covered(spans: Iterable[tuple[Seconds, Seconds]]) -> Seconds:
     return total
 
 
-def _energy(known: Sequence[tuple[float, Seconds, Seconds]]) -> float:
-    joules = sum(energy for energy, _, _ in known)
-    long = sum(end - start for _, start, end in known)
-    once = covered((start, end) for _, start, end in known)
+def _shared_energy(energy_spans: Sequence[tuple[float, Seconds, Seconds]]) -> float:
+    joules = sum(energy for energy, _, _ in energy_spans)
+    long = sum(end - start for _, start, end in energy_spans)
+    once = covered_time((start, end) for _, start, end in energy_spans)
     return joules * once / long

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.joined import imbalance
+from weigh.joined import imbalance_notes
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request, SiteFlags
-from weigh.model.report import Note, Row
+from weigh.model.report import ReportNote, ReportRow
 from weigh.render.words import preallocation_words, xid_words
 from weigh.request import (
     DEFAULT_HEADROOM,
@@ -17,12 +17,12 @@ from weigh.request import (
     why_no_request,
 )
 from weigh.review.advice import (
-    Subject,
+    AdviceSubject,
     enough_memory,
     forecast_time,
     resource_notes,
     tasks_out_of_memory,
-    unmeasured,
+    unmeasured_parts,
 )
 from weigh.review.failures import failure_notes, node_notes
 from weigh.schedulers import find_kind
@@ -35,7 +35,7 @@ _FULL = 0.95  # of the GPU's memory
 _AT_WORK = 0.8  # of a CPU
 
 
-def gpu_notes(subject: Subject) -> Iterator[Note]:
+def gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield notes on GPUs: unused, idle, full, faulty."""
     gpus = [
         gpu
@@ -47,20 +47,20 @@ def gpu_notes(subject: Subject) -> Iterator[Note]:
     if not subject.requested.gpus and not gpus:
         return
     if not gpus:
-        yield _unseen(subject)
+        yield _undetected_gpu_note(subject)
         return
     used = used_gpus(subject) or 0
     if not used:
         if subject.requested.gpus and subject.completed:
             yield _never_used(subject)
     else:
-        yield from _too_many(subject, used)
-        yield from _idle(subject)
-        yield from _full(subject)
-    yield from _troubles(gpus)
+        yield from _unused_gpu_notes(subject, used)
+        yield from _idle_gpu_notes(subject)
+        yield from _full_gpu_memory_notes(subject)
+    yield from _gpu_error_notes(gpus)
 
 
-def used_gpus(subject: Subject) -> int | None:
+def used_gpus(subject: AdviceSubject) -> int | None:
     """Return the most GPUs that any run used; None if no GPU was detected."""
     usages = [
         run.record.usage.gpus
@@ -73,16 +73,16 @@ def used_gpus(subject: Subject) -> int | None:
     return max(sum(gpu.was_used is not False for gpu in usage) for usage in usages)
 
 
-def gpu_flag(subject: Subject, gpus: int) -> str:
-    """Write the flag that requests *gpus*."""
+def gpu_flag(subject: AdviceSubject, gpu_count: int) -> str:
+    """Write the flag that requests *gpu_count*."""
     options = subject.dialect.OPTIONS
-    return options.gpus.format(gpus) if gpus else options.no_gpus
+    return options.gpus.format(gpu_count) if gpu_count else options.no_gpus
 
 
-def _unseen(subject: Subject) -> Note:
+def _undetected_gpu_note(subject: AdviceSubject) -> ReportNote:
     requested = subject.requested.gpus
     what = "1 GPU was" if requested == 1 else f"{requested} GPUs were"
-    return Note(
+    return ReportNote(
         about="GPU",
         words=(
             f"{what} requested, but no run detected any: is the driver installed "
@@ -92,7 +92,7 @@ def _unseen(subject: Subject) -> Note:
     )
 
 
-def _never_used(subject: Subject) -> Note:
+def _never_used(subject: AdviceSubject) -> ReportNote:
     requested = subject.requested.gpus
     whose = "the GPU was" if requested <= 1 else f"none of the {requested} GPUs was"
     cpus = [one.cpus for one in subject.elements if one.cpus is not None]
@@ -105,7 +105,7 @@ def _never_used(subject: Subject) -> Note:
         )
     else:
         words = f"{whose} {verb}: request none, and the job starts sooner"
-    return Note(
+    return ReportNote(
         about="GPU",
         words=words + subject.basis(),
         flag=gpu_flag(subject, 0),
@@ -114,10 +114,10 @@ def _never_used(subject: Subject) -> Note:
     )
 
 
-def _too_many(subject: Subject, used: int) -> Iterator[Note]:
+def _unused_gpu_notes(subject: AdviceSubject, used: int) -> Iterator[ReportNote]:
     requested = subject.requested.gpus
     if used < requested and subject.completed:
-        yield Note(
+        yield ReportNote(
             about="GPU",
             words=f"{used} of {requested} GPUs used, request {used}{subject.basis()}",
             flag=gpu_flag(subject, used),
@@ -126,7 +126,7 @@ def _too_many(subject: Subject, used: int) -> Iterator[Note]:
         )
 
 
-def _idle(subject: Subject) -> Iterator[Note]:
+def _idle_gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     busy = subject.measures.get("gpu_utilization")
     if busy is None or busy.median is None or busy.median >= _IDLE:
         return
@@ -145,7 +145,7 @@ def _idle(subject: Subject) -> Iterator[Note]:
         words += (
             ": loading data may be too slow; try more loader workers or a local disk"
         )
-    yield Note(
+    yield ReportNote(
         about="GPU",
         words=words + subject.basis(),
         flag=flag,
@@ -154,11 +154,11 @@ def _idle(subject: Subject) -> Iterator[Note]:
     )
 
 
-def _full(subject: Subject) -> Iterator[Note]:
+def _full_gpu_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     held = subject.measures.get("gpu_memory")
     if held is None or held.efficiency is None or held.efficiency < _FULL:
         return
-    yield Note(
+    yield ReportNote(
         about="GPU mem",
         words=(
             f"{100 * held.efficiency:.0f} % of the GPU's memory was used: a larger "
@@ -169,28 +169,30 @@ def _full(subject: Subject) -> Iterator[Note]:
     )
 
 
-def _troubles(gpus: Sequence[GpuUsage]) -> Iterator[Note]:
+def _gpu_error_notes(gpu_usages: Sequence[GpuUsage]) -> Iterator[ReportNote]:
     """Yield errors of the GPUs or their driver, and throttling."""
-    xids = [xid for gpu in gpus for xid in gpu.xids]
+    xids = [xid for gpu in gpu_usages for xid in gpu.xids]
     if xids:
-        yield Note(about="GPU", words=xid_words(xids), weight=92, is_finding=True)
-    if any(gpu.preallocated for gpu in gpus):
+        yield ReportNote(about="GPU", words=xid_words(xids), weight=92, is_finding=True)
+    if any(gpu.preallocated for gpu in gpu_usages):
         words = f"most of a GPU's memory was taken at once: {preallocation_words()}"
-        yield Note(about="GPU mem", words=words, weight=40)
-    errors = sum(gpu.ecc_errors or 0 for gpu in gpus)
+        yield ReportNote(about="GPU mem", words=words, weight=40)
+    errors = sum(gpu.ecc_errors or 0 for gpu in gpu_usages)
     if errors:
-        yield Note(
+        yield ReportNote(
             about="GPU",
             words=f"{errors} uncorrected memory errors: report them to the admins",
             weight=91,
             is_finding=True,
         )
     for reason in ("thermal", "power"):
-        yield from _throttled(gpus, reason)
+        yield from _throttling_notes(gpu_usages, reason)
 
 
-def _throttled(gpus: Sequence[GpuUsage], reason: str) -> Iterator[Note]:
-    slowed = [(gpu.throttle or {}).get(reason, 0.0) for gpu in gpus]
+def _throttling_notes(
+    gpu_usages: Sequence[GpuUsage], reason: str
+) -> Iterator[ReportNote]:
+    slowed = [(gpu.throttle or {}).get(reason, 0.0) for gpu in gpu_usages]
     worst = max(slowed, default=0.0)
     if worst < 1:
         return
@@ -200,42 +202,46 @@ def _throttled(gpus: Sequence[GpuUsage], reason: str) -> Iterator[Note]:
         if reason == "thermal"
         else ", which is usual at full load"
     )
-    yield Note(
+    yield ReportNote(
         about="GPU",
         words=f"slowed down by {what} for up to {format_duration(worst)}{advice}",
         weight=48 if reason == "thermal" else 3,
     )
 
 
-def notes(subject: Subject, rows: Sequence[Row]) -> tuple[Note, ...]:
+def report_notes(
+    subject: AdviceSubject, report_rows: Sequence[ReportRow]
+) -> tuple[ReportNote, ...]:
     """Return what to change and what went wrong, the most important first."""
-    found = list(_all(subject, rows))
-    found += _fine(subject, {note.about for note in found})
+    found = list(_unsorted_notes(subject, report_rows))
+    found += _fine_resource_notes(subject, {note.about for note in found})
     if any(note.words.endswith(subject.basis()) for note in found):
-        found += _few(subject)
+        found += _few_runs_notes(subject)
     return tuple(sorted(found, key=lambda note: note.weight, reverse=True))
 
 
-def _all(subject: Subject, rows: Sequence[Row]) -> Iterator[Note]:
-    yield from failure_notes(rows, subject.unit)
+def _unsorted_notes(
+    subject: AdviceSubject, report_rows: Sequence[ReportRow]
+) -> Iterator[ReportNote]:
+    yield from failure_notes(report_rows, subject.unit)
     yield from resource_notes(subject)
     yield from gpu_notes(subject)
-    yield from _growing(subject)
-    yield from _ranks(subject)
-    yield from node_notes(rows, subject.dialect.OPTIONS.exclude, subject.unit)
-    yield from _unasked(subject)
+    yield from _rising_memory_notes(subject)
+    yield from _rank_notes(subject)
+    yield from node_notes(report_rows, subject.dialect.OPTIONS.exclude, subject.unit)
+    yield from _missing_request_notes(subject)
     yield from _unknown_scheduler(subject)
 
 
-def _unknown_scheduler(subject: Subject) -> Iterator[Note]:
+def _unknown_scheduler(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield whose flags are shown, if this weigh does not know the scheduler."""
     name = subject.requested.scheduler
     if name is not None and name != LOCAL and find_kind(name) is None:
         words = f"{name!r} is unknown to this weigh: flags are for {subject.kind.title}"
-        yield Note(about="scheduler", words=words, weight=50)
+        yield ReportNote(about="scheduler", words=words, weight=50)
 
 
-def _growing(subject: Subject) -> Iterator[Note]:
+def _rising_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     rising = sum(
         bool(run.row.growing)
         for one in subject.elements
@@ -244,7 +250,7 @@ def _growing(subject: Subject) -> Iterator[Note]:
     )
     if rising:
         what = "it was" if rising == 1 else f"in {rising:,} runs it was"
-        yield Note(
+        yield ReportNote(
             about="memory",
             words=f"{what} still rising at the end: a longer job needs more",
             flag="weigh request --steps TOTAL --done N",
@@ -253,10 +259,10 @@ def _growing(subject: Subject) -> Iterator[Note]:
         )
 
 
-def _ranks(subject: Subject) -> Iterator[Note]:
+def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield what was not measured, and the ranks that are far from the mean."""
-    for part in unmeasured(subject):
-        yield Note(
+    for part in unmeasured_parts(subject):
+        yield ReportNote(
             about="missing",
             words=f"{part}: the figures are a lower bound",
             weight=97,
@@ -264,37 +270,39 @@ def _ranks(subject: Subject) -> Iterator[Note]:
         )
     runs = [run for one in subject.elements for run in one.runs if run.record]
     if len(runs) == 1 and runs[0].record is not None:
-        for line in imbalance(runs[0].record.ranks):
-            yield Note(about="ranks", words=line, weight=20)
+        for line in imbalance_notes(runs[0].record.ranks):
+            yield ReportNote(about="ranks", words=line, weight=20)
 
 
-def _fine(subject: Subject, found: Collection[str]) -> Iterator[Note]:
+def _fine_resource_notes(
+    subject: AdviceSubject, found: Collection[str]
+) -> Iterator[ReportNote]:
     """Yield which requested and measured resources need no change."""
     about = {"memory": "memory", "time": "time", "cpus": "CPUs"}
     good = [
         word
         for name, word in about.items()
         if word not in found
-        and not (word != "time" and unmeasured(subject))
+        and not (word != "time" and unmeasured_parts(subject))
         and (one := subject.measures.get(name)) is not None
         and one.efficiency is not None
     ]
     if good and subject.completed:
-        yield Note(about="fine", words=", ".join(good) + subject.basis())
+        yield ReportNote(about="fine", words=", ".join(good) + subject.basis())
 
 
-def _few(subject: Subject) -> Iterator[Note]:
+def _few_runs_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield how reliable advice from few runs is."""
     few = subject.few()
     if few.startswith("no"):
         words = f"{few}: the usage is a lower bound of the need"
-        yield Note(about="basis", words=words, weight=-1)
+        yield ReportNote(about="basis", words=words, weight=-1)
     elif few:
         words = f"{few}: run it three times to learn how much it varies"
-        yield Note(about="basis", words=words, weight=-1)
+        yield ReportNote(about="basis", words=words, weight=-1)
 
 
-def _unasked(subject: Subject) -> Iterator[Note]:
+def _missing_request_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield the request to use, if nothing was requested."""
     if not subject.requested.is_nothing:
         return
@@ -306,17 +314,17 @@ def _unasked(subject: Subject) -> Iterator[Note]:
         request = _long_enough(from_usages(records), subject)
     except UsageError:
         for why in sorted(reason for reason in reasons if reason):
-            yield Note(about="request", words=f"none: {why}", weight=1)
+            yield ReportNote(about="request", words=f"none: {why}", weight=1)
         return
-    yield Note(
+    yield ReportNote(
         about="request",
-        words=f"{_rule(subject, request)}{subject.basis()}",
+        words=f"{_request_rule_text(subject, request)}{subject.basis()}",
         flag=" ".join(subject.dialect.directives(_as_requested(request, subject))),
         weight=1,
     )
 
 
-def _long_enough(request: Request, subject: Subject) -> Request:
+def _long_enough(request: Request, subject: AdviceSubject) -> Request:
     """Return *request* with the time that unfinished runs need by their progress."""
     needs = forecast_time(subject)
     if needs is None:
@@ -326,14 +334,14 @@ def _long_enough(request: Request, subject: Subject) -> Request:
     return msgspec.structs.replace(request, time_limit=limit)
 
 
-def _as_requested(request: Request, subject: Subject) -> Request:
+def _as_requested(request: Request, subject: AdviceSubject) -> Request:
     """Return *request* with memory per CPU, if the job requested it so."""
     if not subject.requested.per_cpu:
         return request
     return msgspec.structs.replace(request, site=SiteFlags(per_cpu=True))
 
 
-def _rule(subject: Subject, request: Request) -> str:
+def _request_rule_text(subject: AdviceSubject, request: Request) -> str:
     """Return how the request follows from the usage."""
     usual = f"usage + {100 * DEFAULT_HEADROOM:.0f} %"
     enough = enough_memory(subject)

@@ -5,8 +5,8 @@ No job is kept.
 
 from collections import Counter
 
-from weigh.estimate.history import ENOUGH, MOST_SEEN, Prediction, Replay
-from weigh.estimate.sampled import Accounts, Seen
+from weigh.estimate.history import ENOUGH, MOST_SEEN, HistoryPrediction, HistoryReplay
+from weigh.estimate.sampled import SampledHistory, SampledMemory
 from weigh.model.report import PastJob
 from weigh.request import COMPLETED, LEAST_MEMORY, round_memory
 from weigh.units import Bytes, Seconds
@@ -19,9 +19,9 @@ _TIME_MARGIN = 0.1
 class JobsOfKind:
     """Jobs of one kind, in a few numbers: enough to work out their request."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.memory = Accounts()
+    def __init__(self, kind_name: str) -> None:
+        self.name = kind_name
+        self.memory = SampledHistory()
         self.states: Counter[str] = Counter()
         self.longest: Seconds = 0.0
         self.stopped: Seconds = 0.0  # by the time limit
@@ -30,15 +30,17 @@ class JobsOfKind:
         self.requested: Bytes = 0
         self.most: Bytes = 0
 
-    def add(self, job: PastJob, every: Seconds, *, by_addresses: bool) -> None:
-        """Learn from one more job, sampled *every* so many seconds."""
-        figures = job.accounted
+    def add(self, past_job: PastJob, interval: Seconds, *, by_addresses: bool) -> None:
+        """Learn from one more job, sampled *interval* so many seconds."""
+        figures = past_job.accounted
         wall_time = figures.wall_time or 0.0
         self.states[figures.state] += 1
         size = figures.virtual_memory if by_addresses else figures.max_rss
         if figures.state == COMPLETED:
-            looks = int(wall_time / every)
-            self.memory.add(Seen(size or 0, looks, figures.memory_asked, wall_time))
+            looks = int(wall_time / interval)
+            self.memory.add(
+                SampledMemory(size or 0, looks, figures.memory_asked, wall_time)
+            )
             self.most = max(self.most, size or 0)
             self.longest = max(self.longest, wall_time)
             self.time_limit = max(self.time_limit, figures.time_limit or 0)
@@ -51,20 +53,20 @@ class JobsOfKind:
         self.requested = max(self.requested, figures.memory_asked or 0)
         self.gpus = max(self.gpus, figures.gpus or 0)
 
-    def time(self) -> Prediction:
+    def time(self) -> HistoryPrediction:
         """Return the time to request: elapsed times are exact."""
         value = self.longest * (1 + _TIME_MARGIN)
         is_cut = self.stopped > self.longest
         if is_cut:
             value = self.stopped * _DOUBLED
         is_proven = not is_cut and 0 < self.time_limit < value
-        return Prediction(
+        return HistoryPrediction(
             value=float(self.time_limit) if is_proven else value,
             risk="low",
             by=MOST_SEEN,
             margin=_TIME_MARGIN,
             runs=self.states[COMPLETED],
-            replay=Replay(),
+            replay=HistoryReplay(),
             after_kill=value if is_cut else None,
             is_proven=is_proven,
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weigh.model.job import Submitted
+from weigh.model.job import SubmittedJob
 from weigh.model.plan import Plan
 from weigh.model.record import Allocation, Record, Request
 from weigh.units import Bytes
@@ -12,7 +12,7 @@ from weigh.units import Bytes
 _AMOUNTS = ("cpus", "memory", "virtual_memory", "time_limit", "gpus", "gpu_memory")
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+class ElementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request of one element; None is not requested, or unknown.
 
     ``gpu_memory`` is the memory of a GPU of the requested type; ``scheduler`` decides
@@ -36,12 +36,14 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.memory or self.time_limit or self.cpus)
 
 
-def requested_by_job(job: Submitted, plan: Plan | None) -> Requested:
+def requested_by_job(submitted_job: SubmittedJob, plan: Plan | None) -> ElementRequest:
     """Return what each element of a job requested."""
-    wanted = job.request
+    wanted = submitted_job.request
     gpu = plan.gpu if plan else None
-    return Requested(
-        scheduler=job.scheduler.partition("@")[0],  # without the cluster's name
+    return ElementRequest(
+        scheduler=submitted_job.scheduler.partition("@")[
+            0
+        ],  # without the cluster's name
         cpus=wanted.cpus,
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,
@@ -52,10 +54,13 @@ def requested_by_job(job: Submitted, plan: Plan | None) -> Requested:
     )
 
 
-def most_requested(several: Sequence[Requested]) -> Requested:
+def most_requested(several: Sequence[ElementRequest]) -> ElementRequest:
     """Return the maximum of each amount over *several*, of one scheduler."""
-    most = {field: _most(getattr(one, field) for one in several) for field in _AMOUNTS}
-    return Requested(
+    most = {
+        field: _largest_amount(getattr(one, field) for one in several)
+        for field in _AMOUNTS
+    }
+    return ElementRequest(
         scheduler=several[0].scheduler,
         gpus=most.pop("gpus") or 0,
         nodes=max(one.nodes for one in several),
@@ -64,7 +69,7 @@ def most_requested(several: Sequence[Requested]) -> Requested:
     )
 
 
-def requested_by_records(records: Sequence[Record]) -> Requested:
+def requested_by_records(records: Sequence[Record]) -> ElementRequest:
     """Return what records requested or were granted; of several the maximum."""
     requests = [record.requested for record in records if record.requested]
     grants = [record.allocation for record in records if record.allocation]
@@ -75,16 +80,16 @@ def requested_by_records(records: Sequence[Record]) -> Requested:
         if record.usage
         for gpu in record.usage.gpus
     ]
-    return Requested(
+    return ElementRequest(
         scheduler=grants[0].scheduler if grants else None,
-        cpus=_most(one.cpus for one in both),
-        memory=_most(one.memory for one in both),
-        virtual_memory=_most(one.virtual_memory for one in requests),
-        time_limit=_most(one.time_limit for one in requests),
-        gpus=_most(one.gpus for one in both) or 0,
-        gpu_memory=_most(gpu_memory),
+        cpus=_largest_amount(one.cpus for one in both),
+        memory=_largest_amount(one.memory for one in both),
+        virtual_memory=_largest_amount(one.virtual_memory for one in requests),
+        time_limit=_largest_amount(one.time_limit for one in requests),
+        gpus=_largest_amount(one.gpus for one in both) or 0,
+        gpu_memory=_largest_amount(gpu_memory),
     )
 
 
-def _most(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value), default=None)
+def _largest_amount(amounts: Iterable[int | None]) -> int | None:
+    return max((value for value in amounts if value), default=None)

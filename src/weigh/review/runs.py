@@ -7,54 +7,58 @@ import msgspec
 
 from weigh.model.job import FINAL
 from weigh.model.record import Record, State, Usage
-from weigh.model.report import Row
+from weigh.model.report import ReportRow
 from weigh.render.printable import short_command
-from weigh.request import uses_of
+from weigh.request import memory_uses_of_runs
 from weigh.schedulers import find_kind
 from weigh.units import Bytes, Seconds
 
 STATES: dict[str, State] = {word: word for word in (*FINAL, "RUNNING")}
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewedRun(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt: its row, and its record without the series, if there is one.
 
     ``need`` is the memory that the kernel could not drop; ``gpu_peaks`` the peak memory
     on each GPU; ``is_last``: no later attempt at the task is known.
     """
 
-    row: Row
+    row: ReportRow
     record: Record | None = None
     need: Bytes | None = None
     gpu_peaks: tuple[tuple[str, Bytes], ...] = ()
     is_last: bool = True
 
 
-def run_of(record: Record) -> Run:
+def run_of(record: Record) -> ReviewedRun:
     """Return the run of a record."""
-    return Run(
+    return ReviewedRun(
         row=row_of(record),
         record=record,
-        need=max((m for m, _ in uses_of(record) if m is not None), default=None),
+        need=max(
+            (m for m, _ in memory_uses_of_runs(record) if m is not None), default=None
+        ),
         gpu_peaks=_gpu_peaks(record.usage),
     )
 
 
-def runs_of_records(records: Sequence[Record]) -> list[Run]:
+def runs_of_records(records: Sequence[Record]) -> list[ReviewedRun]:
     """Return the runs of records, oldest first; the last run of a task counts.
 
     Some schedulers count elements from 1 in a record; here they count from 0.
     """
     in_order = sorted(records, key=lambda one: one.started)
     runs = [run for one in in_order for run in _repeats_of(one)]
-    last = {_place(run): run.row.record for run in runs}
+    last = {_task_identity(run): run.row.record for run in runs}
     return [
-        msgspec.structs.replace(run, is_last=last[_place(run)] == run.row.record)
+        msgspec.structs.replace(
+            run, is_last=last[_task_identity(run)] == run.row.record
+        )
         for run in runs
     ]
 
 
-def _repeats_of(record: Record) -> Iterator[Run]:
+def _repeats_of(record: Record) -> Iterator[ReviewedRun]:
     """Yield the run of a record, or each repeat without the warm-ups."""
     counted = [one for one in record.repeats if not one.warmup]
     if len(counted) <= 1:
@@ -62,7 +66,7 @@ def _repeats_of(record: Record) -> Iterator[Run]:
         return
     row = row_of(record)
     began = row.started
-    for one, (need, run) in zip(counted, uses_of(record), strict=True):
+    for one, (need, run) in zip(counted, memory_uses_of_runs(record), strict=True):
         its = msgspec.structs.replace(
             row,
             started=began,
@@ -70,35 +74,39 @@ def _repeats_of(record: Record) -> Iterator[Run]:
             exit_code=one.exit_code,
             signal=one.signal,
             reason=None if run.completed else row.reason,
-            **_used(one.usage),
+            **_row_usage_fields(one.usage),
         )
-        yield Run(row=its, record=record, need=need, gpu_peaks=_gpu_peaks(one.usage))
+        yield ReviewedRun(
+            row=its, record=record, need=need, gpu_peaks=_gpu_peaks(one.usage)
+        )
         began = None if began is None else began + one.usage.wall_time
 
 
-def seconds_of(text: str | None) -> Seconds | None:
+def epoch_seconds(iso_time: str | None) -> Seconds | None:
     """Return a record's time as seconds since the epoch; None if it is invalid."""
     try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
+        return (
+            None if iso_time is None else datetime.fromisoformat(iso_time).timestamp()
+        )
     except (ValueError, OverflowError):
         return None
 
 
-def _place(run: Run) -> object:
+def _task_identity(reviewed_run: ReviewedRun) -> object:
     """Return the identity of a task; outside a job every record is a task."""
-    record, row = run.record, run.row
+    record, row = reviewed_run.record, reviewed_run.row
     if record is None or record.job is None:
         return row.record
     return record.job.id, row.element, row.task
 
 
-def row_of(record: Record) -> Row:
+def row_of(record: Record) -> ReportRow:
     """Return the row of a record."""
     usage, job = record.usage, record.job
     scheduler = record.allocation.scheduler if record.allocation else None
     kind = find_kind(scheduler)
     first = 0 if kind is None else kind.traits.first_element
-    return Row(
+    return ReportRow(
         job=job.id if job else None,
         task=job.task if job else None,
         element=None if job is None or job.element is None else job.element - first,
@@ -111,13 +119,13 @@ def row_of(record: Record) -> Row:
         signal=record.signal,
         reason=record.outcome.reason if record.outcome else None,
         node=record.host.name if record.host else None,
-        started=seconds_of(record.started),
+        started=epoch_seconds(record.started),
         command=short_command(record.command),
-        **(_used(usage) if usage else {}),  # type: ignore[arg-type]
+        **(_row_usage_fields(usage) if usage else {}),  # type: ignore[arg-type]
     )
 
 
-def _used(usage: Usage) -> dict[str, object]:
+def _row_usage_fields(usage: Usage) -> dict[str, object]:
     peak = usage.peak_memory
     busy = [g.utilization_mean for g in usage.gpus if g.utilization_mean is not None]
     energies = [gpu.energy for gpu in usage.gpus if gpu.energy is not None]

@@ -25,7 +25,7 @@ _PAUSE = 0.05
 class AppendFile:
     """An open file that only this process appends to."""
 
-    def __init__(self, path: str, *, follow: bool) -> None:
+    def __init__(self, file_path: str, *, follow: bool) -> None:
         """Open the file, create it where it is missing, and lock it.
 
         With *follow* it may be a symbolic link and another user's file.
@@ -35,17 +35,19 @@ class AppendFile:
             FormatError: it is not a regular file, or belongs to another user.
             UsageError: another process has it locked.
         """
-        self.path = path
+        self.path = file_path
         flags = _FLAGS | os.O_CREAT | (0 if follow else os.O_NOFOLLOW)
         try:
-            self.fd = os.open(path, flags, file_mode(path))
+            self.fd = os.open(file_path, flags, file_mode(file_path))
         except OSError as error:
-            if not follow and os.path.islink(path):
-                raise FormatError(f"{path} is a link, not a file: remove it") from error
+            if not follow and os.path.islink(file_path):
+                raise FormatError(
+                    f"{file_path} is a link, not a file: remove it"
+                ) from error
             raise
         try:
-            check_regular(os.fstat(self.fd), path, own=not follow)
-            _lock(self.fd, path)
+            check_regular(os.fstat(self.fd), file_path, must_be_owned=not follow)
+            _lock_append_file(self.fd, file_path)
         except BaseException:
             os.close(self.fd)
             raise
@@ -87,7 +89,7 @@ class AppendFile:
                 write_all(fd, piece)
                 at += len(piece)
             os.fsync(fd)
-            _lock(fd, path)
+            _lock_append_file(fd, path)
             os.rename(temporary, path)
             os.dup2(fd, self.fd, inheritable=False)  # another thread may use it
         except BaseException:
@@ -98,10 +100,10 @@ class AppendFile:
             os.close(fd)
 
 
-def is_locked(path: str) -> bool:
+def is_locked(file_path: str) -> bool:
     """Return whether another process has locked a file; False if there is none."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(file_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False  # the next one to open it gets the error
     try:
@@ -116,40 +118,51 @@ def is_locked(path: str) -> bool:
     return False
 
 
-def is_same(path: str, fd: int) -> bool:
-    """Return whether the file at *path* is the one open as *fd*."""
+def is_same(file_path: str, descriptor: int) -> bool:
+    """Return whether the file at *file_path* is the one open as *descriptor*."""
     try:
-        there, here = os.stat(path), os.fstat(fd)
+        there, here = os.stat(file_path), os.fstat(descriptor)
     except OSError as error:
         # a server that does not answer is no evidence about the file
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
-def check_regular(found: os.stat_result, path: str, *, own: bool) -> None:
-    """Refuse anything but a regular file; with *own*, also one of another user.
+def check_regular(
+    file_status: os.stat_result, file_path: str, *, must_be_owned: bool
+) -> None:
+    """Refuse anything but a regular file.
 
-    With *own* a file with a second name is refused too: it may be an attack.
+    With *must_be_owned*, also one of another user.
+
+    With *must_be_owned* a file with a second name is refused too: it may be an attack.
 
     Raises:
         FormatError: the file is refused.
     """
-    if not stat.S_ISREG(found.st_mode):
-        raise FormatError(f"{path} is not a regular file (choose another --joblog)")
-    if own and found.st_uid not in {os.geteuid(), _shown_uid(path, found)}:
-        raise FormatError(f"{path} belongs to another user (choose another --joblog)")
-    if own and found.st_nlink > 1:
-        raise FormatError(f"{path} has a second name, a hard link: remove it")
+    if not stat.S_ISREG(file_status.st_mode):
+        raise FormatError(
+            f"{file_path} is not a regular file (choose another --joblog)"
+        )
+    if must_be_owned and file_status.st_uid not in {
+        os.geteuid(),
+        _shown_uid(file_path, file_status),
+    }:
+        raise FormatError(
+            f"{file_path} belongs to another user (choose another --joblog)"
+        )
+    if must_be_owned and file_status.st_nlink > 1:
+        raise FormatError(f"{file_path} has a second name, a hard link: remove it")
 
 
-def _shown_uid(path: str, found: os.stat_result) -> int:
-    """Return the owner that a file we create next to *path* appears to have.
+def _shown_uid(file_path: str, file_status: os.stat_result) -> int:
+    """Return the owner that a file we create next to *file_path* appears to have.
 
     A network file system may show another user id than ours for our own files.
     """
-    if found.st_uid == os.geteuid():
-        return found.st_uid
-    probe = f"{path}.{os.getpid()}.tmp"
+    if file_status.st_uid == os.geteuid():
+        return file_status.st_uid
+    probe = f"{file_path}.{os.getpid()}.tmp"
     try:
         fd = os.open(probe, _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except OSError:
@@ -161,24 +174,24 @@ def _shown_uid(path: str, found: os.stat_result) -> int:
         os.close(fd)
 
 
-def write_all(fd: int, text: bytes) -> None:
-    """Write all of *text*.
+def write_all(descriptor: int, file_content: bytes) -> None:
+    """Write all of *file_content*.
 
     Raises:
         OSError: not all of it was written.
     """
-    if os.write(fd, text) != len(text):
+    if os.write(descriptor, file_content) != len(file_content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def _lock(fd: int, path: str) -> None:
+def _lock_append_file(descriptor: int, file_path: str) -> None:
     """Lock a file; a weigh that only inspects it holds the lock briefly."""
     for left in reversed(range(_TRIES)):
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if not left:
-                raise _in_use(path) from error
+                raise _joblog_in_use_error(file_path) from error
             time.sleep(_PAUSE)
         except OSError as error:
             if error.errno not in NO_LOCKS:
@@ -188,8 +201,8 @@ def _lock(fd: int, path: str) -> None:
             return
 
 
-def _in_use(path: str) -> UsageError:
+def _joblog_in_use_error(file_path: str) -> UsageError:
     return UsageError(
-        f"another weigh exec is running on {path.removesuffix('.events.jsonl')} "
+        f"another weigh exec is running on {file_path.removesuffix('.events.jsonl')} "
         "(wait for it, or choose another --joblog)"
     )

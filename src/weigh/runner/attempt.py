@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
+from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.runner.output import Stream
-    from weigh.runner.reaper import Reaped
+    from weigh.runner.output import AttemptOutput
+    from weigh.runner.reaper import ReapedChild
 
 # why weigh stopped a task before its end
 Stop = Literal[
@@ -21,7 +21,7 @@ Stop = Literal[
 ]
 
 
-class Launch(msgspec.Struct):
+class LaunchedAttempt(msgspec.Struct):
     """The process of an attempt; the spawner writes it once, in the loop's thread.
 
     ``started`` is seconds since the epoch, ``began`` is on the monotonic clock.
@@ -50,7 +50,7 @@ class KernelUsage(msgspec.Struct, gc=False):
     write_bytes: Bytes = 0
     reaped: int = 0
 
-    def add(self, reaped: "Reaped") -> None:
+    def add(self, reaped: "ReapedChild") -> None:
         """Add the usage of one process."""
         self.user += reaped.user
         self.system += reaped.system
@@ -88,7 +88,7 @@ class MemoryLevel(msgspec.Struct, gc=False):
     peak: Bytes = 0
 
 
-class Attempt(msgspec.Struct, frozen=True, eq=False):
+class TaskAttempt(msgspec.Struct, frozen=True, eq=False):
     """An attempt: its identity, and one part for each writer.
 
     ``reservation`` is reserved for it, ``plan`` is what its plan says it needs;
@@ -100,14 +100,14 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     seq: int
     number: int
     text: bytes
-    slot: Slot
+    slot: RunSlot
     record: str = ""
-    reservation: Reservation = NO_RESERVATION
-    plan: Reservation = NO_RESERVATION
+    reservation: TaskReservation = NO_RESERVATION
+    plan: TaskReservation = NO_RESERVATION
     alone: bool = False
     floor: Bytes = 0
-    output: "Stream | None" = None
-    launch: Launch = msgspec.field(default_factory=Launch)
+    output: "AttemptOutput | None" = None
+    launch: LaunchedAttempt = msgspec.field(default_factory=LaunchedAttempt)
     usage: KernelUsage = msgspec.field(default_factory=KernelUsage)
     state: LoopState = msgspec.field(default_factory=LoopState)
     host: MemoryLevel = msgspec.field(default_factory=MemoryLevel)

@@ -17,27 +17,27 @@ import msgspec
 from weigh.errors import StoreError, UsageError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.orphans import adopt_orphans
-from weigh.model.mask import Mask
-from weigh.model.record import Job, Measurement, Record
+from weigh.model.mask import SecretMask
+from weigh.model.record import Record, RecordedJob, RunMeasurement
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.regular_file import only_regular
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock
-from weigh.runner.channels import Channels
-from weigh.runner.halt import Halt
-from weigh.runner.joblog_file import DONE, FAILED, WAITING, Settled
-from weigh.runner.loop import Loop, Parts, Result, Rules
-from weigh.runner.memory_limits import MemoryGauge
-from weigh.runner.output import Output, OutputFolder, Ungrouped
+from weigh.runner.channels import SlotChannels
+from weigh.runner.halt import HaltRule
+from weigh.runner.joblog_file import DONE, FAILED, WAITING, SettledTasks
+from weigh.runner.loop import LoopParts, RunResult, RunRules, TaskLoop
+from weigh.runner.memory_limits import MachineMemoryGauge
+from weigh.runner.output import OutputFolder, TasksOutput, UngroupedOutput
 from weigh.runner.progress_file import SUFFIX
 from weigh.runner.progress_watch import ProgressRules, ProgressWatch
-from weigh.runner.queue import Queue
-from weigh.runner.recording import forget_own_peak
-from weigh.runner.slots import NO_RESERVATION, Layout, Reservation
-from weigh.runner.spawn import Spawner
-from weigh.runner.tally import Tally
+from weigh.runner.queue import TurnQueue
+from weigh.runner.recording import reset_weigh_peak_memory
+from weigh.runner.slots import NO_RESERVATION, SlotLayout, TaskReservation
+from weigh.runner.spawn import AttemptSpawner
+from weigh.runner.tally import TaskTally
 from weigh.runner.task_source import TaskSource
-from weigh.runner.watch import Watcher, Watching
+from weigh.runner.watch import AttemptWatcher, WatcherSettings
 from weigh.store import identity, location
 from weigh.units import Bytes, Seconds
 
@@ -48,8 +48,13 @@ if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.progress import reader
     from weigh.runner import gpu_meter, previous_run, shared_queue
-    from weigh.runner.gpu_meter import GpuMeter
-    from weigh.runner.shared_queue import OwnClaims, Owner, SharedQueue, Untaken
+    from weigh.runner.gpu_meter import SlotGpuMeter
+    from weigh.runner.shared_queue import (
+        OwnClaims,
+        QueueOwner,
+        SharedQueue,
+        UntakenTasks,
+    )
 else:  # each is imported when it is first used
     random = lazy_module("random")
     measure_checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
@@ -113,7 +118,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     resume_failed: bool = False
     retries: int = 1
     oom_retries: int = 3
-    halt: Halt = Halt()
+    halt: HaltRule = HaltRule()
     timeout: Seconds | None = None
     grace: Seconds = 30.0
     time_limit: Seconds | None = None
@@ -135,30 +140,30 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     only: tuple[int, ...] = ()
     most_output: Bytes | None = None
     variables: dict[str, str] = {}
-    mask: Mask = Mask()
+    mask: SecretMask = SecretMask()
 
 
-class Console(msgspec.Struct, frozen=True):
+class RunConsole(msgspec.Struct, frozen=True):
     """Output to the user: ``notify`` prints a line, ``show`` displays the progress."""
 
     notify: Callable[[str], None]
-    show: Callable[[Tally], Seconds]
+    show: Callable[[TaskTally], Seconds]
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FinishedRun(msgspec.Struct, frozen=True):
     """A run that ended, and where its files are."""
 
-    result: Result
+    result: RunResult
     joblog: str
     events: str
     output: str | None
     slots: int
     wall_time: Seconds
     warnings: tuple[str, ...]
-    pulled: "Pulled | None" = None
+    pulled: "PulledUnits | None" = None
 
 
-class Pulled(msgspec.Struct, frozen=True):
+class PulledUnits(msgspec.Struct, frozen=True):
     """What a run did with a shared queue.
 
     ``links`` and ``listings`` are how often it linked a claim and listed the directory.
@@ -170,14 +175,14 @@ class Pulled(msgspec.Struct, frozen=True):
     links: int
     listings: int
     unsure: tuple[str, ...]
-    untaken: "Untaken | None" = None
+    untaken: "UntakenTasks | None" = None
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
+class PulledQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The queue that this run pulls from, and what the verb knows about it.
 
     ``folder`` is its directory. ``units``, ``elements``, ``kind_of`` and
-    ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.Pulling`;
+    ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.PullSettings`;
     ``number_of`` returns a task's number in the plan. ``room`` is what the plan has for
     all tasks that run at once. ``gone`` returns the names of the given runs that have
     certainly ended.
@@ -189,11 +194,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     kind_of: Callable[[int], int]
     number_of: Callable[[int], int]
     time_to_start: Callable[[int], Seconds | None]
-    room: Reservation
-    gone: Callable[[Collection["Owner"]], Collection[str]]
+    room: TaskReservation
+    gone: Callable[[Collection["QueueOwner"]], Collection[str]]
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class RunMachine(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run takes place, and what the verb knows about it.
 
     ``held`` is the lock on the joblog by this process, ``me``; ``mask`` are the signals
@@ -210,29 +215,29 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     env: Mapping[str, str]
     version: str
-    me: lock.Holder
-    held: lock.Lock
-    layout: Layout
+    me: lock.JoblogHolder
+    held: lock.JoblogLock
+    layout: SlotLayout
     mask: frozenset[int]
     blank: Record
     temporary: Sequence[str]
     ends_at: Callable[[], Seconds | None]
     ask: Callable[[Seconds], str]
-    add_regions: Callable[[str, Measurement], Measurement]
+    add_regions: Callable[[str, RunMeasurement], RunMeasurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
-    plan_of: Callable[[int], Reservation]
+    plan_of: Callable[[int], TaskReservation]
     number_of: Callable[[int], int] = int
     variables: Mapping[str, str] = {}
-    shared: Shared | None = None
+    shared: PulledQueue | None = None
 
 
-def build(
+def build_exec_run(
     options: ExecOptions,
-    machine: Machine,
+    machine: RunMachine,
     tasks: tuple[TaskSource, str],
-    console: Console,
+    console: RunConsole,
     opened: ExitStack,
-) -> "Run":
+) -> "TaskFileRun":
     """Return a run of *tasks*, the task file and its joblog, with its files open.
 
     Raises:
@@ -241,36 +246,37 @@ def build(
         StoreError: they or the output cannot be written.
     """
     source, joblog = tasks
-    run = Run(options, machine, source, console)
+    run = TaskFileRun(options, machine, source, console)
     run.open_files(joblog, opened)
     return run
 
 
-def _refuse_lost_joblog(joblog: str) -> None:
+def _refuse_lost_joblog(joblog_path: str) -> None:
     """Refuse to run tasks again that ended by the events of a joblog that is gone.
 
     Raises:
         UsageError: some did.
     """
-    path = joblog + events_file.SUFFIX
+    path = joblog_path + events_file.SUFFIX
     ended = events_file.ended_in_events(path)
     if ended:
         noun = "1 task" if len(ended) == 1 else f"{len(ended):,} tasks"
         raise UsageError(
-            f"{joblog} is gone, but by {path} {noun} ended: put it back, or remove "
+            f"{joblog_path} is gone, but by {path} {noun} ended: put it back, or "
+            "remove "
             "both to run all again"
         )
 
 
-class Run:
+class TaskFileRun:
     """One run: its files, what earlier runs left, and the loop over the rest."""
 
     def __init__(
         self,
         options: ExecOptions,
-        machine: Machine,
+        machine: RunMachine,
         source: TaskSource,
-        console: Console,
+        console: RunConsole,
     ) -> None:
         self.id = identity.new_id()
         self._options = options
@@ -278,39 +284,39 @@ class Run:
         self._source = source
         self._console = console
         self._warnings: list[str] = []
-        self._output: Output
+        self._output: TasksOutput
         self._attempts: dict[int, int] = {}
         self._ends_at: Seconds | None = None
         self._shared: SharedQueue | None = None
 
-    def open_files(self, joblog: str, opened: ExitStack) -> None:
+    def open_files(self, joblog_path: str, opened: ExitStack) -> None:
         """Open joblog, events and output, before anything is started."""
         if not self._options.resume:
-            joblog_file.put_aside(joblog)
-        elif not os.path.exists(joblog):
-            _refuse_lost_joblog(joblog)
-        self._joblog = joblog_file.JoblogFile(joblog, self._options.mask)
+            joblog_file.put_aside(joblog_path)
+        elif not os.path.exists(joblog_path):
+            _refuse_lost_joblog(joblog_path)
+        self._joblog = joblog_file.JoblogFile(joblog_path, self._options.mask)
         opened.callback(self._joblog.close)
-        self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
+        self._events = events_file.EventsFile(joblog_path + events_file.SUFFIX)
         opened.callback(self._events.close)
-        self._output = self._new_output(joblog)
+        self._output = self._new_output(joblog_path)
         opened.callback(self._output.close)
 
-    def _new_output(self, joblog: str) -> Output:
+    def _new_output(self, joblog_path: str) -> TasksOutput:
         options = self._options
         if options.ungroup:
-            return Ungrouped()
-        folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
+            return UngroupedOutput()
+        folder = options.output or f"{joblog_path.removesuffix('.joblog')}.out"
         return OutputFolder(folder, self.id)
 
-    def _queue_what_is_left(self) -> tuple[Queue, Tally]:
+    def _queue_what_is_left(self) -> tuple[TurnQueue, TaskTally]:
         """Return the tasks left to run, once processes of earlier runs have ended."""
         options = self._options
         settled = joblog_file.settle_by(self._joblog.path, self._source, options.mask)
         states = settled.states
 
-        def is_left(seq: int) -> bool:
-            return not 0 < seq <= len(states) or states[seq - 1] != DONE
+        def is_left(task_number: int) -> bool:
+            return not 0 < task_number <= len(states) or states[task_number - 1] != DONE
 
         past = self._events.read_past(is_left)
         self._attempts = past.attempts
@@ -329,19 +335,21 @@ class Run:
             return self._shared_queue(shared, settled)
         order = left_to_run(settled, options)
         failed = 0 if options.resume_failed else settled.failed
-        tally = Tally(
+        tally = TaskTally(
             len(options.only) or len(self._source),
             len(self._machine.layout.slots),
             done=settled.done,
             failed=failed,
             earlier=settled.done + failed,
         )
-        return Queue(order), tally
+        return TurnQueue(order), tally
 
-    def _shared_queue(self, shared: Shared, settled: Settled) -> tuple[Queue, Tally]:
+    def _shared_queue(
+        self, shared: PulledQueue, settled: SettledTasks
+    ) -> tuple[TurnQueue, TaskTally]:
         """Return the queue that several runs pull from; count only what is ours."""
         ours = settled.done + settled.failed
-        tally = Tally(
+        tally = TaskTally(
             ours,
             len(self._machine.layout.slots),
             done=settled.done,
@@ -352,14 +360,14 @@ class Run:
         def taken(tasks: int) -> None:
             tally.tasks += tasks
 
-        def ended(owner: shared_queue.Owner) -> dict[int, bool]:
+        def ended(owner: shared_queue.QueueOwner) -> dict[int, bool]:
             path = os.path.join(shared.folder, owner.joblog)
             try:
                 return shared_queue.ended_tasks(path)
             except OSError as error:
                 raise StoreError(f"cannot read {path}: {error.strerror}") from error
 
-        def left(owner: shared_queue.Owner) -> dict[int, events_file.Left]:
+        def left(owner: shared_queue.QueueOwner) -> dict[int, events_file.TaskLeft]:
             path = os.path.join(shared.folder, owner.joblog) + events_file.SUFFIX
             try:
                 with open(path, "rb", opener=only_regular) as file:
@@ -374,7 +382,7 @@ class Run:
 
         claims = self._claims(shared)
         claims.enter()
-        pulling = shared_queue.Pulling(
+        pulling = shared_queue.PullSettings(
             units=shared.units,
             elements=shared.elements,
             place=claims.owner.element or sum(claims.owner.name.encode()),
@@ -392,12 +400,12 @@ class Run:
         self._shared = shared_queue.SharedQueue(claims, pulling)
         return self._shared, tally
 
-    def _claims(self, shared: Shared) -> "OwnClaims":
+    def _claims(self, shared: PulledQueue) -> "OwnClaims":
         """Return the claims of a queue, with this run among its owners."""
         me, job = self._machine.me, self._machine.blank.job
         joblog = os.path.abspath(self._joblog.path)
         folder = os.path.abspath(shared.folder)
-        owner = shared_queue.Owner(
+        owner = shared_queue.QueueOwner(
             name=os.path.basename(joblog).removesuffix(".joblog"),
             joblog=os.path.relpath(joblog, folder),
             run=self.id,
@@ -408,10 +416,10 @@ class Run:
         )
         return shared_queue.OwnClaims(folder, owner)
 
-    def _wait_or_kill(self, past: events_file.Past) -> None:
+    def _wait_or_kill(self, past_runs: events_file.PastRuns) -> None:
         here, kill = self._machine.me.machine, self._options.kill_survivors
-        previous_run.refuse_elsewhere(past, here, self._machine.me.job)
-        found = previous_run.find_survivors(past, here)
+        previous_run.refuse_elsewhere(past_runs, here, self._machine.me.job)
+        found = previous_run.find_survivors(past_runs, here)
         if not found:
             return
         tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
@@ -420,44 +428,44 @@ class Run:
         self._console.notify(f"{verb} {what} of an earlier run, of task {tasks}")
         over = previous_run.wait_or_kill(
             found,
-            kill=kill,
+            may_kill=kill,
             should_stop=is_stopping,
-            find=lambda: previous_run.find_survivors(past, here),
+            find=lambda: previous_run.find_survivors(past_runs, here),
         )
         if not over:
             raise UsageError("interrupted while waiting for an earlier run's tasks")
 
-    def run(self) -> Result:
+    def run(self) -> RunResult:
         """Run the tasks that are left, after those of earlier runs have ended."""
         machine = self._machine
         queue, tally = self._queue_what_is_left()
         self._ends_at = machine.ends_at()
         job = machine.blank.job
         self._events.append(self._opening(job))
-        blank = msgspec.structs.replace(machine.blank, job=job or Job(self.id))
+        blank = msgspec.structs.replace(machine.blank, job=job or RecordedJob(self.id))
         numbers = [slot.number for slot in machine.layout.slots]
-        channels = Channels(self.id, numbers, machine.temporary)
+        channels = SlotChannels(self.id, numbers, machine.temporary)
         settings = channels.settings()
         variables = {
             number: {**settings.get(number, {}), **machine.variables}
             for number in numbers
         }
-        spawner = Spawner(
+        spawner = AttemptSpawner(
             self.id, machine.layout, machine.mask, variables, self._memory_limit()
         )
         progress = self._watch_progress(settings)
         _become_the_parent()
-        watcher = Watcher(self._watching(blank, spawner, progress))
+        watcher = AttemptWatcher(self._watching(blank, spawner, progress))
         watcher.begin()
         parts = self._parts(queue, spawner, watcher, channels, progress)
-        loop = Loop(parts, self._rules(), tally)
+        loop = TaskLoop(parts, self._rules(), tally)
         reason: str | None = "weigh failed"
         try:
             result = loop.run(
                 tuple(int(number) for number in (*handled_signals(), signal.SIGCHLD))
             )
             # the next run looks for what is still running
-            reason = None if result.has_abandoned else _reason(result)
+            reason = None if result.has_abandoned else _end_reason(result)
         finally:
             try:
                 watcher.close()
@@ -465,7 +473,7 @@ class Run:
             finally:
                 if reason is not None:
                     self._joblog.sync()  # what the queue's other runs read after it
-                    closed = events_file.Closed(self.id, time.time(), reason)
+                    closed = events_file.RunClosed(self.id, time.time(), reason)
                     self._events.append(closed)
         result = self._with_joblog_restored(result)
         self._warnings += watcher.warnings
@@ -475,17 +483,20 @@ class Run:
         return result
 
     def _watching(
-        self, blank: Record, spawner: Spawner, progress: ProgressWatch
-    ) -> Watching:
+        self,
+        unfinished_record: Record,
+        spawner: AttemptSpawner,
+        progress: ProgressWatch,
+    ) -> WatcherSettings:
         machine, mask = self._machine, self._options.mask
-        return Watching(
+        return WatcherSettings(
             run=self.id,
             interval=self._options.interval,
             slots=len(machine.layout.slots),
-            blank=blank,
+            blank=unfinished_record,
             machine=machine.me.machine,
             weigh=machine.me.process,
-            root=location.locate(machine.cwd, machine.env),
+            root=location.locate_store(machine.cwd, machine.env),
             command=lambda text: mask.words(spawner.argv(text)),
             events=self._events,
             sync=self._syncer(),
@@ -497,7 +508,7 @@ class Run:
             env=machine.env,
         )
 
-    def _with_joblog_restored(self, result: Result) -> Result:
+    def _with_joblog_restored(self, result: RunResult) -> RunResult:
         """Restore the joblog a last time if it was removed or changed."""
         try:
             happened = self._joblog.restore()
@@ -507,9 +518,9 @@ class Run:
             self._warnings.append(happened)
         return result
 
-    def finished(self, result: Result, began: Seconds) -> Finished:
+    def finished(self, result: RunResult, began: Seconds) -> FinishedRun:
         """Return the result with its files; the run began at *began*."""
-        return Finished(
+        return FinishedRun(
             result,
             self._joblog.path,
             self._events.path,
@@ -520,8 +531,8 @@ class Run:
             None if self._shared is None else self._pulled(self._shared),
         )
 
-    def _pulled(self, queue: "SharedQueue") -> Pulled:
-        return Pulled(
+    def _pulled(self, queue: "SharedQueue") -> PulledUnits:
+        return PulledUnits(
             queue.claims.folder,
             queue.claims.links,
             queue.claims.listings,
@@ -533,7 +544,7 @@ class Run:
             queue.untaken,
         )
 
-    def _is_hidden(self, owner: "Owner") -> bool:
+    def _is_hidden(self, owner: "QueueOwner") -> bool:
         """Return whether neither this machine nor a scheduler knows if a run lives."""
         here = self._machine.me.machine
         return owner.job is None and not here.sees_processes_of(owner.machine)
@@ -573,13 +584,13 @@ class Run:
 
     def _parts(
         self,
-        queue: Queue,
-        spawner: Spawner,
-        watcher: Watcher,
-        channels: Channels,
+        queue: TurnQueue,
+        spawner: AttemptSpawner,
+        watcher: AttemptWatcher,
+        channels: SlotChannels,
         progress: ProgressWatch,
-    ) -> Parts:
-        return Parts(
+    ) -> LoopParts:
+        return LoopParts(
             run=self.id,
             source=self._source,
             queue=queue,
@@ -601,16 +612,16 @@ class Run:
             show=self._console.show,
         )
 
-    def _room(self) -> Reservation:
+    def _room(self) -> TaskReservation:
         shared = self._machine.shared
         return NO_RESERVATION if shared is None else shared.room
 
-    def _meter_gpus(self, pids: Callable[[], list[int]]) -> "GpuMeter | None":
+    def _meter_gpus(self, pids: Callable[[], list[int]]) -> "SlotGpuMeter | None":
         """Start measuring our GPUs if there may be any: most machines have none."""
         env = self._machine.env
         if not gpu_may_be_present(env):
             return None
-        return gpu_meter.GpuMeter(
+        return gpu_meter.SlotGpuMeter(
             lambda: open_probe(os.environ),
             pids,
             names=self._machine.layout.gpus,
@@ -618,13 +629,13 @@ class Run:
             interval=self._options.interval,
         )
 
-    def _gauge(self) -> MemoryGauge:
+    def _gauge(self) -> MachineMemoryGauge:
         """Return the memory limits; granted memory counts if no group enforces it."""
-        gauge = MemoryGauge(self._options.memory)
+        gauge = MachineMemoryGauge(self._options.memory)
         allocation = self._machine.blank.allocation
         granted = None if allocation is None else allocation.memory
         if self._options.memory is None and granted and not gauge.is_grouped:
-            return MemoryGauge(granted)
+            return MachineMemoryGauge(granted)
         return gauge
 
     def _memory_limit(self) -> Bytes | None:
@@ -634,9 +645,9 @@ class Run:
         allocation = self._machine.blank.allocation
         return None if allocation is None else allocation.memory
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> RunRules:
         chosen = self._options
-        return Rules(
+        return RunRules(
             retries=chosen.retries,
             oom_retries=chosen.oom_retries,
             halt=chosen.halt,
@@ -647,8 +658,8 @@ class Run:
             end_at=self._ends_at,
         )
 
-    def _opening(self, job: Job | None) -> events_file.Opened:
-        return events_file.Opened(
+    def _opening(self, recorded_job: RecordedJob | None) -> events_file.RunOpened:
+        return events_file.RunOpened(
             run=self.id,
             time=round(time.time(), 3),
             machine=self._machine.me.machine,
@@ -656,7 +667,7 @@ class Run:
             task_file=self._source.name,
             tasks=len(self._source),
             weigh=self._machine.version,
-            job=None if job is None else job.id,
+            job=None if recorded_job is None else recorded_job.id,
         )
 
     def _syncer(self) -> Callable[[], None]:
@@ -682,13 +693,13 @@ def checkpoint_signal(options: ExecOptions) -> "CheckpointSignal | None":
         FormatError: one of them is invalid.
     """
     if options.progress_patterns:
-        reader.Reader(options.progress_patterns)
+        reader.RunProgressReader(options.progress_patterns)
     if options.checkpoint_signal is None:
         return None
     return measure_checkpoint_signal.parse_checkpoint_signal(options.checkpoint_signal)
 
 
-def left_to_run(settled: Settled, options: ExecOptions) -> Iterator[int]:
+def left_to_run(settled: SettledTasks, options: ExecOptions) -> Iterator[int]:
     """Return the numbers of the tasks left to run, in their order."""
     if options.only:
         return iter(options.only)
@@ -706,10 +717,10 @@ def _become_the_parent() -> None:
     adopt_orphans()
     gc.freeze()  # no object that exists now will become garbage
     gc.set_threshold(_RARELY)
-    forget_own_peak()
+    reset_weigh_peak_memory()
 
 
-def _reason(result: Result) -> str:
+def _end_reason(result: RunResult) -> str:
     if result.signal is not None:
         return f"signal {result.signal}"
     return result.trouble or result.halted or "all tasks ended"

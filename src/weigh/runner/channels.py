@@ -18,13 +18,15 @@ _NEW = ".weigh-new-"  # until it is locked
 VARIABLE = "WEIGH_CHANNEL"
 
 
-class Channels:
+class SlotChannels:
     """The event files of all slots, in a folder in the machine's temporary folder.
 
     They stay open, so that checking their size is cheap.
     """
 
-    def __init__(self, run: str, slots: Iterable[int], folders: Iterable[str]) -> None:
+    def __init__(
+        self, run_id: str, slots: Iterable[int], folders: Iterable[str]
+    ) -> None:
         """Make the files in the first of *folders* that takes them.
 
         If there is none, the programs run without regions.
@@ -36,9 +38,9 @@ class Channels:
         self._folder = ""
         for folder in folders:
             remove_dead(folder)
-            path = os.path.join(folder, _PREFIX + run)
+            path = os.path.join(folder, _PREFIX + run_id)
             with suppress(OSError):
-                self._lock = _make_locked(os.path.join(folder, _NEW + run), path)
+                self._lock = _make_locked(os.path.join(folder, _NEW + run_id), path)
                 self._folder = path
                 break
         for slot in slots if self._folder else ():
@@ -75,7 +77,7 @@ class Channels:
         for slot, fd in self._fds.items():
             with suppress(OSError):
                 os.close(fd)
-            forget(self._paths[slot])
+            remove_unneeded_file(self._paths[slot])
         self._fds.clear()
         if self._lock is not None:
             with suppress(OSError):
@@ -90,7 +92,7 @@ class Channels:
             return  # the programs of this slot run without regions
 
 
-def forget(path: str) -> None:
+def remove_unneeded_file(path: str) -> None:
     """Remove a file that is no longer needed."""
     try:
         os.unlink(path)
@@ -104,10 +106,10 @@ def remove_dead(folder: str) -> None:
         for entry in entries:
             if entry.name.startswith(_PREFIX):
                 with suppress(OSError):
-                    _remove_if_dead(entry.path)
+                    _remove_dead_channel(entry.path)
 
 
-def _remove_if_dead(path: str) -> None:
+def _remove_dead_channel(path: str) -> None:
     fd = os.open(path, _FOLDER_FLAGS)
     try:
         if os.fstat(fd).st_uid != os.geteuid():

@@ -50,7 +50,7 @@ _IN_A_ROW = 3  # values whose median is the beginning; and high ones that are ce
 _TIMES = 1e3
 
 
-class Divergence(msgspec.Struct, frozen=True):
+class LostNumber(msgspec.Struct, frozen=True):
     """A lost number, its *line* (from 1), and that line's text."""
 
     line: int
@@ -71,22 +71,22 @@ class DivergenceWatch:
         self._rest = b""
         self._losses: dict[str, list[float]] = {}
 
-    def feed(self, text: bytes) -> Divergence | None:
+    def feed(self, output_piece: bytes) -> LostNumber | None:
         """Add a piece; return the first divergence in its whole lines."""
-        text = self._rest + text
-        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-        self._rest = text[end:][-_LONGEST_LINE:]
-        return self._look(text[:end])
+        output_piece = self._rest + output_piece
+        end = max(output_piece.rfind(b"\n"), output_piece.rfind(b"\r")) + 1
+        self._rest = output_piece[end:][-_LONGEST_LINE:]
+        return self._look(output_piece[:end])
 
-    def end(self) -> Divergence | None:
+    def end(self) -> LostNumber | None:
         """Return the first divergence in a last line without an end."""
         return self._look(self._rest)
 
-    def _look(self, text: bytes) -> Divergence | None:
-        before, self._lines = self._lines, self._lines + text.count(b"\n")
-        if not _HINT.search(text):
+    def _look(self, whole_lines: bytes) -> LostNumber | None:
+        before, self._lines = self._lines, self._lines + whole_lines.count(b"\n")
+        if not _HINT.search(whole_lines):
             return None
-        for number, line in enumerate(text.split(b"\n"), start=before + 1):
+        for number, line in enumerate(whole_lines.split(b"\n"), start=before + 1):
             parts = line.split(b"\r") if _HINT.search(line) else ()
             for part in parts:  # a progress bar overwrites its line
                 shown = _COLOUR.sub(b"", part).decode("utf-8", "replace")
@@ -96,12 +96,12 @@ class DivergenceWatch:
                 if word is None or self._patience > 0:
                     word = self._exploded_loss(shown)
                 if word is not None:
-                    return Divergence(number, shown.strip(), word)
+                    return LostNumber(number, shown.strip(), word)
         return None
 
-    def _exploded_loss(self, line: str) -> str | None:
+    def _exploded_loss(self, output_line: str) -> str | None:
         """Add the losses of a line; return the words for one that has exploded."""
-        for name, text in _LOSS.findall(line):
+        for name, text in _LOSS.findall(output_line):
             is_new = name not in self._losses
             if _NO_LOSS.search(name) or (is_new and len(self._losses) >= _MOST_LOSSES):
                 continue
@@ -116,16 +116,16 @@ class DivergenceWatch:
         return None
 
 
-def lost_number(line: str) -> str | None:
+def lost_number(output_line: str) -> str | None:
     """Return "NaN" or "inf" where one stands in the place of a number."""
-    lost = _LOST_WORD.search(line)
+    lost = _LOST_WORD.search(output_line)
     if lost is None:
         return None
-    for metric in _LOST_METRIC.finditer(line):
+    for metric in _LOST_METRIC.finditer(output_line):
         is_inf = metric[2] is None
         bound = _MAY_BE_INFINITE if is_inf else _MAY_BE_MISSING
         if not bound.search(metric[1]):
             return "inf" if is_inf else "NaN"
-    if _LOST_TENSOR.search(line) or _NUMBERS.fullmatch(line):
+    if _LOST_TENSOR.search(output_line) or _NUMBERS.fullmatch(output_line):
         return "inf" if lost[1] is None else "NaN"
     return None

@@ -12,7 +12,7 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.regular_file import only_regular
-from weigh.store.identity import Machine, Process
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, Seconds
 
@@ -20,13 +20,13 @@ SUFFIX = ".events.jsonl"
 SCHEMA = "weigh.exec-events/1"
 
 
-class Opened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
+class RunOpened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
     """A ``weigh exec`` began; the marks of its processes begin with ``run``."""
 
     run: str
     time: Seconds
-    machine: Machine
-    process: Process
+    machine: MachineIdentity
+    process: ProcessIdentity
     task_file: str
     tasks: int
     weigh: str
@@ -34,7 +34,7 @@ class Opened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
     schema: str = SCHEMA
 
 
-class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
+class AttemptStarted(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
     """An attempt at a task began as process ``pid``. ``task`` is a hash of its text.
 
     ``memory`` and ``gpu_memory`` were reserved for it; ``alone``: nothing else ran.
@@ -58,7 +58,7 @@ class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
 STOPPED_FOR_MEMORY = "stopped to make room: memory was running out"
 
 
-class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
+class AttemptEnded(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     """An attempt ended; ``again`` if the task is retried in this run.
 
     ``record`` is the id of the record with everything that was measured. ``needs`` is
@@ -88,7 +88,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
         return self.state == "OUT_OF_MEMORY" or self.reason == STOPPED_FOR_MEMORY
 
 
-class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
+class RunClosed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
     """A ``weigh exec`` ended and left nothing running."""
 
     run: str
@@ -103,7 +103,7 @@ _ENDED = len('{"event":"ended","seq":')
 _STARTED_EVENT, _ENDED_EVENT = b'{"event":"started"', b'{"event":"ended"'
 _INTERRUPTED, _OUT_OF_MEMORY = b'"state":"INTERRUPTED"', b'"state":"OUT_OF_MEMORY"'
 _ALONE = b'"alone":true'
-_RUNS = msgspec.json.Decoder(Opened | Closed)
+_RUNS = msgspec.json.Decoder(RunOpened | RunClosed)
 
 
 class EventsFile:
@@ -155,33 +155,35 @@ class EventsFile:
         """Close the file."""
         self._file.close()
 
-    def read_past(self, is_wanted: Callable[[int], bool]) -> "Past":
+    def read_past(self, is_wanted: Callable[[int], bool]) -> "PastRuns":
         """Read the events of earlier runs; count attempts of tasks that *is_wanted*."""
         with open(self.path, "rb", buffering=1 << 20, opener=only_regular) as file:
-            return read_past(file, is_wanted)
+            return read_past_events(file, is_wanted)
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastRuns(msgspec.Struct, frozen=True):
     """Earlier runs on this joblog.
 
     ``open_runs`` have no closing event. ``in_flight`` are the starts without an end,
     and ``attempts`` how often each task was started, both by task number.
     """
 
-    open_runs: dict[str, Opened]
-    in_flight: dict[int, Started]
+    open_runs: dict[str, RunOpened]
+    in_flight: dict[int, AttemptStarted]
     attempts: dict[int, int]
 
 
-def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
+def read_past_events(
+    event_lines: Iterable[bytes], is_wanted: Callable[[int], bool]
+) -> PastRuns:
     """Read an events file; skip lines that do not parse.
 
     Few lines are decoded: there may be hundreds of thousands.
     """
-    runs: dict[str, Opened] = {}
+    runs: dict[str, RunOpened] = {}
     begun: dict[bytes, bytes] = {}
     attempts: dict[int, int] = {}
-    for line in lines:
+    for line in event_lines:
         kind = line[_KIND : _KIND + 1]
         if kind == b"e":
             begun.pop(line[_ENDED : line.find(b",", _ENDED)], None)
@@ -192,7 +194,7 @@ def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
                 attempts[seq] = attempts.get(seq, 0) + 1
         else:
             _follow_run(line, runs)
-    return Past(runs, dict(_decoded(begun.values())), attempts)
+    return PastRuns(runs, dict(_decoded_starts(begun.values())), attempts)
 
 
 def ended_in_events(path: str) -> dict[int, bool]:
@@ -205,13 +207,13 @@ def ended_in_events(path: str) -> dict[int, bool]:
         for line in file:
             if line.startswith(_ENDED_EVENT):
                 with suppress(*UNREADABLE):
-                    end = msgspec.json.decode(line, type=Ended)
+                    end = msgspec.json.decode(line, type=AttemptEnded)
                     if not end.again and end.state != "INTERRUPTED":
                         found[end.seq] = end.state == "COMPLETED"
     return found
 
 
-class Left(msgspec.Struct, frozen=True):
+class TaskLeft(msgspec.Struct, frozen=True):
     """What a run left of a task: it stopped it after ``time``, or memory ran out.
 
     ``short`` and not ``alone``: the task ran out of memory next to others.
@@ -222,22 +224,22 @@ class Left(msgspec.Struct, frozen=True):
     alone: bool = False
 
 
-def read_left(lines: Iterable[bytes]) -> dict[int, Left]:
+def read_left(event_lines: Iterable[bytes]) -> dict[int, TaskLeft]:
     """Return the tasks that weigh exec stopped with its job, or that lacked memory."""
-    found: dict[int, Left] = {}
+    found: dict[int, TaskLeft] = {}
     alone: dict[int, bool] = {}
-    for line in lines:
+    for line in event_lines:
         with suppress(*UNREADABLE):
             if _ALONE in line and line.startswith(_STARTED_EVENT):
-                start = msgspec.json.decode(line, type=Started)
+                start = msgspec.json.decode(line, type=AttemptStarted)
                 alone[start.seq] = start.alone
             elif line.startswith(_ENDED_EVENT) and (
                 _INTERRUPTED in line or _OUT_OF_MEMORY in line
             ):
-                end = msgspec.json.decode(line, type=Ended)
-                was = found.get(end.seq, Left())
+                end = msgspec.json.decode(line, type=AttemptEnded)
+                was = found.get(end.seq, TaskLeft())
                 ran_out = end.state == "OUT_OF_MEMORY"
-                found[end.seq] = Left(
+                found[end.seq] = TaskLeft(
                     was.time if ran_out else max(was.time, end.wall_time or 0.0),
                     was.short or ran_out,
                     was.alone or end.alone or (ran_out and alone.get(end.seq, False)),
@@ -245,17 +247,19 @@ def read_left(lines: Iterable[bytes]) -> dict[int, Left]:
     return found
 
 
-def _follow_run(line: bytes, runs: dict[str, Opened]) -> None:
+def _follow_run(event_line: bytes, runs: dict[str, RunOpened]) -> None:
     with suppress(*UNREADABLE):
-        event = _RUNS.decode(line)
-        if isinstance(event, Opened):
+        event = _RUNS.decode(event_line)
+        if isinstance(event, RunOpened):
             runs[event.run] = event
         else:
             runs.pop(event.run, None)
 
 
-def _decoded(lines: Iterable[bytes]) -> Iterator[tuple[int, Started]]:
-    for line in lines:
+def _decoded_starts(
+    event_lines: Iterable[bytes],
+) -> Iterator[tuple[int, AttemptStarted]]:
+    for line in event_lines:
         with suppress(*UNREADABLE):
-            start = msgspec.json.decode(line, type=Started)
+            start = msgspec.json.decode(line, type=AttemptStarted)
             yield start.seq, start

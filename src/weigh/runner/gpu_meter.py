@@ -19,8 +19,8 @@ from weigh.probe.gpu import (
     GpuShare,
     GpuWear,
 )
-from weigh.runner.attempt import Attempt
-from weigh.runner.memory_limits import GpuRoom, Room
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.memory_limits import GpuRoom, MemoryRoom
 from weigh.runner.resources import SHOWN
 from weigh.units import Bytes, Seconds
 
@@ -30,7 +30,9 @@ _INTERVAL = 0.05
 class TaskGpus:
     """The accounts of one task, one per GPU; *pids* returns its current processes."""
 
-    def __init__(self, attempt: Attempt, pids: Callable[[], Collection[int]]) -> None:
+    def __init__(
+        self, attempt: TaskAttempt, pids: Callable[[], Collection[int]]
+    ) -> None:
         self._attempt = attempt
         self._accounts: dict[str, GpuAccount] = {}
         self._pids = pids
@@ -46,13 +48,13 @@ class TaskGpus:
             account = GpuAccount(device, self._attempt.launch.began)
             self._accounts.setdefault(device.uuid, account)
 
-    def take(self, now: Seconds, readings: Collection[GpuReading]) -> None:
+    def take(self, current_time: Seconds, readings: Collection[GpuReading]) -> None:
         """Process the readings of one look."""
         tree = self._pids()
         for reading in readings:
             account = self._accounts.get(reading.uuid)
             if account is not None:
-                account.take(now, reading, tree)
+                account.take(current_time, reading, tree)
         moments = [one.moments[-1] for one in self._accounts.values() if one.moments]
         self.holds(max((moment.job or 0 for moment in moments), default=0))
 
@@ -61,13 +63,13 @@ class TaskGpus:
         self._attempt.gpu.now = memory
         self._attempt.gpu.peak = max(self._attempt.gpu.peak, memory)
 
-    def is_on(self, uuid: str) -> bool:
+    def is_on(self, gpu_uuid: str) -> bool:
         """Return whether the GPU is one of the task's."""
-        return uuid in self._accounts
+        return gpu_uuid in self._accounts
 
-    def mix(self, uuid: str) -> None:
+    def mix(self, gpu_uuid: str) -> None:
         """Note that another task uses this GPU too."""
-        self._accounts[uuid].mixed = True
+        self._accounts[gpu_uuid].mixed = True
 
     @property
     def held(self) -> Bytes:
@@ -78,16 +80,16 @@ class TaskGpus:
         """Return the usage of each GPU."""
         return tuple(account.usage() for account in self._accounts.values())
 
-    def idle(self, now: Seconds) -> Seconds | None:
+    def idle(self, current_time: Seconds) -> Seconds | None:
         """Return the seconds since any GPU was busy; None if no GPU reports it."""
-        return idle_for(tuple(self._accounts.values()), now)
+        return idle_for(tuple(self._accounts.values()), current_time)
 
     def moments(self) -> list[list[tuple[Seconds, Bytes]]]:
         """Return the task's memory on each GPU over time."""
         return [account.job_moments() for account in self._accounts.values()]
 
 
-class GpuMeter:
+class SlotGpuMeter:
     """Measures the GPUs of all slots; *names* are those in CUDA_VISIBLE_DEVICES."""
 
     def __init__(
@@ -108,13 +110,15 @@ class GpuMeter:
         self._tasks: list[TaskGpus] = []
         self._lock = threading.Lock()  # guards the five above and all accounts
         self._sampler = GpuSampler(
-            lambda: _Tee(factory(), self._on_devices, self._on_readings),
+            lambda: _GpuProbeTee(factory(), self._on_devices, self._on_readings),
             max(interval, _INTERVAL),
             pids=pids,
         )
         self._sampler.start(wait=0.0)
 
-    def begin(self, attempt: Attempt, pids: Callable[[], Collection[int]]) -> TaskGpus:
+    def begin(
+        self, attempt: TaskAttempt, pids: Callable[[], Collection[int]]
+    ) -> TaskGpus:
         """Open the accounts of a task; the last reading is its baseline."""
         with self._lock:
             task = TaskGpus(attempt, pids)
@@ -124,28 +128,28 @@ class GpuMeter:
             self._mark_mixed()
         return task
 
-    def room_of(self, name: str | None) -> GpuRoom | None:
+    def room_of(self, gpu_name: str | None) -> GpuRoom | None:
         """Return the memory of a slot's GPU; None if it has several or no reading."""
         with self._lock:
-            devices = self._devices_of(name)
+            devices = self._devices_of(gpu_name)
             last = self._last.get(devices[0].uuid) if len(devices) == 1 else None
             if last is None or last.lost or last.memory_used is None:
                 return None
             device = devices[0]
             if device.memory_total is None:
                 return None
-            room = Room(
+            room = MemoryRoom(
                 last.memory_used, device.memory_total - (device.memory_reserved or 0)
             )
             return GpuRoom(room, self._read_at, f"GPU {device.index}")
 
     def end(
-        self, task: TaskGpus
+        self, task_gpus: TaskGpus
     ) -> tuple[tuple[GpuUsage, ...], list[list[tuple[Seconds, Bytes]]]]:
         """Close the accounts of a task; return its usage, and its memory over time."""
         with self._lock:
-            self._tasks.remove(task)
-            return task.usages(), task.moments()
+            self._tasks.remove(task_gpus)
+            return task_gpus.usages(), task_gpus.moments()
 
     def stop(self) -> tuple[str, ...]:
         """Stop measuring; return the warnings."""
@@ -187,12 +191,12 @@ class GpuMeter:
             for task in tasks:
                 task.holds(ours // len(tasks))
 
-    def _devices_of(self, name: str | None) -> tuple[GpuDevice, ...]:
-        """Return the GPUs of a slot, which *name* lists with commas between."""
+    def _devices_of(self, gpu_name: str | None) -> tuple[GpuDevice, ...]:
+        """Return the GPUs of a slot, which *gpu_name* lists with commas between."""
         devices = self._devices
-        if name is None:
+        if gpu_name is None:
             return devices
-        wanted = name.split(",")
+        wanted = gpu_name.split(",")
         if self._hides and len(devices) == len(self._names):
             # weigh sees exactly the GPUs it was given, in the same order
             pairs = zip(self._names, devices, strict=True)
@@ -208,7 +212,7 @@ class GpuMeter:
         )
 
 
-class _Tee:
+class _GpuProbeTee:
     """A probe that also passes its devices and readings on."""
 
     def __init__(
@@ -241,33 +245,35 @@ class _Tee:
         self._pass_on(readings)
         return readings
 
-    def counters(self, uuid: str) -> GpuCounters:
+    def counters(self, gpu_uuid: str) -> GpuCounters:
         """Read the counters."""
-        return self._probe.counters(uuid)
+        return self._probe.counters(gpu_uuid)
 
-    def wear(self, uuid: str) -> GpuWear:
+    def wear(self, gpu_uuid: str) -> GpuWear:
         """Read which memory the GPU has taken out of use."""
-        return self._probe.wear(uuid)
+        return self._probe.wear(gpu_uuid)
 
-    def pcie_rx(self, uuid: str) -> Bytes | None:
+    def pcie_rx(self, gpu_uuid: str) -> Bytes | None:
         """Read the bytes received over PCIe."""
-        return self._probe.pcie_rx(uuid)
+        return self._probe.pcie_rx(gpu_uuid)
 
-    def pcie_tx(self, uuid: str) -> Bytes | None:
+    def pcie_tx(self, gpu_uuid: str) -> Bytes | None:
         """Read the bytes sent over PCIe."""
-        return self._probe.pcie_tx(uuid)
+        return self._probe.pcie_tx(gpu_uuid)
 
-    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+    def accounted(
+        self, gpu_uuid: str, process_ids: Collection[int]
+    ) -> dict[int, Bytes]:
         """Read the driver's own peaks of these processes."""
-        return self._probe.accounted(uuid, pids)
+        return self._probe.accounted(gpu_uuid, process_ids)
 
-    def new_xids(self, uuid: str) -> tuple[int, ...] | None:
+    def new_xids(self, gpu_uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors since the last call."""
-        return self._probe.new_xids(uuid)
+        return self._probe.new_xids(gpu_uuid)
 
-    def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
+    def shares(self, gpu_uuid: str) -> tuple[GpuShare, ...] | None:
         """Return each process's utilisation since the last call."""
-        return self._probe.shares(uuid)
+        return self._probe.shares(gpu_uuid)
 
     def close(self) -> None:
         """Release the driver."""

@@ -35,9 +35,9 @@ class GpuClaims:
         allocation: Allocation | None,
         probe: Callable[[], GpuProbe],
         *,
-        count: int | None = None,
+        gpu_count: int | None = None,
     ) -> tuple[str, ...]:
-        """Return the names of our GPUs for CUDA_VISIBLE_DEVICES, *count* of them.
+        """Return the names of our GPUs for CUDA_VISIBLE_DEVICES, *gpu_count* of them.
 
         They are numbers where CUDA's numbers are certain, because programs convert
         them; otherwise UUIDs.
@@ -47,22 +47,22 @@ class GpuClaims:
         """
         named = gpus_named(env)
         if named is not None:
-            return named[:count]
+            return named[:gpu_count]
         try:
             source = probe()
             devices, readings = source.devices(), source.read()
         except GpuError as error:
-            option = "--per-gpu" if count is None else f"--gpus {count}"
+            option = "--per-gpu" if gpu_count is None else f"--gpus {gpu_count}"
             raise UsageError(f"{option}: {error}") from error
-        if allocation is not None and count is None:
+        if allocation is not None and gpu_count is None:
             raise UsageError(
                 f"--per-gpu: {allocation.scheduler} does not name this job's GPUs: "
                 "add --gpus N to take N idle ones"
             )
-        names = _names(devices, env)
-        if count is None:
+        names = _visible_gpu_names(devices, env)
+        if gpu_count is None:
             return tuple(names.values())
-        taken = self._claim(devices, {one.uuid: one for one in readings}, count)
+        taken = self._claim(devices, {one.uuid: one for one in readings}, gpu_count)
         return tuple(names[uuid] for uuid in taken)
 
     def release(self) -> None:
@@ -75,29 +75,30 @@ class GpuClaims:
         self,
         devices: tuple[GpuDevice, ...],
         readings: Mapping[str, GpuReading],
-        count: int,
+        gpu_count: int,
     ) -> tuple[str, ...]:
         taken: list[str] = []
         for device in devices:
-            is_idle = device.uuid in readings and _is_idle(
+            is_idle = device.uuid in readings and _is_gpu_idle(
                 device, readings[device.uuid]
             )
-            if len(taken) < count and is_idle and self._take(device.uuid):
+            if len(taken) < gpu_count and is_idle and self._take(device.uuid):
                 taken.append(device.uuid)
-        if len(taken) < count:
+        if len(taken) < gpu_count:
             self.release()
             raise UsageError(
-                f"--gpus {count}: only {len(taken)} of this node's {len(devices)} GPUs "
+                f"--gpus {gpu_count}: only {len(taken)} of this node's {len(devices)} "
+                "GPUs "
                 "are idle and not claimed (ask the scheduler for them, or name yours "
                 "in CUDA_VISIBLE_DEVICES)"
             )
         return tuple(taken)
 
-    def _take(self, uuid: str) -> bool:
+    def _take(self, gpu_uuid: str) -> bool:
         """Claim a GPU; return False if another run has."""
         claim = socket.socket(socket.AF_UNIX)
         try:
-            claim.bind(f"{self._prefix}{uuid}")
+            claim.bind(f"{self._prefix}{gpu_uuid}")
         except OSError as error:  # any other: no claims here, and idle has to do
             claim.close()
             return error.errno != errno.EADDRINUSE
@@ -105,7 +106,9 @@ class GpuClaims:
         return True
 
 
-def _names(devices: tuple[GpuDevice, ...], env: Mapping[str, str]) -> dict[str, str]:
+def _visible_gpu_names(
+    devices: tuple[GpuDevice, ...], env: Mapping[str, str]
+) -> dict[str, str]:
     """Return the name of each GPU by its UUID, for CUDA_VISIBLE_DEVICES."""
     is_split = any(device.mig_parent is not None for device in devices)
     if is_split or order_is_a_guess(devices, env):
@@ -113,7 +116,7 @@ def _names(devices: tuple[GpuDevice, ...], env: Mapping[str, str]) -> dict[str, 
     return {device.uuid: str(number) for number, device in enumerate(devices)}
 
 
-def _is_idle(device: GpuDevice, reading: GpuReading) -> bool:
+def _is_gpu_idle(device: GpuDevice, reading: GpuReading) -> bool:
     if reading.lost or reading.processes or reading.process_memory:
         return False
     reserved = device.memory_reserved or 0

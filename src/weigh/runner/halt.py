@@ -18,7 +18,7 @@ _OLD = {
 }
 
 
-class Halt(msgspec.Struct, frozen=True):
+class HaltRule(msgspec.Struct, frozen=True):
     """Stop ``now`` (running tasks too) or ``soon`` (start no more), and why.
 
     ``share`` is of all tasks; where it is None, ``count`` tasks are enough.
@@ -39,15 +39,15 @@ class Halt(msgspec.Struct, frozen=True):
         return ended > 0 and ended >= self.share * tasks
 
 
-def parse_halt(text: str) -> Halt:
+def parse_halt(option_text: str) -> HaltRule:
     """Read ``never``, ``now,fail=1``, ``soon,done=50%``, or the old 0, 1, 2, 10%.
 
     Raises:
-        UsageError: *text* is none of these.
+        UsageError: *option_text* is none of these.
     """
-    words = _OLD.get(text, text)
+    words = _OLD.get(option_text, option_text)
     if words == "never":
-        return Halt()
+        return HaltRule()
     if words.endswith("%") and words[:-1].isdecimal():
         words = f"soon,fail={words}"
     when, comma, rest = words.partition(",")
@@ -61,10 +61,10 @@ def parse_halt(text: str) -> Halt:
         or (number.endswith("%") and int(digits) > _ALL)
     ):
         raise UsageError(
-            f"invalid --halt {text}: write now,fail=1 or soon,fail=10% "
+            f"invalid --halt {option_text}: write now,fail=1 or soon,fail=10% "
             "(or success, done)"
         )
     chosen: When = "now" if when == "now" else "soon"
     if number.endswith("%"):
-        return Halt(chosen, why, share=int(digits) / 100)
-    return Halt(chosen, why, count=int(digits))
+        return HaltRule(chosen, why, share=int(digits) / 100)
+    return HaltRule(chosen, why, count=int(digits))

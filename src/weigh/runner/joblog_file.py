@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from weigh.errors import FormatError, StoreError
-from weigh.joblog import HEADER, Entry, format_entry, read_ends
+from weigh.joblog import HEADER, JoblogEntry, format_entry, read_task_ends
 from weigh.lazy_modules import lazy_module
-from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, Mask
+from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, SecretMask
 from weigh.regular_file import only_regular
 from weigh.runner.append_file import AppendFile
 from weigh.runner.task_source import TaskSource
@@ -30,7 +30,7 @@ WAITING, DONE, FAILED = 0, 1, 2
 _TRIES, _PAUSE = 3, 0.05  # seconds
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SettledTasks(msgspec.Struct, frozen=True):
     """The tasks that earlier runs completed or failed.
 
     ``states`` has one of WAITING, DONE, FAILED for each task in order. ``known`` counts
@@ -54,29 +54,31 @@ class Settled(msgspec.Struct, frozen=True):
         return self.states.count(FAILED)
 
 
-def settle(keys: Sequence[int], ends: Iterable[tuple[int, bool, int]]) -> Settled:
-    """Match *ends*, (seq, whether it succeeded, key of its text), to tasks.
+def match_ends_to_tasks(
+    task_keys: Sequence[int], task_ends: Iterable[tuple[int, bool, int]]
+) -> SettledTasks:
+    """Match *task_ends*, (seq, whether it succeeded, key of its text), to tasks.
 
-    *keys* are those of the tasks' texts, in order. The last end of a task counts. Of
-    several tasks with the same text as many are done as have succeeded, whatever their
-    numbers were.
+    *task_keys* are those of the tasks' texts, in order. The last end of a task counts.
+    Of several tasks with the same text as many are done as have succeeded, whatever
+    their numbers were.
     """
-    states = bytearray(len(keys))
+    states = bytearray(len(task_keys))
     strangers: dict[int, dict[int, bool]] = {}
     known = strange = 0
-    for seq, succeeded, key in ends:
-        if 0 < seq <= len(keys) and keys[seq - 1] == key:
+    for seq, succeeded, key in task_ends:
+        if 0 < seq <= len(task_keys) and task_keys[seq - 1] == key:
             states[seq - 1] = DONE if succeeded else FAILED
             known += 1
         else:
             strangers.setdefault(key, {})[seq] = succeeded
             strange += 1
-    moved = _adopt(states, keys, strangers) if strangers else 0
-    return Settled(states, known + moved, max(0, strange - moved), moved)
+    moved = _adopt_renumbered_ends(states, task_keys, strangers) if strangers else 0
+    return SettledTasks(states, known + moved, max(0, strange - moved), moved)
 
 
-def _adopt(
-    states: bytearray, keys: Sequence[int], strangers: dict[int, dict[int, bool]]
+def _adopt_renumbered_ends(
+    states: bytearray, task_keys: Sequence[int], strangers: dict[int, dict[int, bool]]
 ) -> int:
     """Assign ends under other numbers to tasks of the same text.
 
@@ -90,7 +92,7 @@ def _adopt(
         bad[key] = len(ends) - good[key]
     moved = 0
     for wanted in (FAILED, WAITING):
-        for at, key in enumerate(keys):
+        for at, key in enumerate(task_keys):
             if states[at] != wanted:
                 continue
             if good.get(key):
@@ -123,7 +125,7 @@ def put_aside(path: str) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            _check(fd, path)
+            _checked_joblog_size(fd, path)
         finally:
             os.close(fd)
         os.replace(path, path + ".old")
@@ -141,34 +143,34 @@ class JoblogFile:
     no more is written to it.
     """
 
-    def __init__(self, path: str, mask: Mask = MASK) -> None:
+    def __init__(self, path: str, secret_mask: SecretMask = MASK) -> None:
         """Open and lock the file; create it if missing, cut off an incomplete line.
 
-        Commands are written without what *mask* hides.
+        Commands are written without what *secret_mask* hides.
 
         Raises:
             StoreError: it cannot be opened or written.
             FormatError: it is not a joblog.
             UsageError: another process writes it.
         """
-        self.unwritten: list[Entry] = []
+        self.unwritten: list[JoblogEntry] = []
         self._dirty = False
-        self._mask = mask
+        self._mask = secret_mask
         self._hide: Hide | None = None
         self._is_damaged = False
         try:
             self._file = AppendFile(path, follow=True)
-            self._size = _repair(self._file.fd, path)
+            self._size = _repair_joblog(self._file.fd, path)
             self._tail = self._read_tail(self._size)
         except OSError as error:
-            raise StoreError(_trouble(path, error)) from error
+            raise StoreError(_joblog_error_text(path, error)) from error
 
     @property
     def path(self) -> str:
         """Return where the file is."""
         return self._file.path
 
-    def append(self, entry: Entry) -> str | None:
+    def append(self, entry: JoblogEntry) -> str | None:
         """Write one line; return what prevents it, or None."""
         return self._write([*self.unwritten, self._without_secrets(entry)])
 
@@ -220,15 +222,15 @@ class JoblogFile:
         """Close the file."""
         self._file.close()
 
-    def _without_secrets(self, entry: Entry) -> Entry:
+    def _without_secrets(self, entry: JoblogEntry) -> JoblogEntry:
         if not self._mask.may_hold(entry.command):
             return entry
         if self._hide is None:
-            self._hide = _hider(_key(self.path, make=True))
+            self._hide = _secret_hider(_digest_key(self.path, make=True))
         command = self._mask.line(entry.command, self._hide)
         return msgspec.structs.replace(entry, command=command)
 
-    def _write(self, entries: list[Entry]) -> str | None:
+    def _write(self, entries: list[JoblogEntry]) -> str | None:
         text = b"".join(map(format_entry, entries))
         fd = self._file.fd
         try:
@@ -253,12 +255,14 @@ class JoblogFile:
         self.unwritten = entries
         return f"cannot write {self.path}: {trouble}"
 
-    def _read_tail(self, size: int) -> bytes:
-        length = min(size, _WATCHED)
-        return os.pread(self._file.fd, length, size - length)
+    def _read_tail(self, file_size: int) -> bytes:
+        length = min(file_size, _WATCHED)
+        return os.pread(self._file.fd, length, file_size - length)
 
 
-def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
+def settle_by(
+    path: str, source: TaskSource, secret_mask: SecretMask = MASK
+) -> SettledTasks:
     """Match the lines of the joblog at *path* to the tasks of *source*.
 
     Tasks with a secret are compared in their masked form, in which a digest replaces
@@ -269,15 +273,19 @@ def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
     """
     with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
         file.readline()
-        mask = Mask(mask.patterns)  # the joblog may be older than the setting
-        key = _key(path)
+        secret_mask = SecretMask(
+            secret_mask.patterns
+        )  # the joblog may be older than the setting
+        key = _digest_key(path)
         keys = source.keys
-        suspects = range(1, len(source) + 1) if mask.patterns else source.suspects
+        suspects = (
+            range(1, len(source) + 1) if secret_mask.patterns else source.suspects
+        )
         if suspects:
             keys = array("q", keys)
             for seq in suspects:
-                keys[seq - 1] = _masked_key(source.text(seq), mask, key)
-        settled = settle(keys, _ends(file, mask, key))
+                keys[seq - 1] = _masked_key(source.text(seq), secret_mask, key)
+        settled = match_ends_to_tasks(keys, _joblog_ends(file, secret_mask, key))
     if settled.strange and not settled.known:
         raise FormatError(
             f"{path} is the joblog of another task file: none of its "
@@ -287,33 +295,33 @@ def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
     return settled
 
 
-def _ends(
-    file: BinaryIO, mask: Mask, key: bytes | None
+def _joblog_ends(
+    file: BinaryIO, secret_mask: SecretMask, key: bytes | None
 ) -> Iterator[tuple[int, bool, int]]:
     """Yield (seq, whether it succeeded, key of its text) of each line."""
     while lines := file.readlines(_BLOCK):
         block = b"".join(lines).lower()
-        if mask.patterns or any(sign in block for sign in _SIGNS):
-            for seq, good, text in read_ends(lines):
-                yield seq, good, _masked_key(text, mask, key)
+        if secret_mask.patterns or any(sign in block for sign in _SIGNS):
+            for seq, good, text in read_task_ends(lines):
+                yield seq, good, _masked_key(text, secret_mask, key)
         else:
-            for seq, good, text in read_ends(lines):
+            for seq, good, text in read_task_ends(lines):
                 yield seq, good, hash(text)
 
 
-def _masked_key(text: bytes, mask: Mask, key: bytes | None) -> int:
+def _masked_key(task_text: bytes, secret_mask: SecretMask, key: bytes | None) -> int:
     """Return the hash that identifies a task's text, without the secrets in it."""
-    lower = text.lower()
-    if not mask.patterns and not any(sign in lower for sign in _SIGNS):
-        return hash(text)
-    line = text.decode("utf-8", "surrogateescape")
-    masked = mask.line(line, _hider(key))
+    lower = task_text.lower()
+    if not secret_mask.patterns and not any(sign in lower for sign in _SIGNS):
+        return hash(task_text)
+    line = task_text.decode("utf-8", "surrogateescape")
+    masked = secret_mask.line(line, _secret_hider(key))
     if key is None:
         masked = _without_digests(masked)
     return hash(masked.encode("utf-8", "surrogateescape"))
 
 
-def _hider(key: bytes | None) -> Hide:
+def _secret_hider(key: bytes | None) -> Hide:
     """Return a function that replaces a secret by a keyed digest.
 
     The digest keeps apart two tasks that differ only in a secret.
@@ -328,11 +336,11 @@ def _hider(key: bytes | None) -> Hide:
     return hide
 
 
-def _without_digests(text: str) -> str:
-    return re.sub(rf"{re.escape(HIDDEN)}-[0-9a-f]{{{_DIGEST}}}", HIDDEN, text)
+def _without_digests(task_text: str) -> str:
+    return re.sub(rf"{re.escape(HIDDEN)}-[0-9a-f]{{{_DIGEST}}}", HIDDEN, task_text)
 
 
-def _key(path: str, *, make: bool = False) -> bytes | None:
+def _digest_key(path: str, *, make: bool = False) -> bytes | None:
     """Return the key of a joblog's digests, from its own private file.
 
     Return None if there is none and none can be made.
@@ -353,45 +361,45 @@ def _key(path: str, *, make: bool = False) -> bytes | None:
         return None
 
 
-def _repair(fd: int, path: str) -> int:
+def _repair_joblog(descriptor: int, path: str) -> int:
     """Cut off an incomplete last line, add a missing header; return the new size."""
-    size = _check(fd, path)
-    end = _end_of_last_line(fd, size)
+    size = _checked_joblog_size(descriptor, path)
+    end = _end_of_last_line(descriptor, size)
     if end < size:
-        os.ftruncate(fd, end)
+        os.ftruncate(descriptor, end)
     if end == 0:
-        if os.write(fd, _HEADER_LINE) != len(_HEADER_LINE):
-            os.ftruncate(fd, 0)
+        if os.write(descriptor, _HEADER_LINE) != len(_HEADER_LINE):
+            os.ftruncate(descriptor, 0)
             raise OSError(28, "No space left on device")
         end = len(_HEADER_LINE)
     return end
 
 
-def _check(fd: int, path: str) -> int:
+def _checked_joblog_size(descriptor: int, path: str) -> int:
     """Refuse a file that is not a joblog; return its size."""
-    found = os.fstat(fd)
+    found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise FormatError(f"{path} is not a regular file (choose another --joblog)")
-    begin = os.pread(fd, len(_HEADER_LINE) + 4, 0)
+    begin = os.pread(descriptor, len(_HEADER_LINE) + 4, 0)
     bare = begin.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
     if not bare.startswith(_HEADER_LINE) and not _HEADER_LINE.startswith(begin):
         raise FormatError(f"{path} is not a joblog (choose another --joblog)")
     return found.st_size
 
 
-def _end_of_last_line(fd: int, size: int) -> int:
-    at = size
+def _end_of_last_line(descriptor: int, file_size: int) -> int:
+    at = file_size
     while at > 0:
         begin = max(0, at - _TAIL)
-        found = os.pread(fd, at - begin, begin).rfind(b"\n")
+        found = os.pread(descriptor, at - begin, begin).rfind(b"\n")
         if found >= 0:
             return begin + found + 1
         at = begin
     return 0
 
 
-def _trouble(path: str, error: OSError) -> str:
+def _joblog_error_text(path: str, os_error: OSError) -> str:
     return (
-        f"cannot write {path}: {error.strerror or error} "
+        f"cannot write {path}: {os_error.strerror or os_error} "
         "(choose a --joblog in a folder that can be written to)"
     )

@@ -25,7 +25,7 @@ from weigh.runner.append_file import (
     is_same,
     write_all,
 )
-from weigh.store.identity import Machine, Process, is_alive
+from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
 from weigh.units import Seconds
@@ -40,25 +40,27 @@ _TRIES = 10
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+class JoblogHolder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who holds a joblog; ``job`` is the id of its scheduler's job."""
 
-    machine: Machine
-    process: Process
+    machine: MachineIdentity
+    process: ProcessIdentity
     job: str | None = None
 
 
-class Lock:
+class JoblogLock:
     """A joblog held by this process, until :meth:`release`.
 
     ``trouble`` names the process that holds it instead, if any.
     """
 
-    def __init__(self, path: str, fd: int, me: Holder) -> None:
+    def __init__(
+        self, lock_path: str, descriptor: int, new_holder: JoblogHolder
+    ) -> None:
         self.trouble: str | None = None
-        self._path = path
-        self._fd = fd
-        self._me = me
+        self._path = lock_path
+        self._fd = descriptor
+        self._me = new_holder
         self._strange = 0
 
     def touch(self) -> None:
@@ -72,7 +74,7 @@ class Lock:
             self._strange = 0
             return
         try:
-            fd = _create(self._path, self._me)
+            fd = _create_lock_file(self._path, self._me)
         except OSError:
             return  # its folder is gone: no other process can hold it either
         if fd is not None:
@@ -82,10 +84,10 @@ class Lock:
             os.close(fd)
             self._strange = 0
             return
-        holder = _holder(self._path)
+        holder = _lock_holder(self._path)
         self._strange += holder is not None
         if self._strange >= _LOST_AFTER:
-            self.trouble = _held(self._path, holder)
+            self.trouble = _lock_held_message(self._path, holder)
 
     def release(self) -> None:
         """Remove the file, unless another process owns it by now."""
@@ -95,75 +97,79 @@ class Lock:
         os.close(self._fd)
 
 
-def acquire(
-    path: str,
-    me: Holder,
+def acquire_lock(
+    lock_path: str,
+    new_holder: JoblogHolder,
     *,
     sleep: Callable[[Seconds], None] = time.sleep,
     notify: Callable[[str], None] = lambda _line: None,
-) -> Lock:
-    """Take the lock at *path*; wait to see whether a holder elsewhere is alive.
+) -> JoblogLock:
+    """Take the lock at *lock_path*; wait to see whether a holder elsewhere is alive.
 
     Raises:
         UsageError: another ``weigh exec`` holds it.
-        FormatError: the file at *path* is not a lock.
+        FormatError: the file at *lock_path* is not a lock.
         StoreError: the file cannot be written.
     """
-    joblog = path.removesuffix(SUFFIX)
+    joblog = lock_path.removesuffix(SUFFIX)
     if is_locked(joblog) or is_locked(joblog + events.SUFFIX):
-        raise UsageError(_held(path, _holder(path)))  # even if the lock was removed
+        raise UsageError(
+            _lock_held_message(lock_path, _lock_holder(lock_path))
+        )  # even if the lock was removed
     try:
         while True:
-            fd = _create(path, me)
-            if fd is not None and _is_ours(path, fd, sleep):
-                return Lock(path, fd, me)
+            fd = _create_lock_file(lock_path, new_holder)
+            if fd is not None and _has_locked_created_file(lock_path, fd, sleep):
+                return JoblogLock(lock_path, fd, new_holder)
             if fd is None:
-                _remove_if_dead(path, me, sleep, notify)
+                _remove_dead_lock(lock_path, new_holder, sleep, notify)
     except OSError as error:
         raise StoreError(
-            f"cannot write {path}: {error.strerror} "
+            f"cannot write {lock_path}: {error.strerror} "
             "(choose a --joblog in a folder that can be written to)"
         ) from error
 
 
-def _create(path: str, me: Holder) -> int | None:
+def _create_lock_file(lock_path: str, new_holder: JoblogHolder) -> int | None:
     """Create the file with our name in it; return None if it exists."""
     try:
-        fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, file_mode(path))
+        fd = os.open(lock_path, _FLAGS | os.O_CREAT | os.O_EXCL, file_mode(lock_path))
     except FileExistsError:
         return None
     try:
-        write_all(fd, msgspec.json.encode(me))
+        write_all(fd, msgspec.json.encode(new_holder))
     except OSError:
         with suppress(OSError):
-            os.unlink(path)
+            os.unlink(lock_path)
         os.close(fd)
         raise
     return fd
 
 
-def _is_ours(path: str, fd: int, sleep: Callable[[Seconds], None]) -> bool:
+def _has_locked_created_file(
+    lock_path: str, descriptor: int, sleep: Callable[[Seconds], None]
+) -> bool:
     """Lock the file we created; a process that inspects it holds it only briefly."""
     for _ in range(_TRIES):
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sleep(_POLL)
             continue
         except OSError as error:
             if error.errno not in NO_LOCKS:
-                os.close(fd)
+                os.close(descriptor)
                 raise
         break
-    if is_same(path, fd):
+    if is_same(lock_path, descriptor):
         return True
-    os.close(fd)
+    os.close(descriptor)
     return False
 
 
-def _remove_if_dead(
-    path: str,
-    me: Holder,
+def _remove_dead_lock(
+    lock_path: str,
+    new_holder: JoblogHolder,
     sleep: Callable[[Seconds], None],
     notify: Callable[[str], None],
 ) -> None:
@@ -174,32 +180,36 @@ def _remove_if_dead(
         FormatError: it is not a lock.
     """
     try:
-        fd = os.open(path, _FLAGS)
+        fd = os.open(lock_path, _FLAGS)
     except FileNotFoundError:
         return
     except OSError as error:
-        if os.path.islink(path) or os.path.isdir(path):
-            raise FormatError(f"{path} is not a regular file: remove it") from error
+        if os.path.islink(lock_path) or os.path.isdir(lock_path):
+            raise FormatError(
+                f"{lock_path} is not a regular file: remove it"
+            ) from error
         raise
     try:
-        check_regular(os.fstat(fd), path, own=True)
+        check_regular(os.fstat(fd), lock_path, must_be_owned=True)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UsageError(_held(path, _holder(path))) from error
+            raise UsageError(
+                _lock_held_message(lock_path, _lock_holder(lock_path))
+            ) from error
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-        if _is_dead(path, fd, me, sleep, notify):
-            _take_away(path, fd)
+        if _is_holder_dead(lock_path, fd, new_holder, sleep, notify):
+            _take_away(lock_path, fd)
     finally:
         os.close(fd)
 
 
-def _is_dead(
-    path: str,
-    fd: int,
-    me: Holder,
+def _is_holder_dead(
+    lock_path: str,
+    descriptor: int,
+    new_holder: JoblogHolder,
     sleep: Callable[[Seconds], None],
     notify: Callable[[str], None],
 ) -> bool:
@@ -208,49 +218,49 @@ def _is_dead(
     Raises:
         UsageError: it is alive.
     """
-    text = os.pread(fd, 1 << 16, 0)
-    holder = _decoded(text)
+    text = os.pread(descriptor, 1 << 16, 0)
+    holder = _decoded_holder(text)
     if holder is None:
         if text and not text.startswith(b"{"):
-            raise FormatError(f"{path} is not a lock file of weigh: remove it")
-        return not _changes(path, fd, _EMPTY_FOR, sleep)
-    if me.machine.sees_processes_of(holder.machine):
-        if holder.process != me.process and is_alive(holder.process):
-            raise UsageError(_held(path, holder))
+            raise FormatError(f"{lock_path} is not a lock file of weigh: remove it")
+        return not _is_file_changing(lock_path, descriptor, _EMPTY_FOR, sleep)
+    if new_holder.machine.sees_processes_of(holder.machine):
+        if holder.process != new_holder.process and is_alive(holder.process):
+            raise UsageError(_lock_held_message(lock_path, holder))
         return True
-    if me.machine.is_later_boot_of(holder.machine):
+    if new_holder.machine.is_later_boot_of(holder.machine):
         return True
     notify(
         f"waiting up to {SILENCE:g} s to see whether weigh exec on "
         f"{holder.machine.host} still runs"
     )
-    if not _changes(path, fd, SILENCE, sleep):
+    if not _is_file_changing(lock_path, descriptor, SILENCE, sleep):
         return True
-    if is_same(path, fd):
-        raise UsageError(_held(path, holder))
+    if is_same(lock_path, descriptor):
+        raise UsageError(_lock_held_message(lock_path, holder))
     return False
 
 
-def _changes(
-    path: str, fd: int, longest: Seconds, sleep: Callable[[Seconds], None]
+def _is_file_changing(
+    lock_path: str, descriptor: int, longest: Seconds, sleep: Callable[[Seconds], None]
 ) -> bool:
     """Watch the file for *longest* seconds; return whether it changes or disappears.
 
     Each look opens it anew, so that a network file system asks its server.
     """
-    first = _state(path)
+    first = _lock_file_state(lock_path)
     waited = 0.0
     while waited < longest:
         sleep(_POLL)
         waited += _POLL
-        if _state(path) != first or not is_same(path, fd):
+        if _lock_file_state(lock_path) != first or not is_same(lock_path, descriptor):
             return True
     return False
 
 
-def _state(path: str) -> tuple[int, int, int, bytes] | None:
+def _lock_file_state(lock_path: str) -> tuple[int, int, int, bytes] | None:
     try:
-        fd = os.open(path, _FLAGS)
+        fd = os.open(lock_path, _FLAGS)
     except OSError:
         return None
     try:
@@ -264,35 +274,35 @@ def _state(path: str) -> tuple[int, int, int, bytes] | None:
         os.close(fd)
 
 
-def _take_away(path: str, fd: int) -> None:
-    """Remove the file that is open as *fd*, and no other that replaced it."""
-    aside = f"{path}.{os.getpid()}.dead"
+def _take_away(lock_path: str, descriptor: int) -> None:
+    """Remove the file that is open as *descriptor*, and no other that replaced it."""
+    aside = f"{lock_path}.{os.getpid()}.dead"
     with suppress(FileNotFoundError):
-        os.rename(path, aside)
-        if not is_same(aside, fd):
+        os.rename(lock_path, aside)
+        if not is_same(aside, descriptor):
             try:
-                os.link(aside, path)
+                os.link(aside, lock_path)
             except FileExistsError:
                 pass  # its holder has already created another
             except OSError:  # this file system has no hard links
-                os.rename(aside, path)
+                os.rename(aside, lock_path)
                 return
         os.unlink(aside)
 
 
-def _holder(path: str) -> Holder | None:
-    state = _state(path)
-    return None if state is None else _decoded(state[-1])
+def _lock_holder(lock_path: str) -> JoblogHolder | None:
+    state = _lock_file_state(lock_path)
+    return None if state is None else _decoded_holder(state[-1])
 
 
-def _decoded(text: bytes) -> Holder | None:
+def _decoded_holder(file_content: bytes) -> JoblogHolder | None:
     with suppress(*UNREADABLE):
-        return msgspec.json.decode(text, type=Holder)
+        return msgspec.json.decode(file_content, type=JoblogHolder)
     return None
 
 
-def _held(path: str, holder: Holder | None) -> str:
-    joblog = path.removesuffix(SUFFIX)
+def _lock_held_message(lock_path: str, holder: JoblogHolder | None) -> str:
+    joblog = lock_path.removesuffix(SUFFIX)
     if holder is None:
         return (
             f"another weigh exec is running on {joblog} "

@@ -15,32 +15,32 @@ from os.path import basename
 import msgspec
 
 from weigh.errors import SIGNAL_BASE, FormatError, StoreError
-from weigh.joblog import TIMED_OUT, Entry
-from weigh.model.record import Outcome
-from weigh.runner.attempt import Attempt, Stop
-from weigh.runner.channels import Channels
+from weigh.joblog import TIMED_OUT, JoblogEntry
+from weigh.model.record import RunOutcome
+from weigh.runner.attempt import Stop, TaskAttempt
+from weigh.runner.channels import SlotChannels
 from weigh.runner.events import EventsFile
-from weigh.runner.halt import Halt
+from weigh.runner.halt import HaltRule
 from weigh.runner.joblog_file import JoblogFile
-from weigh.runner.lock import Lock
+from weigh.runner.lock import JoblogLock
 from weigh.runner.memory_guard import GpuGuards, MemoryGuard
-from weigh.runner.memory_limits import MemoryGauge
-from weigh.runner.orphans import PATIENCE_AFTER_KILL, Orphans, stamp
-from weigh.runner.output import Output, Stream, is_full
+from weigh.runner.memory_limits import MachineMemoryGauge
+from weigh.runner.orphans import PATIENCE_AFTER_KILL, TaskOrphans, stamp_processes
+from weigh.runner.output import AttemptOutput, TasksOutput, is_full
 from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.queue import Placer, Queue, Turn
-from weigh.runner.reaper import Reaper
-from weigh.runner.retry import Ending, RetryPolicy
-from weigh.runner.slots import FreeSlots, Layout, Reservation, Slot
-from weigh.runner.spawn import Spawner
-from weigh.runner.stopping import Stopper
-from weigh.runner.tally import Tally
+from weigh.runner.queue import TaskTurn, TurnPlacer, TurnQueue
+from weigh.runner.reaper import ChildReaper
+from weigh.runner.retry import AttemptEnding, RetryPolicy
+from weigh.runner.slots import FreeSlots, RunSlot, SlotLayout, TaskReservation
+from weigh.runner.spawn import AttemptSpawner
+from weigh.runner.stopping import AttemptStopper
+from weigh.runner.tally import TaskTally
 from weigh.runner.task_source import TaskSource
-from weigh.runner.watch import Watcher, new_records
+from weigh.runner.watch import AttemptWatcher, new_records
 from weigh.units import Bytes, Seconds
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class RunRules(msgspec.Struct, frozen=True, kw_only=True):
     """How tasks are run. ``retries`` and ``oom_retries`` include the first attempt.
 
     ``guard``: stop a task before memory runs out. ``end_at``, on the monotonic clock,
@@ -49,7 +49,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     retries: int = 1
     oom_retries: int = 3
-    halt: Halt = Halt()
+    halt: HaltRule = HaltRule()
     timeout: Seconds | None = None
     grace: Seconds = 30.0
     guard: bool = True
@@ -57,7 +57,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     end_at: Seconds | None = None
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class LoopParts(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that the loop uses; ``plan_of`` returns a task's planned need.
 
     ``number_of`` returns the number of a task in the plan, where the task file is a
@@ -67,26 +67,26 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     source: TaskSource
-    queue: Queue
-    layout: Layout
-    spawner: Spawner
-    watcher: Watcher
+    queue: TurnQueue
+    layout: SlotLayout
+    spawner: AttemptSpawner
+    watcher: AttemptWatcher
     joblog: JoblogFile
     events: EventsFile
-    held: Lock
-    output: Output
-    channels: Channels
-    gauge: MemoryGauge
+    held: JoblogLock
+    output: TasksOutput
+    channels: SlotChannels
+    gauge: MachineMemoryGauge
     progress: ProgressWatch
     attempts: dict[int, int]
-    plan_of: Callable[[int], Reservation]
+    plan_of: Callable[[int], TaskReservation]
     number_of: Callable[[int], int]
-    room: Reservation
+    room: TaskReservation
     notify: Callable[[str], None]
-    show: Callable[[Tally], Seconds]
+    show: Callable[[TaskTally], Seconds]
 
 
-class Failure(msgspec.Struct, frozen=True):
+class FinalFailure(msgspec.Struct, frozen=True):
     """A task that failed finally; ``output`` is its output file, if it has any."""
 
     task: int
@@ -102,19 +102,19 @@ class Failure(msgspec.Struct, frozen=True):
         return full if len(full) <= width else f"{line}   {basename(self.output)}"
 
 
-class Result(msgspec.Struct, frozen=True):
+class RunResult(msgspec.Struct, frozen=True):
     """How a run ended: by ``signal``, or by ``trouble`` that kept it from going on.
 
     ``failures`` are the first ones; the joblog has all. ``has_abandoned``: a process
     that cannot be killed is still running.
     """
 
-    tally: Tally
+    tally: TaskTally
     signal: int | None = None
     trouble: str | None = None
     halted: str | None = None
     halt_code: int | None = None
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FinalFailure, ...] = ()
     has_abandoned: bool = False
 
 
@@ -132,37 +132,49 @@ _NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
 _ORPHAN_PATIENCE = 5.0  # seconds until processes a task left behind are reported
 
 
-class Loop:
+class TaskLoop:
     """Runs the tasks of a queue. Its methods run in the main thread alone."""
 
-    def __init__(self, parts: Parts, rules: Rules, tally: Tally) -> None:
-        self._parts = parts
+    def __init__(
+        self, loop_parts: LoopParts, rules: RunRules, tally: TaskTally
+    ) -> None:
+        self._parts = loop_parts
         self._rules = rules
         self._tally = tally
-        self._free = FreeSlots(parts.layout.slots)
+        self._free = FreeSlots(loop_parts.layout.slots)
         # by record, because the kernel reuses the ids of ended processes
-        self._running: dict[str, Attempt] = {}
-        self._reaper = Reaper()
-        self._stopper = Stopper(rules.grace)
-        self._leaders: dict[int, Attempt] = {}
-        self._groups: dict[int, Attempt] = {}
-        self._orphans = Orphans(parts.run, self._running, self._groups, self._leaders)
-        parts.watcher.set_aside = self._orphans.set_aside
+        self._running: dict[str, TaskAttempt] = {}
+        self._reaper = ChildReaper()
+        self._stopper = AttemptStopper(rules.grace)
+        self._leaders: dict[int, TaskAttempt] = {}
+        self._groups: dict[int, TaskAttempt] = {}
+        self._orphans = TaskOrphans(
+            loop_parts.run, self._running, self._groups, self._leaders
+        )
+        loop_parts.watcher.set_aside = self._orphans.set_aside
         self._has_abandoned = False
         self._new_record = new_records()
-        self._attempts = parts.attempts
+        self._attempts = loop_parts.attempts
         self._retry_policy = RetryPolicy(rules.retries, rules.oom_retries)
-        gpus = GpuGuards(parts.watcher.gpu_names(parts.layout), parts.watcher.gpu_room)
-        self._memory = MemoryGuard(parts.gauge, gpus, self._stopper, parts.notify)
-        self._placer = Placer(
-            parts.queue, self._free, self._memory, parts.plan_of, parts.room
+        gpus = GpuGuards(
+            loop_parts.watcher.gpu_names(loop_parts.layout), loop_parts.watcher.gpu_room
+        )
+        self._memory = MemoryGuard(
+            loop_parts.gauge, gpus, self._stopper, loop_parts.notify
+        )
+        self._placer = TurnPlacer(
+            loop_parts.queue,
+            self._free,
+            self._memory,
+            loop_parts.plan_of,
+            loop_parts.room,
         )
         self._signal: int | None = None
         self._signal_at: Seconds = 0.0
         self._trouble: str | None = None
         self._halted: str | None = None
         self._halt_code: int | None = None
-        self._failures: list[Failure] = []
+        self._failures: list[FinalFailure] = []
         self._doubts: list[tuple[int, str]] = []  # exit code 0 after an error
         self._is_alone = False
         self._earlier = (tally.failed, tally.done)
@@ -172,7 +184,7 @@ class Loop:
         self._restore_at: Seconds = 0.0
         self._mentioned: set[int] = set()
 
-    def run(self, waited: Collection[int]) -> Result:
+    def run(self, waited: Collection[int]) -> RunResult:
         """Run until no task is left or the run has to stop.
 
         *waited* are the signals to handle, including SIGCHLD, all of them blocked.
@@ -197,7 +209,7 @@ class Loop:
             self._clear()
         self._write_the_rest()
         self._report_doubts()
-        return Result(
+        return RunResult(
             self._tally,
             self._signal,
             self._trouble,
@@ -256,44 +268,46 @@ class Loop:
             if found is None or not self._start(*found):
                 return
 
-    def _start(self, turn: Turn, slot: Slot) -> bool:
+    def _start(self, task_turn: TaskTurn, run_slot: RunSlot) -> bool:
         """Start an attempt; return False if that is impossible now."""
         parts = self._parts
-        number = self._attempts.get(turn.seq, 0) + 1
+        number = self._attempts.get(task_turn.seq, 0) + 1
         try:
-            text = parts.source.text(turn.seq)
+            text = parts.source.text(task_turn.seq)
         except FormatError as error:
             self._stop_launching(str(error))
             return False
         except OSError as error:
-            parts.queue.put_back(turn)
-            self._free.give_back(slot)
+            parts.queue.put_back(task_turn)
+            self._free.give_back(run_slot)
             self._stop_launching(f"cannot read {parts.source.name}: {error.strerror}")
             return False
         stream = None
         try:
-            stream = parts.output.open(slot.number, parts.number_of(turn.seq), number)
-            attempt = Attempt(
-                turn.seq,
+            stream = parts.output.open(
+                run_slot.number, parts.number_of(task_turn.seq), number
+            )
+            attempt = TaskAttempt(
+                task_turn.seq,
                 number,
                 text,
-                slot,
+                run_slot,
                 record=self._new_record(),
-                reservation=turn.reservation,
-                plan=parts.plan_of(turn.seq),
-                alone=turn.alone,
+                reservation=task_turn.reservation,
+                plan=parts.plan_of(task_turn.seq),
+                alone=task_turn.alone,
                 floor=parts.watcher.floor,
                 output=stream,
             )
-            stamp(parts.run, turn.seq)
+            stamp_processes(parts.run, task_turn.seq)
             self._retry_policy.started(attempt)
             parts.spawner.start(attempt, stream.descriptors())
         except OSError as error:
-            self._free.give_back(slot)
-            self._not_started(turn, stream, error)
+            self._free.give_back(run_slot)
+            self._not_started(task_turn, stream, error)
             return False
-        self._attempts[turn.seq] = number
-        self._is_alone = turn.alone
+        self._attempts[task_turn.seq] = number
+        self._is_alone = task_turn.alone
         attempt.state.shared = bool(self._running)
         if len(self._running) == 1:  # with more, all are marked already
             next(iter(self._running.values())).state.shared = True
@@ -304,29 +318,33 @@ class Loop:
         parts.watcher.started(attempt)
         return True
 
-    def _not_started(self, turn: Turn, stream: Stream | None, error: OSError) -> None:
+    def _not_started(
+        self, task_turn: TaskTurn, stream: AttemptOutput | None, os_error: OSError
+    ) -> None:
         """Queue a task again that could not be started; pause, or stop the run."""
         parts = self._parts
         if stream is not None:
             with suppress(OSError):
                 stream.close()
-        parts.queue.put_back(turn)
-        is_resource = error.errno in _PASSING
-        if is_full(error) or (stream is None and not is_resource):
+        parts.queue.put_back(task_turn)
+        is_resource = os_error.errno in _PASSING
+        if is_full(os_error) or (stream is None and not is_resource):
             where = parts.output.folder or "the output"
-            self._stop_launching(f"cannot write to {where}: {error.strerror}")
+            self._stop_launching(f"cannot write to {where}: {os_error.strerror}")
         elif self._running:
             if not self._spawn_at:
                 parts.notify(
-                    f"only {len(self._running)} tasks at a time: {error.strerror}"
+                    f"only {len(self._running)} tasks at a time: {os_error.strerror}"
                 )
             self._spawn_at = time.monotonic() + _RESPAWN_PAUSE
         else:
-            self._stop_launching(f"cannot start task {turn.seq}: {error.strerror}")
+            self._stop_launching(
+                f"cannot start task {task_turn.seq}: {os_error.strerror}"
+            )
 
     def _reap(self) -> None:
         """Handle every child that ended."""
-        touched: dict[str, Attempt] = {}
+        touched: dict[str, TaskAttempt] = {}
         ended = self._reaper.reap()
         for reaped in ended:
             attempt = self._leaders.pop(reaped.pid, None)
@@ -351,7 +369,7 @@ class Loop:
             elif not self._rules.wait_orphans or attempt.state.stop is not None:
                 self._stopper.stop_orphans(attempt)
 
-    def _finish(self, attempt: Attempt) -> None:
+    def _finish(self, attempt: TaskAttempt) -> None:
         """Complete an attempt after all its processes have ended."""
         parts = self._parts
         del self._running[attempt.record]
@@ -364,13 +382,15 @@ class Loop:
         ending = self._retry_policy.judge(attempt, self._running.values())
         size, fault = _close_output(attempt)
         if fault is not None:
-            ending = _without_output(ending, fault)
+            ending = _ending_without_output(ending, fault)
         is_short = fault is not None and is_full(fault)
         if is_short or ((size or not ending.succeeded) and parts.output.is_full()):
             where = parts.output.folder or "the output"
             self._stop_launching(f"the disk under {where} is full")
-            outcome = Outcome("the disk under its output was full")
-            ending = Ending("INTERRUPTED", ending.exit_code, ending.signal, outcome)
+            outcome = RunOutcome("the disk under its output was full")
+            ending = AttemptEnding(
+                "INTERRUPTED", ending.exit_code, ending.signal, outcome
+            )
         self._memory.ended(attempt)
         attempt.state.channel = parts.channels.take(attempt.slot.number)
         self._free.give_back(attempt.slot)
@@ -378,7 +398,7 @@ class Loop:
             self._settle(attempt, ending, size)
         parts.watcher.ended(attempt, ending)
 
-    def _is_retried(self, attempt: Attempt, ending: Ending) -> bool:
+    def _is_retried(self, attempt: TaskAttempt, ending: AttemptEnding) -> bool:
         """Retry a task, or leave it for a later run; return False if it is settled."""
         verdict, queue = self._retry_policy.next(attempt, ending), self._parts.queue
         if verdict == "settled":
@@ -406,18 +426,20 @@ class Loop:
         self._tally.again += 1
         return True
 
-    def _settle(self, attempt: Attempt, ending: Ending, size: int) -> None:
+    def _settle(
+        self, attempt: TaskAttempt, ending: AttemptEnding, output_size: int
+    ) -> None:
         """Write a task's final end to the joblog."""
         wall = attempt.state.ended - attempt.launch.began
         timed_out = attempt.state.stop == "timeout"
         trouble = self._parts.joblog.append(
-            Entry(
+            JoblogEntry(
                 seq=attempt.seq,
                 host=":",
                 started=attempt.launch.started,
                 wall_time=wall,
                 sent=0,
-                received=size,
+                received=output_size,
                 exit_code=TIMED_OUT if timed_out else ending.exit_code or 0,
                 signal=ending.signal or 0,
                 command=attempt.text.decode("utf-8", "surrogateescape"),
@@ -437,11 +459,11 @@ class Loop:
             self._report_failed(attempt, ending)
         self._consider_halt(attempt, ending)
 
-    def _restore_joblog(self, now: Seconds) -> None:
+    def _restore_joblog(self, current_time: Seconds) -> None:
         """Write the joblog again if another process removed or changed it."""
-        if now < self._restore_at:
+        if current_time < self._restore_at:
             return
-        self._restore_at = now + _RESTORE_INTERVAL
+        self._restore_at = current_time + _RESTORE_INTERVAL
         try:
             happened = self._parts.joblog.restore()
         except StoreError as error:
@@ -458,9 +480,9 @@ class Loop:
         if self._trouble is None:
             self._trouble = trouble
         for entry in joblog.unwritten:
-            self._tally.take_back(done=entry.succeeded)
+            self._tally.take_back(was_done=entry.succeeded)
 
-    def _report_failed(self, attempt: Attempt, ending: Ending) -> None:
+    def _report_failed(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
         if len(self._failures) >= _MOST_FAILURES:
             return
         reason = "failed" if ending.outcome is None else ending.outcome.reason
@@ -468,7 +490,7 @@ class Loop:
             reason += f" ({attempt.state.evidence})"
         path = None if attempt.output is None else attempt.output.path
         task = self._parts.number_of(attempt.seq)
-        self._failures.append(Failure(task, reason, path))
+        self._failures.append(FinalFailure(task, reason, path))
         self._parts.notify(self._failures[-1].words(_WIDTH))
         if len(self._failures) == _MOST_FAILURES:
             self._parts.notify("further failures are in the joblog")
@@ -483,7 +505,7 @@ class Loop:
             words = f"{which} ended with 0, yet the output ends in: {error}"
             self._parts.notify(words[:_LONGEST_DOUBT])
 
-    def _consider_halt(self, attempt: Attempt, ending: Ending) -> None:
+    def _consider_halt(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
         rules, tally = self._rules, self._tally
         failed, done = self._earlier
         is_due = rules.halt.is_due(
@@ -505,26 +527,32 @@ class Loop:
             self._trouble = why
             self._parts.notify(f"{why}: no more tasks are started")
 
-    def _stop_all(self, why: Stop, number: int) -> None:
+    def _stop_all(self, why: Stop, signal_number: int) -> None:
         for attempt in self._running.values():
-            self._stopper.stop(attempt, why, number)
+            self._stopper.stop(attempt, why, signal_number)
 
-    def _take_signal(self, number: int) -> None:
+    def _take_signal(self, signal_number: int) -> None:
         """Pass a signal on to the tasks; a second one ends their grace time."""
         now = time.monotonic()
-        if self._signal is not None and number in (signal.SIGINT, signal.SIGTERM):
-            if number == signal.SIGINT or now - self._signal_at > SECOND_SIGNAL_AFTER:
+        if self._signal is not None and signal_number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):
+            if (
+                signal_number == signal.SIGINT
+                or now - self._signal_at > SECOND_SIGNAL_AFTER
+            ):
                 self._stopper.end_grace()
             return
         if self._signal is None:
-            self._signal, self._signal_at = number, now
-            name = signal.Signals(number).name
+            self._signal, self._signal_at = signal_number, now
+            name = signal.Signals(signal_number).name
             count = len(self._running)
             self._parts.notify(
                 f"{name}: {count} running task{'s have' if count != 1 else ' has'} "
                 f"{self._rules.grace:g} s to end (run it again to continue)"
             )
-        self._stop_all("signal", number)
+        self._stop_all("signal", signal_number)
 
     def _act_on_deadlines(self) -> None:
         now = time.monotonic()
@@ -553,7 +581,7 @@ class Loop:
             self._look_at = now + _TICK
             self._look_around(now)
 
-    def _abandon(self, attempt: Attempt, now: Seconds) -> None:
+    def _abandon(self, attempt: TaskAttempt, current_time: Seconds) -> None:
         """Continue without the processes of an attempt that cannot be killed."""
         names = self._orphans.abandon(attempt)
         self._parts.notify(
@@ -563,11 +591,11 @@ class Loop:
         self._has_abandoned = True
         if attempt.state.status is None:
             self._leaders.pop(attempt.launch.pid, None)
-            attempt.state.status, attempt.state.ended = signal.SIGKILL, now
+            attempt.state.status, attempt.state.ended = signal.SIGKILL, current_time
         self._finish(attempt)
 
-    def _look_around(self, now: Seconds) -> None:
-        self._restore_joblog(now)
+    def _look_around(self, current_time: Seconds) -> None:
+        self._restore_joblog(current_time)
         if self._parts.held.trouble is not None:
             self._stop_launching(self._parts.held.trouble)
         trouble = self._parts.events.trouble
@@ -576,7 +604,9 @@ class Loop:
         for attempt in self._running.values():
             if attempt.output is not None:
                 attempt.output.look()
-            waits = attempt.state.status is not None and now - attempt.state.ended
+            waits = (
+                attempt.state.status is not None and current_time - attempt.state.ended
+            )
             if waits > _ORPHAN_PATIENCE and attempt.seq not in self._mentioned:
                 self._mentioned.add(attempt.seq)
                 self._parts.notify(
@@ -604,7 +634,7 @@ class Loop:
         return max(0.0, wake_at - now)
 
 
-def _close_output(attempt: Attempt) -> tuple[Bytes, OSError | None]:
+def _close_output(attempt: TaskAttempt) -> tuple[Bytes, OSError | None]:
     """Close the output of an attempt; return its size, and the error if it failed."""
     try:
         return 0 if attempt.output is None else attempt.output.close(), None
@@ -612,11 +642,11 @@ def _close_output(attempt: Attempt) -> tuple[Bytes, OSError | None]:
         return 0, error
 
 
-def _without_output(ending: Ending, fault: OSError) -> Ending:
+def _ending_without_output(ending: AttemptEnding, fault: OSError) -> AttemptEnding:
     """Return the ending of an attempt whose output is lost: never completed."""
     lost = f"output not kept: {fault.filename or 'output'}: {fault.strerror}"
     if not ending.succeeded:
-        outcome = ending.outcome or Outcome("failed")
+        outcome = ending.outcome or RunOutcome("failed")
         more = msgspec.structs.replace(outcome, evidence=(*outcome.evidence, lost))
         return msgspec.structs.replace(ending, outcome=more)
-    return Ending("FAILED", _NOT_WRITTEN, None, Outcome(lost))
+    return AttemptEnding("FAILED", _NOT_WRITTEN, None, RunOutcome(lost))

@@ -12,11 +12,11 @@ import signal
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from weigh.runner.attempt import Attempt, Stop
-from weigh.runner.memory_limits import GpuRoom, MemoryGauge, Room
-from weigh.runner.retry import Ending
-from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
-from weigh.runner.stopping import Stopper
+from weigh.runner.attempt import Stop, TaskAttempt
+from weigh.runner.memory_limits import GpuRoom, MachineMemoryGauge, MemoryRoom
+from weigh.runner.retry import AttemptEnding
+from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
+from weigh.runner.stopping import AttemptStopper
 from weigh.sweep.variables import uses_grant
 from weigh.units import MIB, Bytes, Seconds, format_size
 
@@ -37,7 +37,7 @@ _CLOSE = 0.7  # of the limit used, from which to look often
 _OFTEN, _SELDOM = 0.05, 0.25  # seconds between looks
 
 
-class Held(NamedTuple):
+class AttemptMemory(NamedTuple):
     """What an attempt holds now, has held at most, and may hold; 0: unknown."""
 
     now: Bytes
@@ -50,24 +50,24 @@ class Held(NamedTuple):
         return max(0, self.now - self.allowed) if self.allowed else 0
 
 
-def held_on_host(attempt: Attempt) -> Held:
+def held_on_host(attempt: TaskAttempt) -> AttemptMemory:
     """Return what an attempt holds of the host's memory."""
     allowed = max(attempt.reservation.memory, attempt.plan.memory)
-    return Held(attempt.host.now, attempt.host.peak, allowed)
+    return AttemptMemory(attempt.host.now, attempt.host.peak, allowed)
 
 
-def held_on_gpu(attempt: Attempt) -> Held:
+def held_on_gpu(attempt: TaskAttempt) -> AttemptMemory:
     """Return what an attempt holds of its GPU's memory."""
     allowed = max(attempt.reservation.gpu_memory, attempt.plan.gpu_memory)
-    return Held(attempt.gpu.now, attempt.gpu.peak, allowed)
+    return AttemptMemory(attempt.gpu.now, attempt.gpu.peak, allowed)
 
 
-class Guard:
+class MemoryPause:
     """Decides about one memory. ``need`` is what a task needs; 0 until it was short."""
 
     def __init__(
         self,
-        held: Callable[[Attempt], Held] = held_on_host,
+        held: Callable[[TaskAttempt], AttemptMemory] = held_on_host,
         *,
         margin: float = _MARGIN,
         ahead: float = 1.0,
@@ -83,119 +83,140 @@ class Guard:
         self._others: list[tuple[Seconds, Bytes, Bytes]] = []
         self._patient_until: Seconds = 0.0
 
-    def pause(self, room: Room) -> Seconds:
+    def pause(self, memory_room: MemoryRoom) -> Seconds:
         """Return the seconds until the next look."""
-        return _OFTEN if room.used > _CLOSE * room.limit else _SELDOM
+        return _OFTEN if memory_room.used > _CLOSE * memory_room.limit else _SELDOM
 
     def is_short(
-        self, now: Seconds, room: Room, running: Collection[Attempt] = ()
+        self,
+        current_time: Seconds,
+        memory_room: MemoryRoom,
+        running: Collection[TaskAttempt] = (),
     ) -> bool:
         """Return whether a task has to be stopped because memory is about to run out.
 
         It is not if all *running* tasks keep within plans that fit together.
         """
-        is_tight = self._is_tight(now, room)
-        fits = self._fits_by_plan(now, room, running)
+        is_tight = self._is_tight(current_time, memory_room)
+        fits = self._fits_by_plan(current_time, memory_room, running)
         return is_tight and not fits
 
     def _fits_by_plan(
-        self, now: Seconds, room: Room, running: Collection[Attempt]
+        self,
+        current_time: Seconds,
+        memory_room: MemoryRoom,
+        running: Collection[TaskAttempt],
     ) -> bool:
         held = [self._held(attempt) for attempt in running]
         if not held or any(one.excess or not one.allowed for one in held):
             self._misfit_at = None
             return False
         # recent growth is in the total already, and not yet in the figures of a task
-        others = max(0, room.used - sum(one.now for one in held))
-        least = self._least_lately(now, room.limit, others)
+        others = max(0, memory_room.used - sum(one.now for one in held))
+        least = self._least_lately(current_time, memory_room.limit, others)
         planned = sum(max(one.allowed, one.now) for one in held)
-        if planned + least > room.limit * (1 + self._margin):
+        if planned + least > memory_room.limit * (1 + self._margin):
             return False
-        if not self.is_desperate(room) or planned + others <= room.limit:
+        if not self.is_desperate(memory_room) or planned + others <= memory_room.limit:
             self._misfit_at = None
             return True
         if self._misfit_at is None:
-            self._misfit_at = now
-        return now - self._misfit_at < _OLDEST
+            self._misfit_at = current_time
+        return current_time - self._misfit_at < _OLDEST
 
-    def _least_lately(self, now: Seconds, limit: Bytes, others: Bytes) -> Bytes:
+    def _least_lately(
+        self, current_time: Seconds, limit: Bytes, other_memory: Bytes
+    ) -> Bytes:
         """Return the least that was recently used by anything but the tasks."""
         self._others = [
-            one for one in self._others if one[0] > now - _LATELY and one[1] == limit
+            one
+            for one in self._others
+            if one[0] > current_time - _LATELY and one[1] == limit
         ]
-        self._others.append((now, limit, others))
+        self._others.append((current_time, limit, other_memory))
         return min(one[2] for one in self._others)
 
-    def _is_tight(self, now: Seconds, room: Room) -> bool:
+    def _is_tight(self, current_time: Seconds, memory_room: MemoryRoom) -> bool:
         """Return whether memory is about to run out at its present growth."""
         self._growth /= 2  # one look without growth may be chance
-        if self._before is not None and now > self._before[0]:
+        if self._before is not None and current_time > self._before[0]:
             at, used = self._before
-            self._growth = max(self._growth, (room.used - used) / (now - at))
-        self._before = (now, room.used)
-        return room.free < max(self._margin * room.limit, self._grown(room, _AHEAD))
+            self._growth = max(
+                self._growth, (memory_room.used - used) / (current_time - at)
+            )
+        self._before = (current_time, memory_room.used)
+        return memory_room.free < max(
+            self._margin * memory_room.limit, self._grown(memory_room, _AHEAD)
+        )
 
-    def is_desperate(self, room: Room) -> bool:
+    def is_desperate(self, memory_room: MemoryRoom) -> bool:
         """Return whether too little is left to give a task time to end."""
-        return room.free < _LAST * room.limit
+        return memory_room.free < _LAST * memory_room.limit
 
     def victim(
-        self, running: Collection[Attempt], now: Seconds = 0.0
-    ) -> Attempt | None:
+        self, running: Collection[TaskAttempt], current_time: Seconds = 0.0
+    ) -> TaskAttempt | None:
         """Choose the task to stop: the one furthest over its plan, else the youngest.
 
         Return None for a single task, and for a moment after another was stopped to
         make room. Tasks that are ending for another reason are left out.
         """
         makes_room = any(attempt.state.stop in _MADE_ROOM for attempt in running)
-        if makes_room and now < self._patient_until:
+        if makes_room and current_time < self._patient_until:
             return None
         left = [attempt for attempt in running if attempt.state.stop is None]
         over = [attempt for attempt in left if self._held(attempt).excess]
         if over and len(running) > 1:
-            self._patient_until = now + _PATIENCE
+            self._patient_until = current_time + _PATIENCE
             return max(over, key=lambda attempt: self._held(attempt).excess)
         if len(left) < 2:  # noqa: PLR2004
             return None
-        self._patient_until = now + _PATIENCE
+        self._patient_until = current_time + _PATIENCE
         unplanned = [attempt for attempt in left if not self._held(attempt).allowed]
         return max(unplanned or left, key=lambda attempt: attempt.launch.began)
 
-    def excess(self, attempt: Attempt) -> Bytes:
+    def excess(self, attempt: TaskAttempt) -> Bytes:
         """Return by how much a task exceeds its plan; 0 without one."""
         return self._held(attempt).excess
 
-    def learn(self, attempt: Attempt) -> None:
+    def learn(self, attempt: TaskAttempt) -> None:
         """Note the most that a stopped task held, if it has no plan."""
         if self._held(attempt).allowed:
             self.need = max(self.need, 1)
             return
         self.need = max(self.need, 1, round(self._held(attempt).most * _MORE))
 
-    def more(self, attempt: Attempt, room: Room | None) -> Bytes:
+    def more(self, attempt: TaskAttempt, memory_room: MemoryRoom | None) -> Bytes:
         """Return what to reserve for a planned task that was stopped, or 0."""
         held = self._held(attempt)
         if not held.allowed:
             return 0
         reserved = max(held.allowed, round(held.most * _MORE))
-        return reserved if room is None else min(reserved, room.limit)
+        return reserved if memory_room is None else min(reserved, memory_room.limit)
 
-    def larger(self, attempt: Attempt, held: Bytes, room: Room) -> Bytes:
+    def larger(
+        self, attempt: TaskAttempt, held: Bytes, memory_room: MemoryRoom
+    ) -> Bytes:
         """Return what to reserve for a task that ran out of memory holding *held*.
 
         That is no less than before: what was seen of it may be much less than it held.
         """
-        reserved = _LARGER * held if held else room.limit // 2
-        return max(1, min(max(reserved, self._held(attempt).allowed), room.limit))
+        reserved = _LARGER * held if held else memory_room.limit // 2
+        return max(
+            1, min(max(reserved, self._held(attempt).allowed), memory_room.limit)
+        )
 
     def may_start(
-        self, room: Room | None, running: Collection[Attempt], needed: Bytes = 0
+        self,
+        memory_room: MemoryRoom | None,
+        running: Collection[TaskAttempt],
+        needed: Bytes = 0,
     ) -> bool:
         """Return whether one more task fits, with those running at their full size.
 
         It needs *needed* bytes, or else as much as the others.
         """
-        if not running or room is None:
+        if not running or memory_room is None:
             return True
         held = [self._held(attempt) for attempt in running]
         if not (self.need or needed or any(one.allowed for one in held)):
@@ -204,21 +225,21 @@ class Guard:
         largest = max((one.most for one in held if not one.allowed), default=0)
         need = max(self.need, round(largest * _MORE))
         growth = sum(max(0, (one.allowed or need) - one.now) for one in held)
-        margin = self._margin * room.limit + self._grown(room, _SETTLING)
-        return room.free - margin >= growth + (needed or need)
+        margin = self._margin * memory_room.limit + self._grown(memory_room, _SETTLING)
+        return memory_room.free - margin >= growth + (needed or need)
 
-    def _grown(self, room: Room, time: Seconds) -> float:
-        return min(self._growth * time, self._ahead * room.limit)
+    def _grown(self, memory_room: MemoryRoom, time_ahead: Seconds) -> float:
+        return min(self._growth * time_ahead, self._ahead * memory_room.limit)
 
 
-def gpu_guard() -> Guard:
+def gpu_guard() -> MemoryPause:
     """Return a guard for a GPU's memory."""
-    return Guard(held_on_gpu, margin=_GPU_MARGIN, ahead=_GPU_AHEAD)
+    return MemoryPause(held_on_gpu, margin=_GPU_MARGIN, ahead=_GPU_AHEAD)
 
 
-def with_excess(words: str, excess: Bytes) -> str:
-    """Add to *words* by how much a task exceeds its plan, if it does."""
-    return f"{words}, {format_size(excess)} over plan" if excess else words
+def reason_with_excess(reason_text: str, excess: Bytes) -> str:
+    """Add to *reason_text* by how much a task exceeds its plan, if it does."""
+    return f"{reason_text}, {format_size(excess)} over plan" if excess else reason_text
 
 
 _STALE: Seconds = 10.0  # a driver without a reading for so long hangs
@@ -239,24 +260,28 @@ class GpuGuards:
     ) -> None:
         self.due: Seconds = 0.0 if names else _NEVER
         self._room_of = room_of
-        self._guards: dict[str | None, Guard] = {name: gpu_guard() for name in names}
+        self._guards: dict[str | None, MemoryPause] = {
+            name: gpu_guard() for name in names
+        }
         self._ends: dict[str | None, Seconds] = {}
 
-    def fits(self, slot: Slot, running: Collection[Attempt], needed: Bytes) -> bool:
-        """Return whether one more task fits on the GPU of *slot*."""
-        guard = self._guards.get(slot.gpu)
+    def fits(
+        self, run_slot: RunSlot, running: Collection[TaskAttempt], needed: Bytes
+    ) -> bool:
+        """Return whether one more task fits on the GPU of *run_slot*."""
+        guard = self._guards.get(run_slot.gpu)
         if guard is None:
             return True
-        gpu = self._room_of(slot.gpu)
+        gpu = self._room_of(run_slot.gpu)
         room = None if gpu is None else gpu.room
-        return guard.may_start(room, _on(slot.gpu, running), needed)
+        return guard.may_start(room, _attempts_on_gpu(run_slot.gpu, running), needed)
 
-    def learn(self, attempt: Attempt) -> None:
+    def learn(self, attempt: TaskAttempt) -> None:
         """Note what a stopped task held: the others are assumed to be similar."""
         for guard in self._guards.values():
             guard.learn(attempt)
 
-    def larger_reservation(self, attempt: Attempt) -> Reservation | None:
+    def larger_reservation(self, attempt: TaskAttempt) -> TaskReservation | None:
         """Return what to reserve for a task that ran out of memory; None if unknown."""
         guard, gpu = (
             self._guards.get(attempt.slot.gpu),
@@ -265,9 +290,9 @@ class GpuGuards:
         if guard is None or gpu is None:
             return None
         held = held_on_gpu(attempt).most
-        return Reservation(gpu_memory=guard.larger(attempt, held, gpu.room))
+        return TaskReservation(gpu_memory=guard.larger(attempt, held, gpu.room))
 
-    def more(self, attempt: Attempt) -> Bytes:
+    def more(self, attempt: TaskAttempt) -> Bytes:
         """Return what to keep free for a planned task that was stopped; 0 without."""
         guard, gpu = (
             self._guards.get(attempt.slot.gpu),
@@ -276,35 +301,39 @@ class GpuGuards:
         room = None if gpu is None else gpu.room
         return 0 if guard is None else guard.more(attempt, room)
 
-    def ended(self, attempt: Attempt) -> None:
+    def ended(self, attempt: TaskAttempt) -> None:
         """Note that an attempt ended: earlier readings still include its memory."""
         self._ends[attempt.slot.gpu] = attempt.state.ended
 
     def look(
-        self, now: Seconds, running: Collection[Attempt]
-    ) -> list[tuple[Attempt, str]]:
+        self, current_time: Seconds, running: Collection[TaskAttempt]
+    ) -> list[tuple[TaskAttempt, str]]:
         """Return the tasks to stop where a GPU's memory is short, and why."""
         victims, pauses = [], []
         for name, guard in self._guards.items():
             gpu = self._room_of(name)
-            if gpu is None or now - gpu.at > _STALE:
+            if gpu is None or current_time - gpu.at > _STALE:
                 continue
             pauses.append(guard.pause(gpu.room))
-            here = _on(name, running)
+            here = _attempts_on_gpu(name, running)
             is_short = guard.is_short(gpu.at, gpu.room, here)
             if not is_short or gpu.at <= self._ends.get(name, 0.0):
                 continue
-            victim = guard.victim(here, now)
+            victim = guard.victim(here, current_time)
             if victim is not None:
                 left = format_size(max(0, gpu.room.free))
                 words = f"{left} left on {gpu.label}"
-                victims.append((victim, with_excess(words, guard.excess(victim))))
-        self.due = now + min(pauses, default=_UNKNOWN)
+                victims.append(
+                    (victim, reason_with_excess(words, guard.excess(victim)))
+                )
+        self.due = current_time + min(pauses, default=_UNKNOWN)
         return victims
 
 
-def _on(name: str | None, running: Collection[Attempt]) -> list[Attempt]:
-    return [attempt for attempt in running if attempt.slot.gpu == name]
+def _attempts_on_gpu(
+    gpu_name: str | None, running: Collection[TaskAttempt]
+) -> list[TaskAttempt]:
+    return [attempt for attempt in running if attempt.slot.gpu == gpu_name]
 
 
 _GRACE = 2.0  # seconds that a task has to end when memory is short
@@ -317,9 +346,9 @@ class MemoryGuard:
 
     def __init__(
         self,
-        gauge: MemoryGauge,
+        gauge: MachineMemoryGauge,
         gpus: GpuGuards,
-        stopper: Stopper,
+        stopper: AttemptStopper,
         notify: Callable[[str], None],
     ) -> None:
         self._due: Seconds = 0.0
@@ -327,7 +356,7 @@ class MemoryGuard:
         self._gpus = gpus
         self._stopper = stopper
         self._notify = notify
-        self._guard = Guard()
+        self._guard = MemoryPause()
         self._is_calm = True
 
     @property
@@ -337,12 +366,12 @@ class MemoryGuard:
 
     def fits(
         self,
-        slot: Slot,
-        running: Collection[Attempt],
-        reserved: Reservation,
-        plan: Reservation = NO_RESERVATION,
+        run_slot: RunSlot,
+        running: Collection[TaskAttempt],
+        reserved: TaskReservation,
+        plan: TaskReservation = NO_RESERVATION,
     ) -> bool:
-        """Return whether one more task fits into *slot*, with *reserved* memory for it.
+        """Return whether a task fits into *run_slot*, with *reserved* memory for it.
 
         What its *plan* states matters once memory has been short.
         """
@@ -352,15 +381,15 @@ class MemoryGuard:
         gpu_memory = max(reserved.gpu_memory, plan.gpu_memory)
         room = self._room(running) if self._must_look(running, memory) else None
         return self._guard.may_start(room, running, memory) and self._gpus.fits(
-            slot, running, gpu_memory
+            run_slot, running, gpu_memory
         )
 
-    def _must_look(self, running: Collection[Attempt], needed: Bytes) -> bool:
+    def _must_look(self, running: Collection[TaskAttempt], needed: Bytes) -> bool:
         """Return whether the host's memory has to be read before a start."""
         reserves = any(attempt.reservation.memory for attempt in running)
         return bool(self._guard.need or needed or reserves)
 
-    def learn(self, attempt: Attempt) -> None:
+    def learn(self, attempt: TaskAttempt) -> None:
         """Note what a task held that was stopped to make room."""
         self._is_calm = False
         if attempt.state.stop == "gpu_memory":
@@ -368,16 +397,16 @@ class MemoryGuard:
         else:
             self._guard.learn(attempt)
 
-    def reservation_after_stop(self, attempt: Attempt) -> Reservation | None:
+    def reservation_after_stop(self, attempt: TaskAttempt) -> TaskReservation | None:
         """Return what to reserve for a planned task that was stopped to make room."""
         if attempt.state.stop == "gpu_memory":
-            reserved = Reservation(gpu_memory=self._gpus.more(attempt))
+            reserved = TaskReservation(gpu_memory=self._gpus.more(attempt))
         else:
             room = self._gauge.tightest(attempt.host.now)
-            reserved = Reservation(self._guard.more(attempt, room))
+            reserved = TaskReservation(self._guard.more(attempt, room))
         return None if reserved == NO_RESERVATION else reserved
 
-    def had_everything(self, attempt: Attempt, ending: Ending) -> bool:
+    def had_everything(self, attempt: TaskAttempt, ending: AttemptEnding) -> bool:
         """Return whether a task ran out of memory that no other task took any of.
 
         Where the limit is the machine's, other users may have had the rest; where its
@@ -390,8 +419,8 @@ class MemoryGuard:
         return room is not None and more is not None and more.memory >= room.limit
 
     def larger_reservation(
-        self, attempt: Attempt, ending: Ending
-    ) -> Reservation | None:
+        self, attempt: TaskAttempt, ending: AttemptEnding
+    ) -> TaskReservation | None:
         """Return what to reserve for a task that ran out of memory; None if unknown."""
         self._is_calm = False
         if ending.on_gpu:
@@ -407,43 +436,46 @@ class MemoryGuard:
         held = max(attempt.host.peak, reaped)
         if uses_grant(attempt.text):  # it held less than its option let it
             held = max(held, attempt.launch.granted)
-        return Reservation(self._guard.larger(attempt, held, room))
+        return TaskReservation(self._guard.larger(attempt, held, room))
 
-    def ended(self, attempt: Attempt) -> None:
+    def ended(self, attempt: TaskAttempt) -> None:
         """Note that an attempt ended and holds no memory any more."""
         self._gpus.ended(attempt)
 
-    def look(self, now: Seconds, running: Collection[Attempt]) -> None:
+    def look(self, current_time: Seconds, running: Collection[TaskAttempt]) -> None:
         """Stop a task where memory is about to run out."""
-        if now >= self._due:
-            self._look_at_host(now, running)
-        if now >= self._gpus.due:
-            for victim, words in self._gpus.look(now, running):
+        if current_time >= self._due:
+            self._look_at_host(current_time, running)
+        if current_time >= self._gpus.due:
+            for victim, words in self._gpus.look(current_time, running):
                 self._stop(victim, "gpu_memory", words)
 
-    def _look_at_host(self, now: Seconds, running: Collection[Attempt]) -> None:
+    def _look_at_host(
+        self, current_time: Seconds, running: Collection[TaskAttempt]
+    ) -> None:
         room = self._room(running)
         if room is None:
             self._due = _NEVER_DUE
             return
-        self._due = now + self._guard.pause(room)
-        if not self._guard.is_short(now, room, running):
+        self._due = current_time + self._guard.pause(room)
+        if not self._guard.is_short(current_time, room, running):
             return
         if self._guard.is_desperate(room):
             self._stopper.end_grace("memory")
             self._stopper.end_grace("timeout")
-        victim = self._guard.victim(running, now)
+        victim = self._guard.victim(running, current_time)
         if victim is not None:
             words = f"{format_size(max(0, room.free))} of memory left"
             excess = self._guard.excess(victim)
-            self._stop(victim, "memory", with_excess(words, excess))
+            self._stop(victim, "memory", reason_with_excess(words, excess))
 
-    def _stop(self, victim: Attempt, why: Stop, words: str) -> None:
+    def _stop(self, victim: TaskAttempt, why: Stop, reason_text: str) -> None:
         self._stopper.stop(victim, why, signal.SIGTERM, grace=_GRACE)
         self.learn(victim)
         self._notify(
-            f"{words}: task {victim.seq} is stopped; it runs again next to fewer tasks"
+            f"{reason_text}: task {victim.seq} is stopped; it runs again next to "
+            "fewer tasks"
         )
 
-    def _room(self, running: Collection[Attempt]) -> Room | None:
+    def _room(self, running: Collection[TaskAttempt]) -> MemoryRoom | None:
         return self._gauge.tightest(sum(attempt.host.now for attempt in running))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.model.record import Measurement
+from weigh.model.record import RunMeasurement
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
@@ -105,29 +105,29 @@ class NodeWatch:
             self._start(run, now)
         return _SLOW_TICK if self._nodes is None and not self._launchers else _TICK
 
-    def joined(self, measured: Measurement) -> Measurement:
+    def joined(self, measurement: RunMeasurement) -> RunMeasurement:
         """Return the measurement so far, with the figures of all nodes so far."""
         if self._agents is None or not self._agents.heard:
-            return measured
+            return measurement
         return measure_nodes.with_nodes(
-            measured, tuple(self._agents.heard.values()), self._own()
+            measurement, tuple(self._agents.heard.values()), self._own()
         )
 
-    def finish(self, measured: Measurement) -> Measurement:
+    def finish(self, measurement: RunMeasurement) -> RunMeasurement:
         """Let the agents end; return the measurement of all nodes."""
         if self._query is not None:
             self._query.close()
         if self._agents is None:
-            return self._with_missing(measured, self._alone())
-        asked = measured.end_signal is not None
-        now = measured.usage.wall_time
+            return self._with_missing(measurement, self._alone())
+        asked = measurement.end_signal is not None
+        now = measurement.usage.wall_time
         self._agents.finish(now, _SHORT_PATIENCE if asked else _PATIENCE)
         heard = tuple(self._agents.heard.values())
-        joined = self.joined(measured)
+        joined = self.joined(measurement)
         if not heard:
             why = self._agents.complaint() or "they sent nothing"
             self._notify(f"no figures of what {self._starter} started: {why}")
-            return self._with_missing(measured, (self._not_measured(),))
+            return self._with_missing(measurement, (self._not_measured(),))
         missing = measure_nodes.unheard(heard, joined.ranks, self._nodes or 1, now)
         ready = max(one.began for one in heard)
         ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
@@ -138,7 +138,7 @@ class NodeWatch:
             missing = (*missing, f"{by} ended before any could be measured")
         return self._with_missing(joined, missing)
 
-    def _meet(self, run: WatchedRun, now: Seconds) -> None:
+    def _meet(self, run: WatchedRun, current_time: Seconds) -> None:
         """Read the name of each process that is new since the last call."""
         pids = run.pids()
         alive = set(pids)
@@ -146,30 +146,33 @@ class NodeWatch:
         for pid in self._launchers.keys() - alive:
             del self._launchers[pid]
             self._ended.append(self._looked_at)
-        self._looked_at = now
+        self._looked_at = current_time
         for pid in pids:
             if pid in self._names:
                 continue
-            name = self._names[pid] = _name_of(pid)
-            if name in self._starters and _name_of(_parent_of(pid)) != name:
+            name = self._names[pid] = _process_command_name(pid)
+            if (
+                name in self._starters
+                and _process_command_name(_parent_of(pid)) != name
+            ):
                 self._starter = name
-                self._launchers[pid] = 0.0 if pid == run.leader() else now
+                self._launchers[pid] = 0.0 if pid == run.leader() else current_time
                 self._met += 1
             elif self._is_remote(pid, name):
                 self._remote = name
 
-    def _is_remote(self, pid: int, name: str) -> bool:
-        if name in _ALWAYS_REMOTE:
+    def _is_remote(self, pid: int, node_name: str) -> bool:
+        if node_name in _ALWAYS_REMOTE:
             return True
-        return name in _REMOTE and _name_of(_parent_of(pid)) in _MPI
+        return node_name in _REMOTE and _process_command_name(_parent_of(pid)) in _MPI
 
-    def _start(self, run: WatchedRun, now: Seconds) -> None:
+    def _start(self, run: WatchedRun, current_time: Seconds) -> None:
         """Start the agents of this job, or of the one that a launcher allocated."""
         if self._steps is None:
             return
         job, nodes = None, self._nodes
         if nodes is None:
-            found = self._allocated(run, now)
+            found = self._allocated(run, current_time)
             if found is None:
                 return
             job, nodes = found
@@ -194,13 +197,15 @@ class NodeWatch:
             return
         run.set_aside(self._agents.pid)
 
-    def _allocated(self, run: WatchedRun, now: Seconds) -> tuple[str, int] | None:
+    def _allocated(
+        self, run: WatchedRun, current_time: Seconds
+    ) -> tuple[str, int] | None:
         """Query for the job that a launcher outside of any job has allocated."""
         if self._steps is None or not self._launchers:
             return None
         if self._query is None:
-            if now >= self._query_at:
-                self._query_at = now + min(now, _LONGEST_PAUSE)
+            if current_time >= self._query_at:
+                self._query_at = current_time + min(current_time, _LONGEST_PAUSE)
                 self._query = self._asked(run)
             return None
         answer = self._query.answer()
@@ -241,11 +246,13 @@ class NodeWatch:
         return f"what {self._starter} started was not measured"
 
     @staticmethod
-    def _with_missing(measured: Measurement, missing: tuple[str, ...]) -> Measurement:
-        return msgspec.structs.replace(measured, missing=missing)
+    def _with_missing(
+        measurement: RunMeasurement, missing: tuple[str, ...]
+    ) -> RunMeasurement:
+        return msgspec.structs.replace(measurement, missing=missing)
 
 
-def _name_of(pid: int | None) -> str:
+def _process_command_name(pid: int | None) -> str:
     """Return the name of a process; empty if it has ended."""
     try:
         with open(f"/proc/{pid}/comm", "rb", 0) as file:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from weigh.probe.proc import parse_children, usable_proc
-from weigh.runner.attempt import Attempt
+from weigh.runner.attempt import TaskAttempt
 from weigh.runner.spawn import MARK
 from weigh.runner.stopping import send_to_all
 from weigh.units import Seconds
@@ -34,14 +34,14 @@ _SEQ_BITS = 32
 _RUN_MASK = (1 << 30) - 1
 
 
-class Cleared(NamedTuple):
+class ClearedOrphans(NamedTuple):
     """Processes of no known task: those terminated, and those that cannot be."""
 
     ended: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
-class Orphans:
+class TaskOrphans:
     """The orphans alive now, each with the attempt that it belongs to.
 
     *running* are the attempts by record, *groups* the same by process group.
@@ -49,16 +49,16 @@ class Orphans:
 
     def __init__(
         self,
-        run: str,
-        running: Mapping[str, Attempt],
-        groups: Mapping[int, Attempt],
+        run_id: str,
+        running: Mapping[str, TaskAttempt],
+        groups: Mapping[int, TaskAttempt],
         leaders: Collection[int],
     ) -> None:
-        self._run = run
+        self._run = run_id
         self._running = running
         self._groups = groups
         self._leaders = leaders
-        self._owners: dict[int, Attempt | None] = {}
+        self._owners: dict[int, TaskAttempt | None] = {}
         self._abandoned: set[int] = set()
         path = f"{usable_proc()}/self/task/{os.getpid()}/children"
         try:
@@ -66,7 +66,7 @@ class Orphans:
         except OSError:
             self._children = None
 
-    def claim(self, pid: int) -> Attempt | None:
+    def claim(self, pid: int) -> TaskAttempt | None:
         """Remove an orphan that ended; return the attempt it belonged to."""
         self._abandoned.discard(pid)
         attempt = self._owners.pop(pid, None)
@@ -74,7 +74,7 @@ class Orphans:
             attempt.state.orphans.discard(pid)
         return attempt
 
-    def find(self) -> Iterator[tuple[Attempt, int]]:
+    def find(self) -> Iterator[tuple[TaskAttempt, int]]:
         """Look for new orphans; add each to its attempt, and yield both."""
         for pid in self._pids():
             if pid in self._leaders or pid in self._owners:
@@ -93,7 +93,7 @@ class Orphans:
         if owner is not None:
             owner.state.orphans.discard(pid)
 
-    def abandon(self, attempt: Attempt) -> tuple[str, ...]:
+    def abandon(self, attempt: TaskAttempt) -> tuple[str, ...]:
         """Give up on the processes of an attempt that cannot be killed; name them."""
         pids = {
             *attempt.state.orphans,
@@ -103,14 +103,14 @@ class Orphans:
             self._owners.pop(pid, None)
         attempt.state.orphans.clear()
         self._abandoned |= pids
-        return tuple(name_of(pid) for pid in sorted(pids))
+        return tuple(process_name_and_state(pid) for pid in sorted(pids))
 
-    def clear(self, grace: Seconds) -> Cleared:
+    def clear(self, grace: Seconds) -> ClearedOrphans:
         """Terminate remaining processes that belong to no known task."""
         pids = self._pids()
         if not pids:
-            return Cleared()
-        names = {pid: name_of(pid) for pid in pids}
+            return ClearedOrphans()
+        names = {pid: process_name_and_state(pid) for pid in pids}
         send_to_all(pids, signal.SIGTERM)
         kill_at = time.monotonic() + min(grace, _MOST_TERM)
         give_up_at = kill_at + PATIENCE_AFTER_KILL
@@ -120,9 +120,11 @@ class Orphans:
             time.sleep(_POLL)
             _reap_all()
             pids = self._pids()
-            names.update((pid, name_of(pid)) for pid in pids if pid not in names)
+            names.update(
+                (pid, process_name_and_state(pid)) for pid in pids if pid not in names
+            )
         left = tuple(names.pop(pid) for pid in pids)
-        return Cleared(tuple(names.values()), left)
+        return ClearedOrphans(tuple(names.values()), left)
 
     def _pids(self) -> list[int]:
         if self._children is None:
@@ -130,7 +132,7 @@ class Orphans:
         text = os.pread(self._children, _CHILDREN_BYTES, 0)
         return [pid for pid in parse_children(text) if pid not in self._abandoned]
 
-    def _owner(self, pid: int) -> Attempt | None:
+    def _owner(self, pid: int) -> TaskAttempt | None:
         seq = read_stamp(pid, self._run)
         if seq is not None:
             for attempt in self._running.values():
@@ -150,7 +152,7 @@ class Orphans:
         return None
 
 
-def stamp(run: str, seq: int) -> None:
+def stamp_processes(run_id: str, task_number: int) -> None:
     """Stamp all processes started from now on with a task of a run.
 
     Do nothing if a limit on real-time CPU time is set already.
@@ -158,11 +160,11 @@ def stamp(run: str, seq: int) -> None:
     hard = resource.getrlimit(_STAMP)[1]
     if hard == resource.RLIM_INFINITY:
         with suppress(OSError, ValueError):
-            resource.setrlimit(_STAMP, (_of_run(run) | seq, hard))
+            resource.setrlimit(_STAMP, (_stamp_of_run(run_id) | task_number, hard))
 
 
-def read_stamp(pid: int, run: str) -> int | None:
-    """Return the task of *run* that a process belongs to; None if none."""
+def read_stamp(pid: int, run_id: str) -> int | None:
+    """Return the task of *run_id* that a process belongs to; None if none."""
     try:
         with open(f"/proc/{pid}/limits", "rb", buffering=0) as file:
             text = file.read(4096)
@@ -172,16 +174,16 @@ def read_stamp(pid: int, run: str) -> int | None:
     if not words or not words[0].isdigit():
         return None
     number = int(words[0])
-    if number >> _SEQ_BITS != _of_run(run) >> _SEQ_BITS:
+    if number >> _SEQ_BITS != _stamp_of_run(run_id) >> _SEQ_BITS:
         return None
     return number & ((1 << _SEQ_BITS) - 1)
 
 
-def _of_run(run: str) -> int:
-    return _BASE | (crc32(run.encode()) & _RUN_MASK) << _SEQ_BITS
+def _stamp_of_run(run_id: str) -> int:
+    return _BASE | (crc32(run_id.encode()) & _RUN_MASK) << _SEQ_BITS
 
 
-def name_of(pid: int) -> str:
+def process_name_and_state(pid: int) -> str:
     """Return a process's id and name, and whether it waits for a disk."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:

@@ -30,7 +30,7 @@ _PASSING = (
 _Spare = tuple[int, str]
 
 
-class OutputFile:
+class AttemptOutputFile:
     """The file of one attempt; ``path`` is None until it has the task's name."""
 
     __slots__ = ("_fd", "_folder", "_slot", "_spare", "_target", "path")
@@ -99,24 +99,24 @@ class OutputFile:
         os.rename(self._spare, self._target)
         self.path = self._target
 
-    def _name_somehow(self, fd: int) -> None:
+    def _name_somehow(self, descriptor: int) -> None:
         """Name the file after its task; if that fails, keep its present name."""
         try:
             self._name()
         except OSError:
-            if not os.path.samestat(os.stat(self._spare), os.fstat(fd)):
+            if not os.path.samestat(os.stat(self._spare), os.fstat(descriptor)):
                 raise
             self.path = self._spare
 
-    def _restore(self, fd: int, size: Bytes) -> None:
+    def _restore(self, descriptor: int, file_size: Bytes) -> None:
         """Write the file again after it or its folder was removed."""
-        if size > _MOST_RESTORED:
+        if file_size > _MOST_RESTORED:
             raise OSError(errno.ENOENT, "removed while the task ran")
         os.makedirs(os.path.dirname(self._target), exist_ok=True)
         copy = os.open(self._target, _FLAGS | os.O_TRUNC, 0o666)
         try:
             at = 0
-            while piece := os.pread(fd, MIB, at):
+            while piece := os.pread(descriptor, MIB, at):
                 at += os.write(copy, piece)
         finally:
             os.close(copy)
@@ -126,7 +126,7 @@ class OutputFile:
 class OutputFolder:
     """A folder with one file per task."""
 
-    def __init__(self, folder: str, run: str) -> None:
+    def __init__(self, folder: str, run_id: str) -> None:
         """Create the folder.
 
         Raises:
@@ -134,7 +134,7 @@ class OutputFolder:
         """
         self.folder: str | None = folder
         self._path = folder
-        self._run = run
+        self._run = run_id
         self._made = 0
         self._spares: dict[int, _Spare] = {}
         try:
@@ -145,7 +145,7 @@ class OutputFolder:
                 "(choose another --output folder)"
             ) from error
 
-    def open(self, slot: int, task: int, attempt: int) -> OutputFile:
+    def open(self, slot: int, task: int, attempt: int) -> AttemptOutputFile:
         """Return the file for an attempt; a removed folder is created again.
 
         Raises:
@@ -155,7 +155,7 @@ class OutputFolder:
         if spare is None or not _is_linked(spare):
             spare = self._new_spare(slot)
         path = f"{self._path}/{output_name(task, attempt)}"
-        return OutputFile(slot, spare, path, self)
+        return AttemptOutputFile(slot, spare, path, self)
 
     def keep(self, slot: int, spare: _Spare) -> None:
         """Keep an empty file for the next task of its slot."""
@@ -164,15 +164,15 @@ class OutputFolder:
     def is_full(self) -> bool:
         """Return whether the disk is full."""
         try:
-            return has_no_room(os.statvfs(self._path))
+            return is_disk_full(os.statvfs(self._path))
         except OSError:
             return False
 
     def close(self) -> None:
         """Remove the spare files, and the folder if no task printed anything."""
         for fd, spare in self._spares.values():
-            _close(fd)
-            _remove(spare)
+            _close_descriptor(fd)
+            _remove_output_file(spare)
         self._spares.clear()
         try:
             os.rmdir(f"{self._path}/{_OPEN}")
@@ -202,14 +202,14 @@ class OutputFolder:
             return os.open(path, _FLAGS | os.O_EXCL, 0o666), path
 
 
-def has_no_room(disk: os.statvfs_result) -> bool:
+def is_disk_full(disk: os.statvfs_result) -> bool:
     """Return whether a disk is full."""
     return disk.f_bavail * disk.f_frsize < _LEAST
 
 
-def is_full(error: OSError) -> bool:
-    """Return whether *error* means that a disk or a quota is full."""
-    return error.errno in _FULL
+def is_full(os_error: OSError) -> bool:
+    """Return whether *os_error* means that a disk or a quota is full."""
+    return os_error.errno in _FULL
 
 
 def _is_linked(spare: _Spare) -> bool:
@@ -219,21 +219,21 @@ def _is_linked(spare: _Spare) -> bool:
             return True
     except OSError:
         pass
-    _close(spare[0])
+    _close_descriptor(spare[0])
     return False
 
 
-def _close(fd: int) -> None:
+def _close_descriptor(descriptor: int) -> None:
     with suppress(OSError):
-        os.close(fd)
+        os.close(descriptor)
 
 
-def _remove(path: str) -> None:
+def _remove_output_file(path: str) -> None:
     with suppress(OSError):
         os.unlink(path)
 
 
-class Stream(Protocol):
+class AttemptOutput(Protocol):
     """The output of one attempt; ``path`` is its file once it has one."""
 
     path: str | None
@@ -251,12 +251,12 @@ class Stream(Protocol):
         """Close it after its last writer has ended; return its size."""
 
 
-class Output(Protocol):
+class TasksOutput(Protocol):
     """Where the output of all tasks goes; ``folder`` has their files, if any."""
 
     folder: str | None
 
-    def open(self, slot: int, task: int, attempt: int, /) -> Stream:
+    def open(self, slot: int, task: int, attempt: int, /) -> AttemptOutput:
         """Prepare the output of an attempt. Raises OSError if that is impossible."""
 
     def is_full(self) -> bool:
@@ -266,7 +266,7 @@ class Output(Protocol):
         """Finish after the last task has ended."""
 
 
-class _Inherited:
+class _InheritedOutput:
     """Weigh's own stdout and stderr."""
 
     path: str | None = None
@@ -287,14 +287,14 @@ class _Inherited:
         return 0
 
 
-class Ungrouped:
+class UngroupedOutput:
     """Tasks write directly to weigh's own stdout and stderr."""
 
     folder: str | None = None
 
-    def open(self, _slot: int, _task: int, _attempt: int) -> _Inherited:
+    def open(self, _slot: int, _task: int, _attempt: int) -> _InheritedOutput:
         """Return weigh's own streams."""
-        return _Inherited()
+        return _InheritedOutput()
 
     def is_full(self) -> bool:
         """Return whether weigh's own output goes to a file on a full disk."""
@@ -304,8 +304,10 @@ class Ungrouped:
         """Do nothing."""
 
 
-def _is_on_a_full_disk(fd: int) -> bool:
+def _is_on_a_full_disk(descriptor: int) -> bool:
     try:
-        return stat.S_ISREG(os.fstat(fd).st_mode) and has_no_room(os.fstatvfs(fd))
+        return stat.S_ISREG(os.fstat(descriptor).st_mode) and is_disk_full(
+            os.fstatvfs(descriptor)
+        )
     except OSError:
         return False

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from weigh.errors import UsageError
 from weigh.probe.proc import is_own_proc
-from weigh.runner.events import Opened, Past
+from weigh.runner.events import PastRuns, RunOpened
 from weigh.runner.orphans import mark_words, read_stamp
 from weigh.runner.stopping import send_to_all
 from weigh.schedulers import KINDS
-from weigh.store.identity import Machine, Process, is_alive
+from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 
 if TYPE_CHECKING:
     from weigh.units import Seconds
@@ -27,38 +27,42 @@ _QUERY_TIMEOUT = 30.0
 _KILL_AFTER = 5.0
 
 
-def find_survivors(past: Past, here: Machine, proc: str = "/proc") -> dict[int, int]:
+def find_survivors(
+    past_runs: PastRuns, here: MachineIdentity, proc_folder: str = "/proc"
+) -> dict[int, int]:
     """Return the processes that earlier runs left: process id to task number."""
     runs = {
         run: opened
-        for run, opened in past.open_runs.items()
+        for run, opened in past_runs.open_runs.items()
         if here.sees_processes_of(opened.machine)
     }
     if not runs:
         return {}
     found = {
         start.pid: seq
-        for seq, start in past.in_flight.items()
-        if start.run in runs and is_alive(Process(start.pid, start.start_time))
+        for seq, start in past_runs.in_flight.items()
+        if start.run in runs and is_alive(ProcessIdentity(start.pid, start.start_time))
     }
-    for pid in _own_processes(proc):
-        seq = _task_of(pid, runs)
-        if seq is not None and is_alive(Process(pid)):
+    for pid in _processes_of_user(proc_folder):
+        seq = _task_of_process(pid, runs)
+        if seq is not None and is_alive(ProcessIdentity(pid)):
             found.setdefault(pid, seq)
     return found
 
 
-def _task_of(pid: int, runs: Collection[str]) -> int | None:
-    """Return the task of one of *runs* that a process belongs to; None if none."""
-    for run in runs:
+def _task_of_process(pid: int, run_ids: Collection[str]) -> int | None:
+    """Return the task of one of *run_ids* that a process belongs to; None if none."""
+    for run in run_ids:
         seq = read_stamp(pid, run)
         if seq is not None:
             return seq
     words = mark_words(pid)
-    return int(words[1]) if words is not None and words[0] in runs else None
+    return int(words[1]) if words is not None and words[0] in run_ids else None
 
 
-def refuse_living(past: Past, here: Machine, me: Process) -> None:
+def refuse_living(
+    past_runs: PastRuns, here: MachineIdentity, current_process: ProcessIdentity
+) -> None:
     """Refuse to run while an earlier ``weigh exec`` on this joblog is alive.
 
     Its lock file may have been removed, and not every file system has locks.
@@ -66,10 +70,10 @@ def refuse_living(past: Past, here: Machine, me: Process) -> None:
     Raises:
         UsageError: one is alive.
     """
-    for opened in past.open_runs.values():
+    for opened in past_runs.open_runs.values():
         if (
             here.sees_processes_of(opened.machine)
-            and opened.process != me
+            and opened.process != current_process
             and is_alive(opened.process)
         ):
             raise UsageError(
@@ -78,27 +82,30 @@ def refuse_living(past: Past, here: Machine, me: Process) -> None:
             )
 
 
-def elsewhere(past: Past, here: Machine, job: str | None = None) -> tuple[Opened, ...]:
+def runs_alive_elsewhere(
+    past_runs: PastRuns, here: MachineIdentity, job_id: str | None = None
+) -> tuple[RunOpened, ...]:
     """Return the runs whose tasks may be alive where this process cannot see them.
 
     A restarted machine runs nothing. A scheduler terminates the processes of its jobs,
-    so for a job other than our own, *job*, it is queried whether that job still runs.
+    so for a job other than our own, *job_id*, it is queried whether that job still
+    runs.
     """
-    in_flight = {start.run for start in past.in_flight.values()}
+    in_flight = {start.run for start in past_runs.in_flight.values()}
     return tuple(
         opened
-        for run, opened in past.open_runs.items()
+        for run, opened in past_runs.open_runs.items()
         if run in in_flight
         and not here.sees_processes_of(opened.machine)
         and not here.is_later_boot_of(opened.machine)
         and (
             opened.job is None
-            or (opened.job != job and _runs_on(opened.job, opened.machine.host))
+            or (opened.job != job_id and _runs_on(opened.job, opened.machine.host))
         )
     )
 
 
-def _runs_on(job: str, host: str) -> bool:
+def _runs_on(job_id: str, host_name: str) -> bool:
     """Return whether a scheduler reports that a job runs on a host.
 
     Return False if no scheduler answers: most jobs of a killed run have ended.
@@ -106,7 +113,7 @@ def _runs_on(job: str, host: str) -> bool:
     import subprocess  # noqa: PLC0415 - only after a kill -9 on another machine
 
     for kind in KINDS.values():
-        question = kind.backend.runs_on_host(job, host)
+        question = kind.backend.runs_on_host(job_id, host_name)
         try:
             answer = subprocess.run(
                 question.argvs[0],
@@ -122,15 +129,22 @@ def _runs_on(job: str, host: str) -> bool:
     return False
 
 
-def refuse_elsewhere(past: Past, here: Machine, job: str | None = None) -> None:
+def refuse_elsewhere(
+    past_runs: PastRuns, here: MachineIdentity, job_id: str | None = None
+) -> None:
     """Refuse to run tasks a second time that may still run on another machine.
 
-    *job* is the id of our own scheduler's job.
+    *job_id* is the id of our own scheduler's job.
 
     Raises:
         UsageError: some may still run.
     """
-    hosts = sorted({opened.machine.host for opened in elsewhere(past, here, job)})
+    hosts = sorted(
+        {
+            opened.machine.host
+            for opened in runs_alive_elsewhere(past_runs, here, job_id)
+        }
+    )
     if hosts:
         raise UsageError(
             f"tasks may still be running on {', '.join(hosts)}, where weigh exec was "
@@ -141,7 +155,7 @@ def refuse_elsewhere(past: Past, here: Machine, job: str | None = None) -> None:
 def wait_or_kill(
     found: Collection[int],
     *,
-    kill: bool,
+    may_kill: bool,
     should_stop: Callable[[], bool],
     find: Callable[[], Collection[int]],
 ) -> bool:
@@ -150,7 +164,7 @@ def wait_or_kill(
     while found:
         if should_stop():
             return False
-        if kill and kill_at is None:
+        if may_kill and kill_at is None:
             kill_at = time.monotonic() + _KILL_AFTER
             send_to_all(found, signal.SIGTERM)
         elif kill_at is not None and time.monotonic() >= kill_at:
@@ -160,12 +174,12 @@ def wait_or_kill(
     return True
 
 
-def _own_processes(proc: str) -> list[int]:
+def _processes_of_user(proc_folder: str) -> list[int]:
     own = os.geteuid()
     pids = []
-    if not is_own_proc(proc):  # its process ids are not ours to signal
+    if not is_own_proc(proc_folder):  # its process ids are not ours to signal
         return []
-    with os.scandir(proc) as entries:
+    with os.scandir(proc_folder) as entries:
         for entry in entries:
             if not entry.name.isdecimal() or int(entry.name) == os.getpid():
                 continue

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.model.record import Headway
+from weigh.model.record import ReportedProgress
 from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import private
+from weigh.store.location import open_privately
 from weigh.units import Seconds
 
 SUFFIX = ".progress"
@@ -21,10 +21,10 @@ class TaskHeadway(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     attempt: int
     started: Seconds
-    headway: Headway
+    headway: ReportedProgress
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RunningProgress(msgspec.Struct, frozen=True, kw_only=True):
     """All running tasks with known progress, at ``time`` since the epoch.
 
     ``ends_at`` is when the run itself reaches its time limit, if known.
@@ -38,11 +38,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[TaskHeadway, ...] = ()
 
 
-def write_progress(path: str, progress: Progress) -> bool:
+def write_progress(path: str, progress: RunningProgress) -> bool:
     """Replace the file; return whether that succeeded."""
     partial = f"{path}.partial"
     try:
-        with open(partial, "wb", opener=private) as file:
+        with open(partial, "wb", opener=open_privately) as file:
             file.write(msgspec.json.encode(progress) + b"\n")
         os.replace(partial, path)
     except OSError:
@@ -52,11 +52,11 @@ def write_progress(path: str, progress: Progress) -> bool:
     return True
 
 
-def read_progress(joblog: str) -> Progress | None:
-    """Read the progress of the running tasks of *joblog*; None if unknown."""
+def read_progress(joblog_path: str) -> RunningProgress | None:
+    """Read the progress of the running tasks of *joblog_path*; None if unknown."""
     try:
-        with open(joblog + SUFFIX, "rb", opener=only_regular) as file:
-            found = msgspec.json.decode(file.read(), type=Progress)
+        with open(joblog_path + SUFFIX, "rb", opener=only_regular) as file:
+            found = msgspec.json.decode(file.read(), type=RunningProgress)
     except (OSError, *UNREADABLE):
         return None
     return found if found.schema == SCHEMA else None

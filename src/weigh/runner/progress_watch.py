@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from weigh.lazy_modules import lazy_module
-from weigh.measure.output import OutputFile
-from weigh.model.record import Headway
+from weigh.measure.output import WatchedOutput
+from weigh.model.record import ReportedProgress
 from weigh.probe.proc import ProcTree
-from weigh.progress.eta import Durations, Span, until_done
+from weigh.progress.eta import TaskDurations, TimeSpan, until_done
 from weigh.progress.notices import LimitWatch, StallWatch
 from weigh.runner import output
-from weigh.runner.attempt import Attempt, Stop
+from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.progress_file import (
-    Progress,
+    RunningProgress,
     TaskHeadway,
     remove_progress,
     write_progress,
 )
-from weigh.runner.tally import Tally
+from weigh.runner.tally import TaskTally
 from weigh.units import KIB, Bytes, Seconds, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from weigh.measure import progress_reader
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.progress_reader import ProgressReader
-    from weigh.measure.sampler import Sampler
-    from weigh.model.progress import Forecast
+    from weigh.measure.sampler import RunSampler
+    from weigh.model.progress import EndForecast
     from weigh.runner import divergence
-    from weigh.runner.divergence import Divergence
+    from weigh.runner.divergence import LostNumber
     from weigh.runner.gpu_meter import TaskGpus
 else:  # each is imported when it is first used
     measure_checkpoint_signal = lazy_module("weigh.measure.checkpoint_signal")
@@ -110,16 +110,16 @@ _SURE = 3  # lines with a NaN
 class TaskProgress:
     """The progress of one attempt. What reads it is imported for the first long one."""
 
-    def __init__(self, attempt: Attempt, rules: ProgressRules) -> None:
+    def __init__(self, attempt: TaskAttempt, rules: ProgressRules) -> None:
         self.attempt = attempt
         self.due = attempt.launch.began + FIRST_LOOK
-        self.forecast: Forecast | None = None
-        self.limit = _limit_of(attempt, rules)
+        self.forecast: EndForecast | None = None
+        self.limit = _attempt_time_limit(attempt, rules)
         self.limits = None if self.limit is None else LimitWatch(self.limit, rules.ask)
         self.stalls = StallWatch(rules.stalled_after, gpus=rules.gpus)
         self.work: Seconds = 0.0
-        self.diverged: Divergence | None = None
-        self._output: OutputFile | None = None
+        self.diverged: LostNumber | None = None
+        self._output: WatchedOutput | None = None
         self._watch = divergence.DivergenceWatch(_SURE)
         self._cpu_time: Seconds = 0.0
         self._rules = rules
@@ -137,13 +137,16 @@ class TaskProgress:
         Return None if its output cannot be read.
         """
         if not self._is_file_open and isinstance(
-            self.attempt.output, output.OutputFile
+            self.attempt.output, output.AttemptOutputFile
         ):
             return 0.0
         return None if self._listener is None else self._listener.wrote_at
 
-    def look(self, now: Seconds, *, is_through: bool = False) -> None:
-        """Read what it wrote, *now* seconds after its start; *is_through*: all done."""
+    def look(self, current_time: Seconds, *, is_through: bool = False) -> None:
+        """Read what it wrote, *current_time* seconds after its start.
+
+        *is_through*: all done.
+        """
         if self._listener is None:
             channel = self._rules.channels.get(self.attempt.slot.number)
             self._listener = progress_reader.ProgressReader(
@@ -151,16 +154,16 @@ class TaskProgress:
             )
         if not self._is_file_open:
             self._open(self._listener)
-        self._listener.look(now, cost=_COST)
-        self.forecast = self._listener.forecast(now, is_through=is_through)
+        self._listener.look(current_time, cost=_COST)
+        self.forecast = self._listener.forecast(current_time, is_through=is_through)
 
-    def spent(self, sampler: "Sampler", seen: int) -> Seconds:
+    def spent(self, sampler: "RunSampler", process_count: int) -> Seconds:
         """Return the work it has done: changes of CPU time, and new processes."""
         times = (one.cpu_time for one in reversed(sampler.samples))
         latest = next((one for one in times if one is not None), 0.0)
         self.work += abs(latest - self._cpu_time)
         self._cpu_time = latest
-        return self.work + seen
+        return self.work + process_count
 
     def output_size(self) -> Bytes:
         """Return the size of what it has written to its file; 0 without one."""
@@ -169,12 +172,12 @@ class TaskProgress:
             return 0 if path is None else os.stat(path).st_size
         return 0
 
-    def look_for_divergence(self) -> "Divergence | None":
+    def look_for_divergence(self) -> "LostNumber | None":
         """Return what shows that it has diverged; it is found once."""
         path = None if self.attempt.output is None else self.attempt.output.path
         if self._output is None and path is not None:
             with suppress(OSError):
-                self._output = OutputFile(path)
+                self._output = WatchedOutput(path)
         if self._output is None or self.diverged is not None:
             return None
 
@@ -197,11 +200,11 @@ class TaskProgress:
         if path is None:
             return
         with suppress(OSError):
-            listener.also(progress_reader.FileStream(OutputFile(path), _MOST_READ))
+            listener.also(progress_reader.FileStream(WatchedOutput(path), _MOST_READ))
             self._is_file_open = True
 
 
-def _limit_of(attempt: Attempt, rules: ProgressRules) -> Seconds | None:
+def _attempt_time_limit(attempt: TaskAttempt, rules: ProgressRules) -> Seconds | None:
     """Return an attempt's time limit from its start; None without one."""
     limits = [] if rules.timeout is None else [rules.timeout]
     if rules.ends_at is not None:
@@ -219,11 +222,11 @@ _MOST_WARNINGS = 5
 _MOST_NAMED = 3
 
 
-class Watched(Protocol):
+class WatchedAttempt(Protocol):
     """An attempt that the watcher samples."""
 
-    attempt: Attempt
-    sampler: "Sampler"
+    attempt: TaskAttempt
+    sampler: "RunSampler"
     tree: "TaskTree"
     gpus: "TaskGpus | None"
 
@@ -234,19 +237,19 @@ class ProgressWatch:
     def __init__(self, rules: ProgressRules) -> None:
         self._rules = rules
         self._tasks: dict[str, TaskProgress] = {}
-        self._forecasts: dict[str, Forecast] = {}
+        self._forecasts: dict[str, EndForecast] = {}
         self._times: deque[Seconds] = deque(maxlen=_MOST_KEPT)
         self._done = 0
         self._due: Seconds = 0.0
         self._write_at: Seconds = 0.0
-        self._last_left: tuple[Seconds, Span | None] = (0.0, None)
+        self._last_left: tuple[Seconds, TimeSpan | None] = (0.0, None)
         self._update_at: Seconds = 0.0
         self._is_written = False
         self._warnings = 0
         self._has_warned = False
-        self._lost: deque[tuple[Attempt, Stop, str]] = deque()
+        self._lost: deque[tuple[TaskAttempt, Stop, str]] = deque()
 
-    def lost(self) -> Iterator[tuple[Attempt, "Stop", str]]:
+    def lost(self) -> Iterator[tuple[TaskAttempt, "Stop", str]]:
         """Yield the attempts to stop, why, and what shows it.
 
         The loop's thread calls this; the watcher's thread adds to the queue.
@@ -254,30 +257,30 @@ class ProgressWatch:
         while self._lost:
             yield self._lost.popleft()
 
-    def look(self, now: Seconds, watched: Iterable[Watched]) -> None:
+    def look(self, current_time: Seconds, watched: Iterable[WatchedAttempt]) -> None:
         """Read the tasks that are due; the watcher's thread calls this often."""
-        if now < self._due:
+        if current_time < self._due:
             return
-        self._due = now + _INTERVAL / 4
+        self._due = current_time + _INTERVAL / 4
         try:
-            self._look(now, watched)
+            self._look(current_time, watched)
         except Exception as error:  # noqa: BLE001 - tasks are recorded even without progress
             self._due = float("inf")
             self._rules.notify(
                 f"reading progress failed: {type(error).__name__}: {error}"
             )
 
-    def _look(self, now: Seconds, watched: Iterable[Watched]) -> None:
+    def _look(self, current_time: Seconds, watched: Iterable[WatchedAttempt]) -> None:
         here = {one.attempt.record: one for one in watched}
         for record in [record for record in self._tasks if record not in here]:
             self._tasks.pop(record).close()
         for record, one in here.items():
-            if now - one.attempt.launch.began >= FIRST_LOOK:
+            if current_time - one.attempt.launch.began >= FIRST_LOOK:
                 if record not in self._tasks:
                     self._tasks[record] = self._begin(one.attempt)
                 task = self._tasks[record]
-                if now >= task.due:
-                    self._look_at(task, one, now)
+                if current_time >= task.due:
+                    self._look_at(task, one, current_time)
         self._forecasts = {
             record: task.forecast
             for record, task in self._tasks.items()
@@ -286,11 +289,11 @@ class ProgressWatch:
         has_forecast = any(
             one.remaining is not None for one in self._forecasts.values()
         )
-        if now >= self._write_at and (has_forecast or self._is_written):
-            self._write_at = now + _WRITE_EVERY
-            self._write(now)
+        if current_time >= self._write_at and (has_forecast or self._is_written):
+            self._write_at = current_time + _WRITE_EVERY
+            self._write(current_time)
 
-    def ended(self, attempt: Attempt) -> Headway | None:
+    def ended(self, attempt: TaskAttempt) -> ReportedProgress | None:
         """Stop reading an attempt that has ended; return its progress, if known."""
         task = self._tasks.pop(attempt.record, None)
         if task is None:
@@ -305,7 +308,7 @@ class ProgressWatch:
         task.close()
         return progress_reader.headway_of(task.forecast)
 
-    def headway(self, attempt: Attempt) -> Headway | None:
+    def headway(self, attempt: TaskAttempt) -> ReportedProgress | None:
         """Return the progress of a running attempt, if known."""
         forecast = self._forecasts.get(attempt.record)
         if forecast is None:
@@ -317,58 +320,75 @@ class ProgressWatch:
         self._times.append(wall_time)
         self._done += 1
 
-    def update(self, now: Seconds, running: Iterable[Attempt], tally: Tally) -> None:
+    def update(
+        self, current_time: Seconds, running: Iterable[TaskAttempt], tally: TaskTally
+    ) -> None:
         """Write the remaining time into *tally*; warn if it exceeds the time limit.
 
         Only the loop's thread calls this.
         """
-        if now < self._update_at:
+        if current_time < self._update_at:
             updated_at, left = self._last_left
-            tally.left = None if left is None else _later(left, now - updated_at)
+            tally.left = (
+                None
+                if left is None
+                else _span_seen_later(left, current_time - updated_at)
+            )
             return
-        self._update_at = now + _UPDATE_EVERY
+        self._update_at = current_time + _UPDATE_EVERY
         attempts = list(running)
-        tally.left = self.left(now, attempts, waiting=tally.waiting, lanes=tally.slots)
-        self._last_left = (now, tally.left)
-        tally.slowest = tuple(self.slowest(now, attempts)[:_MOST_NAMED])
-        self.warn(now, tally.left, tally)
+        tally.left = self.left(
+            current_time, attempts, waiting=tally.waiting, lanes=tally.slots
+        )
+        self._last_left = (current_time, tally.left)
+        tally.slowest = tuple(self.slowest(current_time, attempts)[:_MOST_NAMED])
+        self.warn(current_time, tally.left, tally)
 
     def left(
-        self, now: Seconds, running: Sequence[Attempt], *, waiting: int, lanes: int
-    ) -> Span | None:
+        self,
+        current_time: Seconds,
+        running: Sequence[TaskAttempt],
+        *,
+        waiting: int,
+        lanes: int,
+    ) -> TimeSpan | None:
         """Estimate the time until all tasks are done; None without evidence."""
-        spans: list[Span | Seconds] = []
+        spans: list[TimeSpan | Seconds] = []
         totals, silent = [], []
         for attempt in running:
-            elapsed = now - attempt.launch.began
-            span = _span(self._forecasts.get(attempt.record), elapsed)
+            elapsed = current_time - attempt.launch.began
+            span = _remaining_span(self._forecasts.get(attempt.record), elapsed)
             if span is None:
                 silent.append(elapsed)
             else:
                 totals.append(elapsed + span.value)
             spans.append(elapsed if span is None else span)
         times = (*self._times, *totals)
-        known = Durations(times, self._done + len(totals), tuple(silent))
+        known = TaskDurations(times, self._done + len(totals), tuple(silent))
         return until_done(spans, waiting, known, lanes=lanes)
 
     def slowest(
-        self, now: Seconds, running: Sequence[Attempt]
+        self, current_time: Seconds, running: Sequence[TaskAttempt]
     ) -> list[tuple[int, Seconds]]:
         """Return (number, seconds left) of tasks with a forecast, the longest first."""
         forecasts = self._forecasts
         found = []
         for attempt in running:
-            span = _span(forecasts.get(attempt.record), now - attempt.launch.began)
+            span = _remaining_span(
+                forecasts.get(attempt.record), current_time - attempt.launch.began
+            )
             if span is not None:
                 found.append((attempt.seq, span.value))
         return sorted(found, key=lambda one: -one[1])
 
-    def warn(self, now: Seconds, left: Span | None, tally: Tally) -> None:
+    def warn(
+        self, current_time: Seconds, left: TimeSpan | None, tally: TaskTally
+    ) -> None:
         """Warn once if the tasks will not be done before the time limit."""
         ends_at = self._rules.ends_at
         if self._has_warned or ends_at is None or left is None or not tally.waiting:
             return
-        if now + left.low <= ends_at:
+        if current_time + left.low <= ends_at:
             return
         self._has_warned = True
         self._rules.notify(
@@ -377,7 +397,8 @@ class ProgressWatch:
         )
         self._rules.notify(
             f"{format_duration(left.value)} to go, "
-            f"{format_duration(max(0.0, ends_at - now))} left; run it again afterwards"
+            f"{format_duration(max(0.0, ends_at - current_time))} left; run it again "
+            "afterwards"
         )
 
     def close(self) -> None:
@@ -388,13 +409,15 @@ class ProgressWatch:
         if self._is_written:
             remove_progress(self._rules.path)
 
-    def _begin(self, attempt: Attempt) -> TaskProgress:
+    def _begin(self, attempt: TaskAttempt) -> TaskProgress:
         return TaskProgress(attempt, self._rules)
 
-    def _look_at(self, task: TaskProgress, one: Watched, now: Seconds) -> None:
-        elapsed = now - task.attempt.launch.began
+    def _look_at(
+        self, task: TaskProgress, watched_attempt: WatchedAttempt, current_time: Seconds
+    ) -> None:
+        elapsed = current_time - task.attempt.launch.began
         pause = max(_INTERVAL, elapsed * _OF_ELAPSED)
-        task.due = now + min(_LONGEST_INTERVAL, pause)
+        task.due = current_time + min(_LONGEST_INTERVAL, pause)
         task.look(elapsed)
         self._signal(task, elapsed)
         if task.signal_at is not None:  # the signal must not be late
@@ -403,31 +426,42 @@ class ProgressWatch:
             self._warn(task, task.limits.look(elapsed, task.forecast))
         stalled = task.stalls.look(
             elapsed,
-            cpu_time=task.spent(one.sampler, one.tree.seen),
+            cpu_time=task.spent(watched_attempt.sampler, watched_attempt.tree.seen),
             wrote_at=task.wrote_at,
-            gpu_idle=None if one.gpus is None else one.gpus.idle(now),
+            gpu_idle=None
+            if watched_attempt.gpus is None
+            else watched_attempt.gpus.idle(current_time),
         )
         self._warn(task, stalled)
-        self._look_for_loss(task, None if one.gpus is None else one.gpus.idle(now))
+        self._look_for_loss(
+            task,
+            None
+            if watched_attempt.gpus is None
+            else watched_attempt.gpus.idle(current_time),
+        )
 
-    def _look_for_loss(self, task: TaskProgress, idle: Seconds | None) -> None:
+    def _look_for_loss(self, task: TaskProgress, idle_time: Seconds | None) -> None:
         """Queue a task to be stopped: diverged, its GPUs idle, too much output."""
         rules = self._rules
         lost = task.look_for_divergence() if rules.stop_nan else None
         if lost is not None:
             words = f"{lost.word} in line {lost.line} of its output"
             self._lost.append((task.attempt, "diverged", words))
-        elif rules.end_idle is not None and idle is not None and idle >= rules.end_idle:
-            words = f"no GPU of it was busy for {format_duration(idle)}"
+        elif (
+            rules.end_idle is not None
+            and idle_time is not None
+            and idle_time >= rules.end_idle
+        ):
+            words = f"no GPU of it was busy for {format_duration(idle_time)}"
             self._lost.append((task.attempt, "idle", words))
         elif rules.most_output is not None and task.output_size() > rules.most_output:
             words = f"more than {format_size(rules.most_output)}"
             self._lost.append((task.attempt, "output", words))
 
-    def _warn(self, task: TaskProgress, words: str | None) -> None:
-        if words is not None and self._warnings < _MOST_WARNINGS:
+    def _warn(self, task: TaskProgress, warning_text: str | None) -> None:
+        if warning_text is not None and self._warnings < _MOST_WARNINGS:
             self._warnings += 1
-            for line in words.split("\n"):
+            for line in warning_text.split("\n"):
                 self._rules.notify(f"task {task.attempt.seq}: {line}")
 
     def _signal(self, task: TaskProgress, elapsed: Seconds) -> None:
@@ -444,7 +478,7 @@ class ProgressWatch:
             f"task {task.attempt.seq}: {what} {wanted.name}, {left} to the time limit"
         )
 
-    def _write(self, now: Seconds) -> None:
+    def _write(self, current_time: Seconds) -> None:
         """Write the progress of the running tasks, if any is known."""
         tasks = tuple(
             TaskHeadway(
@@ -456,13 +490,13 @@ class ProgressWatch:
             for task in self._tasks.values()
             if (headway := progress_reader.headway_of(task.forecast)) is not None
         )
-        offset = time.time() - now
+        offset = time.time() - current_time
         ends_at = self._rules.ends_at
         self._is_written |= write_progress(
             self._rules.path,
-            Progress(
+            RunningProgress(
                 run=self._rules.run,
-                time=round(now + offset, 3),
+                time=round(current_time + offset, 3),
                 slots=self._rules.slots,
                 ends_at=None if ends_at is None else round(ends_at + offset, 3),
                 tasks=tasks,
@@ -470,15 +504,18 @@ class ProgressWatch:
         )
 
 
-def _later(span: Span, passed: Seconds) -> Span:
-    """Return *span* as seen *passed* seconds later."""
+def _span_seen_later(time_span: TimeSpan, passed: Seconds) -> TimeSpan:
+    """Return *time_span* as seen *passed* seconds later."""
     value, low, high = (
-        max(0.0, end - passed) for end in (span.value, span.low, span.high)
+        max(0.0, end - passed)
+        for end in (time_span.value, time_span.low, time_span.high)
     )
-    return Span(value, low, high)
+    return TimeSpan(value, low, high)
 
 
-def _span(forecast: "Forecast | None", elapsed: Seconds) -> Span | None:
+def _remaining_span(
+    forecast: "EndForecast | None", elapsed: Seconds
+) -> TimeSpan | None:
     if forecast is None or forecast.remaining is None:
         return None
     passed = elapsed - forecast.time
@@ -486,4 +523,4 @@ def _span(forecast: "Forecast | None", elapsed: Seconds) -> Span | None:
     value, low, high = (
         max(0.0, (forecast.remaining if end is None else end) - passed) for end in ends
     )
-    return Span(value, low, high)
+    return TimeSpan(value, low, high)

@@ -5,60 +5,60 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from weigh.runner.attempt import Attempt
+from weigh.runner.attempt import TaskAttempt
 from weigh.runner.memory_guard import MemoryGuard
-from weigh.runner.slots import NO_RESERVATION, FreeSlots, Reservation, Slot
+from weigh.runner.slots import NO_RESERVATION, FreeSlots, RunSlot, TaskReservation
 
 
-class Turn(msgspec.Struct, frozen=True, gc=False):
+class TaskTurn(msgspec.Struct, frozen=True, gc=False):
     """A task to run: ``alone`` with no other task, or once ``reservation`` is free."""
 
     seq: int
     alone: bool = False
-    reservation: Reservation = NO_RESERVATION
+    reservation: TaskReservation = NO_RESERVATION
 
 
-class Queue:
+class TurnQueue:
     """The turns to come. Those that run alone come after all others have ended."""
 
     def __init__(self, order: Iterator[int]) -> None:
         self._order = order
-        self._again: deque[Turn] = deque()
-        self._large: deque[Turn] = deque()
-        self._alone: deque[Turn] = deque()
+        self._again: deque[TaskTurn] = deque()
+        self._large: deque[TaskTurn] = deque()
+        self._alone: deque[TaskTurn] = deque()
         self._next: int | None = next(order, None)
 
-    def retry(self, seq: int) -> None:
+    def retry(self, task_number: int) -> None:
         """Queue another attempt at a task."""
-        self._again.append(Turn(seq))
+        self._again.append(TaskTurn(task_number))
 
-    def retry_with(self, seq: int, reservation: Reservation) -> None:
+    def retry_with(self, task_number: int, reservation: TaskReservation) -> None:
         """Queue another attempt at a task, once so much memory is free for it."""
-        self._large.append(Turn(seq, reservation=reservation))
+        self._large.append(TaskTurn(task_number, reservation=reservation))
 
-    def retry_alone(self, seq: int) -> None:
+    def retry_alone(self, task_number: int) -> None:
         """Queue another attempt at a task, with no other task running."""
-        self._alone.append(Turn(seq, alone=True))
+        self._alone.append(TaskTurn(task_number, alone=True))
 
-    def put_back(self, turn: Turn) -> None:
+    def put_back(self, task_turn: TaskTurn) -> None:
         """Queue a turn again that could not be started."""
-        if turn.alone:
-            self._alone.appendleft(turn)
-        elif turn.reservation != NO_RESERVATION:
-            self._large.appendleft(turn)
+        if task_turn.alone:
+            self._alone.appendleft(task_turn)
+        elif task_turn.reservation != NO_RESERVATION:
+            self._large.appendleft(task_turn)
         else:
-            self._again.append(turn)
+            self._again.append(task_turn)
 
     def is_empty(self) -> bool:
         """Return whether no task is left to run."""
         return self._next is None and not (self._again or self._large or self._alone)
 
     @property
-    def large(self) -> Turn | None:
+    def large(self) -> TaskTurn | None:
         """Return the next turn that needs much memory, which has priority."""
         return self._large[0] if self._large else None
 
-    def take_large(self) -> Turn:
+    def take_large(self) -> TaskTurn:
         """Take the turn that :attr:`large` returns."""
         return self._large.popleft()
 
@@ -75,15 +75,15 @@ class Queue:
     def take_where(
         self,
         running: int,
-        place: Callable[[int], Slot | None],
-        give_back: Callable[[Slot], None],
-    ) -> tuple[Turn, Slot] | None:
-        """Take the next turn if *place* finds a slot for its task.
+        place_task: Callable[[int], RunSlot | None],
+        give_back: Callable[[RunSlot], None],
+    ) -> tuple[TaskTurn, RunSlot] | None:
+        """Take the next turn if *place_task* finds a slot for its task.
 
-        *give_back* returns a slot that *place* took.
+        *give_back* returns a slot that *place_task* took.
         """
         seq = self.peek(running)
-        slot = None if seq is None else place(seq)
+        slot = None if seq is None else place_task(seq)
         if slot is None:
             return None
         turn = self.take(running)
@@ -92,28 +92,28 @@ class Queue:
             return None
         return turn, slot
 
-    def take(self, running: int) -> Turn | None:
+    def take(self, running: int) -> TaskTurn | None:
         """Take the next turn while *running* tasks run; None to wait for those."""
         if self._again:
             return self._again.popleft()
         if self._next is not None:
             seq, self._next = self._next, next(self._order, None)
-            return Turn(seq)
+            return TaskTurn(seq)
         if self._alone and not self._large and not running:
             return self._alone.popleft()
         return None
 
 
-class Placer:
+class TurnPlacer:
     """Assigns turns to free slots, as far as memory allows."""
 
     def __init__(
         self,
-        queue: Queue,
+        queue: TurnQueue,
         free: FreeSlots,
         memory: MemoryGuard,
-        plan_of: Callable[[int], Reservation],
-        room: Reservation = NO_RESERVATION,
+        plan_of: Callable[[int], TaskReservation],
+        room: TaskReservation = NO_RESERVATION,
     ) -> None:
         """Place the turns of *queue*; *plan_of* returns a task's planned need.
 
@@ -125,7 +125,7 @@ class Placer:
         self._free = free
         self._memory = memory
 
-    def next(self, running: Collection[Attempt]) -> tuple[Turn, Slot] | None:
+    def next(self, running: Collection[TaskAttempt]) -> tuple[TaskTurn, RunSlot] | None:
         """Return what to start now, given the *running* attempts; None for nothing."""
         large = self._queue.large
         if large is not None:
@@ -133,17 +133,17 @@ class Placer:
             if slot is not None:
                 return self._queue.take_large(), slot
 
-        def place(seq: int) -> Slot | None:
-            return self._slot(running, NO_RESERVATION, self._plan_of(seq))
+        def place(task_number: int) -> RunSlot | None:
+            return self._slot(running, NO_RESERVATION, self._plan_of(task_number))
 
         return self._queue.take_where(len(running), place, self._free.give_back)
 
     def _slot(
         self,
-        running: Collection[Attempt],
-        reserved: Reservation,
-        plan: Reservation = NO_RESERVATION,
-    ) -> Slot | None:
+        running: Collection[TaskAttempt],
+        reserved: TaskReservation,
+        plan: TaskReservation = NO_RESERVATION,
+    ) -> RunSlot | None:
         fits = self._memory.fits
         if self._room == NO_RESERVATION:
             return self._free.take_where(
@@ -158,7 +158,10 @@ class Placer:
 
 
 def fits_by_plan(
-    room: Reservation, slot: Slot, running: Collection[Attempt], plan: Reservation
+    room: TaskReservation,
+    run_slot: RunSlot,
+    running: Collection[TaskAttempt],
+    plan: TaskReservation,
 ) -> bool:
     """Return whether a task fits next to those running, each at its planned need.
 
@@ -174,6 +177,6 @@ def fits_by_plan(
         return False
     if not (room.gpu_memory and plan.gpu_memory):
         return True
-    there = [one for one in running if one.slot.gpu == slot.gpu]
+    there = [one for one in running if one.slot.gpu == run_slot.gpu]
     held = sum(max(one.plan.gpu_memory, one.gpu.now) for one in there)
     return not there or held + plan.gpu_memory <= room.gpu_memory

@@ -10,7 +10,7 @@ from weigh.units import KIB, Bytes, Seconds
 _READ, _WRITTEN = 9, 11  # words of /proc/PID/io
 
 
-class Reaped(msgspec.Struct, frozen=True, gc=False):
+class ReapedChild(msgspec.Struct, frozen=True, gc=False):
     """A child that ended, with the usage of it and of the children it waited for."""
 
     pid: int
@@ -23,7 +23,7 @@ class Reaped(msgspec.Struct, frozen=True, gc=False):
     write_bytes: Bytes
 
 
-class Reaper:
+class ChildReaper:
     """Reaps children one at a time.
 
     When a child is reaped, the kernel adds its storage traffic to ours, so the
@@ -36,9 +36,9 @@ class Reaper:
         except OSError:
             self._io = None
 
-    def reap(self) -> list[Reaped]:
+    def reap(self) -> list[ReapedChild]:
         """Return the children that have ended since the last call."""
-        found: list[Reaped] = []
+        found: list[ReapedChild] = []
         read, written = self._traffic()
         while True:
             try:
@@ -51,7 +51,7 @@ class Reaper:
             read_then, written_then = read, written
             read, written = self._traffic()
             found.append(
-                Reaped(
+                ReapedChild(
                     pid,
                     status,
                     at,

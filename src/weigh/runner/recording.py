@@ -10,47 +10,47 @@ import msgspec
 from weigh.errors import StoreError
 from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import (
-    Sampler,
-    is_growing,
+    RunSampler,
+    is_sampled_memory_growing,
     peak_in_samples,
     thin_series,
 )
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    Job,
-    Measurement,
-    Monitor,
+    MeasuringCost,
+    ProgramRegions,
     Record,
-    Regions,
-    Series,
+    RecordedJob,
+    RunMeasurement,
+    SampleSeries,
     Usage,
 )
-from weigh.runner.attempt import Attempt
-from weigh.runner.retry import Ending
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.retry import AttemptEnding
 from weigh.store import lines, shards
-from weigh.store.identity import Machine
+from weigh.store.identity import MachineIdentity
 from weigh.store.location import make_folder
 from weigh.units import MIB, Bytes, Seconds
 
 _SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _FLOOR_GROWTH = MIB  # the error of the counters behind VmHWM
-_NO_SERIES = Series()
-_NO_REGIONS = Regions()
+_NO_SERIES = SampleSeries()
+_NO_REGIONS = ProgramRegions()
 
 
-def peak_tracker(attempt: Attempt) -> PeakTracker:
+def peak_tracker(attempt: TaskAttempt) -> PeakTracker:
     """Return a tracker of an attempt's memory that ignores weigh's own size."""
     return PeakTracker(attempt.floor + _FLOOR_GROWTH)
 
 
-def measurement(
-    attempt: Attempt,
+def attempt_measurement(
+    attempt: TaskAttempt,
     tracker: PeakTracker,
-    sampler: Sampler | None,
+    sampler: RunSampler | None,
     *,
     processes: int,
     ended: bool = True,
-) -> Measurement:
+) -> RunMeasurement:
     """Return the measurement of an attempt, whether it was sampled or not."""
     wall = (attempt.state.ended if ended else time.monotonic()) - attempt.launch.began
     status = attempt.state.status if ended else None
@@ -58,8 +58,8 @@ def measurement(
     if ended:
         tracker.reap(attempt.usage.max_rss)
         tracker.finish(wall)
-    usage = _usage(attempt, tracker, sampler, processes=processes, wall=wall)
-    return Measurement(
+    usage = _attempt_usage(attempt, tracker, sampler, processes=processes, wall=wall)
+    return RunMeasurement(
         started=attempt.launch.started,
         ended=attempt.launch.started + wall if ended else None,
         exit_code=code if code is not None and code >= 0 else None,
@@ -68,24 +68,24 @@ def measurement(
         series=_NO_SERIES
         if sampler is None
         else thin_series(peak_in_samples(sampler.samples, usage.peak_memory)),
-        monitor=Monitor()
+        monitor=MeasuringCost()
         if sampler is None
-        else Monitor(samples=sampler.looks, interval=sampler.reached_interval()),
+        else MeasuringCost(samples=sampler.looks, interval=sampler.reached_interval()),
         ranks=() if sampler is None else sampler.ranks(),
     )
 
 
-def _usage(
-    attempt: Attempt,
+def _attempt_usage(
+    attempt: TaskAttempt,
     tracker: PeakTracker,
-    sampler: Sampler | None,
+    sampler: RunSampler | None,
     *,
     processes: int,
     wall: Seconds,
 ) -> Usage:
     seen = 0.0 if sampler is None else sampler.most_cpu_time
     cpu = max(attempt.usage.user + attempt.usage.system, seen)
-    peak = tracker.peak(_method(sampler, processes))
+    peak = tracker.peak(_memory_method(sampler, processes))
     usage = Usage(
         wall_time=wall,
         cpu_time=cpu,
@@ -100,26 +100,29 @@ def _usage(
         processes=max(processes, attempt.usage.reaped, 1),
         growing=None
         if sampler is None
-        else is_growing(peak_in_samples(sampler.samples, peak)),
+        else is_sampled_memory_growing(peak_in_samples(sampler.samples, peak)),
         cpu_wait=None if sampler is None else sampler.cpu_wait(cpu, wall),
     )
     return usage if sampler is None else sampler.with_programs(usage)
 
 
-def _method(sampler: Sampler | None, processes: int) -> str:
+def _memory_method(sampler: RunSampler | None, processes: int) -> str:
     if sampler is None or processes <= 1:
         return "kernel high-water mark of the one process"
     return sampler.method
 
 
-def with_gpus(
-    measured: Measurement,
+def measurement_with_gpus(
+    measured: RunMeasurement,
     usages: tuple[GpuUsage, ...],
-    rows: Sequence[Sequence[tuple[Seconds, Bytes]]],
+    memory_by_gpu: Sequence[Sequence[tuple[Seconds, Bytes]]],
     *,
     began: Seconds,
-) -> Measurement:
-    """Add the usage of a task's GPUs; *rows* are its memory on each over time."""
+) -> RunMeasurement:
+    """Add the usage of a task's GPUs.
+
+    *memory_by_gpu* are its memory on each over time.
+    """
     from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
 
     times = [began + at for at in measured.series.t]
@@ -127,28 +130,28 @@ def with_gpus(
         measured,
         usage=msgspec.structs.replace(measured.usage, gpus=usages),
         series=msgspec.structs.replace(
-            measured.series, gpu_memory=gpu_columns(rows, times)
+            measured.series, gpu_memory=gpu_columns(memory_by_gpu, times)
         ),
     )
 
 
 def fill_record(
-    blank: Record,
-    attempt: Attempt,
-    measured: Measurement,
+    unfinished_record: Record,
+    attempt: TaskAttempt,
+    measured: RunMeasurement,
     *,
     command: tuple[str, ...],
-    ending: Ending | None,
+    ending: AttemptEnding | None,
 ) -> Record:
     """Return an attempt's record; without *ending* it is still running."""
-    job = blank.job or Job("")
+    job = unfinished_record.job or RecordedJob("")
     regions = measured.regions or _NO_REGIONS
     return msgspec.structs.replace(
-        blank,
+        unfinished_record,
         id=attempt.record,
         command=command,
-        started=utc(measured.started),
-        ended=None if measured.ended is None else utc(measured.ended),
+        started=record_time_text(measured.started),
+        ended=None if measured.ended is None else record_time_text(measured.ended),
         state="RUNNING" if ending is None else ending.state,
         outcome=None if ending is None else ending.outcome,
         exit_code=measured.exit_code,
@@ -170,7 +173,7 @@ def fill_record(
 class RecordBatch:
     """Records waiting to be appended to this machine's shard."""
 
-    def __init__(self, root: str, machine: Machine) -> None:
+    def __init__(self, root: str, machine: MachineIdentity) -> None:
         self.trouble: str | None = None
         self._root = root
         self._machine = machine
@@ -178,8 +181,8 @@ class RecordBatch:
 
     def add(self, record: Record) -> None:
         """Queue a record until the next :meth:`flush`."""
-        month = shards.month(record.started)
-        self._lines.setdefault(month, []).append(lines.encode(record))
+        month = shards.month_folder(record.started)
+        self._lines.setdefault(month, []).append(lines.encode_record(record))
 
     def flush(self) -> None:
         """Append all of them in one write; note errors in ``trouble``."""
@@ -198,7 +201,7 @@ class RecordBatch:
                 self.trouble = f"{few} not kept: {error}"
 
 
-def utc(seconds: Seconds) -> str:
+def record_time_text(seconds: Seconds) -> str:
     """Write seconds since the epoch in the format of records."""
     return f"{_whole_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
 
@@ -208,7 +211,7 @@ def _whole_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def forget_own_peak() -> None:
+def reset_weigh_peak_memory() -> None:
     """Reset weigh's own peak memory to what it holds now."""
     try:
         with open("/proc/self/clear_refs", "wb", buffering=0) as file:

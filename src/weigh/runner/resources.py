@@ -19,7 +19,7 @@ _ROCR = "ROCR_VISIBLE_DEVICES"  # and both number what this leaves
 SHOWN = (_HIP, CUDA, _ROCR)  # the variables that hide GPUs from a program
 
 
-class Resources(msgspec.Struct, frozen=True):
+class MachineResources(msgspec.Struct, frozen=True):
     """``cpus`` to divide among slots; ``cores`` are their numbers if surely ours alone.
 
     ``gpus`` are names for CUDA_VISIBLE_DEVICES, None if the environment names none.
@@ -36,7 +36,7 @@ def read_resources(
     *,
     affinity: frozenset[int],
     quota: float | None,
-) -> Resources:
+) -> MachineResources:
     """Return the least that affinity, control group and scheduler allow.
 
     Tasks can be pinned to cores only if the affinity alone limits the CPUs: a quota on
@@ -49,54 +49,58 @@ def read_resources(
     if allocation is not None and granted is not None and granted < cpus:
         cpus = granted
     is_ours = cpus == len(affinity)
-    return Resources(cpus, tuple(sorted(affinity)) if is_ours else (), gpus_named(env))
+    return MachineResources(
+        cpus, tuple(sorted(affinity)) if is_ours else (), gpus_named(env)
+    )
 
 
 def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPUs that the environment names; None if it names none."""
     for name in (_HIP, CUDA):
         if name in env:
-            return _listed(env[name])
+            return _listed_gpu_names(env[name])
     if _ROCR in env:
-        return tuple(map(str, range(len(_listed(env[_ROCR])))))
+        return tuple(map(str, range(len(_listed_gpu_names(env[_ROCR])))))
     for name in (*GPU_LISTS, _ORDINAL):
         if env.get(name):
-            return tuple(map(_number, _listed(env[name].replace(" ", ","))))
+            return tuple(
+                map(_gpu_number, _listed_gpu_names(env[name].replace(" ", ",")))
+            )
     return None
 
 
-def gpu_settings(gpu: str | None, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that show a program *gpu* alone; *env* is its own."""
-    if gpu is None:
+def gpu_settings(gpu_name: str | None, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that show a program *gpu_name* alone; *env* is its own."""
+    if gpu_name is None:
         return {}
-    return {CUDA: gpu} | ({_HIP: gpu} if _HIP in env else {})
+    return {CUDA: gpu_name} | ({_HIP: gpu_name} if _HIP in env else {})
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    names = (name.strip() for name in text.split(","))
+def _listed_gpu_names(variable_text: str) -> tuple[str, ...]:
+    names = (name.strip() for name in variable_text.split(","))
     return tuple(name for name in names if name not in _HIDDEN)
 
 
-def _number(word: str) -> str:
+def _gpu_number(gpu_word: str) -> str:
     """Return the number in ``gpu0``, ``cuda1`` or ``2``; a UUID unchanged."""
-    digits = word.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:-/")
-    return digits if digits.isdecimal() else word
+    digits = gpu_word.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:-/")
+    return digits if digits.isdecimal() else gpu_word
 
 
-def read_cpu_quota(proc: str = "/proc", root: str = _ROOT) -> float | None:
+def read_cpu_quota(proc_folder: str = "/proc", root: str = _ROOT) -> float | None:
     """Return the CPUs that the control groups allow; None without a quota."""
     quotas = []
-    for path in _cpu_folders(_read(f"{proc}/self/cgroup"), root):
-        quota = _quota(path)
+    for path in _cpu_folders(_resource_file_text(f"{proc_folder}/self/cgroup"), root):
+        quota = _cgroup_cpu_quota(path)
         if quota is not None:
             quotas.append(quota)
     return min(quotas, default=None)
 
 
-def _cpu_folders(text: str, root: str) -> list[str]:
+def _cpu_folders(cgroup_text: str, root: str) -> list[str]:
     """Return the group's folders of the CPU controller, the lowest first."""
     path, top = None, root
-    for line in text.splitlines():
+    for line in cgroup_text.splitlines():
         _, controllers, place = (*line.split(":", 2), "", "")[:3]
         if "cpu" in controllers.split(","):
             path, top = place, f"{root}/cpu"
@@ -111,28 +115,28 @@ def _cpu_folders(text: str, root: str) -> list[str]:
     return folders
 
 
-def _quota(folder: str) -> float | None:
-    words = _read(f"{folder}/cpu.max").split()
+def _cgroup_cpu_quota(folder: str) -> float | None:
+    words = _resource_file_text(f"{folder}/cpu.max").split()
     if not words:
         words = [
-            _read(f"{folder}/cpu.cfs_quota_us").strip(),
-            _read(f"{folder}/cpu.cfs_period_us").strip(),
+            _resource_file_text(f"{folder}/cpu.cfs_quota_us").strip(),
+            _resource_file_text(f"{folder}/cpu.cfs_period_us").strip(),
         ]
     if len(words) < 2 or not (words[0].isdecimal() and words[1].isdecimal()):  # noqa: PLR2004
         return None  # "max", -1, or not there
     return int(words[0]) / int(words[1]) if int(words[1]) else None
 
 
-def _read(path: str) -> str:
+def _resource_file_text(file_path: str) -> str:
     try:
         with open(
-            path, encoding="utf-8", errors="replace", opener=only_regular
+            file_path, encoding="utf-8", errors="replace", opener=only_regular
         ) as file:
             return file.read(65536)
     except OSError:
         return ""
 
 
-def affinity() -> frozenset[int]:
+def allowed_cpus() -> frozenset[int]:
     """Return the CPUs that this process may run on."""
     return frozenset(os.sched_getaffinity(0))

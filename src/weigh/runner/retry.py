@@ -8,16 +8,23 @@ from typing import Literal
 import msgspec
 
 from weigh.errors import SIGNAL_BASE
-from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usage
+from weigh.model.record import (
+    MeasuringCost,
+    RunMeasurement,
+    RunOutcome,
+    SampleSeries,
+    State,
+    Usage,
+)
 from weigh.outcome import (
     counted_no_kill,
     error_at_end,
     fixed_heap,
-    judge,
+    judge_run_end,
     out_of_memory,
 )
 from weigh.probe.cgroup import OomKillCount
-from weigh.runner.attempt import Attempt, Stop
+from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.runner.events import STOPPED_FOR_MEMORY
 
 _KILLED_IN_A_SHELL = SIGNAL_BASE + signal.SIGKILL
@@ -33,7 +40,7 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
 }
 
 
-class Ending(msgspec.Struct, frozen=True):
+class AttemptEnding(msgspec.Struct, frozen=True):
     """How an attempt ended.
 
     ``is_oom``: probably out of memory, so that more may help; ``on_gpu``: out of a
@@ -43,7 +50,7 @@ class Ending(msgspec.Struct, frozen=True):
     state: State
     exit_code: int | None
     signal: int | None
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     is_oom: bool = False
     on_gpu: bool = False
 
@@ -53,35 +60,35 @@ class Ending(msgspec.Struct, frozen=True):
         return self.state == "COMPLETED"
 
 
-def end(
-    measured: Measurement,
+def judge_attempt_end(
+    measurement: RunMeasurement,
     stop: Stop | None = None,
     tail: bytes = b"",
     command: bytes = b"",
-) -> Ending:
+) -> AttemptEnding:
     """Judge an attempt by its exit, why weigh stopped it, and the end of its output.
 
     An option of *command* may limit its memory to less than what it was granted.
     """
-    code, number = measured.exit_code, measured.signal
+    code, number = measurement.exit_code, measurement.signal
     if stop is not None:
         state, reason = _STOPPED[stop]
-        return Ending(state, code, number, Outcome(reason))
+        return AttemptEnding(state, code, number, RunOutcome(reason))
     if code == 0:
-        state, why = judge(measured)
+        state, why = judge_run_end(measurement)
         if state == "COMPLETED":
-            return Ending(state, code, number)
+            return AttemptEnding(state, code, number)
         # a joblog knows exit codes only: the worker's, as a shell reports it
-        return Ending(state, _KILLED_IN_A_SHELL, None, why, is_oom=True)
+        return AttemptEnding(state, _KILLED_IN_A_SHELL, None, why, is_oom=True)
     words = tail.decode("utf-8", "replace")
-    lacked = out_of_memory(words, by_kill=not counted_no_kill(measured))
+    lacked = out_of_memory(words, by_kill=not counted_no_kill(measurement))
     if lacked is not None:
         evidence = [f"its output says {lacked.words!r}"]
         fixed = fixed_heap(lacked.words, command.decode("utf-8", "replace"))
         if fixed is not None:
             evidence.append(f"raise {fixed}: more memory for the job cannot help")
-        outcome = Outcome("ran out of memory", tuple(evidence))
-        return Ending(
+        outcome = RunOutcome("ran out of memory", tuple(evidence))
+        return AttemptEnding(
             "OUT_OF_MEMORY",
             code,
             number,
@@ -89,10 +96,10 @@ def end(
             is_oom=fixed is None,
             on_gpu=lacked.on_gpu,
         )
-    state, why = judge(measured)
+    state, why = judge_run_end(measurement)
     killed = number == signal.SIGKILL or code == _KILLED_IN_A_SHELL
     is_oom = state == "OUT_OF_MEMORY" or killed
-    return Ending(state, code, number, why, is_oom=is_oom)
+    return AttemptEnding(state, code, number, why, is_oom=is_oom)
 
 
 Next = Literal["settled", "unfinished", "again", "with more", "alone"]
@@ -103,7 +110,7 @@ _MADE_ROOM = ("memory", "gpu_memory")
 _KILLED_CODES = (-signal.SIGKILL, _KILLED_IN_A_SHELL)
 _MUCH_SMALLER = 2  # times: the kernel kills the largest process
 _NO_USAGE = Usage(wall_time=0.0)
-_NOTHING = (Series(), Monitor())
+_NOTHING = (SampleSeries(), MeasuringCost())
 
 
 class RetryPolicy:
@@ -119,11 +126,13 @@ class RetryPolicy:
         self._kills_explained = 0
         self._kills_before: dict[str, int | None] = {}  # by the attempt's record
 
-    def started(self, attempt: Attempt) -> None:
+    def started(self, attempt: TaskAttempt) -> None:
         """Note how many processes had been killed when an attempt began."""
         self._kills_before[attempt.record] = self._kill_count.read()
 
-    def judge(self, attempt: Attempt, others: Collection[Attempt]) -> Ending:
+    def judge(
+        self, attempt: TaskAttempt, others: Collection[TaskAttempt]
+    ) -> AttemptEnding:
         """Return how an attempt ended; its output must still be open.
 
         *others* run: a process that was killed for memory may be theirs.
@@ -132,10 +141,12 @@ class RetryPolicy:
         code = os.waitstatus_to_exitcode(status)
         kills = self._new_oom_kills(attempt, others, was_killed=code in _KILLED_CODES)
         if status == 0 and attempt.state.stop is None and not kills:
-            return Ending("COMPLETED", 0, None, _doubt_of(attempt))
+            return AttemptEnding("COMPLETED", 0, None, _doubt_of(attempt))
         if attempt.launch.refused is not None and attempt.state.stop is None:
-            return Ending("FAILED", code, None, Outcome(attempt.launch.refused))
-        measured = Measurement(
+            return AttemptEnding(
+                "FAILED", code, None, RunOutcome(attempt.launch.refused)
+            )
+        measured = RunMeasurement(
             attempt.launch.started,
             None,
             code if code >= 0 else None,
@@ -145,13 +156,13 @@ class RetryPolicy:
             oom_kills=kills,
         )
         tail = b"" if attempt.output is None else attempt.output.tail()
-        ending = end(measured, attempt.state.stop, tail, attempt.text)
+        ending = judge_attempt_end(measured, attempt.state.stop, tail, attempt.text)
         if attempt.state.evidence is None or ending.outcome is None:
             return ending
-        outcome = Outcome(ending.outcome.reason, (attempt.state.evidence,))
+        outcome = RunOutcome(ending.outcome.reason, (attempt.state.evidence,))
         return msgspec.structs.replace(ending, outcome=outcome)
 
-    def next(self, attempt: Attempt, ending: Ending) -> Next:
+    def next(self, attempt: TaskAttempt, ending: AttemptEnding) -> Next:
         """Return whether a task is settled, left for a later run, or retried.
 
         After running out of memory it gets a larger reservation first, and then runs
@@ -161,19 +172,21 @@ class RetryPolicy:
         if attempt.state.stop in _UNFINISHED or ending.state == "INTERRUPTED":
             return "unfinished"
         if attempt.state.stop in _MADE_ROOM:
-            return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
+            return (
+                "again" if _count_attempt(self._stops, seq) < _MOST_STOPS else "alone"
+            )
         if ending.succeeded or attempt.state.stop in {"diverged", "output"}:
             return "settled"
-        if ending.is_oom and _count(self._oom_tries, seq) < self._oom_retries:
+        if ending.is_oom and _count_attempt(self._oom_tries, seq) < self._oom_retries:
             had_more = attempt.alone or self._oom_tries[seq] > 1
             return "alone" if had_more else "with more"
-        if _count(self._tries, seq) < self._retries:
+        if _count_attempt(self._tries, seq) < self._retries:
             return "again"
         self._tries.pop(seq)
         return "settled"
 
     def _new_oom_kills(
-        self, attempt: Attempt, others: Collection[Attempt], *, was_killed: bool
+        self, attempt: TaskAttempt, others: Collection[TaskAttempt], *, was_killed: bool
     ) -> int | None:
         """Return how many processes of an attempt were killed for memory, if known.
 
@@ -195,13 +208,13 @@ class RetryPolicy:
         return rise
 
 
-def _doubt_of(attempt: Attempt) -> Outcome | None:
+def _doubt_of(attempt: TaskAttempt) -> RunOutcome | None:
     """Return that a task with exit code 0 printed an error at its end, if it did."""
     tail = b"" if attempt.output is None else attempt.output.tail()
     error = error_at_end(tail.decode("utf-8", "replace")) if tail else None
-    return None if error is None else Outcome("exit code 0 after an error", (error,))
+    return None if error is None else RunOutcome("exit code 0 after an error", (error,))
 
 
-def _count(counts: dict[int, int], seq: int) -> int:
-    counts[seq] = counts.get(seq, 0) + 1
-    return counts[seq]
+def _count_attempt(counts: dict[int, int], task_number: int) -> int:
+    counts[task_number] = counts.get(task_number, 0) + 1
+    return counts[task_number]

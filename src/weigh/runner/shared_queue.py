@@ -21,13 +21,13 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import StoreError, UsageError
-from weigh.joblog import read_ends
-from weigh.planning.queue_order import looked_ahead
+from weigh.joblog import read_task_ends
+from weigh.planning.queue_order import units_looked_ahead
 from weigh.regular_file import only_regular
-from weigh.runner.events import SUFFIX, Left, ended_in_events
-from weigh.runner.queue import Queue, Turn
-from weigh.runner.slots import Slot
-from weigh.store.identity import Machine, Process
+from weigh.runner.events import SUFFIX, TaskLeft, ended_in_events
+from weigh.runner.queue import TaskTurn, TurnQueue
+from weigh.runner.slots import RunSlot
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
 from weigh.units import Seconds
@@ -37,7 +37,7 @@ _MISSES = 4  # vain links until the directory is listed
 _MORE = 2  # times as long as a task ran that its job stopped
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
+class QueueOwner(msgspec.Struct, frozen=True, kw_only=True):
     """One run of weigh exec that pulls.
 
     ``name`` is that of its file, ``joblog`` a path relative to the queue, ``run`` the
@@ -49,8 +49,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     joblog: str
     run: str
-    machine: Machine
-    process: Process
+    machine: MachineIdentity
+    process: ProcessIdentity
     folder: str
     job: str | None = None
 
@@ -62,31 +62,31 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         return int(number) if number != stem and number.isdecimal() else None
 
 
-class Files:
+class QueueFiles:
     """What a queue asks of the file system; tests replace it to inject faults."""
 
     def link(self, source: str, target: str) -> None:
         """Create a hard link."""
         os.link(source, target)
 
-    def create(self, path: str, content: bytes) -> None:
+    def create(self, file_path: str, content: bytes) -> None:
         """Create a file with *content*, synced to disk."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(path, flags, file_mode(path))
+        fd = os.open(file_path, flags, file_mode(file_path))
         try:
             os.write(fd, content)
             os.fsync(fd)
         finally:
             os.close(fd)
 
-    def read(self, path: str) -> bytes:
+    def read(self, file_path: str) -> bytes:
         """Return the content of a file."""
-        with open(path, "rb", opener=only_regular) as file:
+        with open(file_path, "rb", opener=only_regular) as file:
             return file.read()
 
-    def changed(self, path: str) -> Seconds:
+    def changed(self, file_path: str) -> Seconds:
         """Return when a file was written, by the clock of its file system."""
-        return os.stat(path).st_mtime
+        return os.stat(file_path).st_mtime
 
     def listed(self, folder: str) -> list[tuple[str, int]]:
         """Return the names in a directory, with their inodes."""
@@ -94,21 +94,21 @@ class Files:
             return [(entry.name, entry.inode()) for entry in entries]
 
 
-class Claims:
+class QueueClaims:
     """The claims in the directory of one queue, as of the last look.
 
     ``taken`` has the number of the last claim of each claimed unit; ``listings`` counts
     the looks.
     """
 
-    def __init__(self, folder: str, files: Files | None = None) -> None:
+    def __init__(self, folder: str, files: QueueFiles | None = None) -> None:
         self.folder = folder
         self.taken: dict[int, int] = {}
         self.listings = 0
-        self.files = files or Files()
+        self.files = files or QueueFiles()
         self._by_inode: dict[int, str] = {}
         self._inodes: dict[tuple[int, int], int] = {}
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, QueueOwner] = {}
 
     def look(self) -> None:
         """List the directory: learn the claims of all runs.
@@ -124,31 +124,31 @@ class Claims:
         for name, inode in names:
             if name.startswith("w."):
                 self._by_inode[inode] = name
-            elif claim := _parsed(name):
+            elif claim := _parsed_claim_name(name):
                 self.note(*claim)
                 self._inodes[claim] = inode
 
-    def note(self, unit: int, number: int) -> None:
+    def note(self, unit: int, claim_number: int) -> None:
         """Note that a unit has a claim of this number."""
-        self.taken[unit] = max(number, self.taken.get(unit, 0))
+        self.taken[unit] = max(claim_number, self.taken.get(unit, 0))
 
     def after(self, unit: int) -> int:
         """Return the number of the next claim of a unit."""
         return self.taken.get(unit, -1) + 1
 
-    def owners(self) -> tuple[Owner, ...]:
+    def owners(self) -> tuple[QueueOwner, ...]:
         """Return the runs that have entered."""
         names = sorted(set(self._by_inode.values()))
         found = (self._read_owner(name) for name in names)
         return tuple(one for one in found if one is not None)
 
-    def entered(self, owner: Owner) -> Seconds:
+    def entered(self, owner: QueueOwner) -> Seconds:
         """Return when a run entered; 0 if that is not visible."""
         with suppress(OSError):
             return self.files.changed(f"{self.folder}/{owner.name}")
         return 0.0
 
-    def claimants(self) -> Iterator[tuple[int, list[Owner | None]]]:
+    def claimants(self) -> Iterator[tuple[int, list[QueueOwner | None]]]:
         """Yield each claimed unit with its owners in the order of their claims.
 
         An owner is None if it is not known yet.
@@ -156,31 +156,33 @@ class Claims:
         for unit, last in sorted(self.taken.items()):
             yield unit, [self._owner_of(unit, number) for number in range(last + 1)]
 
-    def named_in(self, path: str) -> str | None:
+    def named_in(self, file_path: str) -> str | None:
         """Return the name of the owner that a claim holds; None if it has none yet."""
         with suppress(OSError, *UNREADABLE):
-            return msgspec.json.decode(self.files.read(path), type=Owner).name
+            return msgspec.json.decode(self.files.read(file_path), type=QueueOwner).name
         return None
 
-    def _owner_of(self, unit: int, number: int) -> Owner | None:
-        inode = self._inodes.get((unit, number))
+    def _owner_of(self, unit: int, claim_number: int) -> QueueOwner | None:
+        inode = self._inodes.get((unit, claim_number))
         name = None if inode is None else self._by_inode.get(inode)
         if name is None:  # made without links, or the file was not listed yet
-            name = self.named_in(f"{self.folder}/c{unit}.{number}")
+            name = self.named_in(f"{self.folder}/c{unit}.{claim_number}")
         return None if name is None else self._read_owner(name)
 
-    def _read_owner(self, name: str) -> Owner | None:
-        if name not in self._owners:
+    def _read_owner(self, file_name: str) -> QueueOwner | None:
+        if file_name not in self._owners:
             with suppress(OSError, *UNREADABLE):
-                text = self.files.read(f"{self.folder}/{name}")
-                self._owners[name] = msgspec.json.decode(text, type=Owner)
-        return self._owners.get(name)
+                text = self.files.read(f"{self.folder}/{file_name}")
+                self._owners[file_name] = msgspec.json.decode(text, type=QueueOwner)
+        return self._owners.get(file_name)
 
 
-class OwnClaims(Claims):
+class OwnClaims(QueueClaims):
     """The claims of one run among those of all; ``links`` counts its calls."""
 
-    def __init__(self, folder: str, owner: Owner, files: Files | None = None) -> None:
+    def __init__(
+        self, folder: str, owner: QueueOwner, files: QueueFiles | None = None
+    ) -> None:
         """Claim for *owner*, whose name gets a number when it enters."""
         super().__init__(folder, files)
         self.owner = owner
@@ -201,28 +203,28 @@ class OwnClaims(Claims):
         refuse_copy(self.folder, self.owners())
         self.owner = self._new_file(self.owner)
 
-    def take(self, unit: int, number: int = 0) -> bool:
+    def take(self, unit: int, claim_number: int = 0) -> bool:
         """Claim a unit; return False if another run has that claim.
 
         Raises:
             StoreError: the claim cannot be written.
         """
-        target = f"{self.folder}/c{unit}.{number}"
+        target = f"{self.folder}/c{unit}.{claim_number}"
         self.links += 1
         try:
             self._claim(target)
         except FileExistsError:
-            self.note(unit, number)
+            self.note(unit, claim_number)
             # over NFS the answer to our own call may have been lost
             return self.named_in(target) in self._own
         except OSError as error:
             raise StoreError(
                 f"cannot claim a task in {self.folder}: {error.strerror}"
             ) from error
-        self.note(unit, number)
+        self.note(unit, claim_number)
         return True
 
-    def is_ours(self, owner: Owner) -> bool:
+    def is_ours(self, owner: QueueOwner) -> bool:
         """Return whether *owner* is this very run."""
         return owner.name in self._own
 
@@ -244,7 +246,7 @@ class OwnClaims(Claims):
         # a reader may see the file before its content: then nobody owns it yet
         self.files.create(target, self._content)
 
-    def _new_file(self, owner: Owner) -> Owner:
+    def _new_file(self, owner: QueueOwner) -> QueueOwner:
         number = len(self._own)
         while True:
             name = f"w.{self._label}.{number}"
@@ -263,15 +265,15 @@ class OwnClaims(Claims):
             return ours
 
 
-def _parsed(name: str) -> tuple[int, int] | None:
-    """Return unit and number of the claim called *name*; None for another file."""
-    unit, dot, number = name[1:].partition(".")
-    if name[:1] == "c" and dot and unit.isdecimal() and number.isdecimal():
+def _parsed_claim_name(file_name: str) -> tuple[int, int] | None:
+    """Return unit and number of the claim called *file_name*; None for another file."""
+    unit, dot, number = file_name[1:].partition(".")
+    if file_name[:1] == "c" and dot and unit.isdecimal() and number.isdecimal():
         return int(unit), int(number)
     return None
 
 
-def ended_tasks(joblog: str) -> dict[int, bool]:
+def ended_tasks(joblog_path: str) -> dict[int, bool]:
     """Return the tasks that a joblog has, and whether each succeeded.
 
     Where somebody removed it, its events know what ended.
@@ -280,14 +282,14 @@ def ended_tasks(joblog: str) -> dict[int, bool]:
         OSError: it exists and cannot be read.
     """
     try:
-        with open(joblog, "rb", buffering=1 << 20, opener=only_regular) as file:
+        with open(joblog_path, "rb", buffering=1 << 20, opener=only_regular) as file:
             file.readline()
-            return {seq: good for seq, good, _ in read_ends(file)}
+            return {seq: good for seq, good, _ in read_task_ends(file)}
     except FileNotFoundError:
-        return ended_in_events(joblog + SUFFIX)
+        return ended_in_events(joblog_path + SUFFIX)
 
 
-class Pulling(msgspec.Struct, frozen=True, kw_only=True):
+class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run needs to pull: the queue's units and who has to be asked.
 
     ``units`` are the numbers of their tasks, in the order in which they are claimed.
@@ -306,15 +308,15 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     alike: bool
     time_to_start: Callable[[int], Seconds | None]
     time_left: Callable[[], Seconds | None]
-    gone: Callable[[Collection[Owner]], Collection[str]]
+    gone: Callable[[Collection[QueueOwner]], Collection[str]]
     sync: Callable[[], None]
-    ended: Callable[[Owner], Mapping[int, bool]]
-    left: Callable[[Owner], Mapping[int, Left]]
+    ended: Callable[[QueueOwner], Mapping[int, bool]]
+    left: Callable[[QueueOwner], Mapping[int, TaskLeft]]
     choose: Callable[[Sequence[int]], int]
     taken: Callable[[int], None]
 
 
-class Untaken(msgspec.Struct, frozen=True):
+class UntakenTasks(msgspec.Struct, frozen=True):
     """Tasks that a run leaves in the queue, as there is too little time for them.
 
     The shortest needs ``needed``, and ``left`` is left. ``later``: other elements have
@@ -327,7 +329,7 @@ class Untaken(msgspec.Struct, frozen=True):
     later: bool
 
 
-class _Lost(msgspec.Struct, frozen=True):
+class _LostUnit(msgspec.Struct, frozen=True):
     """A unit that runs left which are gone, and the number of its next claim.
 
     Of its tasks those in ``short`` ran out of memory there.
@@ -339,26 +341,26 @@ class _Lost(msgspec.Struct, frozen=True):
     short: Sequence[int]
 
 
-class SharedQueue(Queue):
+class SharedQueue(TurnQueue):
     """The queue of a loop whose tasks come from the claims of a shared queue.
 
     Retries of its own tasks come first. ``unsure`` are runs that have tasks without an
     end, and may be alive.
     """
 
-    def __init__(self, claims: OwnClaims, pulling: Pulling) -> None:
+    def __init__(self, claims: OwnClaims, pulling: PullSettings) -> None:
         super().__init__(iter(()))
         self.claims = claims
         self._pulling = pulling
         self._units = pulling.units
         self._begin = 0
         self._ours: list[int] = []
-        self._lost: deque[_Lost] = deque()
+        self._lost: deque[_LostUnit] = deque()
         self._ended: dict[str, Mapping[int, bool]] = {}
-        self._give_back: Callable[[Slot], None] = lambda _: None
+        self._give_back: Callable[[RunSlot], None] = lambda _: None
         self._is_over = False
-        self.unsure: tuple[Owner, ...] = ()
-        self.untaken: Untaken | None = None
+        self.unsure: tuple[QueueOwner, ...] = ()
+        self.untaken: UntakenTasks | None = None
 
     def is_empty(self) -> bool:
         """Return whether nothing is left that this run could start."""
@@ -367,45 +369,53 @@ class SharedQueue(Queue):
     def take_where(
         self,
         running: int,
-        place: Callable[[int], Slot | None],
-        give_back: Callable[[Slot], None],
-    ) -> tuple[Turn, Slot] | None:
-        """Take the next task for which *place* finds a slot, claiming it if necessary.
+        place_task: Callable[[int], RunSlot | None],
+        give_back: Callable[[RunSlot], None],
+    ) -> tuple[TaskTurn, RunSlot] | None:
+        """Take the next task for which *place_task* finds a slot; claim it if needed.
 
         Raises:
             StoreError: the claims cannot be read or written.
         """
         if self.peek(running) is not None:
-            return super().take_where(running, place, give_back)
+            return super().take_where(running, place_task, give_back)
         if self._is_over:
             return None
         self._give_back = give_back
-        found = self._of_ours(place) or self._claimed(place) or self._left_over(place)
+        found = (
+            self._of_ours(place_task)
+            or self._claimed(place_task)
+            or self._left_over(place_task)
+        )
         if found is None and not running:
             self._find_lost()
-            found = self._left_over(place)
+            found = self._left_over(place_task)
             self._is_over = found is None and super().is_empty()
             if self._is_over:
                 self.untaken = self._left_untaken()
         return found
 
-    def _of_ours(self, place: Callable[[int], Slot | None]) -> tuple[Turn, Slot] | None:
+    def _of_ours(
+        self, place_task: Callable[[int], RunSlot | None]
+    ) -> tuple[TaskTurn, RunSlot] | None:
         """Take a task of a unit that was claimed before."""
         for at, seq in enumerate(self._ours):
-            if self._has_time(seq) and (slot := place(seq)) is not None:
+            if self._has_time(seq) and (slot := place_task(seq)) is not None:
                 del self._ours[at]
-                return Turn(seq), slot
+                return TaskTurn(seq), slot
         return None
 
-    def _claimed(self, place: Callable[[int], Slot | None]) -> tuple[Turn, Slot] | None:
+    def _claimed(
+        self, place_task: Callable[[int], RunSlot | None]
+    ) -> tuple[TaskTurn, RunSlot] | None:
         """Claim a unit whose first task fits, and take that."""
         misses = 0
-        while units := self._fitting(place):
+        while units := self._fitting(place_task):
             unit = self._chosen(units)
             self._pulling.sync()
             if self.claims.take(unit):
                 self._own(self._units[unit])
-                return self._of_ours(place)
+                return self._of_ours(place_task)
             misses += 1
             if misses % _MISSES == 0:
                 self.claims.look()
@@ -425,13 +435,13 @@ class SharedQueue(Queue):
                 return unit
         return pulling.choose(units[: pulling.elements])
 
-    def _fitting(self, place: Callable[[int], Slot | None]) -> list[int]:
+    def _fitting(self, place_task: Callable[[int], RunSlot | None]) -> list[int]:
         """Return the first free units of which a task fits."""
         pulling, taken = self._pulling, self.claims.taken
         while self._begin < len(self._units) and self._begin in taken:
             self._begin += 1
         found: list[int] = []
-        ahead = looked_ahead(pulling.elements)
+        ahead = units_looked_ahead(pulling.elements)
         fits: dict[int, bool] = {}
         for unit in range(self._begin, len(self._units)):
             if unit in taken:
@@ -441,7 +451,7 @@ class SharedQueue(Queue):
                 continue
             kind = pulling.kind_of(seq)
             if kind not in fits:
-                slot = place(seq)
+                slot = place_task(seq)
                 fits[kind] = slot is not None
                 if slot is not None:
                     self._give_back(slot)
@@ -452,9 +462,9 @@ class SharedQueue(Queue):
                 break
         return found
 
-    def _has_time(self, seq: int) -> bool:
+    def _has_time(self, task_number: int) -> bool:
         pulling = self._pulling
-        needed = pulling.time_to_start(pulling.kind_of(seq))
+        needed = pulling.time_to_start(pulling.kind_of(task_number))
         left = None if needed is None else pulling.time_left()
         return needed is None or left is None or needed <= left
 
@@ -463,13 +473,13 @@ class SharedQueue(Queue):
         self._pulling.taken(len(tasks))
 
     def _left_over(
-        self, place: Callable[[int], Slot | None]
-    ) -> tuple[Turn, Slot] | None:
+        self, place_task: Callable[[int], RunSlot | None]
+    ) -> tuple[TaskTurn, RunSlot] | None:
         """Claim again a unit that runs left which are gone, and take a task of it."""
         while self._lost:
             one = self._lost[0]
             first = next(iter((*one.tasks, *one.short)))
-            slot = place(first) if self._has_time(first) else None
+            slot = place_task(first) if self._has_time(first) else None
             if slot is None:
                 return None
             self._lost.popleft()
@@ -481,7 +491,7 @@ class SharedQueue(Queue):
                 self._own(one.tasks[1:])
                 if one.tasks:
                     self._pulling.taken(1)
-                    return Turn(first), slot
+                    return TaskTurn(first), slot
             self._give_back(slot)
         return None
 
@@ -512,7 +522,7 @@ class SharedQueue(Queue):
             if left and all(owner.name in gone for owner in owners):
                 self._lose(unit, left, owners)
 
-    def _left_untaken(self) -> Untaken | None:
+    def _left_untaken(self) -> UntakenTasks | None:
         """Return the tasks that nobody has taken, if time is too short for them."""
         claims, pulling = self.claims, self._pulling
         free = [unit for unit in range(len(self._units)) if unit not in claims.taken]
@@ -524,7 +534,7 @@ class SharedQueue(Queue):
         needed = min(need for need in needs if need is not None)
         if needed <= left:
             return None
-        return Untaken(
+        return UntakenTasks(
             len(tasks), needed, left, later=self._is_taken_later(needed - left)
         )
 
@@ -543,7 +553,9 @@ class SharedQueue(Queue):
         since = self.claims.entered(ours) + lacked
         return any(self.claims.entered(one) >= since for one in owners)
 
-    def _lose(self, unit: int, tasks: Sequence[int], owners: Sequence[Owner]) -> None:
+    def _lose(
+        self, unit: int, tasks: Sequence[int], owners: Sequence[QueueOwner]
+    ) -> None:
         """Note these tasks of runs that are gone, if they may end here.
 
         One that was stopped at the time limit needs more than it had. One that ran out
@@ -558,9 +570,9 @@ class SharedQueue(Queue):
             return
         short = [seq for seq in tasks if any(one.short for one in known[seq])]
         others = [seq for seq in tasks if seq not in short]
-        self._lost.append(_Lost(unit, self.claims.after(unit), others, short))
+        self._lost.append(_LostUnit(unit, self.claims.after(unit), others, short))
 
-    def _left(self, unit: int, owners: Sequence[Owner]) -> list[int]:
+    def _left(self, unit: int, owners: Sequence[QueueOwner]) -> list[int]:
         """Return the tasks of a unit that no owner has in its joblog."""
         over: set[int] = set()
         for owner in owners:
@@ -570,7 +582,7 @@ class SharedQueue(Queue):
         return [seq for seq in self._units[unit] if seq not in over]
 
 
-def refuse_copy(folder: str, owners: Collection[Owner]) -> None:
+def refuse_copy(folder: str, owners: Collection[QueueOwner]) -> None:
     """Refuse a copy of a queue whose original may be in use.
 
     A directory that was moved, or has another path on this machine, is none.

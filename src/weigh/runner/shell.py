@@ -22,7 +22,7 @@ _SHELLS_OWN = frozenset(
 _FUNCTION = b"BASH_FUNC_"
 
 
-class Shell:
+class LineShell:
     """Turns a line into a program and its arguments, for one environment."""
 
     def __init__(self, env: Mapping[bytes, bytes]) -> None:
@@ -36,27 +36,29 @@ class Shell:
         )
         self._programs: dict[bytes, bytes | None] = {}
 
-    def words(self, line: bytes) -> tuple[bytes, list[bytes]]:
-        """Return (program, argv) for *line*: its own, or those of a shell."""
-        argv = None if self._always else plain_words(line)
+    def words(self, task_line: bytes) -> tuple[bytes, list[bytes]]:
+        """Return (program, argv) for *task_line*: its own, or those of a shell."""
+        argv = None if self._always else plain_words(task_line)
         program = self._find(argv[0]) if argv else None
         if argv is None or program is None:
-            return self.shell_words(line)
+            return self.shell_words(task_line)
         return program, argv
 
-    def shell_words(self, line: bytes) -> tuple[bytes, list[bytes]]:
-        """Return (program, argv) of a shell that runs *line*."""
-        return self.program, [self._name, b"-c", line]
+    def shell_words(self, task_line: bytes) -> tuple[bytes, list[bytes]]:
+        """Return (program, argv) of a shell that runs *task_line*."""
+        return self.program, [self._name, b"-c", task_line]
 
-    def _find(self, name: bytes) -> bytes | None:
+    def _find(self, program_name: bytes) -> bytes | None:
         """Find a program on PATH, once for each name."""
-        if name not in self._programs:
-            found = name if _is_program(name) else None
-            self._programs[name] = found if b"/" in name else self._find_on_path(name)
-        return self._programs[name]
+        if program_name not in self._programs:
+            found = program_name if _is_program(program_name) else None
+            self._programs[program_name] = (
+                found if b"/" in program_name else self._find_on_path(program_name)
+            )
+        return self._programs[program_name]
 
-    def _find_on_path(self, name: bytes) -> bytes | None:
-        paths = (os.path.join(folder, name) for folder in self._folders)
+    def _find_on_path(self, program_name: bytes) -> bytes | None:
+        paths = (os.path.join(folder, program_name) for folder in self._folders)
         return next(filter(_is_program, paths), None)
 
 
@@ -64,30 +66,30 @@ def _is_program(path: bytes) -> bool:
     return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
-def plain_words(line: bytes) -> list[bytes] | None:
+def plain_words(task_line: bytes) -> list[bytes] | None:
     """Split a line that needs no shell into words; return None for others."""
-    if line.translate(None, _PLAIN):
-        if not _QUOTED.fullmatch(line):
+    if task_line.translate(None, _PLAIN):
+        if not _QUOTED.fullmatch(task_line):
             return None
-        words = _unquoted(line)
+        words = _unquoted_words(task_line)
     else:
-        words = line.split()
+        words = task_line.split()
     if not words or b"=" in words[0] or words[0] in _SHELLS_OWN:
         return None
     return words
 
 
-def _unquoted(line: bytes) -> list[bytes]:
+def _unquoted_words(task_line: bytes) -> list[bytes]:
     import shlex  # noqa: PLC0415 - few lines have quotes
 
-    words = shlex.split(line.decode("utf-8", "surrogateescape"))
+    words = shlex.split(task_line.decode("utf-8", "surrogateescape"))
     return [word.encode("utf-8", "surrogateescape") for word in words]
 
 
-def accepts(line: bytes) -> bool:
-    """Return whether a shell can parse *line*, without running it."""
-    shell = Shell(os.environb)
-    program, argv = shell.shell_words(line)
+def does_shell_accept(task_line: bytes) -> bool:
+    """Return whether a shell can parse *task_line*, without running it."""
+    shell = LineShell(os.environb)
+    program, argv = shell.shell_words(task_line)
     nothing = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)
     argv = [argv[0], b"-n", *argv[1:]]
     pid = os.posix_spawn(program, argv, os.environ, file_actions=[nothing])

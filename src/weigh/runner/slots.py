@@ -8,7 +8,7 @@ import msgspec
 from weigh.units import Bytes
 
 
-class Reservation(msgspec.Struct, frozen=True, gc=False):
+class TaskReservation(msgspec.Struct, frozen=True, gc=False):
     """What is reserved for one task while it runs: bytes and CPUs; 0: none, or unknown.
 
     CPUs are known only of a task's plan.
@@ -19,7 +19,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     cpus: int = 0
 
 
-NO_RESERVATION = Reservation()
+NO_RESERVATION = TaskReservation()
 
 
 _THREADS = (
@@ -32,7 +32,7 @@ _THREADS = (
 _OMP = "OMP_NUM_THREADS"
 
 
-class Slot(msgspec.Struct, frozen=True):
+class RunSlot(msgspec.Struct, frozen=True):
     """A place for one running task. ``number`` counts from 1; no ``cores``: any core.
 
     ``gpu`` is its GPU as written in CUDA_VISIBLE_DEVICES, or several with commas.
@@ -43,10 +43,10 @@ class Slot(msgspec.Struct, frozen=True):
     gpu: str | None = None
 
 
-class Layout(msgspec.Struct, frozen=True):
+class SlotLayout(msgspec.Struct, frozen=True):
     """All slots, and the number of threads for each."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[RunSlot, ...]
     threads: int
 
     @property
@@ -57,27 +57,36 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def lay_out(
-    jobs: int, *, cpus: int, cores: Sequence[int] = (), gpus: Sequence[str] = ()
-) -> Layout:
-    """Divide *cpus* and *gpus* among *jobs* slots.
+    slot_count: int,
+    *,
+    cpu_count: int,
+    cores: Sequence[int] = (),
+    gpu_names: Sequence[str] = (),
+) -> SlotLayout:
+    """Divide *cpu_count* and *gpu_names* among *slot_count* slots.
 
     *cores* are given if they are known to be ours alone; each slot gets adjacent ones.
     Slots take the GPUs in turn, or several each if there are more GPUs than slots.
     """
-    width = len(cores) // jobs
-    each = len(gpus) // jobs
-    names = [",".join(gpus[at * each : (at + 1) * each]) for at in range(jobs)]
+    width = len(cores) // slot_count
+    each = len(gpu_names) // slot_count
+    names = [
+        ",".join(gpu_names[at * each : (at + 1) * each]) for at in range(slot_count)
+    ]
     if not each:
-        names = [gpus[at % len(gpus)] if gpus else "" for at in range(jobs)]
+        names = [
+            gpu_names[at % len(gpu_names)] if gpu_names else ""
+            for at in range(slot_count)
+        ]
     slots = tuple(
-        Slot(
+        RunSlot(
             number=place + 1,
             cores=frozenset(cores[place * width : (place + 1) * width]),
             gpu=names[place] or None,
         )
-        for place in range(jobs)
+        for place in range(slot_count)
     )
-    return Layout(slots, max(1, cpus // jobs))
+    return SlotLayout(slots, max(1, cpu_count // slot_count))
 
 
 def thread_settings(env: Mapping[str, str], threads: int) -> dict[str, str]:
@@ -93,7 +102,7 @@ def thread_settings(env: Mapping[str, str], threads: int) -> dict[str, str]:
 class FreeSlots:
     """The unused slots; the smallest number goes first."""
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
+    def __init__(self, slots: Sequence[RunSlot]) -> None:
         self._slots = {slot.number: slot for slot in slots}
         self._free = list(self._slots)
         heapify(self._free)
@@ -101,17 +110,17 @@ class FreeSlots:
     def __len__(self) -> int:
         return len(self._free)
 
-    def take(self) -> Slot:
+    def take(self) -> RunSlot:
         """Take the slot with the smallest number."""
         return self._slots[heappop(self._free)]
 
-    def take_where(self, fits: Callable[[Slot], bool]) -> Slot | None:
-        """Take the first slot that *fits* accepts; None if there is none."""
+    def take_where(self, fits_slot: Callable[[RunSlot], bool]) -> RunSlot | None:
+        """Take the first slot that *fits_slot* accepts; None if there is none."""
         passed = []
         found = None
         while self._free and found is None:
             slot = self.take()
-            if fits(slot):
+            if fits_slot(slot):
                 found = slot
             else:
                 passed.append(slot)
@@ -119,6 +128,6 @@ class FreeSlots:
             heappush(self._free, slot.number)
         return found
 
-    def give_back(self, slot: Slot) -> None:
+    def give_back(self, run_slot: RunSlot) -> None:
         """Return a slot to the unused ones."""
-        heappush(self._free, slot.number)
+        heappush(self._free, run_slot.number)

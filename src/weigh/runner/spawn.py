@@ -9,13 +9,13 @@ from contextlib import suppress
 
 from weigh.errors import NOT_EXECUTABLE
 from weigh.measure.launcher import first_environment
-from weigh.runner.attempt import Attempt
+from weigh.runner.attempt import TaskAttempt
 from weigh.runner.resources import gpu_settings
-from weigh.runner.shell import Shell
-from weigh.runner.slots import Layout, Slot, thread_settings
+from weigh.runner.shell import LineShell
+from weigh.runner.slots import RunSlot, SlotLayout, thread_settings
 from weigh.schedulers import KINDS
-from weigh.store.identity import process
-from weigh.sweep.variables import CPUS, MEMORY, in_line
+from weigh.store.identity import process_identity
+from weigh.sweep.variables import CPUS, MEMORY, with_expanded_placeholders
 from weigh.units import MIB, Bytes, Seconds
 
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
@@ -76,7 +76,9 @@ _PORT_LIFE: Seconds = 1.0  # finding one takes longer than many tasks run
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def granted_memory(attempt: Attempt, limit: Bytes | None, slots: int) -> Bytes | None:
+def granted_memory(
+    attempt: TaskAttempt, limit: Bytes | None, slots: int
+) -> Bytes | None:
     """Return what an attempt may hold: what is reserved or planned for it.
 
     Without either it is its share of the *limit*, for one of *slots*; None without one.
@@ -89,13 +91,13 @@ def granted_memory(attempt: Attempt, limit: Bytes | None, slots: int) -> Bytes |
     return limit if attempt.alone else limit // slots
 
 
-class Spawner:
+class AttemptSpawner:
     """Starts the attempts of one run; their mark begins with the run's id."""
 
     def __init__(
         self,
-        run: str,
-        layout: Layout,
+        run_id: str,
+        layout: SlotLayout,
         mask: Collection[int],
         settings: Mapping[int, Mapping[str, str]] | None = None,
         memory: Bytes | None = None,
@@ -105,13 +107,13 @@ class Spawner:
         *memory* is the limit of all tasks together, if there is one.
         """
         env = first_environment()
-        self._run = run.encode()
-        self._shell = Shell(env)
+        self._run = run_id.encode()
+        self._shell = LineShell(env)
         self._memory = memory
         self._slots = max(1, len(layout.slots))
         self._mask = tuple(mask)
         self._everywhere = os.sched_getaffinity(0)
-        self._defaults = _to_default()
+        self._defaults = _signals_at_default()
         threads = thread_settings(os.environ, layout.threads)
         self._ports = [os.fsencode(name) for name in port_names(os.environ)]
         self._port_until: dict[int, Seconds] = {}
@@ -120,15 +122,15 @@ class Spawner:
             slot.number: {
                 **env,
                 CPUS.encode(): b"%d" % max(1, layout.threads),
-                **_encoded(threads),
-                **_encoded(meeting_place(os.environ)),
+                **_encoded_environment(threads),
+                **_encoded_environment(meeting_place(os.environ)),
                 **_slot_settings(slot),
-                **_encoded((settings or {}).get(slot.number, {})),
+                **_encoded_environment((settings or {}).get(slot.number, {})),
             }
             for slot in layout.slots
         }
 
-    def start(self, attempt: Attempt, streams: Sequence[int] | None) -> None:
+    def start(self, attempt: TaskAttempt, streams: Sequence[int] | None) -> None:
         """Start *attempt*, with (stdout, stderr) as *streams* or else weigh's own.
 
         A line that is too long for the kernel fails with 126, as in a shell.
@@ -146,7 +148,7 @@ class Spawner:
             env[_MEMORY] = b"%d" % max(1, granted // MIB)
             attempt.launch.granted = granted
         self._renew_port(attempt.slot.number, env)
-        program, argv = self._shell.words(in_line(attempt.text))
+        program, argv = self._shell.words(with_expanded_placeholders(attempt.text))
         cores = attempt.slot.cores
         if cores:
             # A child inherits the affinity of the thread that starts it. It also
@@ -176,12 +178,17 @@ class Spawner:
         # reading /proc waits for the end of the exec, so only in case of doubt
         latest = _ticks_since_boot()
         attempt.launch.start_time = (
-            latest if earliest == latest else process(attempt.launch.pid).start_time
+            latest
+            if earliest == latest
+            else process_identity(attempt.launch.pid).start_time
         )
 
-    def argv(self, text: bytes) -> tuple[str, ...]:
-        """Return the argv that runs *text*, as stored in records."""
-        return tuple(os.fsdecode(word) for word in self._shell.words(in_line(text))[1])
+    def argv(self, task_text: bytes) -> tuple[str, ...]:
+        """Return the argv that runs *task_text*, as stored in records."""
+        return tuple(
+            os.fsdecode(word)
+            for word in self._shell.words(with_expanded_placeholders(task_text))[1]
+        )
 
     def _renew_port(self, slot: int, env: dict[bytes, bytes]) -> None:
         """Assign a new port to a slot, unless its port is recent."""
@@ -201,7 +208,7 @@ class Spawner:
         argv: list[bytes],
         env: Mapping[bytes, bytes],
         streams: Sequence[int] | None,
-        text: bytes,
+        task_text: bytes,
     ) -> int:
         actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [_NO_INPUT]
         for number, stream in enumerate(streams or (), start=1):
@@ -212,7 +219,7 @@ class Spawner:
             if error.errno not in (_ENOENT, _EACCES, _ENOEXEC):
                 raise
             # the shell reports the error into the task's output
-            program, argv = self._shell.shell_words(text)
+            program, argv = self._shell.shell_words(task_text)
             return self._posix_spawn(program, argv, env, actions)
 
     def _posix_spawn(
@@ -233,7 +240,7 @@ class Spawner:
         )
 
 
-def _to_default() -> tuple[int, ...]:
+def _signals_at_default() -> tuple[int, ...]:
     """Return the signals that are at their default in a task, as from a shell.
 
     An exec resets the others too, but naming fewer halves the system calls of a spawn.
@@ -252,11 +259,11 @@ def _ticks_since_boot() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 1_000_000_000
 
 
-def _slot_settings(slot: Slot) -> dict[bytes, bytes]:
-    number = b"%d" % slot.number
+def _slot_settings(run_slot: RunSlot) -> dict[bytes, bytes]:
+    number = b"%d" % run_slot.number
     settings = {b"PARALLEL_JOBSLOT": number, b"WEIGH_SLOT": number}
-    return settings | _encoded(gpu_settings(slot.gpu, os.environ))
+    return settings | _encoded_environment(gpu_settings(run_slot.gpu, os.environ))
 
 
-def _encoded(settings: Mapping[str, str]) -> dict[bytes, bytes]:
+def _encoded_environment(settings: Mapping[str, str]) -> dict[bytes, bytes]:
     return {os.fsencode(name): os.fsencode(value) for name, value in settings.items()}

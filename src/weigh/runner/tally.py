@@ -2,11 +2,11 @@
 
 import msgspec
 
-from weigh.progress.eta import Span
+from weigh.progress.eta import TimeSpan
 from weigh.units import Seconds
 
 
-class Tally(msgspec.Struct):
+class TaskTally(msgspec.Struct):
     """Counts of tasks, kept up to date by the loop.
 
     ``done`` and ``failed`` include tasks of earlier runs, which ``earlier`` counts.
@@ -27,7 +27,7 @@ class Tally(msgspec.Struct):
     spent: Seconds = 0.0
     again: int = 0
     interrupted: int = 0
-    left: Span | None = None
+    left: TimeSpan | None = None
     slowest: tuple[tuple[int, Seconds], ...] = ()
 
     @property
@@ -35,24 +35,24 @@ class Tally(msgspec.Struct):
         """Return how many tasks still have to be started."""
         return max(0, self.tasks - self.done - self.failed - self.running)
 
-    def take_back(self, *, done: bool) -> None:
+    def take_back(self, *, was_done: bool) -> None:
         """Count a task that could not be written to the joblog as interrupted."""
-        if done:
+        if was_done:
             self.done -= 1
         else:
             self.failed -= 1
         self.interrupted += 1
 
-    def time_left(self, now: Seconds) -> Seconds | None:
+    def time_left(self, current_time: Seconds) -> Seconds | None:
         """Estimate the seconds to the end from the mean of the tasks that ended.
 
-        If those running have taken longer by *now*, their mean counts. Return None
-        before any task has ended.
+        If those running have taken longer by *current_time*, their mean counts. Return
+        None before any task has ended.
         """
         if not self.ended:
             return None
         mean = self.spent / self.ended
         if self.running:
-            mean = max(mean, now - self.begun / self.running)
+            mean = max(mean, current_time - self.begun / self.running)
         lanes = max(1, min(self.slots, self.waiting + self.running))
         return (self.waiting + self.running / 2) * mean / lanes

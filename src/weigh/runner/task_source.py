@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.model.mask import SIGNS
-from weigh.runner.shell import accepts, plain_words
+from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.sweep.task_file import (
     TaskLine,
     open_quote,
@@ -22,30 +22,30 @@ from weigh.sweep.task_file import (
 Value = int | float | str
 
 
-class Parameters:
+class TaskParameters:
     """The parameters of tasks, read from the table of a sweep as needed."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, file_path: str) -> None:
         """Index the rows; a table that cannot be read has none."""
         self._offsets = array("Q")
         try:
-            self._file = open(path, "rb")  # noqa: SIM115
+            self._file = open(file_path, "rb")  # noqa: SIM115
         except OSError:
             self._file = open(os.devnull, "rb")  # noqa: SIM115
-        self._header = _text(self._file.readline())
+        self._header = _decoded_task_line(self._file.readline())
         offset = self._file.tell()
         for line in self._file:
             self._offsets.append(offset)
             offset += len(line)
 
-    def of(self, seq: int, command: str) -> dict[str, Value]:
+    def of(self, task_number: int, command: str) -> dict[str, Value]:
         """Return a task's parameters; none if the task file was edited since."""
-        if seq > len(self._offsets):
+        if task_number > len(self._offsets):
             return {}
         from weigh.sweep.table import read_table  # noqa: PLC0415 - start-up time
 
-        self._file.seek(self._offsets[seq - 1])
-        row = _text(self._file.readline())
+        self._file.seek(self._offsets[task_number - 1])
+        row = _decoded_task_line(self._file.readline())
         try:
             task = next(read_table([self._header, row]), None)
         except FormatError:  # a cell with a newline, or another kind of table
@@ -58,8 +58,8 @@ class Parameters:
         self._file.close()
 
 
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "surrogateescape")
+def _decoded_task_line(task_line: bytes) -> str:
+    return task_line.decode("utf-8", "surrogateescape")
 
 
 _PIECE = 512
@@ -78,18 +78,18 @@ class TaskSource:
     this process only; ``suspects`` are the numbers of tasks that may hold a secret.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, file_path: str) -> None:
         """Read the file once.
 
         Raises:
             UsageError: it cannot be read, or has no task.
             FormatError: a line is not a valid command.
         """
-        self.name = "standard input" if path == "-" else path
+        self.name = "standard input" if file_path == "-" else file_path
         self.keys = array("q")
         self.suspects = array("Q")
         self._offsets = array("Q")
-        self._file = _open(path)
+        self._file = _open_task_file(file_path)
         self._fd = self._file.fileno()
         try:
             self._index()
@@ -100,17 +100,17 @@ class TaskSource:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def text(self, seq: int) -> bytes:
+    def text(self, task_number: int) -> bytes:
         """Read the command of a task.
 
         Raises:
             FormatError: the file was changed meanwhile.
         """
-        begin = self._offsets[seq - 1]
+        begin = self._offsets[task_number - 1]
         text = task_text(self._line_at(begin), is_first=begin == 0)
-        if hash(text) != self.keys[seq - 1]:
+        if hash(text) != self.keys[task_number - 1]:
             raise FormatError(
-                f"{self.name} was changed while its tasks ran: task {seq} is a "
+                f"{self.name} was changed while its tasks ran: task {task_number} is a "
                 "different one now (run it again: completed tasks are kept)"
             )
         return text
@@ -156,21 +156,22 @@ class TaskSource:
                 return
             at += len(block) - _OVERLAP
 
-    def _check(self, task: TaskLine) -> None:
-        if len(task.text) >= _WORD and _has_a_long_word(task.text):
+    def _check(self, task_line: TaskLine) -> None:
+        if len(task_line.text) >= _WORD and _has_a_long_word(task_line.text):
             raise FormatError(
-                f"{self.name}:{task.line}: command too long: {len(task.text):,} of "
+                f"{self.name}:{task_line.line}: command too long: "
+                f"{len(task_line.text):,} of "
                 f"{_WORD - 1:,} bytes (put it into a script)"
             )
-        missing = open_quote(task.text)
+        missing = open_quote(task_line.text)
         if missing is None:
             return
         what = missing
         if len(missing) == 1:
-            if accepts(task.text):
+            if does_shell_accept(task_line.text):
                 return
             what = f"a {missing} that is never closed"
-        raise FormatError(f"{self.name}:{task.line}: {what}")
+        raise FormatError(f"{self.name}:{task_line.line}: {what}")
 
 
 def _has_a_long_word(text: bytes) -> bool:
@@ -178,10 +179,11 @@ def _has_a_long_word(text: bytes) -> bool:
     return any(len(word) >= _WORD for word in plain_words(text) or [text])
 
 
-def _open(path: str) -> BinaryIO:
+def _open_task_file(file_path: str) -> BinaryIO:
     """Open a file so that it can be read again; copy a pipe to memory."""
     try:
-        file = open(0 if path == "-" else path, "rb", closefd=path != "-")  # noqa: SIM115
+        is_stdin = file_path == "-"
+        file = open(0 if is_stdin else file_path, "rb", closefd=not is_stdin)  # noqa: SIM115
         if file.seekable():
             return file
         with file:
@@ -190,10 +192,10 @@ def _open(path: str) -> BinaryIO:
                 copy.write(piece)
         copy.seek(0)
     except IsADirectoryError as error:
-        what = f"{path} is a folder, not a task file"
-        if os.path.isfile(os.path.join(path, "plan.json")):
-            what = f"{path} is a plan, not a task file (weigh submit {path})"
+        what = f"{file_path} is a folder, not a task file"
+        if os.path.isfile(os.path.join(file_path, "plan.json")):
+            what = f"{file_path} is a plan, not a task file (weigh submit {file_path})"
         raise UsageError(what) from error
     except OSError as error:
-        raise UsageError(cannot_read(path, error, _HOW)) from error
+        raise UsageError(cannot_read(file_path, error, _HOW)) from error
     return copy

@@ -18,29 +18,29 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.measure.launcher import own_peak
-from weigh.measure.sampler import Sampler
-from weigh.model.record import Measurement, Record, Usage
-from weigh.runner.attempt import Attempt
-from weigh.runner.channels import forget
-from weigh.runner.events import Ended, EventsFile, Started
+from weigh.measure.sampler import RunSampler
+from weigh.model.record import Record, RunMeasurement, Usage
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.channels import remove_unneeded_file
+from weigh.runner.events import AttemptEnded, AttemptStarted, EventsFile
 from weigh.runner.memory_limits import GpuRoom
 from weigh.runner.progress_watch import ProgressWatch, TaskTree
 from weigh.runner.recording import (
     RecordBatch,
+    attempt_measurement,
     fill_record,
-    measurement,
+    measurement_with_gpus,
     peak_tracker,
-    with_gpus,
 )
-from weigh.runner.retry import Ending
-from weigh.runner.slots import Layout
+from weigh.runner.retry import AttemptEnding
+from weigh.runner.slots import SlotLayout
 from weigh.store import checkpoint
-from weigh.store.identity import Machine, Process
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.peak import PeakTracker
-    from weigh.runner.gpu_meter import GpuMeter, TaskGpus
+    from weigh.runner.gpu_meter import SlotGpuMeter, TaskGpus
     from weigh.runner.node_watch import NodeWatch
 
 _TICK = 0.02
@@ -53,7 +53,7 @@ _FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
 
 
-class Watching(msgspec.Struct, frozen=True, kw_only=True):
+class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the watcher needs to know about a run.
 
     ``blank`` is the record of any attempt before it starts. ``command`` returns the
@@ -67,21 +67,21 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     interval: Seconds
     slots: int
     blank: Record
-    machine: Machine
-    weigh: Process
+    machine: MachineIdentity
+    weigh: ProcessIdentity
     root: str
     command: Callable[[bytes], tuple[str, ...]]
     events: EventsFile
     sync: Callable[[], None]
-    add_regions: Callable[[str, Measurement], Measurement]
+    add_regions: Callable[[str, RunMeasurement], RunMeasurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
     hide: Callable[[str, int | float | str], int | float | str]
-    meter_gpus: Callable[[Callable[[], list[int]]], "GpuMeter | None"]
+    meter_gpus: Callable[[Callable[[], list[int]]], "SlotGpuMeter | None"]
     progress: ProgressWatch
     env: Mapping[str, str] = {}
 
 
-class _Watched:
+class _SampledAttempt:
     """An attempt that runs long enough to be sampled."""
 
     __slots__ = (
@@ -96,13 +96,13 @@ class _Watched:
         "tree",
     )
 
-    def __init__(self, attempt: Attempt, interval: Seconds, slots: int) -> None:
+    def __init__(self, attempt: TaskAttempt, interval: Seconds, slots: int) -> None:
         self.attempt = attempt
         # the id of a leader that was reaped may belong to another process
         leader = attempt.launch.pid if attempt.state.status is None else _NOBODY
         self.tree = TaskTree(leader, slots)
         self.tracker = peak_tracker(attempt)
-        self.sampler = Sampler(
+        self.sampler = RunSampler(
             self.tree,
             self.tracker,
             None,
@@ -120,7 +120,9 @@ class _Watched:
 class _TaskView:
     """A task that runs, as what watches its nodes sees it."""
 
-    def __init__(self, watched: _Watched, set_aside: Callable[[int], None]) -> None:
+    def __init__(
+        self, watched: _SampledAttempt, set_aside: Callable[[int], None]
+    ) -> None:
         self._watched = watched
         self.set_aside = set_aside
 
@@ -141,49 +143,49 @@ class _TaskView:
         return (os.getpid(),)
 
 
-class Watcher:
+class AttemptWatcher:
     """The watcher thread. ``floor`` is weigh's own peak memory, in bytes.
 
     The loop's thread calls the public methods and reads the public attributes.
     """
 
-    def __init__(self, watching: Watching) -> None:
+    def __init__(self, watching: WatcherSettings) -> None:
         self.floor: Bytes = own_peak()
         self.trouble: str | None = None
         self.warnings: tuple[str, ...] = ()
         self.set_aside: Callable[[int], None] = lambda _pid: None  # the loop's
         self._watching = watching
         self._batch = RecordBatch(watching.root, watching.machine)
-        self._news: list[Started | Ended] = []
-        self._queue: deque[tuple[Attempt, Ending | int | None]] = deque()
-        self._young: dict[str, Attempt] = {}
-        self._watched: dict[str, _Watched] = {}
+        self._news: list[AttemptStarted | AttemptEnded] = []
+        self._queue: deque[tuple[TaskAttempt, AttemptEnding | int | None]] = deque()
+        self._young: dict[str, TaskAttempt] = {}
+        self._watched: dict[str, _SampledAttempt] = {}
         self._gpus = watching.meter_gpus(self._pids)
         self._closing = threading.Event()
         self._sync_at = 0.0
         self._thread = threading.Thread(target=self._run, name="weigh-watch")
 
-    def gpu_names(self, layout: Layout) -> tuple[str | None, ...]:
+    def gpu_names(self, layout: SlotLayout) -> tuple[str | None, ...]:
         """Return the measured GPUs, None for the only one; empty without a driver."""
         return () if self._gpus is None else layout.gpus or (None,)
 
-    def gpu_room(self, name: str | None) -> GpuRoom | None:
+    def gpu_room(self, gpu_name: str | None) -> GpuRoom | None:
         """Return the memory of a GPU from its last reading."""
-        return None if self._gpus is None else self._gpus.room_of(name)
+        return None if self._gpus is None else self._gpus.room_of(gpu_name)
 
     def begin(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def started(self, attempt: Attempt) -> None:
+    def started(self, attempt: TaskAttempt) -> None:
         """Note that an attempt has started."""
         self._queue.append((attempt, None))
 
-    def left(self, attempt: Attempt, orphan: int) -> None:
+    def left(self, attempt: TaskAttempt, orphan: int) -> None:
         """Note an orphan: a process of an attempt that is not in its process tree."""
         self._queue.append((attempt, orphan))
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
+    def ended(self, attempt: TaskAttempt, ending: AttemptEnding) -> None:
         """Note that an attempt has ended; the loop does not use it any more."""
         self._queue.append((attempt, ending))
 
@@ -209,12 +211,12 @@ class Watcher:
             self._closing.wait(_TICK)
 
     @contextmanager
-    def _noting(self, what: str) -> Iterator[None]:
+    def _noting(self, failed_action: str) -> Iterator[None]:
         """Note an error in ``trouble``; the tasks and the queue go on."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - no error stops the tasks
-            self.trouble = f"{what} failed: {type(error).__name__}: {error}"
+            self.trouble = f"{failed_action} failed: {type(error).__name__}: {error}"
 
     def _drain(self) -> None:
         queue = self._queue
@@ -223,9 +225,9 @@ class Watcher:
             with self._noting(f"recording task {attempt.seq}"):
                 self._take(attempt, news)
 
-    def _take(self, attempt: Attempt, news: Ending | int | None) -> None:
+    def _take(self, attempt: TaskAttempt, news: AttemptEnding | int | None) -> None:
         if news is None:
-            self._news.append(_started(attempt, self._watching.run))
+            self._news.append(_start_event(attempt, self._watching.run))
             self._young[attempt.record] = attempt
         elif isinstance(news, int):
             tree = self._watch(attempt).tree
@@ -235,13 +237,13 @@ class Watcher:
             self._young.pop(attempt.record, None)
             self._end(attempt, news, self._watched.pop(attempt.record, None))
 
-    def _watch(self, attempt: Attempt) -> _Watched:
+    def _watch(self, attempt: TaskAttempt) -> _SampledAttempt:
         """Return the sampled attempt; start sampling it if necessary."""
         self._young.pop(attempt.record, None)
         watched = self._watched.get(attempt.record)
         if watched is None:
             one = self._watching
-            watched = _Watched(attempt, one.interval, one.slots)
+            watched = _SampledAttempt(attempt, one.interval, one.slots)
             if self._gpus is not None:
                 watched.gpus = self._gpus.begin(attempt, watched.tree.pids)
             self._watched[attempt.record] = watched
@@ -266,7 +268,7 @@ class Watcher:
                     self._drain()
         self._watching.progress.look(now, self._watched.values())
 
-    def _look_at(self, watched: _Watched) -> None:
+    def _look_at(self, watched: _SampledAttempt) -> None:
         try:
             pause = watched.sampler.look()
         except Exception as error:  # noqa: BLE001 - no error stops the tasks
@@ -284,7 +286,7 @@ class Watcher:
             watched.checkpoint_at = now + _CHECKPOINT_INTERVAL
             self._checkpoint(watched)
 
-    def _look_at_nodes(self, watched: _Watched) -> Seconds:
+    def _look_at_nodes(self, watched: _SampledAttempt) -> Seconds:
         """Look for launchers of a task; return the seconds until the next look.
 
         The nodes are a task's own only if it is the only one at a time.
@@ -299,13 +301,13 @@ class Watcher:
             )
         return watched.nodes.look(_TaskView(watched, self.set_aside))
 
-    def _note(self, line: str) -> None:
-        self.trouble = line
+    def _note(self, trouble_line: str) -> None:
+        self.trouble = trouble_line
 
-    def _checkpoint(self, watched: _Watched) -> None:
+    def _checkpoint(self, watched: _SampledAttempt) -> None:
         """Save an attempt's present measurement, in case weigh is killed."""
         one, attempt = self._watching, watched.attempt
-        measured = measurement(
+        measured = attempt_measurement(
             attempt,
             watched.tracker,
             watched.sampler,
@@ -323,18 +325,23 @@ class Watcher:
             command=one.command(attempt.text),
             ending=None,
         )
-        seen = checkpoint.Checkpoint(
+        seen = checkpoint.RunCheckpoint(
             machine=one.machine,
             weigh=one.weigh,
-            leader=Process(attempt.launch.pid, attempt.launch.start_time),
+            leader=ProcessIdentity(attempt.launch.pid, attempt.launch.start_time),
             record=record,
         )
         try:
-            checkpoint.save(one.root, seen)
+            checkpoint.save_checkpoint(one.root, seen)
         except StoreError as error:
             self.trouble = str(error)
 
-    def _end(self, attempt: Attempt, ending: Ending, watched: _Watched | None) -> None:
+    def _end(
+        self,
+        attempt: TaskAttempt,
+        ending: AttemptEnding,
+        watched: _SampledAttempt | None,
+    ) -> None:
         """Queue the record of an attempt, and its event even if the record fails."""
         usage = Usage(wall_time=attempt.state.ended - attempt.launch.began)
         needs: Seconds | None = None
@@ -345,19 +352,21 @@ class Watcher:
                 progress = measured.progress
                 needs = None if progress is None else progress.whole_time
             self._batch.add(self._record(attempt, ending, measured))
-        self._news.append(_ended(attempt, ending, usage, needs))
+        self._news.append(_end_event(attempt, ending, usage, needs))
         if watched is not None:
             watched.tree.close()
             if watched.checkpoint_at > attempt.launch.began + _CHECKPOINT_AFTER:
-                checkpoint.finish(self._watching.root, attempt.record)
+                checkpoint.remove_checkpoint(self._watching.root, attempt.record)
 
-    def _measured(self, attempt: Attempt, watched: _Watched | None) -> Measurement:
+    def _measured(
+        self, attempt: TaskAttempt, watched: _SampledAttempt | None
+    ) -> RunMeasurement:
         """Return the measurement of an attempt; leave out a part that fails."""
         one, seq = self._watching, attempt.seq
         tracker: PeakTracker = (
             peak_tracker(attempt) if watched is None else watched.tracker
         )
-        measured = measurement(
+        measured = attempt_measurement(
             attempt,
             tracker,
             None if watched is None else watched.sampler,
@@ -366,7 +375,9 @@ class Watcher:
         if self._gpus is not None and watched is not None and watched.gpus is not None:
             with self._noting(f"GPU usage of task {seq}"):
                 usages, rows = self._gpus.end(watched.gpus)
-                measured = with_gpus(measured, usages, rows, began=attempt.launch.began)
+                measured = measurement_with_gpus(
+                    measured, usages, rows, began=attempt.launch.began
+                )
         if watched is not None and watched.nodes is not None:
             with self._noting(f"nodes of task {seq}"):
                 measured = watched.nodes.finish(measured)
@@ -377,11 +388,11 @@ class Watcher:
         if attempt.state.channel is not None:
             with self._noting(f"regions of task {seq}"):
                 measured = one.add_regions(attempt.state.channel, measured)
-            forget(attempt.state.channel)
+            remove_unneeded_file(attempt.state.channel)
         return measured
 
     def _record(
-        self, attempt: Attempt, ending: Ending, measured: Measurement
+        self, attempt: TaskAttempt, ending: AttemptEnding, measured: RunMeasurement
     ) -> Record:
         one = self._watching
         command = one.command(attempt.text)
@@ -408,7 +419,7 @@ class Watcher:
             with self._noting("writing the joblog to disk"):
                 self._watching.sync()
 
-    def _append(self, news: list[Started | Ended]) -> None:
+    def _append(self, news: list[AttemptStarted | AttemptEnded]) -> None:
         """Append events in one write; leave out one that cannot be encoded."""
         if not news:
             return
@@ -420,11 +431,11 @@ class Watcher:
                     self._watching.events.append(event)
 
 
-def _started(attempt: Attempt, run: str) -> Started:
-    return Started(
+def _start_event(attempt: TaskAttempt, run_id: str) -> AttemptStarted:
+    return AttemptStarted(
         seq=attempt.seq,
         attempt=attempt.number,
-        run=run,
+        run=run_id,
         time=round(attempt.launch.started, 3),
         slot=attempt.slot.number,
         pid=attempt.launch.pid,
@@ -437,13 +448,13 @@ def _started(attempt: Attempt, run: str) -> Started:
     )
 
 
-def _ended(
-    attempt: Attempt, ending: Ending, usage: Usage, needs: Seconds | None
-) -> Ended:
+def _end_event(
+    attempt: TaskAttempt, ending: AttemptEnding, usage: Usage, needs: Seconds | None
+) -> AttemptEnded:
     peak, cpu_time = usage.peak_memory, usage.cpu_time
     if peak is not None and peak.anonymous is None and not attempt.host.peak:
         peak = None  # only weigh's own size is known
-    return Ended(
+    return AttemptEnded(
         seq=attempt.seq,
         attempt=attempt.number,
         time=round(

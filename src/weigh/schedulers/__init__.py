@@ -5,8 +5,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
-    from weigh.model.record import Allocation, Job
-    from weigh.schedulers.backend import Steps
+    from weigh.model.record import Allocation, RecordedJob
+    from weigh.schedulers.backend import StepStarter
     from weigh.schedulers.kind import SchedulerKind
     from weigh.units import Seconds
 
@@ -21,7 +21,7 @@ SUBMITS = {name: command for name, _, command in _TABLE}
 COMMON = ("slurm", "gridengine")  # summaries show their options even if not installed
 
 
-class _Kinds(Mapping[str, "SchedulerKind"]):
+class _SchedulerKinds(Mapping[str, "SchedulerKind"]):
     """The folders of the table by name, imported when they are used."""
 
     def __getitem__(self, name: str) -> "SchedulerKind":
@@ -39,7 +39,7 @@ class _Kinds(Mapping[str, "SchedulerKind"]):
         return len(SUBMITS)
 
 
-KINDS = _Kinds()
+KINDS = _SchedulerKinds()
 
 
 def find_kind(name: str | None) -> "SchedulerKind | None":
@@ -61,7 +61,7 @@ def kind_of_job(env: Mapping[str, str]) -> "SchedulerKind | None":
     return find_kind(next(found, None))
 
 
-def job_from_environment(env: Mapping[str, str]) -> "Job | None":
+def job_from_environment(env: Mapping[str, str]) -> "RecordedJob | None":
     """Read the id of the job that this process runs in; None outside a job."""
     return facts_from_environment(env)[1]
 
@@ -74,7 +74,7 @@ def end_from_environment(env: Mapping[str, str]) -> "Seconds | None":
 
 def facts_from_environment(
     env: Mapping[str, str],
-) -> "tuple[Allocation | None, Job | None]":
+) -> "tuple[Allocation | None, RecordedJob | None]":
     """Read this node's allocation and the id of the job; None outside a job."""
     kind = kind_of_job(env)
     if kind is None:
@@ -93,7 +93,7 @@ def starters_of(env: Mapping[str, str]) -> frozenset[str]:
     return frozenset(kind.starts.split()[0] for kind in kinds)
 
 
-def steps_of(env: Mapping[str, str]) -> "Steps | None":
+def steps_of(env: Mapping[str, str]) -> "StepStarter | None":
     """Return how to start processes on all nodes of a job; None if that is unknown.
 
     Outside a job it is for jobs that a launcher may allocate itself.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from weigh.errors import SchedulerError
-from weigh.model.report import Accounted, GpuTable
+from weigh.model.report import AccountedElement, GpuTable
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import Runner
 from weigh.schedulers.slurm import accounting as slurm
@@ -16,10 +16,10 @@ _PATIENCE: Seconds = 30.0
 NAMES = {kind.name: kind.accounts for kind in KINDS.values()}
 
 
-def ask(
-    scheduler: str, job: str, *, run: Runner, env: Mapping[str, str]
-) -> tuple[Accounted, ...]:
-    """Return what accounting reports about *job*; empty if it does not answer.
+def accounting_of_job(
+    scheduler: str, job_id: str, *, run: Runner, env: Mapping[str, str]
+) -> tuple[AccountedElement, ...]:
+    """Return what accounting reports about *job_id*; empty if it does not answer.
 
     *run* runs its command. Jobs on this machine have no accounting.
     """
@@ -27,7 +27,7 @@ def ask(
         return ()
     source = KINDS[scheduler].accounting
     try:
-        ran = run(source.argv(job), cwd=None, env=env, timeout=_PATIENCE)
+        ran = run(source.argv(job_id), cwd=None, env=env, timeout=_PATIENCE)
     except SchedulerError:
         return ()
     return source.parse(ran.out) if ran.code == 0 else ()
@@ -69,46 +69,48 @@ def _tables(text: str) -> Iterator[GpuTable]:
             for name, value in _ROW.findall(text[begin.end() : end])
         }
         if "Max GPU Memory Used (bytes)" in rows:
-            yield _table(begin[1], rows)
+            yield _gpu_table_of_rows(begin[1], rows)
 
 
-def _table(gpu: str, rows: dict[str, str]) -> GpuTable:
-    power = _figures(rows.get("Power Usage (Watts)", ""))
-    busy = _figures(rows.get("SM Utilization (%)", ""))
+def _gpu_table_of_rows(gpu: str, rows: dict[str, str]) -> GpuTable:
+    power = _minimum_to_maximum(rows.get("Power Usage (Watts)", ""))
+    busy = _minimum_to_maximum(rows.get("SM Utilization (%)", ""))
     single, double = (
         whole_number(rows.get(f"{kind} Bit ECC Errors", ""))
         for kind in ("Single", "Double")
     )
     return GpuTable(
         gpu=gpu,
-        wall_time=_number(rows.get("Total Execution Time (sec)", "")),
+        wall_time=_accounting_number(rows.get("Total Execution Time (sec)", "")),
         processes=whole_number(rows.get("No. of Processes", "")),
         gpu_memory=whole_number(rows["Max GPU Memory Used (bytes)"]),
-        utilization=_share(busy.get("Avg")),
-        utilization_max=_share(busy.get("Max")),
-        memory_utilization=_share(
-            _figures(rows.get("Memory Utilization (%)", "")).get("Avg")
+        utilization=_share_of_per_cent(busy.get("Avg")),
+        utilization_max=_share_of_per_cent(busy.get("Max")),
+        memory_utilization=_share_of_per_cent(
+            _minimum_to_maximum(rows.get("Memory Utilization (%)", "")).get("Avg")
         ),
-        energy=_number(rows.get("Energy Consumed (Joules)", "")),
+        energy=_accounting_number(rows.get("Energy Consumed (Joules)", "")),
         power_mean=power.get("Avg"),
         power_max=power.get("Max"),
-        sm_clock=_figures(rows.get("SM Clock (MHz)", "")).get("Avg"),
-        memory_clock=_figures(rows.get("Memory Clock (MHz)", "")).get("Avg"),
-        process_utilization=_share(_number(rows.get("Avg SM Utilization (%)", ""))),
-        ecc_errors=_sum(single, double),
+        sm_clock=_minimum_to_maximum(rows.get("SM Clock (MHz)", "")).get("Avg"),
+        memory_clock=_minimum_to_maximum(rows.get("Memory Clock (MHz)", "")).get("Avg"),
+        process_utilization=_share_of_per_cent(
+            _accounting_number(rows.get("Avg SM Utilization (%)", ""))
+        ),
+        ecc_errors=_sum_or_none(single, double),
         xid_errors=whole_number(rows.get("Critical XID Errors", "")),
         health=rows.get("Overall Health") or None,
         one_look=len(set(power.values())) == len(set(busy.values())) == 1,
     )
 
 
-def _figures(text: str) -> dict[str, float]:
+def _minimum_to_maximum(text: str) -> dict[str, float]:
     """Read ``Avg: 39, Max: 39, Min: 39``."""
-    found = ((name, _number(value)) for name, value in _FIGURE.findall(text))
+    found = ((name, _accounting_number(value)) for name, value in _FIGURE.findall(text))
     return {name: value for name, value in found if value is not None}
 
 
-def _number(text: str) -> float | None:
+def _accounting_number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -116,10 +118,10 @@ def _number(text: str) -> float | None:
     return value if 0 <= value < float("inf") else None
 
 
-def _share(per_cent: float | None) -> float | None:
+def _share_of_per_cent(per_cent: float | None) -> float | None:
     return None if per_cent is None else per_cent / 100
 
 
-def _sum(*counts: int | None) -> int | None:
+def _sum_or_none(*counts: int | None) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

@@ -19,29 +19,29 @@ from weigh.model.job import (
     OwnScript,
     RecordedRequest,
     States,
-    Submitted,
+    SubmittedJob,
 )
-from weigh.model.record import Complexes
-from weigh.schedulers.command import Ran
+from weigh.model.record import SiteComplexes
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.protocol import (
     AccountingWords,
     Answer,
     Argv,
     ClusterAnswers,
-    Described,
+    DescribedScript,
     EndMessages,
+    JobSnapshot,
     KnownJob,
-    Live,
-    Query,
-    RequestChange,
-    Snapshot,
-    Who,
+    LiveAnswers,
+    SchedulerQuery,
+    SubmittingUser,
+    WaitingJobChange,
 )
 from weigh.units import Seconds
 
 if TYPE_CHECKING:  # a submission needs neither
-    from weigh.model.lint import Facts, Finding
-    from weigh.model.report import Accounted, PastJob
+    from weigh.model.lint import LintFinding, ScriptFacts
+    from weigh.model.report import AccountedElement, PastJob
 
 AnswerT = TypeVar("AnswerT")
 # a request is read as soon as the daemon runs, unless its credential may wait
@@ -78,11 +78,11 @@ class SchedulerQuestions:
         """Ask after how many seconds a request can no longer arrive."""
         return known_answer(_USUAL_PATIENCE)
 
-    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+    def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
         """Ask for the request of a job as the scheduler understood it."""
         return known_answer(None)
 
-    def why(self, job: str) -> SchedulerQuestion[str | None]:
+    def why(self, job_id: str) -> SchedulerQuestion[str | None]:
         """Ask why an element is in an error state, if the queue does not show it."""
         return known_answer(None)
 
@@ -91,7 +91,7 @@ class SchedulerQuestions:
         return known_answer(())
 
     def cpu_resource(
-        self, complexes: Complexes | None = None
+        self, complexes: SiteComplexes | None = None
     ) -> SchedulerQuestion[str | None]:
         """Ask by which resource CPUs are requested where slots would multiply the GPUs.
 
@@ -122,7 +122,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
     OWN: Mapping[str, str]
 
     @abstractmethod
-    def render(self, script: JobScript) -> str:
+    def render(self, job_script: JobScript) -> str:
         """Write the job script.
 
         Raises:
@@ -130,7 +130,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         """
 
     @abstractmethod
-    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log in the log directory."""
 
     @abstractmethod
@@ -142,18 +142,18 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         """Return the command that checks whether a job could ever run."""
 
     @abstractmethod
-    def parse_doubt(self, out: str) -> str | None:
+    def parse_doubt(self, command_output: str) -> str | None:
         """Return why the job would be rejected or never run, as a sentence; else None.
 
         Nodes that are unavailable now are no such reason: they come back.
         """
 
-    def parse_start(self, out: str) -> Seconds | None:
+    def parse_start(self, command_output: str) -> Seconds | None:
         """Read the predicted start from the same output, if there is one."""
         return None
 
     @abstractmethod
-    def parse_submitted(self, out: str) -> str | None:
+    def parse_submitted(self, command_output: str) -> str | None:
         """Read the job's id; None if the output has none."""
 
     @abstractmethod
@@ -164,14 +164,14 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         """
 
     @abstractmethod
-    def find_argv(self, user: str, name: str) -> Argv:
-        """Return the command that lists the jobs of *user* with their tokens.
+    def find_argv(self, user_name: str, name: str) -> Argv:
+        """Return the command that lists the jobs of *user_name* with their tokens.
 
         *name* is the job name that weigh chose.
         """
 
     @abstractmethod
-    def parse_found(self, ran: Ran, token: str) -> str | None:
+    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
         """Return the id of the job with this *token*, None if it is not listed.
 
         Raises:
@@ -179,18 +179,20 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         """
 
     @abstractmethod
-    def queue_argv(self, user: str) -> Argv:
-        """Return the command that lists all jobs of *user*."""
+    def queue_argv(self, user_name: str) -> Argv:
+        """Return the command that lists all jobs of *user_name*."""
 
     @abstractmethod
-    def parse_queue(self, out: str) -> States:
+    def parse_queue(self, command_output: str) -> States:
         """Read the jobs in the queue and their states.
 
         Raises:
             FormatError: the output is truncated or has an unknown format.
         """
 
-    def with_other_token(self, out: str, tokens: Mapping[str, str]) -> frozenset[str]:
+    def with_other_token(
+        self, command_output: str, tokens: Mapping[str, str]
+    ) -> frozenset[str]:
         """Return the listed jobs that are not the ones submitted with *tokens*.
 
         *tokens* are by id. An id is given out again where a scheduler lost its state.
@@ -198,27 +200,29 @@ class SchedulerCommands(SchedulerQuestions, ABC):
         return frozenset()
 
     @abstractmethod
-    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+    def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return the accounting commands that show how these jobs ended."""
 
-    def accounting_answer(self, out: str, err: str) -> Answer:
+    def accounting_answer(self, command_output: str, error_output: str) -> Answer:
         """Classify the failure of a command of ``ended_argvs``."""
         return "failing"
 
     @abstractmethod
-    def parse_ended(self, out: str) -> States:
+    def parse_ended(self, command_output: str) -> States:
         """Read how jobs ended; lines that do not parse are skipped."""
 
     @abstractmethod
-    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+    def cancel_argv(
+        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
+    ) -> Argv:
         """Return the command that cancels a job, or these elements of it."""
 
     @abstractmethod
-    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+    def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:
         """Ask whether a job runs on a host."""
 
     @abstractmethod
-    def session_flags(self, request: JobRequest) -> list[Argv]:
+    def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node, each as its words."""
 
     def session_argv(self, words: Argv, command: Argv) -> Argv:
@@ -229,7 +233,7 @@ class SchedulerCommands(SchedulerQuestions, ABC):
 class SchedulerLint:
     """The checks of one scheduler's scripts; without rules nothing is found."""
 
-    def lint(self, text: str, facts: "Facts") -> "tuple[Finding, ...]":
+    def lint(self, text: str, facts: "ScriptFacts") -> "tuple[LintFinding, ...]":
         """Return the problems of the script *text*."""
         return ()
 
@@ -281,8 +285,8 @@ class SchedulerUserScripts:
         return tuple(repeated)
 
     def describe(
-        self, text: str, flags: Sequence[str], path: str, facts: "Facts"
-    ) -> Described:
+        self, text: str, flags: Sequence[str], path: str, facts: "ScriptFacts"
+    ) -> DescribedScript:
         """Read the script *text* at *path* with the *flags* typed with it.
 
         Raises:
@@ -295,7 +299,7 @@ class SchedulerUserScripts:
         return text
 
     def submit_script_argv(
-        self, script: str, own: OwnScript, *, token: str, comment: str = ""
+        self, script: str, own_script: OwnScript, *, token: str, comment: str = ""
     ) -> Argv:
         """Return the command that submits the script, marked by *token*.
 
@@ -304,7 +308,7 @@ class SchedulerUserScripts:
         """
         raise UsageError(_NO_SCRIPTS)
 
-    def check_script_argv(self, script: str, own: OwnScript) -> Argv:
+    def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
         """Return the command that checks whether it would be accepted.
 
         Raises:
@@ -316,7 +320,7 @@ class SchedulerUserScripts:
         """Yield the flags of each job that is needed to run only these *indices*."""
         yield from ()
 
-    def raised(self, request: JobRequest, names: Sequence[str]) -> Argv:
+    def raised(self, job_request: JobRequest, names: Sequence[str]) -> Argv:
         """Return the flags that overrule these fields of the request."""
         return ()
 
@@ -328,15 +332,19 @@ class SchedulerUserScripts:
         """Return the flags by which sh runs the wrapper."""
         return ()
 
-    def default_log(self, job: Submitted, index: int | None) -> str:
+    def default_log(self, submitted_job: SubmittedJob, index: int | None) -> str:
         """Return the name of an element's log that the script does not name."""
-        return f"{job.id}.{index or 0}.out"
+        return f"{submitted_job.id}.{index or 0}.out"
 
-    def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
+    def log(
+        self, submitted_job: SubmittedJob, index: int | None, node: str | None
+    ) -> str | None:
         """Return the path of an element's log; None if it is not known."""
         return None
 
-    def raw_logs(self, job: Submitted) -> SchedulerQuestion[dict[str, str]]:
+    def raw_logs(
+        self, submitted_job: SubmittedJob
+    ) -> SchedulerQuestion[dict[str, str]]:
         """Ask for the logs by index whose names hold ids that only accounting shows."""
         return known_answer({})
 
@@ -347,12 +355,14 @@ class SchedulerUserScripts:
         """
         return known_answer(None)
 
-    def sent(self, job: Submitted, user: str) -> SchedulerQuestion[str | None]:
-        """Ask for the id of *job*, which has ended, by token or what is known."""
+    def sent(
+        self, submitted_job: SubmittedJob, user_name: str
+    ) -> SchedulerQuestion[str | None]:
+        """Ask for the id of a job that has ended, by token or what is known."""
         return known_answer(None)
 
     def change_argvs(
-        self, job: Submitted, change: RequestChange, known: str
+        self, submitted_job: SubmittedJob, change: WaitingJobChange, known: str
     ) -> tuple[Argv, ...]:
         """Return the commands for *change*; *known* is the first answer on the job.
 
@@ -361,9 +371,9 @@ class SchedulerUserScripts:
         """
         return ()
 
-    def parse_refusal(self, ran: Ran) -> str | None:
+    def parse_refusal(self, command_output: CommandOutput) -> str | None:
         """Return why a change was refused; None if it was made."""
-        return None if ran.code == 0 else ran.complaint()
+        return None if command_output.code == 0 else command_output.complaint()
 
 
 class SchedulerAccounting(ABC):
@@ -372,11 +382,11 @@ class SchedulerAccounting(ABC):
     WORDS: AccountingWords
 
     @abstractmethod
-    def argv(self, job: str) -> Argv:
+    def argv(self, job_id: str) -> Argv:
         """Return the command that lists a job."""
 
     @abstractmethod
-    def parse(self, out: str) -> "tuple[Accounted, ...]":
+    def parse(self, command_output: str) -> "tuple[AccountedElement, ...]":
         """Read what the job requested and used."""
 
 
@@ -390,7 +400,7 @@ class PastAccounting(SchedulerAccounting):
     SAMPLED_EVERY: Seconds
 
     @abstractmethod
-    def past_argv(self, user: str, span: Seconds) -> Argv:
+    def past_argv(self, user_name: str, span: Seconds) -> Argv:
         """Return the command that lists a user's jobs of the last *span* seconds."""
 
     @abstractmethod
@@ -402,7 +412,7 @@ class PastAccounting(SchedulerAccounting):
         """Yield its jobs, without keeping any; None for what cannot be read."""
 
 
-class Steps(Protocol):
+class StepStarter(Protocol):
     """How a scheduler starts processes on all nodes of a job that runs.
 
     ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
@@ -417,8 +427,8 @@ class Steps(Protocol):
     def step_of(self, env: Mapping[str, str]) -> tuple[str | None, ...]:
         """Return what all tasks of one start have in common, and no other's."""
 
-    def node_of(self, env: Mapping[str, str], host: str) -> str | None:
-        """Return the name of this node, the machine *host*; None outside a job."""
+    def node_of(self, env: Mapping[str, str], host_name: str) -> str | None:
+        """Return the name of this node, the machine *host_name*; None outside a job."""
 
     def nodes_of(self, env: Mapping[str, str]) -> int | None:
         """Return the number of the job's nodes; None outside a job."""
@@ -439,7 +449,7 @@ class Steps(Protocol):
     def job_query(self) -> Argv:
         """Return the command that lists the user's jobs and their sessions."""
 
-    def parse_job(self, out: str, session: int) -> tuple[str, int] | None:
+    def parse_job(self, command_output: str, session: int) -> tuple[str, int] | None:
         """Read the job of a session, and the number of its nodes; None if unclear."""
 
 
@@ -474,11 +484,13 @@ class SchedulerSite(ABC):
     """What one scheduler shows of a cluster and of its limits."""
 
     @abstractmethod
-    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+    def read_cluster(
+        self, query: SchedulerQuery, env: Mapping[str, str]
+    ) -> ClusterAnswers:
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
 
     @abstractmethod
-    def read_limits(self, who: Who, query: Query) -> Live:
+    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
         """Query the limits that apply to a submission; never raises."""
 
 
@@ -497,11 +509,11 @@ class Scheduler(ABC):
         return ""
 
     @abstractmethod
-    def render(self, script: JobScript) -> str:
+    def render(self, job_script: JobScript) -> str:
         """Return the job script. Raises UsageError if it cannot hold a value."""
 
     @abstractmethod
-    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log in the log directory."""
 
     def predict_start(
@@ -529,8 +541,8 @@ class Scheduler(ABC):
         Raises SchedulerError if the scheduler does not answer.
         """
 
-    def find_ended(self, job: Submitted) -> str | None:
-        """Return the id of a user's script that was sent as *job* and has ended.
+    def find_ended(self, submitted_job: SubmittedJob) -> str | None:
+        """Return the id of a user's script that was sent as a job and has ended.
 
         None if accounting lists none. Raises SchedulerError if it does not answer.
         """
@@ -544,14 +556,18 @@ class Scheduler(ABC):
         return self.ask(self.questions.patience())
 
     @abstractmethod
-    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
+    def states(
+        self, submitted_jobs: Sequence[SubmittedJob], *, fresh: bool = False
+    ) -> JobSnapshot:
         """Return the states of several jobs, from one query.
 
         *fresh* forces a new query even if the last one is recent.
         """
 
     @abstractmethod
-    def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
+    def cancel(
+        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
+    ) -> None:
         """Cancel a job, or these elements of it. Raises SchedulerError."""
 
     def known(self, name: str, *, is_new: bool = False) -> KnownJob | None:
@@ -563,7 +579,9 @@ class Scheduler(ABC):
         return None
 
     @abstractmethod
-    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
+    def change(
+        self, submitted_job: SubmittedJob, change: WaitingJobChange
+    ) -> tuple[Argv, ...]:
         """Change a waiting job; return the commands that did.
 
         Raises SchedulerError if it is refused, UsageError if users cannot change it.

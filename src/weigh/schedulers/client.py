@@ -23,23 +23,28 @@ from weigh.model.job import (
     ElementState,
     JobScript,
     States,
-    Submitted,
+    SubmittedJob,
 )
 from weigh.regular_file import only_regular
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler, SchedulerCommands
-from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
-from weigh.schedulers.elements import numbers_of
+from weigh.schedulers.command import (
+    CommandOutput,
+    NoAnswerError,
+    Runner,
+    outside_of_job,
+)
+from weigh.schedulers.elements import element_numbers_of
 from weigh.schedulers.protocol import (
     ABSENT,
     Argv,
+    JobSnapshot,
     KnownJob,
-    RequestChange,
-    Snapshot,
+    WaitingJobChange,
 )
 from weigh.schedulers.words import format_ranges, parse_ranges
 from weigh.store.lines import UNREADABLE, read_documents
-from weigh.store.location import make_folder, private
+from weigh.store.location import make_folder, open_privately
 from weigh.store.shards import append_line
 from weigh.units import DAY, Seconds
 
@@ -50,7 +55,7 @@ _WHILE_ENDING: Seconds = 1.0
 _FOLDER = "queue"
 
 
-class Poll(msgspec.Struct, frozen=True):
+class SchedulerPoll(msgspec.Struct, frozen=True):
     """The last answer of a scheduler, its time, and how many queries failed since.
 
     ``asked`` is when it came, ``tried`` when the last query was (both epoch seconds).
@@ -69,52 +74,52 @@ class Poll(msgspec.Struct, frozen=True):
     accounting: str | None = None
     covered: dict[str, str] = {}
 
-    def covers(self, job: Submitted) -> bool:
-        """Return whether the answer is one on all elements of *job*."""
-        if job.own is None:
-            return job.id in self.states
-        covered = set(parse_ranges(self.covered.get(job.id, "")))
-        return covered.issuperset(numbers_of(job))
+    def covers(self, submitted_job: SubmittedJob) -> bool:
+        """Return whether the answer is one on all elements of *submitted_job*."""
+        if submitted_job.own is None:
+            return submitted_job.id in self.states
+        covered = set(parse_ranges(self.covered.get(submitted_job.id, "")))
+        return covered.issuperset(element_numbers_of(submitted_job))
 
     def is_due(
-        self, now: Seconds, interval: Seconds, cancelled_at: Seconds = 0.0
+        self, current_time: Seconds, interval: Seconds, cancelled_at: Seconds = 0.0
     ) -> bool:
         """Return whether a query is due; a clock that was set back does not delay it.
 
         Queries are more frequent just after a cancellation.
         """
-        if 0 <= now - cancelled_at < _ENDING and not self.failures:
+        if 0 <= current_time - cancelled_at < _ENDING and not self.failures:
             interval = min(interval, _WHILE_ENDING)
         pause = min(interval * 2**self.failures, max(_LONGEST_PAUSE, interval))
-        return not 0 <= now - self.tried < pause
+        return not 0 <= current_time - self.tried < pause
 
 
-def load(root: str, name: str) -> Poll:
+def load_poll(root: str, name: str) -> SchedulerPoll:
     """Read the last answer; return an empty one if it is missing or unreadable."""
     try:
-        with open(_path(root, name), "rb", opener=only_regular) as file:
-            return msgspec.json.decode(file.read(), type=Poll)
+        with open(_poll_file_path(root, name), "rb", opener=only_regular) as file:
+            return msgspec.json.decode(file.read(), type=SchedulerPoll)
     except (OSError, *UNREADABLE):
-        return Poll()
+        return SchedulerPoll()
 
 
-def save(root: str, name: str, poll: Poll) -> None:
+def save_poll(root: str, name: str, poll: SchedulerPoll) -> None:
     """Write an answer to disk; if that fails, the scheduler is queried again."""
     make_folder(root, _FOLDER)
-    path = _path(root, name)
+    path = _poll_file_path(root, name)
     fresh = f"{path}.{os.getpid()}"
     with suppress(OSError):
-        with open(fresh, "wb", opener=private) as file:
+        with open(fresh, "wb", opener=open_privately) as file:
             file.write(msgspec.json.encode(poll))
         os.replace(fresh, path)
 
 
-def forget(root: str, name: str) -> None:
+def forget_poll(root: str, name: str) -> None:
     """Force a new query next time: a job was submitted, changed or cancelled."""
-    poll = load(root, name)
+    poll = load_poll(root, name)
     if not poll.failures:
         poll = msgspec.structs.replace(poll, tried=0.0)
-    save(root, name, poll)
+    save_poll(root, name, poll)
 
 
 class CancelledElements(msgspec.Struct, frozen=True):
@@ -148,7 +153,7 @@ def _path_of_cancelled(root: str, name: str) -> str:
     return os.path.join(root, _FOLDER, f"{name}.cancelled.jsonl")
 
 
-def _path(root: str, name: str) -> str:
+def _poll_file_path(root: str, name: str) -> str:
     return os.path.join(root, _FOLDER, f"{name}.json")
 
 
@@ -160,7 +165,7 @@ _LATE: Seconds = 300.0  # accounting that answers must show the end of a job by 
 _NOT_YET = "accounting has not recorded its end yet"
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerReach(msgspec.Struct, frozen=True, kw_only=True):
     """How to reach a scheduler: what runs its commands, for which user, how often.
 
     ``root`` is the store, which keeps its answers; ``interval`` is in seconds.
@@ -174,21 +179,21 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     interval: Seconds = INTERVAL
 
 
-class Client(Scheduler):
+class SchedulerClient(Scheduler):
     """A scheduler that is reached through its commands."""
 
-    def __init__(self, backend: SchedulerCommands, way: Reach) -> None:
+    def __init__(self, backend: SchedulerCommands, way: SchedulerReach) -> None:
         self.name = backend.NAME
         self.questions = self._backend = backend
         self._way = way
 
-    def render(self, script: JobScript) -> str:
+    def render(self, job_script: JobScript) -> str:
         """Write the job script."""
-        return self._backend.render(script)
+        return self._backend.render(job_script)
 
-    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return self._backend.log_name(job, element, is_array=is_array)
+        return self._backend.log_name(job_id, element, is_array=is_array)
 
     def submit(self, script: str, *, cwd: str, argv: Argv | None = None) -> str:
         """Submit the script once, by *argv* if not the usual way; return the job's id.
@@ -199,7 +204,7 @@ class Client(Scheduler):
             SubmissionUnknownError: no answer; the job may have been accepted.
         """
         argv = argv or self._backend.submit_argv(script)
-        forget(self._way.root, self.name)
+        forget_poll(self._way.root, self.name)
         try:
             ran = self._way.run(
                 argv,
@@ -239,11 +244,11 @@ class Client(Scheduler):
         except FormatError as error:
             raise SchedulerError(str(error)) from error
         if found is not None:
-            forget(self._way.root, self.name)
+            forget_poll(self._way.root, self.name)
         return found
 
-    def find_ended(self, job: Submitted) -> str | None:
-        """Return the id of a user's script that was sent as *job* and has ended.
+    def find_ended(self, submitted_job: SubmittedJob) -> str | None:
+        """Return the id of a user's script that was sent as a job and has ended.
 
         None if accounting lists none, or there is no accounting.
 
@@ -251,7 +256,7 @@ class Client(Scheduler):
             SchedulerError: accounting does not answer.
         """
         scripts = KINDS[self._backend.NAME].user_scripts
-        question, outputs = scripts.sent(job, self._way.user), []
+        question, outputs = scripts.sent(submitted_job, self._way.user), []
         for argv in question.argvs:
             try:
                 ran = self._run(argv, timeout=_TO_ASK)
@@ -300,14 +305,16 @@ class Client(Scheduler):
             raise UsageError(f"{doubt} (--no-checks submits it anyway)")
         return self._backend.parse_start(output)
 
-    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
+    def states(
+        self, submitted_jobs: Sequence[SubmittedJob], *, fresh: bool = False
+    ) -> JobSnapshot:
         """Return the states of jobs, from the last answer or from a new query."""
-        last = load(self._way.root, self.name)
-        jobs = [job for job in jobs if self._is_of_use(job, last)]
+        last = load_poll(self._way.root, self.name)
+        submitted_jobs = [job for job in submitted_jobs if self._is_of_use(job, last)]
         is_open = [
             job
-            for job in jobs
-            if job.id in last.unsettled or not _is_over(job, last.states)
+            for job in submitted_jobs
+            if job.id in last.unsettled or not _are_all_elements_over(job, last.states)
         ]
         # a job named by its id, or another element, which the last query left out
         is_new = not last.failures and not all(map(last.covers, is_open))
@@ -316,16 +323,18 @@ class Client(Scheduler):
         now = self._way.clock()
         is_due = fresh or is_new or last.is_due(now, self._way.interval, cancelled_at)
         if is_open and is_due:
-            last = self._ask(last, jobs, is_open, cancelled)
-            save(self._way.root, self.name, last)
-        return Snapshot(last.states, last.asked, last.trouble, last.accounting)
+            last = self._ask(last, submitted_jobs, is_open, cancelled)
+            save_poll(self._way.root, self.name, last)
+        return JobSnapshot(last.states, last.asked, last.trouble, last.accounting)
 
-    def _is_of_use(self, job: Submitted, last: Poll) -> bool:
+    def _is_of_use(self, submitted_job: SubmittedJob, last: SchedulerPoll) -> bool:
         """Return False for an old job, unless the last answer showed it unfinished."""
-        is_named = job.own is not None and job.own.foreign  # it is named by its id
-        if is_named or self._way.clock() - job.submitted < _OLD:
+        is_named = (
+            submitted_job.own is not None and submitted_job.own.foreign
+        )  # it is named by its id
+        if is_named or self._way.clock() - submitted_job.submitted < _OLD:
             return True
-        known = last.states.get(job.id, {}).values()
+        known = last.states.get(submitted_job.id, {}).values()
         return any(not state.is_final for state in known)
 
     def known(self, name: str, *, is_new: bool = False) -> KnownJob | None:
@@ -354,7 +363,9 @@ class Client(Scheduler):
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         return "" if ran.code else ran.out
 
-    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
+    def change(
+        self, submitted_job: SubmittedJob, change: WaitingJobChange
+    ) -> tuple[Argv, ...]:
         """Change a waiting job; return the commands that did.
 
         Raises:
@@ -362,10 +373,10 @@ class Client(Scheduler):
             UsageError: users cannot change that.
         """
         scripts = KINDS[self._backend.NAME].user_scripts
-        asked = scripts.known(job.id).argvs[:1]
+        asked = scripts.known(submitted_job.id).argvs[:1]
         known = "".join(self._answer_of(argv) for argv in asked)
-        argvs = scripts.change_argvs(job, change, known)
-        forget(self._way.root, self.name)
+        argvs = scripts.change_argvs(submitted_job, change, known)
+        forget_poll(self._way.root, self.name)
         for argv in argvs:
             ran = self._run(argv, timeout=_TO_ASK)
             why_not = scripts.parse_refusal(ran)
@@ -373,29 +384,35 @@ class Client(Scheduler):
                 raise SchedulerError(f"{argv[0]} refused the change: {why_not}")
         return argvs
 
-    def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
+    def cancel(
+        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
+    ) -> None:
         """Cancel a job, or these elements of it.
 
         Raises:
             SchedulerError: the scheduler does not answer, or rejects it, or the id
                 is another job's now.
         """
-        if job.token and self._backend.SHOWS_TOKENS:
-            self._check_is_same(job)
-        numbers = numbers_of(job)
+        if submitted_job.token and self._backend.SHOWS_TOKENS:
+            self._check_is_same(submitted_job)
+        numbers = element_numbers_of(submitted_job)
         chosen = range(len(numbers)) if elements is None else elements
         targets = tuple(numbers[place] for place in chosen)
-        is_whole = elements is None and not (job.own and job.own.part)
-        argv = self._backend.cancel_argv(job, None if is_whole else targets)
+        is_whole = elements is None and not (
+            submitted_job.own and submitted_job.own.part
+        )
+        argv = self._backend.cancel_argv(submitted_job, None if is_whole else targets)
         ran = self._run(argv, timeout=_TO_ASK)
-        noted = CancelledElements(job.id, tuple(targets), self._way.clock())
+        noted = CancelledElements(submitted_job.id, tuple(targets), self._way.clock())
         append_cancelled_elements(self._way.root, self.name, noted)
-        forget(self._way.root, self.name)
+        forget_poll(self._way.root, self.name)
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
 
-    def _check_is_same(self, job: Submitted) -> None:
-        """Raise if another job has the id of *job*; nothing is known without an answer.
+    def _check_is_same(self, submitted_job: SubmittedJob) -> None:
+        """Raise if another job has the id of *submitted_job*.
+
+        Nothing is known without an answer.
 
         Raises:
             SchedulerError: the queue shows another token under that id.
@@ -404,36 +421,39 @@ class Client(Scheduler):
             ran = self._run(self._backend.queue_argv(self._way.user), timeout=_TO_ASK)
         except SchedulerError:
             return
-        if self._backend.with_other_token(ran.out, {job.id: job.token}):
+        if self._backend.with_other_token(
+            ran.out, {submitted_job.id: submitted_job.token}
+        ):
             raise SchedulerError(
-                f"{job.id} is another job now (the scheduler gave the id out again): "
+                f"{submitted_job.id} is another job now (the scheduler gave the id "
+                "out again): "
                 "it was not cancelled"
             )
 
-    def _listed(self, user: str, jobs: Sequence[Submitted]) -> States:
+    def _listed(self, user_name: str, submitted_jobs: Sequence[SubmittedJob]) -> States:
         """Return the elements that the queue lists of a user.
 
         Raises:
             SchedulerError: the scheduler does not answer.
             FormatError: the answer is cut off.
         """
-        argv = self._backend.queue_argv(user)
+        argv = self._backend.queue_argv(user_name)
         ran = self._run(argv, timeout=_TO_ASK)
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         listed = self._backend.parse_queue(ran.out)
-        tokens = {job.id: job.token for job in jobs if job.token}
+        tokens = {job.id: job.token for job in submitted_jobs if job.token}
         for other in self._backend.with_other_token(ran.out, tokens):
             listed.pop(other, None)
         return listed
 
     def _ask(
         self,
-        last: Poll,
-        jobs: Sequence[Submitted],
-        is_open: Sequence[Submitted],
+        last: SchedulerPoll,
+        submitted_jobs: Sequence[SubmittedJob],
+        is_open: Sequence[SubmittedJob],
         cancelled: Sequence[CancelledElements],
-    ) -> Poll:
+    ) -> SchedulerPoll:
         """Query the queue for all jobs, and accounting for those that have left it.
 
         *cancelled* is what weigh cancelled, also under an id that is given out again.
@@ -443,17 +463,19 @@ class Client(Scheduler):
         try:
             listed: States = {}
             for user in (self._way.user, *sorted(others)):
-                listed |= self._listed(user, jobs)
+                listed |= self._listed(user, submitted_jobs)
         except (SchedulerError, FormatError) as error:
             return msgspec.structs.replace(
                 last, tried=now, failures=last.failures + 1, trouble=str(error)
             )
-        for job in jobs:  # the queue lists each part of a heterogeneous job as one
+        for (
+            job
+        ) in submitted_jobs:  # the queue lists each part of a heterogeneous job as one
             for part, component in enumerate(job.own.components if job.own else ()):
                 found = listed.get(component, {}).get(0)
                 if found is not None:
                     listed.setdefault(job.id, {})[part] = found
-        known = {job.id: last.states.get(job.id, {}) for job in jobs}
+        known = {job.id: last.states.get(job.id, {}) for job in submitted_jobs}
         gone = [
             job
             for job in is_open
@@ -476,11 +498,11 @@ class Client(Scheduler):
             unsettled = {job: t for job, t in unsettled.items() if now - t < _LATE}
         states: States = {}
         covered: dict[str, set[int]] = {}
-        for job in jobs:
+        for job in submitted_jobs:
             merged = states.setdefault(job.id, dict(known[job.id]))
-            for place in numbers_of(job):
+            for place in element_numbers_of(job):
                 merged.pop(place, None)
-            merged |= _merged(
+            merged |= _merged_elements(
                 job,
                 known[job.id],
                 listed.get(job.id, {}),
@@ -494,8 +516,8 @@ class Client(Scheduler):
                 silence=accounts.silence() if job.id in unsettled else None,
             )
             if job.own is not None:
-                covered.setdefault(job.id, set()).update(numbers_of(job))
-        return Poll(
+                covered.setdefault(job.id, set()).update(element_numbers_of(job))
+        return SchedulerPoll(
             covered={job: format_ranges(numbers) for job, numbers in covered.items()},
             asked=now,
             tried=now,
@@ -504,26 +526,28 @@ class Client(Scheduler):
             accounting=accounts.trouble,
         )
 
-    def _ended(self, jobs: Sequence[str]) -> "_Accounts":
+    def _ended(self, job_ids: Sequence[str]) -> "_AccountingAnswer":
         """Query accounting for how jobs ended."""
         states: States = {}
-        for argv in self._backend.ended_argvs(jobs):
+        for argv in self._backend.ended_argvs(job_ids):
             try:
                 ran = self._run(argv, timeout=_TO_ASK)
             except SchedulerError as error:
                 why = error.__cause__
                 is_off = isinstance(why, (FileNotFoundError, PermissionError))
-                return _Accounts(states, None if is_off else str(error), is_off=is_off)
+                return _AccountingAnswer(
+                    states, None if is_off else str(error), is_off=is_off
+                )
             if ran.code != 0:
                 answer = self._backend.accounting_answer(ran.out, ran.err)
                 if answer == "off":
-                    return _Accounts(states, is_off=True)
+                    return _AccountingAnswer(states, is_off=True)
                 if answer == "failing":
                     why_not = ran.complaint().removeprefix(f"{argv[0]}: ")
-                    return _Accounts(states, f"{argv[0]}: {why_not}")
+                    return _AccountingAnswer(states, f"{argv[0]}: {why_not}")
             for job, elements in self._backend.parse_ended(ran.out).items():
                 states.setdefault(job, {}).update(elements)
-        return _Accounts(states)
+        return _AccountingAnswer(states)
 
     def output_of(self, argv: Argv) -> str:
         """Return what an optional command prints; empty if it fails."""
@@ -532,23 +556,28 @@ class Client(Scheduler):
         except SchedulerError:
             return ""
 
-    def _run(self, argv: Argv, *, timeout: Seconds, cwd: str | None = None) -> Ran:
+    def _run(
+        self, argv: Argv, *, timeout: Seconds, cwd: str | None = None
+    ) -> CommandOutput:
         return self._way.run(argv, cwd=cwd, env=self._way.env, timeout=timeout)
 
 
-def _is_over(job: Submitted, states: States) -> bool:
-    elements = states.get(job.id, {})
-    if job.own is None:
-        return sum(map(_has_ended, elements.values())) >= job.elements
-    return all(n in elements and _has_ended(elements[n]) for n in numbers_of(job))
+def _are_all_elements_over(submitted_job: SubmittedJob, states: States) -> bool:
+    elements = states.get(submitted_job.id, {})
+    if submitted_job.own is None:
+        return sum(map(_is_final_state, elements.values())) >= submitted_job.elements
+    return all(
+        n in elements and _is_final_state(elements[n])
+        for n in element_numbers_of(submitted_job)
+    )
 
 
-def _has_ended(state: ElementState) -> bool:
+def _is_final_state(element_state: ElementState) -> bool:
     """Return whether the state is final; an error state may still be cleared."""
-    return state.is_final and state.reason != STUCK
+    return element_state.is_final and element_state.reason != STUCK
 
 
-class _Accounts(msgspec.Struct, frozen=True):
+class _AccountingAnswer(msgspec.Struct, frozen=True):
     """The answer of accounting; ``trouble`` is why it does not answer now.
 
     ``is_off``: this site has no accounting, or this user cannot read it.
@@ -565,29 +594,29 @@ class _Accounts(msgspec.Struct, frozen=True):
         return f"accounting does not answer: {self.trouble}"
 
 
-def _has_left(job: Submitted, known: Elements, listed: Elements) -> bool:
+def _has_left(submitted_job: SubmittedJob, known: Elements, listed: Elements) -> bool:
     """Return whether an element has ended, or is not listed, since the last query."""
     return any(
-        not (number in listed and not _has_ended(listed[number]))
-        and not (number in known and _has_ended(known[number]))
-        for number in numbers_of(job)
+        not (number in listed and not _is_final_state(listed[number]))
+        and not (number in known and _is_final_state(known[number]))
+        for number in element_numbers_of(submitted_job)
     )
 
 
 def _is_unsettled(
-    job: Submitted, known: Elements, listed: Elements, ended: Elements
+    submitted_job: SubmittedJob, known: Elements, listed: Elements, ended: Elements
 ) -> bool:
     """Return whether accounting does not show yet how an element ended."""
     return any(
-        not (number in listed and not _has_ended(listed[number]))
-        and not (number in known and _has_ended(known[number]))
+        not (number in listed and not _is_final_state(listed[number]))
+        and not (number in known and _is_final_state(known[number]))
         and not (number in ended and ended[number].is_final)
-        for number in numbers_of(job)
+        for number in element_numbers_of(submitted_job)
     )
 
 
-def _merged(  # noqa: PLR0913 - keyword-only past the fifth
-    job: Submitted,
+def _merged_elements(  # noqa: PLR0913 - keyword-only past the fifth
+    submitted_job: SubmittedJob,
     known: Elements,
     listed: Elements,
     ended: Elements,
@@ -602,7 +631,7 @@ def _merged(  # noqa: PLR0913 - keyword-only past the fifth
     ended, which is not failed. *silence* is why accounting may still show it: then it
     is UNKNOWN. One that weigh cancelled was cancelled.
     """
-    over = {number: state for number, state in known.items() if _has_ended(state)}
+    over = {number: state for number, state in known.items() if _is_final_state(state)}
     past = {number: state for number, state in listed.items() if state.is_final}
     past |= {number: state for number, state in ended.items() if state.is_final}
     alive = {number: state for number, state in listed.items() if not state.is_final}
@@ -612,7 +641,7 @@ def _merged(  # noqa: PLR0913 - keyword-only past the fifth
         elif number not in over:
             past[number] = _cancelled(past.get(number))
     rest = listed.get(REST) or ended.get(REST)
-    numbers = numbers_of(job)
+    numbers = element_numbers_of(submitted_job)
     others = {} if rest is None else dict.fromkeys(numbers, rest)
     merged = others | over | past | alive
     if silence is not None:

@@ -7,10 +7,10 @@ import msgspec
 
 from weigh.model.cluster import (
     ClusterJob,
+    ClusterNode,
+    ClusterQueue,
     GpuCount,
-    Node,
     NodeGpus,
-    Queue,
     UserCount,
 )
 from weigh.model.limits import QueueLimits
@@ -18,34 +18,34 @@ from weigh.model.limits import QueueLimits
 _TAKES_JOBS = frozenset({"IDLE", "MIXED", "FULL"})
 
 
-def takes_jobs(node: Node) -> bool:
-    """Return whether *node* accepts jobs, now or after its current ones have ended."""
-    return node.state in _TAKES_JOBS
+def takes_jobs(cluster_node: ClusterNode) -> bool:
+    """Return whether a node accepts jobs, now or after its current ones have ended."""
+    return cluster_node.state in _TAKES_JOBS
 
 
 def closed_nodes(
-    nodes: Iterable[Node], queues: Iterable[QueueLimits]
-) -> tuple[Node, ...]:
-    """Return *nodes*, marked unavailable where all queues of a node are closed."""
+    cluster_nodes: Iterable[ClusterNode], queues: Iterable[QueueLimits]
+) -> tuple[ClusterNode, ...]:
+    """Return the nodes, marked unavailable where all queues of a node are closed."""
     closed = {queue.name for queue in queues if not queue.open}
     return tuple(
         _closed_node(node) if node.queues and set(node.queues) <= closed else node
-        for node in nodes
+        for node in cluster_nodes
     )
 
 
-def _closed_node(node: Node) -> Node:
-    if not takes_jobs(node):
-        return node
-    noun = "queue" if len(node.queues) == 1 else "queues"
-    reason = f"{noun} {', '.join(node.queues)} closed"
-    return msgspec.structs.replace(node, state="DRAINING", reason=reason)
+def _closed_node(cluster_node: ClusterNode) -> ClusterNode:
+    if not takes_jobs(cluster_node):
+        return cluster_node
+    noun = "queue" if len(cluster_node.queues) == 1 else "queues"
+    reason = f"{noun} {', '.join(cluster_node.queues)} closed"
+    return msgspec.structs.replace(cluster_node, state="DRAINING", reason=reason)
 
 
-def count_gpus(nodes: Iterable[Node]) -> tuple[GpuCount, ...]:
-    """Count the GPUs of *nodes* by type, the most numerous first."""
+def count_gpus(cluster_nodes: Iterable[ClusterNode]) -> tuple[GpuCount, ...]:
+    """Count the GPUs of *cluster_nodes* by type, the most numerous first."""
     counts: dict[str, GpuCount] = {}
-    for node in nodes:
+    for node in cluster_nodes:
         for gpus in node.gpus:
             counts[gpus.name] = _with_node(
                 counts.get(gpus.name, GpuCount(name=gpus.name, total=0)), gpus, node
@@ -55,14 +55,14 @@ def count_gpus(nodes: Iterable[Node]) -> tuple[GpuCount, ...]:
 
 def count_queues(
     limits: Sequence[QueueLimits],
-    nodes: Sequence[Node],
+    cluster_nodes: Sequence[ClusterNode],
     jobs: Sequence[ClusterJob],
-) -> tuple[Queue, ...]:
+) -> tuple[ClusterQueue, ...]:
     """Count what each queue has and what is free; a node may be in several queues."""
     return tuple(
         _counted_queue(
             one,
-            [node for node in nodes if one.name in node.queues],
+            [node for node in cluster_nodes if one.name in node.queues],
             [job for job in jobs if one.name in job.queue.split(",")],
         )
         for one in limits
@@ -80,23 +80,26 @@ def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
     )
 
 
-def _with_node(count: GpuCount, gpus: NodeGpus, node: Node) -> GpuCount:
+def _with_node(count: GpuCount, gpus: NodeGpus, cluster_node: ClusterNode) -> GpuCount:
     idle = gpus.total - gpus.used
-    blocked = takes_jobs(node) and _is_full(node)
+    blocked = takes_jobs(cluster_node) and _is_full(cluster_node)
     return GpuCount(
         name=count.name,
         total=count.total + gpus.total,
         used=count.used + gpus.used,
-        free=count.free + (idle if takes_jobs(node) and not blocked else 0),
+        free=count.free + (idle if takes_jobs(cluster_node) and not blocked else 0),
         blocked=count.blocked + (idle if blocked else 0),
-        down=count.down + (0 if takes_jobs(node) else idle),
+        down=count.down + (0 if takes_jobs(cluster_node) else idle),
     )
 
 
-def _is_full(node: Node) -> bool:
+def _is_full(cluster_node: ClusterNode) -> bool:
     """Return whether the node has no CPU or no memory left."""
-    pairs = ((node.cpus_used, node.cpus), (node.memory_used, node.memory))
-    return node.state == "FULL" or any(
+    pairs = (
+        (cluster_node.cpus_used, cluster_node.cpus),
+        (cluster_node.memory_used, cluster_node.memory),
+    )
+    return cluster_node.state == "FULL" or any(
         used is not None and total is not None and used >= total
         for used, total in pairs
     )
@@ -104,28 +107,28 @@ def _is_full(node: Node) -> bool:
 
 def _counted_queue(
     limits: QueueLimits,
-    nodes: Sequence[Node],
+    cluster_nodes: Sequence[ClusterNode],
     jobs: Sequence[ClusterJob],
-) -> Queue:
+) -> ClusterQueue:
     if not limits.open:
-        nodes = [_closed_node(node) for node in nodes]
-    up = [node for node in nodes if takes_jobs(node)]
-    return Queue(
+        cluster_nodes = [_closed_node(node) for node in cluster_nodes]
+    up = [node for node in cluster_nodes if takes_jobs(node)]
+    return ClusterQueue(
         limits=limits,
-        nodes=len(nodes),
-        nodes_down=len(nodes) - len(up),
-        cpus=sum(node.cpus or 0 for node in nodes),
+        nodes=len(cluster_nodes),
+        nodes_down=len(cluster_nodes) - len(up),
+        cpus=sum(node.cpus or 0 for node in cluster_nodes),
         cpus_free=sum(max(0, (n.cpus or 0) - (n.cpus_used or 0)) for n in up),
-        gpus=count_gpus(nodes),
+        gpus=count_gpus(cluster_nodes),
         running=sum(job.elements for job in jobs if job.state == "RUNNING"),
         waiting=sum(job.elements for job in jobs if job.state == "PENDING"),
     )
 
 
-def _counted_user(user: str, jobs: Sequence[ClusterJob]) -> UserCount:
+def _counted_user(user_name: str, jobs: Sequence[ClusterJob]) -> UserCount:
     running = [job for job in jobs if job.state == "RUNNING"]
     return UserCount(
-        user=user,
+        user=user_name,
         running=sum(job.elements for job in running),
         waiting=sum(job.elements for job in jobs if job.state == "PENDING"),
         cpus=sum(job.cpus for job in running),

@@ -23,7 +23,7 @@ class NoAnswerError(SchedulerError):
     """A command did not end in time."""
 
 
-class Ran(msgspec.Struct, frozen=True):
+class CommandOutput(msgspec.Struct, frozen=True):
     """What a command printed, and its exit code."""
 
     code: int
@@ -42,17 +42,17 @@ def final_errors(printed: str) -> list[str]:
     return [line for line in lines if ": fatal: " in line] or lines
 
 
-Runner = Callable[..., Ran]
+Runner = Callable[..., CommandOutput]
 
 
-def run(
+def run_scheduler_command(
     argv: tuple[str, ...],
     *,
     cwd: str | None,
     env: Mapping[str, str],
     timeout: Seconds,
     with_parent: bool = False,
-) -> Ran:
+) -> CommandOutput:
     """Run *argv* as a scheduler's command, set up to print formats that we can read.
 
     With *with_parent* it is killed together with this process.
@@ -106,7 +106,7 @@ def run_as_is(
     env: Mapping[str, str],
     timeout: Seconds,
     before: Callable[[], None] | None = None,
-) -> Ran:
+) -> CommandOutput:
     """Run *argv* without input and read its output; undecodable bytes are escaped.
 
     *before* is called in the new process.
@@ -136,17 +136,17 @@ def run_as_is(
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
-        _end(process)
+        _kill_process_tree(process)
         raise NoAnswerError(
             f"{argv[0]} did not answer within {timeout:g} seconds"
         ) from error
     except BaseException:
-        _end(process)
+        _kill_process_tree(process)
         raise
-    return Ran(process.returncode, _text(out), _text(err))
+    return CommandOutput(process.returncode, _printed_text(out), _printed_text(err))
 
 
-def lines_of(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
+def lines_of_command(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines that a scheduler's command prints, without keeping them.
 
     A newline ends a line, and nothing else does.
@@ -181,14 +181,16 @@ def lines_of(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
                 raise
             if process.wait() != 0:
                 complaints.seek(0)
-                ran = Ran(process.returncode, "", _text(complaints.read(4096)))
+                ran = CommandOutput(
+                    process.returncode, "", _printed_text(complaints.read(4096))
+                )
                 why = ran.complaint().removeprefix(f"{argv[0]}: ")
                 raise SchedulerError(f"{argv[0]}: {why}")
     except FileNotFoundError as error:
         raise SchedulerError(f"{argv[0]} is not on this machine") from error
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_process_tree(process: subprocess.Popen[bytes]) -> None:
     """Kill *process* and its children; do not wait for one that cannot be killed.
 
     Its children may keep our pipe open.
@@ -226,5 +228,5 @@ def _dies_with(parent: int) -> Callable[[], None] | None:
     return die_with_parent
 
 
-def _text(printed: bytes) -> str:
+def _printed_text(printed: bytes) -> str:
     return printed.decode("utf-8", "backslashreplace")

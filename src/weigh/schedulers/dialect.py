@@ -10,11 +10,11 @@ from typing import Literal
 
 import msgspec
 
-from weigh.model.record import Allocation, Job, Request
+from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.units import Bytes, Seconds
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class DialectOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a scheduler spells what advice names; ``{}`` is the value.
 
     ``one_cpu`` is written for one CPU, if not ``cpus``. ``memory`` is per slot where
@@ -34,7 +34,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     resource: tuple[str, str] | None = None
 
 
-class Variables(msgspec.Struct, frozen=True, kw_only=True):
+class DialectVariables(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variables of a scheduler: of its jobs, and of its commands.
 
     ``job`` and ``element`` hold the id and the array task index in a job, the first
@@ -61,7 +61,7 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
     kept: frozenset[str] = frozenset()
 
 
-class Traits(msgspec.Struct, frozen=True, kw_only=True):
+class DialectTraits(msgspec.Struct, frozen=True, kw_only=True):
     """In what a scheduler differs from others.
 
     ``several_nodes``: it starts a task on several nodes. ``fits_nodes``: a job's CPUs
@@ -104,7 +104,7 @@ class SchedulerText(ABC):
 
     NAME: str
     PREFIX: str
-    OPTIONS: Options
+    OPTIONS: DialectOptions
 
     @abstractmethod
     def format_memory(self, size: Bytes) -> str:
@@ -143,7 +143,7 @@ class SchedulerText(ABC):
         """Read this node's allocation; None outside a job."""
 
     @abstractmethod
-    def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
+    def job_from_environment(self, env: Mapping[str, str]) -> RecordedJob | None:
         """Read the id of this job; None outside a job."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class SchedulerText(ABC):
         """Return a file that was written at this job's start, if one is needed."""
         return None
 
-    def parse_left(self, out: str, elapsed: Seconds) -> Seconds | None:
+    def parse_left(self, command_output: str, elapsed: Seconds) -> Seconds | None:
         """Read the time left from the output of ``limit_argv``; None without a limit.
 
         *elapsed* is the age of the job's ``start_file``, 0 if there is none.

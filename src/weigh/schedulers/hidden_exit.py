@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.schedulers.script import SHELLS
-from weigh.schedulers.shell import Token, read_body, unquoted
+from weigh.schedulers.shell import ShellToken, read_body, unquoted
 
 # they pass on what a program prints; their own exit code does not depend on it
 _FILTER_NAMES = """
@@ -94,7 +94,7 @@ def hidden_exit(text: str, interpreter: Sequence[str] = ()) -> HiddenExit | None
     body = read_body(text)
     if not body.commands:
         return None
-    steps = list(_steps(body.tokens))
+    steps = list(_shell_steps(body.tokens))
     for step in steps:
         if (inner := _nested(step)) is not None:
             return inner
@@ -127,7 +127,7 @@ def _nested(step: ShellStep) -> HiddenExit | None:
     return None
 
 
-def _steps(tokens: Sequence[Token]) -> Iterator[ShellStep]:
+def _shell_steps(tokens: Sequence[ShellToken]) -> Iterator[ShellStep]:
     """Yield the steps of a script, what is in a group before the group."""
     scan = _StepScan()
     for token in tokens:
@@ -147,7 +147,7 @@ class _StepScan:
         self.inside: list[list[ShellStep]] = []
         self.closed: tuple[str, str, list[ShellStep]] | None = None
 
-    def take(self, token: Token) -> Iterator[ShellStep]:
+    def take(self, token: ShellToken) -> Iterator[ShellStep]:
         """Yield the steps that *token* ends."""
         in_test = self.words[:1] == ["[["] and self.words[-1] != "]]"
         if token.kind == "word" and not self.is_target:
@@ -173,7 +173,7 @@ class _StepScan:
         else:
             self.words.append(text)  # (( ))
 
-    def _word(self, token: Token) -> None:
+    def _word(self, token: ShellToken) -> None:
         text = token.text
         if not self.words:
             self.line = token.line

@@ -13,7 +13,7 @@ from shlex import quote as quoted
 import msgspec
 
 from weigh.model.element_time import GRACE, reserved_of, reserved_time
-from weigh.model.job import JobRequest, JobScript, Setup
+from weigh.model.job import JobRequest, JobScript, JobSetup
 from weigh.model.record import Request
 
 SHEBANG = "#!/bin/bash"
@@ -61,9 +61,9 @@ class ScriptRules(msgspec.Struct, frozen=True, kw_only=True):
     checks_needs: bool = False
 
 
-def render(
+def render_job_script(
     directives: Iterable[str],
-    script: JobScript,
+    job_script: JobScript,
     *,
     element: str,
     log: str | None,
@@ -74,10 +74,10 @@ def render(
     *element* is a bash expression for the element's index, from 0; *log* is one for the
     name of its log, for a name that no directive can hold.
     """
-    lines = [SHEBANG, *directives, *heading(script), ""]
+    lines = [SHEBANG, *directives, *heading(job_script), ""]
     if log is not None:
-        lines.append(f"exec >{quoted(script.log)}/{log} 2>&1")
-    return "\n".join((*lines, *_body(script, element, rules)))
+        lines.append(f"exec >{quoted(job_script.log)}/{log} 2>&1")
+    return "\n".join((*lines, *_element_body_lines(job_script, element, rules)))
 
 
 def request_of(wanted: JobRequest) -> Request:
@@ -99,31 +99,33 @@ def request_of(wanted: JobRequest) -> Request:
     )
 
 
-def _body(script: JobScript, element: str, rules: ScriptRules) -> Iterator[str]:
+def _element_body_lines(
+    job_script: JobScript, element: str, rules: ScriptRules
+) -> Iterator[str]:
     """Yield the lines that one element runs; the last one ends in a newline."""
-    yield from at_exit(script, rules.job_id)
-    yield f"export WEIGH_DIR={quoted(script.store)}"
-    yield f"cd {quoted(script.cwd)} || exit"
-    yield f"plan={quoted(script.folder)}"
-    yield from announce(script, rules.job_id)
+    yield from at_exit(job_script, rules.job_id)
+    yield f"export WEIGH_DIR={quoted(job_script.store)}"
+    yield f"cd {quoted(job_script.cwd)} || exit"
+    yield f"plan={quoted(job_script.folder)}"
+    yield from announce(job_script, rules.job_id)
     yield f"element={element}"
-    yield from check_needs(script, rules)
-    yield from setup_lines(script)
+    yield from check_needs(job_script, rules)
+    yield from setup_lines(job_script)
     yield ""
-    if script.staging is not None:
-        yield script.staged
+    if job_script.staging is not None:
+        yield job_script.staged
         return
     yield "# the tasks: a signal that ends this job is forwarded to them at once"
     yield from ON_SIGNAL
-    yield f"{tasks_command(script, rules)} &"
+    yield f"{tasks_command(job_script, rules)} &"
     yield "tasks=$!"
     yield WAIT
     how = (
         rules.requeue
-        if script.request.notify is None
+        if job_script.request.notify is None
         else f"requeued=1; {rules.requeue}"
     )
-    yield from requeue_lines(how) if script.requeue else ()
+    yield from requeue_lines(how) if job_script.requeue else ()
     yield 'exit "$code"\n'
 
 
@@ -135,24 +137,27 @@ _POST = (
 )
 
 
-def at_exit(script: JobScript, job_id: str) -> Iterator[str]:
+def at_exit(job_script: JobScript, job_id: str) -> Iterator[str]:
     """Yield the lines that write the log's last line, and notify when the job ends.
 
     The element that ends last notifies; a link can be made only once. A job that was
     killed without a warning (KILL, a lost node) leaves no element that could.
     """
-    target = script.request.notify
+    target = job_script.request.notify
     if target is None:
         yield f"trap 'echo \"{ENDED} $?\"' EXIT"
         return
-    name = msgspec.json.encode(script.name).decode()
+    name = msgspec.json.encode(job_script.name).decode()
     event = (
         f'{{"schema": "{NOTIFY_SCHEMA}", "job": "%s", "name": %s, "elements": '
-        f'{script.elements}, "failed": %s, "state": "%s", "host": "%s", "ended": %s}}'
+        f'{job_script.elements}, "failed": %s, "state": "%s", "host": "%s", "ended": '
+        "%s}"
     )
     run = f'bash -c {quoted(target)} <<<"$event"'
     if is_url(target):
-        run = f'{quoted(script.python)} -c {quoted(_POST)} {quoted(target)} "$event"'
+        run = (
+            f'{quoted(job_script.python)} -c {quoted(_POST)} {quoted(target)} "$event"'
+        )
     yield "# the element that ends last notifies, once"
     yield "at_exit() {"
     yield f'  echo "{ENDED} $1"'
@@ -161,7 +166,7 @@ def at_exit(script: JobScript, job_id: str) -> Iterator[str]:
     yield '  local ended="$plan/log/.ended_$job"'
     yield '  mkdir -p "$ended" && echo "$1" >"$ended/$element" || return'
     yield '  set -- "$ended"/[0-9]*'
-    yield f'  [ "$#" -ge {script.elements} ] || return'
+    yield f'  [ "$#" -ge {job_script.elements} ] || return'
     yield '  ln -s "$HOSTNAME" "$ended/notified" 2>/dev/null || return'
     yield '  failed=$(cat "$@" | grep -cvx 0)'
     yield '  [ "$failed" -eq 0 ] || state=failed'
@@ -180,13 +185,13 @@ def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://")) and not text.split()[1:]
 
 
-def announce(script: JobScript, job_id: str) -> Iterator[str]:
+def announce(job_script: JobScript, job_id: str) -> Iterator[str]:
     """Yield the line by which a job writes its id into the folder of its submission.
 
     A `weigh submit` that got no answer finds the job there, even after its end.
     """
-    if script.sent:
-        yield announce_line(job_id, script.sent)
+    if job_script.sent:
+        yield announce_line(job_id, job_script.sent)
 
 
 def announce_line(job_id: str, sent: str) -> str:
@@ -194,69 +199,69 @@ def announce_line(job_id: str, sent: str) -> str:
     return f'ln -s -- "{job_id}" {quoted(sent)}/{ANNOUNCED} 2>/dev/null'
 
 
-def check_needs(script: JobScript, rules: ScriptRules) -> Iterator[str]:
+def check_needs(job_script: JobScript, rules: ScriptRules) -> Iterator[str]:
     """Yield the lines that end a job if a job that it needs has not succeeded."""
-    if not (script.needs and rules.checks_needs):
+    if not (job_script.needs and rules.checks_needs):
         return
-    weigh = f"{quoted(script.python)} -P -m weigh"
+    weigh = f"{quoted(job_script.python)} -P -m weigh"
     yield "# the scheduler starts this job also after one that failed"
-    yield f"{weigh} status --succeeded {' '.join(script.needs)} || exit"
+    yield f"{weigh} status --succeeded {' '.join(job_script.needs)} || exit"
 
 
-def heading(script: JobScript) -> Iterator[str]:
+def heading(job_script: JobScript) -> Iterator[str]:
     """Yield the comments that describe the script."""
-    if script.command:
+    if job_script.command:
         yield ""
-        yield f"# written by weigh {script.version}"
+        yield f"# written by weigh {job_script.version}"
         return
-    alone = script.together == 1
-    tasks = "1 task" if alone else f"up to {script.together} tasks in parallel"
-    if script.queue:
+    alone = job_script.together == 1
+    tasks = "1 task" if alone else f"up to {job_script.together} tasks in parallel"
+    if job_script.queue:
         tasks = f"{'1 task' if alone else tasks} at a time, the longest that is left"
-    elements = f"{script.elements} elements of " if script.is_array else ""
+    elements = f"{job_script.elements} elements of " if job_script.is_array else ""
     yield ""
-    yield f"# {elements}{tasks}; written by weigh {script.version}."
+    yield f"# {elements}{tasks}; written by weigh {job_script.version}."
     yield "# You may edit it: only the scheduler reads it."
 
 
-def tasks_command(script: JobScript, rules: ScriptRules) -> str:
+def tasks_command(job_script: JobScript, rules: ScriptRules) -> str:
     """Return the line that runs the tasks of ``$element`` of ``$plan``."""
-    if script.command:
-        return script.command
+    if job_script.command:
+        return job_script.command
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
-    if script.tasks:
-        tasks = f'{quoted(script.tasks)}/"tasks_$element.txt"'
-    grace = GRACE if script.staging is None else script.staging.grace
-    limit = script.request.time_limit
+    if job_script.tasks:
+        tasks = f'{quoted(job_script.tasks)}/"tasks_$element.txt"'
+    grace = GRACE if job_script.staging is None else job_script.staging.grace
+    limit = job_script.request.time_limit
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
-    if limit is not None and warning(script) is not None:
-        until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))s"'
-    own = " ".join(_own_flags(script, rules))
-    if script.queue:
-        own, tasks = f"{own} --pull", f'"$plan"/{quoted(script.queue)}'
+    if limit is not None and warning(job_script) is not None:
+        until = f' --time-limit "$(({limit - _reserve(job_script)} - SECONDS))s"'
+    own = " ".join(_own_flags(job_script, rules))
+    if job_script.queue:
+        own, tasks = f"{own} --pull", f'"$plan"/{quoted(job_script.queue)}'
     return (
-        f"{quoted(script.python)} -P -m weigh exec --jobs {script.together} "
+        f"{quoted(job_script.python)} -P -m weigh exec --jobs {job_script.together} "
         f"--grace {grace}{until} \\\n  {own} \\\n  --joblog {log} {tasks}"
     )
 
 
-def _own_flags(script: JobScript, rules: ScriptRules) -> Iterator[str]:
+def _own_flags(job_script: JobScript, rules: ScriptRules) -> Iterator[str]:
     """Yield the options of weigh exec that one scheduler or plan needs."""
     yield rules.forget
-    if rules.takes_gpus and script.request.gpus:
-        yield _TAKE_GPUS.format(script.request.gpus)
+    if rules.takes_gpus and job_script.request.gpus:
+        yield _TAKE_GPUS.format(job_script.request.gpus)
 
 
-def staged_lines(script: JobScript, rules: ScriptRules) -> str:
+def staged_lines(job_script: JobScript, rules: ScriptRules) -> str:
     """Return the lines that run the tasks of an element with stage-out."""
     lines = (
-        *bind_lines(script.setup),
-        *program_checks(filter(is_relative, script.programs), script.setup),
+        *bind_lines(job_script.setup),
+        *program_checks(filter(is_relative, job_script.programs), job_script.setup),
         "# of an earlier attempt only the results that were copied back count",
         _JOBLOG,
         '[ ! -e "$joblog" ] || mv -f -- "$joblog" "$joblog.before"',
         f'[ ! -e "$joblog{HOME}" ] || cp -- "$joblog{HOME}" "$joblog"',
-        tasks_command(script, rules),
+        tasks_command(job_script, rules),
     )
     return "\n".join(lines)
 
@@ -271,23 +276,23 @@ def when_home() -> str:
     return "\n".join(lines)
 
 
-def warning(script: JobScript) -> int | None:
+def warning(job_script: JobScript) -> int | None:
     """Return how many seconds before the time limit the scheduler has to send a signal.
 
     weigh exec stops the tasks itself before a known limit; the signal is for tasks
     that do not stop. None means no signal.
     """
-    if not reserved_time(script.staging, requeue=script.requeue):
+    if not reserved_time(job_script.staging, requeue=job_script.requeue):
         return None
-    if script.request.time_limit is None:
-        return _reserve(script)
-    return max(1, _reserve(script) // 2)
+    if job_script.request.time_limit is None:
+        return _reserve(job_script)
+    return max(1, _reserve(job_script) // 2)
 
 
-def _reserve(script: JobScript) -> int:
+def _reserve(job_script: JobScript) -> int:
     """Return the seconds before the time limit that are reserved for stage-out."""
-    most = reserved_time(script.staging, requeue=script.requeue)
-    limit = script.request.time_limit
+    most = reserved_time(job_script.staging, requeue=job_script.requeue)
+    limit = job_script.request.time_limit
     return most if limit is None else reserved_of(limit, most)
 
 
@@ -326,10 +331,14 @@ WITHIN = '"$container"'
 _FOLDER = '"$plan/log/container.$HOSTNAME"'
 
 
-def setup_lines(script: JobScript) -> Iterator[str]:
+def setup_lines(job_script: JobScript) -> Iterator[str]:
     """Yield the lines that set up the environment of the tasks and check it."""
-    made = (*_environment(script.setup), *_container(script), *_threads(script))
-    checks = tuple(_checks(script)) if script.setup.checks else ()
+    made = (
+        *_environment_lines(job_script.setup),
+        *_container(job_script),
+        *_thread_lines(job_script),
+    )
+    checks = tuple(_checks(job_script)) if job_script.setup.checks else ()
     if made:
         yield ""
         yield "# the environment of the tasks"
@@ -340,10 +349,10 @@ def setup_lines(script: JobScript) -> Iterator[str]:
         yield from checks
 
 
-def _threads(script: JobScript) -> Iterator[str]:
+def _thread_lines(job_script: JobScript) -> Iterator[str]:
     """Yield the line that gives each rank the threads of its CPUs, not of the node."""
-    if script.request.ntasks:
-        each = request_of(script.request).cpus
+    if job_script.request.ntasks:
+        each = request_of(job_script.request).cpus
         yield f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{each}}}"'
 
 
@@ -352,14 +361,14 @@ def is_relative(name: str) -> bool:
     return "/" in name and not name.startswith("/")
 
 
-def bind_lines(setup: Setup) -> Iterator[str]:
+def bind_lines(setup: JobSetup) -> Iterator[str]:
     """Yield the lines that bind the staged inputs into the container."""
     if setup.container is not None:
         yield 'export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$shared"'
         yield 'export SINGULARITY_BIND="${SINGULARITY_BIND:+$SINGULARITY_BIND,}$shared"'
 
 
-def program_checks(names: Iterable[str], setup: Setup) -> Iterator[str]:
+def program_checks(names: Iterable[str], setup: JobSetup) -> Iterator[str]:
     """Yield the lines that end the job if one of these programs is missing."""
     for name in names:
         word = quoted(name)
@@ -371,7 +380,7 @@ def program_checks(names: Iterable[str], setup: Setup) -> Iterator[str]:
         yield f'  {{ echo "weigh: not found {where}:" {word} >&2; exit {_NOT_FOUND}; }}'
 
 
-def _environment(setup: Setup) -> Iterator[str]:
+def _environment_lines(setup: JobSetup) -> Iterator[str]:
     if setup.modules:
         yield "source /etc/profile"
         yield from (f"module load {quoted(name)} || exit" for name in setup.modules)
@@ -383,16 +392,16 @@ def _environment(setup: Setup) -> Iterator[str]:
     yield from setup.lines
 
 
-def _container(script: JobScript) -> Iterator[str]:
+def _container(job_script: JobScript) -> Iterator[str]:
     """Yield the lines that write a bash wrapper which runs each task in the container.
 
     BASH_ENV makes weigh exec start every task with bash. The working directory is
     bound into the container.
     """
-    image = script.setup.container
+    image = job_script.setup.container
     if image is None:
         return
-    gpu = " --nv" if script.request.gpus else ""
+    gpu = " --nv" if job_script.request.gpus else ""
     yield "runs=$(command -v apptainer || command -v singularity) || {"
     yield '  echo "weigh: neither apptainer nor singularity on $(hostname)" >&2'
     yield f"  exit {_NOT_FOUND}"
@@ -413,32 +422,32 @@ def _container(script: JobScript) -> Iterator[str]:
     yield f'export PATH={_FOLDER}:"$PATH" BASH_ENV='
 
 
-def _checks(script: JobScript) -> Iterator[str]:
-    setup = script.setup
-    staged = script.staging is not None
-    here = [name for name in script.programs if not (staged and is_relative(name))]
+def _checks(job_script: JobScript) -> Iterator[str]:
+    setup = job_script.setup
+    staged = job_script.staging is not None
+    here = [name for name in job_script.programs if not (staged and is_relative(name))]
     yield from program_checks(here, setup)
-    python = _python(script)
+    python = _python(job_script)
     if setup.imports:
-        yield f"{_run(python or 'python', _IMPORTS, setup)} \\"
+        yield f"{_run_program_line(python or 'python', _IMPORTS, setup)} \\"
         yield f"  {' '.join(map(quoted, setup.imports))} || exit {_UNAVAILABLE}"
-    if script.request.gpus and python is not None:
-        ends = f"exit {_UNAVAILABLE}" if script.imports_torch else _NO_TORCH
-        yield f"{_run(python, TORCH_CHECK, setup)} || {ends}"
+    if job_script.request.gpus and python is not None:
+        ends = f"exit {_UNAVAILABLE}" if job_script.imports_torch else _NO_TORCH
+        yield f"{_run_program_line(python, TORCH_CHECK, setup)} || {ends}"
 
 
-def _run(python: str, program: str, setup: Setup) -> str:
+def _run_program_line(python: str, program: str, setup: JobSetup) -> str:
     if setup.container is None:
         return f"{quoted(python)} -c {quoted(program)}"
     return f'{WITHIN} -c \'"$0" -c "$@"\' {quoted(python)} {quoted(program)}'
 
 
-def _python(script: JobScript) -> str | None:
+def _python(job_script: JobScript) -> str | None:
     """Return the Python that the tasks start with, or that of their environment."""
-    setup = script.setup
-    for name in script.programs:
+    setup = job_script.setup
+    for name in job_script.programs:
         if _PYTHON.fullmatch(posixpath.basename(name)):
-            staged_in = script.staging is not None and is_relative(name)
+            staged_in = job_script.staging is not None and is_relative(name)
             return None if staged_in else name
     return "python" if setup.conda or setup.venv else None
 

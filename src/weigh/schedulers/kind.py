@@ -7,7 +7,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from weigh.schedulers.dialect import SchedulerText, Traits, Variables
+from weigh.schedulers.dialect import DialectTraits, DialectVariables, SchedulerText
 
 if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
     from weigh.schedulers.backend import (
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
         SchedulerReasons,
         SchedulerSite,
         SchedulerUserScripts,
-        Steps,
+        StepStarter,
     )
     from weigh.schedulers.job_script import ScriptRules
     from weigh.schedulers.protocol import Argv
@@ -47,8 +47,8 @@ class SchedulerKind:
     suffixes: tuple[str, ...]
     job_variable: str
     directive: re.Pattern[str]
-    variables: Variables
-    traits: Traits
+    variables: DialectVariables
+    traits: DialectTraits
     text: SchedulerText
     in_one_file: bool = False
 
@@ -92,6 +92,6 @@ class SchedulerKind:
         return cast("ScriptRules", self._part("script", "RULES"))
 
     @property
-    def steps(self) -> "Steps | None":
+    def steps(self) -> "StepStarter | None":
         """Return how its jobs start processes on their nodes; None if unknown."""
         return None

@@ -32,7 +32,7 @@ _BY_WORD = re.compile(rf"(?:{_WORDS})\s+(.*)")
 _BY_SIGN = re.compile(rf"(?:{_SIGNS})\s*(-[A-Za-z].*)")
 
 
-class Launched(msgspec.Struct, frozen=True):
+class LaunchedScript(msgspec.Struct, frozen=True):
     """A script that may be run: the first of *files* that is a program or script.
 
     *runner* is ``bash``, ``sbatch`` or similar; empty if the file itself is run.
@@ -42,7 +42,7 @@ class Launched(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
 
 
-def launched(words: Sequence[str]) -> Iterator[Launched]:
+def launched(words: Sequence[str]) -> Iterator[LaunchedScript]:
     """Yield the scripts that the command *words* may run; no file is read."""
     words = list(words)
     while words and _ASSIGNMENT.match(words[0]):
@@ -51,25 +51,27 @@ def launched(words: Sequence[str]) -> Iterator[Launched]:
         return
     name = words[0].rpartition("/")[2]
     if name in _WRAPPERS:
-        yield from _wrapped(words[1:])
+        yield from _script_behind_wrapper(words[1:])
     elif name in SUBMITS:
-        yield Launched(name, tuple(word for word in words[1:] if word[:1] != "-"))
+        yield LaunchedScript(name, tuple(word for word in words[1:] if word[:1] != "-"))
     elif name in _SOURCE:
-        yield Launched(name, tuple(words[1:2]))
+        yield LaunchedScript(name, tuple(words[1:2]))
     elif _SHELL.fullmatch(name) or _INTERPRETER.fullmatch(name):
-        yield from _interpreted(name, words[1:])
+        yield from _script_of_interpreter(name, words[1:])
     else:
-        yield Launched("", (words[0],))
+        yield LaunchedScript("", (words[0],))
 
 
-def launched_by_line(line: str) -> Iterator[Launched]:
+def launched_by_line(line: str) -> Iterator[LaunchedScript]:
     """Yield the scripts that the commands of a shell line may run; see `launched`."""
     for command in read_body(line).commands:
         words = [unquoted(word) for word in command.words]
         yield from launched(words)
         if words and _SHELL.fullmatch(words[0].rpartition("/")[2]):
             name = f"{words[0]} <"
-            yield from (Launched(name, (unquoted(one),)) for one in command.inputs)
+            yield from (
+                LaunchedScript(name, (unquoted(one),)) for one in command.inputs
+            )
 
 
 def directives_of(text: str) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ def directives_of(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _wrapped(words: Sequence[str]) -> Iterator[Launched]:
+def _script_behind_wrapper(words: Sequence[str]) -> Iterator[LaunchedScript]:
     """Find the script behind a wrapper whose own options are not known here."""
     guesses = []
     for place, word in enumerate(words):
@@ -98,10 +100,10 @@ def _wrapped(words: Sequence[str]) -> Iterator[Launched]:
             return
         if word[:1] != "-" and not _ASSIGNMENT.match(word):
             guesses.append(word)
-    yield Launched("", tuple(guesses))
+    yield LaunchedScript("", tuple(guesses))
 
 
-def _interpreted(name: str, words: Sequence[str]) -> Iterator[Launched]:
+def _script_of_interpreter(name: str, words: Sequence[str]) -> Iterator[LaunchedScript]:
     """Yield the script among the arguments of an interpreter."""
     is_shell = _SHELL.fullmatch(name) is not None
     rest = list(words)
@@ -117,5 +119,5 @@ def _interpreted(name: str, words: Sequence[str]) -> Iterator[Launched]:
             if not is_shell and letters[:1] in {"c", "m", "e"}:
                 return
         elif word != "--":
-            yield Launched(name, (word,))
+            yield LaunchedScript(name, (word,))
             return

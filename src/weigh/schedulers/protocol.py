@@ -7,24 +7,24 @@ from typing import Literal, Protocol
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.model.cluster import ClusterJob, Node
+from weigh.model.cluster import ClusterJob, ClusterNode
 from weigh.model.job import (
     ElementState,
     JobRequest,
     RecordedRequest,
     States,
-    Submitted,
+    SubmittedJob,
 )
-from weigh.model.limits import Limits, QueueLimits
+from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.model.record import State
 from weigh.schedulers.command import final_errors
-from weigh.schedulers.elements import numbers_of
+from weigh.schedulers.elements import element_numbers_of
 from weigh.units import Bytes, Seconds
 
 ABSENT = ElementState(state="UNKNOWN")
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class JobSnapshot(msgspec.Struct, frozen=True):
     """The states of jobs that a scheduler reported, and when (seconds since the epoch).
 
     ``trouble`` is why later queries failed; ``accounting`` is why its
@@ -36,11 +36,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     trouble: str | None = None
     accounting: str | None = None
 
-    def of(self, job: Submitted, element: int) -> ElementState:
+    def of(self, submitted_job: SubmittedJob, element: int) -> ElementState:
         """Return the state of an element; UNKNOWN if the scheduler does not list it."""
-        numbers = numbers_of(job)
+        numbers = element_numbers_of(submitted_job)
         number = numbers[element] if element < len(numbers) else element
-        return self.states.get(job.id, {}).get(number, ABSENT)
+        return self.states.get(submitted_job.id, {}).get(number, ABSENT)
 
 
 Argv = tuple[str, ...]
@@ -48,7 +48,7 @@ Argv = tuple[str, ...]
 Answer = Literal["off", "unknown job", "failing"]
 
 
-class Reply(msgspec.Struct, frozen=True):
+class CommandReply(msgspec.Struct, frozen=True):
     """The output of a command. ``code`` is None if it did not exit by itself.
 
     ``trouble`` is why there is no answer: command not found, or too slow.
@@ -89,7 +89,7 @@ class Reply(msgspec.Struct, frozen=True):
         return self.trouble or printed or f"exit code {self.code}"
 
 
-def unanswered(replies: Mapping[str, Reply]) -> tuple[str, ...]:
+def unanswered(replies: Mapping[str, CommandReply]) -> tuple[str, ...]:
     """Return a note for each command, by name, that did not answer."""
     return tuple(
         f"{name} does not answer: {reply.complaint()}"
@@ -98,10 +98,10 @@ def unanswered(replies: Mapping[str, Reply]) -> tuple[str, ...]:
     )
 
 
-class Query(Protocol):
+class SchedulerQuery(Protocol):
     """A function that runs several of a scheduler's commands in parallel."""
 
-    def __call__(self, commands: Sequence[Argv]) -> list[Reply]:
+    def __call__(self, commands: Sequence[Argv]) -> list[CommandReply]:
         """Return the replies in the order of *commands*; never raises."""
 
 
@@ -110,26 +110,26 @@ class ClusterAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str | None
     version: str | None
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
     queues: tuple[QueueLimits, ...]
     jobs: tuple[ClusterJob, ...]
     notes: tuple[str, ...]
 
 
-class Live(msgspec.Struct, frozen=True, kw_only=True):
+class LiveAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """The answers of the scheduler; ``jobs`` are the states of the given jobs by id.
 
     ``trouble`` is why the scheduler does not answer; ``limits`` is None if none are
     knows any.
     """
 
-    limits: Limits | None = None
-    nodes: tuple[Node, ...] = ()
+    limits: ClusterLimits | None = None
+    nodes: tuple[ClusterNode, ...] = ()
     jobs: dict[str, str | None] = {}
     trouble: str | None = None
 
 
-class Who(msgspec.Struct, frozen=True, kw_only=True):
+class SubmittingUser(msgspec.Struct, frozen=True, kw_only=True):
     """The user who submits, the account and QOS, and the jobs to wait for."""
 
     user: str
@@ -138,7 +138,7 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
+class DescribedScript(msgspec.Struct, frozen=True, kw_only=True):
     """A user's script as its scheduler reads it, with the flags typed with it.
 
     ``output`` and ``error`` are absolute patterns, ``error`` empty if both are one
@@ -185,7 +185,7 @@ class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
     components: tuple[str, ...] = ()
 
 
-class RequestChange(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingJobChange(msgspec.Struct, frozen=True, kw_only=True):
     """What to change of a waiting job; None: nothing. Bytes and seconds.
 
     ``after`` are the jobs that it hangs on, empty for none.

@@ -7,14 +7,14 @@ BOM = "\ufeff"
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"})
 
 
-class Line(msgspec.Struct, frozen=True):
+class ScriptLine(msgspec.Struct, frozen=True):
     """One line of a script, counted from 1, without its line break."""
 
     line: int
     text: str
 
 
-class Script(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptText(msgspec.Struct, frozen=True, kw_only=True):
     """A script's lines, and what its bytes show.
 
     ``interpreter`` are the words after ``#!``, empty if there is no such line;
@@ -22,7 +22,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     ``carriage_returns`` is the first line with a Windows line ending.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[ScriptLine, ...]
     interpreter: tuple[str, ...] = ()
     first_command: int | None = None
     bom: bool = False
@@ -43,29 +43,29 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
         return not self.interpreter or self.program in SHELLS
 
 
-def read_script(text: str) -> Script:
+def read_script(text: str) -> ScriptText:
     """Read a script exactly as it is on disk, line breaks included."""
     bom = text.startswith(BOM)
     rows = text.removeprefix(BOM).split("\n")
     if rows[-1] == "":
         rows.pop()
     lines = tuple(
-        Line(number, row.removesuffix("\r")) for number, row in enumerate(rows, 1)
+        ScriptLine(number, row.removesuffix("\r")) for number, row in enumerate(rows, 1)
     )
-    return Script(
+    return ScriptText(
         lines=lines,
-        interpreter=_interpreter(lines),
+        interpreter=_interpreter_words(lines),
         first_command=next((one.line for one in lines if _is_command(one.text)), None),
         bom=bom,
-        carriage_returns=_first(rows, "\r", at_end=True),
-        nul=_first(rows, "\0"),
+        carriage_returns=_first_marked_row(rows, "\r", at_end=True),
+        nul=_first_marked_row(rows, "\0"),
     )
 
 
-def _interpreter(lines: tuple[Line, ...]) -> tuple[str, ...]:
-    if not lines or not lines[0].text.startswith("#!"):
+def _interpreter_words(script_lines: tuple[ScriptLine, ...]) -> tuple[str, ...]:
+    if not script_lines or not script_lines[0].text.startswith("#!"):
         return ()
-    return tuple(lines[0].text[2:].split())
+    return tuple(script_lines[0].text[2:].split())
 
 
 def _is_command(row: str) -> bool:
@@ -73,7 +73,9 @@ def _is_command(row: str) -> bool:
     return row.strip()[:1] not in ("", "#")
 
 
-def _first(rows: list[str], mark: str, *, at_end: bool = False) -> int | None:
+def _first_marked_row(
+    rows: list[str], mark: str, *, at_end: bool = False
+) -> int | None:
     found = (
         number
         for number, row in enumerate(rows, 1)

@@ -33,7 +33,7 @@ _CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
 _MOST_NESTED = 60
 
 
-class Token(msgspec.Struct, frozen=True):
+class ShellToken(msgspec.Struct, frozen=True):
     """A word, an operator, the end of a line or the text of a here-document."""
 
     kind: Literal["word", "operator", "newline", "document"]
@@ -41,7 +41,7 @@ class Token(msgspec.Struct, frozen=True):
     line: int
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A simple command: its words without quotes, its redirections.
 
     Variables are not expanded. ``background`` is True if ``&`` ends it, ``piped`` if
@@ -69,23 +69,23 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         return self.words[0] if self.words else ""
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class ShellBody(msgspec.Struct, frozen=True, kw_only=True):
     """The commands that a shell would run.
 
     ``documents`` are the lines of here-documents, and those within quotes or ``$( )``.
     """
 
-    commands: tuple[Command, ...] = ()
+    commands: tuple[ShellCommand, ...] = ()
     functions: frozenset[str] = frozenset()
     documents: frozenset[int] = frozenset()
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ShellToken, ...] = ()
 
-    def named(self, *names: str) -> Iterator[Command]:
+    def named(self, *names: str) -> Iterator[ShellCommand]:
         """Yield the commands with one of these names."""
         return (one for one in self.commands if one.name in names)
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[ShellToken]:
     """Yield the tokens of *text*, without comments and line continuations."""
     reader = _ShellReader(text)
     try:
@@ -96,7 +96,7 @@ def tokens(text: str) -> Iterator[Token]:
     yield from reader.tokens
 
 
-def read_body(text: str) -> Body:
+def read_body(text: str) -> ShellBody:
     """Read the commands of a shell script; none where its grammar is not clear."""
     reader = _ShellReader(text)
     try:
@@ -104,8 +104,10 @@ def read_body(text: str) -> Body:
     except (_UnsureOfShellError, RecursionError):
         # rules that look for a word anywhere must still find it
         rows = enumerate(text.split("\n"), 1)
-        return Body(tokens=tuple(Token("word", row, line) for line, row in rows if row))
-    return Body(
+        return ShellBody(
+            tokens=tuple(ShellToken("word", row, line) for line, row in rows if row)
+        )
+    return ShellBody(
         commands=tuple(reader.commands),
         functions=frozenset(reader.functions),
         documents=frozenset(_document_lines(reader.tokens)),
@@ -118,8 +120,8 @@ def unquoted(word: str) -> str:
     return word.replace("'", "").replace('"', "")
 
 
-def _document_lines(found: list[Token]) -> Iterator[int]:
-    for token in found:
+def _document_lines(shell_tokens: list[ShellToken]) -> Iterator[int]:
+    for token in shell_tokens:
         if token.kind == "document":
             rows = token.text.count("\n") + (not token.text.endswith("\n"))
             yield from range(token.line, token.line + rows)
@@ -143,7 +145,7 @@ class _ShellScanner:
         self.line_starts = [0, *(found.end() for found in re.finditer("\n", text))]
         self.blocks: list[int] = []
         self.block_count = 0
-        self.substituted: list[Command] = []
+        self.substituted: list[ShellCommand] = []
         self._negates = "extglob" not in text
 
     def next_end(
@@ -290,7 +292,7 @@ class _ShellScanner:
         return reader.place
 
 
-class _Redirections:
+class _CommandRedirections:
     """The files that a command reads and writes."""
 
     def __init__(self) -> None:
@@ -333,26 +335,26 @@ class _ShellReader(_ShellScanner):
             self.blocks = [*outer.blocks, -self.block_count]
         if self.depth > _MOST_NESTED:
             _unsure()
-        self.tokens: list[Token] = []
-        self.commands: list[Command] = []
+        self.tokens: list[ShellToken] = []
+        self.commands: list[ShellCommand] = []
         self.functions: set[str] = set()
-        self._ahead: Token | None = None
+        self._ahead: ShellToken | None = None
         self._ahead_end = place
         self._documents: list[tuple[str, bool]] = []
 
-    def peek(self) -> Token | None:
+    def peek(self) -> ShellToken | None:
         """Return the next token without taking it; None at the end."""
         place = self.place
         while self._ahead is None and place < len(self.text):
             end, kind = self.next_end(place)
             if kind:
                 line = bisect.bisect(self.line_starts, place)
-                self._ahead = Token(kind, self.text[place:end], line)
+                self._ahead = ShellToken(kind, self.text[place:end], line)
                 self._ahead_end = end
             place = end
         return self._ahead
 
-    def take(self) -> Token:
+    def take(self) -> ShellToken:
         """Take the next token; a here-document behind a line is read with its end."""
         token = self.peek()
         if token is None:
@@ -367,7 +369,9 @@ class _ShellReader(_ShellScanner):
         for delimiter, is_indented in self._documents:
             end = _document_end(self.text, self.place, delimiter, indented=is_indented)
             line = bisect.bisect(self.line_starts, self.place)
-            self.tokens.append(Token("document", self.text[self.place : end], line))
+            self.tokens.append(
+                ShellToken("document", self.text[self.place : end], line)
+            )
             self.place = end
         self._documents = []
 
@@ -431,13 +435,13 @@ class _ShellReader(_ShellScanner):
     def _read_compound(self) -> None:
         token = self.take()
         self._read_inside(token)
-        files = _Redirections()
+        files = _CommandRedirections()
         while (following := self.peek()) and _is_redirection(following.text):
             self._read_redirection(files)
         if files.inputs or files.outputs:
             self._add(token, "", [], files)
 
-    def _read_inside(self, token: Token) -> None:
+    def _read_inside(self, token: ShellToken) -> None:
         if token.text == "(":
             self._read_block(")", is_subshell=True)
         elif token.text == "{":
@@ -497,16 +501,16 @@ class _ShellReader(_ShellScanner):
                     _unsure()
             end = self._read_block(";;", ";&", ";;&", "esac")
 
-    def _read_test(self, first: Token) -> None:
+    def _read_test(self, first: ShellToken) -> None:
         words = [first]
         while words[-1].text != "]]":
             if (token := self.take()).kind != "newline":
                 words.append(token)
-        self._add(first, "", words, _Redirections())
+        self._add(first, "", words, _CommandRedirections())
 
     def _read_simple(self) -> None:
-        words: list[Token] = []
-        files = _Redirections()
+        words: list[ShellToken] = []
+        files = _CommandRedirections()
         first = self.peek()
         while (token := self.peek()) is not None:
             if _is_redirection(token.text) and token.kind == "operator":
@@ -529,7 +533,7 @@ class _ShellReader(_ShellScanner):
             ending = "" if token is None else token.text
             self._add(first, ending, words, files)
 
-    def _read_redirection(self, files: _Redirections) -> None:
+    def _read_redirection(self, files: _CommandRedirections) -> None:
         operator = self.take().text
         target = self.peek()
         if target is None or target.kind != "word":
@@ -541,13 +545,17 @@ class _ShellReader(_ShellScanner):
         files.add(operator, target.text)
 
     def _add(
-        self, first: Token, ending: str, words: list[Token], files: _Redirections
+        self,
+        first: ShellToken,
+        ending: str,
+        words: list[ShellToken],
+        files: _CommandRedirections,
     ) -> None:
         count = 0
         while count < len(words) and _ASSIGNMENT.match(words[count].text):
             count += 1
         self.commands.append(
-            Command(
+            ShellCommand(
                 line=(words[0] if words else first).line,
                 text=" ".join(word.text for word in words),
                 words=tuple(unquoted(word.text) for word in words[count:]),

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from weigh.errors import UsageError
-from weigh.model.staging import Earlier, Source, Staging
+from weigh.model.staging import EarlierAttempts, StagedInput, StagingPlan
 from weigh.schedulers import KINDS
-from weigh.sweep.quoting import quoted
+from weigh.sweep.quoting import bash_quoted
 
 
 def parse_staging(
@@ -19,7 +19,7 @@ def parse_staging(
     *,
     cwd: str,
     home: str | None = None,
-) -> Staging:
+) -> StagingPlan:
     """Read the three staging options, relative to *cwd*.
 
     Raises:
@@ -30,66 +30,74 @@ def parse_staging(
             raise UsageError("the name of a folder to stage is empty or contains a NUL")
     parsed = tuple(parse_source(text, cwd, home=home) for text in sources)
     _check_apart(parsed)
-    return Staging(
+    return StagingPlan(
         sources=parsed,
-        destination=None if destination is None else _absolute(destination, cwd, home),
-        scratch=None if scratch is None else _scratch(scratch, home),
+        destination=None
+        if destination is None
+        else _absolute_path(destination, cwd, home),
+        scratch=None if scratch is None else _scratch_path(scratch, home),
     )
 
 
-def parse_source(text: str, cwd: str, *, home: str | None = None) -> Source:
+def parse_source(option_text: str, cwd: str, *, home: str | None = None) -> StagedInput:
     """Read ``SRC`` or ``SRC:DEST``; DEST follows the last colon.
 
     Raises:
         UsageError: DEST is not inside the working folder, or SRC has no name.
     """
-    path, colon, place = text.rpartition(":")
+    path, colon, place = option_text.rpartition(":")
     if not colon:
-        path, place = text, ""
+        path, place = option_text, ""
     elif not path or not place:
         raise UsageError(
-            f"--stage-in {text!r}: the colon separates SRC and DEST, one is empty "
+            f"--stage-in {option_text!r}: the colon separates SRC and DEST, one is "
+            "empty "
             "(write SRC:DEST if SRC itself contains a colon)"
         )
-    absolute = _absolute(path, cwd, home)
+    absolute = _absolute_path(path, cwd, home)
     name = posixpath.basename(absolute)
     if not name:
         raise UsageError("--stage-in / would copy the whole disk (name a folder)")
     if place.endswith("/"):
         place += name
-    return Source(path=absolute, place=_inside(place or name, text))
+    return StagedInput(
+        path=absolute, place=_path_inside_folder(place or name, option_text)
+    )
 
 
-def _inside(place: str, text: str) -> str:
-    normal = posixpath.normpath(place)
+def _path_inside_folder(typed_place: str, option_text: str) -> str:
+    normal = posixpath.normpath(typed_place)
     if posixpath.isabs(normal) or normal.split("/", 1)[0] == "..":
         raise UsageError(
-            f"--stage-in {text!r}: {place!r} is not inside the working folder "
+            f"--stage-in {option_text!r}: {typed_place!r} is not inside the working "
+            "folder "
             "(write DEST like data or data/train)"
         )
     return normal
 
 
-def _absolute(path: str, cwd: str, home: str | None) -> str:
+def _absolute_path(path: str, cwd: str, home: str | None) -> str:
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     normal = posixpath.normpath(posixpath.join(cwd, path))
     return "/" + normal.lstrip("/")  # POSIX keeps two leading slashes
 
 
-def _scratch(text: str, home: str | None) -> str:
-    if text.startswith("$"):
-        return text
-    path = _absolute(text, "/", home)
-    if not (text.startswith("/") or path != _absolute(text, "/", None)):
+def _scratch_path(option_text: str, home: str | None) -> str:
+    if option_text.startswith("$"):
+        return option_text
+    path = _absolute_path(option_text, "/", home)
+    if not (
+        option_text.startswith("/") or path != _absolute_path(option_text, "/", None)
+    ):
         raise UsageError(
-            f"--scratch {text!r}: the path of a node's disk must be absolute "
+            f"--scratch {option_text!r}: the path of a node's disk must be absolute "
             "(like /disk/scratch/$USER)"
         )
     return path
 
 
-def _check_apart(sources: Sequence[Source]) -> None:
+def _check_apart(sources: Sequence[StagedInput]) -> None:
     """Raise an error if two inputs have one place, or one is inside another."""
     for one, other in itertools.permutations(sources, 2):
         if other.place == one.place or f"{other.place}/".startswith(f"{one.place}/"):
@@ -130,40 +138,45 @@ _FIRST_PATTERNS = {
 }
 
 
-def render(  # noqa: PLR0913 - keyword-only past the second
-    staging: Staging,
+def staged_script_lines(  # noqa: PLR0913 - keyword-only past the second
+    staging: StagingPlan,
     payload: str,
     *,
-    job: str = JOB,
+    job_word: str = JOB,
     element: str = ELEMENT,
     when_home: str = ":",
-    last: str = "",
+    last_lines: str = "",
 ) -> str:
     """Return all lines of a job script below its directives.
 
-    *payload* are lines of bash that run the tasks in the working folder; *job* and
+    *payload* are lines of bash that run the tasks in the working folder; *job_word* and
     *element* are bash words for their ids. *when_home* runs once the results are copied
-    back, *last* just before the script exits with ``$code``; ``$hurry`` is the signal
-    that ended the tasks, if any. Relative names are relative to the current folder.
+    back, *last_lines* just before the script exits with ``$code``; ``$hurry`` is the
+    signal that ended the tasks, if any. Relative names are relative to the current
+    folder.
     """
     signals = dict.fromkeys((*_SIGNALS, staging.warn_signal))
     head = (
         "# staging: inputs to this node's own disk, results back (weigh)",
-        _array("sources", [quoted(source.path) for source in staging.sources]),
-        _array("places", [quoted(source.place) for source in staging.sources]),
-        *_earlier(staging.continues),
-        f"destination={_destination(staging)}",
-        _array("scratch", _scratch_lines(staging.scratch)),
+        _bash_array(
+            "sources", [bash_quoted(source.path) for source in staging.sources]
+        ),
+        _bash_array(
+            "places", [bash_quoted(source.place) for source in staging.sources]
+        ),
+        *_earlier_attempt_arrays(staging.continues),
+        f"destination={_destination_path(staging)}",
+        _bash_array("scratch", _scratch_lines(staging.scratch)),
         f"named={'' if staging.scratch is None else 1}",
         f"grace={staging.grace}",
         f"signals=({' '.join(signals)})",
     )
     functions = (
-        _function("run_tasks", payload),
-        _function("results_copied", when_home),
-        _function("at_end", last or ":"),
+        _bash_function("run_tasks", payload),
+        _bash_function("results_copied", when_home),
+        _bash_function("at_end", last_lines or ":"),
     )
-    names = (f"job_id={job}", f"element_id={element}")
+    names = (f"job_id={job_word}", f"element_id={element}")
     return "\n".join((head[0], *names, *head[1:], *functions, "", _stage_sh()))
 
 
@@ -174,56 +187,60 @@ def _stage_sh() -> str:
     return text.decode().partition("\n\n")[2]
 
 
-def _function(name: str, lines: str) -> str:
-    return f"{name}() {{\n{lines.strip()}\n}}"
+def _bash_function(function_name: str, body_lines: str) -> str:
+    return f"{function_name}() {{\n{body_lines.strip()}\n}}"
 
 
-def _earlier(continues: Sequence[Earlier]) -> tuple[str, ...]:
+def _earlier_attempt_arrays(continues: Sequence[EarlierAttempts]) -> tuple[str, ...]:
     """Return arrays with the earlier attempt that each element continues from."""
     if not continues:
         return ("continues=",)
     return (
-        _array("earlier", [quoted(" ".join(one.labels)) for one in continues]),
-        _array("jobs", [quoted(one.job) for one in continues]),
-        _array("numbers", [str(one.element) for one in continues]),
+        _bash_array(
+            "earlier", [bash_quoted(" ".join(one.labels)) for one in continues]
+        ),
+        _bash_array("jobs", [bash_quoted(one.job) for one in continues]),
+        _bash_array("numbers", [str(one.element) for one in continues]),
         "continues=${earlier[element_id]}",
     )
 
 
-def _array(name: str, words: Sequence[str]) -> str:
-    if sum(map(len, words)) <= _ONE_LINE:
-        return f"{name}=({' '.join(words)})"
-    return "\n".join((f"{name}=(", *(f"  {word}" for word in words), ")"))
+def _bash_array(array_name: str, array_words: Sequence[str]) -> str:
+    if sum(map(len, array_words)) <= _ONE_LINE:
+        return f"{array_name}=({' '.join(array_words)})"
+    return "\n".join((f"{array_name}=(", *(f"  {word}" for word in array_words), ")"))
 
 
-def _destination(staging: Staging) -> str:
+def _destination_path(staging: StagingPlan) -> str:
     if staging.destination is None:
         return "$PWD"
     patterns = _FIRST_PATTERNS if staging.continues else _PATTERNS
-    return _spliced(_PATTERN, staging.destination, lambda found: patterns[found[1]])
+    return _quoted_except_matches(
+        _PATTERN, staging.destination, lambda found: patterns[found[1]]
+    )
 
 
-def _scratch_lines(text: str | None) -> Sequence[str]:
-    if text is None:
+def _scratch_lines(scratch_text: str | None) -> Sequence[str]:
+    if scratch_text is None:
         return USUAL_SCRATCH
-    return (_spliced(_VARIABLE, text, _variable),)
+    return (_quoted_except_matches(_VARIABLE, scratch_text, _required_variable),)
 
 
-def _variable(found: re.Match[str]) -> str:
-    name = found[1] or found[2]
+def _required_variable(match: re.Match[str]) -> str:
+    name = match[1] or match[2]
     return f'"${{{name}:?is not set on this node, and --scratch needs it}}"'
 
 
-def _spliced(
-    pattern: re.Pattern[str], text: str, bash: Callable[[re.Match[str]], str]
+def _quoted_except_matches(
+    pattern: re.Pattern[str], bash_text: str, bash: Callable[[re.Match[str]], str]
 ) -> str:
-    """Quote *text*, except for matches of *pattern*, which *bash* replaces."""
+    """Quote *bash_text*, except for matches of *pattern*, which *bash* replaces."""
     word, end = "", 0
-    for found in pattern.finditer(text):
-        word += _quoted(text[end : found.start()]) + bash(found)
+    for found in pattern.finditer(bash_text):
+        word += _quoted_or_empty(bash_text[end : found.start()]) + bash(found)
         end = found.end()
-    return word + _quoted(text[end:])
+    return word + _quoted_or_empty(bash_text[end:])
 
 
-def _quoted(text: str) -> str:
-    return quoted(text) if text else ""
+def _quoted_or_empty(bash_text: str) -> str:
+    return bash_quoted(bash_text) if bash_text else ""

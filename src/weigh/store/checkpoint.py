@@ -14,12 +14,24 @@ import msgspec
 
 from weigh.errors import FormatError, StoreError, WeighError
 from weigh.joined import join_records
-from weigh.model.record import Outcome, Record
+from weigh.model.record import Record, RunOutcome
 from weigh.regular_file import only_regular
-from weigh.store.identity import Machine, Process, is_alive, is_id, process
-from weigh.store.lines import UNREADABLE, decode, encode
-from weigh.store.location import file_mode, hand_over, make_folder
-from weigh.store.shards import append, is_shard_of, listing, read_lines, shards
+from weigh.store.identity import (
+    MachineIdentity,
+    ProcessIdentity,
+    is_alive,
+    is_id,
+    process_identity,
+)
+from weigh.store.lines import UNREADABLE, decode_record, encode_record
+from weigh.store.location import file_mode, hand_over_to_folder_owner, make_folder
+from weigh.store.shards import (
+    append_record,
+    is_shard_of,
+    readable_shards,
+    shard_lines,
+    sorted_folder_names,
+)
 
 RUNNING = "running"
 SCHEMA = "weigh.checkpoint/1"
@@ -27,7 +39,7 @@ STALE_AFTER = 600  # seconds without a sign of life from another machine or boot
 _WAY_OUT = "free some space or set WEIGH_DIR to another folder"
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class RunCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The known state of a run in progress, and its owner.
 
     ``weigh`` is the process that measures, ``leader`` the command's own; None before
@@ -35,13 +47,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema: str = SCHEMA
-    machine: Machine
-    weigh: Process
-    leader: Process | None = None
+    machine: MachineIdentity
+    weigh: ProcessIdentity
+    leader: ProcessIdentity | None = None
     record: Record
 
 
-class Running(msgspec.Struct, frozen=True):
+class UnfinishedRun(msgspec.Struct, frozen=True):
     """A run in progress; ``seen`` is the time of its last sign of life.
 
     ``leader`` is the command's process, None if it cannot be seen from here.
@@ -51,19 +63,19 @@ class Running(msgspec.Struct, frozen=True):
     host: str
     seen: float
     stale: bool
-    leader: Process | None = None
+    leader: ProcessIdentity | None = None
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _FoundCheckpoint(msgspec.Struct, frozen=True):
     path: str
     seen: float
-    checkpoint: Checkpoint
+    checkpoint: RunCheckpoint
 
 
-_CHECKPOINTS = msgspec.json.Decoder(Checkpoint)
+_CHECKPOINTS = msgspec.json.Decoder(RunCheckpoint)
 
 
-def save(root: str, checkpoint: Checkpoint) -> None:
+def save_checkpoint(root: str, checkpoint: RunCheckpoint) -> None:
     """Write or replace the checkpoint of a run.
 
     Raises:
@@ -71,16 +83,16 @@ def save(root: str, checkpoint: Checkpoint) -> None:
     """
     folder = make_folder(root, RUNNING)
     record = checkpoint.record
-    path = _path(folder, record.id, record.part)
-    temporary = _temporary(folder, record.id, record.part)
+    path = _checkpoint_path(folder, record.id, record.part)
+    temporary = _temporary_path(folder, record.id, record.part)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
         descriptor = os.open(temporary, flags, file_mode(temporary))
         try:
-            _write_whole(descriptor, encode(checkpoint))
+            _write_whole(descriptor, encode_record(checkpoint))
         finally:
             os.close(descriptor)
-        hand_over(temporary)
+        hand_over_to_folder_owner(temporary)
         os.replace(temporary, path)
     except OSError as error:
         raise StoreError(
@@ -88,16 +100,18 @@ def save(root: str, checkpoint: Checkpoint) -> None:
         ) from error
 
 
-def finish(root: str, record_id: str, part: int | None = None) -> None:
-    """Remove the checkpoint of a run, or of this *part* of it, that is written.
+def remove_checkpoint(
+    root: str, record_id: str, part_number: int | None = None
+) -> None:
+    """Remove the checkpoint of a run, or of this *part_number* of it, that is written.
 
     Raises:
         StoreError: it exists, but cannot be removed.
     """
     folder = os.path.join(root, RUNNING)
     for path in (
-        _path(folder, record_id, part),
-        _temporary(folder, record_id, part),
+        _checkpoint_path(folder, record_id, part_number),
+        _temporary_path(folder, record_id, part_number),
     ):
         try:
             os.unlink(path)
@@ -107,176 +121,196 @@ def finish(root: str, record_id: str, part: int | None = None) -> None:
             raise StoreError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def running(root: str, here: Machine, now: float) -> list[Running]:
-    """Return the runs in progress; *now* is seconds since the epoch.
+def runs_in_progress(
+    root: str, here: MachineIdentity, current_time: float
+) -> list[UnfinishedRun]:
+    """Return the runs in progress; *current_time* is seconds since the epoch.
 
     A run of this machine is alive, or it would have been finalised; of a run of another
     machine only the age of the last sign of life is known. Ranks that each have a part
     of a run are one run.
     """
     found = [
-        Running(
+        UnfinishedRun(
             found.checkpoint.record,
             found.checkpoint.machine.host,
             found.seen,
             not here.sees_processes_of(found.checkpoint.machine)
-            and now - found.seen > STALE_AFTER,
+            and current_time - found.seen > STALE_AFTER,
             found.checkpoint.leader
             if here.sees_processes_of(found.checkpoint.machine)
             else None,
         )
-        for found in _checkpoints(root)
+        for found in _readable_checkpoints(root)
     ]
-    parts: dict[str, list[Running]] = {}
+    parts: dict[str, list[UnfinishedRun]] = {}
     for one in found:
         if one.record.part is not None:
             parts.setdefault(one.record.id, []).append(one)
     whole = [one for one in found if one.record.part is None]
-    return [*whole, *map(_joined, parts.values())] if parts else whole
+    return [*whole, *map(_joined_running_parts, parts.values())] if parts else whole
 
 
-def _joined(parts: list[Running]) -> Running:
-    record = join_records([one.record for one in parts])
-    return Running(
+def _joined_running_parts(unfinished_runs: list[UnfinishedRun]) -> UnfinishedRun:
+    record = join_records([one.record for one in unfinished_runs])
+    return UnfinishedRun(
         msgspec.structs.replace(record, missing=()),  # some have not begun
-        parts[0].host,
-        max(one.seen for one in parts),
-        all(one.stale for one in parts),
+        unfinished_runs[0].host,
+        max(one.seen for one in unfinished_runs),
+        all(one.stale for one in unfinished_runs),
     )
 
 
-def finalise_interrupted(root: str, here: Machine, proc: str = "/") -> list[Record]:
+def finalise_interrupted(
+    root: str, here: MachineIdentity, proc_folder: str = "/"
+) -> list[Record]:
     """Append the runs whose weigh died on this machine; return their records.
 
     If the store cannot be written, they are returned anyway, and remain for a later
-    weigh. *proc* is the folder that contains ``proc``.
+    weigh. *proc_folder* is the folder that contains ``proc_folder``.
     """
     ended = []
-    for found in _checkpoints(root, claimed=True):
-        if _is_dead(found, here, proc):
-            record = _finalise(root, found, here, proc)
+    for found in _readable_checkpoints(root, claimed=True):
+        if _is_run_dead(found, here, proc_folder):
+            record = _finalise_dead_run(root, found, here, proc_folder)
             if record is not None:
                 ended.append(record)
     return ended
 
 
-def _finalise(root: str, found: _Found, here: Machine, proc: str) -> Record | None:
-    record = _interrupted(found, here, proc)
+def _finalise_dead_run(
+    root: str,
+    found_checkpoint: _FoundCheckpoint,
+    here: MachineIdentity,
+    proc_folder: str,
+) -> Record | None:
+    record = _interrupted_record(found_checkpoint, here, proc_folder)
     claim = _claim_path(os.path.join(root, RUNNING), record.id, here)
     try:
-        os.rename(found.path, claim)
+        os.rename(found_checkpoint.path, claim)
     except FileNotFoundError:
         return None  # another weigh was first
     except OSError:
         return record
     try:
-        written = _is_written(root, record, found.checkpoint.machine)
+        written = _is_written(root, record, found_checkpoint.checkpoint.machine)
         if not written:
-            append(root, record, here)
+            append_record(root, record, here)
     except StoreError:
         with suppress(OSError):  # a claim of a dead owner is claimed again
-            os.rename(claim, found.path)
+            os.rename(claim, found_checkpoint.path)
         return record
     with suppress(OSError):
         os.unlink(claim)
-        os.unlink(_temporary(os.path.dirname(claim), record.id, record.part))
+        os.unlink(_temporary_path(os.path.dirname(claim), record.id, record.part))
     return None if written else record
 
 
-def _interrupted(found: _Found, here: Machine, proc: str) -> Record:
-    checkpoint = found.checkpoint
+def _interrupted_record(
+    found_checkpoint: _FoundCheckpoint, here: MachineIdentity, proc_folder: str
+) -> Record:
+    checkpoint = found_checkpoint.checkpoint
     leader = checkpoint.leader
     if here.is_later_boot_of(checkpoint.machine):
         reason = "the machine was restarted while it ran"
-    elif leader is not None and is_alive(leader, proc):
+    elif leader is not None and is_alive(leader, proc_folder):
         reason = f"weigh was killed; the command ran on as process {leader.pid}"
     else:
         reason = "weigh was killed before the command ended"
     return msgspec.structs.replace(
         checkpoint.record,
         state="INTERRUPTED",
-        outcome=Outcome(reason, (f"last seen at {_iso(found.seen)}",)),
+        outcome=RunOutcome(
+            reason, (f"last seen at {_utc_iso_text(found_checkpoint.seen)}",)
+        ),
     )
 
 
-def _is_dead(found: _Found, here: Machine, proc: str) -> bool:
-    checkpoint = found.checkpoint
-    silent = time.time() - found.seen > STALE_AFTER
+def _is_run_dead(
+    found_checkpoint: _FoundCheckpoint, here: MachineIdentity, proc_folder: str
+) -> bool:
+    checkpoint = found_checkpoint.checkpoint
+    silent = time.time() - found_checkpoint.seen > STALE_AFTER
     gone = (silent and here.is_later_boot_of(checkpoint.machine)) or (
         here.sees_processes_of(checkpoint.machine)
-        and not is_alive(checkpoint.weigh, proc)
+        and not is_alive(checkpoint.weigh, proc_folder)
     )
-    return gone and not _is_claimed_by_living(found.path, here, proc)
+    return gone and not _is_claimed_by_living(found_checkpoint.path, here, proc_folder)
 
 
-def _is_written(root: str, record: Record, machine: Machine) -> bool:
+def _is_written(root: str, record: Record, machine: MachineIdentity) -> bool:
     """Return whether weigh died after its record, before it removed the checkpoint."""
     mark = f'"id":"{record.id}"'.encode()
     return any(
-        mark in line and _is_of(line, record)
-        for shard in shards(root)
+        mark in line and _is_line_of_record(line, record)
+        for shard in readable_shards(root)
         if is_shard_of(os.path.basename(shard), machine)
-        for line in read_lines(shard)
+        for line in shard_lines(shard)
     )
 
 
-def _is_of(line: bytes, record: Record) -> bool:
+def _is_line_of_record(record_line: bytes, record: Record) -> bool:
     try:
-        found = decode(line)
+        found = decode_record(record_line)
     except WeighError:
         return False
     return (found.id, found.part) == (record.id, record.part)
 
 
-def _checkpoints(root: str, *, claimed: bool = False) -> list[_Found]:
+def _readable_checkpoints(
+    root: str, *, claimed: bool = False
+) -> list[_FoundCheckpoint]:
     folder = os.path.join(root, RUNNING)
-    found = (_read(os.path.join(folder, name)) for name in listing(folder))
+    found = (
+        _read_checkpoint(os.path.join(folder, name))
+        for name in sorted_folder_names(folder)
+    )
     return [one for one in found if one and (claimed or one.path.endswith(".json"))]
 
 
-def _read(path: str) -> _Found | None:
+def _read_checkpoint(path: str) -> _FoundCheckpoint | None:
     name = os.path.basename(path)
     if not name.endswith((".json", ".claim")) or not is_id(name.partition(".")[0]):
         return None
     try:
         with open(path, "rb", opener=only_regular) as file:
             seen = os.fstat(file.fileno()).st_mtime
-            return _Found(path, seen, _CHECKPOINTS.decode(file.read()))
+            return _FoundCheckpoint(path, seen, _CHECKPOINTS.decode(file.read()))
     except (OSError, *UNREADABLE):
         return None  # just finished, or written by a newer weigh
 
 
-def _claim_path(folder: str, record_id: str, here: Machine) -> str:
-    me = process(os.getpid())
-    name = f"{record_id}.{_boot(here)}.{me.pid}.{me.start_time or 0}.claim"
+def _claim_path(folder: str, record_id: str, here: MachineIdentity) -> str:
+    me = process_identity(os.getpid())
+    name = f"{record_id}.{_short_boot_id(here)}.{me.pid}.{me.start_time or 0}.claim"
     return os.path.join(folder, name)
 
 
-def _boot(machine: Machine) -> str:
+def _short_boot_id(machine: MachineIdentity) -> str:
     return (machine.boot_id or "none")[:8]
 
 
-def _is_claimed_by_living(path: str, here: Machine, proc: str) -> bool:
+def _is_claimed_by_living(path: str, here: MachineIdentity, proc_folder: str) -> bool:
     match os.path.basename(path).split("."):
         case [_, boot, pid, start_time, "claim"] if (pid + start_time).isdecimal():
-            claimer = Process(int(pid), int(start_time) or None)
-            return boot == _boot(here) and is_alive(claimer, proc)
+            claimer = ProcessIdentity(int(pid), int(start_time) or None)
+            return boot == _short_boot_id(here) and is_alive(claimer, proc_folder)
         case _:
             return False
 
 
-def _path(folder: str, record_id: str, part: int | None) -> str:
+def _checkpoint_path(folder: str, record_id: str, part_number: int | None) -> str:
     if not is_id(record_id):
         raise FormatError(f"not the id of a record: {record_id!r}")
-    return os.path.join(folder, f"{_file_name(record_id, part)}.json")
+    return os.path.join(folder, f"{_checkpoint_name(record_id, part_number)}.json")
 
 
-def _temporary(folder: str, record_id: str, part: int | None) -> str:
-    return os.path.join(folder, f".{_file_name(record_id, part)}.tmp")
+def _temporary_path(folder: str, record_id: str, part_number: int | None) -> str:
+    return os.path.join(folder, f".{_checkpoint_name(record_id, part_number)}.tmp")
 
 
-def _file_name(record_id: str, part: int | None) -> str:
-    return record_id if part is None else f"{record_id}.{part}"
+def _checkpoint_name(record_id: str, part_number: int | None) -> str:
+    return record_id if part_number is None else f"{record_id}.{part_number}"
 
 
 def _write_whole(descriptor: int, content: bytes) -> None:
@@ -284,5 +318,5 @@ def _write_whole(descriptor: int, content: bytes) -> None:
         raise OSError("only a part of it could be written")
 
 
-def _iso(seconds: float) -> str:
+def _utc_iso_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

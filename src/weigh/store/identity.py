@@ -25,20 +25,20 @@ def content_id(content: bytes) -> str:
     return blake2b(content, digest_size=LENGTH // 2).hexdigest()
 
 
-def is_id(text: str) -> bool:
-    """Return whether *text* is a complete id, and thus safe as a file name."""
-    return len(text) == LENGTH and _HEX.issuperset(text)
+def is_id(id_text: str) -> bool:
+    """Return whether *id_text* is a complete id, and thus safe as a file name."""
+    return len(id_text) == LENGTH and _HEX.issuperset(id_text)
 
 
-def is_prefix(text: str) -> bool:
-    """Return whether *text* may be the first letters of an id."""
-    return SHORTEST_PREFIX <= len(text) <= LENGTH and _HEX.issuperset(text)
+def is_prefix(id_text: str) -> bool:
+    """Return whether *id_text* may be the first letters of an id."""
+    return SHORTEST_PREFIX <= len(id_text) <= LENGTH and _HEX.issuperset(id_text)
 
 
 _START_TIME = 19  # field 22 of /proc/PID/stat, counted after the name and its ')'
 
 
-class Machine(msgspec.Struct, frozen=True):
+class MachineIdentity(msgspec.Struct, frozen=True):
     """One running kernel; None is unknown."""
 
     host: str
@@ -46,76 +46,79 @@ class Machine(msgspec.Struct, frozen=True):
     boot_id: str | None = None
     pid_namespace: str | None = None
 
-    def sees_processes_of(self, other: "Machine") -> bool:
-        """Return whether processes of *other* are visible from here."""
+    def sees_processes_of(self, other_machine: "MachineIdentity") -> bool:
+        """Return whether processes of *other_machine* are visible from here."""
         if self.boot_id is None:
-            return self.host == other.host and other.boot_id is None
+            return self.host == other_machine.host and other_machine.boot_id is None
         return (self.boot_id, self.pid_namespace) == (
-            other.boot_id,
-            other.pid_namespace,
+            other_machine.boot_id,
+            other_machine.pid_namespace,
         )
 
-    def is_later_boot_of(self, other: "Machine") -> bool:
-        """Return whether *other* may be this machine before it was restarted.
+    def is_later_boot_of(self, other_machine: "MachineIdentity") -> bool:
+        """Return whether *other_machine* may be this machine before it was restarted.
 
         A node cloned with its host name and machine id looks the same and may be
         running: only the lack of a sign of life makes it certain.
         """
         return (
             self.machine_id is not None
-            and (self.host, self.machine_id) == (other.host, other.machine_id)
-            and None not in {self.boot_id, other.boot_id}
-            and self.boot_id != other.boot_id
+            and (self.host, self.machine_id)
+            == (other_machine.host, other_machine.machine_id)
+            and None not in {self.boot_id, other_machine.boot_id}
+            and self.boot_id != other_machine.boot_id
         )
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """One process; ``start_time`` in clock ticks since the boot, None if unknown."""
 
     pid: int
     start_time: int | None = None
 
 
-def this_machine(root: str = "/") -> Machine:
+def this_machine(root: str = "/") -> MachineIdentity:
     """Return the identity of this machine; *root* contains its /etc and /proc."""
-    return Machine(
+    return MachineIdentity(
         host=_host_name(),
-        machine_id=_first_line(os.path.join(root, "etc/machine-id")),
-        boot_id=_first_line(os.path.join(root, "proc/sys/kernel/random/boot_id")),
+        machine_id=_first_identity_line(os.path.join(root, "etc/machine-id")),
+        boot_id=_first_identity_line(
+            os.path.join(root, "proc/sys/kernel/random/boot_id")
+        ),
         pid_namespace=_pid_namespace(root),
     )
 
 
-def process(pid: int, root: str = "/") -> Process:
+def process_identity(pid: int, root: str = "/") -> ProcessIdentity:
     """Return the identity of the process that now has the id *pid*."""
-    status = _status(pid, root)
-    return Process(pid, status[1] if status else None)
+    status = _process_status(pid, root)
+    return ProcessIdentity(pid, status[1] if status else None)
 
 
-def is_alive(wanted: Process, root: str = "/") -> bool:
+def is_alive(wanted: ProcessIdentity, root: str = "/") -> bool:
     """Return whether *wanted* still runs; a zombie does not.
 
     If /proc hides it (hidepid, macOS, another namespace), the process counts as alive
     while its id is in use: a live run must not be finalised.
     """
-    status = _status(wanted.pid, root)
+    status = _process_status(wanted.pid, root)
     if status is None:
         return _number_in_use(wanted.pid)
     state, start_time = status
     return state not in "ZX" and wanted.start_time in {None, start_time}
 
 
-def _status(pid: int, root: str) -> tuple[str, int] | None:
-    if not _is_own_proc(root):
+def _process_status(pid: int, root: str) -> tuple[str, int] | None:
+    if not _has_proc_of_namespace(root):
         return None
-    line = _read(os.path.join(root, "proc", str(pid), "stat"))
+    line = _first_bytes_of_file(os.path.join(root, "proc", str(pid), "stat"))
     fields = line.rpartition(b")")[2].split()
     if len(fields) <= _START_TIME:
         return None
     return fields[0].decode("ascii", "replace"), int(fields[_START_TIME])
 
 
-def _is_own_proc(root: str) -> bool:
+def _has_proc_of_namespace(root: str) -> bool:
     """Return whether /proc has the process ids of this process's namespace.
 
     This is probe.proc.is_own_proc, which the store may not import.
@@ -152,13 +155,13 @@ def _pid_namespace(root: str) -> str | None:
         return None
 
 
-def _first_line(path: str) -> str | None:
-    return _read(path).decode("ascii", "replace").strip() or None
+def _first_identity_line(file_path: str) -> str | None:
+    return _first_bytes_of_file(file_path).decode("ascii", "replace").strip() or None
 
 
-def _read(path: str) -> bytes:
+def _first_bytes_of_file(file_path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(file_path, "rb", buffering=0) as file:
             return file.read(4096)
     except OSError:
         return b""

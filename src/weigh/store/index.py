@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from weigh.errors import RecordNotFoundError, StoreError
-from weigh.joined import join_records, largest, total, worse_state
+from weigh.joined import join_records, largest_known, sum_of_known, worse_state
 from weigh.model.record import SCHEMA, Record
 from weigh.regular_file import only_regular
-from weigh.store.lines import UNREADABLE, decode, encode
-from weigh.store.shards import closed_shards, read_lines, shards
+from weigh.store.lines import UNREADABLE, decode_record, encode_record
+from weigh.store.shards import closed_shards, readable_shards, shard_lines
 
 _START = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
 _CUT = b',"phases":['
@@ -45,7 +45,7 @@ class UsageHead(msgspec.Struct, gc=False):
     gpus: tuple[GpuHead, ...] = ()
 
 
-class Head(msgspec.Struct, gc=False, kw_only=True):
+class RecordHead(msgspec.Struct, gc=False, kw_only=True):
     """The part of a record that lists show; the keys are the record's own."""
 
     schema: str = SCHEMA
@@ -63,19 +63,19 @@ class Head(msgspec.Struct, gc=False, kw_only=True):
     removed: str | None = None
 
 
-class Entry(msgspec.Struct, gc=False):
+class IndexEntry(msgspec.Struct, gc=False):
     """The head of a record, and the place of its line.
 
     ``more`` are the places of its other lines, if the ranks of a run left one each.
     """
 
-    head: Head
+    head: RecordHead
     path: str
     offset: int
     more: tuple[tuple[str, int], ...] = ()
 
 
-class Index(msgspec.Struct):
+class StoreIndex(msgspec.Struct):
     """All records of a store, newest first, and what was skipped.
 
     ``newer`` are the records of an unknown schema, by id; ``removed`` the ids with a
@@ -83,59 +83,61 @@ class Index(msgspec.Struct):
     that this user may not read.
     """
 
-    entries: list[Entry]
-    newer: dict[str, Entry]
+    entries: list[IndexEntry]
+    newer: dict[str, IndexEntry]
     removed: set[str]
     torn: int
     closed: list[str]
 
 
-class _Newer(msgspec.Struct):
+class _NewerRecord(msgspec.Struct):
     schema: str
     id: str
 
 
-_HEADS = msgspec.json.Decoder(Head)
-_NEWER = msgspec.json.Decoder(_Newer)
+_HEADS = msgspec.json.Decoder(RecordHead)
+_NEWER = msgspec.json.Decoder(_NewerRecord)
 
 
-def read_index(root: str) -> Index:
+def read_index(root: str) -> StoreIndex:
     """Read the heads of all records in *root*; the last line of an id counts.
 
     Raises:
         StoreError: a shard cannot be read.
     """
-    found: dict[str, Entry] = {}
-    newer: dict[str, Entry] = {}
+    found: dict[str, IndexEntry] = {}
+    newer: dict[str, IndexEntry] = {}
     removed: set[str] = set()
     torn = 0
-    for path in shards(root):
-        for offset, line in _numbered(path):
-            head = _head(line)
+    for path in readable_shards(root):
+        for offset, line in _lines_with_offsets(path):
+            head = _decoded_head(line)
             if head is None:
                 torn += not line.isspace()
             elif head.schema != SCHEMA:
-                newer[head.id] = Entry(head, path, offset)
+                newer[head.id] = IndexEntry(head, path, offset)
             elif head.removed is not None:
                 removed.add(head.id)
             else:
-                found[head.id] = _with_more(found.get(head.id), head, path, offset)
+                found[head.id] = _entry_with_line(
+                    found.get(head.id), head, path, offset
+                )
     for record_id in removed:
         found.pop(record_id, None)
         newer.pop(record_id, None)
     entries = list(found.values())[::-1]  # the later line of the same second first
-    entries.sort(key=_age, reverse=True)
-    return Index(entries, newer, removed, torn, closed_shards(root))
+    entries.sort(key=_start_order_key, reverse=True)
+    return StoreIndex(entries, newer, removed, torn, closed_shards(root))
 
 
-def read_line(entry: Entry) -> bytes:
+def read_line(entry: IndexEntry) -> bytes:
     """Read the whole line of *entry* again, without its newline.
 
     Raises:
         StoreError: it cannot be read.
     """
     if entry.more:
-        return encode(read_record(entry))
+        return encode_record(read_record(entry))
     return _line_at(entry.path, entry.offset)
 
 
@@ -148,12 +150,12 @@ def _line_at(path: str, offset: int) -> bytes:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _lines_of(entry: Entry) -> list[bytes]:
+def _record_lines_of_entry(entry: IndexEntry) -> list[bytes]:
     places = ((entry.path, entry.offset), *entry.more)
     return [_line_at(path, offset) for path, offset in places]
 
 
-def read_record(entry: Entry) -> Record:
+def read_record(entry: IndexEntry) -> Record:
     """Read the whole record of *entry*.
 
     Raises:
@@ -161,16 +163,20 @@ def read_record(entry: Entry) -> Record:
         RecordNotFoundError: the shard changed meanwhile.
         StoreError: it cannot be read.
     """
-    record = join_parts(decode(line) for line in _lines_of(entry))[-1]
+    record = join_parts(decode_record(line) for line in _record_lines_of_entry(entry))[
+        -1
+    ]
     if record.id != entry.head.id:
         raise RecordNotFoundError(f"record {entry.head.id} moved: try again")
     return record
 
 
-def read_short(entry: Entry) -> Record:
+def read_record_without_series(entry: IndexEntry) -> Record:
     """Read the record of *entry* without its series, ten times as fast."""
-    lines = _lines_of(entry)
-    return join_parts(decode(_short(line + b"\n")) for line in lines)[-1]
+    lines = _record_lines_of_entry(entry)
+    return join_parts(
+        decode_record(_line_without_details(line + b"\n")) for line in lines
+    )[-1]
 
 
 def join_parts(records: Iterable[Record]) -> list[Record]:
@@ -189,85 +195,95 @@ def join_parts(records: Iterable[Record]) -> list[Record]:
     ]
 
 
-def head_of(record: Record) -> Head:
+def head_of(record: Record) -> RecordHead:
     """Return the head of *record*."""
-    return _HEADS.decode(encode(record))
+    return _HEADS.decode(encode_record(record))
 
 
-def _with_more(entry: Entry | None, head: Head, path: str, offset: int) -> Entry:
+def _entry_with_line(
+    entry: IndexEntry | None, record_head: RecordHead, path: str, offset: int
+) -> IndexEntry:
     """Return the entry with one more line: a part of its record, or a newer line."""
-    if entry is None or head.part is None or entry.head.part is None:
-        return Entry(head, path, offset)
-    return Entry(
-        _joined_head(entry.head, head),
+    if entry is None or record_head.part is None or entry.head.part is None:
+        return IndexEntry(record_head, path, offset)
+    return IndexEntry(
+        _joined_head(entry.head, record_head),
         entry.path,
         entry.offset,
         (*entry.more, (path, offset)),
     )
 
 
-def _joined_head(one: Head, other: Head) -> Head:
-    state = worse_state(one.state, other.state)
-    worse = one if one.state == state else other
-    usages = [head.usage for head in (one, other) if head.usage is not None]
+def _joined_head(record_head: RecordHead, other_head: RecordHead) -> RecordHead:
+    state = worse_state(record_head.state, other_head.state)
+    worse = record_head if record_head.state == state else other_head
+    usages = [
+        head.usage for head in (record_head, other_head) if head.usage is not None
+    ]
     peaks = [usage.peak_memory for usage in usages if usage.peak_memory is not None]
-    return Head(
-        id=one.id,
-        label=one.label,
-        command=one.command,
-        parameters=one.parameters,
-        started=min(one.started, other.started),
-        ended=max(one.ended, other.ended) if one.ended and other.ended else None,
+    return RecordHead(
+        id=record_head.id,
+        label=record_head.label,
+        command=record_head.command,
+        parameters=record_head.parameters,
+        started=min(record_head.started, other_head.started),
+        ended=max(record_head.ended, other_head.ended)
+        if record_head.ended and other_head.ended
+        else None,
         state=state,
         exit_code=worse.exit_code,
         signal=worse.signal,
-        part=one.part,
+        part=record_head.part,
         usage=UsageHead(
-            wall_time=largest(usage.wall_time for usage in usages),
-            cpu_time=total(usage.cpu_time for usage in usages),
+            wall_time=largest_known(usage.wall_time for usage in usages),
+            cpu_time=sum_of_known(usage.cpu_time for usage in usages),
             peak_memory=max(peaks, key=lambda peak: peak.value, default=None),
-            max_process_memory=largest(usage.max_process_memory for usage in usages),
+            max_process_memory=largest_known(
+                usage.max_process_memory for usage in usages
+            ),
             gpus=max((usage.gpus for usage in usages), key=len, default=()),
         ),
     )
 
 
-def _age(entry: Entry) -> str:
+def _start_order_key(entry: IndexEntry) -> str:
     return entry.head.started.removesuffix("Z")  # or "00Z" would follow "00.5Z"
 
 
-def _numbered(path: str) -> Iterator[tuple[int, bytes]]:
+def _lines_with_offsets(path: str) -> Iterator[tuple[int, bytes]]:
     offset = 0
-    for line in read_lines(path):
+    for line in shard_lines(path):
         yield offset, line
         offset += len(line)
 
 
-def _head(line: bytes) -> Head | None:
+def _decoded_head(record_line: bytes) -> RecordHead | None:
     try:
-        return _HEADS.decode(_short(line))
+        return _HEADS.decode(_line_without_details(record_line))
     except UNREADABLE:
-        return _newer_head(line)
+        return _newer_head(record_line)
 
 
-def _newer_head(line: bytes) -> Head | None:
+def _newer_head(record_line: bytes) -> RecordHead | None:
     try:
-        newer = _NEWER.decode(line)
+        newer = _NEWER.decode(record_line)
     except UNREADABLE:
         return None
-    return None if newer.schema == SCHEMA else Head(schema=newer.schema, id=newer.id)
+    return (
+        None if newer.schema == SCHEMA else RecordHead(schema=newer.schema, id=newer.id)
+    )
 
 
-def _short(line: bytes) -> bytes:
+def _line_without_details(record_line: bytes) -> bytes:
     """Cut a complete line of weigh after the usage; return any other unchanged.
 
     ``,"phases":[`` cannot occur inside a string, where its quotes would be escaped, and
     the keys before it have no such list. A torn line lacks the last key, and is left
     for the parser to refuse.
     """
-    if not line.startswith(_START) or not line.endswith(_ENDS):
-        return line
-    cut = line.find(_CUT)
-    if cut < 0 or line.rfind(_LAST, max(cut, len(line) - _TAIL)) < 0:
-        return line
-    return line[:cut] + b"}"
+    if not record_line.startswith(_START) or not record_line.endswith(_ENDS):
+        return record_line
+    cut = record_line.find(_CUT)
+    if cut < 0 or record_line.rfind(_LAST, max(cut, len(record_line) - _TAIL)) < 0:
+        return record_line
+    return record_line[:cut] + b"}"

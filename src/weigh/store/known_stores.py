@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from weigh.regular_file import only_regular
-from weigh.store.location import private
+from weigh.store.location import open_privately
 
 _MOST = 100  # of the newest
 
@@ -17,7 +17,7 @@ def remember_store(root: str, environ: Mapping[str, str]) -> None:
         return
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "a", encoding="utf-8", opener=private) as file:
+        with open(path, "a", encoding="utf-8", opener=open_privately) as file:
             file.write(f"{root}\n")
 
 
@@ -38,10 +38,10 @@ def _list_path(environ: Mapping[str, str]) -> str | None:
     return os.path.join(base, "weigh", "stores")
 
 
-def _read_lines(path: str) -> list[str]:
+def _read_lines(list_path: str) -> list[str]:
     try:
         with open(
-            path, encoding="utf-8", errors="surrogateescape", opener=only_regular
+            list_path, encoding="utf-8", errors="surrogateescape", opener=only_regular
         ) as file:
             return [line.rstrip("\n") for line in file]
     except OSError:

@@ -22,7 +22,7 @@ _Document = TypeVar("_Document")
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+class RecordTombstone(msgspec.Struct, frozen=True, kw_only=True):
     """The line that removes a record."""
 
     schema: str = SCHEMA
@@ -30,23 +30,23 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     removed: str
 
 
-class _Heading(msgspec.Struct, frozen=True):
+class _RecordHeading(msgspec.Struct, frozen=True):
     schema: str
     id: str = "?"
 
 
 @cache
-def _records() -> msgspec.json.Decoder[Record]:
+def _record_decoder() -> msgspec.json.Decoder[Record]:
     """Return the decoder of records, made at its first use: a run only encodes."""
     return msgspec.json.Decoder(Record)
 
 
 @cache
-def _headings() -> msgspec.json.Decoder[_Heading]:
-    return msgspec.json.Decoder(_Heading)
+def _heading_decoder() -> msgspec.json.Decoder[_RecordHeading]:
+    return msgspec.json.Decoder(_RecordHeading)
 
 
-def encode(record: msgspec.Struct) -> bytes:
+def encode_record(record: msgspec.Struct) -> bytes:
     r"""Encode *record*, or a struct that contains one, as JSON without a newline.
 
     Arguments of a command are bytes and need not be text: what is not UTF-8 is
@@ -55,10 +55,10 @@ def encode(record: msgspec.Struct) -> bytes:
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_legible(msgspec.to_builtins(record)))
+        return msgspec.json.encode(_with_escaped_bytes(msgspec.to_builtins(record)))
 
 
-def decode(line: bytes) -> Record:
+def decode_record(record_line: bytes) -> Record:
     """Decode a record.
 
     Raises:
@@ -66,18 +66,18 @@ def decode(line: bytes) -> Record:
         FormatError: it is not a record, or torn.
     """
     try:
-        heading = _headings().decode(line)
+        heading = _heading_decoder().decode(record_line)
         if heading.schema == SCHEMA:
-            return _records().decode(line)
+            return _record_decoder().decode(record_line)
     except UNREADABLE as error:
         raise FormatError(f"not a record: {error}") from error
     raise SchemaError(
         f"record {heading.id} is in schema {heading.schema}, and this weigh"
-        f" reads {SCHEMA}{_way_out(heading.schema)}"
+        f" reads {SCHEMA}{_unreadable_schema_hint(heading.schema)}"
     )
 
 
-def _way_out(schema: str) -> str:
+def _unreadable_schema_hint(schema: str) -> str:
     """Return what to do about a *schema* of another weigh."""
     name, _, number = schema.partition("/")
     own, _, current = SCHEMA.partition("/")
@@ -85,28 +85,33 @@ def _way_out(schema: str) -> str:
     return ": install a newer weigh" if is_newer else " only: measure the run again"
 
 
-def _legible(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_legible(key): _legible(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_legible(item) for item in value]
-    return value
+def _with_escaped_bytes(json_value: object) -> object:
+    if isinstance(json_value, str):
+        return json_value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(json_value, dict):
+        return {
+            _with_escaped_bytes(key): _with_escaped_bytes(item)
+            for key, item in json_value.items()
+        }
+    if isinstance(json_value, list | tuple):
+        return [_with_escaped_bytes(item) for item in json_value]
+    return json_value
 
 
-def read_tail(path: str, most: int) -> bytes:
-    """Return the last *most* bytes of a file; nothing if it cannot be read."""
+def read_tail(file_path: str, most_bytes: int) -> bytes:
+    """Return the last *most_bytes* bytes of a file; nothing if it cannot be read."""
     try:
-        with open(path, "rb", opener=only_regular) as file:
+        with open(file_path, "rb", opener=only_regular) as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - most))
-            return file.read(most)
+            file.seek(max(0, size - most_bytes))
+            return file.read(most_bytes)
     except OSError:
         return b""
 
 
-def read_documents(path: str, kind: type[_Document]) -> Iterator[_Document]:
+def read_documents(
+    file_path: str, document_type: type[_Document]
+) -> Iterator[_Document]:
     """Yield the documents of a file, one per line; those that do not parse are skipped.
 
     Nothing where the file does not exist.
@@ -115,14 +120,14 @@ def read_documents(path: str, kind: type[_Document]) -> Iterator[_Document]:
         StoreError: it exists, but cannot be read.
     """
     try:
-        with open(path, "rb", opener=only_regular) as file:
+        with open(file_path, "rb", opener=only_regular) as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+        raise StoreError(f"cannot read {file_path}: {error.strerror}") from error
     for line in lines:
         try:
-            yield msgspec.json.decode(line, type=kind)
+            yield msgspec.json.decode(line, type=document_type)
         except UNREADABLE:
             continue

@@ -14,7 +14,7 @@ _WAY_OUT = "set WEIGH_DIR to a folder you can write to"
 _OF_A_GROUP = stat.S_ISGID | stat.S_IWGRP
 
 
-def locate(cwd: str, environ: Mapping[str, str]) -> str:
+def locate_store(cwd: str, environ: Mapping[str, str]) -> str:
     """Return the store for *cwd*, existing or not; ``WEIGH_DIR`` overrides.
 
     This is ``cwd/.weigh``, unless only a folder of the project above *cwd* has a
@@ -28,17 +28,22 @@ def locate(cwd: str, environ: Mapping[str, str]) -> str:
     here = os.path.join(cwd, FOLDER)
     for folder in folders_of_project(cwd, environ):
         candidate = os.path.join(folder, FOLDER)
-        if _is_mine(candidate):
+        if _is_folder_of_user(candidate):
             return candidate
     home = environ.get("HOME")
-    if home and os.path.isdir(here) and not _is_mine(here) and not _is_shared(here):
+    if (
+        home
+        and os.path.isdir(here)
+        and not _is_folder_of_user(here)
+        and not _is_shared(here)
+    ):
         return os.path.join(home, FOLDER)
     return here
 
 
 def note_on_store(cwd: str, environ: Mapping[str, str]) -> str | None:
     """Return a note that names a store outside *cwd*; None for any other store."""
-    root = locate(cwd, environ)
+    root = locate_store(cwd, environ)
     if environ.get("WEIGH_DIR") or os.path.dirname(root) == cwd:
         return None
     if os.path.isdir(os.path.join(cwd, FOLDER)):
@@ -73,22 +78,22 @@ def make_folder(root: str, *below: str) -> str:
     return folder
 
 
-def private(path: str, flags: int) -> int:
-    """Open *path* as ``open(opener=private)``: only the owner may access a new file.
+def open_privately(file_path: str, flags: int) -> int:
+    """Open a file as ``open(opener=...)`` asks: only the owner may access a new one.
 
     In a folder that a group shares (set-group-id and group-writable), the group has the
     access that the umask allows.
     """
-    return os.open(path, flags | getattr(os, "O_CLOEXEC", 0), file_mode(path))
+    return os.open(file_path, flags | getattr(os, "O_CLOEXEC", 0), file_mode(file_path))
 
 
-def file_mode(path: str) -> int:
-    """Return the mode of a new file *path*, see `private`."""
-    return 0o660 if _is_shared(os.path.dirname(path)) else 0o600
+def file_mode(file_path: str) -> int:
+    """Return the mode of a new file *file_path*, see `private`."""
+    return 0o660 if _is_shared(os.path.dirname(file_path)) else 0o600
 
 
-def hand_over(path: str) -> None:
-    """Change the owner of a *path* that root has just made to that of its folder.
+def hand_over_to_folder_owner(file_path: str) -> None:
+    """Change the owner of a *file_path* that root has just made to that of its folder.
 
     Root in a container, or by sudo, works in a user's folder: what it leaves there
     must stay readable for that user. A link is not followed.
@@ -96,20 +101,20 @@ def hand_over(path: str) -> None:
     if not hasattr(os, "geteuid") or os.geteuid():
         return
     with suppress(OSError):  # NFS without root, or a user that is not mapped here
-        above = os.stat(os.path.dirname(path) or ".")
+        above = os.stat(os.path.dirname(file_path) or ".")
         if above.st_uid:
-            os.chown(path, above.st_uid, above.st_gid, follow_symlinks=False)
+            os.chown(file_path, above.st_uid, above.st_gid, follow_symlinks=False)
 
 
-def make_private_folder(path: str) -> None:
-    """Make the folder *path*, and missing folders above it.
+def make_private_folder(file_path: str) -> None:
+    """Make the folder *file_path*, and missing folders above it.
 
     Only the owner may access it, see `private`. Raises OSError.
     """
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    mode = 0o770 if _is_shared(os.path.dirname(path)) else 0o700
+    os.makedirs(os.path.dirname(file_path) or ".", exist_ok=True)
+    mode = 0o770 if _is_shared(os.path.dirname(file_path)) else 0o700
     with suppress(FileExistsError):
-        os.mkdir(path, mode)
+        os.mkdir(file_path, mode)
 
 
 def _is_shared(folder: str) -> bool:
@@ -121,25 +126,25 @@ def _is_shared(folder: str) -> bool:
     return mode & _OF_A_GROUP == _OF_A_GROUP
 
 
-def _is_mine(path: str) -> bool:
+def _is_folder_of_user(file_path: str) -> bool:
     try:
-        status = os.stat(path)
+        status = os.stat(file_path)
     except OSError:
         return False
-    if not os.path.isdir(path):
+    if not os.path.isdir(file_path):
         return False
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
-def _make_private(path: str) -> bool:
+def _make_private(file_path: str) -> bool:
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        os.mkdir(path, 0o770 if _is_shared(os.path.dirname(path)) else 0o700)
+        os.makedirs(os.path.dirname(file_path) or ".", exist_ok=True)
+        os.mkdir(file_path, 0o770 if _is_shared(os.path.dirname(file_path)) else 0o700)
     except FileExistsError:
-        if not os.path.isdir(path):
+        if not os.path.isdir(file_path):
             raise
         return False
-    hand_over(path)
+    hand_over_to_folder_owner(file_path)
     return True
 
 
@@ -154,4 +159,4 @@ def _keep_out_of_git(root: str) -> None:
         os.write(descriptor, b"*\n")
     finally:
         os.close(descriptor)
-    hand_over(path)
+    hand_over_to_folder_owner(path)

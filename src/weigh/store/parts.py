@@ -7,25 +7,29 @@ from weigh.errors import FormatError, SchemaError, StoreError
 from weigh.model.record import Record
 from weigh.regular_file import only_regular
 from weigh.store.index import join_parts
-from weigh.store.lines import decode
-from weigh.store.shards import RECORDS, listing, month
+from weigh.store.lines import decode_record
+from weigh.store.shards import RECORDS, month_folder, sorted_folder_names
 
 _RECENT = 8 << 20  # bytes at the end of a shard: lines of the last moments
 
 
-def read_parts(root: str, own: Record) -> Record:
-    """Return *own* joined with the other parts of its run that the store has."""
-    found = [own]
-    folder = os.path.join(root, RECORDS, month(own.started))
-    mark = f'"id":"{own.id}"'.encode()
+def read_parts(root: str, record_part: Record) -> Record:
+    """Return a part joined with the other parts of its run that the store has."""
+    found = [record_part]
+    folder = os.path.join(root, RECORDS, month_folder(record_part.started))
+    mark = f'"id":"{record_part.id}"'.encode()
     with suppress(StoreError):
-        for name in listing(folder):
+        for name in sorted_folder_names(folder):
             for line in _last_lines(os.path.join(folder, name)):
                 if mark in line:
                     with suppress(FormatError, SchemaError):
-                        found.append(decode(line))
-    parts = [one for one in found if one.id == own.id and one.part != own.part]
-    return join_parts([*parts, own])[-1]
+                        found.append(decode_record(line))
+    parts = [
+        one
+        for one in found
+        if one.id == record_part.id and one.part != record_part.part
+    ]
+    return join_parts([*parts, record_part])[-1]
 
 
 def _last_lines(path: str) -> list[bytes]:

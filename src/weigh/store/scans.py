@@ -7,13 +7,13 @@ import msgspec
 from weigh.errors import StoreError
 from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import file_mode, hand_over, make_folder
+from weigh.store.location import file_mode, hand_over_to_folder_owner, make_folder
 
 SCHEMA = "weigh.scan/1"
 _FILE = "scans.jsonl"
 
 
-class Scan(msgspec.Struct, frozen=True):
+class StoredScan(msgspec.Struct, frozen=True):
     """A scan: its command with fields, and the label of its records.
 
     ``target`` is the target of the last call as typed, ``by`` the parameter that is the
@@ -29,8 +29,8 @@ class Scan(msgspec.Struct, frozen=True):
     schema: str = SCHEMA
 
 
-def append_scan(root: str, scan: Scan) -> None:
-    """Append *scan* as the newest.
+def append_scan(root: str, stored_scan: StoredScan) -> None:
+    """Append *stored_scan* as the newest.
 
     Raises:
         StoreError: the store cannot be written.
@@ -41,17 +41,17 @@ def append_scan(root: str, scan: Scan) -> None:
         is_new = not os.path.lexists(path)
         descriptor = os.open(path, flags, file_mode(path))
         if is_new:
-            hand_over(path)
+            hand_over_to_folder_owner(path)
         try:
             # a newline first: a line torn by a full disk damages only itself
-            os.write(descriptor, b"\n" + msgspec.json.encode(scan) + b"\n")
+            os.write(descriptor, b"\n" + msgspec.json.encode(stored_scan) + b"\n")
         finally:
             os.close(descriptor)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
 
 
-def last_scan(root: str, label: str | None = None) -> Scan | None:
+def last_scan(root: str, label: str | None = None) -> StoredScan | None:
     """Return the newest scan, or the newest of *label*; None if there is none.
 
     Raises:
@@ -67,7 +67,7 @@ def last_scan(root: str, label: str | None = None) -> Scan | None:
         raise StoreError(f"{path}: {error.strerror}") from error
     for line in reversed(lines):
         try:
-            scan = msgspec.json.decode(line, type=Scan)
+            scan = msgspec.json.decode(line, type=StoredScan)
         except UNREADABLE:
             continue
         if label in (None, scan.label) and scan.schema == SCHEMA:

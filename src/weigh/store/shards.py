@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from weigh.errors import StoreError
 from weigh.model.record import Record
 from weigh.regular_file import is_regular_file, only_regular
-from weigh.store.identity import Machine
-from weigh.store.lines import Tombstone, encode
-from weigh.store.location import file_mode, hand_over, make_folder
+from weigh.store.identity import MachineIdentity
+from weigh.store.lines import RecordTombstone, encode_record
+from weigh.store.location import file_mode, hand_over_to_folder_owner, make_folder
 
 RECORDS = "records"
 _UNDATED = "undated"
@@ -25,32 +25,34 @@ _WAY_OUT = "free some space or set WEIGH_DIR to another folder"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
 
 
-def append(root: str, record: Record, machine: Machine) -> str:
+def append_record(root: str, record: Record, machine: MachineIdentity) -> str:
     """Append *record* to this machine's shard of its month; return the shard.
 
     Raises:
         StoreError: it cannot be written.
     """
-    line = encode(record)
-    folder = make_folder(root, RECORDS, month(record.started))
+    line = encode_record(record)
+    folder = make_folder(root, RECORDS, month_folder(record.started))
     path = os.path.join(folder, shard_name(machine))
     append_line(path, line)
     return path
 
 
-def remove(root: str, record_id: str, *, machine: Machine, now: str) -> None:
-    """Append a tombstone for *record_id*; *now* is UTC in ISO 8601.
+def append_tombstone(
+    root: str, record_id: str, *, machine: MachineIdentity, current_time: str
+) -> None:
+    """Append a tombstone for *record_id*; *current_time* is UTC in ISO 8601.
 
     Raises:
         StoreError: it cannot be written.
     """
-    folder = make_folder(root, RECORDS, month(now))
-    line = encode(Tombstone(id=record_id, removed=now))
+    folder = make_folder(root, RECORDS, month_folder(current_time))
+    line = encode_record(RecordTombstone(id=record_id, removed=current_time))
     append_line(os.path.join(folder, shard_name(machine)), line)
 
 
-def append_line(path: str, line: bytes) -> None:
-    """Append *line* and a newline in one write; make the file if it is missing.
+def append_line(path: str, store_line: bytes) -> None:
+    """Append *store_line* and a newline in one write; make the file if it is missing.
 
     Raises:
         StoreError: it cannot be written completely.
@@ -59,9 +61,9 @@ def append_line(path: str, line: bytes) -> None:
         is_new = not os.path.lexists(path)
         descriptor = os.open(path, _FLAGS, file_mode(path))
         if is_new:
-            hand_over(path)
+            hand_over_to_folder_owner(path)
         try:
-            _append(descriptor, line + b"\n")
+            _append_whole_line(descriptor, store_line + b"\n")
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -70,7 +72,7 @@ def append_line(path: str, line: bytes) -> None:
         ) from error
 
 
-def shards(root: str) -> Iterator[str]:
+def readable_shards(root: str) -> Iterator[str]:
     """Yield the paths of all shards that may be read, oldest month first.
 
     Raises:
@@ -94,12 +96,12 @@ def _all_shards(root: str) -> Iterator[str]:
             raise StoreError(
                 f"{path} is a file where records should be (set WEIGH_DIR to a folder)"
             )
-    for name in listing(os.path.join(root, RECORDS)):
+    for name in sorted_folder_names(os.path.join(root, RECORDS)):
         folder = os.path.join(root, RECORDS, name)
         if os.path.isdir(folder) and not _is_open(folder):
             yield folder
             continue
-        for shard in listing(folder):
+        for shard in sorted_folder_names(folder):
             if shard.endswith(".jsonl"):
                 yield os.path.join(folder, shard)
 
@@ -110,7 +112,7 @@ def _is_open(path: str) -> bool:
     return is_regular_file(path) and os.access(path, os.R_OK)
 
 
-def read_lines(path: str) -> Iterator[bytes]:
+def shard_lines(path: str) -> Iterator[bytes]:
     """Yield the raw lines of a shard, including newlines.
 
     Raises:
@@ -123,7 +125,7 @@ def read_lines(path: str) -> Iterator[bytes]:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
 
 
-def listing(folder: str) -> list[str]:
+def sorted_folder_names(folder: str) -> list[str]:
     """Return the sorted names in *folder*; none if it does not exist.
 
     Raises:
@@ -137,7 +139,7 @@ def listing(folder: str) -> list[str]:
         raise StoreError(f"cannot read {folder}: {error.strerror}") from error
 
 
-def month(started: str) -> str:
+def month_folder(started: str) -> str:
     """Return the folder of a time: ``YYYY-MM``."""
     year, dash, number = started[:4], started[4:5], started[5:7]
     if dash == "-" and year.isdecimal() and number.isdecimal() and started.isascii():
@@ -145,7 +147,7 @@ def month(started: str) -> str:
     return _UNDATED
 
 
-def shard_name(machine: Machine) -> str:
+def shard_name(machine: MachineIdentity) -> str:
     """Return the file name of *machine*'s shard.
 
     It includes the boot, because O_APPEND works only within one kernel: two containers
@@ -153,31 +155,33 @@ def shard_name(machine: Machine) -> str:
     """
     ids = (machine.machine_id, machine.boot_id)
     tag = "-".join(one[:8] for one in ids if one) or "0" * 8
-    return f"{_host(machine)}-{tag}.jsonl"
+    return f"{_host_file_name(machine)}-{tag}.jsonl"
 
 
-def is_shard_of(name: str, machine: Machine) -> bool:
-    """Return whether the shard *name* may contain records of *machine*'s host."""
-    return name.startswith(f"{_host(machine)}-")
+def is_shard_of(file_name: str, machine: MachineIdentity) -> bool:
+    """Return whether the shard *file_name* may contain records of *machine*'s host."""
+    return file_name.startswith(f"{_host_file_name(machine)}-")
 
 
-def _host(machine: Machine) -> str:
+def _host_file_name(machine: MachineIdentity) -> str:
     host = "".join(c if c in _PLAIN else "_" for c in machine.host[:64])
     return host.lstrip(".") or "localhost"
 
 
-def _append(descriptor: int, line: bytes) -> None:
+def _append_whole_line(descriptor: int, store_line: bytes) -> None:
     size = os.fstat(descriptor).st_size
     # Another write may be half done: that costs an empty line, but no record.
     if size and _byte_at(descriptor, size - 1) != b"\n":
-        line = b"\n" + line
+        store_line = b"\n" + store_line
     for _ in range(_TRIES):
-        whole = os.write(descriptor, line) == len(line)
-        if whole and (line[:1] == b"\n" or _stands_alone(descriptor, len(line))):
+        whole = os.write(descriptor, store_line) == len(store_line)
+        if whole and (
+            store_line[:1] == b"\n" or _stands_alone(descriptor, len(store_line))
+        ):
             return
         # Short, or appended to a line that another writer left torn: write it again.
         # If both copies parse, readers keep the last.
-        line = b"\n" + line.lstrip(b"\n")
+        store_line = b"\n" + store_line.lstrip(b"\n")
     raise OSError("only a part of the record could be written")
 
 

@@ -27,7 +27,7 @@ _QUICK, _QUICK_LOOKS, _SLOW = 0.5, 31, 30.0  # seconds between Snakemake's sampl
 _NONE = frozenset(("", "-", "NA", "None", "null"))
 
 
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
+class ToolTrace(msgspec.Struct, frozen=True, kw_only=True):
     """One run as another tool measured it; ``problem`` is why it cannot be used.
 
     ``looks`` is how often memory was sampled, ``interval`` how far apart in the end;
@@ -52,120 +52,138 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, int | float | str] = {}
 
 
-def is_nextflow(text: str) -> bool:
-    """Return whether *text* begins as Nextflow's trace file."""
-    names = {*_first_line(text).split("\t")}
+def is_nextflow(trace_text: str) -> bool:
+    """Return whether *trace_text* begins as Nextflow's trace file."""
+    names = {*_header_line(trace_text).split("\t")}
     return len(names & _TASK_COLUMNS) > 1 and bool(names & _TASK_FIGURES)
 
 
-def is_snakemake(text: str) -> bool:
-    """Return whether *text* begins as a benchmark file of Snakemake."""
-    line = _first_line(text)
+def is_snakemake(trace_text: str) -> bool:
+    """Return whether *trace_text* begins as a benchmark file of Snakemake."""
+    line = _header_line(trace_text)
     if line.startswith("{"):
-        return {*_json(line)} >= _BENCHMARK_COLUMNS
+        return {*_json_object(line)} >= _BENCHMARK_COLUMNS
     return {*line.split("\t")} >= _BENCHMARK_COLUMNS
 
 
-def read_nextflow(text: str) -> Iterator[Trace]:
+def read_nextflow(trace_text: str) -> Iterator[ToolTrace]:
     """Yield every task of a trace; a task from the cache ran before, and is none."""
-    for number, line, row in _table(text):
+    for number, line, row in _trace_table_rows(trace_text):
         if isinstance(row, str):
-            yield Trace(text=line, number=number, problem=row)
+            yield ToolTrace(text=line, number=number, problem=row)
         elif row.get("status") == "CACHED":
-            yield Trace(text=line, number=number, problem="a task from the cache")
+            yield ToolTrace(text=line, number=number, problem="a task from the cache")
         else:
-            yield _task(number, line, row)
+            yield _nextflow_trace(number, line, row)
 
 
-def _task(number: int, line: str, row: Mapping[str, str]) -> Trace:
-    wall_time = _span(row.get("realtime")) or _span(row.get("duration"))
+def _nextflow_trace(
+    line_number: int, trace_line: str, trace_row: Mapping[str, str]
+) -> ToolTrace:
+    wall_time = _trace_duration(trace_row.get("realtime")) or _trace_duration(
+        trace_row.get("duration")
+    )
     if wall_time is None:
-        return Trace(text=line, number=number, problem="a task without a time")
-    code = _whole(row.get("exit"))
-    state = row.get("status") or ("FAILED" if code else "COMPLETED")
+        return ToolTrace(
+            text=trace_line, number=line_number, problem="a task without a time"
+        )
+    code = _whole_number(trace_row.get("exit"))
+    state = trace_row.get("status") or ("FAILED" if code else "COMPLETED")
     if state == "FAILED" and code == _KILLED:
         state = "OUT_OF_MEMORY"
     elif state == "ABORTED":
         state = "CANCELLED"
     elif state not in {"COMPLETED", "FAILED"}:
         state = "UNKNOWN"
-    name = row.get("process") or row.get("name", "")
-    share = _number(row.get("%cpu", "").rstrip("% "))
-    return Trace(
-        text=line,
-        number=number,
+    name = trace_row.get("process") or trace_row.get("name", "")
+    share = _finite_number(trace_row.get("%cpu", "").rstrip("% "))
+    return ToolTrace(
+        text=trace_line,
+        number=line_number,
         name=name.partition(" (")[0] or "task",
         state=state,
         exit_code=code,
-        started=_moment(row.get("start")) or _moment(row.get("submit")),
+        started=_trace_timestamp(trace_row.get("start"))
+        or _trace_timestamp(trace_row.get("submit")),
         wall_time=wall_time,
         cpu_time=None if share is None else round(share / 100 * wall_time, 3),
-        memory=_size(row.get("peak_rss")) or _size(row.get("rss")),
-        memory_asked=_size(row.get("memory")),
-        cpus=_whole(row.get("cpus")),
+        memory=_trace_size(trace_row.get("peak_rss"))
+        or _trace_size(trace_row.get("rss")),
+        memory_asked=_trace_size(trace_row.get("memory")),
+        cpus=_whole_number(trace_row.get("cpus")),
     )
 
 
-def read_snakemake(text: str, name: str) -> Iterator[Trace]:
-    """Yield every run of a benchmark; *name* is of the rule, if the file has none.
+def read_snakemake(trace_text: str, benchmark_name: str) -> Iterator[ToolTrace]:
+    """Yield every run of a benchmark.
+
+    *benchmark_name* is of the rule, if the file has none.
 
     Only runs that completed are written. Memory is sampled each .5 s for 31 times, then
     each 30 s; max_pss counts shared pages once.
     """
-    if _first_line(text).startswith("{"):
+    if _header_line(trace_text).startswith("{"):
         rows: Iterator[tuple[int, str, Mapping[str, Any] | str]] = (
-            (number, line, _json(line) or "no JSON object")
-            for number, line in enumerate(text.splitlines(), 1)
+            (number, line, _json_object(line) or "no JSON object")
+            for number, line in enumerate(trace_text.splitlines(), 1)
             if line.strip()
         )
     else:
-        rows = _table(text)
+        rows = _trace_table_rows(trace_text)
     for number, line, row in rows:
         if isinstance(row, str):
-            yield Trace(text=line, number=number, problem=row)
+            yield ToolTrace(text=line, number=number, problem=row)
         else:
-            yield _benchmark(number, line, row, name)
+            yield _snakemake_trace(number, line, row, benchmark_name)
 
 
-def _benchmark(number: int, line: str, row: Mapping[str, Any], name: str) -> Trace:
-    wall_time = _number(row.get("s"))
+def _snakemake_trace(
+    line_number: int, trace_line: str, trace_row: Mapping[str, Any], benchmark_name: str
+) -> ToolTrace:
+    wall_time = _finite_number(trace_row.get("s"))
     if wall_time is None:
-        return Trace(text=line, number=number, problem="a run without a time")
-    sizes = [_number(row.get(key)) for key in ("max_pss", "max_rss")]
+        return ToolTrace(
+            text=trace_line, number=line_number, problem="a run without a time"
+        )
+    sizes = [_finite_number(trace_row.get(key)) for key in ("max_pss", "max_rss")]
     memory = next((size for size in sizes if size), None)
     slow = max(0.0, wall_time - _QUICK * _QUICK_LOOKS)
     looks = min(_QUICK_LOOKS, int(wall_time / _QUICK)) + int(slow / _SLOW)
-    resources = row.get("resources")
+    resources = trace_row.get("resources")
     asked = None
     if isinstance(resources, dict):
-        asked = _number(resources.get("mem_mib")) or _number(resources.get("mem_mb"))
-    return Trace(
-        text=line,
-        number=number,
-        name=str(row.get("rule_name") or name),
+        asked = _finite_number(resources.get("mem_mib")) or _finite_number(
+            resources.get("mem_mb")
+        )
+    return ToolTrace(
+        text=trace_line,
+        number=line_number,
+        name=str(trace_row.get("rule_name") or benchmark_name),
         wall_time=wall_time,
-        cpu_time=_number(row.get("cpu_time")),
+        cpu_time=_finite_number(trace_row.get("cpu_time")),
         memory=None if memory is None else round(memory * MIB),
         memory_asked=None if asked is None else round(asked * MIB),
-        cpus=_whole(row.get("threads")),
+        cpus=_whole_number(trace_row.get("threads")),
         looks=looks if memory is not None else 0,
         interval=_SLOW if slow else _QUICK,
-        job=None if row.get("jobid") is None else str(row["jobid"]),
-        parameters=_parameters(row),
+        job=None if trace_row.get("jobid") is None else str(trace_row["jobid"]),
+        parameters=_trace_parameters(trace_row),
     )
 
 
-def _parameters(row: Mapping[str, Any]) -> dict[str, int | float | str]:
+def _trace_parameters(trace_row: Mapping[str, Any]) -> dict[str, int | float | str]:
     found: dict[str, int | float | str] = {}
-    sizes = row.get("input_size_mb")
+    sizes = trace_row.get("input_size_mb")
     if isinstance(sizes, dict):
-        known = [size for one in sizes.values() if (size := _number(one)) is not None]
+        known = [
+            size for one in sizes.values() if (size := _finite_number(one)) is not None
+        ]
         if known:
             found["input_size_mb"] = round(sum(known), 6)
-    elif (size := _number(sizes)) is not None:
+    elif (size := _finite_number(sizes)) is not None:
         found["input_size_mb"] = size
     for key in ("wildcards", "params"):
-        values = row.get(key)
+        values = trace_row.get(key)
         if isinstance(values, dict):
             found |= {
                 str(name): value
@@ -175,21 +193,25 @@ def _parameters(row: Mapping[str, Any]) -> dict[str, int | float | str]:
     return found
 
 
-def _first_line(text: str) -> str:
-    return text[: text.find("\n") if "\n" in text else len(text)].rstrip("\r")
+def _header_line(trace_text: str) -> str:
+    return trace_text[
+        : trace_text.find("\n") if "\n" in trace_text else len(trace_text)
+    ].rstrip("\r")
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json_object(trace_text: str) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(text.encode("utf-8", "replace"))
+        found = msgspec.json.decode(trace_text.encode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _table(text: str) -> Iterator[tuple[int, str, Mapping[str, str] | str]]:
+def _trace_table_rows(
+    trace_text: str,
+) -> Iterator[tuple[int, str, Mapping[str, str] | str]]:
     """Yield (number, line, values by column), or what is wrong with a line."""
-    header, *lines = text.split("\n")
+    header, *lines = trace_text.split("\n")
     names = header.rstrip("\r").split("\t")
     for number, line in enumerate(lines, 2):
         if number == len(lines) + 1 and line:
@@ -202,50 +224,50 @@ def _table(text: str) -> Iterator[tuple[int, str, Mapping[str, str] | str]]:
             yield number, line, row if fits else "not as many values as columns"
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+def _finite_number(trace_value: object) -> float | None:
+    if isinstance(trace_value, bool) or not isinstance(trace_value, (int, float, str)):
         return None
     try:
-        number = float(value)
+        number = float(trace_value)
     except (ValueError, OverflowError):
         return None
     return number if 0 <= number < math.inf else None
 
 
-def _whole(value: object) -> int | None:
-    number = _number(value)
+def _whole_number(trace_value: object) -> int | None:
+    number = _finite_number(trace_value)
     return int(number) if number is not None and number == int(number) else None
 
 
-def _size(text: str | None) -> Bytes | None:
+def _trace_size(cell_text: str | None) -> Bytes | None:
     """Read ``1.2 GB``, by 1024, or raw bytes."""
-    found = _SIZE.match((text or "").strip())
+    found = _SIZE.match((cell_text or "").strip())
     if found is None:
         return None
     power = "KMGTP".find(found[2].upper()) + 1 if found[2] else 0
     return round(float(found[1]) * KIB**power) or None
 
 
-def _span(text: str | None) -> Seconds | None:
+def _trace_duration(cell_text: str | None) -> Seconds | None:
     """Read ``3h 2m``, ``250ms``, or raw milliseconds."""
-    text = (text or "").strip()
-    if text in _NONE:
+    cell_text = (cell_text or "").strip()
+    if cell_text in _NONE:
         return None
-    if text.isdecimal():
-        return int(text) / 1000 if len(text) < 16 else None  # noqa: PLR2004 - digits
-    parts: Sequence[tuple[str, str]] = _SPAN.findall(text)
-    if not parts or _SPAN.sub("", text).strip():
+    if cell_text.isdecimal():
+        return int(cell_text) / 1000 if len(cell_text) < 16 else None  # noqa: PLR2004 - digits
+    parts: Sequence[tuple[str, str]] = _SPAN.findall(cell_text)
+    if not parts or _SPAN.sub("", cell_text).strip():
         return None
     return math.fsum(float(number) * _SPANS[unit] for number, unit in parts)
 
 
-def _moment(text: str | None) -> Seconds | None:
+def _trace_timestamp(cell_text: str | None) -> Seconds | None:
     """Read a local time in ISO 8601, or raw milliseconds since the epoch."""
-    text = (text or "").strip()
-    raw = _span(text) if text.isdecimal() else None
-    if raw is not None or text in _NONE:
+    cell_text = (cell_text or "").strip()
+    raw = _trace_duration(cell_text) if cell_text.isdecimal() else None
+    if raw is not None or cell_text in _NONE:
         return raw
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return datetime.fromisoformat(cell_text).timestamp()
     except (ValueError, OverflowError, OSError):
         return None

@@ -30,9 +30,11 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-def _is_in(one: object, many: object) -> bool:
-    if isinstance(many, tuple) or (isinstance(one, str) and isinstance(many, str)):
-        return one in many
+def _contains_value(searched_value: object, many: object) -> bool:
+    if isinstance(many, tuple) or (
+        isinstance(searched_value, str) and isinstance(many, str)
+    ):
+        return searched_value in many
     raise TypeError
 
 
@@ -43,112 +45,121 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: _is_in,
-    ast.NotIn: lambda one, many: not _is_in(one, many),
+    ast.In: _contains_value,
+    ast.NotIn: lambda one, many: not _contains_value(one, many),
 }
 
 
-def parse_condition(text: str, names: Collection[str]) -> Condition:
+def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
     """Parse a condition on the parameters *names*.
 
     The returned function raises FormatError if the condition makes no sense for a row,
     for example if it compares text with a number.
 
     Raises:
-        FormatError: *text* is not a condition, or has an unknown name.
+        FormatError: *condition_text* is not a condition, or has an unknown name.
     """
-    if "\0" in text:
-        raise _refusal(text, "null bytes")
+    if "\0" in condition_text:
+        raise _condition_error(condition_text, "null bytes")
     try:
-        tree = _parse(text)
-        judge = _boolean(tree.body, names)
+        tree = _parse_condition(condition_text)
+        judge = _boolean_term(tree.body, names)
     except SyntaxError as error:
-        raise _refusal(text, _syntax(text, error)) from error
+        raise _condition_error(
+            condition_text, _syntax_error_text(condition_text, error)
+        ) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise _refusal(text, "too deep, or no text") from error
+        raise _condition_error(condition_text, "too deep, or no text") from error
 
-    def holds(row: Row) -> bool:
+    def holds(parameter_row: Row) -> bool:
         try:
-            return bool(judge(row))
+            return bool(judge(parameter_row))
         except TypeError as error:
-            raise _refusal(
-                text, f"text and numbers do not mix: {_values(row)}"
+            raise _condition_error(
+                condition_text,
+                f"text and numbers do not mix: {_row_values_text(parameter_row)}",
             ) from error
         except (ArithmeticError, RecursionError) as error:
-            raise _refusal(text, f"{error}: {_values(row)}") from error
+            raise _condition_error(
+                condition_text, f"{error}: {_row_values_text(parameter_row)}"
+            ) from error
 
     return holds
 
 
-def _parse(text: str) -> ast.Expression:
-    if len(text) > _LONGEST:
+def _parse_condition(condition_text: str) -> ast.Expression:
+    if len(condition_text) > _LONGEST:
         raise SyntaxError(f"longer than {_LONGEST} characters")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes such as "\d"
-        return ast.parse(text.strip(), mode="eval")
+        return ast.parse(condition_text.strip(), mode="eval")
 
 
-def _term(node: ast.expr, names: Collection[str]) -> _Term:
+def _condition_term(condition_node: ast.expr, names: Collection[str]) -> _Term:
     """Turn one node into a function of a row.
 
     Raises:
         SyntaxError: the node is not allowed in a condition.
     """
-    match node:
+    match condition_node:
         case ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):
-            return _boolean(node, names)
+            return _boolean_term(condition_node, names)
         case ast.Constant(value=bool() | int() | float() | str() as value):
             return lambda _: value
         case ast.Name() | ast.Attribute():
-            return _parameter(node, names)
+            return _parameter_term(condition_node, names)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            terms = [_term(element, names) for element in elements]
+            terms = [_condition_term(element, names) for element in elements]
             return lambda row: tuple(term(row) for term in terms)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            number = _term(operand, names)
-            return lambda row: -_number(number(row))
+            number = _condition_term(operand, names)
+            return lambda row: -_checked_number(number(row))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             apply = _ARITHMETIC[type(op)]
-            one, other = _term(left, names), _term(right, names)
-            return lambda row: apply(_number(one(row)), _number(other(row)))
+            one, other = _condition_term(left, names), _condition_term(right, names)
+            return lambda row: apply(
+                _checked_number(one(row)), _checked_number(other(row))
+            )
         case _:
-            raise SyntaxError(f"{ast.unparse(node)!r} cannot stand in a condition")
+            raise SyntaxError(
+                f"{ast.unparse(condition_node)!r} cannot stand in a condition"
+            )
 
 
-def _boolean(node: ast.expr, names: Collection[str]) -> _Term:
+def _boolean_term(condition_node: ast.expr, names: Collection[str]) -> _Term:
     """Turn a boolean node into a function; refuse any other node."""
-    match node:
+    match condition_node:
         case ast.BoolOp(op=ast.And(), values=values):
-            parts = [_boolean(value, names) for value in values]
+            parts = [_boolean_term(value, names) for value in values]
             return lambda row: all(part(row) for part in parts)
         case ast.BoolOp(op=ast.Or(), values=values):
-            parts = [_boolean(value, names) for value in values]
+            parts = [_boolean_term(value, names) for value in values]
             return lambda row: any(part(row) for part in parts)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = _boolean(operand, names)
+            inner = _boolean_term(operand, names)
             return lambda row: not inner(row)
         case ast.Compare():
-            return _comparison(node, names)
+            return _comparison_term(condition_node, names)
         case ast.Constant(value=bool() as value):
             return lambda _: value
         case _:
-            _term(node, names)  # an error inside it comes first
-            word = ast.unparse(node)
+            _condition_term(condition_node, names)  # an error inside it comes first
+            word = ast.unparse(condition_node)
             raise SyntaxError(f"{word!r} is not true or false (write {word} == ...)")
 
 
-def _comparison(node: ast.Compare, names: Collection[str]) -> _Term:
-    first = _term(node.left, names)
+def _comparison_term(node: ast.Compare, names: Collection[str]) -> _Term:
+    first = _condition_term(node.left, names)
     links = []
     for op, right in zip(node.ops, node.comparators, strict=True):
         if type(op) not in _COMPARISONS:
             raise SyntaxError("'is' cannot stand in a condition (write ==)")
-        links.append((_COMPARISONS[type(op)], _term(right, names)))
+        links.append((_COMPARISONS[type(op)], _condition_term(right, names)))
 
-    def compare(row: Row) -> bool:
-        left = first(row)
+    def compare(parameter_row: Row) -> bool:
+        left = first(parameter_row)
         for holds, term in links:
-            right = term(row)
+            right = term(parameter_row)
             if not holds(left, right):
                 return False
             left = right
@@ -157,9 +168,9 @@ def _comparison(node: ast.Compare, names: Collection[str]) -> _Term:
     return compare
 
 
-def _parameter(node: ast.expr, names: Collection[str]) -> _Term:
+def _parameter_term(condition_node: ast.expr, names: Collection[str]) -> _Term:
     """Look a name up in the row, dots and all: ``optimizer.lr`` is one name."""
-    name = ast.unparse(node)
+    name = ast.unparse(condition_node)
     if name not in names:
         known = ", ".join(names)
         raise SyntaxError(
@@ -168,27 +179,27 @@ def _parameter(node: ast.expr, names: Collection[str]) -> _Term:
     return lambda row: row[name]
 
 
-def _number(value: object) -> int | float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
+def _checked_number(row_value: object) -> int | float:
+    if isinstance(row_value, int | float) and not isinstance(row_value, bool):
+        return row_value
     raise TypeError
 
 
-def _syntax(text: str, error: SyntaxError) -> str:
+def _syntax_error_text(condition_text: str, error: SyntaxError) -> str:
     if error.lineno is None:  # ours
         return error.msg
-    if "=>" in text or "=<" in text:
+    if "=>" in condition_text or "=<" in condition_text:
         return "write >= or <="
-    if "=" in text and not re.search("[=!<>]=", text):
+    if "=" in condition_text and not re.search("[=!<>]=", condition_text):
         return "write == to compare"
-    if not error.offset or error.offset > len(text.strip()):
+    if not error.offset or error.offset > len(condition_text.strip()):
         return "it is incomplete"
     return f"{error.msg}, character {error.offset}"
 
 
-def _values(row: Row) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in row.items())
+def _row_values_text(parameter_row: Row) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in parameter_row.items())
 
 
-def _refusal(text: str, why: str) -> FormatError:
-    return FormatError(f"condition {text[:80]!r}: {why}")
+def _condition_error(condition_text: str, why: str) -> FormatError:
+    return FormatError(f"condition {condition_text[:80]!r}: {why}")

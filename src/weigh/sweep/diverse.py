@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from weigh.sweep.seeds import is_seed
-from weigh.sweep.values import typed
+from weigh.sweep.values import typed_value
 
 Value: TypeAlias = int | float | str
 Parameters: TypeAlias = Mapping[str, Value]
@@ -24,18 +24,18 @@ _FLAG = re.compile(r"-{1,2}([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _SETTING = re.compile(r"([A-Za-z_][\w./-]*)=(.*)", re.DOTALL)
 
 
-def choose_diverse(tasks: Sequence[Parameters], count: int) -> tuple[int, ...]:
-    """Return the indices of *count* tasks; of all tasks if there are no more.
+def choose_diverse(tasks: Sequence[Parameters], task_count: int) -> tuple[int, ...]:
+    """Return the indices of *task_count* tasks; of all tasks if there are no more.
 
     The choice is deterministic, the most informative task first. Identical tasks are
     chosen only when no others are left.
     """
-    if count <= 0 or not tasks:
+    if task_count <= 0 or not tasks:
         return ()
-    space = _Space(tasks)
+    space = _TaskSpace(tasks)
     chosen = [max(range(len(tasks)), key=lambda at: (space.size(at), -at))]
     nearest = [math.inf] * len(tasks)
-    while len(chosen) < min(count, len(tasks)):
+    while len(chosen) < min(task_count, len(tasks)):
         last = chosen[-1]
         nearest[last] = -1.0
         for at, before in enumerate(nearest):
@@ -45,7 +45,7 @@ def choose_diverse(tasks: Sequence[Parameters], count: int) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def varying(tasks: Sequence[Parameters]) -> tuple[str, ...]:
+def varying_task_parameters(tasks: Sequence[Parameters]) -> tuple[str, ...]:
     """Return the names of the parameters that differ between tasks, in order."""
     first: dict[str, Value | None] = dict(tasks[0]) if tasks else {}
     unlike: dict[str, None] = {}
@@ -59,7 +59,7 @@ def varying(tasks: Sequence[Parameters]) -> tuple[str, ...]:
     return tuple(unlike)
 
 
-def read_parameters(line: str) -> dict[str, Value]:
+def read_parameters(task_line: str) -> dict[str, Value]:
     """Parse the parameters of a command line: flags, settings, other words.
 
     ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are ``lr``; a word without a name is named
@@ -67,37 +67,42 @@ def read_parameters(line: str) -> dict[str, Value]:
     """
     found: dict[str, Value] = {}
     flag = ""
-    for place, word in enumerate(line.split()):
+    for place, word in enumerate(task_line.split()):
         is_flag = _FLAG.fullmatch(word)
         named = is_flag or _SETTING.fullmatch(word)
         if named is not None and named[2] is not None:
-            found[named[1]] = typed(named[2])
+            found[named[1]] = typed_value(named[2])
         elif is_flag is not None:
             found[is_flag[1]] = ""
         else:
-            found[flag or f"#{place}"] = typed(word)
+            found[flag or f"#{place}"] = typed_value(word)
         flag = is_flag[1] if is_flag is not None and is_flag[2] is None else ""
     return found
 
 
-class _Space:
+class _TaskSpace:
     """Tasks as points: numbers are coordinates from 0 to 1, words differ or not."""
 
     def __init__(self, tasks: Sequence[Parameters]) -> None:
-        names = varying(tasks)
+        names = varying_task_parameters(tasks)
         self._weights = [_SEED_WEIGHT if is_seed(name) else 1.0 for name in names]
-        columns = [_placed([task.get(name) for task in tasks]) for name in names]
+        columns = [_scaled_values([task.get(name) for task in tasks]) for name in names]
         self._points = list(zip(*columns, strict=True)) or [()] * len(tasks)
 
-    def size(self, at: int) -> float:
+    def size(self, value_place: int) -> float:
         """Return the sum of a task's numbers, each from 0 to 1."""
-        places = zip(self._points[at], self._weights, strict=True)
+        places = zip(self._points[value_place], self._weights, strict=True)
         return sum(p * weight for p, weight in places if isinstance(p, float))
 
-    def distance(self, one: int, other: int) -> float:
+    def distance(self, task_index: int, other_index: int) -> float:
         """Return the squared distance, so that corners are further than centres."""
         total = 0.0
-        pairs = zip(self._points[one], self._points[other], self._weights, strict=True)
+        pairs = zip(
+            self._points[task_index],
+            self._points[other_index],
+            self._weights,
+            strict=True,
+        )
         for a, b, weight in pairs:
             if isinstance(a, float) and isinstance(b, float):
                 total += weight * (a - b) ** 2
@@ -106,7 +111,7 @@ class _Space:
         return total
 
 
-def _placed(values: Sequence[Value | None]) -> list[float | str | None]:
+def _scaled_values(values: Sequence[Value | None]) -> list[float | str | None]:
     """Scale the numbers of one parameter to 0 to 1; words stay as they are."""
     numbers = [value for value in values if isinstance(value, int | float)]
     least, most = min(numbers, default=0), max(numbers, default=0)

@@ -12,23 +12,23 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.sweep.condition import Condition
-from weigh.sweep.values import Axis, Value
+from weigh.sweep.values import ParameterAxis, Value
 
 MOST_COMBINATIONS = 10_000_000
 MOST_DRAWS = 1_000_000
 
 
-class Combination(msgspec.Struct, frozen=True):
+class ParameterCombination(msgspec.Struct, frozen=True):
     """One value per parameter: its text in the command, and its value."""
 
     texts: dict[str, str]
     values: dict[str, Value]
 
 
-class Dimension(msgspec.Struct, frozen=True):
+class GridDimension(msgspec.Struct, frozen=True):
     """Axes that advance together, value by value; usually one parameter."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[ParameterAxis, ...]
 
     def __len__(self) -> int:
         return len(self.axes[0].texts)
@@ -40,13 +40,13 @@ class Dimension(msgspec.Struct, frozen=True):
         return names if len(self.axes) == 1 else f"({names})"
 
 
-class Grid(msgspec.Struct, frozen=True):
+class ParameterGrid(msgspec.Struct, frozen=True):
     """The product of its dimensions; the last one varies fastest.
 
     ``repeated`` are the values that were given more than once; they count once.
     """
 
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[GridDimension, ...]
     repeated: tuple[str, ...] = ()
 
     @property
@@ -59,7 +59,7 @@ class Grid(msgspec.Struct, frozen=True):
         """Return the number of combinations."""
         return prod(len(dimension) for dimension in self.dimensions)
 
-    def combination(self, index: int) -> Combination:
+    def combination(self, index: int) -> ParameterCombination:
         """Return the combination at *index*, from 0."""
         places: list[int] = []
         for dimension in reversed(self.dimensions):
@@ -72,17 +72,19 @@ class Grid(msgspec.Struct, frozen=True):
             for axis in dimension.axes:
                 texts[axis.name] = axis.texts[place]
                 values[axis.name] = axis.values[place]
-        return Combination(texts, values)
+        return ParameterCombination(texts, values)
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """A source of random numbers, such as ``random.Random``."""
 
     def randrange(self, stop: int, /) -> int:
         """Return an integer from 0 to *stop* - 1."""
 
 
-def make_grid(axes: Sequence[Axis], zips: Sequence[Sequence[str]] = ()) -> Grid:
+def make_grid(
+    axes: Sequence[ParameterAxis], zips: Sequence[Sequence[str]] = ()
+) -> ParameterGrid:
     """Return the grid of *axes*; each group of names in *zips* goes value by value.
 
     Raises:
@@ -100,13 +102,17 @@ def make_grid(axes: Sequence[Axis], zips: Sequence[Sequence[str]] = ()) -> Grid:
     groups = dict.fromkeys(group_of.get(name, (name,)) for name in by_name)
     repeated: list[str] = []
     dimensions = tuple(
-        _once(Dimension(tuple(by_name[name] for name in group)), repeated)
+        _without_repeated_values(
+            GridDimension(tuple(by_name[name] for name in group)), repeated
+        )
         for group in groups
     )
-    return Grid(dimensions, tuple(repeated))
+    return ParameterGrid(dimensions, tuple(repeated))
 
 
-def choose(grid: Grid, conditions: Sequence[Condition] = ()) -> Sequence[int]:
+def matching_combinations(
+    grid: ParameterGrid, conditions: Sequence[Condition] = ()
+) -> Sequence[int]:
     """Return the indices of the combinations that meet every condition, in order.
 
     Raises:
@@ -120,26 +126,31 @@ def choose(grid: Grid, conditions: Sequence[Condition] = ()) -> Sequence[int]:
         )
     if not conditions:
         return range(grid.size)
-    return array("Q", _meeting(grid, range(grid.size), conditions))
+    return array("Q", _combinations_meeting(grid, range(grid.size), conditions))
 
 
-def draw(
-    grid: Grid, conditions: Sequence[Condition], count: int, chance: Chance
+def drawn_combinations(
+    grid: ParameterGrid,
+    conditions: Sequence[Condition],
+    task_count: int,
+    chance: RandomSource,
 ) -> Sequence[int]:
-    """Return the indices of *count* different combinations, drawn uniformly.
+    """Return the indices of *task_count* different combinations, drawn uniformly.
 
     There are fewer if no more combinations meet the conditions.
 
     Raises:
         UsageError: hardly any combination of a large grid meets the conditions, or
-            *count* is more than a million.
+            *task_count* is more than a million.
     """
-    if not 0 < count <= MOST_DRAWS:
-        raise UsageError(f"--random {count}: a number from 1 to {MOST_DRAWS:,}")
+    if not 0 < task_count <= MOST_DRAWS:
+        raise UsageError(f"--random {task_count}: a number from 1 to {MOST_DRAWS:,}")
     drawn: list[int] = []
-    for index in _meeting(grid, _shuffled(grid.size, chance), conditions):
+    for index in _combinations_meeting(
+        grid, _shuffled_numbers(grid.size, chance), conditions
+    ):
         drawn.append(index)
-        if len(drawn) == count:
+        if len(drawn) == task_count:
             return drawn
     if grid.size > MOST_DRAWS:
         raise UsageError(
@@ -149,8 +160,8 @@ def draw(
     return drawn
 
 
-def _meeting(
-    grid: Grid, indices: Iterator[int] | range, conditions: Sequence[Condition]
+def _combinations_meeting(
+    grid: ParameterGrid, indices: Iterator[int] | range, conditions: Sequence[Condition]
 ) -> Iterator[int]:
     for index in indices:
         values = grid.combination(index).values if conditions else {}
@@ -158,20 +169,22 @@ def _meeting(
             yield index
 
 
-def _shuffled(size: int, chance: Chance) -> Iterator[int]:
-    """Yield a bounded number of the numbers below *size* in random order.
+def _shuffled_numbers(number_count: int, chance: RandomSource) -> Iterator[int]:
+    """Yield a bounded number of the numbers below *number_count* in random order.
 
     This is a Fisher-Yates shuffle that stores only the places it swapped.
     """
     moved: dict[int, int] = {}
-    for place in range(min(size, MOST_DRAWS)):
-        other = place + chance.randrange(size - place)
+    for place in range(min(number_count, MOST_DRAWS)):
+        other = place + chance.randrange(number_count - place)
         yield moved.get(other, other)
         moved[other] = moved.pop(place, place)
 
 
 def _check_zip(
-    group: Sequence[str], by_name: dict[str, Axis], taken: dict[str, tuple[str, ...]]
+    group: Sequence[str],
+    by_name: dict[str, ParameterAxis],
+    taken: dict[str, tuple[str, ...]],
 ) -> None:
     words = ",".join(group)
     if len(set(group)) < 2 or len(set(group)) < len(group):  # noqa: PLR2004 - a pair
@@ -188,7 +201,9 @@ def _check_zip(
         raise UsageError(f"--zip {words}: needs as many values of each ({numbers})")
 
 
-def _once(dimension: Dimension, repeated: list[str]) -> Dimension:
+def _without_repeated_values(
+    dimension: GridDimension, repeated: list[str]
+) -> GridDimension:
     """Keep the first of equal values, and add the others to *repeated*."""
     rows = list(zip(*(axis.texts for axis in dimension.axes), strict=True))
     first: dict[tuple[str, ...], int] = {}
@@ -198,9 +213,9 @@ def _once(dimension: Dimension, repeated: list[str]) -> Dimension:
     if len(first) == len(rows):
         return dimension
     kept = first.values()
-    return Dimension(
+    return GridDimension(
         tuple(
-            Axis(
+            ParameterAxis(
                 axis.name,
                 values=tuple(axis.values[place] for place in kept),
                 texts=tuple(axis.texts[place] for place in kept),

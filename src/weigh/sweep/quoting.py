@@ -41,26 +41,31 @@ _RESERVED = frozenset(
 def shell_line(argv: Sequence[str]) -> str:
     """Return *argv* as one line of bash that contains no newline."""
     first, *rest = argv
-    return " ".join([_command_word(first), *map(quoted, rest)])
+    return " ".join([_command_word(first), *map(bash_quoted, rest)])
 
 
-def quoted(word: str) -> str:
-    """Quote *word* for bash on one line; return it unchanged if it needs no quotes."""
-    if _UNSAFE.search(word):
-        return "$'" + _IN_DOLLAR_QUOTES.sub(_escape, word) + "'"
-    return shlex.quote(word)
+def bash_quoted(command_word: str) -> str:
+    """Quote *command_word* for bash on one line.
+
+    Return it unchanged if it needs no quotes.
+    """
+    if _UNSAFE.search(command_word):
+        return (
+            "$'" + _IN_DOLLAR_QUOTES.sub(_escaped_in_dollar_quotes, command_word) + "'"
+        )
+    return shlex.quote(command_word)
 
 
-def _command_word(word: str) -> str:
+def _command_word(command_word: str) -> str:
     """Quote a word that bash would read as an assignment or a keyword."""
-    text = quoted(word)
-    if text == word and (word in _RESERVED or "=" in word):
-        return f"'{word}'"
+    text = bash_quoted(command_word)
+    if text == command_word and (command_word in _RESERVED or "=" in command_word):
+        return f"'{command_word}'"
     return text
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
+def _escaped_in_dollar_quotes(match: re.Match[str]) -> str:
+    character = match[0]
     if character in _SHORT:
         return _SHORT[character]
     raw = character.encode("utf-8", "surrogateescape")

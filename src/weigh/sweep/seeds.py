@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterable
 
-from weigh.sweep.values import Axis
+from weigh.sweep.values import ParameterAxis
 
 FEW = 3  # so few seeds do not show the spread between them
 
 _SEED = re.compile(r"(.*[_.-])?(seeds?|random_state)([_.-].*)?", re.IGNORECASE)
 
 
-def few_seeds(axes: Iterable[Axis]) -> Axis | None:
+def few_seeds(axes: Iterable[ParameterAxis]) -> ParameterAxis | None:
     """Return the parameter that is a seed by its name and has 3 values or fewer."""
     seeds = [axis for axis in axes if is_seed(axis.name)]
     few = [axis for axis in seeds if len(axis.texts) <= FEW]
@@ -18,15 +18,15 @@ def few_seeds(axes: Iterable[Axis]) -> Axis | None:
     return few[0] if few and len(few) == len(seeds) else None
 
 
-def is_seed(name: str) -> bool:
+def is_seed(parameter_name: str) -> bool:
     """Return whether a parameter is a seed, by its name."""
-    return _SEED.fullmatch(name) is not None
+    return _SEED.fullmatch(parameter_name) is not None
 
 
 _LIKE_COUNTING = re.compile(r"([0-9]{1,9})[-:]([0-9]{1,9})", re.ASCII)
 
 
-def like_counting(axes: Iterable[Axis]) -> tuple[str, str] | None:
+def like_counting(axes: Iterable[ParameterAxis]) -> tuple[str, str] | None:
     """Return the name of a parameter whose only value is ``1-5`` or ``1:5``, as 1..5.
 
     That is how a range is written elsewhere; it may still be meant as it is.

@@ -25,7 +25,7 @@ _Words = Annotated[list[_Word], msgspec.Meta(min_length=1)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^\S(.{0,78}\S)?$")]
 
 
-class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SweepStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One step: its name, and a line for a shell or the words of a command."""
 
     name: _Name
@@ -38,19 +38,19 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _StageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    stage: Annotated[tuple[Stage, ...], msgspec.Meta(min_length=1)]
+    stage: Annotated[tuple[SweepStep, ...], msgspec.Meta(min_length=1)]
 
 
-def parse_stages(text: str) -> tuple[Stage, ...]:
+def parse_stages(stages_text: str) -> tuple[SweepStep, ...]:
     """Read the steps from the text of a stage file.
 
     Raises:
-        FormatError: *text* is not TOML, or the steps are not valid.
+        FormatError: *stages_text* is not TOML, or the steps are not valid.
     """
     from msgspec import toml  # noqa: PLC0415 - only for a stage file
 
     try:
-        stages = toml.decode(text.encode(), type=_StageFile).stage
+        stages = toml.decode(stages_text.encode(), type=_StageFile).stage
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{error} ({_HOW})") from error
     names = [stage.name for stage in stages]
@@ -60,13 +60,15 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
     return stages
 
 
-def since(stages: Sequence[Stage], name: str | None) -> tuple[Stage, ...]:
-    """Return the steps from *name* on; all steps if *name* is None.
+def stages_since(
+    stages: Sequence[SweepStep], stage_name: str | None
+) -> tuple[SweepStep, ...]:
+    """Return the steps from *stage_name* on; all steps if *stage_name* is None.
 
     Raises:
         UsageError: there is no such step; lists the steps.
     """
     names = [stage.name for stage in stages]
-    if name is not None and name not in names:
-        raise UsageError(f"no step {name!r} (there are: {', '.join(names)})")
-    return tuple(stages[0 if name is None else names.index(name) :])
+    if stage_name is not None and stage_name not in names:
+        raise UsageError(f"no step {stage_name!r} (there are: {', '.join(names)})")
+    return tuple(stages[0 if stage_name is None else names.index(stage_name) :])

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weigh.errors import FormatError
 from weigh.model.plan import Task
-from weigh.sweep.values import typed
+from weigh.sweep.values import typed_value
 
 SEQ = "Seq"
 COMMAND = "Command"
@@ -29,26 +29,26 @@ def table_path(task_file: str) -> str:
     return f"{folder}{slash}{stem if dot and stem else name}.tsv"
 
 
-def header(names: Sequence[str]) -> str:
+def table_header(names: Sequence[str]) -> str:
     """Return the first line of the table."""
-    return _line((SEQ, *names, COMMAND))
+    return _tab_separated_line((SEQ, *names, COMMAND))
 
 
-def row(task: Task, texts: Mapping[str, str]) -> str:
+def table_row(task: Task, texts: Mapping[str, str]) -> str:
     """Return the line of one task; cells are quoted only if necessary."""
-    return _line((str(task.seq), *texts.values(), task.line))
+    return _tab_separated_line((str(task.seq), *texts.values(), task.line))
 
 
-def read_table(lines: Iterable[str]) -> Iterator[Task]:
+def read_table(file_lines: Iterable[str]) -> Iterator[Task]:
     """Yield the tasks of a table.
 
-    *lines* are of a file opened with ``newline=""``: a cell may contain line ends.
+    *file_lines* are of a file opened with ``newline=""``: a cell may contain line ends.
 
     Raises:
         FormatError: it is not such a table, or a row has other columns.
     """
     csv.field_size_limit(_LONGEST_CELL)
-    rows = csv.reader(lines, "excel-tab", strict=True)
+    rows = csv.reader(file_lines, "excel-tab", strict=True)
     try:
         names = next(rows, [])
         if names[:1] != [SEQ] or names[1:][-1:] != [COMMAND]:
@@ -56,25 +56,28 @@ def read_table(lines: Iterable[str]) -> Iterator[Task]:
                 f"not a table of tasks: its first line is not {SEQ} ... {COMMAND}"
             )
         for cells in rows:
-            yield _task(names[1:-1], cells, rows.line_num)
+            yield _task_of_cells(names[1:-1], cells, rows.line_num)
     except csv.Error as error:
         raise FormatError(f"table of tasks, line {rows.line_num}: {error}") from error
 
 
-def _task(names: Sequence[str], cells: Sequence[str], line: int) -> Task:
+def _task_of_cells(
+    names: Sequence[str], cells: Sequence[str], line_number: int
+) -> Task:
     if len(cells) != len(names) + 2 or not re.fullmatch("[0-9]{1,18}", cells[0]):
         raise FormatError(
-            f"table of tasks, line {line}: {len(names) + 2} columns, a number first"
+            f"table of tasks, line {line_number}: {len(names) + 2} columns, a number "
+            "first"
         )
-    values = map(typed, cells[1:-1])
+    values = map(typed_value, cells[1:-1])
     return Task(int(cells[0]), cells[-1], dict(zip(names, values, strict=True)))
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "\t".join(map(_cell, cells)) + "\n"
+def _tab_separated_line(cells: Sequence[str]) -> str:
+    return "\t".join(map(_quoted_cell, cells)) + "\n"
 
 
-def _cell(text: str) -> str:
-    if _NEEDS_QUOTES.search(text):
-        return '"' + text.replace('"', '""') + '"'
-    return text
+def _quoted_cell(cell_text: str) -> str:
+    if _NEEDS_QUOTES.search(cell_text):
+        return '"' + cell_text.replace('"', '""') + '"'
+    return cell_text

@@ -67,64 +67,64 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
         return self.text.decode("utf-8", "surrogateescape")
 
 
-def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
-    """Yield the tasks of the file *name* with *lines*.
+def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[TaskLine]:
+    """Yield the tasks of the file *file_name* with *file_lines*.
 
     Raises:
         UsageError: it is a script, whose lines belong together, or a table; a line is a
             directive of another tool, or only sets something for lines that follow.
         FormatError: a line cannot be a command; names it, and the reason.
     """
-    other = _other_kind(name)
+    other = _kind_of_other_file(file_name)
     if other is not None:
-        raise UsageError(f"{name} is {other}")
+        raise UsageError(f"{file_name} is {other}")
     seq = offset = 0
-    for number, raw in enumerate(lines, start=1):
+    for number, raw in enumerate(file_lines, start=1):
         text = task_text(raw, is_first=number == 1)
         if not text:
             if makes_a_script(raw, is_first=number == 1):
-                raise UsageError(_script(name, number, raw))
+                raise UsageError(_script_not_tasks_text(file_name, number, raw))
             directive = _OTHER_DIRECTIVE.match(raw)
             if directive is not None:
-                raise UsageError(_of_other_tool(name, number, directive))
+                raise UsageError(_foreign_directive_text(file_name, number, directive))
         else:
             if b"\0" in text:
-                raise FormatError(_nul(name, number, raw))
+                raise FormatError(_nul_byte_text(file_name, number, raw))
             if _ONLY_SETS.fullmatch(text):
-                raise UsageError(_only_sets(name, number, text))
+                raise UsageError(_lone_assignment_text(file_name, number, text))
             seq += 1
             yield TaskLine(seq, number, offset, text)
         offset += len(raw)
 
 
-def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
+def task_text(raw_line: bytes, *, is_first: bool = False) -> bytes:
     """Return the command in a line of a task file; empty if there is none."""
     if is_first:
-        raw = raw.removeprefix(_BOM)
-    text = raw.removesuffix(b"\n").removesuffix(b"\r")
+        raw_line = raw_line.removeprefix(_BOM)
+    text = raw_line.removesuffix(b"\n").removesuffix(b"\r")
     bare = text.lstrip()
     return b"" if not bare or bare[:1] == b"#" else text
 
 
 def is_script(
-    lines: Iterable[bytes], also: Callable[[bytes], bool] = lambda _: False
+    file_lines: Iterable[bytes], also: Callable[[bytes], bool] = lambda _: False
 ) -> bool:
-    """Return whether *lines* are a script, to be run as a whole.
+    """Return whether *file_lines* are a script, to be run as a whole.
 
     *also* finds other lines that only a script has.
     """
     return any(
         makes_a_script(raw, is_first=number == 0) or also(raw)
-        for number, raw in enumerate(lines)
+        for number, raw in enumerate(file_lines)
     )
 
 
-def makes_a_script(raw: bytes, *, is_first: bool = False) -> bool:
+def makes_a_script(raw_line: bytes, *, is_first: bool = False) -> bool:
     """Return whether a file with this line is a script rather than a task file.
 
     Such a line names an interpreter, or is a directive for a scheduler.
     """
-    bare = raw.removeprefix(_BOM) if is_first else raw
+    bare = raw_line.removeprefix(_BOM) if is_first else raw_line
     if is_first and bare.startswith(b"#!"):
         return True
     bare = bare.lstrip()
@@ -141,15 +141,15 @@ def open_quote(text: bytes) -> str | None:
     """
     if _WHOLE.fullmatch(text):
         return None
-    return _scan(text.decode("utf-8", "replace"))
+    return _unclosed_quote(text.decode("utf-8", "replace"))
 
 
-def _scan(text: str) -> str | None:
+def _unclosed_quote(command_text: str) -> str | None:
     quote, at, before = "", 0, " "
-    while at < len(text):
-        character = text[at]
+    while at < len(command_text):
+        character = command_text[at]
         is_escape = character == "\\" and quote != "'"
-        if is_escape and at + 1 == len(text):
+        if is_escape and at + 1 == len(command_text):
             return "a backslash at its end" if not quote else quote[-1]
         if is_escape:
             at += 1
@@ -166,12 +166,12 @@ def _scan(text: str) -> str | None:
     return quote[-1] if quote else None
 
 
-def _other_kind(name: str) -> str | None:
+def _kind_of_other_file(file_name: str) -> str | None:
     """Return what a file of this name is, and what to do; None for a task file."""
-    stem, _, ending = name.rpartition(".")
+    stem, _, ending = file_name.rpartition(".")
     program = INTERPRETERS.get(f".{ending.lower()}")
     if program is not None:
-        return f"a program, not a task file (weigh run -- {program} {name})"
+        return f"a program, not a task file (weigh run -- {program} {file_name})"
     match ending:
         case "tsv":
             return f"a table of tasks, not a task file (try {stem}.txt)"
@@ -183,33 +183,36 @@ def _other_kind(name: str) -> str | None:
             return None
 
 
-def _script(name: str, number: int, raw: bytes) -> str:
-    if b"#!" in raw[:8]:
+def _script_not_tasks_text(file_name: str, line_number: int, raw_line: bytes) -> str:
+    if b"#!" in raw_line[:8]:
         return (
-            f"{name}:{number} begins with #!: a script, no task file "
-            f"(try weigh submit {name})"
+            f"{file_name}:{line_number} begins with #!: a script, no task file "
+            f"(try weigh submit {file_name})"
         )
     return (
-        f"{name}:{number} is a directive: a job script, no task file "
-        f"(try weigh submit {name})"
+        f"{file_name}:{line_number} is a directive: a job script, no task file "
+        f"(try weigh submit {file_name})"
     )
 
 
-def _of_other_tool(name: str, number: int, found: "re.Match[bytes]") -> str:
-    tool, word = (part.decode("utf-8", "replace") for part in found.groups() if part)
+def _foreign_directive_text(
+    file_name: str, line_number: int, match: "re.Match[bytes]"
+) -> str:
+    tool, word = (part.decode("utf-8", "replace") for part in match.groups() if part)
     instead = _INSTEAD.get(word.upper(), "weigh plan has options for what tasks need")
-    return f"{name}:{number}: #{tool} {word} is not obeyed here: {instead}"
+    return f"{file_name}:{line_number}: #{tool} {word} is not obeyed here: {instead}"
 
 
-def _only_sets(name: str, number: int, text: bytes) -> str:
+def _lone_assignment_text(file_name: str, line_number: int, text: bytes) -> str:
     shown = " ".join(text.decode("utf-8", "replace").split())
     return (
-        f"{name}:{number}: {shown:.40} affects no other line, as each has its own "
+        f"{file_name}:{line_number}: {shown:.40} affects no other line, as each has "
+        "its own "
         "shell: write it before each command with &&, or submit with --setup"
     )
 
 
-def _nul(name: str, number: int, raw: bytes) -> str:
-    if number == 1 and raw[:2] in _OTHER_BOMS:
-        return f"{name} is in UTF-16: save it as UTF-8"
-    return f"{name}:{number}: a NUL byte, which no command can contain"
+def _nul_byte_text(file_name: str, line_number: int, raw_line: bytes) -> str:
+    if line_number == 1 and raw_line[:2] in _OTHER_BOMS:
+        return f"{file_name} is in UTF-16: save it as UTF-8"
+    return f"{file_name}:{line_number}: a NUL byte, which no command can contain"

@@ -15,30 +15,30 @@ import msgspec
 from weigh.errors import UsageError, close_names
 from weigh.model.plan import Task
 from weigh.sweep import variables
-from weigh.sweep.grid import Grid
-from weigh.sweep.quoting import quoted, shell_line
+from weigh.sweep.grid import ParameterGrid
+from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.values import NAME
 
 # doubled braces, then a field; a dollar before either belongs to a shell
 _FIELD = re.compile(rf"\$\{{{NAME}\}}|\{{\{{({NAME})\}}\}}|\{{({NAME})\}}")
 
 
-def fill(argv: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
+def fill_fields(argv: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
     """Replace the fields of *argv* by *texts*; leave anything else as it is.
 
     Fields inside a text are not replaced.
     """
 
-    def filled(found: re.Match[str]) -> str:
-        escaped, name = found[1], found[2]
+    def filled(match: re.Match[str]) -> str:
+        escaped, name = match[1], match[2]
         if escaped in texts:
             return f"{{{escaped}}}"
-        return texts.get(name, found[0])
+        return texts.get(name, match[0])
 
     return tuple(_FIELD.sub(filled, word) for word in argv)
 
 
-def fields(argv: Sequence[str]) -> tuple[str, ...]:
+def field_names(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the fields in order, without repetition."""
     found = (match[2] for word in argv for match in _FIELD.finditer(word))
     return tuple(dict.fromkeys(name for name in found if name))
@@ -50,10 +50,12 @@ def match_fields(argv: Sequence[str], names: Collection[str]) -> None:
     Raises:
         UsageError: a field has no parameter, or a parameter has no field.
     """
-    used = fields(argv)
+    used = field_names(argv)
     for name in used:
         if name not in names and name not in variables.NAMES:
-            raise UsageError(f"{{{name}}} has no values ({_offer(name, names)})")
+            raise UsageError(
+                f"{{{name}}} has no values ({_missing_field_hint(name, names)})"
+            )
     for name in names:
         if name not in used:
             raise UsageError(
@@ -61,72 +63,78 @@ def match_fields(argv: Sequence[str], names: Collection[str]) -> None:
             )
 
 
-def _offer(name: str, names: Collection[str]) -> str:
-    near = close_names(name, names, n=1)
+def _missing_field_hint(field_name: str, names: Collection[str]) -> str:
+    near = close_names(field_name, names, n=1)
     if near:
         return f"did you mean {{{near[0]}}}?"
-    return f"add {name}=..., or write {{ {name} }} for plain braces"
+    return f"add {field_name}=..., or write {{ {field_name} }} for plain braces"
 
 
 _HASH_SIZE = 16  # bytes: a collision in one of 10**26 sweeps of a million tasks
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SweepTask(msgspec.Struct, frozen=True):
     """A task, and its parameters as they were typed."""
 
     task: Task
     texts: dict[str, str]
 
 
-def make_entry(grid: Grid, index: int, argv: Sequence[str], *, seq: int) -> Entry:
+def make_entry(
+    grid: ParameterGrid, index: int, argv: Sequence[str], *, task_number: int
+) -> SweepTask:
     """Return the task of one combination."""
     combination = grid.combination(index)
-    line = _line(argv, combination.texts)
-    return Entry(Task(seq, line, combination.values), combination.texts)
+    line = _task_command_line(argv, combination.texts)
+    return SweepTask(Task(task_number, line, combination.values), combination.texts)
 
 
-def command_line(argv: Sequence[str]) -> str:
+def bash_command_line(argv: Sequence[str]) -> str:
     """Return a command as a line of bash, with variables for what it may use."""
-    return _line(argv, {})
+    return _task_command_line(argv, {})
 
 
-def _line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
+def _task_command_line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
     """Return the line of a task, with variables for what an attempt may use."""
     reserved = [name for name in variables.NAMES if name not in texts]
     if not any(f"{{{name}" in word for name in reserved for word in argv):
-        return shell_line(fill(argv, texts))
+        return shell_line(fill_fields(argv, texts))
     return " ".join(
-        _expanded(word, texts) if turn else shell_line(fill((word,), texts))
+        _quoted_with_variables(word, texts)
+        if turn
+        else shell_line(fill_fields((word,), texts))
         for turn, word in enumerate(argv)
     )
 
 
-def _expanded(word: str, texts: Mapping[str, str]) -> str:
+def _quoted_with_variables(command_word: str, texts: Mapping[str, str]) -> str:
     """Quote a word, except for the variables of its placeholders."""
-    variables.check_heap(word)
+    variables.check_heap(command_word)
     parts, end = [], 0
-    for found in variables.PLACEHOLDER.finditer(word):
+    for found in variables.PLACEHOLDER.finditer(command_word):
         if found[1] in texts:
             continue
-        if word[end : found.start()]:
-            parts.append(quoted(*fill((word[end : found.start()],), texts)))
-        parts.append(variables.expression(found[1], found[2]))
+        if command_word[end : found.start()]:
+            parts.append(
+                bash_quoted(*fill_fields((command_word[end : found.start()],), texts))
+            )
+        parts.append(variables.placeholder_expression(found[1], found[2]))
         end = found.end()
-    if word[end:] or not parts:
-        parts.append(quoted(*fill((word[end:],), texts)))
+    if command_word[end:] or not parts:
+        parts.append(bash_quoted(*fill_fields((command_word[end:],), texts)))
     return "".join(parts)
 
 
 def make_entries(
-    grid: Grid, indices: Sequence[int], argv: Sequence[str]
-) -> Iterator[Entry]:
+    grid: ParameterGrid, indices: Sequence[int], argv: Sequence[str]
+) -> Iterator[SweepTask]:
     """Yield the tasks, numbered from 1."""
     for seq, index in enumerate(indices, start=1):
-        yield make_entry(grid, index, argv, seq=seq)
+        yield make_entry(grid, index, argv, task_number=seq)
 
 
 def with_distinct_lines(
-    grid: Grid, indices: Sequence[int], argv: Sequence[str]
+    grid: ParameterGrid, indices: Sequence[int], argv: Sequence[str]
 ) -> Sequence[int]:
     """Drop combinations with the line of another one: of ``{a}{b}``, 1,11 and 11,1."""
     if _are_all_distinct(grid, argv):
@@ -134,7 +142,7 @@ def with_distinct_lines(
     seen: set[bytes] = set()
     kept: list[int] = []
     for index in indices:
-        line = make_entry(grid, index, argv, seq=0).task.line.encode()
+        line = make_entry(grid, index, argv, task_number=0).task.line.encode()
         digest = blake2b(line, digest_size=_HASH_SIZE).digest()
         if digest not in seen:
             seen.add(digest)
@@ -142,12 +150,15 @@ def with_distinct_lines(
     return kept if grid.size >= 1 << 64 else array("Q", kept)
 
 
-def _are_all_distinct(grid: Grid, argv: Sequence[str]) -> bool:
+def _are_all_distinct(grid: ParameterGrid, argv: Sequence[str]) -> bool:
     """Return whether every parameter has a word of the command to itself.
 
     Then no two combinations have the same line.
     """
     alone = {
-        name for word in argv for name in fields((word,)) if fields((word,)) == (name,)
+        name
+        for word in argv
+        for name in field_names((word,))
+        if field_names((word,)) == (name,)
     }
     return alone >= set(grid.names)

@@ -22,7 +22,7 @@ _PARTS = re.compile(
 )
 
 
-def expression(name: str, form: str | None) -> str:
+def placeholder_expression(name: str, form: str | None) -> str:
     """Return what a shell puts in the place of ``{name:form}``.
 
     Raises:
@@ -47,46 +47,48 @@ def expression(name: str, form: str | None) -> str:
     return f"$(({sum_})){suffix}"
 
 
-def settings(memory: int | None, cpus: int | None) -> dict[str, str]:
-    """Return the variables for a run that may hold *memory* bytes on *cpus*."""
+def memory_and_cpu_variables(
+    memory: int | None, cpu_count: int | None
+) -> dict[str, str]:
+    """Return the variables for a run that may hold *memory* bytes on *cpu_count*."""
     found = {} if memory is None else {MEMORY: str(max(1, memory // MIB))}
-    return found if cpus is None else {**found, CPUS: str(max(1, cpus))}
+    return found if cpu_count is None else {**found, CPUS: str(max(1, cpu_count))}
 
 
-def check_heap(word: str) -> None:
+def check_heap(command_word: str) -> None:
     """Check that a Java heap does not get all of the memory.
 
     Raises:
         FormatError: it does, and Java needs some outside of its heap.
     """
-    if _WHOLE_HEAP.search(word):
+    if _WHOLE_HEAP.search(command_word):
         raise FormatError(
             "-Xmx{memory} leaves Java nothing outside its heap: write -Xmx{memory:80%}"
         )
 
 
-def uses_grant(line: bytes) -> bool:
+def uses_grant(task_line: bytes) -> bool:
     """Return whether a task's line reads how much memory the attempt may hold."""
-    return MEMORY.encode() in in_line(line)
+    return MEMORY.encode() in with_expanded_placeholders(task_line)
 
 
-def in_line(line: bytes) -> bytes:
+def with_expanded_placeholders(task_line: bytes) -> bytes:
     """Replace the placeholders of a task's line that a shell would expand.
 
     Those in single quotes stay as they are, and so does a form that does not exist.
     """
-    if b"{memory" not in line and b"{cpus" not in line:
-        return line
+    if b"{memory" not in task_line and b"{cpus" not in task_line:
+        return task_line
 
-    def replaced(found: re.Match[bytes]) -> bytes:
-        if found["kept"] is not None:
-            return found[0]
+    def replaced(match: re.Match[bytes]) -> bytes:
+        if match["kept"] is not None:
+            return match[0]
         form = (
-            None if found["form"] is None else found["form"].decode("utf-8", "replace")
+            None if match["form"] is None else match["form"].decode("utf-8", "replace")
         )
         try:
-            return expression(found["name"].decode(), form).encode()
+            return placeholder_expression(match["name"].decode(), form).encode()
         except FormatError:
-            return found[0]
+            return match[0]
 
-    return _PARTS.sub(replaced, line)
+    return _PARTS.sub(replaced, task_line)

@@ -14,19 +14,19 @@ import written
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
 from weigh.flow.doctor.job_checks import code_check_of
-from weigh.flow.follow.first_tasks import read_ends
+from weigh.flow.follow.first_tasks import read_attempt_ends
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.joined_records import read_light
 from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.region.channel import read_channel
-from weigh.model.job import JobRequest, OwnScript, Submitted
-from weigh.model.limits import Limits, NodeType, QueueLimits
-from weigh.model.lint import Facts
+from weigh.model.job import JobRequest, OwnScript, SubmittedJob
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
+from weigh.model.lint import ScriptFacts
 from weigh.probe.python_environment import parse_torch
-from weigh.progress.reader import Reader as ProgressReader
-from weigh.runner.events import read_past
+from weigh.progress.reader import RunProgressReader as ProgressReader
+from weigh.runner.events import read_past_events
 from weigh.runner.halt import parse_halt
 from weigh.runner.progress_file import read_progress
 from weigh.schedulers import KINDS, accounting, client
@@ -36,18 +36,18 @@ from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import limits as gridengine_limits
 from weigh.schedulers.kind import SchedulerKind
-from weigh.schedulers.protocol import RequestChange
+from weigh.schedulers.protocol import WaitingJobChange
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.slurm import limits as slurm_limits
 from weigh.schedulers.words import count_elements, parse_ranges
 from weigh.staging.script import parse_staging
-from weigh.store.checkpoint import running
+from weigh.store.checkpoint import runs_in_progress
 from weigh.store.find import read_file
-from weigh.store.index import read_index, read_short
+from weigh.store.index import read_index, read_record_without_series
 from weigh.store.jobs import find_jobs, read_jobs
-from weigh.store.lines import decode
+from weigh.store.lines import decode_record
 from weigh.store.scans import last_scan
 from weigh.sweep.condition import parse_condition
 from weigh.sweep.diverse import read_parameters
@@ -59,13 +59,13 @@ from weigh.sweep.values import parse_axis
 DATA = Path(__file__).parents[2] / "support" / "data" / "outside"
 CAPTURED = Path(__file__).parents[2] / "unit" / "schedulers" / "captured"
 MOST = 3_000_000  # things made of one text: more is no answer but a flood
-LIMITS = Limits(
+LIMITS = ClusterLimits(
     queues=(QueueLimits(name="gpu", time_limit=3600, memory=1 << 36, default=True),),
     nodes=(NodeType(cpus=8, memory=1 << 36, gpus={"v100": 2}, queues=("gpu",)),),
     most_elements=1000,
     node_names=("cn1",),
 )
-SCRIPT_FACTS = Facts(
+SCRIPT_FACTS = ScriptFacts(
     cwd="/home/me/work",
     home="/home/me",
     user="me",
@@ -144,12 +144,12 @@ def _condition(text: str) -> object:
 
 def _variable(key: str, text: str) -> object:
     with suppress(FormatError):
-        return config.load("/", {f"WEIGH_{key.upper()}": text}, site_file="")
+        return config.load_config("/", {f"WEIGH_{key.upper()}": text}, site_file="")
     return None
 
 
 def _heads(root: str, _: str) -> object:
-    return [read_short(entry) for entry in read_index(root).entries]
+    return [read_record_without_series(entry) for entry in read_index(root).entries]
 
 
 def _jobs(root: str, _: str) -> object:
@@ -158,21 +158,21 @@ def _jobs(root: str, _: str) -> object:
 
 
 def _ends(_: str, path: str) -> object:
-    return list(read_ends(path.removesuffix(".events.jsonl")))
+    return list(read_attempt_ends(path.removesuffix(".events.jsonl")))
 
 
 def _slurm_limits(text: str) -> object:
-    texts = slurm_limits.Texts(
+    texts = slurm_limits.SlurmLimitTexts(
         nodes=text, partitions=text, config=text, associations=text, qos=text
     )
-    return slurm_limits.limits(texts)
+    return slurm_limits.slurm_cluster_limits(texts)
 
 
 def _gridengine_limits(text: str) -> object:
-    texts = gridengine_limits.Texts(
+    texts = gridengine_limits.GridEngineLimitTexts(
         hosts=text, queues=text, complexes=text, parallel=text, config=text
     )
-    return gridengine_limits.limits(texts)
+    return gridengine_limits.gridengine_cluster_limits(texts)
 
 
 def _gridengine_nodes(text: str) -> object:
@@ -234,7 +234,7 @@ def _known(kind: SchedulerKind) -> Callable[[str], object]:
     scripts = kind.user_scripts
 
     def reading(text: str) -> object:
-        job = Submitted(
+        job = SubmittedJob(
             scheduler=kind.name,
             id="12",
             name="a",
@@ -248,7 +248,7 @@ def _known(kind: SchedulerKind) -> Callable[[str], object]:
             own=OwnScript(indices="3", output=text[:200]),
         )
         if kind.traits.can_change:
-            scripts.change_argvs(job, RequestChange(time=60, memory=1 << 30), text)
+            scripts.change_argvs(job, WaitingJobChange(time=60, memory=1 << 30), text)
         scripts.log(job, 3, None)
         scripts.raw_logs(job).read([text])
         scripts.sent(job, "me").read([text])
@@ -316,16 +316,18 @@ READERS: dict[str, Reader] = {
     "gpus": Reader(parse_gpus, ("2", "v100", "v100:2")),
     "halt": Reader(parse_halt, ("now,fail=1", "soon,done=50%", "never", "10%")),
     "checkpoint_signal": Reader(parse_checkpoint_signal, ("USR1@10m", "10@1h")),
-    "gpu_name": Reader(gpu_models.find, _GPU_NAMES),
-    "gpu_names": Reader(gpu_models.called, _GPU_NAMES),
-    "nvml_name": Reader(lambda text: gpu_models.matching(text, 40 << 30), _GPU_NAMES),
+    "gpu_name": Reader(gpu_models.find_gpu_model, _GPU_NAMES),
+    "gpu_names": Reader(gpu_models.gpu_models_called, _GPU_NAMES),
+    "nvml_name": Reader(
+        lambda text: gpu_models.model_of_nvml_name(text, 40 << 30), _GPU_NAMES
+    ),
     "environment": Reader(_environment, ("12", "4(x2)", "gpu:v100:2", "1-3:1", "62.5")),
     "elements": Reader(count_elements, ("2-9%2", "1,4", "3-12:1", "[0-9]")),
     "index_ranges": Reader(lambda text: all_of(parse_ranges(text)), ("0-3,7,10-20:5",)),
     "slurm.nodes": Reader(of_output(slurm_cluster.parse_nodes), _NODES),
     "slurm.partitions": Reader(of_output(slurm_cluster.parse_partitions), _PARTITIONS),
     "slurm.jobs": Reader(
-        of_output(slurm_cluster.parse_jobs), captured("slurm-22.05-squeue.txt")
+        of_output(slurm_cluster.parse_squeue_jobs), captured("slurm-22.05-squeue.txt")
     ),
     "slurm.config": Reader(
         of_output(slurm_cluster.parse_identity), captured("slurm-22.05-config.txt")
@@ -373,7 +375,7 @@ READERS: dict[str, Reader] = {
         of_output(gridengine_cluster.per_job), (_COMPLEXES,)
     ),
     "gridengine.jobs": Reader(
-        of_output(gridengine_cluster.parse_jobs),
+        of_output(gridengine_cluster.parse_qstat_jobs),
         captured("gridengine-8.1.9-qstat.xml"),
     ),
     "gridengine.version": Reader(
@@ -411,7 +413,7 @@ READERS: dict[str, Reader] = {
         lambda text: all_of(joblog.read_joblog(text)), sample("joblog.tsv")
     ),
     "joblog.ends": Reader(
-        lambda text: all_of(joblog.read_ends(io.BytesIO(raw(text)))),
+        lambda text: all_of(joblog.read_task_ends(io.BytesIO(raw(text)))),
         sample("joblog.tsv"),
     ),
     "sweep.axis": Reader(parse_axis, _AXES),
@@ -436,7 +438,9 @@ READERS: dict[str, Reader] = {
         in_file("s.toml", lambda _, path: read_stages(path)), sample("stages.toml")
     ),
     "config": Reader(
-        in_file("weigh.toml", lambda root, _: config.load(root, {}, site_file="")),
+        in_file(
+            "weigh.toml", lambda root, _: config.load_config(root, {}, site_file="")
+        ),
         sample("weigh.toml"),
     ),
     "config.variables": Reader(
@@ -448,7 +452,7 @@ READERS: dict[str, Reader] = {
         ("$TMPDIR", "data:train", "/disk/x", "~/a:b/"),
     ),
     "progress": Reader(_progress, sample("bars.txt")),
-    "record": Reader(lambda text: decode(raw(text)), (written.RECORDS,)),
+    "record": Reader(lambda text: decode_record(raw(text)), (written.RECORDS,)),
     "record.file": Reader(
         in_file("r.json", lambda _, path: read_file(path)), (written.RECORDS,)
     ),
@@ -464,12 +468,12 @@ READERS: dict[str, Reader] = {
     "checkpoint": Reader(
         in_file(
             "running/7f3a91c0d2e4.json",
-            lambda root, _: running(root, written.HERE, 1.0),
+            lambda root, _: runs_in_progress(root, written.HERE, 1.0),
         ),
         (written.CHECKPOINT,),
     ),
     "poll": Reader(
-        in_file("queue/slurm.json", lambda root, _: client.load(root, "slurm")),
+        in_file("queue/slurm.json", lambda root, _: client.load_poll(root, "slurm")),
         (written.POLL,),
     ),
     "channel": Reader(
@@ -477,7 +481,8 @@ READERS: dict[str, Reader] = {
         (written.CHANNEL,),
     ),
     "events": Reader(
-        lambda text: read_past(io.BytesIO(raw(text)), lambda _: True), (written.EVENTS,)
+        lambda text: read_past_events(io.BytesIO(raw(text)), lambda _: True),
+        (written.EVENTS,),
     ),
     "events.shown": Reader(
         in_file("j.events.jsonl", _ends),

@@ -7,8 +7,8 @@ from broken_text import DEEP
 from readers import READERS
 
 from weigh.errors import FormatError
-from weigh.model.cluster import Node
-from weigh.model.job import Submitted
+from weigh.model.cluster import ClusterNode
+from weigh.model.job import SubmittedJob
 from weigh.schedulers.slurm.cluster import parse_nodes
 from weigh.schedulers.words import parse_ranges
 from weigh.store.jobs import chain_of
@@ -55,13 +55,13 @@ def test_a_number_beyond_any_range_is_refused(name: str, text: str) -> None:
 def test_a_count_of_gpus_beyond_any_range_is_none() -> None:
     [node] = parse_nodes(f"NodeName=cn1 Gres=gpu:v100:{HUGE} State=IDLE")
 
-    assert isinstance(node, Node)
+    assert isinstance(node, ClusterNode)
     assert node.gpus == ()
 
 
 def test_jobs_that_resume_each_other_are_a_chain_all_the_same() -> None:
     jobs = [
-        msgspec.json.decode(line, type=Submitted)
+        msgspec.json.decode(line, type=SubmittedJob)
         for line in written.JOBS.replace('"resumes":null', '"resumes":"8"').splitlines()
     ]
 

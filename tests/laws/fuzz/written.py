@@ -11,29 +11,29 @@ from weigh.measure.region.channel import (
     ProcessLine,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.model.job import ElementState, JobRequest, Submitted
-from weigh.model.plan import Capacity, Plan, PlanRequest
+from weigh.model.job import ElementState, JobRequest, SubmittedJob
+from weigh.model.plan import BinCapacity, Plan, PlanRequest
 from weigh.model.record import (
-    Batches,
-    Event,
-    Monitor,
+    BatchTimes,
+    MeasuringCost,
     PeakMemory,
-    Phase,
+    ProgramEvent,
+    ProgramPhase,
     Record,
-    Series,
+    SampleSeries,
     Usage,
 )
-from weigh.runner.events import Ended, Opened, Started
-from weigh.runner.progress_file import Progress
-from weigh.schedulers.client import Poll
-from weigh.store.checkpoint import Checkpoint
-from weigh.store.identity import Machine, Process
-from weigh.store.scans import Scan
+from weigh.runner.events import AttemptEnded, AttemptStarted, RunOpened
+from weigh.runner.progress_file import RunningProgress
+from weigh.schedulers.client import SchedulerPoll
+from weigh.store.checkpoint import RunCheckpoint
+from weigh.store.identity import MachineIdentity, ProcessIdentity
+from weigh.store.scans import StoredScan
 
-HERE = Machine(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
-_THIS = Process(pid=12, start_time=34)
+HERE = MachineIdentity(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
+_THIS = ProcessIdentity(pid=12, start_time=34)
 _PEAK = PeakMemory(411_041_792, 4, 5, 1, 2, 3, "pagemap")
-_PHASE = Phase("load", 0, 1, 1.0, 2.0, 1.0, peak_memory=1 << 20)
+_PHASE = ProgramPhase("load", 0, 1, 1.0, 2.0, 1.0, peak_memory=1 << 20)
 _RECORD = Record(
     id="7f3a91c0d2e4",
     label="a",
@@ -45,13 +45,13 @@ _RECORD = Record(
     exit_code=0,
     usage=Usage(wall_time=12.4, peak_memory=_PEAK),
     phases=(_PHASE,),
-    series=Series(t=(0.0, 9.8), memory=(1 << 20, 411_041_792), cpu=(None, 0.9)),
-    monitor=Monitor(samples=2),
+    series=SampleSeries(t=(0.0, 9.8), memory=(1 << 20, 411_041_792), cpu=(None, 0.9)),
+    monitor=MeasuringCost(samples=2),
 )
 
 
-def _job(job: str, resumes: str | None = None) -> Submitted:
-    return Submitted(
+def _job(job: str, resumes: str | None = None) -> SubmittedJob:
+    return SubmittedJob(
         scheduler="slurm",
         id=job,
         name="train",
@@ -71,24 +71,26 @@ def _lines(*values: msgspec.Struct) -> str:
 
 
 RECORDS = _lines(_RECORD)
-CHECKPOINT = _lines(Checkpoint(machine=HERE, weigh=_THIS, record=_RECORD))
-SCANS = _lines(Scan(label="a", command=("python", "{n}"), cwd="/home/me"))
+CHECKPOINT = _lines(RunCheckpoint(machine=HERE, weigh=_THIS, record=_RECORD))
+SCANS = _lines(StoredScan(label="a", command=("python", "{n}"), cwd="/home/me"))
 JOBS = _lines(_job("7"), _job("8", resumes="7"))
-POLL = _lines(Poll(asked=1.0, states={"7": {0: ElementState(state="RUNNING")}}))
-PROGRESS = _lines(Progress(run="r1", time=1.0, slots=2))
+POLL = _lines(
+    SchedulerPoll(asked=1.0, states={"7": {0: ElementState(state="RUNNING")}})
+)
+PROGRESS = _lines(RunningProgress(run="r1", time=1.0, slots=2))
 CHANNEL = _lines(
     ProcessLine("1:0", 1, "cn1", 0, 0),
     PhaseLine("1:0", ("load",), _PHASE),
     PeakLine("1:0", 1 << 21),
-    BatchesLine("1:0", "a", 1.0, Batches(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
-    EventLine("1:0", Event("epoch", 1.5, 2)),
+    BatchesLine("1:0", "a", 1.0, BatchTimes(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
+    EventLine("1:0", ProgramEvent("epoch", 1.5, 2)),
     GpusLine("1:0", (GpuUsage(uuid="GPU-1", name="V100"),)),
 )
 EVENTS = _lines(
-    Opened("r1", 1.0, HERE, _THIS, "tasks.txt", 2, "1.0"),
-    Started(1, 1, "r1", 1.0, 1, 12, 34, "abc"),
-    Ended(1, 1, 2.0, "COMPLETED", 0, None, "7f3a91c0d2e4"),
-    Started(2, 1, "r1", 1.0, 1, 12, 34, "abc"),
+    RunOpened("r1", 1.0, HERE, _THIS, "tasks.txt", 2, "1.0"),
+    AttemptStarted(1, 1, "r1", 1.0, 1, 12, 34, "abc"),
+    AttemptEnded(1, 1, 2.0, "COMPLETED", 0, None, "7f3a91c0d2e4"),
+    AttemptStarted(2, 1, "r1", 1.0, 1, 12, 34, "abc"),
 )
 PLAN = _lines(
     Plan(
@@ -97,7 +99,7 @@ PLAN = _lines(
         tasks=2,
         headroom=0.2,
         gpu=None,
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(cpus=1),
         kinds=(),
         elements=(),

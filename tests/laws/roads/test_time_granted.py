@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from weigh.errors import UsageError
 from weigh.model.element_time import reserved_time
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.plan import Item, Kind, Plan
-from weigh.model.staging import Staging
-from weigh.planning.make_plan import planned
-from weigh.planning.needs import Needs
+from weigh.model.plan import Plan, TaskKind, TaskNeed
+from weigh.model.staging import StagingPlan
+from weigh.planning.make_plan import plan_for_target
+from weigh.planning.needs import TaskNeeds
 from weigh.planning.options import PlanOptions
 from weigh.planning.queue_order import (
     enough_time,
@@ -30,21 +30,27 @@ from weigh.planning.queue_order import (
     time_to_start,
     units_of,
 )
-from weigh.planning.targets import Target
+from weigh.planning.targets import PlanTarget
 from weigh.request import round_time
-from weigh.runner.shared_queue import Files, OwnClaims, Owner, Pulling, SharedQueue
-from weigh.runner.slots import Slot
+from weigh.runner.shared_queue import (
+    OwnClaims,
+    PullSettings,
+    QueueFiles,
+    QueueOwner,
+    SharedQueue,
+)
+from weigh.runner.slots import RunSlot
 from weigh.schedulers.job_script import tasks_command
 from weigh.schedulers.slurm.script import RULES
-from weigh.store.identity import Machine, Process
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 
 MOST_TASKS = 2000 if os.environ.get("WEIGH_FUZZ") == "long" else 300
 MOST_ELEMENTS = 200  # of which each looks at all tasks: more take too long
-SLOT = Slot(1)
+SLOT = RunSlot(1)
 STARTS_WITHIN = 10  # seconds from the start of an element to that of its first task
 
 
-class FilesInMemory(Files):
+class FilesInMemory(QueueFiles):
     """The directory of a queue, which all elements share."""
 
     def __init__(self) -> None:
@@ -70,16 +76,16 @@ class FilesInMemory(Files):
         ]
 
 
-def kinds_of(times: list[float], headroom: float, *, measured: bool) -> list[Kind]:
+def kinds_of(times: list[float], headroom: float, *, measured: bool) -> list[TaskKind]:
     """Return the kinds of tasks that take these *times*, as records or options do."""
     kinds = []
     for time in dict.fromkeys(times):
         bound = time * (1 + headroom)
         asked = float(round_time(bound)) if measured else bound
-        item = Item(memory=100, time=asked)
-        used = Item(memory=80, time=time)
+        item = TaskNeed(memory=100, time=asked)
+        used = TaskNeed(memory=80, time=time)
         count = times.count(time)
-        kinds.append(Kind(item=item, used=used, tasks=count, example="x"))
+        kinds.append(TaskKind(item=item, used=used, tasks=count, example="x"))
     return kinds
 
 
@@ -88,12 +94,12 @@ def plan_of(
 ) -> Plan:
     kinds = kinds_of(times, headroom, measured=measured)
     place_of = {kind.used.time: place for place, kind in enumerate(kinds)}
-    needs = Needs(tuple(kinds), tuple(place_of[time] for time in times), None)
+    needs = TaskNeeds(tuple(kinds), tuple(place_of[time] for time in times), None)
     chosen = PlanOptions(task_file="tasks.txt", **options)
-    return planned(chosen, needs, Target(None), headroom)
+    return plan_for_target(chosen, needs, PlanTarget(None), headroom)
 
 
-def time_of_exec(plan: Plan, staging: Staging | None, *, requeue: bool) -> float:
+def time_of_exec(plan: Plan, staging: StagingPlan | None, *, requeue: bool) -> float:
     """Return after what time weigh exec stops its tasks, as the job script says."""
     limit = planned_limit(plan, reserved_time(staging, requeue=requeue))
     assert limit is not None
@@ -126,12 +132,12 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
     files, rng, now = FilesInMemory(), random.Random(seed), starts
 
     def pulling(number: int) -> SharedQueue:
-        owner = Owner(
+        owner = QueueOwner(
             name=f"tasks_{number}",
             joblog=f"../log/tasks_{number}.joblog",
             run=f"{number}",
-            machine=Machine("here"),
-            process=Process(number),
+            machine=MachineIdentity("here"),
+            process=ProcessIdentity(number),
             folder="/q",
         )
         claims = OwnClaims("/q", owner, files)
@@ -139,7 +145,7 @@ def started_by(plan: Plan, available: float, starts: float, seed: int) -> list[i
         claims.owner = claims._new_file(owner)
         return SharedQueue(
             claims,
-            Pulling(
+            PullSettings(
                 units=units,
                 elements=len(plan.elements),
                 place=number,
@@ -206,7 +212,7 @@ class DrawnPlan(NamedTuple):
     measured: bool = True
     hours: str | None = None
     cpus: int | None = None
-    staging: Staging | None = None
+    staging: StagingPlan | None = None
     requeue: bool = False
     starts: float = STARTS_WITHIN
     seed: int = 1
@@ -220,7 +226,7 @@ class DrawnPlan(NamedTuple):
         measured=st.booleans(),
         hours=st.sampled_from([None, None, "0", "10m", "1", "4", "24"]),
         cpus=st.sampled_from([None, 2, 4, 8]),
-        staging=st.sampled_from([None, Staging()]),
+        staging=st.sampled_from([None, StagingPlan()]),
         requeue=st.booleans(),
         starts=st.floats(0, STARTS_WITHIN),
         seed=st.integers(0, 9),
@@ -229,7 +235,7 @@ class DrawnPlan(NamedTuple):
 @example(DrawnPlan([1.0] * 12))  # a minimum of five minutes
 @example(DrawnPlan([5.0] * 1000))
 @example(DrawnPlan([295.0], headroom=0.0))  # the grace of a request without headroom
-@example(DrawnPlan([564.0], headroom=0.0, staging=Staging()))
+@example(DrawnPlan([564.0], headroom=0.0, staging=StagingPlan()))
 def test_each_task_starts_in_the_time_that_is_granted(drawn: DrawnPlan) -> None:
     try:
         plan = plan_of(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.config import Config, Setting, load, unknown_tables
+from weigh.config import ConfigSetting, ConfigValues, load_config, unknown_tables
 from weigh.errors import FormatError
 
 
@@ -22,8 +22,8 @@ class Layers:
         self.cwd.mkdir(parents=True)
         self.env = {"HOME": str(root / "home")}
 
-    def load(self, **env: str) -> Config:
-        return load(str(self.cwd), self.env | env, site_file=str(self.site))
+    def load(self, **env: str) -> ConfigValues:
+        return load_config(str(self.cwd), self.env | env, site_file=str(self.site))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ Write = Callable[[Path, str], None]
 
 
 def test_with_no_file_and_no_variable_nothing_is_set(layers: Layers) -> None:
-    assert layers.load() == Config()
+    assert layers.load() == ConfigValues()
 
 
 def test_the_nearer_layer_wins_key_by_key(layers: Layers, write: Write) -> None:
@@ -55,11 +55,13 @@ def test_the_nearer_layer_wins_key_by_key(layers: Layers, write: Write) -> None:
     found = layers.load(WEIGH_HEADROOM="50%").settings
 
     assert found == {
-        "headroom": Setting("50%", "WEIGH_HEADROOM"),
-        "interval": Setting(0.5, str(layers.user)),
-        "quiet": Setting(value=True, origin=str(layers.site)),
+        "headroom": ConfigSetting("50%", "WEIGH_HEADROOM"),
+        "interval": ConfigSetting(0.5, str(layers.user)),
+        "quiet": ConfigSetting(value=True, origin=str(layers.site)),
     }
-    assert layers.load().settings["headroom"] == Setting("40%", str(layers.project))
+    assert layers.load().settings["headroom"] == ConfigSetting(
+        "40%", str(layers.project)
+    )
 
 
 def test_xdg_config_home_moves_the_users_file(layers: Layers, write: Write) -> None:
@@ -72,14 +74,16 @@ def test_xdg_config_home_moves_the_users_file(layers: Layers, write: Write) -> N
 def test_pyproject_speaks_under_tool_weigh(layers: Layers, write: Write) -> None:
     write(layers.pyproject, '[tool.weigh]\nheadroom = "15%"')
 
-    assert layers.load().settings["headroom"] == Setting("15%", str(layers.pyproject))
+    assert layers.load().settings["headroom"] == ConfigSetting(
+        "15%", str(layers.pyproject)
+    )
 
 
 def test_a_pyproject_without_weigh_is_passed_by(layers: Layers, write: Write) -> None:
     write(layers.cwd / "pyproject.toml", "[tool.other]\nquiet = true")
     write(layers.project, "interval = 3")
 
-    assert layers.load().settings == {"interval": Setting(3, str(layers.project))}
+    assert layers.load().settings == {"interval": ConfigSetting(3, str(layers.project))}
 
 
 def test_another_tools_broken_pyproject_is_no_concern(
@@ -87,7 +91,7 @@ def test_another_tools_broken_pyproject_is_no_concern(
 ) -> None:
     write(layers.pyproject, "[tool.other\n")
 
-    assert layers.load() == Config()
+    assert layers.load() == ConfigValues()
 
 
 def test_the_nearest_project_file_hides_those_above(
@@ -185,11 +189,11 @@ def test_an_interval_that_is_no_number_names_its_variable(layers: Layers) -> Non
 
 
 def test_an_empty_variable_sets_nothing(layers: Layers) -> None:
-    assert layers.load(WEIGH_HEADROOM="", WEIGH_QUIET=" ") == Config()
+    assert layers.load(WEIGH_HEADROOM="", WEIGH_QUIET=" ") == ConfigValues()
 
 
 def test_variables_of_other_readers_are_let_be(layers: Layers) -> None:
-    assert layers.load(WEIGH_DIR="/somewhere", WEIGH_CHANNEL="7") == Config()
+    assert layers.load(WEIGH_DIR="/somewhere", WEIGH_CHANNEL="7") == ConfigValues()
 
 
 def test_a_tool_weigh_that_is_no_table_is_refused(layers: Layers, write: Write) -> None:
@@ -202,17 +206,19 @@ def test_a_tool_weigh_that_is_no_table_is_refused(layers: Layers, write: Write) 
 def test_a_folder_named_like_the_file_is_not_the_file(layers: Layers) -> None:
     layers.project.mkdir()
 
-    assert layers.load() == Config()
+    assert layers.load() == ConfigValues()
 
 
 def test_without_home_or_file_nothing_breaks(tmp_path: Path) -> None:
-    assert load(str(tmp_path), {}, site_file=str(tmp_path / "no")) == Config()
+    assert (
+        load_config(str(tmp_path), {}, site_file=str(tmp_path / "no")) == ConfigValues()
+    )
 
 
 def test_where_no_file_exists_no_parser_is_imported(tmp_path: Path) -> None:
     program = (
-        "import sys; from weigh.config import load; "
-        f"load({str(tmp_path)!r}, {{}}, site_file='/nonexistent'); "
+        "import sys; from weigh.config import load_config; "
+        f"load_config({str(tmp_path)!r}, {{}}, site_file='/nonexistent'); "
         "sys.exit(bool({'tomllib', 'difflib'} & set(sys.modules)))"
     )
 
@@ -305,7 +311,7 @@ def test_a_huge_file_of_settings_is_named(layers: Layers, write: Write) -> None:
 
 def test_a_fifo_is_no_file_of_settings(layers: Layers) -> None:
     os.mkfifo(layers.project)
-    assert layers.load() == Config()
+    assert layers.load() == ConfigValues()
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from weigh.config import Config, load
+from weigh.config import ConfigValues, load_config
 from weigh.errors import FormatError
 from weigh.units import GIB, MIB
 
 
-def loaded(folder: Path, text: str, site: str = "") -> Config:
+def loaded(folder: Path, text: str, site: str = "") -> ConfigValues:
     (folder / "weigh.toml").write_text(text)
     (folder / "site.toml").write_text(site)
-    return load(str(folder), {}, site_file=str(folder / "site.toml"))
+    return load_config(str(folder), {}, site_file=str(folder / "site.toml"))
 
 
 def test_a_project_names_its_gpus_and_their_memory(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.model.record import Batches, Host, PeakMemory, Record, Usage
+from weigh.model.record import BatchTimes, PeakMemory, Record, RecordedHost, Usage
 from weigh.units import GIB, MIB
 
 V100 = "Tesla V100-SXM2-32GB"
@@ -45,7 +45,7 @@ def sized_run(
         id=f"id-{size}-{memory}-{time}-{gpu}",
         command=("python", "tag.py", str(size)),
         parameters={BY: size},
-        host=Host(name="node07", system="Linux"),
+        host=RecordedHost(name="node07", system="Linux"),
         started="2026-11-21T10:00:00Z",
         state="COMPLETED",
         exit_code=0,
@@ -66,9 +66,9 @@ def on_a_line(*sizes: float, base: float = GIB, each: float = 10 * MIB) -> list[
     return sized_runs(sizes, [base + each * size for size in sizes])
 
 
-def timed_batches(size: int, memory: int, base: int, time: float) -> Batches:
+def timed_batches(size: int, memory: int, base: int, time: float) -> BatchTimes:
     """Give a loop over 881 samples that began with *base* bytes on the card."""
-    return Batches(
+    return BatchTimes(
         size=size,
         count=-(-881 // size),
         samples=881,

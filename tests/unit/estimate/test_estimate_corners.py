@@ -6,25 +6,25 @@ import pytest
 
 from weigh.errors import UsageError
 from weigh.estimate.curve import (
-    Constant,
-    Inverse,
-    Line,
+    ConstantCurve,
+    InverseCurve,
+    LinearCurve,
     bend,
     fit_power,
     fit_quadratic,
 )
 from weigh.estimate.estimate import near_best, share_of_best
-from weigh.estimate.fit import Fit, caveats, next_size
+from weigh.estimate.fit import FittedCurve, caveats, next_size
 from weigh.estimate.growth import growth_of, progress_of
 from weigh.estimate.readings import gpu_memory
-from weigh.estimate.samples import Point, gather
+from weigh.estimate.samples import SizePoint, gather_size_points
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Batches, Event, Record, Usage
+from weigh.model.record import BatchTimes, ProgramEvent, Record, Usage
 from weigh.robust import median_of, rise_score
 
 
-def points(*pairs: tuple[float, float]) -> tuple[Point, ...]:
-    return tuple(Point(x=x, y=y, low=y, high=y) for x, y in pairs)
+def points(*pairs: tuple[float, float]) -> tuple[SizePoint, ...]:
+    return tuple(SizePoint(x=x, y=y, low=y, high=y) for x, y in pairs)
 
 
 def a_run(**known: object) -> Record:
@@ -58,11 +58,13 @@ def test_two_sizes_have_no_bend() -> None:
 @pytest.mark.parametrize("measured", [0.0, -1.0, math.nan, math.inf])
 def test_what_cannot_have_been_measured_is_refused(measured: float) -> None:
     with pytest.raises(UsageError, match="cannot have been measured"):
-        gather([(50, measured)], keep="most")
+        gather_size_points([(50, measured)], keep="most")
 
 
 def test_of_very_many_sizes_the_ends_and_the_largest_between_are_kept() -> None:
-    made = gather([(size, 1.0 + size % 7) for size in range(1, 1001)], keep="most")
+    made = gather_size_points(
+        [(size, 1.0 + size % 7) for size in range(1, 1001)], keep="most"
+    )
 
     assert len(made) == 100
     assert (made[0].x, made[-1].x) == (1, 1000)
@@ -71,10 +73,10 @@ def test_of_very_many_sizes_the_ends_and_the_largest_between_are_kept() -> None:
 
 @pytest.mark.parametrize(("bent", "way"), [(0.5, "grows"), (-0.5, "falls")])
 def test_a_slope_that_changes_is_a_doubt(bent: float, way: str) -> None:
-    fit = Fit(
+    fit = FittedCurve(
         quantity="memory",
         points=points((1, 1), (2, 2), (3, 3)),
-        curve=Line(0.0, 1.0),
+        curve=LinearCurve(0.0, 1.0),
         bend=bent,
     )
 
@@ -82,21 +84,27 @@ def test_a_slope_that_changes_is_a_doubt(bent: float, way: str) -> None:
 
 
 def test_a_time_that_comes_down_without_end_has_no_best_size() -> None:
-    fit = Fit(
-        quantity="time", points=points((1, 4), (2, 2), (4, 1)), curve=Inverse(0.0, 4.0)
+    fit = FittedCurve(
+        quantity="time",
+        points=points((1, 4), (2, 2), (4, 1)),
+        curve=InverseCurve(0.0, 4.0),
     )
 
     assert near_best(fit) is None
 
 
 def test_a_time_that_does_not_come_down_is_best_at_the_smallest_size() -> None:
-    fit = Fit(quantity="time", points=points((3, 4), (6, 4)), curve=Constant(4.0))
+    fit = FittedCurve(
+        quantity="time", points=points((3, 4), (6, 4)), curve=ConstantCurve(4.0)
+    )
 
     assert near_best(fit) == 3
 
 
 def test_the_quickest_measured_is_the_best_where_time_has_no_floor() -> None:
-    fit = Fit(quantity="time", points=points((3, 4), (6, 8)), curve=Constant(8.0))
+    fit = FittedCurve(
+        quantity="time", points=points((3, 4), (6, 8)), curve=ConstantCurve(8.0)
+    )
 
     assert share_of_best(fit, 6) == 0.5
 
@@ -116,7 +124,7 @@ def test_a_gpu_that_nobody_could_read_does_not_count() -> None:
 
 
 def test_a_loop_states_how_many_batches_there_are() -> None:
-    loop = Batches(50, 10, 500, time_mean=2.0, total=40)
+    loop = BatchTimes(50, 10, 500, time_mean=2.0, total=40)
 
     made = progress_of(a_run(batches=loop))
 
@@ -132,7 +140,7 @@ def test_a_count_given_goes_by_the_whole_time() -> None:
 
 
 def test_a_count_given_that_a_loop_shares_goes_by_the_loop() -> None:
-    loop = Batches(50, 10, 500, time_mean=2.0)
+    loop = BatchTimes(50, 10, 500, time_mean=2.0)
 
     made = progress_of(a_run(batches=loop), done=10)
 
@@ -163,7 +171,7 @@ def test_a_parameter_named_like_steps_is_progress() -> None:
 def test_events_that_do_not_go_forward_are_no_progress(
     told: tuple[tuple[float, int], ...],
 ) -> None:
-    events = tuple(Event("step", time, value) for time, value in told)
+    events = tuple(ProgramEvent("step", time, value) for time, value in told)
 
     assert progress_of(a_run(events=events)) is None
 
@@ -173,7 +181,9 @@ def test_what_is_flat_has_no_bend() -> None:
 
 
 def test_a_size_to_measure_is_one_at_least() -> None:
-    fit = Fit(quantity="memory", points=points((0.1, 1), (0.2, 2)), curve=Line(0.0, 10))
+    fit = FittedCurve(
+        quantity="memory", points=points((0.1, 1), (0.2, 2)), curve=LinearCurve(0.0, 10)
+    )
 
     assert next_size(fit) == 1
 

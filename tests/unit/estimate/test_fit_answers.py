@@ -10,24 +10,36 @@ from sized_runs import BY, guide_runs, on_a_line, sized_run, sized_runs
 
 import weigh
 from weigh.errors import UsageError
-from weigh.estimate.advice import FitOptions, Limit, advise
-from weigh.estimate.curve import Constant, Inverse, Line, Quadratic
-from weigh.estimate.estimate import Estimate
-from weigh.estimate.fit import Quantity, caveats, fit
-from weigh.estimate.samples import gather
-from weigh.model.record import Allocation, Host, Outcome, Record, Repeat, Usage
+from weigh.estimate.advice import FitOptions, MemoryLimit, advise_from_estimate
+from weigh.estimate.curve import (
+    ConstantCurve,
+    InverseCurve,
+    LinearCurve,
+    QuadraticCurve,
+)
+from weigh.estimate.estimate import SizeEstimate
+from weigh.estimate.fit import Quantity, caveats, fit_curve
+from weigh.estimate.samples import gather_size_points
+from weigh.model.record import (
+    Allocation,
+    Record,
+    RecordedHost,
+    RepeatedRun,
+    RunOutcome,
+    Usage,
+)
 from weigh.units import GIB, MIB
 
 GB = 10**9
-THIRTY = Limit("V100", 30 * GB, "gpu_memory")
+THIRTY = MemoryLimit("V100", 30 * GB, "gpu_memory")
 
 
-def memory_fit(records: list[Record]) -> Estimate:
+def memory_fit(records: list[Record]) -> SizeEstimate:
     return weigh.fit(records, by=BY)
 
 
 def burst(size: float, *evidence: str, **other: object) -> Record:
-    out = Outcome("ran out of memory", evidence)
+    out = RunOutcome("ran out of memory", evidence)
     run = sized_run(size, 100 * MIB, state="OUT_OF_MEMORY", outcome=out)
     return msgspec.structs.replace(run, **other)
 
@@ -60,7 +72,9 @@ def test_the_smallest_batch_near_the_best_speed_of_the_guide(
 def test_the_guide_is_recommended_the_batch_near_the_best_speed_not_the_largest() -> (
     None
 ):
-    advice = advise(memory_fit(guide_runs()), FitOptions(limits=(THIRTY,)))
+    advice = advise_from_estimate(
+        memory_fit(guide_runs()), FitOptions(limits=(THIRTY,))
+    )
 
     assert advice.recommended is not None
     assert advice.recommended.size == 567
@@ -122,7 +136,9 @@ def test_beyond_four_times_the_largest_size_there_is_a_reason_and_a_next_size() 
 
 
 def test_a_target_far_beyond_is_doubted_and_has_a_next_size() -> None:
-    advice = advise(memory_fit(on_a_line(8, 16, 32)), FitOptions(target=1000))
+    advice = advise_from_estimate(
+        memory_fit(on_a_line(8, 16, 32)), FitOptions(target=1000)
+    )
 
     assert any("31 times the largest" in why for why in advice.why)
     assert advice.next_size is not None
@@ -210,13 +226,13 @@ def test_a_limit_above_constant_memory_holds_any_size() -> None:
 def test_memory_that_comes_down_is_held_at_the_most_seen() -> None:
     made = memory_fit(sized_runs([8, 16, 32], [3 * GIB, 2 * GIB, GIB]))
 
-    assert isinstance(made.fit_of("memory").curve, Constant)
+    assert isinstance(made.fit_of("memory").curve, ConstantCurve)
     assert made.upper(64) >= 3 * GIB
 
 
 def test_just_beyond_the_largest_size_the_bound_adds_a_steeper_slope_at_most() -> None:
     points = [(size, float(size * GIB)) for size in (10, 20, 40)]
-    made = fit(gather(points, keep="most"), "memory")
+    made = fit_curve(gather_size_points(points, keep="most"), "memory")
 
     assert 41 * GIB < made.upper(41) < 43 * GIB
 
@@ -234,7 +250,7 @@ def test_two_sizes_that_are_almost_the_same_make_no_slope(
     quantity: Quantity, sizes: tuple[float, ...], used: tuple[float, ...]
 ) -> None:
     pairs = zip(sizes, map(float, used), strict=True)
-    made = fit(gather(pairs, keep="most"), quantity)
+    made = fit_curve(gather_size_points(pairs, keep="most"), quantity)
     twice = 2 * sizes[-1]
 
     assert made.upper(twice) < 3 * made.predict(twice)
@@ -242,7 +258,7 @@ def test_two_sizes_that_are_almost_the_same_make_no_slope(
 
 def test_sizes_that_are_almost_the_same_do_not_count_as_three() -> None:
     pairs = [(10, 100.0), (20, 200.0), (20.5, 204.0)]
-    made = fit(gather(pairs, keep="most"), "memory")
+    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
 
     assert "only 2 of the 3 sizes differ" in caveats(made)[0]
 
@@ -250,7 +266,7 @@ def test_sizes_that_are_almost_the_same_do_not_count_as_three() -> None:
 @pytest.mark.parametrize("most", [(5111, 6589, 8743), (100, 180, 175), (8, 20, 21)])
 def test_memory_that_rises_unevenly_is_not_taken_to_stay(most: tuple[int, ...]) -> None:
     pairs = [(x, float(y)) for x, y in zip((64, 120, 136), most, strict=True)]
-    made = fit(gather(pairs, keep="most"), "memory")
+    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
 
     assert made.predict(272) > 1.2 * max(most)
     assert caveats(made)
@@ -261,7 +277,7 @@ def test_memory_that_does_not_follow_the_size_is_a_reason_not_to_trust_it(
     most: tuple[int, ...],
 ) -> None:
     pairs = [(x, float(y)) for x, y in zip((40, 96, 112), most, strict=True)]
-    made = fit(gather(pairs, keep="most"), "memory")
+    made = fit_curve(gather_size_points(pairs, keep="most"), "memory")
 
     assert any("do not follow the size" in why for why in caveats(made))
 
@@ -272,8 +288,8 @@ def test_six_sizes_of_a_parabola_are_one_and_three_never() -> None:
         for sizes in ([10, 20, 40], [10, 20, 40, 60, 80, 100])
     )
 
-    assert isinstance(few.fit_of("memory").curve, Line)
-    assert isinstance(many.fit_of("memory").curve, Quadratic)
+    assert isinstance(few.fit_of("memory").curve, LinearCurve)
+    assert isinstance(many.fit_of("memory").curve, QuadraticCurve)
     assert many.predict(200) == pytest.approx(GIB + MIB * 200**2, rel=0.01)
 
 
@@ -282,7 +298,7 @@ def test_times_that_fall_have_a_floor_that_no_batch_goes_below() -> None:
 
     time = memory_fit(runs).fit_of("time")
 
-    assert isinstance(time.curve, Inverse)
+    assert isinstance(time.curve, InverseCurve)
     assert time.predict(10**6) == pytest.approx(5.41, rel=1e-3)
 
 
@@ -295,7 +311,7 @@ def test_times_that_grow_are_a_line() -> None:
 def test_single_times_a_tenth_apart_are_no_curve_of_speed() -> None:
     runs = [sized_run(x, GIB, time=t) for x, t in ((25, 7.8), (50, 7.5), (100, 7.1))]
 
-    assert isinstance(memory_fit(runs).fit_of("time").curve, Constant)
+    assert isinstance(memory_fit(runs).fit_of("time").curve, ConstantCurve)
 
 
 def test_the_time_a_sample_counts_for_speed_where_every_size_has_it() -> None:
@@ -336,7 +352,7 @@ def test_the_middle_of_repeated_times_is_the_time() -> None:
 
 def test_the_repeats_within_a_record_count_each_and_its_warm_ups_do_not() -> None:
     repeats = tuple(
-        Repeat(Usage(wall_time=t), exit_code=0, signal=None, warmup=t > 5)
+        RepeatedRun(Usage(wall_time=t), exit_code=0, signal=None, warmup=t > 5)
         for t in (9.0, 1.0, 1.2)
     )
     run = sized_run(8, repeats=repeats)
@@ -442,7 +458,7 @@ def test_another_parameter_that_varied_is_reported() -> None:
     ("other", "note"),
     [
         ({"parameters": {}}, "no parameter batch_size"),
-        ({"host": Host(name="node08", system="Linux")}, "another host, node08"),
+        ({"host": RecordedHost(name="node08", system="Linux")}, "another host, node08"),
         (
             {"command": ("python", "train.py", "64")},
             "another command, python train.py {batch_size}",
@@ -533,9 +549,11 @@ def test_only_a_batch_that_does_not_fit_is_split_into_equal_ones_of_the_same_sum
         sized_run(x, GIB, gpu=GIB + x * 100 * MIB, parameters={by: x})
         for x in (8, 16, 32)
     ]
-    card = Limit("V100", room * GIB, "gpu_memory")
+    card = MemoryLimit("V100", room * GIB, "gpu_memory")
 
-    advice = advise(weigh.fit(runs, by=by), FitOptions(target=128, limits=(card,)))
+    advice = advise_from_estimate(
+        weigh.fit(runs, by=by), FitOptions(target=128, limits=(card,))
+    )
 
     capacity = advice.capacities[0]
     split = capacity.accumulation
@@ -553,16 +571,18 @@ def falling(*sizes: int, each: float = 100 * MIB) -> list[Record]:
     return [sized_run(x, GIB, gpu=GIB + x * each, time=3 + 40 / x) for x in sizes]
 
 
-def gpu_limits(*sizes: float) -> tuple[Limit, ...]:
-    return tuple(Limit(f"{size}", round(size * GIB), "gpu_memory") for size in sizes)
+def gpu_limits(*sizes: float) -> tuple[MemoryLimit, ...]:
+    return tuple(
+        MemoryLimit(f"{size}", round(size * GIB), "gpu_memory") for size in sizes
+    )
 
 
 def test_no_more_is_recommended_than_the_largest_gpu_holds() -> None:
     made = memory_fit(falling(8, 16, 32))
 
-    one = advise(made, FitOptions(limits=gpu_limits(4)))
-    three = advise(made, FitOptions(limits=gpu_limits(4, 8, 6)))
-    tiny = advise(made, FitOptions(limits=gpu_limits(0.1)))
+    one = advise_from_estimate(made, FitOptions(limits=gpu_limits(4)))
+    three = advise_from_estimate(made, FitOptions(limits=gpu_limits(4, 8, 6)))
+    tiny = advise_from_estimate(made, FitOptions(limits=gpu_limits(0.1)))
 
     assert one.recommended is not None
     assert one.recommended.size == one.capacities[0].holding.size
@@ -576,7 +596,9 @@ def test_no_more_is_recommended_than_the_largest_gpu_holds() -> None:
 def test_nothing_is_recommended_beyond_four_times_the_largest_nor_what_ran_out(
     more: list[int], size: int
 ) -> None:
-    advice = advise(memory_fit([*falling(8, 16, 32), *map(burst, more)]), FitOptions())
+    advice = advise_from_estimate(
+        memory_fit([*falling(8, 16, 32), *map(burst, more)]), FitOptions()
+    )
 
     assert advice.best_size == 253
     assert advice.recommended is not None

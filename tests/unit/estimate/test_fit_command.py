@@ -33,7 +33,9 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
         for record in records:
             count += 1
             named = msgspec.structs.replace(record, id=f"{count:012x}", label=label)
-            shards.append(str(tmp_path / ".weigh"), named, identity.this_machine())
+            shards.append_record(
+                str(tmp_path / ".weigh"), named, identity.this_machine()
+            )
 
     return keep_them
 

@@ -17,16 +17,16 @@ from statistics import fmean
 import msgspec
 import pytest
 
-from weigh.estimate.curve import Line
+from weigh.estimate.curve import LinearCurve
 from weigh.estimate.fit import (
-    Fit,
+    FittedCurve,
     caveats,
     coefficient,
-    fit,
+    fit_curve,
     from_scores,
     margin_unit,
 )
-from weigh.estimate.samples import gather
+from weigh.estimate.samples import gather_size_points
 from weigh.units import MIB
 
 FOLDER = Path(__file__).parents[2] / "support" / "data"
@@ -51,7 +51,7 @@ class Case(msgspec.Struct, frozen=True):
     """A network on a GPU: the fit of its three smaller batches, and the fourth."""
 
     network: str
-    made: Fit
+    made: FittedCurve
     size: float
     truth: float
 
@@ -71,7 +71,7 @@ def cases() -> list[Case]:
     found = []
     for key, points in curves.items():
         *known, (size, truth) = sorted(points)
-        made = fit(gather(known, keep="most"), "gpu_memory")
+        made = fit_curve(gather_size_points(known, keep="most"), "gpu_memory")
         found.append(Case(key[0], made, size, truth))
     return found
 
@@ -88,8 +88,10 @@ def own(families: set[str]) -> Iterator[Case]:
                 )
     for name, curve in curves.items():
         for known in (*KNOWN, (24, 32, 48)):
-            points = gather([(size, curve[size]) for size in known], keep="most")
-            made = fit(points, "memory")
+            points = gather_size_points(
+                [(size, curve[size]) for size in known], keep="most"
+            )
+            made = fit_curve(points, "memory")
             larger = (x for x in curve if known[-1] < x <= 4 * known[-1])
             for size in larger:
                 yield Case(name, made, size, curve[size])
@@ -105,9 +107,11 @@ def jobs() -> Iterator[Case]:
                 curves.setdefault(job, {})[int(row["batch"])] = float(memory * MIB)
     for job, curve in curves.items():
         for known in combinations(sorted(curve), 3):
-            points = gather([(size, curve[size]) for size in known], keep="most")
+            points = gather_size_points(
+                [(size, curve[size]) for size in known], keep="most"
+            )
             if known[1] >= 1.25 * known[0] and known[2] >= 1.25 * known[1]:
-                made = fit(points, "gpu_memory")
+                made = fit_curve(points, "gpu_memory")
                 larger = (x for x in curve if known[-1] < x <= 4 * known[-1])
                 yield from (Case("-".join(job), made, x, curve[x]) for x in larger)
 
@@ -157,7 +161,7 @@ def test_the_coefficients_in_the_package_hold_as_well(cases: list[Case]) -> None
 
 
 def test_the_packaged_table_is_what_the_measurements_give(cases: list[Case]) -> None:
-    lines = [one for one in own(SEEN) if isinstance(one.made.curve, Line)]
+    lines = [one for one in own(SEEN) if isinstance(one.made.curve, LinearCurve)]
     scores = [case.score() for case in (*cases, *lines)]
 
     for level in (0.9, 0.95, 0.99):
@@ -199,15 +203,17 @@ def test_memory_that_grows_with_the_square_is_bounded(
         part = size / sizes[-1]
         return (500 + 200 * (part * part + linear * part)) * MIB
 
-    made = fit(gather([(size, use(size)) for size in sizes], keep="most"), "memory")
+    made = fit_curve(
+        gather_size_points([(size, use(size)) for size in sizes], keep="most"), "memory"
+    )
 
     assert made.upper(times * sizes[-1]) >= use(times * sizes[-1])
 
 
 def test_sizes_close_to_each_other_are_no_reason_to_trust_a_number_far_off() -> None:
-    points = gather([(x, x * x * MIB) for x in (10, 11, 12)], keep="most")
+    points = gather_size_points([(x, x * x * MIB) for x in (10, 11, 12)], keep="most")
 
-    assert any("too close" in why for why in caveats(fit(points, "memory"), 24))
+    assert any("too close" in why for why in caveats(fit_curve(points, "memory"), 24))
 
 
 def test_the_largest_batch_by_its_bound_never_runs_out_and_wastes_little(
@@ -220,5 +226,5 @@ def test_the_largest_batch_by_its_bound_never_runs_out_and_wastes_little(
     assert fmean(min(1.0, share) for share in held) >= 0.85
 
 
-def _most(made: Fit, memory: float) -> int:
+def _most(made: FittedCurve, memory: float) -> int:
     return max(size for size in range(1, 129) if made.upper(size) <= memory)

@@ -8,9 +8,14 @@ from sized_runs import BY, sized_run, sized_runs
 
 import weigh
 from weigh.errors import UsageError
-from weigh.estimate.advice import FitOptions, Limit, accumulate, advise
-from weigh.estimate.fit import Fit, Quantity, fit, holding
-from weigh.estimate.samples import Point, gather
+from weigh.estimate.advice import (
+    FitOptions,
+    MemoryLimit,
+    accumulate,
+    advise_from_estimate,
+)
+from weigh.estimate.fit import FittedCurve, Quantity, fit_curve, sizes_that_fit
+from weigh.estimate.samples import SizePoint, gather_size_points
 from weigh.units import GIB, MIB
 
 QUANTITIES: tuple[Quantity, ...] = ("memory", "gpu_memory", "time", "time_per_sample")
@@ -22,26 +27,28 @@ measured = st.dictionaries(sizes, bytes_held, min_size=2, max_size=8)
 
 
 @st.composite
-def fits(draw: st.DrawFn, quantity: Quantity | None = None) -> Fit:
+def fits(draw: st.DrawFn, quantity: Quantity | None = None) -> FittedCurve:
     found = draw(measured)
     of = draw(st.sampled_from(QUANTITIES)) if quantity is None else quantity
     scores = draw(st.lists(st.floats(-1, 5), max_size=20))
-    points = gather([(float(x), float(y)) for x, y in found.items()], keep="most")
-    return fit(points, of, scores=scores)
+    points = gather_size_points(
+        [(float(x), float(y)) for x, y in found.items()], keep="most"
+    )
+    return fit_curve(points, of, scores=scores)
 
 
 @st.composite
-def rising_fits(draw: st.DrawFn) -> Fit:
+def rising_fits(draw: st.DrawFn) -> FittedCurve:
     """Memory that never falls with the size."""
     xs = sorted(draw(st.sets(sizes, min_size=2, max_size=8)))
     ys = sorted(draw(st.lists(bytes_held, min_size=len(xs), max_size=len(xs))))
     pairs = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
-    return fit(gather(pairs, keep="most"), "memory")
+    return fit_curve(gather_size_points(pairs, keep="most"), "memory")
 
 
 @given(rising_fits(), st.floats(0.1, 50_000), st.floats(0.1, 50_000))
 def test_memory_that_never_falls_is_predicted_not_to(
-    made: Fit, one: float, other: float
+    made: FittedCurve, one: float, other: float
 ) -> None:
     less, more = sorted((one, other))
 
@@ -50,14 +57,14 @@ def test_memory_that_never_falls_is_predicted_not_to(
 
 @given(fits(), st.floats(0.1, 50_000), LEVELS)
 def test_a_bound_is_never_below_what_is_expected(
-    made: Fit, x: float, level: float
+    made: FittedCurve, x: float, level: float
 ) -> None:
     assert made.upper(x, level) >= made.predict(x)
 
 
 @given(fits(), st.floats(0.1, 50_000), LEVELS, LEVELS)
 def test_a_surer_bound_is_never_lower(
-    made: Fit, x: float, one: float, other: float
+    made: FittedCurve, x: float, one: float, other: float
 ) -> None:
     less, more = sorted((one, other))
 
@@ -65,7 +72,9 @@ def test_a_surer_bound_is_never_lower(
 
 
 @given(fits("memory"), LEVELS)
-def test_a_bound_is_never_below_what_was_measured(made: Fit, level: float) -> None:
+def test_a_bound_is_never_below_what_was_measured(
+    made: FittedCurve, level: float
+) -> None:
     assert all(made.upper(point.x, level) >= point.high for point in made.points)
 
 
@@ -74,7 +83,10 @@ def test_whatever_runs_are_added_no_bound_is_below_the_most_seen_up_to_there(
     found: dict[int, int], size: int, more: int, level: float
 ) -> None:
     pairs = [*found.items(), (size, more)]
-    made = fit(gather([(float(x), float(y)) for x, y in pairs], keep="most"), "memory")
+    made = fit_curve(
+        gather_size_points([(float(x), float(y)) for x, y in pairs], keep="most"),
+        "memory",
+    )
 
     for x, _ in pairs:
         assert made.upper(x, level) >= max(y for other, y in pairs if other <= x)
@@ -84,11 +96,11 @@ def test_whatever_runs_are_added_no_bound_is_below_the_most_seen_up_to_there(
 def test_a_bigger_run_never_lowers_the_bound_of_memory_that_stays(
     xs: list[int], memory: int, level: float
 ) -> None:
-    same = [Point(float(x), memory, memory, memory) for x in sorted(xs)]
+    same = [SizePoint(float(x), memory, memory, memory) for x in sorted(xs)]
     more = memory * 1.01
-    bigger = [*same[:-1], Point(same[-1].x, more, memory, more, runs=2)]
+    bigger = [*same[:-1], SizePoint(same[-1].x, more, memory, more, runs=2)]
 
-    before, after = fit(same, "memory"), fit(bigger, "memory")
+    before, after = fit_curve(same, "memory"), fit_curve(bigger, "memory")
 
     for x in (*xs, 2 * max(xs)):
         assert after.upper(x, level) >= before.upper(x, level)
@@ -96,9 +108,9 @@ def test_a_bigger_run_never_lowers_the_bound_of_memory_that_stays(
 
 @given(fits("memory") | fits("gpu_memory"), st.integers(MIB, 400 * GIB), LEVELS)
 def test_the_largest_size_fits_by_its_own_bound_and_one_more_does_not(
-    made: Fit, memory: int, level: float
+    made: FittedCurve, memory: int, level: float
 ) -> None:
-    held = holding(made, memory, level)
+    held = sizes_that_fit(made, memory, level)
     assume(not held.unbounded)
 
     if held.size is None:
@@ -110,30 +122,32 @@ def test_the_largest_size_fits_by_its_own_bound_and_one_more_does_not(
 
 @given(fits("memory"), st.integers(MIB, 400 * GIB), LEVELS)
 def test_no_more_is_held_surely_than_is_expected_to_be(
-    made: Fit, memory: int, level: float
+    made: FittedCurve, memory: int, level: float
 ) -> None:
-    held = holding(made, memory, level)
+    held = sizes_that_fit(made, memory, level)
 
     assert (held.size or 0) <= (held.at_most or 0)
 
 
 @given(fits("memory"), sizes, st.integers(MIB, 400 * GIB))
-def test_a_size_that_failed_is_never_held(made: Fit, size: int, memory: int) -> None:
-    failing = fit(made.points, "memory")
+def test_a_size_that_failed_is_never_held(
+    made: FittedCurve, size: int, memory: int
+) -> None:
+    failing = fit_curve(made.points, "memory")
     failing = type(failing)(
         **{name: getattr(failing, name) for name in failing.__struct_fields__}
         | {"failed": float(size)}
     )
 
-    held = holding(failing, memory)
+    held = sizes_that_fit(failing, memory)
 
     assert (held.size or 0) < size
     assert (held.at_most or 0) < size
 
 
 @given(fits("memory"), st.integers(MIB, 400 * GIB))
-def test_a_range_always_names_the_next_size(made: Fit, memory: int) -> None:
-    held = holding(made, memory)
+def test_a_range_always_names_the_next_size(made: FittedCurve, memory: int) -> None:
+    held = sizes_that_fit(made, memory)
 
     assert (held.next_size is None) == (not held.why)
     assert held.next_size is None or held.next_size >= 1
@@ -186,7 +200,7 @@ def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
         made = weigh.fit(runs, by=BY)
     except UsageError:
         return
-    advice = advise(
-        made, FitOptions(target=100.0, limits=(Limit("RAM", GIB, "memory"),))
+    advice = advise_from_estimate(
+        made, FitOptions(target=100.0, limits=(MemoryLimit("RAM", GIB, "memory"),))
     )
     assert advice.target is not None

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.history import (
     RISKS,
-    History,
+    HistoryPrediction,
     LowerBound,
-    Past,
-    Prediction,
+    PastValue,
     Risk,
+    RunHistory,
     escalate,
-    margin,
+    margin_above_largest,
 )
 from weigh.units import GIB, MIB, parse_size
 
@@ -30,29 +30,31 @@ risks = st.sampled_from(RISKS)
 quick = settings(max_examples=40, deadline=None)
 
 
-def of_values(runs: Sequence[float], risk: Risk = "low") -> History:
-    return History.of([Past(value) for value in runs], risk=risk)
+def of_values(runs: Sequence[float], risk: Risk = "low") -> RunHistory:
+    return RunHistory.of([PastValue(value) for value in runs], risk=risk)
 
 
-def of_sized(runs: Sequence[tuple[float, float]], risk: Risk = "low") -> History:
-    return History.of([Past(value, (at,)) for value, at in runs], ["x"], risk=risk)
+def of_sized(runs: Sequence[tuple[float, float]], risk: Risk = "low") -> RunHistory:
+    return RunHistory.of(
+        [PastValue(value, (at,)) for value, at in runs], ["x"], risk=risk
+    )
 
 
 def on_a_line(sizes: Sequence[float]) -> list[tuple[float, float]]:
     return [(900 * MIB + 5 * MIB * size, size) for size in sizes]
 
 
-def metaspades(risk: Risk) -> Prediction:
+def metaspades(risk: Risk) -> HistoryPrediction:
     with (TRACES / "galaxy_metaspades_size.csv").open() as file:
         runs = [
-            Past(
+            PastValue(
                 parse_size(row["peak_memory"]),
                 (float(row["file_size"] or "nan"),),
                 float(row["wall_time"]),
             )
             for row in csv.DictReader(file)
         ]
-    return History.of(runs, ["file_size"], risk=risk).predict([5e9])
+    return RunHistory.of(runs, ["file_size"], risk=risk).predict([5e9])
 
 
 @quick
@@ -60,8 +62,10 @@ def metaspades(risk: Risk) -> Prediction:
 def test_low_risk_requests_the_most_seen_and_a_margin(runs: list[float]) -> None:
     said = of_values(runs).predict()
     top = sorted(runs, reverse=True)[:3]
-    assert said.value == pytest.approx((1 + margin(len(runs), top)) * max(runs))
-    assert said.margin == pytest.approx(margin(len(runs), top), abs=0.001)
+    assert said.value == pytest.approx(
+        (1 + margin_above_largest(len(runs), top)) * max(runs)
+    )
+    assert said.margin == pytest.approx(margin_above_largest(len(runs), top), abs=0.001)
 
 
 @quick
@@ -87,9 +91,9 @@ def test_no_run_of_a_size_would_have_been_killed_at_it(
 def test_learning_one_by_one_is_learning_at_once(
     runs: list[tuple[float, float]], risk: Risk
 ) -> None:
-    history = History(["x"], risk=risk)
+    history = RunHistory(["x"], risk=risk)
     for value, at in runs:
-        history.add(Past(value, (at,)))
+        history.add(PastValue(value, (at,)))
 
     first = [runs[0][1]]
     assert history.predict(first) == of_sized(runs, risk).predict(first)
@@ -212,10 +216,14 @@ def test_a_real_trace_costs_less_at_normal_risk_than_at_low() -> None:
 
 
 def test_values_that_lie_apart_need_more_of_a_margin() -> None:
-    assert margin(10, [1.0, 1.0, 1.0]) == pytest.approx(0.035)
-    assert margin(10, [1.0, 0.99, 0.95]) == pytest.approx(0.035 + 2 * 0.05)
-    assert margin(10, [1.0, 0.5, 0.1]) == pytest.approx(0.035 + 0.2)
-    assert margin(10, [1.0, 0.99, 0.95], "normal") == pytest.approx(0.035 + 0.05)
+    assert margin_above_largest(10, [1.0, 1.0, 1.0]) == pytest.approx(0.035)
+    assert margin_above_largest(10, [1.0, 0.99, 0.95]) == pytest.approx(
+        0.035 + 2 * 0.05
+    )
+    assert margin_above_largest(10, [1.0, 0.5, 0.1]) == pytest.approx(0.035 + 0.2)
+    assert margin_above_largest(10, [1.0, 0.99, 0.95], "normal") == pytest.approx(
+        0.035 + 0.05
+    )
 
 
 @pytest.mark.parametrize("runs", [0, 1, 2])
@@ -235,7 +243,7 @@ def test_what_is_no_measurement_is_refused_in_one_line(value: float) -> None:
 @pytest.mark.parametrize("value", [math.nan, 0.0, -1.0])
 def test_a_bound_that_is_no_measurement_is_refused(value: float) -> None:
     with pytest.raises(FormatError, match="not a measurement"):
-        History().add_bound(LowerBound(value))
+        RunHistory().add_bound(LowerBound(value))
 
 
 def test_an_old_run_is_checked_like_a_new_one() -> None:
@@ -245,9 +253,9 @@ def test_an_old_run_is_checked_like_a_new_one() -> None:
 
 def test_sizes_that_do_not_match_are_refused() -> None:
     with pytest.raises(UsageError, match="expected: x"):
-        History(["x"]).add(Past(1.0))
+        RunHistory(["x"]).add(PastValue(1.0))
 
 
 def test_an_unknown_risk_names_those_there_are() -> None:
     with pytest.raises(UsageError, match="low, normal, high"):
-        History(risk="none")  # type: ignore[arg-type]
+        RunHistory(risk="none")  # type: ignore[arg-type]

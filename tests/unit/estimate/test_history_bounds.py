@@ -5,21 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.estimate.history import (
-    History,
     LowerBound,
-    Past,
+    PastValue,
+    RunHistory,
     escalate,
     least_request,
-    margin,
+    margin_above_largest,
     still_open,
 )
 
 figures = st.floats(1, 1e15)
 
 
-def three_runs(*bounds: LowerBound) -> History:
-    runs = [Past(float(value), (float(value),)) for value in (10, 20, 30)]
-    return History.of([*runs, *bounds], ["x"])
+def three_runs(*bounds: LowerBound) -> RunHistory:
+    runs = [PastValue(float(value), (float(value),)) for value in (10, 20, 30)]
+    return RunHistory.of([*runs, *bounds], ["x"])
 
 
 @given(figures, figures)
@@ -44,7 +44,7 @@ def test_each_kill_doubles_again() -> None:
 def test_history_wins_where_it_states_more() -> None:
     said = three_runs(LowerBound(12.0, (20.0,))).predict([20.0])
 
-    assert said.value == pytest.approx(30 * (1 + margin(3, [30, 20, 10])))
+    assert said.value == pytest.approx(30 * (1 + margin_above_largest(3, [30, 20, 10])))
     assert said.after_kill is None
 
 
@@ -61,17 +61,17 @@ def test_an_equal_a_larger_and_an_unknown_run_are_raised(at: list[float]) -> Non
 
 def test_a_run_that_completes_with_as_much_settles_it() -> None:
     history = three_runs(LowerBound(40.0, (20.0,)))
-    history.add(Past(40.0, (20.0,)))
+    history.add(PastValue(40.0, (20.0,)))
 
     said = history.predict([20.0])
 
     assert said.after_kill is None
-    assert said.value == pytest.approx(40 * (1 + margin(4, [40, 30, 20])))
+    assert said.value == pytest.approx(40 * (1 + margin_above_largest(4, [40, 30, 20])))
 
 
 def test_a_run_that_completes_with_less_settles_it_where_it_is_no_smaller() -> None:
     history = three_runs(LowerBound(40.0, (20.0,)))
-    history.add(Past(25.0, (20.0,)))
+    history.add(PastValue(25.0, (20.0,)))
 
     assert history.predict([20.0]).after_kill is None
 

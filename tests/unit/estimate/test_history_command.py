@@ -10,11 +10,11 @@ from called_weigh import called_here, work_alone_in
 from weigh.cli.main import run_cli
 from weigh.model.record import (
     Allocation,
-    Host,
-    Job,
-    Monitor,
+    MeasuringCost,
     PeakMemory,
     Record,
+    RecordedHost,
+    RecordedJob,
     Usage,
 )
 from weigh.store import identity, shards
@@ -48,14 +48,14 @@ def keep(tmp_path: Path) -> Keep:
             label="tag",
             command=("python", "tag.py", "alice.txt", str(batch)),
             parameters={"batch_size": batch},
-            host=Host(name="node07", system="Linux"),
+            host=RecordedHost(name="node07", system="Linux"),
             started=f"2026-11-21T10:{len(kept) // 60:02d}:{len(kept) % 60:02d}Z",
             state="COMPLETED",
             exit_code=0,
             usage=Usage(wall_time=600.0, cpus_used=1.0, peak_memory=a_peak(peak)),
         )
         record = msgspec.structs.replace(record, **other)
-        shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+        shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
         kept.append(record)
         return record
 
@@ -172,7 +172,7 @@ def test_a_timeout_doubles_the_time_and_nothing_else(weigh: Weigh, keep: Keep) -
 
 
 def test_no_more_is_requested_than_a_node_has(weigh: Weigh, keep: Keep) -> None:
-    node = Host(name="node07", system="Linux", memory=6 * GIB)
+    node = RecordedHost(name="node07", system="Linux", memory=6 * GIB)
     for _ in range(3):
         keep(host=node, allocation=Allocation(scheduler="slurm"))
     keep(state="OUT_OF_MEMORY", memory=4 * GIB)
@@ -307,7 +307,7 @@ def test_every_line_fits_a_terminal(
     weigh: Weigh, keep: Keep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for batch in (50, 300, 100, 200, 150):
-        keep(batch, host=Host(name=f"node{batch}", system="Linux"))
+        keep(batch, host=RecordedHost(name=f"node{batch}", system="Linux"))
     assert weigh()[0] == 0
 
     run_cli(["request", "--from", "history", "--param", "batch_size=2000"], [])
@@ -322,7 +322,7 @@ def imported(
     return {
         "parameters": {},
         "command": ("tag",),
-        "monitor": Monitor(samples=looks, interval=30.0, source="accounting"),
+        "monitor": MeasuringCost(samples=looks, interval=30.0, source="accounting"),
         "allocation": Allocation(scheduler="slurm", cpus=2, memory=requested),
         **other,
     }
@@ -381,9 +381,9 @@ def test_enough_exact_runs_of_weigh_outweigh_imported_ones(
 
 def test_a_job_that_weigh_measured_too_counts_once(weigh: Weigh, keep: Keep) -> None:
     for number in range(4):
-        job = Job(id=str(number), element=0)
+        job = RecordedJob(id=str(number), element=0)
         keep(memory=5 * GIB, **imported(requested=8 * GIB, job=job))
-    keep(memory=GIB, parameters={}, command=("tag",), job=Job(id="2"))
+    keep(memory=GIB, parameters={}, command=("tag",), job=RecordedJob(id="2"))
 
     assert "from 4 runs" in weigh()[2]
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.estimate.sampled import Accounts, Seen
+from weigh.estimate.sampled import SampledHistory, SampledMemory
 from weigh.units import GIB
 
 
-def learnt(*runs: Seen, kills: tuple[float, ...] = ()) -> Accounts:
-    accounts = Accounts()
+def learnt(*runs: SampledMemory, kills: tuple[float, ...] = ()) -> SampledHistory:
+    accounts = SampledHistory()
     for run in runs:
         accounts.add(run)
     for kill in kills:
@@ -19,7 +19,7 @@ def learnt(*runs: Seen, kills: tuple[float, ...] = ()) -> Accounts:
     return accounts
 
 
-def value(*runs: Seen, kills: tuple[float, ...] = ()) -> float:
+def value(*runs: SampledMemory, kills: tuple[float, ...] = ()) -> float:
     prediction = learnt(*runs, kills=kills).predict()
     assert prediction is not None
     return prediction.value
@@ -29,50 +29,50 @@ def value(*runs: Seen, kills: tuple[float, ...] = ()) -> float:
     ("looks", "upper"), [(None, 100), (1, 110), (10, 110), (20, 105), (1000, 100.1)]
 )
 def test_few_samples_raise_a_figure(looks: int | None, upper: float) -> None:
-    assert Seen(100, looks).upper == pytest.approx(upper)
+    assert SampledMemory(100, looks).upper == pytest.approx(upper)
 
 
 def test_a_job_that_completed_proves_its_request() -> None:
-    assert Seen(100, 1, requested=104).upper == 104
-    assert value(*[Seen(100, 1, requested=104)] * 5) == 104
+    assert SampledMemory(100, 1, requested=104).upper == 104
+    assert value(*[SampledMemory(100, 1, requested=104)] * 5) == 104
 
 
 def test_a_request_that_was_exceeded_proves_nothing() -> None:
-    runs = [Seen(100, 1, requested=90)] * 5
+    runs = [SampledMemory(100, 1, requested=90)] * 5
 
     assert learnt(*runs).proven is None
     assert value(*runs) > 110
 
 
 def test_a_kill_above_all_that_was_seen_doubles_its_limit() -> None:
-    runs = [Seen(100, 50, requested=120)] * 5
+    runs = [SampledMemory(100, 50, requested=120)] * 5
 
     assert value(*runs, kills=(200,)) == 400
     assert value(*runs, kills=(50,)) < 120
 
 
 def test_a_kill_at_a_request_that_was_enough_for_others_is_no_proof() -> None:
-    assert value(Seen(100, 50, requested=120), kills=(120,)) == 240
+    assert value(SampledMemory(100, 50, requested=120), kills=(120,)) == 240
 
 
 def test_what_nobody_sampled_proves_its_request_and_nothing_else() -> None:
-    accounts = learnt(*[Seen(3, 0, requested=GIB)] * 4)
+    accounts = learnt(*[SampledMemory(3, 0, requested=GIB)] * 4)
 
     assert accounts.predict() is None
     assert accounts.proven == GIB
 
 
 def test_more_runs_need_less_margin_and_exact_ones_more_where_they_vary() -> None:
-    steady = [value(*[Seen(100)] * n) for n in (3, 10, 100)]
+    steady = [value(*[SampledMemory(100)] * n) for n in (3, 10, 100)]
 
     assert steady == sorted(steady, reverse=True)
-    assert value(*(Seen(100 - 10 * n) for n in range(10))) > steady[1]
+    assert value(*(SampledMemory(100 - 10 * n) for n in range(10))) > steady[1]
 
 
 @given(
     st.lists(
         st.builds(
-            Seen,
+            SampledMemory,
             st.floats(1, 1e12),
             st.none() | st.integers(0, 10**6),
             st.none() | st.floats(1, 1e12),
@@ -82,7 +82,7 @@ def test_more_runs_need_less_margin_and_exact_ones_more_where_they_vary() -> Non
     )
 )
 def test_a_request_covers_what_was_seen_and_never_exceeds_what_is_proven(
-    runs: list[Seen],
+    runs: list[SampledMemory],
 ) -> None:
     accounts = learnt(*runs)
     prediction = accounts.predict()
@@ -98,7 +98,7 @@ def test_a_request_covers_what_was_seen_and_never_exceeds_what_is_proven(
 
 def test_a_replay_is_what_each_run_would_have_cost() -> None:
     chance = random.Random(3)
-    runs = [Seen(chance.lognormvariate(3, 0.4)) for _ in range(40)]
+    runs = [SampledMemory(chance.lognormvariate(3, 0.4)) for _ in range(40)]
     killed = sum(value(*runs[:n]) < runs[n].value for n in range(3, len(runs)))
 
     prediction = learnt(*runs).predict()

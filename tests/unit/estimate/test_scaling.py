@@ -8,7 +8,7 @@ import pytest
 
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.scaling import CpuRow, cpu_efficiency, cpus_that_pay
-from weigh.flow.scan.cpu_scan import alone_on, held_to, numbers_of
+from weigh.flow.scan.cpu_scan import alone_on, cpu_counts_of_axis, held_to
 from weigh.model.record import CpuWait, Usage
 from weigh.sweep.values import parse_axis
 
@@ -53,12 +53,12 @@ def test_threads_beyond_the_cpus_still_wait_for_each_other() -> None:
 @pytest.mark.parametrize("text", ["cpus=0,1", "cpus=1.5,2", "cpus=a,b", "cpus=-1,2"])
 def test_only_whole_numbers_of_cpus_are_scanned(text: str) -> None:
     with pytest.raises(FormatError, match="whole number"):
-        numbers_of(parse_axis(text))
+        cpu_counts_of_axis(parse_axis(text))
 
 
 def test_one_number_of_cpus_is_no_scan() -> None:
     with pytest.raises(UsageError, match="one number"):
-        numbers_of(parse_axis("cpus=4"))
+        cpu_counts_of_axis(parse_axis("cpus=4"))
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")

@@ -7,22 +7,26 @@ from called_weigh import called_apart
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
+from weigh.estimate.squeeze import SqueezeResult, SqueezeRun, next_limit, outcome_of
 from weigh.units import MIB
 
 MOST_RUNS = 4
 
 
-def squeezed(peak: int, least: int, *, first: float = 0.5) -> tuple[Squeeze, list[int]]:
+def squeezed(
+    peak: int, least: int, *, first: float = 0.5
+) -> tuple[SqueezeResult, list[int]]:
     """Search a program that takes *peak* MiB, and works with *least* at half speed."""
-    plain = Probe(0, peak * MIB, 1.0, 1.0, works=True)
-    probes: list[Probe] = []
+    plain = SqueezeRun(0, peak * MIB, 1.0, 1.0, works=True)
+    probes: list[SqueezeRun] = []
     limit: int | None = max(1, round(peak * first))
     while limit is not None and len(probes) < MOST_RUNS:
         time = 1.0 + (peak - limit) / max(1, peak - least)
         works = limit >= least
         probes.append(
-            Probe(limit, min(peak, limit) * MIB, time if works else 9.0, 9.0, works)
+            SqueezeRun(
+                limit, min(peak, limit) * MIB, time if works else 9.0, 9.0, works
+            )
         )
         limit = next_limit(plain, probes)
     found = outcome_of(plain, probes)
@@ -45,18 +49,18 @@ def test_the_least_of_an_elastic_program_is_near_in_four_runs(
 
 
 def test_the_knee_is_the_least_that_is_as_fast_as_the_best() -> None:
-    plain = Probe(0, 400 * MIB, 2.0, 2.0, works=True)
-    fast = Probe(200, 200 * MIB, 1.0, 1.0, works=True)
-    slow = Probe(100, 100 * MIB, 1.7, 1.7, works=True)
+    plain = SqueezeRun(0, 400 * MIB, 2.0, 2.0, works=True)
+    fast = SqueezeRun(200, 200 * MIB, 1.0, 1.0, works=True)
+    slow = SqueezeRun(100, 100 * MIB, 1.7, 1.7, works=True)
     found = outcome_of(plain, [fast, slow])
     assert (found.least, found.knee) == (slow, fast)
 
 
 def test_limits_get_no_closer_than_a_tenth() -> None:
-    plain = Probe(0, 100 * MIB, 1.0, 1.0, works=True)
+    plain = SqueezeRun(0, 100 * MIB, 1.0, 1.0, works=True)
     near = [
-        Probe(50, 50 * MIB, 1.0, 1.0, works=True),
-        Probe(47, 47 * MIB, 9.0, 9.0, works=False),
+        SqueezeRun(50, 50 * MIB, 1.0, 1.0, works=True),
+        SqueezeRun(47, 47 * MIB, 9.0, 9.0, works=False),
     ]
     assert next_limit(plain, near) is None
 
@@ -121,11 +125,11 @@ def test_a_run_that_was_only_too_slow_shows_where_the_least_is(
     least = low * ratio
     high = round(least * ratio)
 
-    def probe(limit: int) -> Probe:
+    def probe(limit: int) -> SqueezeRun:
         time = 2 * (least / limit) ** power
-        return Probe(limit, (100 + limit) * MIB, time, time, time <= 2, ran=True)
+        return SqueezeRun(limit, (100 + limit) * MIB, time, time, time <= 2, ran=True)
 
-    plain = Probe(0, 9000 * MIB, 1.0, 1.0, works=True)
+    plain = SqueezeRun(0, 9000 * MIB, 1.0, 1.0, works=True)
     runs = [probe(high), probe(low)]
     if runs[0].time > 1:  # the best is the plain run's
         limit = next_limit(plain, runs)
@@ -136,6 +140,6 @@ def test_a_run_that_was_only_too_slow_shows_where_the_least_is(
 
 
 def test_no_run_looks_for_less_than_is_ever_requested() -> None:
-    plain = Probe(0, 400 * MIB, 1.0, 1.0, works=True)
-    small = Probe(20, 45 * MIB, 1.0, 1.0, works=True)
+    plain = SqueezeRun(0, 400 * MIB, 1.0, 1.0, works=True)
+    small = SqueezeRun(20, 45 * MIB, 1.0, 1.0, works=True)
     assert next_limit(plain, [small]) is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS
-from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
+from weigh.model.gpu import GpuOccupant, GpuState, GpuUsage
 from weigh.render.gpu_lines import GpuListing, gpu_lines, gpu_list, gpu_list_document
 from weigh.render.printable import width_of
 from weigh.units import GIB
@@ -25,7 +25,7 @@ V100 = GpuUsage(
 )
 IDLE = msgspec.structs.replace(V100, peak_memory=0, process_peak_memory=0)
 MINE = GpuOccupant(457520, user="ada", command="python", memory=7 * GIB, mine=True)
-CARD = Gpu(
+CARD = GpuState(
     0,
     "GPU-a",
     "Tesla V100-SXM2-32GB",
@@ -42,7 +42,7 @@ def changed(usage: GpuUsage, **values: object) -> GpuUsage:
     return msgspec.structs.replace(usage, **values)
 
 
-def gpu_with(**values: object) -> Gpu:
+def gpu_with(**values: object) -> GpuState:
     return msgspec.structs.replace(CARD, **values)
 
 
@@ -50,7 +50,7 @@ def words_of(*usages: GpuUsage, allocated: bool = True) -> str:
     return "\n".join(gpu_lines(usages, allocated=allocated))
 
 
-def listed(*gpus: Gpu) -> str:
+def listed(*gpus: GpuState) -> str:
     return "\n".join(gpu_list(gpus))
 
 
@@ -210,7 +210,7 @@ def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
 @given(
     st.lists(
         st.builds(
-            Gpu,
+            GpuState,
             index=st.integers(0, 15),
             uuid=names,
             name=names,
@@ -231,7 +231,7 @@ def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
         max_size=3,
     )
 )
-def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[Gpu]) -> None:
+def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[GpuState]) -> None:
     for line in gpu_list(tuple(gpus)):
         assert width_of(line) <= 80
         assert line.isprintable()

@@ -12,7 +12,7 @@ from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError
 from weigh.flow.watch.gpus import list_gpus
-from weigh.model.gpu import Gpu
+from weigh.model.gpu import GpuState
 from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.nvml import NvmlProbe
 from weigh.probe.torch_cuda import read_torch
@@ -37,7 +37,7 @@ def weigh_gpus(
     )
 
 
-def my_gpus(environment: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
+def my_gpus(environment: Mapping[str, str] | None = None) -> tuple[GpuState, ...]:
     return list_gpus(environment or {}, factory=NvmlProbe).gpus
 
 
@@ -147,7 +147,7 @@ class Cuda:
         return (index + 1) * GIB
 
 
-def with_torch(monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> tuple[Gpu, ...]:
+def with_torch(monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> tuple[GpuState, ...]:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     return my_gpus()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nvml_script import GIB
 
-from weigh.gpu_models import matching
+from weigh.gpu_models import model_of_nvml_name
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.rocm import visible_amd
 
@@ -162,4 +162,4 @@ def test_the_verbs_work_on_it(played: Weigh) -> None:
     words = ("-m", "weigh", "run", "-o", "record.json", "--", "sleep", "0.5")
     run = played(*words, cards=one, HIP_VISIBLE_DEVICES="1")
     assert run.returncode == 0, run.stderr
-    assert matching("AMD Instinct MI250X", 64 * GIB) is not None
+    assert model_of_nvml_name("AMD Instinct MI250X", 64 * GIB) is not None

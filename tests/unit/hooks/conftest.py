@@ -3,13 +3,13 @@ from collections.abc import Callable
 import pytest
 
 from weigh.measure.region import this_process
-from weigh.measure.region.tracker import Tracker
-from weigh.model.record import Regions
+from weigh.measure.region.tracker import RegionTracker
+from weigh.model.record import ProgramRegions
 
 
 @pytest.fixture
-def regions(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Regions]:
+def regions(monkeypatch: pytest.MonkeyPatch) -> Callable[[], ProgramRegions]:
     """Give what is measured in this test alone."""
-    tracker = Tracker({"WEIGH_EXACT_PHASES": "0"})
+    tracker = RegionTracker({"WEIGH_EXACT_PHASES": "0"})
     monkeypatch.setattr(this_process._process, "tracker", tracker)
     return tracker.regions

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from weigh.model.record import Regions
+from weigh.model.record import ProgramRegions
 
 MODULE = "weigh.hooks.huggingface"
-Measured = Callable[[], Regions]
+Measured = Callable[[], ProgramRegions]
 REAL = """\
 import json, os, sys
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from weigh.measure.region.timing import Timing
-from weigh.model.record import Event, Record, Regions
-from weigh.model.report import Report
+from weigh.measure.region.timing import CallTiming
+from weigh.model.record import ProgramEvent, ProgramRegions, Record
+from weigh.model.report import JobReport
 
 RECORD = Record(id="a" * 12, command=("<b>",), started="2026-11-21T10:00:00Z")
 
@@ -28,9 +28,9 @@ def test_a_notebook_shows_records_reports_regions_and_timings(shell: Any) -> Non
     shell.run_cell("import weigh; weigh.__getattr__('run')")
     for shown, words in (
         (RECORD, "&lt;b&gt;"),
-        (Report(title="a < b"), "a &lt; b"),
-        (Regions(events=(Event("epoch", 1.0, 3),)), "this notebook"),
-        (Timing(1.0, 2.0, 3.0, 10, 3, (1.0, 2.0, 3.0)), "quickest of 3 x 10 calls"),
+        (JobReport(title="a < b"), "a &lt; b"),
+        (ProgramRegions(events=(ProgramEvent("epoch", 1.0, 3),)), "this notebook"),
+        (CallTiming(1.0, 2.0, 3.0, 10, 3, (1.0, 2.0, 3.0)), "quickest of 3 x 10 calls"),
     ):
         data, _ = shell.display_formatter.format(shown)
         assert words in data["text/html"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from weigh.model.record import Regions
+from weigh.model.record import ProgramRegions
 
 MODULE = "weigh.hooks.lightning"
-Measured = Callable[[], Regions]
+Measured = Callable[[], ProgramRegions]
 REAL = """\
 import json, warnings
 warnings.simplefilter("ignore")

@@ -4,9 +4,9 @@ import pytest
 
 from weigh.hooks import training
 from weigh.hooks.training import TrainingPhases
-from weigh.model.record import Batches, Regions
+from weigh.model.record import BatchTimes, ProgramRegions
 
-Measured = Callable[[], Regions]
+Measured = Callable[[], ProgramRegions]
 
 
 class Clock:
@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def only_loop(regions: Measured) -> Batches:
+def only_loop(regions: Measured) -> BatchTimes:
     (loop,) = regions().batches
     return loop
 

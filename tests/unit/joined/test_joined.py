@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.joined import join_records, joined_ranks, name_order, unseen_ranks
-from weigh.model.record import Node, PeakMemory, Rank, Record, Series, Usage
+from weigh.model.record import (
+    PeakMemory,
+    Record,
+    RecordedNode,
+    RecordedRank,
+    SampleSeries,
+    Usage,
+)
 
 MIB = 1 << 20
 BEGAN = "2026-11-22T10:00:00.000Z"
@@ -19,7 +26,7 @@ def a_part(
     rank: int, host: str, size: int, *, started: str = BEGAN, node: int | None = None
 ) -> Record:
     peak = None if node is None else a_peak(node, 1.0)
-    series = Series((0.0, 1.0), (0, node or 0), (None, None))
+    series = SampleSeries((0.0, 1.0), (0, node or 0), (None, None))
     return Record(
         id="0" * 12,
         part=rank,
@@ -29,8 +36,12 @@ def a_part(
         state="COMPLETED",
         exit_code=0,
         usage=Usage(wall_time=2.0, cpu_time=1.0, peak_memory=a_peak(size)),
-        ranks=(Rank(rank, host=host, peak_memory=size, step="0", size=4, start=0.0),),
-        nodes=(Node(name=host, peak_memory=peak, series=series, final=True),),
+        ranks=(
+            RecordedRank(
+                rank, host=host, peak_memory=size, step="0", size=4, start=0.0
+            ),
+        ),
+        nodes=(RecordedNode(name=host, peak_memory=peak, series=series, final=True),),
     )
 
 
@@ -84,9 +95,9 @@ def test_a_failed_rank_fails_the_run_and_the_first_to_fail_states_why() -> None:
 
 def test_a_rank_seen_twice_has_the_larger_figures() -> None:
     seen = (
-        Rank(0, host="n1", pid=7, peak_memory=5, cpu_time=2.0, step="0"),
-        Rank(0, host="n1", pid=7, peak_memory=8, cpu_time=1.0, step="0"),
-        Rank(0, host="n1", pid=9, peak_memory=3, step="1"),
+        RecordedRank(0, host="n1", pid=7, peak_memory=5, cpu_time=2.0, step="0"),
+        RecordedRank(0, host="n1", pid=7, peak_memory=8, cpu_time=1.0, step="0"),
+        RecordedRank(0, host="n1", pid=9, peak_memory=3, step="1"),
     )
     first, second = joined_ranks(seen)
     assert (first.peak_memory, first.cpu_time) == (8, 2.0)
@@ -94,10 +105,10 @@ def test_a_rank_seen_twice_has_the_larger_figures() -> None:
 
 
 def test_unseen_ranks_are_counted_over_all_steps() -> None:
-    ranks = [Rank(0, step="3", size=4), Rank(0, step="4", size=2)]
+    ranks = [RecordedRank(0, step="3", size=4), RecordedRank(0, step="4", size=2)]
     assert unseen_ranks(ranks) == ("4 of 6 ranks of 2 steps were not seen",)
     assert unseen_ranks(ranks[:1]) == ("3 of 4 ranks were not seen",)
-    assert unseen_ranks([Rank(0, step="0", size=1)]) == ()
+    assert unseen_ranks([RecordedRank(0, step="0", size=1)]) == ()
 
 
 def test_nodes_are_sorted_as_people_count() -> None:

@@ -1,11 +1,11 @@
 """The clusters that the golden scripts were put to, as the lint is told of them."""
 
-from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE
 
 ALL, FAST = ("short", "long", "gpu"), ("short", "gpu")
 
-SLURM = Limits(
+SLURM = ClusterLimits(
     queues=(
         QueueLimits(
             name="short",
@@ -44,7 +44,7 @@ SLURM = Limits(
     node_names=("node1", "node2", "node3"),
 )
 
-GRIDENGINE = Limits(
+GRIDENGINE = ClusterLimits(
     queues=(
         QueueLimits(name="all.q", default=True, time_limit=48 * HOUR),
         QueueLimits(name="short.q", time_limit=30 * MINUTE),

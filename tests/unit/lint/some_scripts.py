@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from weigh.model.lint import Facts, Finding
+from weigh.model.lint import LintFinding, ScriptFacts
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
 
@@ -10,28 +10,30 @@ HOME = "/home/me"
 CWD = "/home/me/work"
 
 
-def facts(**known: Any) -> Facts:
-    return Facts(**({"cwd": CWD, "home": HOME, "user": "me"} | known))
+def facts(**known: Any) -> ScriptFacts:
+    return ScriptFacts(**({"cwd": CWD, "home": HOME, "user": "me"} | known))
 
 
-def of_slurm(text: str, **known: Any) -> dict[str, Finding]:
+def of_slurm(text: str, **known: Any) -> dict[str, LintFinding]:
     """Return the first finding of each code."""
     found = slurm_lint.LINT.lint(text, facts(**known))
     return {one.rule: one for one in reversed(found)}
 
 
-def of_gridengine(text: str, **known: Any) -> dict[str, Finding]:
+def of_gridengine(text: str, **known: Any) -> dict[str, LintFinding]:
     """Return the first finding of each code."""
     found = gridengine_lint.LINT.lint(text, facts(**known))
     return {one.rule: one for one in reversed(found)}
 
 
-def sbatch(*lines: str, body: str = "hostname\n", **known: Any) -> dict[str, Finding]:
+def sbatch(
+    *lines: str, body: str = "hostname\n", **known: Any
+) -> dict[str, LintFinding]:
     """Ask about ``#SBATCH`` *lines* in a script that is right otherwise."""
     return of_slurm(script("#SBATCH", *lines, body=body), **known)
 
 
-def qsub(*lines: str, body: str = "hostname\n", **known: Any) -> dict[str, Finding]:
+def qsub(*lines: str, body: str = "hostname\n", **known: Any) -> dict[str, LintFinding]:
     """Ask about ``#$`` *lines* in a script that is right otherwise."""
     return of_gridengine(script("#$", *lines, body=body), **known)
 

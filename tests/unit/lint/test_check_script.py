@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.flow.check.script import Lookup, check_here, check_script, guess
+from weigh.flow.check.script import LazyLookup, check_here, check_script, guess
 from weigh.flow.here import here_of
-from weigh.model.lint import Checked, Finding
+from weigh.model.lint import CheckedScript, LintFinding
 from weigh.render.columns import columns_of
-from weigh.render.script_lines import render, render_json
-from weigh.schedulers.protocol import Reply
+from weigh.render.script_lines import script_check_json, script_check_lines
+from weigh.schedulers.protocol import CommandReply
 
 SCREEN = """\
 #!/bin/bash
@@ -28,12 +28,12 @@ echo training
 #SBATCH --gres=gpu:1
 """
 
-Check = Callable[..., Checked]
+Check = Callable[..., CheckedScript]
 
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    def of(text: str | bytes, form: str | None = None, **env: str) -> Checked:
+    def of(text: str | bytes, form: str | None = None, **env: str) -> CheckedScript:
         data = text if isinstance(text, bytes) else text.encode()
         (tmp_path / "run.sh").write_bytes(data)
         variables = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"} | env
@@ -42,12 +42,12 @@ def check(tmp_path: Path) -> Check:
     return of
 
 
-def codes(checked: Checked) -> list[str]:
+def codes(checked: CheckedScript) -> list[str]:
     return [one.rule for one in checked.problems]
 
 
 def test_the_screen_has_the_place_the_text_and_what_happens(check: Check) -> None:
-    lines = list(render(check(SCREEN)))
+    lines = list(script_check_lines(check(SCREEN)))
     assert lines[0].split(maxsplit=2)[:2] == ["run.sh:2", "--output=logs/%j.out"]
     assert any("is 24 minutes; a day is 24:00:00 or 1-0" in line for line in lines)
     assert lines[-1] == "4 problems; sbatch would have accepted all of them"
@@ -127,14 +127,14 @@ def test_bytes_that_are_no_text_are_reported_and_steer_no_terminal(
     check: Check,
 ) -> None:
     checked = check(b"#!/bin/bash\n#SBATCH --mem=\x1b[2J\xff\nhost\0name\n")
-    screen = "\n".join(render(checked))
+    screen = "\n".join(script_check_lines(checked))
     assert "\x1b" not in screen
     assert codes(checked) == ["memory"]
-    json.loads(render_json(checked))
+    json.loads(script_check_json(checked))
 
 
 def test_the_document_names_its_schema_first(check: Check) -> None:
-    document = json.loads(render_json(check(SCREEN)))
+    document = json.loads(script_check_json(check(SCREEN)))
     assert next(iter(document.items())) == ("schema", "weigh.lint/2")
     assert (document["problems"], document["accepted"]) == (4, True)
     assert document["findings"][0]["line"] == 2
@@ -142,7 +142,9 @@ def test_the_document_names_its_schema_first(check: Check) -> None:
 
 def test_the_sum_states_what_the_scheduler_would_do(check: Check) -> None:
     def last(*lines: str) -> str:
-        return list(render(check("\n".join(("#!/bin/bash", *lines, "")))))[-1]
+        return list(script_check_lines(check("\n".join(("#!/bin/bash", *lines, "")))))[
+            -1
+        ]
 
     assert last("#SBATCH --mem=4") == "1 problem; sbatch would have accepted it"
     assert last("#SBATCH --mem=x") == "1 problem; sbatch would refuse the script"
@@ -159,7 +161,7 @@ def test_a_lookup_queries_once_and_only_what_it_needs() -> None:
         asked.append(key)
         return len(key)
 
-    lookup = Lookup(length)
+    lookup = LazyLookup(length)
     assert asked == []
     assert (lookup["abc"], lookup["abc"]) == (3, 3)
     assert asked == ["abc"]
@@ -171,9 +173,11 @@ WORDS = st.text("abcdefgh", min_size=1, max_size=30)
 @given(st.text(max_size=60), st.text(max_size=90), st.lists(WORDS, min_size=1))
 def test_every_line_fits_80_columns(path: str, text: str, words: list[str]) -> None:
     effect = " ".join(words)
-    found = Finding(rule="x", severity="problem", line=7, text=text, effect=effect)
-    checked = Checked(script=path, scheduler="slurm", directives=1, findings=(found,))
-    lines = list(render(checked))
+    found = LintFinding(rule="x", severity="problem", line=7, text=text, effect=effect)
+    checked = CheckedScript(
+        script=path, scheduler="slurm", directives=1, findings=(found,)
+    )
+    lines = list(script_check_lines(checked))
     assert all(columns_of(line) <= 80 for line in lines)
     assert all(word in "\n".join(lines) for word in words)
 
@@ -205,11 +209,11 @@ def test_the_current_cluster_is_queried(tmp_path: Path) -> None:
 def test_without_a_scheduler_nobody_is_queried(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH -p nosuch\nhostname\n")
 
-    def never(*_: object, **__: object) -> Reply:
+    def never(*_: object, **__: object) -> CommandReply:
         raise AssertionError
 
     found = check_here(
-        here_of(str(tmp_path), {"PATH": ""}), "run.sh", form="slurm", ask=never
+        here_of(str(tmp_path), {"PATH": ""}), "run.sh", form="slurm", run_command=never
     ).findings
 
     assert "unknown-queue" not in {one.rule for one in found}

@@ -10,7 +10,7 @@ from some_limits import GRIDENGINE, SLURM
 from some_scripts import facts
 
 from weigh.errors import FormatError
-from weigh.model.lint import Facts
+from weigh.model.lint import ScriptFacts
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.script import read_script
@@ -91,7 +91,7 @@ def test_resources_are_read_as_qsub_read_them(name: str) -> None:
 
 
 def is_read_as_qsub_read_it(case: dict[str, Any]) -> None:
-    read = gridengine_lint.read_options(read_script(case["script"]))
+    read = gridengine_lint.read_qsub_options(read_script(case["script"]))
     ours = {o.name[2:]: o.value for o in read.options if o.name.startswith("l:")}
     hard = case.get("understood", {}).get("hard", "")
     theirs = dict(part.split("=") for part in hard.split(",") if part)
@@ -116,10 +116,12 @@ def test_a_script_that_is_right_has_no_problem() -> None:
 
 
 def test_lint_needs_no_facts_at_all() -> None:
-    found = slurm_lint.LINT.lint("#!/bin/bash\n#SBATCH --mem=4\nhostname\n", Facts())
+    found = slurm_lint.LINT.lint(
+        "#!/bin/bash\n#SBATCH --mem=4\nhostname\n", ScriptFacts()
+    )
     assert "memory-in-mib" in {one.rule for one in found}
 
 
 def test_findings_are_plain_data() -> None:
-    found = slurm_lint.LINT.lint("#!/bin/bash\n#SBATCH --mem=4\n", Facts())
+    found = slurm_lint.LINT.lint("#!/bin/bash\n#SBATCH --mem=4\n", ScriptFacts())
     assert msgspec.json.decode(msgspec.json.encode(found[0]))["line"] == 2

@@ -5,7 +5,7 @@ import pytest
 from some_limits import GRIDENGINE, SLURM
 from some_scripts import CWD, facts, of_gridengine, of_slurm, qsub, sbatch
 
-from weigh.model.limits import Limits, QueueLimits
+from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.model.lint import CommandPlace
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.units import GIB
@@ -398,9 +398,9 @@ def test_slots_are_compared_with_one_node_where_the_name_means_one(
 def test_the_shell_is_no_question_where_the_queue_starts_the_script() -> None:
     queue = QueueLimits(name="a.q", start_mode="unix_behavior")
 
-    assert "no-shell" not in qsub("-cwd", limits=Limits(queues=(queue,)))
+    assert "no-shell" not in qsub("-cwd", limits=ClusterLimits(queues=(queue,)))
     assert "no-shell" in qsub("-cwd")
-    assert "interpreter" not in qsub("-S bash", limits=Limits(queues=(queue,)))
+    assert "interpreter" not in qsub("-S bash", limits=ClusterLimits(queues=(queue,)))
     assert qsub("-S bash")["interpreter"].severity == "note"
 
 

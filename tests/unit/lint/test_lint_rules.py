@@ -12,8 +12,8 @@ from some_scripts import facts
 import weigh
 from weigh.flow.check.script import check_here
 from weigh.flow.here import here_of
-from weigh.model.lint import Checked
-from weigh.render.script_lines import render, render_json
+from weigh.model.lint import CheckedScript
+from weigh.render.script_lines import script_check_json, script_check_lines
 from weigh.schedulers.lint.rules import RULES, TABLE, acknowledged
 from weigh.schedulers.slurm import lint as slurm_lint
 
@@ -116,12 +116,12 @@ def test_an_unknown_rule_is_reported() -> None:
     assert {one.severity for one in unknown} == {"note"}
 
 
-Check = Callable[[str], Checked]
+Check = Callable[[str], CheckedScript]
 
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    def of(text: str) -> Checked:
+    def of(text: str) -> CheckedScript:
         (tmp_path / "run.sh").write_text(text)
         env = {"HOME": str(tmp_path), "PATH": ""}
         return check_here(here_of(str(tmp_path), env), "run.sh", form="slurm")
@@ -137,14 +137,16 @@ def test_settings_files_name_rules_to_ignore(check: Check, tmp_path: Path) -> No
 
 
 def test_the_screen_names_each_rule_and_what_is_ignored(check: Check) -> None:
-    screen = " ".join(render(check(SCRIPT + "# weigh: ignore no-wait\n")))
+    screen = " ".join(script_check_lines(check(SCRIPT + "# weigh: ignore no-wait\n")))
     words = " ".join(screen.split())
     assert "is 24 minutes; a day is 24:00:00 or 1-0 [time-in-minutes]" in words
     assert "ignored as requested: no-wait" in words
 
 
 def test_the_document_has_what_is_ignored(check: Check) -> None:
-    document = json.loads(render_json(check(SCRIPT + "# weigh: ignore no-wait\n")))
+    document = json.loads(
+        script_check_json(check(SCRIPT + "# weigh: ignore no-wait\n"))
+    )
     assert [one["rule"] for one in document["ignored"]] == ["no-wait"]
     assert document["problems"] == 2
 

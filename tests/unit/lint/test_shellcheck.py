@@ -8,8 +8,8 @@ import pytest
 
 from weigh.flow.check.script import check_script
 from weigh.flow.here import here_of
-from weigh.model.lint import Checked, Finding
-from weigh.render.script_lines import render
+from weigh.model.lint import CheckedScript, LintFinding
+from weigh.render.script_lines import script_check_lines
 
 HEAD = "#!/bin/bash\n#SBATCH --time=1:00:00 --mem=1G\n"
 needs_shellcheck = pytest.mark.skipif(
@@ -17,13 +17,13 @@ needs_shellcheck = pytest.mark.skipif(
 )
 
 
-def checked(folder: Path, text: str, path: str | None = None) -> Checked:
+def checked(folder: Path, text: str, path: str | None = None) -> CheckedScript:
     (folder / "run.sh").write_text(text)
     env = {"HOME": str(folder), "PATH": os.environ["PATH"] if path is None else path}
     return check_script(here_of(str(folder), env), "run.sh", form="slurm")
 
 
-def reported(folder: Path, body: str, head: str = HEAD) -> list[Finding]:
+def reported(folder: Path, body: str, head: str = HEAD) -> list[LintFinding]:
     found = checked(folder, head + body).findings
     return [one for one in found if one.rule == "shellcheck"]
 
@@ -83,7 +83,7 @@ def test_a_script_of_python_is_none_of_shellcheck_s(tmp_path: Path) -> None:
 
 
 def test_without_shellcheck_one_line_states_it(tmp_path: Path) -> None:
-    lines = [*render(checked(tmp_path, f"{HEAD}N = 5\n", path=""))]
+    lines = [*script_check_lines(checked(tmp_path, f"{HEAD}N = 5\n", path=""))]
     assert lines[-1] == "mistakes of the shell not checked: install shellcheck"
 
 

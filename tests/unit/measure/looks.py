@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.peak import PeakTracker
-from weigh.model.record import PeakMemory, Sample
+from weigh.model.record import PeakMemory, TreeSample
 from weigh.probe.proc import ProcessReading
 from weigh.units import MIB
 
@@ -42,7 +42,7 @@ class Looks:
         self,
         sizes: Mapping[int, int | tuple[int, int]],
         inherited: Mapping[int, int] | None = None,
-    ) -> Sample:
+    ) -> TreeSample:
         """Show processes as ``{pid: resident}`` or ``{pid: (resident, peak)}``."""
         self.now += INTERVAL
         readings = [

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from weigh.measure.command import _Run
+from weigh.measure.command import _MeasuredCommand
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ def test_a_run_that_does_nothing_is_seldom_written_down(
 ) -> None:
     clock = SimpleNamespace(read=lambda: used)
     run = SimpleNamespace(_clock=clock, _checkpointed=(20.0, 3.0), _hurry=None)
-    assert _Run._is_unchanged(run, now) is not is_written  # type: ignore[arg-type]
+    assert _MeasuredCommand._is_unchanged(run, now) is not is_written  # type: ignore[arg-type]
 
 
 def test_after_a_signal_to_end_every_checkpoint_is_written() -> None:
     clock = SimpleNamespace(read=lambda: 3.0)
     run = SimpleNamespace(_clock=clock, _checkpointed=(20.0, 3.0), _hurry=0.2)
-    assert not _Run._is_unchanged(run, 30.0)  # type: ignore[arg-type]
+    assert not _MeasuredCommand._is_unchanged(run, 30.0)  # type: ignore[arg-type]

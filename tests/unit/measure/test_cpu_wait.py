@@ -27,7 +27,7 @@ class Machine:
         self.now = 0.0
         self.waits = CpuWaits(
             before={7: before["before"]} if before else None,
-            proc=str(root),
+            proc_folder=str(root),
             groups=str(root / "groups"),
         )
 

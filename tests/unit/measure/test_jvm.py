@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from looks import reading
 
 from weigh.measure.jvm import JvmWatch, jvm_of, parse_perfdata
-from weigh.model.record import Jvm, PeakMemory, Record, Usage
+from weigh.model.record import JvmHeap, PeakMemory, Record, Usage
 from weigh.need import heap_need, heap_words
 from weigh.outcome import fixed_heap
 from weigh.request import from_usages
@@ -75,7 +75,7 @@ def test_damaged_counters_are_left_out(cut: int, junk: bytes) -> None:
 
 def test_the_heap_of_g1_counts_once_and_that_of_others_by_generation() -> None:
     g1 = jvm_of(G1)
-    assert g1 == Jvm(6 * GIB, 100 * MIB, 3, 0.3, (), 2 * MIB)
+    assert g1 == JvmHeap(6 * GIB, 100 * MIB, 3, 0.3, (), 2 * MIB)
     serial = jvm_of({**G1, "sun.gc.policy.name": "Copy:MSC"})
     assert serial is not None
     assert serial.heap_limit == 12 * GIB
@@ -108,7 +108,7 @@ def test_counters_are_still_read_when_the_machine_has_unlinked_them(
     assert found.live == 100 * MIB
 
 
-def usage(jvm: Jvm, size: int = 1742 * MIB) -> Usage:
+def usage(jvm: JvmHeap, size: int = 1742 * MIB) -> Usage:
     peak = PeakMemory(size, size, size, None, None, None, "by hand")
     return Usage(
         wall_time=9.0,
@@ -120,7 +120,7 @@ def usage(jvm: Jvm, size: int = 1742 * MIB) -> Usage:
     )
 
 
-def request_of(jvm: Jvm, size: int = 1742 * MIB) -> Record:
+def request_of(jvm: JvmHeap, size: int = 1742 * MIB) -> Record:
     return Record(
         id="a",
         command=("java", "Tool"),
@@ -132,7 +132,7 @@ def request_of(jvm: Jvm, size: int = 1742 * MIB) -> Record:
 
 
 def test_a_heap_without_a_limit_gets_memory_and_xmx_together() -> None:
-    made = from_usages([request_of(Jvm(6 * GIB, 99 * MIB, 9, 0.3))])
+    made = from_usages([request_of(JvmHeap(6 * GIB, 99 * MIB, 9, 0.3))])
     assert (made.memory_kind, made.knob) == ("elastic", "-Xmx149m")
     assert made.memory == 230 * MIB  # instead of 2.1 GB
     assert made.virtual_memory is not None
@@ -140,7 +140,7 @@ def test_a_heap_without_a_limit_gets_memory_and_xmx_together() -> None:
 
 
 def test_a_heap_that_was_too_small_never_gets_less() -> None:
-    crawled = Jvm(126 * MIB, 120 * MIB, 2944, 0.94)
+    crawled = JvmHeap(126 * MIB, 120 * MIB, 2944, 0.94)
     made = from_usages([request_of(crawled, 137 * MIB)])
     assert made.knob == "-Xmx252m"
     assert made.memory is not None
@@ -149,14 +149,14 @@ def test_a_heap_that_was_too_small_never_gets_less() -> None:
 
 
 def test_a_set_heap_keeps_its_measured_memory() -> None:
-    fixed = Jvm(64 * MIB, 30 * MIB, 9, 0.3, ("-Xmx64m",))
+    fixed = JvmHeap(64 * MIB, 30 * MIB, 9, 0.3, ("-Xmx64m",))
     assert heap_need(usage(fixed)) is None
     made = from_usages([request_of(fixed, 105 * MIB)])
     assert (made.knob, made.memory) == (None, 130 * MIB)
 
 
 def test_a_set_heap_that_was_too_small_is_named() -> None:
-    fixed = Jvm(64 * MIB, 60 * MIB, 900, 0.8, ("-Xmx64m",))
+    fixed = JvmHeap(64 * MIB, 60 * MIB, 900, 0.8, ("-Xmx64m",))
     made = from_usages([request_of(fixed, 105 * MIB)])
     assert any("raise -Xmx64m" in note for note in made.notes)
 
@@ -213,7 +213,7 @@ def test_a_live_virtual_machine_is_read_after_its_end(tmp_path: Path) -> None:
 def test_a_heap_that_was_full_is_what_to_raise(
     live: int, flags: tuple[str, ...], raised: str | None
 ) -> None:
-    jvm = Jvm(64 * MIB, live * MIB, 9, 0.1, flags)
+    jvm = JvmHeap(64 * MIB, live * MIB, 9, 0.1, flags)
     said = " ".join(heap_words(usage(jvm)))
     assert ("its heap was full" in said) == (raised is not None)
     assert raised is None or said.endswith(raised)

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from looks import reading
 
-from weigh.measure.memory.gauge import MemoryGauge
+from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.memory.ledger import (
-    Ledger,
-    holding,
+    MemoryLedger,
+    memory_held_by_group,
     open_ledger,
     remove_forgotten,
 )
@@ -83,7 +83,7 @@ def test_a_peak_after_the_last_look_is_with_the_files_of_that_look() -> None:
     ended = MemoryHolding(0, 0, 0, low=0, high=30, is_account=True, spike=30)
     ledger: Any = Scripted(now, ended)
     tree: Any = Nobody()
-    gauge = MemoryGauge(tree, ledger=ledger)
+    gauge = TreeMemoryGauge(tree, ledger=ledger)
 
     gauge.hold([ProcessReading(7, 20, 20, 14, 14, 10, 4, 0)], 0)
     last = gauge.finish()
@@ -104,7 +104,7 @@ def test_a_group_that_others_enter_in_mid_run_is_not_read_any_more(
             return True
 
     ledger: Any = Entered(MemoryHolding(900, 0, 0, low=900, high=900, is_account=True))
-    gauge = MemoryGauge(ProcTree(10, str(tmp_path)), ledger=ledger, is_alone=False)
+    gauge = TreeMemoryGauge(ProcTree(10, str(tmp_path)), ledger=ledger, is_alone=False)
     held = gauge.hold([reading(7, 100)], best=0)
     assert (held.total, held.is_account) == (100, False)
     assert gauge.source.startswith("pages")
@@ -166,23 +166,25 @@ NOTHING = group(peak=0)
 
 
 def test_what_was_charged_before_is_not_the_jobs() -> None:
-    held = holding(group(100), group(160, kernel=9), group(100, kernel=5), own=13)
+    held = memory_held_by_group(
+        group(100), group(160, kernel=9), group(100, kernel=5), own=13
+    )
     assert (held.anonymous, held.kernel) == (47, 4)
     assert held.low == held.total == 51
 
 
 def test_a_peak_between_readings_counts_without_page_cache() -> None:
     """300 of cache were there before, and are still: 700 - 300 was the job's."""
-    held = holding(group(50, 300, 350), group(50, 300, 700), NOTHING)
+    held = memory_held_by_group(group(50, 300, 350), group(50, 300, 700), NOTHING)
     assert held.total + held.spike == 400
     assert held.high == 400
 
 
 def test_cache_that_came_or_went_between_readings_makes_the_peak_uncertain() -> None:
-    held = holding(group(50, 300, 350), group(50, 0, 700), NOTHING)
+    held = memory_held_by_group(group(50, 300, 350), group(50, 0, 700), NOTHING)
     assert held.total + held.spike == 400
     assert held.high == 700  # if the cache went first
-    held = holding(group(50, 0, 350), group(50, 300, 700), NOTHING)
+    held = memory_held_by_group(group(50, 0, 350), group(50, 300, 700), NOTHING)
     assert held.total + held.spike == 400
     assert held.high == 700  # if the cache came last
 
@@ -206,7 +208,7 @@ def test_bounds_hold_whatever_came_between_the_readings(
             peak = anonymous + cache if resets else peak
     for (start, before), (end, now) in pairwise(readings):
         between = moments[start + 1 : end + 1]
-        held = holding(before, now, NOTHING, resets=resets)
+        held = memory_held_by_group(before, now, NOTHING, resets=resets)
         assert held.low <= max(anonymous for anonymous, _ in between)
         if not resets and now.peak == before.peak:
             continue  # what came lies below a peak of before
@@ -264,11 +266,11 @@ class Group:
         line = f"{pid} (job) S {' '.join(map(str, fields[1:]))}\n"
         self.write(self.proc / f"{pid}/stat", line)
 
-    def open(self, leader: int = 77) -> Ledger | None:
+    def open(self, leader: int = 77) -> MemoryLedger | None:
         # as in a batch job: no group is made
         environment = {"SLURM_JOB_ID": "1"}
         return open_ledger(
-            leader, environment, proc=str(self.proc), root=str(self.root)
+            leader, environment, proc_folder=str(self.proc), root=str(self.root)
         )
 
 
@@ -278,7 +280,7 @@ def doctored(tmp_path: Path, request: pytest.FixtureRequest) -> Group:
 
 
 @pytest.fixture
-def ledger(doctored: Group) -> Iterator[Ledger]:
+def ledger(doctored: Group) -> Iterator[MemoryLedger]:
     ledger = doctored.open()
     assert ledger is not None
     yield ledger
@@ -286,7 +288,7 @@ def ledger(doctored: Group) -> Iterator[Ledger]:
 
 
 def test_the_group_that_weigh_stands_in_is_read_if_it_is_alone_there(
-    doctored: Group, ledger: Ledger
+    doctored: Group, ledger: MemoryLedger
 ) -> None:
     doctored.charge(90 * MIB, kernel=5 * MIB)
     held = ledger.read()
@@ -296,7 +298,9 @@ def test_the_group_that_weigh_stands_in_is_read_if_it_is_alone_there(
     assert held.low <= held.total <= held.high
 
 
-def test_weighs_own_growth_is_not_the_jobs(doctored: Group, ledger: Ledger) -> None:
+def test_weighs_own_growth_is_not_the_jobs(
+    doctored: Group, ledger: MemoryLedger
+) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     doctored.write(doctored.proc / "self/statm", "1000 800 100 0 0 0 0\n")
     doctored.charge(90 * MIB)
@@ -340,14 +344,16 @@ def test_a_group_below_makes_the_account_nobodys(doctored: Group) -> None:
     assert doctored.open() is None
 
 
-def test_the_jobs_processes_are_no_strangers(doctored: Group, ledger: Ledger) -> None:
+def test_the_jobs_processes_are_no_strangers(
+    doctored: Group, ledger: MemoryLedger
+) -> None:
     doctored.parent(90, 77)
     doctored.parent(91, 90)  # new: not seen yet
     doctored.processes(os.getpid(), 77, 90, 91, 92)  # 92 has ended since
     assert not ledger.strangers({90}, 0)
 
 
-def test_a_stranger_in_mid_run_is_found(doctored: Group, ledger: Ledger) -> None:
+def test_a_stranger_in_mid_run_is_found(doctored: Group, ledger: MemoryLedger) -> None:
     doctored.parent(4711, 1)
     doctored.processes(os.getpid(), 77, 4711)
     assert ledger.strangers(set(), 0)

@@ -5,21 +5,21 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.node_part import Part, PartReader, part_lines
-from weigh.model.record import PeakMemory, Rank, Series
+from weigh.measure.node_part import NodePart, PartReader, part_lines
+from weigh.model.record import PeakMemory, RecordedRank, SampleSeries
 
 
-def part(node: str, points: int, *, final: bool = False) -> Part:
+def part(node: str, points: int, *, final: bool = False) -> NodePart:
     draw = random.Random(points)
     times = tuple(draw.random() for _ in range(points))
     sizes = tuple(draw.randrange(1 << 40) for _ in range(points))
-    return Part(
+    return NodePart(
         node=node,
         elapsed=3.5,
         final=final,
         peak=PeakMemory(9, 8, 10, 7, 1, 1, "sampled"),
-        series=Series(times, sizes, (None,) * points),
-        ranks=(Rank(3, step="0", size=4),),
+        series=SampleSeries(times, sizes, (None,) * points),
+        ranks=(RecordedRank(3, step="0", size=4),),
     )
 
 

@@ -17,9 +17,9 @@ from weigh.measure.portable import (
     PortableSamples,
     kernel_peak,
     peak_memory,
-    run_command,
+    run_portable_command,
 )
-from weigh.model.record import Measurement, PeakMemory
+from weigh.model.record import PeakMemory, RunMeasurement
 from weigh.probe.psutil_tree import TreeReading
 from weigh.units import KIB, MIB
 
@@ -44,32 +44,34 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def peak_of(measured: Measurement) -> PeakMemory:
+def peak_of(measured: RunMeasurement) -> PeakMemory:
     assert measured.usage.peak_memory is not None
     return measured.usage.peak_memory
 
 
 SMALL_PROCESS = """
 import sys, msgspec
-from weigh.measure.portable import run_command
+from weigh.measure.portable import run_portable_command
 interval, *words = sys.argv[1:]
 while ";" in words:  # earlier runs from the same process
     at = words.index(";")
-    run_command(words[:at])
+    run_portable_command(words[:at])
     words = words[at + 1:]
-measured = run_command(words, interval=float(interval))
+measured = run_portable_command(words, interval=float(interval))
 sys.stdout.buffer.write(msgspec.json.encode(measured))
 """
 
 
-def run_from_a_small_process(command: list[str], interval: float = 0.05) -> Measurement:
+def run_from_a_small_process(
+    command: list[str], interval: float = 0.05
+) -> RunMeasurement:
     """Run it as weigh does: a large process, as these tests are, puts a floor below."""
     done = subprocess.run(
         [sys.executable, "-c", SMALL_PROCESS, str(interval), *command],
         check=True,
         stdout=subprocess.PIPE,
     )
-    return msgspec.json.decode(done.stdout, type=Measurement)
+    return msgspec.json.decode(done.stdout, type=RunMeasurement)
 
 
 def test_a_process_of_100_mib_is_seen_as_that(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_process_of_100_mib_is_seen_as_that(tmp_path: Path) -> None:
 
 def test_a_child_counts_with_its_parent() -> None:
     code = "import subprocess, sys; x = bytearray(50 << 20); subprocess.run({})"
-    measured = run_command(python(code.format(repr(python(HUNDRED)))))
+    measured = run_portable_command(python(code.format(repr(python(HUNDRED)))))
     assert peak_of(measured).value > 150 * MIB
     assert measured.usage.processes == 2
 
@@ -103,7 +105,7 @@ def test_a_spike_between_samples_is_caught() -> None:
 
 def test_cpu_time_counts_children_however_short(tmp_path: Path) -> None:
     said = tmp_path / "said"
-    measured = run_command(python(SAYS_CPU_TIME.format(path=str(said))))
+    measured = run_portable_command(python(SAYS_CPU_TIME.format(path=str(said))))
     assert measured.usage.cpu_time == pytest.approx(float(said.read_text()), rel=0.1)
 
 
@@ -113,7 +115,7 @@ def test_the_kernel_accounts_what_was_written(tmp_path: Path) -> None:
         f"f = open({str(tmp_path / 'out')!r}, 'wb'); f.write(bytes(20_000_000)); "
         "f.flush(); import os; os.fsync(f.fileno())"
     )
-    written = run_command(python(code)).usage.write_bytes
+    written = run_portable_command(python(code)).usage.write_bytes
     if not written:
         pytest.skip("this file system never reaches a disk")
     assert written == pytest.approx(20_000_000, rel=0.01)
@@ -121,12 +123,12 @@ def test_the_kernel_accounts_what_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [0, 7, 255])
 def test_the_exit_code_passes_through(code: int) -> None:
-    measured = run_command(python(f"raise SystemExit({code})"))
+    measured = run_portable_command(python(f"raise SystemExit({code})"))
     assert (measured.exit_code, measured.signal) == (code, None)
 
 
 def test_a_death_by_signal_is_distinguished_from_an_exit_code() -> None:
-    measured = run_command(python("import os; os.kill(os.getpid(), 9)"))
+    measured = run_portable_command(python("import os; os.kill(os.getpid(), 9)"))
     assert (measured.exit_code, measured.signal) == (None, 9)
 
 
@@ -136,7 +138,7 @@ def test_a_command_that_is_not_there_is_named_with_the_nearest(
     (tmp_path / "frobnicate").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CommandNotFoundError, match=r"frobnicat .*mean frobnicate") as e:
-        run_command(["frobnicat"])
+        run_portable_command(["frobnicat"])
     assert e.value.exit_code == 127
 
 
@@ -144,25 +146,25 @@ def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.touch(mode=0o644)
     with pytest.raises(CommandNotExecutableError, match=r"notes\.txt") as e:
-        run_command([str(notes)])
+        run_portable_command([str(notes)])
     assert e.value.exit_code == 126
 
 
 def test_a_nul_byte_is_refused_in_words() -> None:
     with pytest.raises(UsageError, match="NUL"):
-        run_command(["true\0false"])
+        run_portable_command(["true\0false"])
 
 
 def test_the_environment_can_be_replaced() -> None:
     code = "import os; raise SystemExit(int(os.environ['SEVEN']))"
-    assert run_command(python(code), env={"SEVEN": "7"}).exit_code == 7
+    assert run_portable_command(python(code), env={"SEVEN": "7"}).exit_code == 7
 
 
 def test_descriptors_meant_for_the_job_stay_open() -> None:
     read, write = os.pipe()
     os.set_inheritable(write, True)
     try:
-        run_command(python(f"import os; os.write({write}, b'heard')"))
+        run_portable_command(python(f"import os; os.write({write}, b'heard')"))
     finally:
         os.close(write)
     with open(read) as pipe:
@@ -181,24 +183,24 @@ raise SystemExit(40 + len(got))
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"])
 def test_a_signal_sent_to_weigh_reaches_the_job_once(name: str) -> None:
-    measured = run_command(python(COUNTS_ITS_SIGNALS.format(name=name)))
+    measured = run_portable_command(python(COUNTS_ITS_SIGNALS.format(name=name)))
     assert measured.exit_code == 41
 
 
 def test_an_interrupt_is_left_to_the_terminal() -> None:
-    measured = run_command(python(COUNTS_ITS_SIGNALS.format(name="SIGINT")))
+    measured = run_portable_command(python(COUNTS_ITS_SIGNALS.format(name="SIGINT")))
     assert (measured.exit_code, measured.end_signal) == (40, None)
 
 
 def test_a_stop_signal_is_recorded() -> None:
     code = "import os, signal, time; os.kill(os.getppid(), 15); time.sleep(60)"
-    measured = run_command(python(code))
+    measured = run_portable_command(python(code))
     assert (measured.signal, measured.end_signal) == (15, 15)
 
 
 def test_signal_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    run_command(python("pass"))
+    run_portable_command(python("pass"))
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -206,7 +208,7 @@ def test_what_was_ignored_stays_ignored_as_under_nohup() -> None:
     code = "import signal; raise SystemExit(signal.getsignal(1) == signal.SIG_IGN)"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert run_command(python(code)).exit_code == 1
+        assert run_portable_command(python(code)).exit_code == 1
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -221,7 +223,7 @@ time.sleep(0.25)
 def test_what_outlives_the_command_is_waited_for(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     code = f"import time; time.sleep(0.6); open({str(mark)!r}, 'w')"
-    run_command(python(OUTLIVED.format(code=code)))
+    run_portable_command(python(OUTLIVED.format(code=code)))
     assert mark.exists()
 
 
@@ -232,7 +234,7 @@ def test_what_outlives_the_command_is_stopped_on_demand(tmp_path: Path) -> None:
         f"signal.signal(15, lambda *_: exit(open({str(mark)!r}, 'w').close()))\n"
         "time.sleep(60)"
     )
-    run_command(python(OUTLIVED.format(code=code)), wait_orphans=False)
+    run_portable_command(python(OUTLIVED.format(code=code)), wait_orphans=False)
     assert mark.exists()
 
 
@@ -240,7 +242,7 @@ def test_without_psutil_the_largest_process_is_still_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(portable, "import_psutil", lambda: None)
-    measured = run_command(python(HUNDRED))
+    measured = run_portable_command(python(HUNDRED))
     assert peak_of(measured).value > 100 * MIB
     assert measured.exit_code == 0
     assert "psutil" in measured.monitor.warnings[0]
@@ -256,8 +258,8 @@ def test_psutil_that_breaks_on_import_counts_as_missing() -> None:
 
 
 def test_a_checkpoint_states_what_is_known_so_far() -> None:
-    seen: list[Measurement] = []
-    run_command(python("import time; time.sleep(0.6)"), checkpoint=seen.append)
+    seen: list[RunMeasurement] = []
+    run_portable_command(python("import time; time.sleep(0.6)"), checkpoint=seen.append)
     assert len(seen) == 1
     assert (seen[0].ended, seen[0].exit_code) == (None, None)
     assert seen[0].usage.peak_memory is not None

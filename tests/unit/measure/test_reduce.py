@@ -7,23 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.measure.sampler import (
-    is_growing,
+    is_sampled_memory_growing,
     peak_in_samples,
     thin_samples,
     thin_series,
 )
-from weigh.model.record import PeakMemory, Sample
+from weigh.model.record import PeakMemory, TreeSample
 from weigh.units import GIB
 
 
-def at(time: float, memory: int, cpu_time: float | None = None) -> Sample:
-    return Sample(time, memory, cpu_time, 1)
+def at(time: float, memory: int, cpu_time: float | None = None) -> TreeSample:
+    return TreeSample(time, memory, cpu_time, 1)
 
 
 @st.composite
 def runs(
     draw: st.DrawFn, largest: int = 400, shortest_gap: float = 1e-3, fewest: int = 0
-) -> list[Sample]:
+) -> list[TreeSample]:
     gaps = st.floats(min_value=shortest_gap, max_value=1e3)
     memory = st.integers(0, 1 << 50)
     time, samples = 0.0, []
@@ -39,7 +39,7 @@ limits = st.integers(3, 60)
 
 @given(runs(), limits)
 def test_a_thinned_series_is_no_longer_than_the_limit(
-    samples: list[Sample], limit: int
+    samples: list[TreeSample], limit: int
 ) -> None:
     series = thin_series(samples, limit)
     assert len(series.t) == len(series.memory) == len(series.cpu) <= limit
@@ -47,7 +47,7 @@ def test_a_thinned_series_is_no_longer_than_the_limit(
 
 @given(runs().filter(bool), limits)
 def test_thinning_keeps_the_peak_the_first_and_the_last(
-    samples: list[Sample], limit: int
+    samples: list[TreeSample], limit: int
 ) -> None:
     kept = thin_samples(samples, limit)
     assert max(s.memory for s in kept) == max(s.memory for s in samples)
@@ -55,7 +55,7 @@ def test_thinning_keeps_the_peak_the_first_and_the_last(
 
 
 @given(runs().filter(bool), st.integers(0, 1 << 50))
-def test_the_largest_sample_is_the_peak(samples: list[Sample], value: int) -> None:
+def test_the_largest_sample_is_the_peak(samples: list[TreeSample], value: int) -> None:
     peak = PeakMemory(value, value, value, None, None, None, "pages", samples[-1].time)
     kept = peak_in_samples(samples, peak)
     assert max(sample.memory for sample in kept) == value
@@ -63,14 +63,16 @@ def test_the_largest_sample_is_the_peak(samples: list[Sample], value: int) -> No
 
 
 @given(runs(), limits)
-def test_thinning_keeps_time_running_forward(samples: list[Sample], limit: int) -> None:
+def test_thinning_keeps_time_running_forward(
+    samples: list[TreeSample], limit: int
+) -> None:
     times = thin_series(samples, limit).t
     assert all(before < after for before, after in pairwise(times))
 
 
 @given(runs(), limits)
 def test_thinning_what_was_thinned_changes_nothing(
-    samples: list[Sample], limit: int
+    samples: list[TreeSample], limit: int
 ) -> None:
     kept = thin_samples(samples, limit)
     assert thin_samples(kept, limit) == kept
@@ -83,7 +85,7 @@ def test_each_local_peak_survives_thinning() -> None:
 
 @given(runs(fewest=20), limits)
 def test_the_least_memory_of_a_run_is_kept_and_no_stretch_has_less_than_it_had(
-    samples: list[Sample], limit: int
+    samples: list[TreeSample], limit: int
 ) -> None:
     low = thin_series(samples, limit).low
     assert min(low) == min(sample.memory for sample in samples)
@@ -110,7 +112,7 @@ def test_a_run_of_few_samples_has_no_stretches() -> None:
 
 @given(runs(shortest_gap=0.03).filter(lambda samples: len(samples) > 1), limits)
 def test_cpus_busy_is_the_steady_rate_however_thinned(
-    samples: list[Sample], limit: int
+    samples: list[TreeSample], limit: int
 ) -> None:
     assert thin_series(samples, limit).cpu[1:] == pytest.approx(
         [0.5] * (min(len(samples), len(thin_samples(samples, limit))) - 1)
@@ -138,7 +140,7 @@ def test_no_samples_make_an_empty_series() -> None:
 
 def run_of(
     shape: Callable[[float], float], samples: int = 200, seconds: float = 10.0
-) -> list[Sample]:
+) -> list[TreeSample]:
     return [
         at(seconds * i / (samples - 1), round(GIB * shape(i / (samples - 1))))
         for i in range(samples)
@@ -176,7 +178,7 @@ FLAT: dict[str, Callable[[float], float]] = {
 def test_memory_that_rises_to_the_end_is_growing(
     shape: Callable[[float], float], samples: int
 ) -> None:
-    assert is_growing(run_of(shape, samples)) is True
+    assert is_sampled_memory_growing(run_of(shape, samples)) is True
 
 
 @pytest.mark.parametrize("shape", FLAT.values(), ids=FLAT)
@@ -184,18 +186,24 @@ def test_memory_that_rises_to_the_end_is_growing(
 def test_memory_that_found_its_level_is_not_growing(
     shape: Callable[[float], float], samples: int
 ) -> None:
-    assert is_growing(run_of(shape, samples)) is False
+    assert is_sampled_memory_growing(run_of(shape, samples)) is False
 
 
 @given(st.floats(0.02, 0.98), st.integers(20, 300))
 def test_one_step_up_is_not_growth_whenever_it_comes(step: float, samples: int) -> None:
-    assert is_growing(run_of(lambda x: 0.3 if x < step else 1, samples)) is False
+    assert (
+        is_sampled_memory_growing(run_of(lambda x: 0.3 if x < step else 1, samples))
+        is False
+    )
 
 
 @given(st.integers(2, 40), st.floats(0, 1))
 def test_batches_of_equal_size_are_not_growth(teeth: int, phase: float) -> None:
     shape = saw_tooth(teeth, rise=0)
-    assert is_growing(run_of(lambda x: shape(x + phase / teeth), 1000)) is False
+    assert (
+        is_sampled_memory_growing(run_of(lambda x: shape(x + phase / teeth), 1000))
+        is False
+    )
 
 
 @pytest.mark.parametrize("samples", [20, 100, 500])
@@ -204,7 +212,7 @@ def test_noise_is_growth_in_two_runs_of_a_hundred_at_most(samples: int) -> None:
     for seed in range(200):
         noise = random.Random(seed)
         run = run_of(lambda _: 1 - 0.1 * noise.random(), samples)  # noqa: B023
-        alarms += is_growing(run) is True
+        alarms += is_sampled_memory_growing(run) is True
     assert alarms <= 4
 
 
@@ -212,15 +220,15 @@ def test_noise_is_growth_in_two_runs_of_a_hundred_at_most(samples: int) -> None:
 def test_noise_does_not_hide_growth(seed: int, samples: int) -> None:
     noise = random.Random(seed)
     run = run_of(lambda x: 0.1 + 0.9 * x + 0.03 * noise.uniform(-1, 1), samples)
-    assert is_growing(run) is True
+    assert is_sampled_memory_growing(run) is True
 
 
 def test_the_beginning_may_be_sampled_more_often_than_the_end() -> None:
     times = [10 * (i / 99) ** 3 for i in range(100)]
-    assert is_growing([at(t, round(t * GIB)) for t in times]) is True
+    assert is_sampled_memory_growing([at(t, round(t * GIB)) for t in times]) is True
 
 
 @pytest.mark.parametrize(("samples", "seconds"), [(19, 10.0), (200, 0.9), (0, 0.0)])
 def test_a_run_too_short_to_measure_is_reported(samples: int, seconds: float) -> None:
     run = [at(seconds * i / samples, i * GIB) for i in range(samples)]
-    assert is_growing(run) is None
+    assert is_sampled_memory_growing(run) is None

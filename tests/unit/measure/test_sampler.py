@@ -1,6 +1,7 @@
 import sys
 import time
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from looks import HUNDRED, reading
 
 from weigh.measure.peak import PeakTracker
-from weigh.measure.sampler import Sampler, thin_series
+from weigh.measure.sampler import RunSampler, thin_series
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
 INTERVAL = 0.05
@@ -52,9 +53,9 @@ class Run:
         self.tree = OneProcess()
         self.sampler = self.sampler_of(self.tree)
 
-    def sampler_of(self, tree: OneProcess) -> Sampler:
+    def sampler_of(self, tree: OneProcess) -> RunSampler:
         """Return a sampler; what others write to the machine's tmpfs is not its own."""
-        return Sampler(
+        return RunSampler(
             tree,
             PeakTracker(0),
             None,
@@ -180,7 +181,8 @@ def test_a_perf_clock_is_read_at_every_look() -> None:
         def read(self) -> int:
             return next(ticks)
 
-    sampler = Sampler(OneProcess(), PeakTracker(0), Clock(), INTERVAL, is_alone=False)  # type: ignore[arg-type]
+    clock: Any = Clock()
+    sampler = RunSampler(OneProcess(), PeakTracker(0), clock, INTERVAL, is_alone=False)
     for _ in range(3):
         sampler.look()
     assert [sample.cpu_time for sample in sampler.samples] == [0, 1, 2]
@@ -199,7 +201,7 @@ class StillClock:
 def idle() -> tuple[Run, StillClock]:
     """A run whose tree does nothing, though it would read as nine times as large."""
     run, clock = Run(), StillClock()
-    run.sampler = Sampler(
+    run.sampler = RunSampler(
         run.tree,
         PeakTracker(0),
         clock,  # type: ignore[arg-type]

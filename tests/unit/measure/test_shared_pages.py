@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from live import Job, jobs, plain_pss, write_file
 from looks import reading
 
-from weigh.measure.memory.gauge import MemoryGauge
+from weigh.measure.memory.gauge import TreeMemoryGauge
 from weigh.measure.memory.holding import MemoryHolding
 from weigh.measure.memory.shared_pages import SharedPages
 from weigh.probe.proc import ProcessReading, ProcTree
@@ -61,7 +61,7 @@ class Scene:
         self.clock = Clock()
         self.tree = ProcTree(os.getpid())
         self.tree.excluded = frozenset(other.pid for other in excluded)
-        self.gauge = MemoryGauge(self.tree, self.clock, is_alone=False)
+        self.gauge = TreeMemoryGauge(self.tree, self.clock, is_alone=False)
         self.job = job
 
     def look(self, best: int = 0) -> MemoryHolding:
@@ -214,10 +214,10 @@ def test_processes_that_start_below_an_earlier_peak_count() -> None:
 
 
 @pytest.fixture
-def gauge(tmp_path: Path) -> Iterator[MemoryGauge]:
+def gauge(tmp_path: Path) -> Iterator[TreeMemoryGauge]:
     """A gauge that can look at nobody, for no such process is alive."""
     tree = ProcTree(10, str(tmp_path))
-    yield MemoryGauge(tree, Clock(), is_alone=False)
+    yield TreeMemoryGauge(tree, Clock(), is_alone=False)
     tree.close()
 
 
@@ -228,7 +228,7 @@ def kinds(pid: int, anonymous: int, shared: int, file: int) -> ProcessReading:
     )
 
 
-def test_one_process_is_never_looked_at_closely(gauge: MemoryGauge) -> None:
+def test_one_process_is_never_looked_at_closely(gauge: TreeMemoryGauge) -> None:
     one = msgspec.structs.replace(kinds(1, 70, 20, 10), kernel=5)
     held = gauge.hold([one], best=0)
     assert held == MemoryHolding(
@@ -238,7 +238,7 @@ def test_one_process_is_never_looked_at_closely(gauge: MemoryGauge) -> None:
     assert gauge.spent == 0
 
 
-def test_nobody_holds_nothing(gauge: MemoryGauge) -> None:
+def test_nobody_holds_nothing(gauge: TreeMemoryGauge) -> None:
     assert gauge.hold([], best=0).total == 0
 
 
@@ -250,7 +250,7 @@ def test_whatever_is_shared_lies_between_all_and_nothing(
     sizes: list[tuple[int, int, int]], best: int
 ) -> None:
     readings = [kinds(pid, *parts) for pid, parts in enumerate(sizes)]
-    gauge = MemoryGauge(ProcTree(10, "/nowhere"), Clock(), is_alone=False)
+    gauge = TreeMemoryGauge(ProcTree(10, "/nowhere"), Clock(), is_alone=False)
     held = gauge.hold(readings, best)
     assert held.low <= held.total <= held.high
     assert held.high <= sum(map(sum, sizes))

@@ -5,14 +5,14 @@ from looks import reading
 
 from weigh.estimate.readings import groups_of
 from weigh.measure.signs import (
-    Look,
+    ProcessSigns,
     SignWatch,
     count_arenas,
     program_names,
     read_rules,
     sign_of,
 )
-from weigh.model.record import Jvm, PageCache, Record, Sign, Usage
+from weigh.model.record import JvmHeap, PageCache, ProgramSign, Record, Usage
 from weigh.need import cache_words, knobs_in, knobs_of, sign_words
 from weigh.units import MIB
 
@@ -40,40 +40,42 @@ def arenas(count: int) -> bytes:
     ("look", "name", "knob", "value"),
     [
         (
-            Look("/usr/bin/node", ("node", "--max-old-space-size=90", "a.js")),
+            ProcessSigns("/usr/bin/node", ("node", "--max-old-space-size=90", "a.js")),
             "node",
             "--max-old-space-size",
             "90",
         ),
-        (Look("/usr/bin/sort", ("sort", "-S", "1G", "a")), "sort", "-S", "1G"),
-        (Look("/usr/bin/sort", ("sort", "-S1G", "a")), "sort", "-S", "1G"),
-        (Look("/usr/bin/sort", ("sort", "a")), "sort", "-S", None),
+        (ProcessSigns("/usr/bin/sort", ("sort", "-S", "1G", "a")), "sort", "-S", "1G"),
+        (ProcessSigns("/usr/bin/sort", ("sort", "-S1G", "a")), "sort", "-S", "1G"),
+        (ProcessSigns("/usr/bin/sort", ("sort", "a")), "sort", "-S", None),
         (
-            Look("/opt/samtools", ("samtools", "sort", "-m", "2G")),
+            ProcessSigns("/opt/samtools", ("samtools", "sort", "-m", "2G")),
             "samtools sort",
             "-m",
             "2G",
         ),
         (
-            Look("/bin/tool", ("tool",), {"GOMEMLIMIT": "1GiB"}, is_go=True),
+            ProcessSigns("/bin/tool", ("tool",), {"GOMEMLIMIT": "1GiB"}, is_go=True),
             "go",
             "GOMEMLIMIT",
             "1GiB",
         ),
         (
-            Look("/usr/bin/python3.11", ("python3", "a.py"), maps=maps("/x/duckdb.so")),
+            ProcessSigns(
+                "/usr/bin/python3.11", ("python3", "a.py"), maps=maps("/x/duckdb.so")
+            ),
             "duckdb",
             "memory_limit",
             None,
         ),
         (
-            Look("/bin/tool", ("tool",), maps=arenas(5)),
+            ProcessSigns("/bin/tool", ("tool",), maps=arenas(5)),
             "malloc arenas",
             "MALLOC_ARENA_MAX",
             None,
         ),
         (
-            Look(
+            ProcessSigns(
                 "/usr/bin/python3", ("python3", "-u", "/opt/bin/spades.py", "-m", "9")
             ),
             "spades",
@@ -83,7 +85,7 @@ def arenas(count: int) -> bytes:
     ],
 )
 def test_programs_are_recognised_with_the_knob_that_limits_them(
-    look: Look, name: str, knob: str, value: str | None
+    look: ProcessSigns, name: str, knob: str, value: str | None
 ) -> None:
     found = sign_of(look, RULES)
     assert found is not None
@@ -93,12 +95,12 @@ def test_programs_are_recognised_with_the_knob_that_limits_them(
 @pytest.mark.parametrize(
     "look",
     [
-        Look("/opt/samtools", ("samtools", "view")),
-        Look("/bin/tool", ("tool",), maps=arenas(2)),
-        Look(),
+        ProcessSigns("/opt/samtools", ("samtools", "view")),
+        ProcessSigns("/bin/tool", ("tool",), maps=arenas(2)),
+        ProcessSigns(),
     ],
 )
-def test_other_programs_show_no_sign(look: Look) -> None:
+def test_other_programs_show_no_sign(look: ProcessSigns) -> None:
     assert sign_of(look, RULES) is None
 
 
@@ -128,7 +130,7 @@ def test_a_site_extends_the_table_and_its_signs_come_first(tmp_path: Path) -> No
     file = tmp_path / "signs.toml"
     file.write_text(SITE)
     rules = read_rules({}, site=str(file))
-    found = sign_of(Look("/usr/bin/sort", ("sort",)), rules)
+    found = sign_of(ProcessSigns("/usr/bin/sort", ("sort",)), rules)
     assert found is not None
     assert found.name == "sort here"
     assert len(rules) == len(RULES) + 1
@@ -153,7 +155,7 @@ def test_files_that_are_read_again_and_again_need_page_cache(tmp_path: Path) -> 
     for name in ("cmdline", "environ", "maps"):
         (folder / name).touch()
     (folder / "io").write_text(f"rchar: {800 * MIB}\nwchar: 1\n")
-    watch = SignWatch({}, proc=str(tmp_path))
+    watch = SignWatch({}, proc_folder=str(tmp_path))
     watch.look(0.6, [reading(7, MIB)])
     assert watch.cache == PageCache(read=800 * MIB, files=100 * MIB)
     usage = Usage(wall_time=9.0, cache=watch.cache)
@@ -168,7 +170,7 @@ def test_a_program_is_read_again_once_it_has_touched_or_read_something(
     (folder / "exe").symlink_to("/opt/tool")
     for name in ("cmdline", "environ", "maps", "io"):
         (folder / name).touch()
-    watch = SignWatch({}, proc=str(tmp_path))
+    watch = SignWatch({}, proc_folder=str(tmp_path))
     watch.look(1.0, [reading(7, MIB)])
     (folder / "cmdline").write_text("samtools\0sort\0")
     signs = []
@@ -179,7 +181,7 @@ def test_a_program_is_read_again_once_it_has_touched_or_read_something(
 
 
 def test_a_process_that_is_gone_shows_nothing(tmp_path: Path) -> None:
-    watch = SignWatch({}, proc=str(tmp_path))
+    watch = SignWatch({}, proc_folder=str(tmp_path))
     watch.look(1.0, [reading(7, MIB)])
     assert watch.sign is None
 
@@ -195,9 +197,9 @@ def record(
 def test_knobs_are_read_of_the_command_and_of_the_run() -> None:
     assert knobs_in(("java", "-Xmx64m", "A"), {}) == ("-Xmx=64m",)
     assert knobs_in(("bash", "-c", "GOMEMLIMIT=1GiB ./a"), {}) == ("GOMEMLIMIT=1GiB",)
-    jvm = Usage(wall_time=1.0, jvm=Jvm(64 * MIB, flags=("-Xmx64m",)))
+    jvm = Usage(wall_time=1.0, jvm=JvmHeap(64 * MIB, flags=("-Xmx64m",)))
     assert knobs_of(record("run.sh", usage=jvm)) == ("-Xmx=64m",)
-    sign = Sign("go", "soft", "words", "GOMEMLIMIT", "1GiB")
+    sign = ProgramSign("go", "soft", "words", "GOMEMLIMIT", "1GiB")
     set_ = Usage(wall_time=1.0, sign=sign)
     assert knobs_of(record("./a", usage=set_)) == ("GOMEMLIMIT=1GiB",)
     assert "GOMEMLIMIT=1GiB" in next(sign_words(set_))
@@ -205,7 +207,7 @@ def test_knobs_are_read_of_the_command_and_of_the_run() -> None:
 
 def test_runs_with_different_knobs_are_not_fitted_together() -> None:
     def run(limit: str) -> Record:
-        sign = Sign("go", "soft", "words", "GOMEMLIMIT", limit)
+        sign = ProgramSign("go", "soft", "words", "GOMEMLIMIT", limit)
         return record("./a", usage=Usage(wall_time=1.0, sign=sign), n=1)
 
     first, second, third = groups_of([run("1GiB"), run("2GiB"), run("1GiB")])
@@ -217,5 +219,5 @@ def test_a_knob_that_is_a_parameter_is_left_out() -> None:
 
 
 def test_the_script_of_an_interpreter_is_its_program() -> None:
-    look = Look("/usr/bin/python3", ("python3", "-u", "/opt/a.py"))
+    look = ProcessSigns("/usr/bin/python3", ("python3", "-u", "/opt/a.py"))
     assert program_names(look) == ("python3", "python3", "a.py")

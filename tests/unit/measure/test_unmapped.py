@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from weigh.measure.memory.unmapped import Unmapped
-from weigh.probe.tmpfs import Shmem, TmpfsFiles
+from weigh.measure.memory.unmapped import UnmappedMemory
+from weigh.probe.tmpfs import MachineSharedMemory, TmpfsFiles
 from weigh.units import KIB, MIB
 
 
@@ -16,7 +16,9 @@ class Machine:
         self.searches = 0
         self._meminfo = root / "meminfo"
         self.hold(1000)
-        self.unmapped = Unmapped(lambda: self.now, Shmem(str(root)), self._find)
+        self.unmapped = UnmappedMemory(
+            lambda: self.now, MachineSharedMemory(str(root)), self._find
+        )
 
     def hold(self, shmem: int) -> None:
         self._meminfo.write_text(f"\nShmem: {shmem * MIB // KIB} kB\n")

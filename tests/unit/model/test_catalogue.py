@@ -3,7 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.gpu_models import Model, all_models, called, find, matching
+from weigh.gpu_models import (
+    GpuModel,
+    all_models,
+    find_gpu_model,
+    gpu_models_called,
+    model_of_nvml_name,
+)
 from weigh.units import GIB, MIB
 
 # what nvidia-smi -L, Slurm's gres types and people call them
@@ -76,20 +82,20 @@ LISTED_WITH_RESERVE = [
 
 @pytest.mark.parametrize(("written", "name"), NAMES)
 def test_a_gpu_is_found_by_every_name_it_goes_by(written: str, name: str) -> None:
-    assert find(written).name == name
-    assert find(written.upper()).name == name
+    assert find_gpu_model(written).name == name
+    assert find_gpu_model(written.upper()).name == name
 
 
 @pytest.mark.parametrize(("name", "mib"), LISTED_MIB)
 def test_memory_is_what_the_gpu_lists_for_programs(name: str, mib: int) -> None:
-    assert find(name).memory == mib * MIB
+    assert find_gpu_model(name).memory == mib * MIB
 
 
 @pytest.mark.parametrize(("nvml", "name", "mib"), LISTED_WITH_RESERVE)
 def test_the_drivers_reserve_is_not_promised_to_programs(
     nvml: str, name: str, mib: int
 ) -> None:
-    model = matching(nvml, mib * MIB)
+    model = model_of_nvml_name(nvml, mib * MIB)
 
     assert model is not None
     assert model.name == name
@@ -97,8 +103,8 @@ def test_the_drivers_reserve_is_not_promised_to_programs(
 
 
 @pytest.mark.parametrize("model", all_models(), ids=lambda model: model.name)
-def test_every_model_is_found_by_its_own_name_and_fits_its_box(model: Model) -> None:
-    assert find(model.name) == model
+def test_every_model_is_found_by_its_own_name_and_fits_its_box(model: GpuModel) -> None:
+    assert find_gpu_model(model.name) == model
     assert 0.88 * model.nominal * GIB < model.memory < 1.03 * model.nominal * GIB
     assert all(memory < model.memory for memory in model.mig.values())
 
@@ -118,37 +124,42 @@ def test_every_model_is_found_by_its_own_name_and_fits_its_box(model: Model) -> 
 )
 def test_a_name_that_settles_nothing_states_what_would(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        find(name)
+        find_gpu_model(name)
 
 
 def test_a_name_of_two_sizes_means_the_smaller_first() -> None:
-    assert [model.name for model in called("p100")] == ["P100-12GB", "P100-16GB"]
+    assert [model.name for model in gpu_models_called("p100")] == [
+        "P100-12GB",
+        "P100-16GB",
+    ]
 
 
 def test_a_name_of_one_gpu_means_that_gpu() -> None:
-    assert [model.name for model in called("v100l")] == ["V100-32GB"]
+    assert [model.name for model in gpu_models_called("v100l")] == ["V100-32GB"]
 
 
 def test_a_sites_own_figure_settles_a_name_of_two_sizes() -> None:
-    assert [m.memory for m in called("p100", sites={"p100": 12 * GIB})] == [12 * GIB]
+    assert [m.memory for m in gpu_models_called("p100", sites={"p100": 12 * GIB})] == [
+        12 * GIB
+    ]
 
 
 def test_memory_decides_between_two_gpus_of_one_name() -> None:
-    assert find("v100", memory=16160 * MIB).name == "V100-16GB"
-    assert find("v100", memory=32768 * MIB).name == "V100-32GB"
+    assert find_gpu_model("v100", memory=16160 * MIB).name == "V100-16GB"
+    assert find_gpu_model("v100", memory=32768 * MIB).name == "V100-32GB"
 
 
 def test_a_total_that_no_driver_lists_is_believed() -> None:
-    model = matching("NVIDIA A40", 47000 * MIB)
+    model = model_of_nvml_name("NVIDIA A40", 47000 * MIB)
 
     assert model is not None
     assert (model.name, model.memory) == ("A40", 47000 * MIB)
 
 
 def test_a_gpu_that_is_new_matches_nothing() -> None:
-    assert matching("NVIDIA C900", 500 * GIB) is None
-    assert matching("Tesla V100", 64 * GIB) is None
-    assert matching("Tesla V100") is None
+    assert model_of_nvml_name("NVIDIA C900", 500 * GIB) is None
+    assert model_of_nvml_name("Tesla V100", 64 * GIB) is None
+    assert model_of_nvml_name("Tesla V100") is None
 
 
 @pytest.mark.parametrize(
@@ -165,27 +176,27 @@ def test_a_gpu_that_is_new_matches_nothing() -> None:
 def test_a_mig_slice_has_the_memory_of_its_profile(
     written: str, name: str, gib: float
 ) -> None:
-    model = find(written)
+    model = find_gpu_model(written)
 
     assert model.name == name
     assert model.memory == round(gib * GIB)
 
 
 def test_a_bare_profile_means_the_gpu_that_gives_it_least() -> None:
-    assert find("1g.10gb").memory == round(9.5 * GIB)
+    assert find_gpu_model("1g.10gb").memory == round(9.5 * GIB)
 
 
 def test_an_mi250x_is_two_gpus_to_its_users() -> None:
-    assert find("MI250X").memory < 65 * GIB
+    assert find_gpu_model("MI250X").memory < 65 * GIB
 
 
 def test_a_sites_own_figure_wins() -> None:
     sites = {"v100": 31 * GIB, "Big Card": 200 * GIB}
 
-    assert find("V100", sites=sites).name == "V100-32GB"
-    assert find("V100", sites=sites).memory == 31 * GIB
-    assert find("big card", sites=sites).memory == 200 * GIB
-    assert find("T4", sites=sites) == find("T4")
+    assert find_gpu_model("V100", sites=sites).name == "V100-32GB"
+    assert find_gpu_model("V100", sites=sites).memory == 31 * GIB
+    assert find_gpu_model("big card", sites=sites).memory == 200 * GIB
+    assert find_gpu_model("T4", sites=sites) == find_gpu_model("T4")
 
 
 @given(
@@ -193,11 +204,11 @@ def test_a_sites_own_figure_wins() -> None:
     | st.from_regex(r"[a-z]{0,3}[0-9]{1,4}[-_:]\d?g", fullmatch=True)
 )
 def test_no_name_that_nvml_may_give_breaks_it(name: str) -> None:
-    model = matching(name, 32 * GIB)
+    model = model_of_nvml_name(name, 32 * GIB)
 
     assert model is None or model.memory > 0
 
 
 def test_a_profile_that_no_gpu_has_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no such GPU: '9g\.900gb'"):
-        find("9g.900gb")
+        find_gpu_model("9g.900gb")

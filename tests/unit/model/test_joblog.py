@@ -5,18 +5,18 @@ from hypothesis import strategies as st
 from weigh.errors import FormatError
 from weigh.joblog import (
     HEADER,
-    Entry,
+    JoblogEntry,
     is_joblog,
     parse_line,
-    read_ends,
     read_joblog,
+    read_task_ends,
 )
 
 LINE = "1\t:\t1763700000.123\t     1.250\t0\t12\t0\t0\techo hello"
 
 
 def test_a_line_is_read_into_its_nine_columns() -> None:
-    assert parse_line(LINE) == Entry(
+    assert parse_line(LINE) == JoblogEntry(
         seq=1,
         host=":",
         started=1763700000.123,
@@ -112,6 +112,6 @@ def test_a_joblog_is_known_by_its_header() -> None:
 def test_the_quick_way_steps_over_a_torn_line_and_one_that_is_none() -> None:
     whole = f"{LINE}\r\n".encode()
 
-    found = list(read_ends([HEADER.encode() + b"\n", whole, whole[:-4]]))
+    found = list(read_task_ends([HEADER.encode() + b"\n", whole, whole[:-4]]))
 
     assert found == [(1, True, b"echo hello")]

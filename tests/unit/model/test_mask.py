@@ -1,7 +1,7 @@
 import pytest
 
 from weigh.errors import FormatError
-from weigh.model.mask import HIDDEN, Mask, parse_mask
+from weigh.model.mask import HIDDEN, SecretMask, parse_mask
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from weigh.model.mask import HIDDEN, Mask, parse_mask
     ],
 )
 def test_a_secret_in_a_line_is_masked(line: str, masked: str) -> None:
-    assert Mask().line(line) == masked
-    assert Mask().line(masked) == masked
+    assert SecretMask().line(line) == masked
+    assert SecretMask().line(masked) == masked
 
 
 @pytest.mark.parametrize(
@@ -43,23 +43,23 @@ def test_a_secret_in_a_line_is_masked(line: str, masked: str) -> None:
     ],
 )
 def test_what_is_no_secret_stays(line: str) -> None:
-    assert Mask().line(line) == line
+    assert SecretMask().line(line) == line
 
 
 def test_the_words_of_a_command_are_masked_whole() -> None:
     words = ("x", "--password=a b", "--token", "c d", "PGPASSWORD=e f", "y=1")
     hidden = (f"--password={HIDDEN}", "--token", HIDDEN, f"PGPASSWORD={HIDDEN}", "y=1")
-    assert Mask().words(words) == ("x", *hidden)
-    assert Mask().words(("x", "--token", "--fast")) == ("x", "--token", "--fast")
+    assert SecretMask().words(words) == ("x", *hidden)
+    assert SecretMask().words(("x", "--token", "--fast")) == ("x", "--token", "--fast")
     line = ("sh", "-c", "x --token abc | y")
-    assert Mask().words(line) == ("sh", "-c", f"x --token {HIDDEN} | y")
+    assert SecretMask().words(line) == ("sh", "-c", f"x --token {HIDDEN} | y")
 
 
 def test_more_patterns_are_masked_and_none_where_that_is_set() -> None:
     mask = parse_mask("f", ["patient=(\\d+)", "sk-\\w+"])
     assert mask.line("x patient=12 sk-abc") == f"x patient={HIDDEN} {HIDDEN}"
     assert parse_mask("f", False).line("x --token abc") == "x --token abc"
-    assert parse_mask("f", True) == Mask()
+    assert parse_mask("f", True) == SecretMask()
 
 
 @pytest.mark.parametrize("value", ["yes", 1, ["("], [1]])
@@ -69,5 +69,5 @@ def test_a_mask_that_cannot_be_is_named(value: object) -> None:
 
 
 def test_a_parameter_is_masked_by_its_name() -> None:
-    assert Mask().value("api_key", "abc") == HIDDEN
-    assert Mask().value("lr", 0.1) == 0.1
+    assert SecretMask().value("api_key", "abc") == HIDDEN
+    assert SecretMask().value("lr", 0.1) == 0.1

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from weigh.model.mask import Mask
+from weigh.model.mask import SecretMask
 
 WORD, TOKEN = "Hunter2xyz", "0123456789abcdefABCDEF0123456789abcd"
 LINES = """\
@@ -89,24 +89,24 @@ def test_a_secret_is_hidden_in_a_line_and_in_the_words_of_a_command(form: str) -
     line = line.replace("AWS_SESSION_T", "AWS_SESSION_TOKEN")
     line = line.replace(f"PRIVATE-{TOKEN}", "PRIVATE-TOKEN")
 
-    masked, words = Mask().line(line), Mask().words(shlex.split(line))
+    masked, words = SecretMask().line(line), SecretMask().words(shlex.split(line))
 
     for text in (masked, *words):
         assert WORD not in text
         assert TOKEN not in text
-    assert Mask().line(masked) == masked
+    assert SecretMask().line(masked) == masked
     assert len(words) == len(shlex.split(line))
 
 
 def test_a_password_that_echo_pipes_is_hidden() -> None:
     line = f"echo {WORD} | docker login --password-stdin"
-    assert WORD not in Mask().line(line)
+    assert WORD not in SecretMask().line(line)
 
 
 @pytest.mark.parametrize("line", HARMLESS.splitlines())
 def test_what_only_looks_like_a_secret_stays(line: str) -> None:
-    assert Mask().line(line) == line
-    assert Mask().words(shlex.split(line)) == tuple(shlex.split(line))
+    assert SecretMask().line(line) == line
+    assert SecretMask().words(shlex.split(line)) == tuple(shlex.split(line))
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_what_only_looks_like_a_secret_stays(line: str) -> None:
 )
 def test_a_long_line_is_read_in_time(line: str) -> None:
     began = time.process_time()
-    Mask().line(line)
+    SecretMask().line(line)
     assert time.process_time() - began < 10  # exponential ones never end

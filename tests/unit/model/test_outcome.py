@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.record import (
-    Measurement,
-    Monitor,
-    Outcome,
-    Series,
+    MeasuringCost,
+    RunMeasurement,
+    RunOutcome,
+    SampleSeries,
     Usage,
 )
 from weigh.outcome import (
     failure_line,
-    judge,
+    judge_run_end,
     out_of_memory,
     ran_out_on_gpu,
     signal_name,
@@ -28,44 +28,44 @@ def measured(
     *,
     oom_kills: int | None = 0,
     end_signal: int | None = None,
-) -> Measurement:
-    return Measurement(
+) -> RunMeasurement:
+    return RunMeasurement(
         started=0.0,
         ended=1.0,
         exit_code=code,
         signal=number,
         usage=Usage(wall_time=1.0),
-        series=Series(),
-        monitor=Monitor(),
+        series=SampleSeries(),
+        monitor=MeasuringCost(),
         oom_kills=oom_kills,
         end_signal=end_signal,
     )
 
 
-def reason(run: Measurement) -> str:
-    outcome = judge(run)[1]
+def reason(run: RunMeasurement) -> str:
+    outcome = judge_run_end(run)[1]
     assert outcome is not None
     return "; ".join((outcome.reason, *outcome.evidence))
 
 
 def test_exit_code_0_needs_no_explanation() -> None:
-    assert judge(measured(0)) == ("COMPLETED", None)
+    assert judge_run_end(measured(0)) == ("COMPLETED", None)
 
 
 def test_any_other_exit_code_is_a_failure_and_is_named() -> None:
-    assert judge(measured(7))[0] == "FAILED"
+    assert judge_run_end(measured(7))[0] == "FAILED"
     assert reason(measured(7)) == "exit code 7"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_stops_is_a_cancellation(number: int) -> None:
-    state, _ = judge(measured(None, number))
+    state, _ = judge_run_end(measured(None, number))
     assert state == "CANCELLED"
     assert signal.Signals(number).name in reason(measured(None, number))
 
 
 def test_a_shells_128_and_n_is_read_as_the_signal() -> None:
-    assert judge(measured(128 + signal.SIGTERM)) == judge(
+    assert judge_run_end(measured(128 + signal.SIGTERM)) == judge_run_end(
         measured(None, signal.SIGTERM)
     )
 
@@ -76,11 +76,11 @@ def test_an_exit_code_of_no_signal_is_an_exit_code(code: int) -> None:
 
 
 def test_the_cpu_time_limit_is_a_timeout() -> None:
-    assert judge(measured(None, signal.SIGXCPU))[0] == "TIMEOUT"
+    assert judge_run_end(measured(None, signal.SIGXCPU))[0] == "TIMEOUT"
 
 
 def test_a_crash_is_a_failure() -> None:
-    assert judge(measured(None, signal.SIGSEGV))[0] == "FAILED"
+    assert judge_run_end(measured(None, signal.SIGSEGV))[0] == "FAILED"
     assert "SIGSEGV" in reason(measured(None, signal.SIGSEGV))
 
 
@@ -89,22 +89,22 @@ def test_a_count_of_oom_kills_decides_for_memory(
     end: tuple[int | None, int | None],
 ) -> None:
     run = measured(*end, oom_kills=2)
-    assert judge(run)[0] == "OUT_OF_MEMORY"
+    assert judge_run_end(run)[0] == "OUT_OF_MEMORY"
     assert "rose by 2" in reason(run)
 
 
 def test_memory_comes_before_a_stop_signal() -> None:
     run = measured(None, signal.SIGTERM, oom_kills=1, end_signal=signal.SIGTERM)
-    assert judge(run)[0] == "OUT_OF_MEMORY"
+    assert judge_run_end(run)[0] == "OUT_OF_MEMORY"
 
 
 def test_an_oom_kill_counts_though_the_exit_code_is_0() -> None:
-    assert judge(measured(0, oom_kills=1))[0] == "OUT_OF_MEMORY"
+    assert judge_run_end(measured(0, oom_kills=1))[0] == "OUT_OF_MEMORY"
     assert "yet the exit code is 0" in reason(measured(0, oom_kills=1))
 
 
 def test_sigkill_without_an_oom_kill_is_somebody_elses() -> None:
-    assert judge(measured(None, signal.SIGKILL))[0] == "FAILED"
+    assert judge_run_end(measured(None, signal.SIGKILL))[0] == "FAILED"
     assert "counted no out-of-memory kill" in reason(measured(None, signal.SIGKILL))
 
 
@@ -116,17 +116,17 @@ def test_sigkill_where_no_count_can_be_read_is_not_called_somebody_elses() -> No
 
 def test_a_count_that_fell_is_no_kill() -> None:
     """The process was moved to another control group meanwhile."""
-    assert judge(measured(1, oom_kills=-3))[0] == "FAILED"
+    assert judge_run_end(measured(1, oom_kills=-3))[0] == "FAILED"
 
 
 def test_a_stop_signal_explains_an_odd_exit_code() -> None:
     run = measured(3, end_signal=signal.SIGTERM)
-    assert judge(run)[0] == "CANCELLED"
+    assert judge_run_end(run)[0] == "CANCELLED"
     assert "weigh was sent SIGTERM" in reason(run)
 
 
 def test_a_job_that_finished_all_the_same_completed() -> None:
-    assert judge(measured(0, end_signal=signal.SIGTERM)) == ("COMPLETED", None)
+    assert judge_run_end(measured(0, end_signal=signal.SIGTERM)) == ("COMPLETED", None)
 
 
 ENDS = st.tuples(st.just(0) | st.integers(0, 255), st.none()) | st.tuples(
@@ -138,7 +138,7 @@ ENDS = st.tuples(st.just(0) | st.integers(0, 255), st.none()) | st.tuples(
 def test_exit_code_0_alone_is_completed_and_all_else_has_a_reason(
     end: tuple[int | None, int | None], oom_kills: int | None, told: int | None
 ) -> None:
-    state, outcome = judge(measured(*end, oom_kills=oom_kills, end_signal=told))
+    state, outcome = judge_run_end(measured(*end, oom_kills=oom_kills, end_signal=told))
     assert (state == "COMPLETED") == (end == (0, None) and (oom_kills or 0) <= 0)
     assert state == "COMPLETED" or outcome is not None
 
@@ -308,13 +308,13 @@ def test_an_error_that_follows_from_memory_does_not_hide_it() -> None:
 def test_a_records_evidence_states_that_it_was_the_gpu(words: str) -> None:
     found = out_of_memory(words)
     assert found is not None
-    assert ran_out_on_gpu(Outcome("", (f"its output says {found.words!r}",)))
+    assert ran_out_on_gpu(RunOutcome("", (f"its output says {found.words!r}",)))
 
 
 def test_without_evidence_it_is_not_known_whose_memory_it_was() -> None:
     assert ran_out_on_gpu(None) is None
-    assert ran_out_on_gpu(Outcome("killed for memory")) is None
-    assert ran_out_on_gpu(Outcome("", ("its output says 'MemoryError'",))) is False
+    assert ran_out_on_gpu(RunOutcome("killed for memory")) is None
+    assert ran_out_on_gpu(RunOutcome("", ("its output says 'MemoryError'",))) is False
 
 
 @given(st.text())

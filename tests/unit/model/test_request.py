@@ -11,11 +11,11 @@ from weigh.measure.memory.ledger import OWN
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
-    Outcome,
     PeakMemory,
     Record,
-    Repeat,
+    RepeatedRun,
     Request,
+    RunOutcome,
     Usage,
 )
 from weigh.request import (
@@ -282,8 +282,10 @@ def test_a_failed_run_raises_the_request_only_by_what_it_was_seen_to_use() -> No
 
 def test_every_repeat_is_a_run_and_a_warm_up_is_none() -> None:
     repeats = (
-        Repeat(usage=usage(wall_time=9000.0), exit_code=0, signal=None, warmup=True),
-        *(Repeat(usage=usage(), exit_code=0, signal=None) for _ in range(3)),
+        RepeatedRun(
+            usage=usage(wall_time=9000.0), exit_code=0, signal=None, warmup=True
+        ),
+        *(RepeatedRun(usage=usage(), exit_code=0, signal=None) for _ in range(3)),
     )
 
     request = from_usages([record(repeats=repeats)])
@@ -294,8 +296,8 @@ def test_every_repeat_is_a_run_and_a_warm_up_is_none() -> None:
 
 def test_a_repeat_that_failed_is_not_counted_as_completed() -> None:
     repeats = (
-        Repeat(usage=usage(), exit_code=0, signal=None),
-        Repeat(usage=usage(), exit_code=None, signal=9),
+        RepeatedRun(usage=usage(), exit_code=0, signal=None),
+        RepeatedRun(usage=usage(), exit_code=None, signal=9),
     )
 
     assert from_usages([record("FAILED", repeats=repeats)]).runs == 1
@@ -454,7 +456,7 @@ def test_no_request_is_below_the_peak(
 
 
 GRANTED = Allocation("slurm", memory=4 * GIB)
-ON_GPU = Outcome("ran out of memory", ("its output says 'CUDA out of memory'",))
+ON_GPU = RunOutcome("ran out of memory", ("its output says 'CUDA out of memory'",))
 
 
 @pytest.mark.parametrize(
@@ -465,13 +467,13 @@ ON_GPU = Outcome("ran out of memory", ("its output says 'CUDA out of memory'",))
 @pytest.mark.parametrize(
     ("state", "outcome", "asked"),
     [
-        ("OUT_OF_MEMORY", Outcome("killed for memory", ("oom_kill rose",)), 8 * GIB),
+        ("OUT_OF_MEMORY", RunOutcome("killed for memory", ("oom_kill rose",)), 8 * GIB),
         ("OUT_OF_MEMORY", ON_GPU, 4 * GIB),
         ("FAILED", None, 4 * GIB),
     ],
 )
 def test_a_run_that_may_have_lacked_memory_requests_no_less_than_it_was_granted(
-    granted: dict[str, Any], state: str, outcome: Outcome | None, asked: int
+    granted: dict[str, Any], state: str, outcome: RunOutcome | None, asked: int
 ) -> None:
     small = record(state, peak_memory=peak(60 * MIB), outcome=outcome, **granted)
     assert from_usages([small]).memory == asked
@@ -491,7 +493,7 @@ def test_a_run_that_failed_as_it_began_is_no_basis_for_a_request() -> None:
 
 
 def test_a_run_that_failed_while_it_warmed_up_is_a_lower_bound() -> None:
-    warm = Repeat(usage(), exit_code=1, signal=None, warmup=True)
+    warm = RepeatedRun(usage(), exit_code=1, signal=None, warmup=True)
     request = from_usages([record("FAILED", repeats=(warm, warm))])
     assert request.memory == 480 * MIB
     assert noted(request, "a lower bound only")

@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.flow.scan.estimate_options import TypedOptions, parse_options
-from weigh.flow.scan.from_records import answer
-from weigh.model.record import Monitor, Node, PeakMemory, Rank, Record, Request, Usage
+from weigh.flow.scan.from_records import scan_answer_of_records
+from weigh.model.record import (
+    MeasuringCost,
+    PeakMemory,
+    Record,
+    RecordedNode,
+    RecordedRank,
+    Request,
+    Usage,
+)
 from weigh.planning import needs
 from weigh.request import from_usages
 from weigh.schedulers.gridengine import text as gridengine
@@ -31,15 +39,15 @@ def a_run(
 ) -> Record:
     """Return a run with a rank of each size on each host; the first has the script."""
     count = sum(map(len, hosts))
-    ranks: list[Rank] = []
-    nodes: list[Node] = []
+    ranks: list[RecordedRank] = []
+    nodes: list[RecordedNode] = []
     for number, sizes in enumerate(hosts):
         name = f"n{number}"
         held = sum(sizes) + (0 if number else script)
-        nodes.append(Node(name=name, peak_memory=a_peak(held), final=True))
+        nodes.append(RecordedNode(name=name, peak_memory=a_peak(held), final=True))
         for size in sizes:
             ranks.append(
-                Rank(
+                RecordedRank(
                     len(ranks),
                     host=name,
                     peak_memory=size,
@@ -134,7 +142,7 @@ def test_what_was_not_seen_makes_it_a_lower_bound() -> None:
 
 def test_a_weigh_of_each_rank_is_part_of_its_request() -> None:
     run = a_run([[10 * MIB] * 8])
-    under = msgspec.structs.replace(run, monitor=Monitor(rank_memory=20 * MIB))
+    under = msgspec.structs.replace(run, monitor=MeasuringCost(rank_memory=20 * MIB))
     plain, each = asked(run), asked(under)
     assert plain.memory is not None
     assert each.memory is not None
@@ -157,7 +165,7 @@ def test_a_scan_over_the_ranks_requests_what_each_needs(ranks: tuple[int, ...]) 
     runs = [
         r if len(r.ranks) > 1 else msgspec.structs.replace(r, ranks=()) for r in runs
     ]
-    found = answer(
+    found = scan_answer_of_records(
         runs, "ntasks", parse_options(TypedOptions(target="16"), "ntasks", {})
     )
     assert found.request is not None
@@ -178,6 +186,8 @@ def test_plans_and_scans_call_what_was_not_seen_a_lower_bound() -> None:
     words = "memory is a lower bound: 1 of 2 nodes sent no figures"
     assert (
         words
-        in answer(runs, "size", parse_options(TypedOptions(), "size", {})).warnings
+        in scan_answer_of_records(
+            runs, "size", parse_options(TypedOptions(), "size", {})
+        ).warnings
     )
-    assert words in needs.notes_on(runs, needs.StatedUsage())
+    assert words in needs.measurement_notes(runs, needs.StatedUsage())

@@ -191,7 +191,7 @@ def test_a_time_without_a_unit_is_refused_with_its_two_readings(text: str) -> No
 
 
 def test_a_bare_number_is_seconds_only_where_the_caller_allows() -> None:
-    assert parse_duration("90", bare=1) == 90
+    assert parse_duration("90", bare_unit=1) == 90
 
 
 @given(st.integers(min_value=1, max_value=1000 * DAY))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from weigh.probe.pages import (
     ALONE,
     SHARED,
-    Mapping,
+    MappedStretch,
     ProcessPages,
-    merged,
+    merged_stretches,
     parse_maps,
     parse_tmpfs_devices,
     spread,
@@ -56,7 +56,7 @@ def test_mappings_of_files_are_found_and_anonymous_ones_left_out() -> None:
         + maps_line(33, 1, 0, "00:00 0      [stack]")
     )
     assert parse_maps(text.splitlines()).mappings == (
-        Mapping(16, 2, 3, b"08:01 77", is_shared_memory=False),
+        MappedStretch(16, 2, 3, b"08:01 77", is_shared_memory=False),
     )
 
 
@@ -112,7 +112,7 @@ STRETCHES = st.lists(
 
 @given(STRETCHES)
 def test_stretches_merge_as_sets_do(stretches: list[tuple[int, int]]) -> None:
-    union = merged(stretches)
+    union = merged_stretches(stretches)
     assert {p for s in union for p in range(*s)} == {
         p for s in stretches for p in range(*s)
     }
@@ -123,7 +123,7 @@ def test_stretches_merge_as_sets_do(stretches: list[tuple[int, int]]) -> None:
 def test_points_are_spread_evenly_over_stretches_laid_end_to_end(
     stretches: list[tuple[int, int]], step: int, run: int, skip: int
 ) -> None:
-    union = merged(stretches)
+    union = merged_stretches(stretches)
     row = [page for stretch in union for page in range(*stretch)]
     points = list(spread(union, step, skip, run))
     assert [page for page, _ in points] == row[skip::step]

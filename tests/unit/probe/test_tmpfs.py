@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from weigh.probe.tmpfs import (
     JobFiles,
-    Shmem,
+    MachineSharedMemory,
     find_files,
     parse_segments,
     parse_shmem,
@@ -42,7 +42,7 @@ def test_shared_memory_of_the_machine_is_read() -> None:
 def test_the_rise_is_since_the_start_and_never_negative(tmp_path: Path) -> None:
     proc = DoctoredProc(tmp_path)
     proc.write("meminfo", b"\nShmem: 100 kB\n")
-    shmem = Shmem(str(tmp_path))
+    shmem = MachineSharedMemory(str(tmp_path))
     for now, rise in ((150, 50), (20, 0)):
         proc.write("meminfo", f"\nShmem: {now} kB\n".encode())
         assert shmem.rise() == rise * KIB

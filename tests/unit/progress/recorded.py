@@ -5,8 +5,8 @@ import json
 from functools import cache
 from pathlib import Path
 
-from weigh.model.progress import Forecast
-from weigh.progress.reader import Reader
+from weigh.model.progress import EndForecast
+from weigh.progress.reader import RunProgressReader
 
 DIRECTORY = Path(__file__).parents[2] / "support" / "data" / "progress"
 NAMES = sorted(path.name.split(".")[0] for path in DIRECTORY.glob("*.jsonl.gz"))
@@ -22,7 +22,7 @@ def rows(name: str) -> Rows:
 
 @cache
 def first_count(name: str) -> float:
-    reader = Reader()
+    reader = RunProgressReader()
     for at, chunk in rows(name):
         reader.feed(chunk, at)
         if reader.forecast(at):
@@ -30,12 +30,12 @@ def first_count(name: str) -> float:
     raise AssertionError("nothing counts in it")
 
 
-def forecast_at(name: str, share: float) -> tuple[Forecast, float]:
+def forecast_at(name: str, share: float) -> tuple[EndForecast, float]:
     """Give the forecast after *share* of the run, and what truly remained."""
     recorded = rows(name)
     begin, end = first_count(name), recorded[-1][0]
     moment = begin + share * (end - begin)
-    reader = Reader()
+    reader = RunProgressReader()
     for at, chunk in recorded:
         if at <= moment:
             reader.feed(chunk, at)

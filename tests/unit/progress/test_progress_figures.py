@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 from recorded import DIRECTORY
 
-from weigh.model.progress import Forecast
-from weigh.progress.reader import Reader
+from weigh.model.progress import EndForecast
+from weigh.progress.reader import RunProgressReader
 
 TOOLS = sorted(path.name.split(".")[0] for path in DIRECTORY.glob("tools/*.gz"))
 NEVER = {
@@ -36,11 +36,11 @@ SHARES = (0.1, 0.2, 0.5, 0.8)
 
 
 @cache
-def forecasts(name: str) -> list[tuple[Forecast | None, float]]:
+def forecasts(name: str) -> list[tuple[EndForecast | None, float]]:
     """Return the forecasts from the first one on, and what truly remained."""
     with gzip.open(DIRECTORY / "tools" / f"{name}.jsonl.gz", "rt") as file:
         rows = [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
-    reader, first = Reader(), None
+    reader, first = RunProgressReader(), None
     for at, chunk in rows:
         reader.feed(chunk, at)
         forecast = reader.forecast(at)
@@ -50,7 +50,11 @@ def forecasts(name: str) -> list[tuple[Forecast | None, float]]:
     if first is None:
         return []
     end = rows[-1][0]
-    reader, found, waiting = Reader(), [], [first + s * (end - first) for s in SHARES]
+    reader, found, waiting = (
+        RunProgressReader(),
+        [],
+        [first + s * (end - first) for s in SHARES],
+    )
     for at, chunk in rows:
         while waiting and at > waiting[0]:
             moment = waiting.pop(0)
@@ -59,9 +63,9 @@ def forecasts(name: str) -> list[tuple[Forecast | None, float]]:
     return found
 
 
-def read(lines: Sequence[str], every: float = 0.5) -> Forecast | None:
+def read(lines: Sequence[str], every: float = 0.5) -> EndForecast | None:
     """Read *lines*, one *every* so many seconds."""
-    reader = Reader()
+    reader = RunProgressReader()
     for number, line in enumerate(lines, 1):
         reader.feed(line.encode() + b"\n", number * every)
     return reader.forecast(len(lines) * every)
@@ -167,7 +171,7 @@ def test_the_length_of_a_film_is_the_total_of_its_time() -> None:
 
 
 def test_a_figure_that_changes_faster_than_it_is_read_is_found() -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for n in range(600):
         reader.feed(f"\rWorking: {n / 20:.2f}%".encode(), n / 100)
         reader.forecast(n / 100)
@@ -176,7 +180,7 @@ def test_a_figure_that_changes_faster_than_it_is_read_is_found() -> None:
     assert forecast.remaining == pytest.approx(14, rel=0.1)
 
 
-def width(forecast: Forecast | None) -> float:
+def width(forecast: EndForecast | None) -> float:
     assert forecast
     assert forecast.low is not None
     assert forecast.high is not None
@@ -204,7 +208,7 @@ def test_the_more_parts_of_the_input_differ_the_wider_is_the_interval() -> None:
 
 
 def test_a_figure_that_stands_at_its_end_gives_no_end() -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for n in range(101):
         reader.feed(f"scanned {n}%\n".encode(), n / 10)
     at_once, later = reader.forecast(10.1), reader.forecast(15.0)
@@ -248,9 +252,9 @@ def test_a_time_left_that_never_falls_is_not_believed() -> None:
     assert read(["still 6 s left", "and 6 s left"] * 10, every=1.0) is None
 
 
-def typed(pieces: Sequence[str], every: float = 0.5) -> Forecast | None:
+def typed(pieces: Sequence[str], every: float = 0.5) -> EndForecast | None:
     """Read *pieces*, one *every* so many seconds: a line without an end grows."""
-    reader = Reader()
+    reader = RunProgressReader()
     for number, piece in enumerate(pieces, 1):
         reader.feed(piece.encode(), number * every)
     return reader.forecast(len(pieces) * every)

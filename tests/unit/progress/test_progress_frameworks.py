@@ -7,9 +7,9 @@ from typing import NamedTuple
 import frameworks
 import pytest
 
-from weigh.model.progress import Forecast
+from weigh.model.progress import EndForecast
 from weigh.progress.printed_end import parse_time_left
-from weigh.progress.reader import Reader
+from weigh.progress.reader import RunProgressReader
 
 NOT_FRAMEWORKS = ("nested", "random")
 NAMES = sorted(
@@ -48,7 +48,7 @@ SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
 
 class Look(NamedTuple):
     share: float
-    forecast: Forecast | None
+    forecast: EndForecast | None
     true: float
 
 
@@ -57,7 +57,7 @@ def looks(name: str) -> list[Look]:
     """Return the forecasts at each share of the run."""
     rows = sorted(getattr(frameworks, name)(), key=lambda row: row[0])
     end, found = rows[-1][0], []
-    reader, waiting = Reader(), deque(rows)
+    reader, waiting = RunProgressReader(), deque(rows)
     for share in SHARES:
         moment = share * end
         while waiting[0][0] <= moment:
@@ -140,7 +140,7 @@ def test_a_time_left_is_read_in_any_form(text: str, unit: str, seconds: float) -
     ],
 )
 def test_no_number_of_a_time_left_is_cut(line: str) -> None:
-    reader, left = Reader(), 0.0
+    reader, left = RunProgressReader(), 0.0
     for step in range(1, 31):
         left = 100000.0 - 10 * step
         days, rest = divmod(int(left), 86400)
@@ -162,7 +162,7 @@ def test_no_number_of_a_time_left_is_cut(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["Fortschritt: {n},5 %", "{n},25 % [=====>     ]"])
 def test_a_percentage_may_have_a_comma(line: str) -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for n in range(1, 31):
         reader.feed(f"{line.format(n=n)}\n".encode(), float(n))
     forecast = reader.forecast(30.0)

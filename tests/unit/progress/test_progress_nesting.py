@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from weigh.model.progress import Forecast
+from weigh.model.progress import EndForecast
 from weigh.progress.nested import MOST_COUNTERS
-from weigh.progress.reader import Reader
+from weigh.progress.reader import RunProgressReader
 
 BAR = "━" * 10
 Printed = Iterator[tuple[float, str]]
@@ -19,8 +19,8 @@ def tqdm(done: int, total: int, label: str = "", *, below: int = 0) -> str:
     return f"{down}\r{name}{bar} [00:01<00:09, 9.9it/s]{up}"
 
 
-def seen(printed: Printed, *, until: float, epochs: float | None = None) -> Forecast:
-    reader = Reader(epochs=epochs)
+def seen(printed: Printed, *, until: float, epochs: float | None = None) -> EndForecast:
+    reader = RunProgressReader(epochs=epochs)
     for time, text in printed:
         if time <= until:
             reader.feed(text.encode(), time)
@@ -276,7 +276,7 @@ def test_a_bar_seen_only_at_its_end_is_finished_too() -> None:
 
 
 def test_the_user_s_pattern_overrules_what_else_is_printed() -> None:
-    reader = Reader([r"round (?P<done>\d+) out of (?P<total>\d+)"])
+    reader = RunProgressReader([r"round (?P<done>\d+) out of (?P<total>\d+)"])
     for step in range(50):
         reader.feed(f"{tqdm(step, 5000)}\nround {step} out of 60\n".encode(), step)
     forecast = reader.forecast(50)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from weigh.progress.rate import (
     MOST_POINTS,
-    History,
-    Pace,
-    Point,
+    ProgressHistory,
+    ProgressPoint,
+    StepPace,
     last_change,
     pace,
     time_at,
@@ -17,22 +17,24 @@ from weigh.progress.rate import (
 )
 
 
-def points(times: Iterable[float]) -> list[Point]:
+def points(times: Iterable[float]) -> list[ProgressPoint]:
     """Points one step apart."""
-    clock, made = 0.0, [Point(0.0, 0.0)]
+    clock, made = 0.0, [ProgressPoint(0.0, 0.0)]
     for step, time in enumerate(times, 1):
         clock += time
-        made.append(Point(clock, float(step)))
+        made.append(ProgressPoint(clock, float(step)))
     return made
 
 
-def known(times: Iterable[float], *, ahead: float = 100, cycles: bool = False) -> Pace:
+def known(
+    times: Iterable[float], *, ahead: float = 100, cycles: bool = False
+) -> StepPace:
     found = pace(points(times), ahead=ahead, has_cycles=cycles)
     assert found is not None
     return found
 
 
-def half(found: Pace) -> float:
+def half(found: StepPace) -> float:
     """Return half the width of the interval."""
     return (found.high - found.low) / 2
 
@@ -100,17 +102,17 @@ def test_of_three_blocks_none_is_the_exception() -> None:
 
 
 def test_the_pause_after_each_epoch_counts_in_full() -> None:
-    made = [Point(0.0, 0.0)]
+    made = [ProgressPoint(0.0, 0.0)]
     for epoch in range(5):
         start = epoch * 14.0
-        made += [Point(start + n, epoch + n / 10) for n in range(1, 11)]
+        made += [ProgressPoint(start + n, epoch + n / 10) for n in range(1, 11)]
     found = pace(made, ahead=5, has_cycles=True)
     assert found
     assert found.step_time == pytest.approx(14, rel=0.01)
 
 
 def test_before_an_epoch_is_over_the_interval_is_wide() -> None:
-    made = [Point(float(n), n / 100) for n in range(60)]
+    made = [ProgressPoint(float(n), n / 100) for n in range(60)]
     inner = pace(made, ahead=9.4, has_cycles=True)
     plain = pace(made, ahead=9.4, has_cycles=False)
     assert inner
@@ -120,7 +122,7 @@ def test_before_an_epoch_is_over_the_interval_is_wide() -> None:
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 30, 200])
 def test_whole_epochs_are_a_fair_sample_however_many(epochs: int) -> None:
-    made = [Point(n * 0.5, n / 20) for n in range(epochs * 20 + 8)]
+    made = [ProgressPoint(n * 0.5, n / 20) for n in range(epochs * 20 + 8)]
     found = pace(made, ahead=5, has_cycles=True)
     assert found
     assert found.step_time == pytest.approx(10)
@@ -170,7 +172,7 @@ def test_a_run_twice_as_slow_takes_twice_as_long(
 
 
 def test_a_history_keeps_its_ends_and_its_bound() -> None:
-    history = History()
+    history = ProgressHistory()
     for step in range(5000):
         history.add(step, step)
     assert len(history.points) <= MOST_POINTS
@@ -178,14 +180,14 @@ def test_a_history_keeps_its_ends_and_its_bound() -> None:
 
 
 def test_of_points_at_one_time_the_last_counts() -> None:
-    history = History()
+    history = ProgressHistory()
     for time, position in [(0, 0), (5, 1), (5, 9), (6, 9), (7, 3)]:
         history.add(time, position)
     assert history.points == [(0, 0), (5, 9)]
 
 
 def test_a_first_point_gives_way_to_a_later_one_of_the_same_time() -> None:
-    history = History()
+    history = ProgressHistory()
     history.add(0, 1)
     history.add(0, 2)
     assert history.points == [(0, 2)]
@@ -197,7 +199,12 @@ def test_a_first_point_gives_way_to_a_later_one_of_the_same_time() -> None:
 def test_the_time_between_two_points_is_read_off_the_line(
     position: float, time: float
 ) -> None:
-    assert time_at([Point(0, 0), Point(10, 2), Point(50, 4)], position) == time
+    assert (
+        time_at(
+            [ProgressPoint(0, 0), ProgressPoint(10, 2), ProgressPoint(50, 4)], position
+        )
+        == time
+    )
 
 
 def test_the_first_steps_may_be_a_warm_up() -> None:

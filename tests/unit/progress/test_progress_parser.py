@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.progress.parser import EPOCH, FOLD, PATTERN, STEP, Count, Parser
+from weigh.progress.parser import EPOCH, FOLD, PATTERN, STEP, CountParser, StepCount
 
 BAR = "━" * 10
 
 
-def counts(text: str, *, epochs: float | None = None) -> list[Count]:
-    return list(Parser(epochs=epochs).counts(text.encode()))
+def counts(text: str, *, epochs: float | None = None) -> list[StepCount]:
+    return list(CountParser(epochs=epochs).counts(text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_other_lines_count_nothing(text: str) -> None:
 
 
 def test_the_trainer_s_lines_count_once_the_epochs_are_known() -> None:
-    parser = Parser()
+    parser = CountParser()
     assert list(parser.counts(b"  Num Epochs = 3")) == []
     (count,) = parser.counts(b"{'loss': '0.5', 'epoch': '1.5'}")
     assert (count.source, count.done, count.total) == ("Trainer", 1.5, 3)
@@ -141,24 +141,24 @@ def test_a_label_is_the_same_whatever_the_figures_in_it() -> None:
 
 
 def test_the_user_s_own_pattern_comes_first() -> None:
-    parser = Parser([r"sweep (?P<done>[\d,]+) <(?P<total>\d+)>"])
+    parser = CountParser([r"sweep (?P<done>[\d,]+) <(?P<total>\d+)>"])
     (count,) = parser.counts(b"sweep 1,200 <4000>")
-    assert count == Count("your pattern", "0", PATTERN, 1200, 4000)
+    assert count == StepCount("your pattern", "0", PATTERN, 1200, 4000)
 
 
 def test_a_pattern_may_be_of_per_cent() -> None:
-    (count,) = Parser([r"at (?P<percent>[\d.]+)"]).counts(b"at 12.5")
+    (count,) = CountParser([r"at (?P<percent>[\d.]+)"]).counts(b"at 12.5")
     assert (count.done, count.total) == (12.5, 100)
 
 
 @pytest.mark.parametrize("text", [b"at x", b"at 101", b"at nan", b"at inf", b"up 3"])
 def test_a_pattern_that_finds_no_sensible_number_counts_nothing(text: bytes) -> None:
-    assert list(Parser([r"at (?P<percent>\S+)"]).counts(text)) == []
+    assert list(CountParser([r"at (?P<percent>\S+)"]).counts(text)) == []
 
 
 def test_a_group_that_took_no_part_counts_nothing() -> None:
     pattern = r"at (?:(?P<done>\d+) of (?P<total>\d+)|nowhere)"
-    assert list(Parser([pattern]).counts(b"at nowhere")) == []
+    assert list(CountParser([pattern]).counts(b"at nowhere")) == []
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_a_group_that_took_no_part_counts_nothing() -> None:
 )
 def test_a_pattern_that_cannot_be_is_refused(pattern: str) -> None:
     with pytest.raises(FormatError):
-        Parser([pattern])
+        CountParser([pattern])
 
 
 @given(st.binary(max_size=300))
 def test_no_line_is_too_odd(line: bytes) -> None:
-    for count in Parser(["(?P<percent>.)"]).counts(line):
+    for count in CountParser(["(?P<percent>.)"]).counts(line):
         assert 0 <= count.done < float("inf")

@@ -5,32 +5,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weigh.model.progress import Forecast
+from weigh.model.progress import EndForecast
 from weigh.progress.nested import MOST_COUNTERS
 from weigh.progress.rate import MOST_POINTS
-from weigh.progress.reader import LONGEST, TAIL, Reader
+from weigh.progress.reader import LONGEST, TAIL, RunProgressReader
 
 
-def read(steps: range, total: int, *, shift: float = 0.0) -> Reader:
+def read(steps: range, total: int, *, shift: float = 0.0) -> RunProgressReader:
     """Read a line a second."""
-    reader = Reader()
+    reader = RunProgressReader()
     for step in steps:
         reader.feed(b"step %d of %d\n" % (step, total), step + shift)
     return reader
 
 
-def known(reader: Reader, now: float) -> Forecast:
+def known(reader: RunProgressReader, now: float) -> EndForecast:
     forecast = reader.forecast(now)
     assert forecast is not None
     return forecast
 
 
 def test_a_run_that_prints_nothing_has_no_forecast() -> None:
-    assert Reader().forecast(5) is None
+    assert RunProgressReader().forecast(5) is None
 
 
 def test_a_run_that_counts_nothing_has_no_forecast() -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     reader.feed(b"loss 0.5\nloading\n", 1)
     assert reader.forecast(5) is None
 
@@ -64,14 +64,14 @@ def test_a_run_that_stalls_ends_later_by_as_much_at_the_high_end() -> None:
 
 
 def test_the_bar_that_is_drawn_counts_before_the_next_takes_its_place() -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for step in range(10):
         reader.feed(f"\r {step}%|  | {step}/100 [00:01<00:09]".encode(), step)
     assert known(reader, 9).done == 9
 
 
 def test_a_number_that_is_still_being_printed_is_not_read() -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     reader.feed(b"step 120 of 40", 1)
     assert reader.forecast(1) is None
     reader.feed(b"00\n", 2)
@@ -79,7 +79,7 @@ def test_a_number_that_is_still_being_printed_is_not_read() -> None:
 
 
 def test_asking_changes_nothing() -> None:
-    asked, unasked = Reader(), Reader()
+    asked, unasked = RunProgressReader(), RunProgressReader()
     for step in range(60):
         for reader in (asked, unasked):
             reader.feed(b"\rstep %d of 100 |" % step, step)
@@ -111,7 +111,7 @@ def test_a_time_that_is_none_is_passed_over(now: float) -> None:
 
 
 def test_what_the_run_reports_itself_counts() -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for step in range(51):
         reader.report(step, 200, step, "weigh.batches")
     forecast = known(reader, 50)
@@ -120,7 +120,7 @@ def test_what_the_run_reports_itself_counts() -> None:
 
 
 def test_batches_reported_are_parts_of_epochs_printed() -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for epoch in range(1, 4):
         reader.feed(b"Epoch %d/10\n" % epoch, epoch * 10.0)
         for step in range(10):
@@ -132,7 +132,7 @@ def test_batches_reported_are_parts_of_epochs_printed() -> None:
 def test_steps_reported_without_a_sensible_total_have_no_end(
     total: float | None,
 ) -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for step in range(20):
         reader.report(step, total, step, "weigh.event")
     forecast = known(reader, 20)
@@ -142,7 +142,7 @@ def test_steps_reported_without_a_sensible_total_have_no_end(
 
 @pytest.mark.parametrize("done", [-1.0, math.nan, math.inf])
 def test_counts_reported_that_make_no_sense_are_left_out(done: float) -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     reader.report(done, 100, 1, "weigh.batches")
     assert reader.forecast(1) is None
 
@@ -185,7 +185,7 @@ clocks = st.lists(
 def test_nothing_that_is_printed_can_break_it(
     pieces: list[bytes], times: list[float]
 ) -> None:
-    reader = Reader([r"(?P<done>\d+)\D+(?P<total>\d+)"])
+    reader = RunProgressReader([r"(?P<done>\d+)\D+(?P<total>\d+)"])
     for piece, time in zip(pieces, times, strict=False):
         reader.feed(piece, time)
         forecast = reader.forecast(time)
@@ -200,7 +200,7 @@ def test_where_the_output_is_cut_makes_no_difference(
     pieces: list[bytes], cuts: list[int]
 ) -> None:
     data = b"".join(pieces)
-    whole, parted = Reader(), Reader()
+    whole, parted = RunProgressReader(), RunProgressReader()
     at = [0, *sorted(cuts), len(data)]
     for turn in range(3):
         whole.feed(data, turn)
@@ -212,7 +212,7 @@ def test_where_the_output_is_cut_makes_no_difference(
 @settings(max_examples=15)
 @given(st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=8))
 def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for turn in range(300):
         reader.feed(
             pieces[turn % len(pieces)] + b"step %d of 9999 " % turn, turn * 0.05
@@ -239,7 +239,7 @@ def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
 def test_the_epoch_that_a_run_ended_well_in_is_done(
     lines: tuple[str, ...], under_way: float, through: float
 ) -> None:
-    reader = Reader()
+    reader = RunProgressReader()
     for second, line in enumerate(lines):
         reader.feed(f"{line}\n".encode(), float(second))
     found = [reader.forecast(9.0), reader.forecast(9.0, is_through=True)]

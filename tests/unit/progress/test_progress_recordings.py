@@ -3,7 +3,7 @@
 import pytest
 from recorded import NAMES, forecast_at, rows
 
-from weigh.progress.reader import Reader
+from weigh.progress.reader import RunProgressReader
 
 ENDLESS = {"lightning_tqdm", "tqdm_endless"}  # they print no total
 SLOW_FIRST = {"tqdm_warm", "tqdm_level"}  # not steady in the first tenth
@@ -71,7 +71,7 @@ def test_no_end_is_made_up(name: str) -> None:
 def test_an_end_is_known_where_the_user_gives_how_many_epochs() -> None:
     recorded = rows("lightning_tqdm")
     begin, end = 0.0, recorded[-1][0]
-    reader = Reader(epochs=10)
+    reader = RunProgressReader(epochs=10)
     for at, chunk in recorded:
         if at <= begin + 0.6 * (end - begin):
             reader.feed(chunk, at)

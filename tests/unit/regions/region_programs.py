@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from weigh.measure.region.channel import read_channel
-from weigh.model.record import Regions
+from weigh.model.record import ProgramRegions
 
 PATIENCE = 90
 _TELL = """
@@ -52,7 +52,9 @@ class Channel:
         """Run code that tells this channel."""
         return run(code, WEIGH_CHANNEL=str(self.path), **env)
 
-    def regions(self, started: float = 0.0, ended: float | None = None) -> Regions:
+    def regions(
+        self, started: float = 0.0, ended: float | None = None
+    ) -> ProgramRegions:
         """Read what was told."""
         return read_channel(str(self.path), started=started, ended=ended)
 

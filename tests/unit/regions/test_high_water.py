@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.region.high_water import Highest
+from weigh.measure.region.high_water import HighWaterMark
 
 _steps = st.lists(st.none() | st.integers(0, 20))  # None: a moment begins
 
@@ -14,7 +14,7 @@ _steps = st.lists(st.none() | st.integers(0, 20))  # None: a moment begins
 def test_it_agrees_with_the_maximum_of_all_marks_since(
     steps: list[int | None], chance: random.Random
 ) -> None:
-    highest = Highest()
+    highest = HighWaterMark()
     begun: dict[int, list[int]] = {}
     for step in steps:
         if step is None:
@@ -32,7 +32,7 @@ def test_it_agrees_with_the_maximum_of_all_marks_since(
 
 
 def test_marks_that_are_no_more_are_not_kept() -> None:
-    highest = Highest()
+    highest = HighWaterMark()
     for mark in range(1000, 0, -1):
         highest.take(mark)
     assert len(highest) == 1

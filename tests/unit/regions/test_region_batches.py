@@ -16,18 +16,18 @@ from region_programs import report_of, run
 from weigh.errors import UsageError
 from weigh.flow.run.regions import batches
 from weigh.measure.region import durations
-from weigh.measure.region.durations import Durations
-from weigh.measure.region.tracker import Tracker
-from weigh.model.record import Batches
+from weigh.measure.region.durations import DurationSummary
+from weigh.measure.region.tracker import RegionTracker
+from weigh.model.record import BatchTimes
 from weigh.probe.own_memory import NoMemory
 
 
-def only(tracker: Tracker) -> Batches:
+def only(tracker: RegionTracker) -> BatchTimes:
     (loop,) = tracker.regions().batches
     return loop
 
 
-def test_the_items_are_the_batches_and_pass_unchanged(tracker: Tracker) -> None:
+def test_the_items_are_the_batches_and_pass_unchanged(tracker: RegionTracker) -> None:
     items = [[1, 2, 3], [4, 5, 6], [7]]
     seen = list(batches(items, size=3))
     assert all(mine is theirs for mine, theirs in zip(seen, items, strict=True))
@@ -35,12 +35,14 @@ def test_the_items_are_the_batches_and_pass_unchanged(tracker: Tracker) -> None:
     assert (loop.size, loop.count, loop.samples, loop.total) == (3, 3, 7, 3)
 
 
-def test_a_loop_over_an_iterator_does_not_know_how_many_come(tracker: Tracker) -> None:
+def test_a_loop_over_an_iterator_does_not_know_how_many_come(
+    tracker: RegionTracker,
+) -> None:
     list(batches(iter([[1], [2]])))
     assert (only(tracker).count, only(tracker).total) == (2, None)
 
 
-def test_a_total_can_be_given(tracker: Tracker) -> None:
+def test_a_total_can_be_given(tracker: RegionTracker) -> None:
     list(batches(iter([[1], [2]]), total=10))
     assert only(tracker).total == 10
 
@@ -80,7 +82,7 @@ class Unsized:
     ],
 )
 def test_samples_are_counted_whatever_a_batch_is_made_of(
-    tracker: Tracker, batch: object, size: int | None, samples: int | None
+    tracker: RegionTracker, batch: object, size: int | None, samples: int | None
 ) -> None:
     for _ in batches([batch], size=size):
         pass
@@ -110,7 +112,7 @@ class Padded(list[Any]):
     ],
 )
 def test_the_longest_samples_of_a_loop_are_kept(
-    tracker: Tracker, items: list[Any], shortest: int | None, lengths: list[int]
+    tracker: RegionTracker, items: list[Any], shortest: int | None, lengths: list[int]
 ) -> None:
     seen = [list(batch) for batch in batches(items)]
     assert all(seen)  # nothing was used up by looking at it
@@ -147,7 +149,9 @@ def test_memory_that_rises_with_the_length_of_batches_is_named(
     assert ("with the longest batch" in report) is named
 
 
-def test_a_batch_of_no_length_leaves_the_samples_unknown(tracker: Tracker) -> None:
+def test_a_batch_of_no_length_leaves_the_samples_unknown(
+    tracker: RegionTracker,
+) -> None:
     list(batches([[1, 2], 3, [4]]))
     assert (only(tracker).count, only(tracker).samples) == (3, None)
 
@@ -166,14 +170,14 @@ def test_a_total_that_is_no_number_is_refused(total: Any) -> None:
         batches([[1]], total=total)
 
 
-def test_what_is_no_iterable_is_refused(tracker: Tracker) -> None:
+def test_what_is_no_iterable_is_refused(tracker: RegionTracker) -> None:
     with pytest.raises(UsageError, match="not int"):
         batches(50)  # type: ignore[arg-type]
     assert tracker.regions().batches == ()
 
 
 def test_a_loop_that_is_left_counts_the_batches_that_were_done(
-    tracker: Tracker,
+    tracker: RegionTracker,
 ) -> None:
     for batch in batches([[1], [2], [3]]):
         if batch == [3]:
@@ -181,7 +185,7 @@ def test_a_loop_that_is_left_counts_the_batches_that_were_done(
     assert (only(tracker).count, only(tracker).samples) == (2, 2)
 
 
-def test_a_context_ends_a_loop_that_is_still_held(tracker: Tracker) -> None:
+def test_a_context_ends_a_loop_that_is_still_held(tracker: RegionTracker) -> None:
     with batches([[1], [2], [3]]) as loop:
         held = iter(loop)
         next(held)
@@ -192,7 +196,7 @@ def test_a_context_ends_a_loop_that_is_still_held(tracker: Tracker) -> None:
 
 
 def test_an_exception_in_the_loop_passes_and_what_was_done_counts(
-    tracker: Tracker,
+    tracker: RegionTracker,
 ) -> None:
     def work(batch: list[int]) -> None:
         if batch == [2]:
@@ -203,7 +207,7 @@ def test_an_exception_in_the_loop_passes_and_what_was_done_counts(
     assert only(tracker).count == 1
 
 
-def test_an_exception_of_the_loader_passes(tracker: Tracker) -> None:
+def test_an_exception_of_the_loader_passes(tracker: RegionTracker) -> None:
     def load() -> Iterator[list[int]]:
         yield [1]
         raise OSError("disk")
@@ -237,14 +241,16 @@ def test_a_thread_that_loops_on_at_the_end_is_not_disturbed() -> None:
     assert "batches" in done.stderr
 
 
-def test_each_epoch_over_the_same_loop_adds_up(tracker: Tracker) -> None:
+def test_each_epoch_over_the_same_loop_adds_up(tracker: RegionTracker) -> None:
     loop = batches([[1], [2]])
     for _ in range(3):
         list(loop)
     assert (only(tracker).count, only(tracker).total) == (6, 6)
 
 
-def test_loops_of_other_sizes_stay_apart_the_longest_first(tracker: Tracker) -> None:
+def test_loops_of_other_sizes_stay_apart_the_longest_first(
+    tracker: RegionTracker,
+) -> None:
     for _ in batches([[1]], size=1):
         pass
     for _ in batches([[1, 2]], size=2):
@@ -252,7 +258,9 @@ def test_loops_of_other_sizes_stay_apart_the_longest_first(tracker: Tracker) -> 
     assert [loop.size for loop in tracker.regions().batches] == [2, 1]
 
 
-def test_loops_of_many_lengths_are_one_but_for_the_first(tracker: Tracker) -> None:
+def test_loops_of_many_lengths_are_one_but_for_the_first(
+    tracker: RegionTracker,
+) -> None:
     for number in range(300):
         list(batches([[1]] * number, size=4))
     found = tracker.regions().batches
@@ -262,7 +270,7 @@ def test_loops_of_many_lengths_are_one_but_for_the_first(tracker: Tracker) -> No
     assert {loop.size for loop in found} == {4}
 
 
-def test_loops_of_any_sizes_are_kept_in_bounded_room(tracker: Tracker) -> None:
+def test_loops_of_any_sizes_are_kept_in_bounded_room(tracker: RegionTracker) -> None:
     for size in range(1, 300):
         list(batches([[1]], size=size))
     found = tracker.regions().batches
@@ -270,7 +278,9 @@ def test_loops_of_any_sizes_are_kept_in_bounded_room(tracker: Tracker) -> None:
     assert sum(loop.count for loop in found) == 299
 
 
-def test_a_batch_that_the_program_drops_is_not_kept_alive(tracker: Tracker) -> None:
+def test_a_batch_that_the_program_drops_is_not_kept_alive(
+    tracker: RegionTracker,
+) -> None:
     class Batch(list[int]):
         pass
 
@@ -296,8 +306,8 @@ def test_200_000_batches_look_at_memory_some_fifty_times() -> None:
     from weigh.measure.region import loops, this_process  # noqa: PLC0415
 
     memory = Counted()
-    process = this_process._Process()
-    process.tracker = Tracker({}, memory=memory)
+    process = this_process._ProcessState()
+    process.tracker = RegionTracker({}, memory=memory)
     real, this_process._process = this_process._process, process
     try:
         for _ in loops.batches([[1]] * 200_000):
@@ -314,7 +324,7 @@ times = st.floats(min_value=1e-7, max_value=1e4)
 def test_durations_agree_with_the_statistics_of_all_times(
     first: list[float], second: list[float]
 ) -> None:
-    counted, other = Durations(), Durations()
+    counted, other = DurationSummary(), DurationSummary()
     counted.extend(array("d", first))
     other.extend(array("d", second))
     counted.merge(other)
@@ -333,9 +343,9 @@ def test_the_median_of_very_many_is_within_half_a_percent(
     every = [chance.lognormvariate(-5, 1) for _ in range(2001)]
     exact, durations.EXACT = durations.EXACT, 100
     try:
-        counted = Durations()
+        counted = DurationSummary()
         for part in range(parts):
-            other = Durations()
+            other = DurationSummary()
             other.extend(array("d", every[part::parts]))
             counted.merge(other)
     finally:
@@ -346,7 +356,7 @@ def test_the_median_of_very_many_is_within_half_a_percent(
 
 
 def test_no_batches_have_no_median() -> None:
-    assert Durations().median() is None
+    assert DurationSummary().median() is None
 
 
 @pytest.mark.usefixtures("tracker")

@@ -15,13 +15,13 @@ from weigh.measure.region import channel as wire
 from weigh.measure.region.channel import read_channel
 from weigh.measure.region.tracker import EventThrottle
 from weigh.model.record import (
-    Event,
-    Measurement,
-    Monitor,
-    Phase,
-    Rank,
-    Regions,
-    Series,
+    MeasuringCost,
+    ProgramEvent,
+    ProgramPhase,
+    ProgramRegions,
+    RecordedRank,
+    RunMeasurement,
+    SampleSeries,
     Usage,
 )
 from weigh.probe.proc import ProcessReading
@@ -188,13 +188,13 @@ def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     said: list[str] = []
     throttle = EventThrottle({"WEIGH_CHANNEL": "/dev/full"}, "1", said.append)
     assert throttle.write_peak(1 << 30) is False
-    throttle.write(wire.EventLine("1", Event("a", 0.0)))
+    throttle.write(wire.EventLine("1", ProgramEvent("a", 0.0)))
     assert len(said) == 1
     assert "No space left" in said[0]
 
 
 def test_no_file_has_no_words(tmp_path: Path) -> None:
-    assert read_channel(str(tmp_path / "none"), started=0.0) == Regions()
+    assert read_channel(str(tmp_path / "none"), started=0.0) == ProgramRegions()
 
 
 def test_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -> None:
@@ -219,7 +219,7 @@ def test_no_content_of_the_file_makes_reading_fail(content: bytes) -> None:
 
 def test_the_writer_never_makes_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        wire.Writer(str(tmp_path / "none")).write([wire.PeakLine("1", 1)])
+        wire.ChannelWriter(str(tmp_path / "none")).write([wire.PeakLine("1", 1)])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -255,7 +255,7 @@ def test_phases_are_put_in_order_whatever_order_they_come_in(
 ) -> None:
     begun = {("a",): 5, ("a", "y"): 6, ("a", "x"): 7, ("b",): 1, ("b", "x"): 2}
     phases = {
-        (-1, path): Phase(path[-1], len(path) - 1, 1, begun[path], 9.0, 1.0)
+        (-1, path): ProgramPhase(path[-1], len(path) - 1, 1, begun[path], 9.0, 1.0)
         for path in order
     }
     found = [(one.name, one.depth) for one in wire.in_order(phases)]
@@ -267,12 +267,12 @@ def test_a_temporary_folder_that_is_not_there_costs_no_phases(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", folder)
-    made = flow_channel.Channel("test-of-a-missing-folder")
+    made = flow_channel.PhaseChannel("test-of-a-missing-folder")
     try:
         path = made.environment()["WEIGH_CHANNEL"]
         assert os.path.isabs(path)
         assert os.path.exists(path)
-        flow_channel.forget("test-of-a-missing-folder")
+        flow_channel.remove_channel_of_run("test-of-a-missing-folder")
         assert not os.path.exists(path)
     finally:
         made.close()
@@ -301,10 +301,12 @@ def test_a_process_number_that_comes_again_is_queried_again() -> None:
     assert {rank.host for rank in ranks.ranks()} == {os.uname().nodename}
 
 
-def alone(regions: Regions | None = None) -> Measurement:
+def alone(regions: ProgramRegions | None = None) -> RunMeasurement:
     usage = Usage(wall_time=1.0)
     ended = (0.0, 1.0, 0, None)
-    return Measurement(*ended, usage, Series((), ()), Monitor(), regions=regions)
+    return RunMeasurement(
+        *ended, usage, SampleSeries((), ()), MeasuringCost(), regions=regions
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,5 +327,5 @@ def test_a_run_started_once_a_rank_is_that_ranks(
 
 def test_ranks_within_the_run_count_and_not_its_own() -> None:
     own = {"RANK": "2", "WORLD_SIZE": "4"}
-    within = alone(Regions(ranks=(Rank(0), Rank(1))))
+    within = alone(ProgramRegions(ranks=(RecordedRank(0), RecordedRank(1))))
     assert flow_channel.with_own_rank(within, own) is within

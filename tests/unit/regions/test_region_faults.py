@@ -13,7 +13,7 @@ from region_programs import report_of, run
 from weigh.flow.run.regions import batches, event, measured, phase
 from weigh.measure.region import this_process
 from weigh.measure.region.channel import read_channel
-from weigh.measure.region.tracker import Tracker
+from weigh.measure.region.tracker import RegionTracker
 from weigh.probe.own_memory import NoMemory
 
 
@@ -23,11 +23,13 @@ class Failing(NoMemory):
 
 
 def test_a_failure_inside_turns_measuring_off_with_one_line(
-    tracker: Tracker,
+    tracker: RegionTracker,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(this_process._process, "tracker", Tracker({}, memory=Failing()))
+    monkeypatch.setattr(
+        this_process._process, "tracker", RegionTracker({}, memory=Failing())
+    )
 
     @measured
     def double(number: int) -> int:
@@ -43,7 +45,7 @@ def test_a_failure_inside_turns_measuring_off_with_one_line(
 
 
 def test_a_failure_half_way_lets_the_loop_go_on(
-    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+    tracker: RegionTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     for batch in batches([[1], [2], [3]]):
@@ -55,8 +57,8 @@ def test_a_failure_half_way_lets_the_loop_go_on(
 def test_where_memory_cannot_be_read_the_times_are_still_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    process = this_process._Process()
-    process.tracker = Tracker({}, memory=NoMemory())
+    process = this_process._ProcessState()
+    process.tracker = RegionTracker({}, memory=NoMemory())
     monkeypatch.setattr(this_process, "_process", process)
     with phase("load"):
         pass
@@ -109,7 +111,7 @@ def test_a_fork_in_the_midst_of_another_threads_region_does_not_hang() -> None:
     assert done.stdout == "done\n"
 
 
-def test_threads_are_accounted_each_at_its_own_depth(tracker: Tracker) -> None:
+def test_threads_are_accounted_each_at_its_own_depth(tracker: RegionTracker) -> None:
     def work() -> None:
         for _ in range(50):
             with phase("thread"), phase("inside"):
@@ -128,14 +130,14 @@ def test_threads_are_accounted_each_at_its_own_depth(tracker: Tracker) -> None:
 def test_threads_that_begin_at_once_share_one_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Slow(Tracker):
+    class Slow(RegionTracker):
         def __init__(self, *words: Any, **options: Any) -> None:
             time.sleep(0.01)
             super().__init__(*words, **options)
 
-    process = this_process._Process()
+    process = this_process._ProcessState()
     monkeypatch.setattr(this_process, "_process", process)
-    monkeypatch.setattr(this_process, "Tracker", Slow)
+    monkeypatch.setattr(this_process, "RegionTracker", Slow)
     monkeypatch.setattr(this_process, "_finish_at_exit", list)
 
     def work() -> None:
@@ -258,7 +260,7 @@ def test_a_name_of_an_event_that_cannot_be_shown_is_changed_and_reported() -> No
 
 
 def test_events_without_end_are_kept_up_to_a_number(
-    tracker: Tracker, capsys: pytest.CaptureFixture[str]
+    tracker: RegionTracker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(10_100):
         event("step", number)

@@ -13,8 +13,8 @@ import pytest
 from weigh.errors import GpuError
 from weigh.flow.run.regions import batches, measured, phase, timeit
 from weigh.measure.region import this_process
-from weigh.measure.region.gpu_meter import GpuMeter, GpuSpan, join
-from weigh.measure.region.tracker import Tracker
+from weigh.measure.region.gpu_meter import GpuSpan, RegionGpuMeter, join
+from weigh.measure.region.tracker import RegionTracker
 from weigh.model.gpu import GpuMemory
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.render.region_lines import render_regions
@@ -42,8 +42,8 @@ class FakeGpu:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """Give a card that this process's tracker reads."""
     fake_gpu = FakeGpu()
-    process = this_process._Process()
-    process.tracker = Tracker({}, gpus=lambda: fake_gpu)
+    process = this_process._ProcessState()
+    process.tracker = RegionTracker({}, gpus=lambda: fake_gpu)
     monkeypatch.setattr(this_process, "_process", process)
     return fake_gpu
 
@@ -163,7 +163,7 @@ def test_a_driver_that_hangs_is_queried_once_and_left_behind(fake_gpu: FakeGpu) 
         return ()
 
     fake_gpu.read = read  # type: ignore[method-assign]
-    meter = GpuMeter(lambda: fake_gpu, lambda: 0.0, reading=0.05)
+    meter = RegionGpuMeter(lambda: fake_gpu, lambda: 0.0, reading=0.05)
     assert (meter.read(), meter.read()) == ((), ())
     released.set()
     assert fake_gpu.looks == 1
@@ -185,8 +185,8 @@ def test_a_driver_that_does_not_start_is_reported_once_and_the_rest_measured(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    process = this_process._Process()
-    process.tracker = Tracker({}, gpus=factory)
+    process = this_process._ProcessState()
+    process.tracker = RegionTracker({}, gpus=factory)
     monkeypatch.setattr(this_process, "_process", process)
     for _ in range(2):
         with phase("load"):
@@ -260,7 +260,7 @@ class Launches(types.ModuleType):
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch, tracker: Tracker) -> Launches:
+def launches(monkeypatch: pytest.MonkeyPatch, tracker: RegionTracker) -> Launches:
     del tracker
     torch = Launches()
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -332,8 +332,8 @@ class SharedGpu(FakeGpu):
 def test_what_a_stranger_takes_and_frees_is_in_no_stage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    card, process = SharedGpu(), this_process._Process()
-    process.tracker = Tracker({}, gpus=lambda: card)
+    card, process = SharedGpu(), this_process._ProcessState()
+    process.tracker = RegionTracker({}, gpus=lambda: card)
     monkeypatch.setattr(this_process, "_process", process)
     card.strangers = 4000 * MIB
     with phase("load model"):

@@ -10,14 +10,14 @@ import pytest
 
 from weigh.errors import UsageError
 from weigh.flow.run.regions import measured, phase
-from weigh.measure.region.tracker import Tracker
+from weigh.measure.region.tracker import RegionTracker
 
 
-def places(tracker: Tracker) -> list[tuple[str, int, int]]:
+def places(tracker: RegionTracker) -> list[tuple[str, int, int]]:
     return [(one.name, one.depth, one.calls) for one in tracker.regions().phases]
 
 
-def test_a_function_is_a_phase_of_its_name(tracker: Tracker) -> None:
+def test_a_function_is_a_phase_of_its_name(tracker: RegionTracker) -> None:
     @measured
     def double(number: int, *, twice: bool = False) -> int:
         return number * (4 if twice else 2)
@@ -27,7 +27,7 @@ def test_a_function_is_a_phase_of_its_name(tracker: Tracker) -> None:
     assert places(tracker)[0][1:] == (0, 2)
 
 
-def test_a_name_can_be_given(tracker: Tracker) -> None:
+def test_a_name_can_be_given(tracker: RegionTracker) -> None:
     @measured(name="generate")
     def function() -> None:
         pass
@@ -37,7 +37,7 @@ def test_a_name_can_be_given(tracker: Tracker) -> None:
     assert function.__name__ == "function"
 
 
-def test_what_a_function_raises_passes_through(tracker: Tracker) -> None:
+def test_what_a_function_raises_passes_through(tracker: RegionTracker) -> None:
     @measured(name="fail")
     def fail() -> None:
         raise KeyError("mine")
@@ -49,7 +49,7 @@ def test_what_a_function_raises_passes_through(tracker: Tracker) -> None:
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])
 def test_static_and_class_methods_may_be_decorated_above(
-    tracker: Tracker, kind: Any
+    tracker: RegionTracker, kind: Any
 ) -> None:
     class Model:
         load = measured(name="load")(kind(lambda *_: "loaded"))
@@ -58,7 +58,7 @@ def test_static_and_class_methods_may_be_decorated_above(
     assert places(tracker) == [("load", 0, 2)]
 
 
-def test_a_method_knows_its_object(tracker: Tracker) -> None:
+def test_a_method_knows_its_object(tracker: RegionTracker) -> None:
     class Model:
         @measured(name="me")
         def me(self) -> "Model":
@@ -69,7 +69,7 @@ def test_a_method_knows_its_object(tracker: Tracker) -> None:
     assert places(tracker) == [("me", 0, 1)]
 
 
-def test_a_coroutine_function_stays_one(tracker: Tracker) -> None:
+def test_a_coroutine_function_stays_one(tracker: RegionTracker) -> None:
     @measured(name="wait")
     async def wait(number: int) -> int:
         await asyncio.sleep(0)
@@ -80,7 +80,7 @@ def test_a_coroutine_function_stays_one(tracker: Tracker) -> None:
     assert places(tracker) == [("wait", 0, 1)]
 
 
-def test_a_partial_of_a_coroutine_function_is_awaited(tracker: Tracker) -> None:
+def test_a_partial_of_a_coroutine_function_is_awaited(tracker: RegionTracker) -> None:
     async def wait(number: int) -> int:
         return number
 
@@ -89,7 +89,7 @@ def test_a_partial_of_a_coroutine_function_is_awaited(tracker: Tracker) -> None:
 
 
 def test_tasks_nest_below_what_started_them_and_not_in_each_other(
-    tracker: Tracker,
+    tracker: RegionTracker,
 ) -> None:
     @measured(name="task")
     async def task(number: int) -> None:
@@ -110,7 +110,7 @@ def test_tasks_nest_below_what_started_them_and_not_in_each_other(
     ]
 
 
-def test_a_generators_consumer_is_not_inside_it(tracker: Tracker) -> None:
+def test_a_generators_consumer_is_not_inside_it(tracker: RegionTracker) -> None:
     @measured(name="produce")
     def produce() -> Iterator[int]:
         for number in range(3):
@@ -127,7 +127,7 @@ def test_a_generators_consumer_is_not_inside_it(tracker: Tracker) -> None:
 
 
 def test_a_generator_stepped_in_several_phases_leaves_each_as_it_was(
-    tracker: Tracker,
+    tracker: RegionTracker,
 ) -> None:
     @measured(name="produce")
     def produce() -> Iterator[int]:
@@ -145,7 +145,7 @@ def test_a_generator_stepped_in_several_phases_leaves_each_as_it_was(
 
 
 def test_what_a_generator_has_open_is_not_around_its_consumer(
-    tracker: Tracker,
+    tracker: RegionTracker,
 ) -> None:
     @measured(name="produce")
     def produce() -> Iterator[int]:
@@ -165,7 +165,7 @@ def test_what_a_generator_has_open_is_not_around_its_consumer(
     ]
 
 
-def test_a_generator_takes_and_gives_all_that_it_did(tracker: Tracker) -> None:
+def test_a_generator_takes_and_gives_all_that_it_did(tracker: RegionTracker) -> None:
     @measured(name="talk")
     def talk() -> Generator[str, str, str]:
         heard = yield "hello"
@@ -185,7 +185,9 @@ def test_a_generator_takes_and_gives_all_that_it_did(tracker: Tracker) -> None:
     assert places(tracker) == [("talk", 0, 1)]
 
 
-def test_a_generator_left_half_way_is_closed_and_counted(tracker: Tracker) -> None:
+def test_a_generator_left_half_way_is_closed_and_counted(
+    tracker: RegionTracker,
+) -> None:
     closed = []
 
     @measured(name="produce")
@@ -202,7 +204,7 @@ def test_a_generator_left_half_way_is_closed_and_counted(tracker: Tracker) -> No
     assert places(tracker) == [("produce", 0, 1)]
 
 
-def test_an_async_generator_does_the_same(tracker: Tracker) -> None:
+def test_an_async_generator_does_the_same(tracker: RegionTracker) -> None:
     closed = []
 
     @measured(name="produce")
@@ -226,7 +228,7 @@ def test_an_async_generator_does_the_same(tracker: Tracker) -> None:
     assert places(tracker) == [("produce", 0, 2)]
 
 
-def test_a_function_and_its_name_may_be_given_at_once(tracker: Tracker) -> None:
+def test_a_function_and_its_name_may_be_given_at_once(tracker: RegionTracker) -> None:
     assert measured(len, name="count")([1, 2]) == 2  # type: ignore[call-overload]
     assert places(tracker) == [("count", 0, 1)]
 
@@ -238,7 +240,7 @@ def test_what_is_no_function_is_refused_by_name(thing: Any) -> None:
 
 
 def test_show_gpus_without_a_gpu_is_reported_once(
-    tracker: Tracker, capsys: pytest.CaptureFixture[str]
+    tracker: RegionTracker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @measured(name="step", show_gpus=True)
     def step() -> None:

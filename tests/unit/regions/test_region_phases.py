@@ -11,7 +11,7 @@ from region_programs import Channel, held, report_of, run
 
 from weigh.errors import UsageError
 from weigh.flow.run.regions import phase
-from weigh.measure.region.tracker import Tracker
+from weigh.measure.region.tracker import RegionTracker
 from weigh.probe.own_memory import ProcMemory
 from weigh.units import MIB
 
@@ -21,14 +21,14 @@ linux = pytest.mark.skipif(
 NOISE = 4 * MIB
 
 
-def only(tracker: Tracker, name: str) -> Any:
+def only(tracker: RegionTracker, name: str) -> Any:
     (found,) = [one for one in tracker.regions().phases if one.name == name]
     return found
 
 
 @linux
 def test_the_peak_of_a_phase_is_what_it_held_though_it_was_freed(
-    tracker: Tracker,
+    tracker: RegionTracker,
 ) -> None:
     with phase("load"), held(64 * MIB):
         pass
@@ -38,7 +38,7 @@ def test_the_peak_of_a_phase_is_what_it_held_though_it_was_freed(
 
 
 @linux
-def test_a_later_phase_does_not_inherit_an_earlier_peak(tracker: Tracker) -> None:
+def test_a_later_phase_does_not_inherit_an_earlier_peak(tracker: RegionTracker) -> None:
     with phase("large"), held(64 * MIB):
         pass
     with phase("small"), held(8 * MIB):
@@ -49,7 +49,7 @@ def test_a_later_phase_does_not_inherit_an_earlier_peak(tracker: Tracker) -> Non
 
 @linux
 def test_an_inner_phase_does_not_take_the_outer_ones_peak_away(
-    tracker: Tracker,
+    tracker: RegionTracker,
 ) -> None:
     with phase("outer"):
         with held(64 * MIB):
@@ -62,7 +62,7 @@ def test_an_inner_phase_does_not_take_the_outer_ones_peak_away(
 
 
 @linux
-def test_the_outer_phase_has_the_inner_ones_peak(tracker: Tracker) -> None:
+def test_the_outer_phase_has_the_inner_ones_peak(tracker: RegionTracker) -> None:
     with phase("outer"), phase("inner"), held(64 * MIB):
         pass
     outer = only(tracker, "outer")
@@ -70,7 +70,7 @@ def test_the_outer_phase_has_the_inner_ones_peak(tracker: Tracker) -> None:
 
 
 @linux
-def test_the_highest_of_several_calls_counts(tracker: Tracker) -> None:
+def test_the_highest_of_several_calls_counts(tracker: RegionTracker) -> None:
     for size in (1, 64, 8):
         with phase("load"), held(size * MIB):
             pass
@@ -80,7 +80,7 @@ def test_the_highest_of_several_calls_counts(tracker: Tracker) -> None:
 
 
 @linux
-def test_phases_that_overlap_have_each_its_own_peak(tracker: Tracker) -> None:
+def test_phases_that_overlap_have_each_its_own_peak(tracker: RegionTracker) -> None:
     first, second = phase("first"), phase("second")
     first.__enter__()
     with held(64 * MIB):
@@ -143,7 +143,7 @@ def test_without_resets_a_mark_that_rose_is_exact() -> None:
     assert "rose" in seen["source"]
 
 
-def test_times_of_several_calls_add_up(tracker: Tracker) -> None:
+def test_times_of_several_calls_add_up(tracker: RegionTracker) -> None:
     regions = []
     for _ in range(3):
         with phase("work") as region:
@@ -154,7 +154,9 @@ def test_times_of_several_calls_add_up(tracker: Tracker) -> None:
     assert seen.cpu_time == pytest.approx(sum(r.cpu_time or 0 for r in regions))
 
 
-def test_cpu_time_counts_children_once_they_are_waited_for(tracker: Tracker) -> None:
+def test_cpu_time_counts_children_once_they_are_waited_for(
+    tracker: RegionTracker,
+) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with phase("work"):
         run("sum(range(3_000_000))")
@@ -163,7 +165,7 @@ def test_cpu_time_counts_children_once_they_are_waited_for(tracker: Tracker) -> 
     assert (only(tracker, "work").cpu_time or 0) >= children > 0
 
 
-def test_phases_come_each_behind_the_one_they_lie_in(tracker: Tracker) -> None:
+def test_phases_come_each_behind_the_one_they_lie_in(tracker: RegionTracker) -> None:
     for _ in range(2):
         with phase("a"):
             with phase("c"):
@@ -176,7 +178,7 @@ def test_phases_come_each_behind_the_one_they_lie_in(tracker: Tracker) -> None:
     assert found == [("a", 0, 2), ("c", 1, 2), ("b", 1, 2), ("b", 0, 1)]
 
 
-def test_an_exception_ends_its_phase_and_passes_through(tracker: Tracker) -> None:
+def test_an_exception_ends_its_phase_and_passes_through(tracker: RegionTracker) -> None:
     with pytest.raises(KeyError, match="mine"), phase("outer"), phase("inner"):
         raise KeyError("mine")
     with phase("next"):
@@ -185,7 +187,7 @@ def test_an_exception_ends_its_phase_and_passes_through(tracker: Tracker) -> Non
     assert found == [("outer", 0, 1), ("inner", 1, 1), ("next", 0, 1)]
 
 
-def test_a_phase_is_used_once(tracker: Tracker) -> None:
+def test_a_phase_is_used_once(tracker: RegionTracker) -> None:
     region = phase("load")
     with region, pytest.raises(UsageError, match="'load' is used twice"):
         region.__enter__()
@@ -194,7 +196,7 @@ def test_a_phase_is_used_once(tracker: Tracker) -> None:
     assert only(tracker, "load").calls == 1
 
 
-def test_a_phase_is_closed_once(tracker: Tracker) -> None:
+def test_a_phase_is_closed_once(tracker: RegionTracker) -> None:
     region = phase("load")
     with region:
         pass
@@ -219,7 +221,7 @@ def test_a_phase_above_a_function_names_what_to_write_there() -> None:
             pass
 
 
-def test_phases_that_overlap_are_each_accounted(tracker: Tracker) -> None:
+def test_phases_that_overlap_are_each_accounted(tracker: RegionTracker) -> None:
     first, second = phase("first"), phase("second")
     first.__enter__()
     second.__enter__()
@@ -239,7 +241,7 @@ def test_a_name_that_is_no_text_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "x" * 10_000, "\udcff"])
 def test_a_name_that_cannot_be_shown_is_changed_and_reported_once(
-    tracker: Tracker, capsys: pytest.CaptureFixture[str], name: str
+    tracker: RegionTracker, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     for _ in range(2):
         with phase(name):
@@ -261,7 +263,7 @@ def test_a_thousand_names_that_cannot_be_shown_are_not_a_thousand_lines(
     assert capsys.readouterr().err.count("\n") == 20
 
 
-def test_a_million_names_do_not_make_a_million_phases(tracker: Tracker) -> None:
+def test_a_million_names_do_not_make_a_million_phases(tracker: RegionTracker) -> None:
     for number in range(3000):
         with phase(f"step {number}"):
             pass
@@ -270,7 +272,7 @@ def test_a_million_names_do_not_make_a_million_phases(tracker: Tracker) -> None:
     assert sum(one.calls for one in phases) == 3000
 
 
-def test_endless_nesting_ends_in_one_place(tracker: Tracker) -> None:
+def test_endless_nesting_ends_in_one_place(tracker: RegionTracker) -> None:
     def nest(depth: int) -> None:
         if depth:
             with phase("deeper"):

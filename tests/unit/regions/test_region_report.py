@@ -7,10 +7,10 @@ from terminal_columns import columns_of
 
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
-    Batches,
-    Event,
-    Phase,
-    Regions,
+    BatchTimes,
+    ProgramEvent,
+    ProgramPhase,
+    ProgramRegions,
 )
 from weigh.render.region_lines import render_gpu, render_regions
 from weigh.units import GIB, format_brief
@@ -22,7 +22,7 @@ gpus = st.lists(
     st.builds(GpuMemory, st.just("a"), sizes, sizes, sizes, sizes, sizes), max_size=1
 ).map(tuple)
 phases = st.builds(
-    Phase,
+    ProgramPhase,
     names,
     st.integers(0, 40),
     st.integers(0, 10**9),
@@ -38,7 +38,7 @@ phases = st.builds(
     source=st.none() | st.just("upper bound"),
 )
 loops = st.builds(
-    Batches,
+    BatchTimes,
     st.none() | st.integers(1, 10**6),
     st.integers(0, 10**9),
     st.none() | st.integers(0, 10**9),
@@ -48,13 +48,13 @@ loops = st.builds(
     total=st.none() | st.integers(0, 10**9),
 )
 events = st.builds(
-    Event,
+    ProgramEvent,
     names,
     times,
     st.none() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats() | names,
 )
 regions = st.builds(
-    Regions,
+    ProgramRegions,
     phases=st.lists(phases, max_size=3).map(tuple),
     batches=st.lists(loops, max_size=7).map(tuple),
     events=st.lists(events, max_size=3).map(tuple),
@@ -68,7 +68,7 @@ regions = st.builds(
 
 @given(regions, names)
 def test_no_report_is_wider_than_80_columns_or_steers_a_terminal(
-    measured: Regions, title: str
+    measured: ProgramRegions, title: str
 ) -> None:
     text = render_regions(measured, title)
     assert all(columns_of(line) <= 80 for line in text.splitlines())
@@ -76,19 +76,21 @@ def test_no_report_is_wider_than_80_columns_or_steers_a_terminal(
 
 
 def test_nothing_measured_is_nothing_reported() -> None:
-    assert render_regions(Regions(peak_memory=3, wall_time=1.0)) == ""
+    assert render_regions(ProgramRegions(peak_memory=3, wall_time=1.0)) == ""
 
 
 def test_an_upper_bound_is_marked_and_explained() -> None:
-    bound = Phase("a", 0, 1, 0, 1, 1, peak_memory=5 << 20, source="upper bound: ...")
-    text = render_regions(Regions(phases=(bound,)))
+    bound = ProgramPhase(
+        "a", 0, 1, 0, 1, 1, peak_memory=5 << 20, source="upper bound: ..."
+    )
+    text = render_regions(ProgramRegions(phases=(bound,)))
     assert "<5.00 MiB" in text
     assert "upper bound" in text
 
 
 def test_the_loop_has_every_figure_of_the_guide() -> None:
-    loop = Batches(50, 17, 827, 0.2, 0.4906, 0.45, 0.8, 0.0101, total=18)
-    text = render_regions(Regions(batches=(loop,)))
+    loop = BatchTimes(50, 17, 827, 0.2, 0.4906, 0.45, 0.8, 0.0101, total=18)
+    text = render_regions(ProgramRegions(batches=(loop,)))
     for figure in ("17 of 18", "50 each", "827 samples", "8.34 s, mean"):
         assert figure in text
     for figure in ("mean 491 ms", "10.1 ms per sample", "quickest 200 ms"):
@@ -97,15 +99,17 @@ def test_the_loop_has_every_figure_of_the_guide() -> None:
 
 
 def test_a_phase_that_never_ended_is_explained() -> None:
-    text = render_regions(Regions(phases=(Phase("train", 0, 0, 0, 9, 9),)))
+    text = render_regions(
+        ProgramRegions(phases=(ProgramPhase("train", 0, 0, 0, 9, 9),))
+    )
     assert "not ended" in text
 
 
 def test_a_gpu_that_was_not_put_to_use_takes_two_lines() -> None:
     idle = GpuMemory("b", 7 << 20, 7 << 20, 7 << 20)
-    phase = Phase("train", 0, 1, 0, 9, 9, gpus=(idle,))
+    phase = ProgramPhase("train", 0, 1, 0, 9, 9, gpus=(idle,))
     card = GpuUsage("b", "V100", 32 * GIB, 7 << 20, 7 << 20)
-    text = render_regions(Regions(phases=(phase,), gpus=(card,)))
+    text = render_regions(ProgramRegions(phases=(phase,), gpus=(card,)))
     assert "not used" in text
     assert "7.00 MiB" not in text
 

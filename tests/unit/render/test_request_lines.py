@@ -9,15 +9,15 @@ from weigh.errors import UsageError
 from weigh.model.record import Request
 from weigh.render.request_lines import (
     FORMS,
-    note_lines,
     packed_lines,
-    render,
+    request_form_lines,
+    request_note_lines,
 )
 from weigh.units import MIB
 
 
 def test_slurm_lines_are_one_directive_each() -> None:
-    assert render(a_request(), "slurm") == (
+    assert request_form_lines(a_request(), "slurm") == (
         "#SBATCH --mem=500M",
         "#SBATCH --cpus-per-task=1",
         "#SBATCH --time=00:05:00",
@@ -25,7 +25,7 @@ def test_slurm_lines_are_one_directive_each() -> None:
 
 
 def test_grid_engine_lines_are_one_directive_each() -> None:
-    assert render(a_request(cpus=2), "gridengine") == (
+    assert request_form_lines(a_request(cpus=2), "gridengine") == (
         "#$ -l h_vmem=600M",
         "#$ -pe smp 2",
         "#$ -l h_rt=00:05:00",
@@ -33,10 +33,10 @@ def test_grid_engine_lines_are_one_directive_each() -> None:
 
 
 def test_flags_are_one_line_for_the_available_scheduler() -> None:
-    assert render(a_request(), "flags") == (
+    assert request_form_lines(a_request(), "flags") == (
         "--mem=500M --cpus-per-task=1 --time=00:05:00",
     )
-    assert render(a_request(), "flags", scheduler="gridengine") == (
+    assert request_form_lines(a_request(), "flags", scheduler="gridengine") == (
         "-l h_vmem=1200M -l h_rt=00:05:00",
     )
 
@@ -58,7 +58,7 @@ def test_directives_beyond_the_width_go_on_a_line_of_their_own() -> None:
 
 
 def test_json_is_one_document_that_names_its_schema_first() -> None:
-    text = "\n".join(render(a_request(), "json", records=("7f3a91",)))
+    text = "\n".join(request_form_lines(a_request(), "json", records=("7f3a91",)))
 
     document = json.loads(text)
     assert next(iter(document)) == "schema"
@@ -70,7 +70,7 @@ def test_json_is_one_document_that_names_its_schema_first() -> None:
 
 @given(REQUESTS, st.sampled_from(FORMS))
 def test_every_form_writes_every_request(request: Request, form: str) -> None:
-    lines = render(request, form)
+    lines = request_form_lines(request, form)
 
     assert lines or request.time_limit is None
     assert all("\n" not in line for line in lines)
@@ -78,7 +78,7 @@ def test_every_form_writes_every_request(request: Request, form: str) -> None:
 
 @given(st.lists(st.text(alphabet="abc déf", max_size=200), max_size=3))
 def test_notes_fold_at_80_columns_and_lose_no_word(notes: list[str]) -> None:
-    lines = note_lines(a_request(notes=tuple(notes)), indent="   ")
+    lines = request_note_lines(a_request(notes=tuple(notes)), indent="   ")
 
     words = " ".join(notes).split()
     assert " ".join(lines).split() == words
@@ -87,4 +87,4 @@ def test_notes_fold_at_80_columns_and_lose_no_word(notes: list[str]) -> None:
 
 def test_an_unknown_form_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=rf"pbs.*{', '.join(FORMS)}"):
-        render(a_request(), "pbs")
+        request_form_lines(a_request(), "pbs")

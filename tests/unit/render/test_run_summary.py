@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.record import Outcome, PeakMemory, Record, Series, Usage
+from weigh.model.record import PeakMemory, Record, RunOutcome, SampleSeries, Usage
 from weigh.render.printable import short_command
 from weigh.render.run_lines import render_summary
 from weigh.units import MIB
@@ -19,7 +19,7 @@ def test_the_line_of_memory_breaks_before_its_course(
     low, value, high = sorted((low, value, high))
     peak = PeakMemory(value, low, high, None, None, None, "pages", time=time)
     usage = Usage(wall_time=2 * time, peak_memory=peak, growing=False)
-    series = Series(
+    series = SampleSeries(
         t=tuple(2 * time * n / 50 for n in range(51)),
         memory=tuple(round(value * min(1, n / 25)) for n in range(51)),
     )
@@ -39,7 +39,7 @@ def test_how_a_run_ended_is_written_with_that_word_once() -> None:
         started="",
         state="FAILED",
         signal=11,
-        outcome=Outcome("ended by SIGSEGV"),
+        outcome=RunOutcome("ended by SIGSEGV"),
         usage=Usage(wall_time=1.0),
     )
     (line,) = [one for one in render_summary(record).splitlines() if "SIGSEGV" in one]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.render.printable import Terminal, shown
+from weigh.render.printable import SafeTerminal, without_control_characters
 
 # a colour, the title of the window, C1's form of a control sequence, and an override
 # of the direction of writing
@@ -118,9 +118,9 @@ def test_a_next_line_can_be_typed_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_text_without_control_characters_is_written_as_it_is() -> None:
-    assert shown("a\tb\nGrüße 日本") == "a\tb\nGrüße 日本"
+    assert without_control_characters("a\tb\nGrüße 日本") == "a\tb\nGrüße 日本"
 
 
 def test_a_terminals_stream_still_has_what_a_stream_has() -> None:
-    terminal = Terminal(sys.__stdout__)  # type: ignore[arg-type] # never None here
+    terminal = SafeTerminal(sys.__stdout__)  # type: ignore[arg-type] # never None here
     assert terminal.encoding == sys.__stdout__.encoding  # type: ignore[union-attr]

@@ -10,22 +10,22 @@ from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
 from weigh.errors import WeighError
 from weigh.flow.site.cluster import query_cluster
-from weigh.model.cluster import Cluster
+from weigh.model.cluster import ClusterState
 from weigh.render.cluster_lines import (
     cluster_document,
     cluster_free_line,
     cluster_screen,
 )
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.protocol import Reply
+from weigh.schedulers.protocol import CommandReply
 from weigh.schedulers.slurm import cluster as slurm_cluster
 
 SYSTEMS = {"slurm": SLURM, "gridengine": GRIDENGINE}
 
 
-def seen(system: str, changed: Answers | None = None) -> Cluster:
+def seen(system: str, changed: Answers | None = None) -> ClusterState:
     answers = SYSTEMS[system] | dict(changed or {})
-    return query_cluster({}, scheduler=system, ask=answering(answers))
+    return query_cluster({}, scheduler=system, run_command=answering(answers))
 
 
 def weigh(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -67,19 +67,19 @@ def test_free_on_grid_engine_is_one_line() -> None:
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_the_document_reads_back_as_it_was(system: str) -> None:
     whole = seen(system)
-    assert msgspec.json.decode(cluster_document(whole), type=Cluster) == whole
+    assert msgspec.json.decode(cluster_document(whole), type=ClusterState) == whole
     assert json.loads(cluster_document(whole))["schema"] == "weigh.cluster/1"
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_nothing_is_queried_twice(system: str) -> None:
     asked: list[tuple[str, ...]] = []
-    query_cluster({}, scheduler=system, ask=answering(SYSTEMS[system], asked))
+    query_cluster({}, scheduler=system, run_command=answering(SYSTEMS[system], asked))
     assert len(asked) == len(set(asked))
 
 
 def test_a_scheduler_that_does_not_answer_is_reported_in_one_line() -> None:
-    down = Reply(1, "", "slurm_load_nodes: Unable to contact slurm controller\n")
+    down = CommandReply(1, "", "slurm_load_nodes: Unable to contact slurm controller\n")
     with pytest.raises(
         WeighError, match="Unable to contact slurm controller"
     ) as caught:
@@ -88,20 +88,20 @@ def test_a_scheduler_that_does_not_answer_is_reported_in_one_line() -> None:
 
 
 def test_without_jobs_the_rest_is_shown() -> None:
-    slow = Reply(trouble="squeue has not answered for 10 s")
+    slow = CommandReply(trouble="squeue has not answered for 10 s")
     found = seen("slurm", {slurm_cluster.JOBS: slow})
     assert found.gpus
     assert found.notes == ("squeue does not answer: squeue has not answered for 10 s",)
 
 
 def test_torn_xml_is_a_note_and_no_traceback() -> None:
-    torn = Reply(0, "<job_info><job_li")
+    torn = CommandReply(0, "<job_info><job_li")
     found = seen("gridengine", {gridengine_cluster.JOBS: torn})
     assert "not XML" in found.notes[0]
 
 
 def test_hidden_jobs_are_reported_to_be_hidden() -> None:
-    found = seen("slurm", {slurm_cluster.JOBS: Reply(0, "")})
+    found = seen("slurm", {slurm_cluster.JOBS: CommandReply(0, "")})
     assert "hidden" in found.notes[0]
 
 

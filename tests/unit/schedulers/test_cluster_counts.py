@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.cluster import ClusterJob, Node, NodeGpus
+from weigh.model.cluster import ClusterJob, ClusterNode, NodeGpus
 from weigh.model.limits import QueueLimits
 from weigh.schedulers.cluster_view import (
     count_gpus,
@@ -14,9 +14,9 @@ STATES = ("IDLE", "MIXED", "FULL", "DRAINING", "RESERVED", "DOWN", "UNKNOWN")
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Node:
+def nodes(draw: st.DrawFn) -> ClusterNode:
     total = draw(st.integers(0, 8))
-    return Node(
+    return ClusterNode(
         name=draw(st.text("abc", min_size=1, max_size=3)),
         state=draw(st.sampled_from(STATES)),
         queues=("q",),
@@ -34,13 +34,13 @@ def a_job(**changed: object) -> ClusterJob:
 
 
 @given(st.lists(nodes(), max_size=12))
-def test_every_gpu_is_counted_in_one_place(some: list[Node]) -> None:
+def test_every_gpu_is_counted_in_one_place(some: list[ClusterNode]) -> None:
     for one in count_gpus(some):
         assert one.used + one.free + one.blocked + one.down == one.total
 
 
 @given(st.lists(nodes(), max_size=12))
-def test_a_gpu_is_free_only_where_a_cpu_and_memory_are(some: list[Node]) -> None:
+def test_a_gpu_is_free_only_where_a_cpu_and_memory_are(some: list[ClusterNode]) -> None:
     usable = sum(
         gpus.total - gpus.used
         for node in some
@@ -54,7 +54,7 @@ def test_a_gpu_is_free_only_where_a_cpu_and_memory_are(some: list[Node]) -> None
 
 
 def test_idle_gpus_next_to_busy_cpus_are_blocked() -> None:
-    node = Node(
+    node = ClusterNode(
         name="n", state="MIXED", cpus=8, cpus_used=8, gpus=(NodeGpus("a100", 4, 1),)
     )
     (one,) = count_gpus([node])
@@ -62,8 +62,8 @@ def test_idle_gpus_next_to_busy_cpus_are_blocked() -> None:
 
 
 def test_cpus_of_nodes_out_of_use_are_not_free() -> None:
-    up = Node(name="a", state="IDLE", queues=("q",), cpus=8, cpus_used=2)
-    down = Node(name="b", state="DOWN", queues=("q",), cpus=8, cpus_used=0)
+    up = ClusterNode(name="a", state="IDLE", queues=("q",), cpus=8, cpus_used=2)
+    down = ClusterNode(name="b", state="DOWN", queues=("q",), cpus=8, cpus_used=0)
     (queue,) = count_queues([QueueLimits(name="q")], [up, down], [])
     assert (queue.nodes, queue.nodes_down) == (2, 1)
     assert (queue.cpus, queue.cpus_free) == (16, 6)

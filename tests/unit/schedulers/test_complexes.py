@@ -10,10 +10,10 @@ from weigh.flow.site.ask import PATIENCE
 from weigh.flow.site.cluster import in_site_words, read_complexes
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.record import Complexes
+from weigh.model.record import SiteComplexes
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine.script import gridengine_script
-from weigh.schedulers.protocol import Reply
+from weigh.schedulers.protocol import CommandReply
 
 CELL = """\
 #name        shortcut type   relop requestable consumable default urgency
@@ -41,10 +41,10 @@ def ask(
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: float = PATIENCE,
-) -> Reply:
+) -> CommandReply:
     del env, cwd, patience
     said = ANSWERS.get(tuple(argv))
-    return Reply(trouble="not here") if said is None else Reply(0, said)
+    return CommandReply(trouble="not here") if said is None else CommandReply(0, said)
 
 
 def test_slurm_needs_no_words() -> None:
@@ -91,14 +91,14 @@ def test_a_shell_is_written_in_the_words_of_its_site() -> None:
     wanted = JobRequest(cpus=2, gpus=1, gpu_type="a100", complexes=ours)
 
     argv = interactive(
-        here_of("/", {}), wanted, (), scheduler="gridengine", ask=ask
+        here_of("/", {}), wanted, (), scheduler="gridengine", run_command=ask
     ).argv
 
     assert {"gpu=1", "gpu_model=a100", "sharedmem"} <= set(argv)
 
 
 def test_a_consumable_of_the_job_takes_no_gpus_by_the_slot() -> None:
-    words = Complexes(gpus="gpu", cpus="ncpus")
+    words = SiteComplexes(gpus="gpu", cpus="ncpus")
 
     assert gridengine_commands.COMMANDS.parse_slots(CELL, words) is None
     assert (

@@ -5,7 +5,7 @@ from hypothesis import given
 from some_requests import REQUESTS, a_request
 
 from weigh.errors import FormatError
-from weigh.model.record import Allocation, Job, Request
+from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.units import HOUR, MIB
 
@@ -110,12 +110,14 @@ def test_a_batch_job_reports_its_slots_and_queue() -> None:
 
 
 def test_outside_an_array_there_is_no_element() -> None:
-    assert gridengine_text.TEXT.job_from_environment(BATCH) == Job(id="4711", attempt=1)
+    assert gridengine_text.TEXT.job_from_environment(BATCH) == RecordedJob(
+        id="4711", attempt=1
+    )
 
 
 def test_an_array_task_is_an_element() -> None:
     env = BATCH | {"SGE_TASK_ID": "12", "RESTARTED": "1"}
 
-    assert gridengine_text.TEXT.job_from_environment(env) == Job(
+    assert gridengine_text.TEXT.job_from_environment(env) == RecordedJob(
         id="4711", element=12, attempt=2
     )

@@ -5,7 +5,7 @@ from hypothesis import given
 from some_requests import REQUESTS, a_request
 
 from weigh.errors import FormatError
-from weigh.model.record import Allocation, Job, Request
+from weigh.model.record import Allocation, RecordedJob, Request
 from weigh.schedulers.slurm import steps
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import DAY, GIB, HOUR, MIB
@@ -174,7 +174,7 @@ def test_a_bare_allocation_leaves_unknown_what_it_does_not_report() -> None:
 def test_an_array_element_goes_by_its_arrays_id() -> None:
     env = BATCH | {"SLURM_ARRAY_JOB_ID": "481516", "SLURM_ARRAY_TASK_ID": "3"}
 
-    assert slurm_text.TEXT.job_from_environment(env) == Job(
+    assert slurm_text.TEXT.job_from_environment(env) == RecordedJob(
         id="481516", element=3, attempt=1
     )
 
@@ -182,7 +182,9 @@ def test_an_array_element_goes_by_its_arrays_id() -> None:
 def test_a_requeued_job_is_on_its_second_attempt() -> None:
     env = BATCH | {"SLURM_RESTART_COUNT": "1"}
 
-    assert slurm_text.TEXT.job_from_environment(env) == Job(id="481519", attempt=2)
+    assert slurm_text.TEXT.job_from_environment(env) == RecordedJob(
+        id="481519", attempt=2
+    )
 
 
 def test_the_components_of_a_heterogeneous_step_are_one_step() -> None:

@@ -1,6 +1,6 @@
 """``qstat -j`` read back, as captured from 8.1.9: what a job was taken to ask for."""
 
-from weigh.schedulers.gridengine.commands import parse_job
+from weigh.schedulers.gridengine.commands import parse_qstat_job
 from weigh.units import GIB
 
 CAPTURED = """\
@@ -28,7 +28,7 @@ scheduling info:            Job is in hold state
 
 
 def test_what_was_requested_is_read() -> None:
-    told = parse_job(CAPTURED)
+    told = parse_qstat_job(CAPTURED)
 
     assert told is not None
     assert (told.virtual_memory, told.cpus, told.gpus) == (4 * GIB, 2, 1)
@@ -38,18 +38,18 @@ def test_what_was_requested_is_read() -> None:
 
 
 def test_a_job_that_requests_nothing_has_one_slot() -> None:
-    told = parse_job("job_number:                 7\n")
+    told = parse_qstat_job("job_number:                 7\n")
 
     assert told is not None
     assert (told.cpus, told.elements, told.queue) == (1, None, None)
 
 
 def test_gpus_under_a_name_of_the_site_s_own_are_not_counted_as_none() -> None:
-    told = parse_job(CAPTURED.replace("ngpus=1", "tesla=1"))
+    told = parse_qstat_job(CAPTURED.replace("ngpus=1", "tesla=1"))
 
     assert told is not None
     assert told.gpus is None
 
 
 def test_a_job_that_is_not_there_reports_nothing() -> None:
-    assert parse_job("Following jobs do not exist: \n999\n") is None
+    assert parse_qstat_job("Following jobs do not exist: \n999\n") is None

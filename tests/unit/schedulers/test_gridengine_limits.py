@@ -6,8 +6,8 @@ from captured_text import captured
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine.limits import (
-    Texts,
-    limits,
+    GridEngineLimitTexts,
+    gridengine_cluster_limits,
     parse_listed,
     parse_projects,
 )
@@ -15,7 +15,7 @@ from weigh.units import GIB, HOUR
 
 COMPLEXES = captured("gridengine-8.1.9-complexes.txt")
 TOTALS = gridengine_cluster.parse_host_totals(captured("gridengine-8.1.9-host.txt"))
-ALL = Texts(
+ALL = GridEngineLimitTexts(
     hosts=captured("gridengine-8.1.9-qhost.txt"),
     queues=captured("gridengine-8.1.9-queues.txt"),
     complexes=COMPLEXES,
@@ -27,7 +27,7 @@ ALL = Texts(
 
 
 def test_what_may_be_requested_is_known_by_both_its_names() -> None:
-    told = limits(ALL)
+    told = gridengine_cluster_limits(ALL)
 
     assert told.resources is not None
     assert {"h_vmem", "ngpus", "gpu_type", "mf", "mem_free"} <= set(told.resources)
@@ -36,33 +36,35 @@ def test_what_may_be_requested_is_known_by_both_its_names() -> None:
 
 
 def test_queues_have_their_time_and_the_cell_s_memory_for_a_slot() -> None:
-    queue = limits(ALL).queues[0]
+    queue = gridengine_cluster_limits(ALL).queues[0]
 
     assert (queue.name, queue.time_limit) == ("all.q", 48 * HOUR)
     assert queue.default_memory_per_cpu == GIB
 
 
 def test_a_host_has_the_memory_that_the_site_gave_it() -> None:
-    (node,) = limits(ALL).nodes
+    (node,) = gridengine_cluster_limits(ALL).nodes
 
     assert node.memory == 32 * GIB
     assert sum(node.gpus.values()) == 4
 
 
 def test_what_each_slot_takes_is_distinguished_from_what_a_job_takes_once() -> None:
-    assert "ngpus" in limits(ALL).per_slot
+    assert "ngpus" in gridengine_cluster_limits(ALL).per_slot
     once = COMPLEXES.replace(
         "ngpus               ngpus       INT         <=    YES         YES",
         "ngpus               ngpus       INT         <=    YES         JOB",
     )
 
     assert once != COMPLEXES
-    told = limits(Texts(queues=ALL.queues, complexes=once))
+    told = gridengine_cluster_limits(
+        GridEngineLimitTexts(queues=ALL.queues, complexes=once)
+    )
     assert "ngpus" not in told.per_slot
 
 
 def test_what_was_not_answered_is_not_known() -> None:
-    told = limits(Texts())
+    told = gridengine_cluster_limits(GridEngineLimitTexts())
 
     assert (told.resources, told.parallel, told.projects) == (None, None, None)
 

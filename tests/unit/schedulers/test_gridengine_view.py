@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.model.cluster import Node, NodeGpus
+from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.units import DAY, HOUR
 
@@ -18,7 +18,7 @@ HEAD = (
 )
 
 
-def a_host(*lines: str, totals: str = "") -> Node:
+def a_host(*lines: str, totals: str = "") -> ClusterNode:
     text = HEAD + "node7   lx26-amd64     16  0.02   62.9G    2.1G  2.0G  0.0\n"
     (host,) = gridengine_cluster.parse_hosts(text + "\n".join(lines))
     return gridengine_cluster.node(
@@ -91,7 +91,7 @@ def test_a_queue_that_is_disabled_everywhere_is_closed() -> None:
 
 
 def test_jobs_of_8_1_9_count_elements_and_gpus() -> None:
-    jobs = gridengine_cluster.parse_jobs(captured("gridengine-8.1.9-qstat.xml"))
+    jobs = gridengine_cluster.parse_qstat_jobs(captured("gridengine-8.1.9-qstat.xml"))
     waiting = next(job for job in jobs if job.elements > 1)
     assert (waiting.elements, waiting.gpus, waiting.queue) == (10, 10, "gpu.q")
     assert (jobs[-1].state, jobs[-1].cpus) == ("PENDING", 2)
@@ -104,9 +104,9 @@ def test_a_consumable_is_taken_by_each_slot_or_once() -> None:
         "</job_info>"
     )
     complexes = "ngpus  ngpus  INT  <=  YES  JOB  0  0\n"
-    (each,) = gridengine_cluster.parse_jobs(text)
+    (each,) = gridengine_cluster.parse_qstat_jobs(text)
     once = gridengine_cluster.per_job(complexes)
-    (whole,) = gridengine_cluster.parse_jobs(text, once=once)
+    (whole,) = gridengine_cluster.parse_qstat_jobs(text, once=once)
     assert (each.gpus, whole.gpus) == (8, 2)
 
 
@@ -122,4 +122,4 @@ def test_no_text_is_too_odd_to_read(text: str) -> None:
     gridengine_cluster.parse_queues("qname a\n" + text)
     gridengine_cluster.per_job(text)
     with suppress(FormatError):
-        gridengine_cluster.parse_jobs(text)
+        gridengine_cluster.parse_qstat_jobs(text)

@@ -10,9 +10,9 @@ from weigh.errors import FormatError
 from weigh.model.cluster import NodeGpus
 from weigh.model.job import STUCK
 from weigh.schedulers import KINDS, facts_from_environment
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.htcondor import scheduler, text
-from weigh.schedulers.protocol import Reply
+from weigh.schedulers.protocol import CommandReply
 from weigh.units import GIB, KIB, MIB
 
 QUEUE = captured("htcondor-23.9-queue.json")
@@ -138,12 +138,12 @@ def test_an_expression_of_a_user_is_no_number() -> None:
 
 
 def test_a_job_is_found_by_its_token() -> None:
-    assert scheduler.COMMANDS.parse_found(Ran(0, QUEUE, ""), "token-gpus") == str(
-        ads(QUEUE)["gpus"]
-    )
-    assert scheduler.COMMANDS.parse_found(Ran(0, QUEUE, ""), "token") is None
+    assert scheduler.COMMANDS.parse_found(
+        CommandOutput(0, QUEUE, ""), "token-gpus"
+    ) == str(ads(QUEUE)["gpus"])
+    assert scheduler.COMMANDS.parse_found(CommandOutput(0, QUEUE, ""), "token") is None
     with pytest.raises(FormatError, match="no answer"):
-        scheduler.COMMANDS.parse_found(Ran(1, "", "no answer"), "token-gpus")
+        scheduler.COMMANDS.parse_found(CommandOutput(1, "", "no answer"), "token-gpus")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_accounts_are_in_bytes_and_seconds() -> None:
 
 
 def test_a_node_is_the_sum_of_its_slots() -> None:
-    (node,) = scheduler.nodes_of(scheduler.read_slots(SLOTS))
+    (node,) = scheduler.nodes_of_slots(scheduler.read_slots(SLOTS))
 
     assert (node.cpus, node.cpus_used, node.state) == (8, 1, "MIXED")
     assert (node.memory, node.memory_used) == (32000 * MIB, 2 * GIB)
@@ -194,14 +194,17 @@ def test_static_slots_and_a_drained_node_are_counted() -> None:
         for name, state in (("a", "Claimed"), ("a", "Unclaimed"), ("b", "Drained"))
     ]
 
-    a, b = scheduler.nodes_of(scheduler.read_slots(json.dumps(slots)))
+    a, b = scheduler.nodes_of_slots(scheduler.read_slots(json.dumps(slots)))
 
     assert (a.cpus, a.cpus_used, a.state) == (2, 1, "MIXED")
     assert (b.cpus_used, b.state) == (0, "DRAINING")
 
 
 def test_a_pool_lists_jobs_on_hold_as_waiting() -> None:
-    answers = {scheduler.SLOTS: Reply(0, SLOTS), scheduler.JOBS: Reply(0, QUEUE)}
+    answers = {
+        scheduler.SLOTS: CommandReply(0, SLOTS),
+        scheduler.JOBS: CommandReply(0, QUEUE),
+    }
 
     seen = HTCONDOR.site.read_cluster(lambda argvs: [answers[one] for one in argvs], {})
 

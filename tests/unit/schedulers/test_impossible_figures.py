@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.report import Accounted, without_impossible
+from weigh.model.report import AccountedElement, without_impossible
 from weigh.units import GIB, HOUR
 
 
@@ -20,7 +20,7 @@ from weigh.units import GIB, HOUR
 def test_a_figure_that_cannot_be_is_named_and_not_kept(
     figures: dict[str, float], lost: str
 ) -> None:
-    found = without_impossible(Accounted(element=0, **figures))  # type: ignore[arg-type]
+    found = without_impossible(AccountedElement(element=0, **figures))  # type: ignore[arg-type]
 
     assert getattr(found, lost) is None
     (doubt,) = found.doubts
@@ -36,7 +36,7 @@ def test_a_figure_that_cannot_be_is_named_and_not_kept(
 def test_a_figure_that_can_be_is_kept(
     cpus: int, wall_time: float, share: float, max_rss: int
 ) -> None:
-    job = Accounted(
+    job = AccountedElement(
         element=0,
         cpus=cpus,
         wall_time=wall_time,

@@ -9,15 +9,20 @@ from some_requests import PLAIN
 
 import weigh.schedulers
 from weigh.errors import FormatError, UsageError
-from weigh.flow.run.progress import asking, limit_query, queried_time_left, time_left
+from weigh.flow.run.progress import (
+    asking,
+    limit_query,
+    queried_time_left,
+    time_until_limit,
+)
 from weigh.flow.submit.job_request import refuse_own
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.report import Accounted, Measure
-from weigh.render.request_lines import FORMS, packed_lines, render
-from weigh.review.advice import Subject, cpu_flag, memory_flag, time_flag
+from weigh.model.report import AccountedElement, ReportMeasure
+from weigh.render.request_lines import FORMS, packed_lines, request_form_lines
+from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag, time_flag
 from weigh.review.figures import with_other_figures
-from weigh.review.notes import gpu_flag, notes
-from weigh.review.requested import Requested
+from weigh.review.notes import gpu_flag, report_notes
+from weigh.review.requested import ElementRequest
 from weigh.runner.resources import gpus_named
 from weigh.schedulers import KINDS, find_kind, kind_of_job, kind_or_first
 from weigh.schedulers.kind import SchedulerKind
@@ -43,9 +48,9 @@ def kind(request: pytest.FixtureRequest) -> SchedulerKind:
     return KINDS[request.param]
 
 
-def subject(name: str, cpus: int = 4) -> Subject:
-    asked = Requested(scheduler=name, cpus=cpus, memory=GIB)
-    return Subject(elements=(), requested=asked, measures={})
+def subject(name: str, cpus: int = 4) -> AdviceSubject:
+    asked = ElementRequest(scheduler=name, cpus=cpus, memory=GIB)
+    return AdviceSubject(elements=(), requested=asked, measures={})
 
 
 def test_a_folder_touches_no_machine(kind: SchedulerKind) -> None:
@@ -90,7 +95,7 @@ def test_a_job_is_known_by_its_variable(kind: SchedulerKind) -> None:
 def test_outside_of_a_job_no_limit_is_known_or_queried(kind: SchedulerKind) -> None:
     assert kind.text.end_time({}) is None
     assert kind.text.limit_argv({}) is None
-    assert time_left(None, {}) is None
+    assert time_until_limit(None, {}) is None
 
 
 def test_an_answer_without_a_limit_is_none(kind: SchedulerKind) -> None:
@@ -189,8 +194,8 @@ def test_figures_of_accounting_are_named_by_its_command(kind: SchedulerKind) -> 
 def test_a_different_figure_states_which_to_trust(
     kind: SchedulerKind, theirs: int, *, killed: bool
 ) -> None:
-    ours = Measure(name="memory", unit="bytes", most=float(GIB))
-    accounted = Accounted(element=0, state="COMPLETED", max_rss=theirs)
+    ours = ReportMeasure(name="memory", unit="bytes", most=float(GIB))
+    accounted = AccountedElement(element=0, state="COMPLETED", max_rss=theirs)
 
     (told,) = with_other_figures(
         (ours,), (accounted,), (), scheduler=kind.name, killed=killed
@@ -209,19 +214,19 @@ def test_gpus_of_a_job_are_read_from_its_variables(kind: SchedulerKind) -> None:
 
 def test_a_request_can_be_written_in_its_form(kind: SchedulerKind) -> None:
     assert kind.name in FORMS
-    lines = render(PLAIN, kind.name)
+    lines = request_form_lines(PLAIN, kind.name)
     packed = packed_lines(PLAIN, kind.name, 80)
 
     assert all(line.startswith(kind.text.PREFIX) for line in (*lines, *packed))
     assert len(packed) <= len(lines)
-    assert render(PLAIN, "flags", scheduler=kind.name)
+    assert request_form_lines(PLAIN, "flags", scheduler=kind.name)
 
 
 def test_advice_on_a_job_of_an_unknown_scheduler_states_whose_flags_it_shows() -> None:
-    found = notes(subject("lsf"), ())
+    found = report_notes(subject("lsf"), ())
 
     (note,) = (one for one in found if one.about == "scheduler")
     assert "'lsf' is unknown to this weigh" in note.words
     assert next(iter(KINDS.values())).title in note.words
     for known in (*KINDS, "local"):
-        assert all(one.about != "scheduler" for one in notes(subject(known), ()))
+        assert all(one.about != "scheduler" for one in report_notes(subject(known), ()))

@@ -9,7 +9,7 @@ import pytest
 from weigh.flow.follow.named import named_jobs
 from weigh.flow.follow.resume_script import by_hand, command_again
 from weigh.flow.here import here_of
-from weigh.model.job import Submitted
+from weigh.model.job import SubmittedJob
 
 SEPARATOR = "\x1f"
 LIVE = (
@@ -45,7 +45,7 @@ class KnownToSlurm:
         script: str = "f.sh",
         indices: str = "1-4",
         is_live: bool = False,
-    ) -> Submitted:
+    ) -> SubmittedJob:
         """Return the job that was submitted by *line*."""
         row = (f"7_[{indices}]", "7", user, "1795254181", "f.sh", str(self._folder))
         if not indices:

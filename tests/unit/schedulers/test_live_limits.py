@@ -13,19 +13,21 @@ from weigh.flow.submit.interactive import interactive
 from weigh.model.job import JobRequest
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import limits as gridengine_limits
-from weigh.schedulers.protocol import Reply, Who
+from weigh.schedulers.protocol import CommandReply, SubmittingUser
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import limits as slurm_limits
 from weigh.units import GIB, HOUR
 
-ME = Who(user="me")
+ME = SubmittingUser(user="me")
 CELL = GRIDENGINE | {
-    gridengine_limits.PARALLEL: Reply(0, "smp\n"),
-    gridengine_limits.PROJECTS: Reply(1, "", "no project list defined\n"),
-    gridengine_limits.CONFIG: Reply(0, "max_aj_tasks 75000\n"),
+    gridengine_limits.PARALLEL: CommandReply(0, "smp\n"),
+    gridengine_limits.PROJECTS: CommandReply(1, "", "no project list defined\n"),
+    gridengine_limits.CONFIG: CommandReply(0, "max_aj_tasks 75000\n"),
 }
 CLUSTER = SLURM | {
-    slurm_cluster.CONFIG: Reply(0, "MaxArraySize = 1001\nEnforcePartLimits = NO\n"),
+    slurm_cluster.CONFIG: CommandReply(
+        0, "MaxArraySize = 1001\nEnforcePartLimits = NO\n"
+    ),
 }
 SITE = {"queues": {"gpu": {"memory": "5GiB", "time_limit": "01:00:00"}}}
 
@@ -38,34 +40,42 @@ def env(tmp_path: Path) -> dict[str, str]:
 def test_each_thing_is_queried_once_and_no_more(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
-    live_limits("slurm", ME, env=env, site={}, ask=answering(CLUSTER, asked))
+    live_limits(
+        "slurm", ME, env=env, site_settings={}, run_command=answering(CLUSTER, asked)
+    )
 
     assert len(asked) == len(set(asked)) == 5
 
 
 def test_a_scheduler_that_does_not_answer_is_a_trouble(env: dict[str, str]) -> None:
-    live = live_limits("slurm", ME, env=env, site={}, ask=answering({}))
+    live = live_limits(
+        "slurm", ME, env=env, site_settings={}, run_command=answering({})
+    )
 
     assert live.limits is None
     assert live.trouble is not None
 
 
 def test_the_site_file_speaks_where_the_scheduler_does_not(env: dict[str, str]) -> None:
-    live = live_limits("slurm", ME, env=env, site=SITE, ask=answering({}))
+    live = live_limits(
+        "slurm", ME, env=env, site_settings=SITE, run_command=answering({})
+    )
 
     assert live.limits is not None
     assert [queue.name for queue in live.limits.queues] == ["gpu"]
 
 
 def test_jobs_to_wait_for_are_looked_up_in_the_same_go(env: dict[str, str]) -> None:
-    queue, accounting = slurm_limits.jobs_argvs(("7", "8"))
+    queue, accounting = slurm_limits.slurm_jobs_argvs(("7", "8"))
     answers = CLUSTER | {
-        queue: Reply(1, "", "slurm_load_jobs error: Invalid job id specified\n"),
-        accounting: Reply(0, "7|FAILED\n"),
+        queue: CommandReply(1, "", "slurm_load_jobs error: Invalid job id specified\n"),
+        accounting: CommandReply(0, "7|FAILED\n"),
     }
-    who = Who(user="me", after=("7", "8"))
+    who = SubmittingUser(user="me", after=("7", "8"))
 
-    live = live_limits("slurm", who, env=env, site={}, ask=answering(answers))
+    live = live_limits(
+        "slurm", who, env=env, site_settings={}, run_command=answering(answers)
+    )
 
     assert live.jobs == {"7": "FAILED", "8": None}
 
@@ -74,30 +84,36 @@ def test_a_grid_engine_job_to_wait_for_is_looked_up_in_accounting(
     env: dict[str, str],
 ) -> None:
     ended = "jobnumber    7\ntaskid       undefined\nfailed       0\nexit_status  1\n"
-    there, first, second, third = gridengine_limits.jobs_argvs(("7", "8", "9"))
+    there, first, second, third = gridengine_limits.gridengine_jobs_argvs(
+        ("7", "8", "9")
+    )
     answers = CELL | {
-        there: Reply(0, "      9 0.5 x me r 11/21/2026\n"),
-        first: Reply(0, ended),
-        second: Reply(1, "", "error: job id 8 not found\n"),
-        third: Reply(1, "", "error: job id 9 not found\n"),
+        there: CommandReply(0, "      9 0.5 x me r 11/21/2026\n"),
+        first: CommandReply(0, ended),
+        second: CommandReply(1, "", "error: job id 8 not found\n"),
+        third: CommandReply(1, "", "error: job id 9 not found\n"),
     }
-    who = Who(user="me", after=("7", "8", "9"))
+    who = SubmittingUser(user="me", after=("7", "8", "9"))
 
-    live = live_limits("gridengine", who, env=env, site={}, ask=answering(answers))
+    live = live_limits(
+        "gridengine", who, env=env, site_settings={}, run_command=answering(answers)
+    )
 
     assert live.jobs == {"7": "FAILED", "8": None, "9": "RUNNING"}
 
 
 def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) -> None:
     answers = CLUSTER | {
-        slurm_cluster.CONFIG: Reply(
+        slurm_cluster.CONFIG: CommandReply(
             0, "AccountingStorageEnforce = limits,associations\n"
         ),
-        slurm_limits.associations_argv("me"): Reply(0, "lab||normal|40\n"),
-        slurm_limits.submitted_argv("me"): Reply(0, "1\n2\n3\n"),
+        slurm_limits.associations_argv("me"): CommandReply(0, "lab||normal|40\n"),
+        slurm_limits.submitted_argv("me"): CommandReply(0, "1\n2\n3\n"),
     }
 
-    live = live_limits("slurm", ME, env=env, site={}, ask=answering(answers))
+    live = live_limits(
+        "slurm", ME, env=env, site_settings={}, run_command=answering(answers)
+    )
 
     assert live.limits is not None
     assert live.limits.most_submitted == 37
@@ -110,7 +126,7 @@ def shell(env: dict[str, str], scheduler: str, *command: str, **wanted: object) 
         JobRequest(**({"cpus": 0} | wanted)),  # type: ignore[arg-type]
         command,
         scheduler=scheduler,
-        ask=answering(answers),
+        run_command=answering(answers),
     )
     return " ".join(session.argv)
 
@@ -151,7 +167,9 @@ def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:
 def test_a_cell_s_hosts_are_requested_their_gpus(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
-    live = live_limits("gridengine", ME, env=env, site={}, ask=answering(CELL, asked))
+    live = live_limits(
+        "gridengine", ME, env=env, site_settings={}, run_command=answering(CELL, asked)
+    )
 
     assert gridengine_cluster.host_argv("rig") in asked
     assert live.limits is not None

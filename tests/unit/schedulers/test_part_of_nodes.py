@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from weigh.model.report import Accounted
+from weigh.model.report import AccountedElement
 from weigh.schedulers.slurm import accounting as slurm
 
 HEAD = "JobID|State|ElapsedRaw|TimelimitRaw|ReqMem|AllocCPUS|TotalCPU|MaxRSS"
@@ -21,7 +21,7 @@ def text_of(*steps: str, nodes: int = 2) -> str:
     return "\n".join((HEAD, JOB, *steps, "")).format(nodes=nodes, on=nodes, name="md")
 
 
-def accounted(text: str) -> Accounted:
+def accounted(text: str) -> AccountedElement:
     (job,) = slurm.ACCOUNTING.read_past(io.StringIO(text))
     assert job is not None
     return job.accounted

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from captured_text import captured
 
-from weigh.model.report import Accounted, PastJob
-from weigh.review.figures import with_accounting
-from weigh.review.requested import Requested
+from weigh.model.report import AccountedElement, PastJob
+from weigh.review.figures import request_with_accounting
+from weigh.review.requested import ElementRequest
 from weigh.review.summary import step_notes
 from weigh.schedulers.gridengine import accounting as gridengine
 from weigh.schedulers.slurm import accounting as slurm
@@ -33,7 +33,7 @@ def jobs(text: str) -> list[PastJob]:
     ]
 
 
-def named(text: str, name: str) -> list[Accounted]:
+def named(text: str, name: str) -> list[AccountedElement]:
     return [job.accounted for job in jobs(text) if job.name == name]
 
 
@@ -41,7 +41,7 @@ def of_rows(*rows: str) -> list[PastJob]:
     return jobs("\n".join((COLUMNS, *rows, "")))
 
 
-def one_of(*rows: str) -> Accounted:
+def one_of(*rows: str) -> AccountedElement:
     (job,) = of_rows(*rows)
     return job.accounted
 
@@ -50,7 +50,7 @@ def near(size: int | None, mebibytes: float) -> bool:
     return size is not None and mebibytes <= size / MIB <= mebibytes + 20
 
 
-def job_of(text: str, job: str) -> Accounted:
+def job_of(text: str, job: str) -> AccountedElement:
     lines = [
         line for line in text.splitlines() if line.startswith((f"{job}|", f"{job}."))
     ]
@@ -230,7 +230,7 @@ def test_a_request_is_of_one_node_in_each_version(
     found = one_of(f"1|COMPLETED|60|{text}|8|{nodes}|||||0|60|x")
 
     assert found.memory_asked == size
-    assert with_accounting(Requested(), [found]).memory == size
+    assert request_with_accounting(ElementRequest(), [found]).memory == size
 
 
 def test_the_parts_of_a_heterogeneous_job_are_its_elements() -> None:

@@ -20,10 +20,10 @@ from weigh.flow.here import here_of
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit.interactive import interactive
 from weigh.flow.submit.job_request import differences
-from weigh.model.job import JobRequest, JobScript, RecordedRequest, Submitted
+from weigh.model.job import JobRequest, JobScript, RecordedRequest, SubmittedJob
 from weigh.model.record import Request, SiteFlags
-from weigh.review.advice import Subject, cpu_flag, memory_flag
-from weigh.review.requested import Requested
+from weigh.review.advice import AdviceSubject, cpu_flag, memory_flag
+from weigh.review.requested import ElementRequest
 from weigh.schedulers import KINDS
 from weigh.schedulers.slurm.text import TEXT
 from weigh.units import GIB, MIB
@@ -190,13 +190,13 @@ def test_a_site_that_requires_an_account_gets_no_job_without(tmp_path: Path) -> 
             JobRequest(),
             (),
             scheduler="slurm",
-            ask=answering(SLURM),
+            run_command=answering(SLURM),
         )
 
 
 def test_the_scheduler_s_record_of_memory_per_cpu_is_no_difference() -> None:
     wanted = JobRequest(cpus=7, memory=GIB, site=SiteFlags(per_cpu=True))
-    job = Submitted(
+    job = SubmittedJob(
         scheduler="slurm",
         id="7",
         name="p",
@@ -214,8 +214,8 @@ def test_the_scheduler_s_record_of_memory_per_cpu_is_no_difference() -> None:
 
 
 def test_advice_to_such_a_job_is_per_cpu_as_well() -> None:
-    requested = Requested(scheduler="slurm", cpus=4, memory=8 * GIB, per_cpu=True)
-    subject = Subject(elements=(), requested=requested, measures={})
+    requested = ElementRequest(scheduler="slurm", cpus=4, memory=8 * GIB, per_cpu=True)
+    subject = AdviceSubject(elements=(), requested=requested, measures={})
 
     assert memory_flag(subject, 4 * GIB) == "--mem-per-cpu=1G"
     assert cpu_flag(subject, 4) == "--cpus-per-task=4 --mem-per-cpu=2G"

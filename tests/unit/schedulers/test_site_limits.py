@@ -6,7 +6,7 @@ import pytest
 
 from weigh.errors import FormatError
 from weigh.flow.site.live_limits import site_limits, with_site
-from weigh.model.limits import Limits, QueueLimits
+from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.units import DAY, GIB, HOUR, MIB
 
 FILE = """\
@@ -36,7 +36,7 @@ def test_the_file_s_queues_are_limits() -> None:
 
 
 def test_what_the_scheduler_states_wins_and_the_rest_is_filled_in() -> None:
-    known = Limits(queues=(QueueLimits(name="gpu", time_limit=HOUR),))
+    known = ClusterLimits(queues=(QueueLimits(name="gpu", time_limit=HOUR),))
 
     merged = with_site(known, table(FILE))
 

@@ -7,7 +7,7 @@ versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23
 import pytest
 
 from weigh.model.job import RecordedRequest
-from weigh.schedulers.slurm.commands import COMMANDS, parse_job
+from weigh.schedulers.slurm.commands import COMMANDS, parse_scontrol_job
 from weigh.units import GIB, MIB
 
 V22 = (
@@ -34,7 +34,7 @@ V24 = V23.replace("TresPerNode=gres:gpu:v100:1", "TresPerNode=gres/gpu:v100:1").
 
 @pytest.mark.parametrize("text", [V22, V23, V24], ids=["22.05", "23.02", "24.05"])
 def test_what_was_requested_is_read_in_each_version(text: str) -> None:
-    told = parse_job(text)
+    told = parse_scontrol_job(text)
 
     assert told is not None
     assert (told.memory, told.cpus, told.gpus) == (100 * MIB, 1, 1)
@@ -46,7 +46,7 @@ def test_what_was_requested_is_read_in_each_version(text: str) -> None:
 def test_a_name_that_looks_like_an_answer_is_none() -> None:
     named = V22.replace("JobName=a6.sh", "JobName=x TimeLimit=9-0 UserId=me Account=q")
 
-    told = parse_job(named)
+    told = parse_scontrol_job(named)
 
     assert told is not None
     assert (told.time_limit, told.account) == (300, "lab")
@@ -57,7 +57,7 @@ def test_a_name_that_looks_like_an_answer_is_none() -> None:
     [("62.50G", 62 * GIB + 512 * MIB), ("4G", 4 * GIB), ("0", None)],
 )
 def test_memory_is_read_as_slurm_writes_it(written: str, size: int | None) -> None:
-    told = parse_job(V22.replace("mem=100M", f"mem={written}"))
+    told = parse_scontrol_job(V22.replace("mem=100M", f"mem={written}"))
 
     assert told is not None
     assert told.memory == size
@@ -65,7 +65,7 @@ def test_memory_is_read_as_slurm_writes_it(written: str, size: int | None) -> No
 
 @pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id\n", "=\n"])
 def test_an_answer_without_a_job_reports_nothing(text: str) -> None:
-    assert parse_job(text) is None
+    assert parse_scontrol_job(text) is None
 
 
 UNTRACKED = "TRES=cpu=1,mem=100M,node=1,billing=1"
@@ -81,7 +81,7 @@ def shown(
         .replace("NumTasks=1", f"NumTasks={tasks}")
         .replace("NumNodes=1", f"NumNodes={nodes}")
     )
-    told = parse_job(text)
+    told = parse_scontrol_job(text)
     assert told is not None
     return told
 
@@ -133,7 +133,7 @@ def test_the_elements_of_an_array_that_has_begun_are_all_counted() -> None:
         "ArrayTaskId=0-24%3 ArrayTaskThrottle=3", "ArrayTaskId=25"
     )
 
-    told = parse_job(begun + V22)
+    told = parse_scontrol_job(begun + V22)
 
     assert told is not None
     assert (told.elements, told.throttle) == (26, 3)
@@ -141,7 +141,8 @@ def test_the_elements_of_an_array_that_has_begun_are_all_counted() -> None:
 
 def test_the_parts_of_a_heterogeneous_job_are_not_taken_for_all_of_it() -> None:
     assert (
-        parse_job(V22.replace("JobId=2 ", "JobId=2 HetJobId=2 ")) == RecordedRequest()
+        parse_scontrol_job(V22.replace("JobId=2 ", "JobId=2 HetJobId=2 "))
+        == RecordedRequest()
     )
 
 

@@ -8,7 +8,11 @@ import pytest
 from captured_text import captured
 
 from weigh.schedulers.slurm import limits as slurm_limits
-from weigh.schedulers.slurm.limits import Texts, limits, parse_jobs
+from weigh.schedulers.slurm.limits import (
+    SlurmLimitTexts,
+    parse_states_of_jobs,
+    slurm_cluster_limits,
+)
 from weigh.units import GIB, MIB
 
 NODES = captured("slurm-22.05-node.txt")
@@ -22,7 +26,7 @@ CONFIG = (
     "MaxMemPerNode           = UNLIMITED\n"
     "SLURM_VERSION           = 22.05.8\n"
 )
-ALL = Texts(
+ALL = SlurmLimitTexts(
     nodes=NODES,
     partitions=PARTITIONS,
     config=CONFIG,
@@ -31,18 +35,18 @@ ALL = Texts(
 )
 
 
-def changed(**texts: str | None) -> Texts:
+def changed(**texts: str | None) -> SlurmLimitTexts:
     return msgspec.structs.replace(ALL, **texts)
 
 
 def test_accounts_have_one_order_whatever_the_version_lists_first() -> None:
-    told = limits(changed(associations="root||normal|\nlab||normal|\n"))
+    told = slurm_cluster_limits(changed(associations="root||normal|\nlab||normal|\n"))
 
     assert told.accounts == ("lab", "root")
 
 
 def test_what_a_user_may_use_is_known() -> None:
-    told = limits(ALL)
+    told = slurm_cluster_limits(ALL)
 
     assert told.accounts == ("lab", "other")
     assert told.qos == ("normal", "long")
@@ -51,7 +55,7 @@ def test_what_a_user_may_use_is_known() -> None:
 
 def test_a_job_whose_limit_fell_did_not_fail() -> None:
     accounting = "7|RESIZING\n7|COMPLETED\n8|RESIZING\n8|RUNNING\n9|RESIZING\n"
-    assert parse_jobs(("7", "8", "9"), "", accounting) == {
+    assert parse_states_of_jobs(("7", "8", "9"), "", accounting) == {
         "7": "COMPLETED",
         "8": "RUNNING",
         "9": "RUNNING",
@@ -62,25 +66,30 @@ def test_a_job_whose_limit_fell_did_not_fail() -> None:
     "enforce", ["none", "(null)", ""], ids=["none", "23.02's null", "nothing"]
 )
 def test_accounts_that_nobody_checks_are_not_checked(enforce: str) -> None:
-    told = limits(changed(config=CONFIG.replace("associations,limits,qos", enforce)))
+    told = slurm_cluster_limits(
+        changed(config=CONFIG.replace("associations,limits,qos", enforce))
+    )
 
     assert (told.accounts, told.qos, told.most_submitted) == (None, None, None)
 
 
 def test_accounting_that_does_not_answer_leaves_accounts_unknown() -> None:
-    assert limits(changed(associations=None)).accounts is None
+    assert slurm_cluster_limits(changed(associations=None)).accounts is None
 
 
 def test_the_cluster_s_defaults_fill_in_what_a_partition_leaves_open() -> None:
-    short = limits(ALL).queues[0]
+    short = slurm_cluster_limits(ALL).queues[0]
 
     assert short.default_memory_per_cpu == 1000 * MIB
     per_node = CONFIG.replace("DefMemPerCPU ", "DefMemPerNode")
-    assert limits(changed(config=per_node)).queues[0].default_memory == 1000 * MIB
+    assert (
+        slurm_cluster_limits(changed(config=per_node)).queues[0].default_memory
+        == 1000 * MIB
+    )
 
 
 def test_a_job_cannot_have_more_nodes_than_its_partition() -> None:
-    assert [queue.nodes for queue in limits(ALL).queues][:2] == [3, 2]
+    assert [queue.nodes for queue in slurm_cluster_limits(ALL).queues][:2] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -90,11 +99,11 @@ def test_a_job_cannot_have_more_nodes_than_its_partition() -> None:
 def test_the_tightest_limit_on_jobs_counts(
     account: str | None, qos: str, most: int | None
 ) -> None:
-    assert limits(ALL, account=account, qos=qos).most_submitted == most
+    assert slurm_cluster_limits(ALL, account=account, qos=qos).most_submitted == most
 
 
 def test_memory_that_a_node_keeps_for_itself_is_not_there_to_request() -> None:
-    told = limits(changed(nodes=captured("slurm-25.05-node.txt")))
+    told = slurm_cluster_limits(changed(nodes=captured("slurm-25.05-node.txt")))
 
     assert max(node.memory or 0 for node in told.nodes) == (1031000 - 8192) * MIB
 
@@ -103,7 +112,7 @@ def test_nodes_that_are_alike_are_counted_once() -> None:
     line = NODES.splitlines()[0]
     twins = f"{line}\n{line.replace('NodeName=node1', 'NodeName=node9')}\n"
 
-    (kind,) = limits(changed(nodes=twins)).nodes
+    (kind,) = slurm_cluster_limits(changed(nodes=twins)).nodes
 
     assert kind.count == 2
     assert kind.memory is not None
@@ -117,7 +126,7 @@ def test_nodes_that_are_alike_are_counted_once() -> None:
 def test_a_partition_that_is_not_up_takes_no_jobs(state: str, *, word: bool) -> None:
     text = PARTITIONS.replace("State=UP", f"State={state}")
 
-    assert limits(changed(partitions=text)).queues[0].open is word
+    assert slurm_cluster_limits(changed(partitions=text)).queues[0].open is word
 
 
 QUEUE_22 = "7|RUNNING\n7|PENDING\n8|COMPLETED\n"
@@ -127,7 +136,7 @@ SACCT_24 = "7_0|RUNNING\n9|CANCELLED by 1000\n10_0|COMPLETED\n10_1|OUT_OF_ME+\n"
 
 @pytest.mark.parametrize("accounting", [SACCT_22, SACCT_24], ids=["22.05", "24.05"])
 def test_of_an_array_to_wait_for_the_worst_end_counts(accounting: str) -> None:
-    states = parse_jobs(("7", "8", "9", "10", "11"), QUEUE_22, accounting)
+    states = parse_states_of_jobs(("7", "8", "9", "10", "11"), QUEUE_22, accounting)
 
     assert states["7"] == "RUNNING"
     assert states["8"] == "COMPLETED"
@@ -140,15 +149,17 @@ def test_of_an_array_to_wait_for_the_worst_end_counts(accounting: str) -> None:
 def test_a_job_is_not_called_unknown_while_somebody_does_not_answer(
     queue: str | None, accounting: str | None
 ) -> None:
-    assert parse_jobs(("7",), queue, accounting) == {}
+    assert parse_states_of_jobs(("7",), queue, accounting) == {}
 
 
 @pytest.mark.parametrize(
     "text", ["", "\n", "garbage\n", "NodeName=\n", "PartitionName=\n", "=|=|\n"]
 )
 def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
-    told = slurm_limits.limits(
-        Texts(nodes=text, partitions=text, config=text, associations=text, qos=text)
+    told = slurm_limits.slurm_cluster_limits(
+        SlurmLimitTexts(
+            nodes=text, partitions=text, config=text, associations=text, qos=text
+        )
     )
 
     assert (told.queues, told.nodes, told.largest_index) == ((), (), None)

@@ -6,11 +6,11 @@ their manuals and change logs name: what was added, moved or renamed stands in t
 
 import pytest
 
-from weigh.model.cluster import Node, NodeGpus
+from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.model.limits import QueueLimits
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
-from weigh.schedulers.slurm.limits import Texts, limits
+from weigh.schedulers.slurm.limits import SlurmLimitTexts, slurm_cluster_limits
 from weigh.units import HOUR, MIB
 
 NODE_22 = (
@@ -90,7 +90,7 @@ ENDED = {
 def test_a_node_is_the_same_in_each_version(version: str) -> None:
     (node,) = slurm_cluster.parse_nodes(NODES[version])
 
-    assert node == Node(
+    assert node == ClusterNode(
         name="cn1",
         state="MIXED",
         queues=("short", "gpu"),
@@ -117,7 +117,9 @@ def test_a_partition_is_the_same_in_each_version(version: str) -> None:
 
 @pytest.mark.parametrize("version", NODES)
 def test_limits_are_the_same_in_each_version(version: str) -> None:
-    told = limits(Texts(nodes=NODES[version], partitions=PARTITIONS[version]))
+    told = slurm_cluster_limits(
+        SlurmLimitTexts(nodes=NODES[version], partitions=PARTITIONS[version])
+    )
 
     assert told.queues[0].nodes == 2
     assert told.nodes[0].gpus == {"v100": 4}

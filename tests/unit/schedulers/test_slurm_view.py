@@ -4,7 +4,7 @@ from captured_text import captured
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.cluster import Node, NodeGpus
+from weigh.model.cluster import ClusterNode, NodeGpus
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.words import count_elements
 from weigh.units import DAY, HOUR, MIB
@@ -16,7 +16,7 @@ NEW = {
 }
 
 
-def a_node(**fields: str) -> Node:
+def a_node(**fields: str) -> ClusterNode:
     words = {"NodeName": "n", "State": "IDLE", "CPUTot": "8"} | fields
     line = " ".join(f"{key}={value}" for key, value in words.items())
     (node,) = slurm_cluster.parse_nodes(line)
@@ -24,7 +24,7 @@ def a_node(**fields: str) -> Node:
 
 
 def test_a_node_of_22_05_reads_as_it_was() -> None:
-    assert OLD[0] == Node(
+    assert OLD[0] == ClusterNode(
         name="node1",
         state="MIXED",
         queues=("short", "gpu"),
@@ -116,7 +116,7 @@ def test_the_partitions_of_25_05_have_their_limits() -> None:
 
 
 def test_jobs_of_22_05_count_elements_and_gpus() -> None:
-    jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
+    jobs = slurm_cluster.parse_squeue_jobs(captured("slurm-22.05-squeue.txt"))
     waiting = jobs[0]
     assert (waiting.elements, waiting.gpus, waiting.cpus) == (8, 8, 16)
     assert ("RUNNING", 2) in [(job.state, job.gpus) for job in jobs]
@@ -130,7 +130,7 @@ def test_times_in_seconds_become_local_time() -> None:
 
 
 def test_rows_that_do_not_parse_are_left_out() -> None:
-    assert slurm_cluster.parse_jobs("slurm_load_jobs error\n\nx|y") == ()
+    assert slurm_cluster.parse_squeue_jobs("slurm_load_jobs error\n\nx|y") == ()
     assert slurm_cluster.parse_nodes("garbage\n=\nNodeName=") == ()
 
 
@@ -143,7 +143,7 @@ def test_the_cluster_has_its_name_and_version() -> None:
 def test_no_text_is_too_odd_to_read(text: str) -> None:
     slurm_cluster.parse_nodes(text + "\nNodeName=n " + text)
     slurm_cluster.parse_partitions("PartitionName=p " + text)
-    slurm_cluster.parse_jobs(text + "\n" + "|".join([text] * 7))
+    slurm_cluster.parse_squeue_jobs(text + "\n" + "|".join([text] * 7))
     slurm_cluster.parse_identity(text)
 
 

@@ -4,23 +4,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from weigh.model.job import OwnScript, Submitted
-from weigh.model.lint import Facts
+from weigh.model.job import OwnScript, SubmittedJob
+from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
-from weigh.schedulers.command import Ran
-from weigh.schedulers.protocol import RequestChange
+from weigh.schedulers.command import CommandOutput
+from weigh.schedulers.protocol import WaitingJobChange
 from weigh.schedulers.slurm import commands as slurm_commands
-from weigh.schedulers.slurm.commands import parse_job
+from weigh.schedulers.slurm.commands import parse_scontrol_job
 from weigh.units import GIB
 
-FACTS = Facts(cwd="/w", home="/home/me", user="me")
+FACTS = ScriptFacts(cwd="/w", home="/home/me", user="me")
 SLURM = KINDS["slurm"].user_scripts
 GRID = KINDS["gridengine"].user_scripts
 CONDOR = KINDS["htcondor"].user_scripts
 
 
-def job(scheduler: str, name: str = "train.sh", **own: object) -> Submitted:
-    return Submitted(
+def job(scheduler: str, name: str = "train.sh", **own: object) -> SubmittedJob:
+    return SubmittedJob(
         scheduler=scheduler,
         id="42",
         name=name,
@@ -115,7 +115,7 @@ def test_qalter_repeats_the_requests_that_stay() -> None:
         "job_number:  42\nparallel environment:  smp range: 4\n"
         "hard resource_list:         h_rt=600,s_rt=540,h_vmem=2G,ngpus=1\n"
     )
-    change = RequestChange(time=300, memory=4 << 30)
+    change = WaitingJobChange(time=300, memory=4 << 30)
 
     found = GRID.change_argvs(job("gridengine"), change, known)
 
@@ -127,7 +127,7 @@ def test_a_change_of_one_element_names_it() -> None:
     part = job("slurm", indices="4", part=True)
     known = "JobId=42 NumCPUs=2 MinMemoryCPU=1G\n"
 
-    found = SLURM.change_argvs(part, RequestChange(memory=4 << 30), known)
+    found = SLURM.change_argvs(part, WaitingJobChange(memory=4 << 30), known)
 
     assert found == (("scontrol", "update", "JobId=42_4", "MinMemoryCPU=2048"),)
 
@@ -143,7 +143,7 @@ def test_a_change_of_one_element_names_it() -> None:
 def test_a_change_succeeds_if_what_still_waits_was_changed(
     err: str, why: str | None
 ) -> None:
-    assert SLURM.parse_refusal(Ran(int(bool(err)), "", err)) == why
+    assert SLURM.parse_refusal(CommandOutput(int(bool(err)), "", err)) == why
 
 
 SHOWN = (
@@ -235,7 +235,7 @@ def test_a_job_s_name_of_two_lines_does_not_hide_its_request() -> None:
         "JobId=7 JobName=a\nb UserId=u(1) Mem=9G TimeLimit=00:10:00 NumNodes=1 "
         "NumCPUs=2 TRES=cpu=2,mem=1G,node=1 WorkDir=/p Command=(null)\n"
     )
-    request = parse_job(shown)
+    request = parse_scontrol_job(shown)
     known = SLURM.known("7").read((shown, ""))
 
     assert request is not None

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import msgspec
 import pytest
 
-from weigh.model.staging import Staging
-from weigh.staging.script import render
+from weigh.model.staging import StagingPlan
+from weigh.staging.script import staged_script_lines
 
 PATIENCE = 60.0  # seconds until a test gives up; no test is about time
 
@@ -58,14 +58,14 @@ class Node:
         path.write_text(text, errors="surrogateescape")
         return path
 
-    def staging(self, **changes: object) -> Staging:
-        usual = Staging(destination=str(self.results), scratch=str(self.scratch))
+    def staging(self, **changes: object) -> StagingPlan:
+        usual = StagingPlan(destination=str(self.results), scratch=str(self.scratch))
         return msgspec.structs.replace(usual, **changes)
 
     def start(  # noqa: PLR0913 - what varies from job to job
         self,
         payload: str,
-        staging: Staging | None = None,
+        staging: StagingPlan | None = None,
         *,
         element: int | None = None,
         job: str = "4711",
@@ -74,7 +74,7 @@ class Node:
     ) -> Task:
         """Start one task as a scheduler would: bash, in the submission's folder."""
         script = self.folder / f"{len(self.tasks)}.sh"
-        text = render(staging or self.staging(), payload)
+        text = staged_script_lines(staging or self.staging(), payload)
         script.write_text(f"#!/bin/bash\n{before}\n{text}")
         given = {"SLURM_JOB_ID": job}
         if element is not None:
@@ -96,7 +96,7 @@ class Node:
         return self.tasks[-1]
 
     def run(
-        self, payload: str, staging: Staging | None = None, **words: object
+        self, payload: str, staging: StagingPlan | None = None, **words: object
     ) -> Task:
         """Run one task to its end."""
         task = self.start(payload, staging, **words)  # type: ignore[arg-type]

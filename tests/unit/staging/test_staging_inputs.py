@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from staged_node import Node, Tools, until
 
-from weigh.model.staging import Source, Staging
+from weigh.model.staging import StagedInput, StagingPlan
 
 
-def _template(node: Node, place: str = "template") -> Staging:
+def _template(node: Node, place: str = "template") -> StagingPlan:
     node.write("template/run.cfg", "cfg\n")
     node.write("template/deep/b.txt", "b\n")
     (node.home / "template/link").symlink_to("run.cfg")
-    return node.staging(sources=(Source(str(node.home / "template"), place),))
+    return node.staging(sources=(StagedInput(str(node.home / "template"), place),))
 
 
 def _result_files(node: Node) -> dict[str, str]:
@@ -143,12 +143,12 @@ def test_a_link_to_a_folder_elsewhere_stays_a_link(node: Node) -> None:
     assert os.readlink(node.results / "corpus") == f"{node.home}/corpus"
 
 
-def _large(node: Node) -> Staging:
+def _large(node: Node) -> StagingPlan:
     node.write("data/text", "a\n")
     with (node.home / "data/large").open("wb") as file:
         for _ in range(66):
             file.write(os.urandom(1 << 20))
-    return node.staging(sources=(Source(str(node.home / "data"), "data"),))
+    return node.staging(sources=(StagedInput(str(node.home / "data"), "data"),))
 
 
 def test_a_large_input_takes_no_more_room_per_task(node: Node) -> None:
@@ -176,7 +176,9 @@ def test_a_large_input_that_is_changed_in_place_is_named(node: Node) -> None:
 
 def test_a_result_that_is_a_copy_of_the_input_file_is_a_file(node: Node) -> None:
     node.write("model.bin", "weights\n")
-    staging = node.staging(sources=(Source(str(node.home / "model.bin"), "m.bin"),))
+    staging = node.staging(
+        sources=(StagedInput(str(node.home / "model.bin"), "m.bin"),)
+    )
     node.run("cp -a m.bin a; mv m.bin b", staging)
     assert _result_files(node) == {"a": "weights\n", "b": "weights\n"}
     assert not any(path.is_symlink() for path in Path(node.results).iterdir())

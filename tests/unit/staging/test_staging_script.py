@@ -5,7 +5,7 @@ import signal
 import pytest
 from staged_node import Node, Task, Tools, until
 
-from weigh.model.staging import Earlier, Source
+from weigh.model.staging import EarlierAttempts, StagedInput
 
 STAYS = "trap 'echo told > told; exit 9' TERM; touch ready; while :; do sleep 0.1; done"
 
@@ -28,7 +28,7 @@ def _stopped(node: Node, number: int, code: int = 9) -> Task:
 
 def test_results_of_a_run_come_home_and_scratch_is_empty(node: Node) -> None:
     node.write("data/a.txt", "hello\n")
-    source = Source(str(node.home / "data"), "data")
+    source = StagedInput(str(node.home / "data"), "data")
     task = node.run(
         "mkdir out && tr a-z A-Z < data/a.txt > out/a", node.staging(sources=(source,))
     )
@@ -109,7 +109,7 @@ def test_a_signal_while_results_are_copied_does_not_stop_that(node: Node) -> Non
 def test_a_signal_while_inputs_are_copied_ends_the_job_at_once(node: Node) -> None:
     node.write("data/a")
     env = node.slow("rsync", "--copy-unsafe-links")
-    source = Source(str(node.home / "data"), "data")
+    source = StagedInput(str(node.home / "data"), "data")
     task = node.start("touch ran", node.staging(sources=(source,)), env=env)
     until(node.is_held)
     task.signal(signal.SIGTERM)
@@ -163,7 +163,7 @@ def test_another_job_begins_afresh(node: Node) -> None:
 
 def test_a_job_goes_on_where_the_one_named_stopped(node: Node) -> None:
     node.run("echo 1 > step; exit 1", element=3)
-    before = Earlier(("4711_3",), "4711", 3)
+    before = EarlierAttempts(("4711_3",), "4711", 3)
     staging = node.staging(continues=(before,))
     task = node.run("cat step", staging, job="4712", element=0)
     assert task.output == "1\n"
@@ -217,7 +217,7 @@ def test_results_have_the_modes_they_were_given_and_can_be_removed(
 
 def test_without_rsync_all_is_copied_by_cp(node: Node, tools: Tools) -> None:
     node.write("data/deep/a.txt", "hello\n")
-    source = Source(str(node.home / "data"), "data")
+    source = StagedInput(str(node.home / "data"), "data")
     task = node.run(
         "cp data/deep/a.txt b", node.staging(sources=(source,)), env=tools["cp"]
     )
@@ -229,7 +229,7 @@ def test_without_rsync_all_is_copied_by_cp(node: Node, tools: Tools) -> None:
 def test_a_shared_folder_that_is_read_only_is_cleaned_away(node: Node) -> None:
     node.write("data/deep/a")
     (node.home / "data/deep").chmod(0o555)
-    source = Source(str(node.home / "data"), "data")
+    source = StagedInput(str(node.home / "data"), "data")
     assert node.run("true", node.staging(sources=(source,))).process.returncode == 0
     assert node.left() == []
 

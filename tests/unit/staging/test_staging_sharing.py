@@ -14,15 +14,15 @@ from staged_node import (
     waits_for_lock,
 )
 
-from weigh.model.staging import Source, Staging
+from weigh.model.staging import StagedInput, StagingPlan
 
 WAITS = "touch ready; until [ -e go ]; do sleep 0.05; done; cat data/a >> seen"
 
 
-def _inputs(node: Node) -> Staging:
+def _inputs(node: Node) -> StagingPlan:
     node.write("data/a", "hello\n")
     return node.staging(
-        sources=(Source(str(node.home / "data"), "data"),),
+        sources=(StagedInput(str(node.home / "data"), "data"),),
         destination=f"{node.results}/%a",
     )
 

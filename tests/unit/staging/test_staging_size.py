@@ -7,7 +7,7 @@ import pytest
 
 from weigh.errors import UsageError
 from weigh.flow.submit.staging import measure_source, refuse_large
-from weigh.model.staging import Source, Staging
+from weigh.model.staging import StagedInput, StagingPlan
 from weigh.units import MIB
 
 
@@ -18,8 +18,10 @@ def file_of(path: Path, size: int) -> Path:
     return path
 
 
-def staging_of(*paths: Path) -> Staging:
-    return Staging(sources=tuple(Source(str(path), path.name) for path in paths))
+def staging_of(*paths: Path) -> StagingPlan:
+    return StagingPlan(
+        sources=tuple(StagedInput(str(path), path.name) for path in paths)
+    )
 
 
 def test_a_small_input_needs_no_word(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.model.staging import Source, Staging
-from weigh.staging.script import parse_source, parse_staging, render
+from weigh.model.staging import StagedInput, StagingPlan
+from weigh.staging.script import parse_source, parse_staging, staged_script_lines
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> StagedInput:
     return parse_source(text, "/home/u/project", home="/home/u")
 
 
@@ -33,7 +33,7 @@ def _source(text: str) -> Source:
     ],
 )
 def test_an_input_has_a_path_and_a_place(text: str, path: str, place: str) -> None:
-    assert _source(text) == Source(path, place)
+    assert _source(text) == StagedInput(path, place)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_a_relative_scratch_is_refused() -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
 def test_no_name_makes_a_line_of_its_own(name: str) -> None:
-    plain, odd = Staging(destination="/x/y"), Staging(destination=f"/x/{name}")
-    written = render(odd, "true").splitlines()
-    assert len(written) == len(render(plain, "true").splitlines())
+    plain, odd = StagingPlan(destination="/x/y"), StagingPlan(destination=f"/x/{name}")
+    written = staged_script_lines(odd, "true").splitlines()
+    assert len(written) == len(staged_script_lines(plain, "true").splitlines())

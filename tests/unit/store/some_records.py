@@ -4,21 +4,21 @@ from hypothesis import strategies as st
 
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    Batches,
-    Event,
-    Host,
-    Job,
-    Monitor,
-    Outcome,
+    BatchTimes,
+    MeasuringCost,
     PeakMemory,
-    Phase,
+    ProgramEvent,
+    ProgramPhase,
     Record,
-    Series,
+    RecordedHost,
+    RecordedJob,
+    RunOutcome,
+    SampleSeries,
     Usage,
 )
-from weigh.store.identity import Machine
+from weigh.store.identity import MachineIdentity
 
-HERE = Machine(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
+HERE = MachineIdentity(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
 
 
 def some_record(
@@ -49,8 +49,10 @@ def some_record(
                 time=9.8,
             ),
         ),
-        series=Series(t=(0.0, 9.8), memory=(1 << 20, 411_041_792), cpu=(None, 0.9)),
-        monitor=Monitor(samples=2),
+        series=SampleSeries(
+            t=(0.0, 9.8), memory=(1 << 20, 411_041_792), cpu=(None, 0.9)
+        ),
+        monitor=MeasuringCost(samples=2),
     )
 
 
@@ -87,7 +89,7 @@ _usages = st.builds(
     gpus=st.lists(_gpus, max_size=2).map(tuple),
 )
 _phases = st.builds(
-    Phase,
+    ProgramPhase,
     name=_text,
     depth=st.integers(0, 9),
     calls=st.integers(1, 10**6),
@@ -96,14 +98,14 @@ _phases = st.builds(
     wall_time=_figure,
 )
 _batches = st.builds(
-    Batches,
+    BatchTimes,
     size=st.none() | st.integers(1, 10**6),
     count=st.integers(0, 10**6),
     samples=_sizes,
     time_min=_figures,
 )
 _events = st.builds(
-    Event, name=_text, time=_figure, value=st.none() | _size | _figure | _text
+    ProgramEvent, name=_text, time=_figure, value=st.none() | _size | _figure | _text
 )
 ids = st.text("0123456789abcdef", min_size=12, max_size=12)
 records = st.builds(
@@ -112,16 +114,17 @@ records = st.builds(
     label=st.none() | _text,
     command=st.lists(_text, max_size=3).map(tuple),
     parameters=st.dictionaries(_text, _size | _figure | _text, max_size=3),
-    host=st.none() | st.builds(Host, name=_text, system=_text),
+    host=st.none() | st.builds(RecordedHost, name=_text, system=_text),
     started=st.datetimes().map(lambda moment: moment.isoformat() + "Z") | _text,
     state=st.sampled_from(["COMPLETED", "FAILED", "UNKNOWN"]),
     exit_code=st.none() | st.integers(0, 255),
-    outcome=st.none() | st.builds(Outcome, reason=_text),
+    outcome=st.none() | st.builds(RunOutcome, reason=_text),
     usage=st.none() | _usages,
     phases=st.lists(_phases, max_size=2).map(tuple),
     batches=st.none() | _batches,
     events=st.lists(_events, max_size=2).map(tuple),
-    series=st.none() | st.builds(Series, memory=st.lists(_size, max_size=4).map(tuple)),
-    job=st.none() | st.builds(Job, id=_text),
-    monitor=st.none() | st.builds(Monitor, warnings=st.lists(_text).map(tuple)),
+    series=st.none()
+    | st.builds(SampleSeries, memory=st.lists(_size, max_size=4).map(tuple)),
+    job=st.none() | st.builds(RecordedJob, id=_text),
+    monitor=st.none() | st.builds(MeasuringCost, warnings=st.lists(_text).map(tuple)),
 )

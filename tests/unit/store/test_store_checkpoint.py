@@ -14,30 +14,36 @@ from some_records import some_record
 from weigh.errors import FormatError, StoreError
 from weigh.store.checkpoint import (
     STALE_AFTER,
-    Checkpoint,
+    RunCheckpoint,
     finalise_interrupted,
-    finish,
-    running,
-    save,
+    remove_checkpoint,
+    runs_in_progress,
+    save_checkpoint,
 )
-from weigh.store.identity import Machine, Process, is_alive, process, this_machine
+from weigh.store.identity import (
+    MachineIdentity,
+    ProcessIdentity,
+    is_alive,
+    process_identity,
+    this_machine,
+)
 from weigh.store.index import read_index
-from weigh.store.shards import append, read_lines, shards
+from weigh.store.shards import append_record, readable_shards, shard_lines
 
 HERE = this_machine()
-GONE = Process(pid=2**22 + 1, start_time=1)  # above the kernel's highest number
-ME = process(os.getpid())
+GONE = ProcessIdentity(pid=2**22 + 1, start_time=1)  # above the kernel's highest number
+ME = process_identity(os.getpid())
 
 
 def checkpoint_of(
     record_id: str = "7f3a91c0d2e4",
     *,
-    weigh: Process = GONE,
-    leader: Process | None = None,
-    machine: Machine = HERE,
-) -> Checkpoint:
+    weigh: ProcessIdentity = GONE,
+    leader: ProcessIdentity | None = None,
+    machine: MachineIdentity = HERE,
+) -> RunCheckpoint:
     record = some_record(record_id, state="RUNNING")
-    return Checkpoint(record=record, machine=machine, weigh=weigh, leader=leader)
+    return RunCheckpoint(record=record, machine=machine, weigh=weigh, leader=leader)
 
 
 def files_in(root: Path) -> list[str]:
@@ -47,33 +53,36 @@ def files_in(root: Path) -> list[str]:
 def written(root: Path) -> list[str]:
     return [
         line.decode().split('"id":"')[1][:12]
-        for shard in shards(str(root))
-        for line in read_lines(shard)
+        for shard in readable_shards(str(root))
+        for line in shard_lines(shard)
         if not line.isspace()
     ]
 
 
 def test_a_run_in_progress_is_seen_and_then_gone(tmp_path: Path) -> None:
-    save(str(tmp_path), checkpoint_of(weigh=ME))
-    assert [one.record.state for one in running(str(tmp_path), HERE, 0)] == ["RUNNING"]
-    finish(str(tmp_path), "7f3a91c0d2e4")
-    assert running(str(tmp_path), HERE, 0) == []
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
+    assert [one.record.state for one in runs_in_progress(str(tmp_path), HERE, 0)] == [
+        "RUNNING"
+    ]
+    remove_checkpoint(str(tmp_path), "7f3a91c0d2e4")
+    assert runs_in_progress(str(tmp_path), HERE, 0) == []
 
 
 def test_a_living_run_is_left_alone(tmp_path: Path) -> None:
-    save(str(tmp_path), checkpoint_of(weigh=ME))
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
     assert finalise_interrupted(str(tmp_path), HERE) == []
     assert files_in(tmp_path) == ["7f3a91c0d2e4.json"]
 
 
 def test_finishing_twice_is_no_error(tmp_path: Path) -> None:
-    finish(str(tmp_path), "7f3a91c0d2e4")
+    remove_checkpoint(str(tmp_path), "7f3a91c0d2e4")
 
 
 def test_a_killed_weigh_leaves_what_was_seen_as_interrupted(tmp_path: Path) -> None:
     code = (
         "import os, signal; from test_store_checkpoint import *;"
-        f"save({str(tmp_path)!r}, checkpoint_of(weigh=process(os.getpid())));"
+        f"me = process_identity(os.getpid()); folder = {str(tmp_path)!r};"
+        "save_checkpoint(folder, checkpoint_of(weigh=me));"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run(
@@ -90,24 +99,24 @@ def test_a_killed_weigh_leaves_what_was_seen_as_interrupted(tmp_path: Path) -> N
 
 
 def test_a_job_that_outlives_its_weigh_is_named(tmp_path: Path) -> None:
-    save(str(tmp_path), checkpoint_of(leader=ME))
+    save_checkpoint(str(tmp_path), checkpoint_of(leader=ME))
     [record] = finalise_interrupted(str(tmp_path), HERE)
     assert record.outcome is not None
     assert f"ran on as process {os.getpid()}" in record.outcome.reason
 
 
 def test_a_reused_process_number_is_not_the_same_process(tmp_path: Path) -> None:
-    reused = Process(os.getpid(), (ME.start_time or 0) + 1)
-    save(str(tmp_path), checkpoint_of(weigh=reused, leader=reused))
+    reused = ProcessIdentity(os.getpid(), (ME.start_time or 0) + 1)
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=reused, leader=reused))
     [record] = finalise_interrupted(str(tmp_path), HERE)
     assert record.outcome is not None
     assert record.outcome.reason == "weigh was killed before the command ended"
 
 
 def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> None:
-    before = Machine(HERE.host, "machine", "boot-1", "pid:[1]")
-    after = Machine(HERE.host, "machine", "boot-2", "pid:[1]")
-    save(str(tmp_path), checkpoint_of(weigh=ME, machine=before))
+    before = MachineIdentity(HERE.host, "machine", "boot-1", "pid:[1]")
+    after = MachineIdentity(HERE.host, "machine", "boot-2", "pid:[1]")
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME, machine=before))
     long_ago = time.time() - STALE_AFTER - 60
     os.utime(tmp_path / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
     [record] = finalise_interrupted(str(tmp_path), after)
@@ -116,19 +125,21 @@ def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> N
 
 
 def test_a_run_on_a_cloned_node_is_not_called_interrupted(tmp_path: Path) -> None:
-    clones = [Machine(HERE.host, "machine", f"boot-{n}", "pid:[1]") for n in (1, 2)]
-    save(str(tmp_path), checkpoint_of(machine=clones[0]))
-    assert finalise_interrupted(str(tmp_path), clones[1]) == []
-    assert [one.record.state for one in running(str(tmp_path), clones[1], 0)] == [
-        "RUNNING"
+    clones = [
+        MachineIdentity(HERE.host, "machine", f"boot-{n}", "pid:[1]") for n in (1, 2)
     ]
+    save_checkpoint(str(tmp_path), checkpoint_of(machine=clones[0]))
+    assert finalise_interrupted(str(tmp_path), clones[1]) == []
+    assert [
+        one.record.state for one in runs_in_progress(str(tmp_path), clones[1], 0)
+    ] == ["RUNNING"]
 
 
 def test_a_record_written_before_a_restart_is_not_written_over(tmp_path: Path) -> None:
-    before = Machine(HERE.host, "machine", "boot-1", "pid:[1]")
-    after = Machine(HERE.host, "machine", "boot-2", "pid:[1]")
-    append(str(tmp_path), some_record(), before)
-    save(str(tmp_path), checkpoint_of(machine=before))
+    before = MachineIdentity(HERE.host, "machine", "boot-1", "pid:[1]")
+    after = MachineIdentity(HERE.host, "machine", "boot-2", "pid:[1]")
+    append_record(str(tmp_path), some_record(), before)
+    save_checkpoint(str(tmp_path), checkpoint_of(machine=before))
     long_ago = time.time() - STALE_AFTER - 60
     os.utime(tmp_path / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
     assert finalise_interrupted(str(tmp_path), after) == []
@@ -139,31 +150,31 @@ def test_a_record_written_before_a_restart_is_not_written_over(tmp_path: Path) -
 @pytest.mark.parametrize(
     "elsewhere",
     [
-        Machine("node99", "another", "boot-9", "pid:[1]"),
-        Machine(HERE.host, HERE.machine_id, HERE.boot_id, "pid:[container]"),
+        MachineIdentity("node99", "another", "boot-9", "pid:[1]"),
+        MachineIdentity(HERE.host, HERE.machine_id, HERE.boot_id, "pid:[container]"),
     ],
 )
 def test_a_run_that_cannot_be_looked_up_from_here_goes_stale_with_age(
-    tmp_path: Path, elsewhere: Machine
+    tmp_path: Path, elsewhere: MachineIdentity
 ) -> None:
-    save(str(tmp_path), checkpoint_of(machine=elsewhere))
+    save_checkpoint(str(tmp_path), checkpoint_of(machine=elsewhere))
     assert finalise_interrupted(str(tmp_path), HERE) == []
     seen = (tmp_path / "running" / "7f3a91c0d2e4.json").stat().st_mtime
     ages = (STALE_AFTER - 1, STALE_AFTER + 1)
-    stale = [running(str(tmp_path), HERE, seen + age)[0].stale for age in ages]
+    stale = [runs_in_progress(str(tmp_path), HERE, seen + age)[0].stale for age in ages]
     assert stale == [False, True]
 
 
 def test_a_record_that_was_written_is_not_written_over(tmp_path: Path) -> None:
-    append(str(tmp_path), some_record(), HERE)
-    save(str(tmp_path), checkpoint_of())
+    append_record(str(tmp_path), some_record(), HERE)
+    save_checkpoint(str(tmp_path), checkpoint_of())
     assert finalise_interrupted(str(tmp_path), HERE) == []
     [entry] = read_index(str(tmp_path)).entries
     assert (entry.head.state, files_in(tmp_path)) == ("COMPLETED", [])
 
 
 def test_a_claim_whose_owner_died_is_taken_up(tmp_path: Path) -> None:
-    save(str(tmp_path), checkpoint_of())
+    save_checkpoint(str(tmp_path), checkpoint_of())
     boot = (HERE.boot_id or "none")[:8]
     claim = f"7f3a91c0d2e4.{boot}.{GONE.pid}.{GONE.start_time}.claim"
     folder = tmp_path / "running"
@@ -173,7 +184,7 @@ def test_a_claim_whose_owner_died_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_a_claim_whose_owner_lives_is_left_alone(tmp_path: Path) -> None:
-    save(str(tmp_path), checkpoint_of())
+    save_checkpoint(str(tmp_path), checkpoint_of())
     boot = (HERE.boot_id or "none")[:8]
     claim = f"7f3a91c0d2e4.{boot}.{ME.pid}.{ME.start_time}.claim"
     folder = tmp_path / "running"
@@ -192,7 +203,7 @@ def test_of_many_finalising_at_once_none_loses_or_doubles_a_run(
 ) -> None:
     ids = [f"{number:012x}" for number in range(40)]
     for record_id in ids:
-        save(str(tmp_path), checkpoint_of(record_id))
+        save_checkpoint(str(tmp_path), checkpoint_of(record_id))
     fork = get_context("fork")
     together = fork.Barrier(4)
     arguments = (str(tmp_path), together)
@@ -211,8 +222,8 @@ def test_a_store_that_cannot_be_written_keeps_the_checkpoint_for_later(
     def full(*_: object) -> str:
         raise StoreError("disk full")
 
-    save(str(tmp_path), checkpoint_of())
-    monkeypatch.setattr("weigh.store.checkpoint.append", full)
+    save_checkpoint(str(tmp_path), checkpoint_of())
+    monkeypatch.setattr("weigh.store.checkpoint.append_record", full)
     [record] = finalise_interrupted(str(tmp_path), HERE)
     assert record.state == "INTERRUPTED"
     assert files_in(tmp_path) == ["7f3a91c0d2e4.json"]
@@ -221,13 +232,13 @@ def test_a_store_that_cannot_be_written_keeps_the_checkpoint_for_later(
 def test_a_write_that_fails_leaves_the_checkpoint_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(str(tmp_path), checkpoint_of(weigh=ME))
+    save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
     real = os.write
     monkeypatch.setattr("os.write", lambda fd, content: real(fd, content[:50]))
     with pytest.raises(StoreError, match=r"7f3a91c0d2e4\.json: only a part"):
-        save(str(tmp_path), checkpoint_of(weigh=ME))
+        save_checkpoint(str(tmp_path), checkpoint_of(weigh=ME))
     monkeypatch.undo()
-    assert len(running(str(tmp_path), HERE, 0)) == 1
+    assert len(runs_in_progress(str(tmp_path), HERE, 0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -236,7 +247,7 @@ def test_a_write_that_fails_leaves_the_checkpoint_before_it(
 def test_a_checkpoint_that_does_not_parse_is_left_alone(
     tmp_path: Path, content: bytes
 ) -> None:
-    save(str(tmp_path), checkpoint_of())
+    save_checkpoint(str(tmp_path), checkpoint_of())
     path = tmp_path / "running" / "7f3a91c0d2e4.json"
     path.write_bytes(content)
     assert finalise_interrupted(str(tmp_path), HERE) == []
@@ -245,12 +256,12 @@ def test_a_checkpoint_that_does_not_parse_is_left_alone(
 
 def test_an_id_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not the id"):
-        save(str(tmp_path), checkpoint_of("../../passwd"))
+        save_checkpoint(str(tmp_path), checkpoint_of("../../passwd"))
 
 
 def test_a_process_is_alive_until_it_is_reaped_or_a_zombie() -> None:
     child = subprocess.Popen(["sleep", "60"])
-    named = process(child.pid)
+    named = process_identity(child.pid)
     before = is_alive(named)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
@@ -262,7 +273,7 @@ def test_a_process_is_alive_until_it_is_reaped_or_a_zombie() -> None:
 def test_a_hidden_process_whose_number_is_in_use_counts_as_alive(
     tmp_path: Path,
 ) -> None:
-    assert is_alive(Process(os.getpid(), 1), str(tmp_path))
+    assert is_alive(ProcessIdentity(os.getpid(), 1), str(tmp_path))
 
 
 def test_a_name_with_parentheses_does_not_shift_the_start_time(tmp_path: Path) -> None:
@@ -270,4 +281,4 @@ def test_a_name_with_parentheses_does_not_shift_the_start_time(tmp_path: Path) -
     folder.mkdir(parents=True)
     fields = " ".join(str(number) for number in range(4, 53))
     (folder / "stat").write_text(f"42 (a) b) (c) S {fields}\n")
-    assert process(42, str(tmp_path)) == Process(42, 22)
+    assert process_identity(42, str(tmp_path)) == ProcessIdentity(42, 22)

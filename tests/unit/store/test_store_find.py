@@ -5,10 +5,10 @@ import pytest
 from some_records import HERE, some_record
 
 from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
-from weigh.store.find import find
+from weigh.store.find import find_stored_record
 from weigh.store.identity import content_id, is_id, new_id
-from weigh.store.lines import encode
-from weigh.store.shards import append, append_line
+from weigh.store.lines import encode_record
+from weigh.store.shards import append_line, append_record
 
 OLD = some_record("aaaa11112222", label="train", started="2026-11-20T00:00:00Z")
 NEW = some_record("aaaa33334444", label="train", started="2026-11-21T00:00:00Z")
@@ -18,7 +18,7 @@ LATEST = some_record("bbbb55556666", started="2026-11-22T00:00:00Z")
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     for record in (NEW, OLD, LATEST):
-        append(str(tmp_path), record, HERE)
+        append_record(str(tmp_path), record, HERE)
     return str(tmp_path)
 
 
@@ -34,24 +34,24 @@ def root(tmp_path: Path) -> str:
     ],
 )
 def test_a_record_answers_to(root: str, name: str, found: object) -> None:
-    assert find(root, name) == found
+    assert find_stored_record(root, name) == found
 
 
 def test_a_prefix_of_several_lists_them(root: str) -> None:
     with pytest.raises(UsageError, match="aaaa33334444, aaaa11112222"):
-        find(root, "aaaa")
+        find_stored_record(root, "aaaa")
 
 
 def test_a_prefix_of_many_counts_the_rest(tmp_path: Path) -> None:
     for number in range(8):
-        append(str(tmp_path), some_record(f"cccc{number:08}"), HERE)
+        append_record(str(tmp_path), some_record(f"cccc{number:08}"), HERE)
     with pytest.raises(UsageError, match="and 3 more"):
-        find(str(tmp_path), "cccc")
+        find_stored_record(str(tmp_path), "cccc")
 
 
 def test_three_letters_are_too_few_for_an_id(root: str) -> None:
     with pytest.raises(RecordNotFoundError):
-        find(root, "bbb")
+        find_stored_record(root, "bbb")
 
 
 @pytest.mark.parametrize(
@@ -61,53 +61,53 @@ def test_a_typing_error_is_offered_the_nearest_name(
     root: str, typed: str, offered: str
 ) -> None:
     with pytest.raises(RecordNotFoundError, match=f"did you mean {offered}"):
-        find(root, typed)
+        find_stored_record(root, typed)
 
 
 def test_an_empty_store_states_how_to_fill_it(tmp_path: Path) -> None:
     with pytest.raises(RecordNotFoundError, match="weigh run makes one"):
-        find(str(tmp_path), "last")
+        find_stored_record(str(tmp_path), "last")
 
 
 @pytest.mark.parametrize("indent", [0, 2])
 def test_a_file_of_run_is_a_record_too(tmp_path: Path, indent: int) -> None:
     path = tmp_path / "out.json"
-    path.write_bytes(msgspec.json.format(encode(OLD), indent=indent))
-    assert find(str(tmp_path), str(path)) == OLD
+    path.write_bytes(msgspec.json.format(encode_record(OLD), indent=indent))
+    assert find_stored_record(str(tmp_path), str(path)) == OLD
 
 
 def test_a_file_without_a_clear_name_is_found_last(
     root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("result").write_bytes(encode(OLD))
-    assert find(root, "result") == OLD
+    Path("result").write_bytes(encode_record(OLD))
+    assert find_stored_record(root, "result") == OLD
 
 
 def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
     path = tmp_path / "package.json"
     path.write_text('{"name": "x"}')
     with pytest.raises(FormatError, match=r"package\.json is not a record"):
-        find(str(tmp_path), str(path))
+        find_stored_record(str(tmp_path), str(path))
 
 
 def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecordNotFoundError, match=r"none\.json: No such file"):
-        find(str(tmp_path), "none.json")
+        find_stored_record(str(tmp_path), "none.json")
 
 
 @pytest.mark.parametrize("name", ["ffff00001111", "ffff"])
 def test_a_record_of_a_newer_weigh_is_refused_by_name(root: str, name: str) -> None:
-    path = append(root, LATEST, HERE)
+    path = append_record(root, LATEST, HERE)
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
     with pytest.raises(SchemaError, match="ffff00001111"):
-        find(root, name)
+        find_stored_record(root, name)
 
 
 def test_a_run_in_progress_is_found_after_the_finished(root: str) -> None:
     running = some_record("dddd00001111", label="train", state="RUNNING")
-    assert find(root, "dddd", [running]) == running
-    assert find(root, "train", [running]) == NEW
+    assert find_stored_record(root, "dddd", [running]) == running
+    assert find_stored_record(root, "train", [running]) == NEW
 
 
 def test_ids_are_twelve_letters_and_do_not_repeat() -> None:

@@ -10,8 +10,8 @@ from some_records import HERE, some_record
 
 import weigh
 from weigh.errors import StoreError
-from weigh.store.location import locate, make_folder, note_on_store
-from weigh.store.shards import append, shards
+from weigh.store.location import locate_store, make_folder, note_on_store
+from weigh.store.shards import append_record, readable_shards
 
 
 @pytest.fixture
@@ -36,21 +36,21 @@ def test_the_nearest_store_upwards_is_used(home: Path) -> None:
     folder(home, ".weigh")
     store = folder(home, "project", ".weigh")
     below = folder(home, "project", "a", "b")
-    assert locate(str(below), in_home(home)) == str(store)
+    assert locate_store(str(below), in_home(home)) == str(store)
 
 
 def test_without_a_store_one_is_to_be_made_here(home: Path) -> None:
     here = folder(home, "project")
-    assert locate(str(here), in_home(home)) == str(here / ".weigh")
+    assert locate_store(str(here), in_home(home)) == str(here / ".weigh")
 
 
 def test_the_search_ends_at_the_home_folder(home: Path) -> None:
     folder(home.parent, ".weigh")
     here = folder(home, "project")
-    assert locate(str(here), in_home(home)) == str(here / ".weigh")
-    assert locate(str(home), in_home(home)) == str(home / ".weigh")
+    assert locate_store(str(here), in_home(home)) == str(here / ".weigh")
+    assert locate_store(str(home), in_home(home)) == str(home / ".weigh")
     store = folder(home, ".weigh")
-    assert locate(str(here), in_home(home)) == str(store)
+    assert locate_store(str(here), in_home(home)) == str(store)
 
 
 @pytest.mark.parametrize("mark", [".git", ".hg", ".svn"])
@@ -59,23 +59,23 @@ def test_the_search_ends_at_the_root_of_a_repository(home: Path, mark: str) -> N
     root = folder(home, "project")
     folder(root, mark)
     below = folder(root, "src")
-    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+    assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
     store = folder(root, ".weigh")
-    assert locate(str(below), in_home(home)) == str(store)
+    assert locate_store(str(below), in_home(home)) == str(store)
 
 
 def test_a_work_tree_whose_git_is_a_file_ends_the_search(home: Path) -> None:
     folder(home, ".weigh")
     below = folder(home, "tree", "src")
     (home / "tree" / ".git").write_text("gitdir: elsewhere")
-    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+    assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
 
 
 def test_a_repository_without_a_store_does_not_use_the_one_above(home: Path) -> None:
     folder(home, ".weigh")
     here = folder(home, "project")
     folder(here, ".git")
-    assert locate(str(here), in_home(home)) == str(here / ".weigh")
+    assert locate_store(str(here), in_home(home)) == str(here / ".weigh")
 
 
 @pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
@@ -87,8 +87,8 @@ def test_a_store_in_the_folder_for_temporary_files_is_not_used(
     here = folder(temporary, "job")
     folder(tmp_path, ".git")
     environ = in_home(home, **{variable: str(temporary)})
-    assert locate(str(here), environ) == str(here / ".weigh")
-    assert locate(str(here), in_home(home)) == str(temporary / ".weigh")
+    assert locate_store(str(here), environ) == str(here / ".weigh")
+    assert locate_store(str(here), in_home(home)) == str(temporary / ".weigh")
 
 
 def test_a_store_above_the_home_folder_is_not_used_from_next_to_it(
@@ -97,7 +97,7 @@ def test_a_store_above_the_home_folder_is_not_used_from_next_to_it(
     folder(home.parent, ".weigh")
     folder(tmp_path, ".git")
     beside = folder(home.parent, "shared", "job")
-    assert locate(str(beside), in_home(home)) == str(beside / ".weigh")
+    assert locate_store(str(beside), in_home(home)) == str(beside / ".weigh")
 
 
 def test_a_home_that_is_a_link_is_known_by_its_real_name(
@@ -107,7 +107,7 @@ def test_a_home_that_is_a_link_is_known_by_its_real_name(
     link.symlink_to(home)
     folder(home.parent, ".weigh")
     here = folder(home, "project")
-    assert locate(str(here), in_home(link)) == str(here / ".weigh")
+    assert locate_store(str(here), in_home(link)) == str(here / ".weigh")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root writes to the root folder")
@@ -131,8 +131,8 @@ def test_a_store_in_the_root_folder_or_tmp_collects_nothing(place: str) -> None:
     """
     program = """if True:
         import sys
-        from weigh.store.location import locate
-        print(locate(sys.argv[1], {"HOME": "/root"}))
+        from weigh.store.location import locate_store
+        print(locate_store(sys.argv[1], {"HOME": "/root"}))
     """
     job = f"{place.rstrip('/')}/job"
     environ = {
@@ -188,7 +188,7 @@ def test_a_verb_names_a_store_above_the_current_folder(
 
 def test_weigh_dir_overrides_and_is_relative_to_the_folder(tmp_path: Path) -> None:
     (tmp_path / ".weigh").mkdir()
-    chosen = locate(str(tmp_path), {"WEIGH_DIR": "elsewhere/."})
+    chosen = locate_store(str(tmp_path), {"WEIGH_DIR": "elsewhere/."})
     assert chosen == str(tmp_path / "elsewhere")
 
 
@@ -198,18 +198,18 @@ def test_a_store_planted_by_somebody_else_is_passed_over(home: Path) -> None:
     planted.mkdir()
     os.chown(planted, 12345, 12345)
     below = folder(home, "job")
-    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+    assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
 
 
 def test_a_file_in_the_way_is_no_store(home: Path) -> None:
     (home / ".weigh").write_text("not a folder")
     below = folder(home, "job")
-    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+    assert locate_store(str(below), in_home(home)) == str(below / ".weigh")
 
 
 def test_only_the_owner_may_read_what_is_made(tmp_path: Path) -> None:
     root = tmp_path / ".weigh"
-    append(str(root), some_record(), HERE)
+    append_record(str(root), some_record(), HERE)
     everything = [root, *root.rglob("*")]
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in everything}
     assert all(modes[p] == (0o700 if p.is_dir() else 0o600) for p in everything)
@@ -238,7 +238,7 @@ def test_a_file_where_the_records_should_be_is_not_an_empty_store(
     in_the_way = tmp_path / ".weigh"
     in_the_way.write_text("not a folder")
     with pytest.raises(StoreError, match="is a file"):
-        list(shards(str(in_the_way)))
+        list(readable_shards(str(in_the_way)))
 
 
 def all_of_a_plan(cwd: Path, **environ: str) -> dict[str, int]:
@@ -291,6 +291,6 @@ def test_the_store_of_another_user_in_the_folder_is_used_only_if_a_group_shares_
     os.chown(other, 1234, 1234)
     home = tmp_path / "home"
 
-    store = locate(str(other.parent), {"HOME": str(home)})
+    store = locate_store(str(other.parent), {"HOME": str(home)})
 
     assert store == str(other if mode == 0o2770 else home / ".weigh")

@@ -20,18 +20,29 @@ from weigh.errors import (
     StoreError,
 )
 from weigh.model.record import Record
-from weigh.store.checkpoint import Checkpoint, save
-from weigh.store.find import find
-from weigh.store.identity import Machine, Process
-from weigh.store.index import Index, read_index, read_record, read_short
-from weigh.store.lines import decode, encode
-from weigh.store.scans import Scan, append_scan
-from weigh.store.shards import append, append_line, month, remove, shard_name
+from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
+from weigh.store.find import find_stored_record
+from weigh.store.identity import MachineIdentity, ProcessIdentity
+from weigh.store.index import (
+    StoreIndex,
+    read_index,
+    read_record,
+    read_record_without_series,
+)
+from weigh.store.lines import decode_record, encode_record
+from weigh.store.scans import StoredScan, append_scan
+from weigh.store.shards import (
+    append_line,
+    append_record,
+    append_tombstone,
+    month_folder,
+    shard_name,
+)
 
 NOW = "2026-11-22T00:00:00Z"
 
 
-def ids_of(index: Index) -> list[str]:
+def ids_of(index: StoreIndex) -> list[str]:
     return [entry.head.id for entry in index.entries]
 
 
@@ -41,7 +52,7 @@ def test_any_record_comes_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, record: Record
 ) -> None:
     root = str(tmp_path_factory.mktemp("store"))
-    append(root, record, HERE)
+    append_record(root, record, HERE)
     [entry] = read_index(root).entries
     assert read_record(entry) == record
 
@@ -52,28 +63,28 @@ def test_a_head_states_what_the_whole_line_states(
     tmp_path_factory: pytest.TempPathFactory, record: Record
 ) -> None:
     root = str(tmp_path_factory.mktemp("store"))
-    append(root, record, HERE)
+    append_record(root, record, HERE)
     [entry] = read_index(root).entries
-    whole = msgspec.json.decode(encode(record), type=type(entry.head))
+    whole = msgspec.json.decode(encode_record(record), type=type(entry.head))
     assert entry.head == whole
 
 
 def test_the_short_reading_leaves_the_series_out(tmp_path: Path) -> None:
-    append(str(tmp_path), some_record(), HERE)
+    append_record(str(tmp_path), some_record(), HERE)
     [entry] = read_index(str(tmp_path)).entries
-    short = read_short(entry)
+    short = read_record_without_series(entry)
     assert (short.series, short.usage) == (None, some_record().usage)
 
 
 def test_a_shard_lies_in_its_month_under_host_machine_and_boot(tmp_path: Path) -> None:
-    path = append(str(tmp_path), some_record(), HERE)
+    path = append_record(str(tmp_path), some_record(), HERE)
     expected = tmp_path / "records" / "2026-11" / "node07-01234567-boot-1.jsonl"
     assert path == str(expected)
 
 
 @pytest.mark.parametrize("host", ["../../etc", "a/b", "..", "", "x" * 300, "näme"])
 def test_no_host_name_leaves_the_folder_of_its_month(host: str) -> None:
-    name = shard_name(Machine(host=host))
+    name = shard_name(MachineIdentity(host=host))
     assert os.path.basename(name) == name
     assert len(name) < 100
     assert not name.startswith(".")
@@ -81,33 +92,35 @@ def test_no_host_name_leaves_the_folder_of_its_month(host: str) -> None:
 
 @pytest.mark.parametrize("started", ["", "soon", "../../x", "2026", "2026/11"])
 def test_a_record_without_a_date_is_undated(started: str) -> None:
-    assert month(started) == "undated"
+    assert month_folder(started) == "undated"
 
 
 def test_a_machine_without_an_id_goes_by_its_boot() -> None:
-    machine = Machine(host="box", boot_id="6d9fcd23-4f74")
+    machine = MachineIdentity(host="box", boot_id="6d9fcd23-4f74")
     assert shard_name(machine) == "box-6d9fcd23.jsonl"
 
 
 def test_nodes_cloned_with_their_machine_id_share_no_shard() -> None:
-    clones = [Machine("node07", "0123456789", boot) for boot in ("aa-1", "bb-2", None)]
+    clones = [
+        MachineIdentity("node07", "0123456789", boot) for boot in ("aa-1", "bb-2", None)
+    ]
     assert len({shard_name(one) for one in clones}) == len(clones)
 
 
 def test_records_in_a_shard_without_a_boot_are_read_and_removed(tmp_path: Path) -> None:
     root = str(tmp_path)
-    old = append(root, some_record("aaaaaaaaaaaa"), HERE)
-    append(root, some_record("bbbbbbbbbbbb"), HERE)
+    old = append_record(root, some_record("aaaaaaaaaaaa"), HERE)
+    append_record(root, some_record("bbbbbbbbbbbb"), HERE)
     os.rename(old, os.path.join(os.path.dirname(old), "node07-01234567.jsonl"))
-    append(root, some_record("cccccccccccc"), HERE)
-    remove(root, "aaaaaaaaaaaa", machine=HERE, now=NOW)
+    append_record(root, some_record("cccccccccccc"), HERE)
+    append_tombstone(root, "aaaaaaaaaaaa", machine=HERE, current_time=NOW)
     assert sorted(one[0] for one in ids_of(read_index(root))) == ["b", "c"]
 
 
 def test_the_last_line_of_an_id_counts(tmp_path: Path) -> None:
     root = str(tmp_path)
-    append(root, some_record(state="RUNNING"), HERE)
-    append(root, some_record(state="FAILED"), HERE)
+    append_record(root, some_record(state="RUNNING"), HERE)
+    append_record(root, some_record(state="FAILED"), HERE)
     assert [e.head.state for e in read_index(root).entries] == ["FAILED"]
 
 
@@ -120,14 +133,14 @@ def test_records_come_newest_first_whatever_the_order_of_writing(
         ("cccccccccccc", "2026-12-01T00:00:00Z"),
         ("aaaaaaaaaaaa", "2026-11-21T10:00:00Z"),
     ):
-        append(root, some_record(record_id, started=started), HERE)
+        append_record(root, some_record(record_id, started=started), HERE)
     order = [one[0] for one in ids_of(read_index(root))]
     assert order == ["c", "b", "a"]
 
 
 def test_of_the_same_moment_the_later_line_is_newer(tmp_path: Path) -> None:
-    append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
-    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    append_record(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
     assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb", "aaaaaaaaaaaa"]
 
 
@@ -135,28 +148,30 @@ def test_a_tombstone_takes_a_record_away_also_from_another_host(
     tmp_path: Path,
 ) -> None:
     root = str(tmp_path)
-    append(root, some_record(), HERE)
-    remove(root, some_record().id, machine=Machine(host="login1"), now=NOW)
-    append(root, some_record(), HERE)
+    append_record(root, some_record(), HERE)
+    append_tombstone(
+        root, some_record().id, machine=MachineIdentity(host="login1"), current_time=NOW
+    )
+    append_record(root, some_record(), HERE)
     assert ids_of(read_index(root)) == []
 
 
 def test_a_torn_last_line_costs_neither_neighbour(tmp_path: Path) -> None:
     root = str(tmp_path)
-    path = append(root, some_record("aaaaaaaaaaaa"), HERE)
+    path = append_record(root, some_record("aaaaaaaaaaaa"), HERE)
     with open(path, "ab") as shard:
-        shard.write(encode(some_record("bbbbbbbbbbbb"))[:700])
-    append(root, some_record("cccccccccccc"), HERE)
+        shard.write(encode_record(some_record("bbbbbbbbbbbb"))[:700])
+    append_record(root, some_record("cccccccccccc"), HERE)
     index = read_index(root)
     assert (sorted(one[0] for one in ids_of(index)), index.torn) == (["a", "c"], 1)
 
 
 def test_a_line_torn_anywhere_is_never_taken_for_a_record(tmp_path: Path) -> None:
-    line = encode(some_record("bbbbbbbbbbbb"))
+    line = encode_record(some_record("bbbbbbbbbbbb"))
     for length in range(0, len(line), 37):
         root = tmp_path / str(length)
         root.mkdir()
-        path = append(str(root), some_record("aaaaaaaaaaaa"), HERE)
+        path = append_record(str(root), some_record("aaaaaaaaaaaa"), HERE)
         append_line(path, line[:length])
         assert ids_of(read_index(str(root))) == ["aaaaaaaaaaaa"], length
 
@@ -167,14 +182,14 @@ def test_a_line_torn_anywhere_is_never_taken_for_a_record(tmp_path: Path) -> Non
 def test_a_damaged_line_is_counted_and_stepped_over(
     tmp_path: Path, damage: bytes
 ) -> None:
-    path = append(str(tmp_path), some_record(), HERE)
+    path = append_record(str(tmp_path), some_record(), HERE)
     append_line(path, damage)
     index = read_index(str(tmp_path))
     assert (ids_of(index), index.torn) == ([some_record().id], 1)
 
 
 def test_keys_in_another_order_are_read_as_well(tmp_path: Path) -> None:
-    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    path = append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
     builtins = msgspec.to_builtins(some_record("bbbbbbbbbbbb", label="mixed"))
     append_line(path, msgspec.json.encode(dict(reversed(builtins.items()))))
     [entry] = [e for e in read_index(str(tmp_path)).entries if e.head.label]
@@ -182,14 +197,14 @@ def test_keys_in_another_order_are_read_as_well(tmp_path: Path) -> None:
 
 
 def test_keys_of_a_later_minor_change_are_ignored(tmp_path: Path) -> None:
-    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
-    line = encode(some_record("bbbbbbbbbbbb"))
+    path = append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    line = encode_record(some_record("bbbbbbbbbbbb"))
     append_line(path, line[:-1] + b',"novelty":{"a":[1]}}')
     assert len(read_index(str(tmp_path)).entries) == 2
 
 
 def test_a_newer_schema_is_counted_apart_and_refused_by_name(tmp_path: Path) -> None:
-    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    path = append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
     append_line(path, b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb","usage":7}')
     index = read_index(str(tmp_path))
     assert (ids_of(index), list(index.newer)) == (["aaaaaaaaaaaa"], ["bbbbbbbbbbbb"])
@@ -199,11 +214,11 @@ def test_a_newer_schema_is_counted_apart_and_refused_by_name(tmp_path: Path) -> 
 
 def test_what_is_no_record_is_reported() -> None:
     with pytest.raises(FormatError, match="not a record"):
-        decode(b'{"schema": "weigh.record/1"')
+        decode_record(b'{"schema": "weigh.record/1"')
 
 
 def test_an_argument_that_is_not_utf8_is_kept_legible(tmp_path: Path) -> None:
-    append(str(tmp_path), some_record(command=("cat", "a\udcffb")), HERE)
+    append_record(str(tmp_path), some_record(command=("cat", "a\udcffb")), HERE)
     [entry] = read_index(str(tmp_path)).entries
     assert read_record(entry).command == ("cat", r"a\udcffb")
 
@@ -214,7 +229,7 @@ def _write_many(root: str, writer: int, together: Barrier) -> None:
     for turn in range(50):
         size = int(500 * 400 ** draw.random())
         record = some_record(f"{writer:06x}{turn:06x}", command=("x" * size,))
-        append(root, record, HERE)
+        append_record(root, record, HERE)
 
 
 def test_no_record_of_24_concurrent_writers_is_lost_or_torn(tmp_path: Path) -> None:
@@ -241,9 +256,9 @@ def test_a_write_cut_short_is_made_again_whole(
     def write(descriptor: int, content: bytes) -> int:
         return real(descriptor, content[: cuts.pop()] if cuts else content)
 
-    append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
     monkeypatch.setattr("os.write", write)
-    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    append_record(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
     index = read_index(str(tmp_path))
     assert (len(index.entries), index.torn) == (2, 1)
 
@@ -251,7 +266,7 @@ def test_a_write_cut_short_is_made_again_whole(
 def test_a_record_glued_to_what_another_left_torn_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    path = append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
     real, torn = os.write, [b'{"schema":"wei']
 
     def write(descriptor: int, content: bytes) -> int:
@@ -261,7 +276,7 @@ def test_a_record_glued_to_what_another_left_torn_is_written_again(
         return real(descriptor, content)
 
     monkeypatch.setattr("os.write", write)
-    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    append_record(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
     assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb", "aaaaaaaaaaaa"]
 
 
@@ -271,10 +286,10 @@ def test_a_full_disk_is_reported_with_the_way_out(
     def write(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
     monkeypatch.setattr("os.write", write)
     with pytest.raises(StoreError, match=r"jsonl: No space left on device \(free some"):
-        append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+        append_record(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
     monkeypatch.undo()
     assert ids_of(read_index(str(tmp_path))) == ["aaaaaaaaaaaa"]
 
@@ -285,9 +300,9 @@ def test_a_disk_that_fills_in_the_middle_of_a_record_is_reported(
     real = os.write
     monkeypatch.setattr("os.write", lambda fd, content: real(fd, content[:50]))
     with pytest.raises(StoreError, match="only a part"):
-        append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+        append_record(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
     monkeypatch.undo()
-    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    append_record(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
     assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb"]
 
 
@@ -298,7 +313,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         StoreError, match=r"closed/records/\S+: Permission denied.*WEIGH"
     ):
-        append(str(root), some_record(), HERE)
+        append_record(str(root), some_record(), HERE)
 
 
 def test_a_read_only_file_system_is_named(
@@ -309,7 +324,7 @@ def test_a_read_only_file_system_is_named(
 
     monkeypatch.setattr("os.mkdir", mkdir)
     with pytest.raises(StoreError, match=r"Read-only file system \(set WEIGH_DIR"):
-        append(str(tmp_path / ".weigh"), some_record(), HERE)
+        append_record(str(tmp_path / ".weigh"), some_record(), HERE)
 
 
 def test_a_store_that_does_not_exist_is_empty(tmp_path: Path) -> None:
@@ -318,9 +333,9 @@ def test_a_store_that_does_not_exist_is_empty(tmp_path: Path) -> None:
 
 def test_only_a_later_schema_is_called_newer() -> None:
     with pytest.raises(SchemaError, match="install a newer weigh"):
-        decode(b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb"}')
+        decode_record(b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb"}')
     with pytest.raises(SchemaError, match="measure the run again"):
-        decode(b'{"schema":"weigh.record/0","id":"bbbbbbbbbbbb"}')
+        decode_record(b'{"schema":"weigh.record/0","id":"bbbbbbbbbbbb"}')
 
 
 NOBODY = 65534
@@ -333,10 +348,10 @@ def test_what_root_leaves_in_a_users_folder_belongs_to_that_user(
 ) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
     root = str(tmp_path / ".weigh")
-    me = Process(os.getpid())
-    append(root, some_record(), HERE)
-    save(root, Checkpoint(machine=HERE, weigh=me, record=some_record()))
-    append_scan(root, Scan("size", ("tag",), "/"))
+    me = ProcessIdentity(os.getpid())
+    append_record(root, some_record(), HERE)
+    save_checkpoint(root, RunCheckpoint(machine=HERE, weigh=me, record=some_record()))
+    append_scan(root, StoredScan("size", ("tag",), "/"))
     made = [Path(root), *Path(root).rglob("*")]
     assert len(made) == 8
     assert {path.lstat().st_uid for path in made} == {NOBODY}
@@ -367,9 +382,9 @@ def as_nobody() -> Iterator[None]:
 @pytest.mark.parametrize("closed", ["shard", "month"])
 def test_what_another_user_closed_hides_no_other_record(closed: str) -> None:
     with TemporaryDirectory() as root:
-        one = Path(append(root, some_record("aaaaaaaaaaaa"), HERE))
+        one = Path(append_record(root, some_record("aaaaaaaaaaaa"), HERE))
         later = some_record("bbbbbbbbbbbb", started="2026-12-01T00:00:00Z")
-        other = Path(append(root, later, HERE))
+        other = Path(append_record(root, later, HERE))
         for path in (Path(root), one.parent.parent, one.parent, one):
             path.chmod(0o755)
         path = other if closed == "shard" else other.parent
@@ -378,7 +393,7 @@ def test_what_another_user_closed_hides_no_other_record(closed: str) -> None:
         with as_nobody():
             index = read_index(root)
             with pytest.raises(RecordNotFoundError, match="another user: chown it"):
-                find(root, "bbbbbbbbbbbb")
+                find_stored_record(root, "bbbbbbbbbbbb")
         path.chmod(0o700)
     assert ids_of(index) == ["aaaaaaaaaaaa"]
     assert index.closed == [str(path)]

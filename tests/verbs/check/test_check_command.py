@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from weigh.flow.check.trials import trial_notes
-from weigh.model.check import Trial
+from weigh.model.check import TaskTrial
 from weigh.units import MIB
 
 Weigh = Callable[..., tuple[int, str, str]]
@@ -290,7 +290,9 @@ def test_a_task_has_its_number_of_the_file(weigh: Weigh, tmp_path: Path) -> None
 
 def test_a_task_that_ran_twice_is_named() -> None:
     record = SimpleNamespace(signal=None)
-    trial = Trial(task=3, command="x", state="COMPLETED", verdict="fine", output_size=1)
+    trial = TaskTrial(
+        task=3, command="x", state="COMPLETED", verdict="fine", output_size=1
+    )
     notes = trial_notes([trial], {3: [record, record]})  # type: ignore[list-item]
     assert notes == ["task 3 ran twice: too little memory for several"]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.runner.divergence import Divergence, DivergenceWatch, lost_number
+from weigh.runner.divergence import DivergenceWatch, LostNumber, lost_number
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_words_and_bounds_are_no_numbers_lost(line: str) -> None:
     assert watched(line) is None
 
 
-def watched(text: str, pieces: int = 1, patience: int = 1) -> Divergence | None:
+def watched(text: str, pieces: int = 1, patience: int = 1) -> LostNumber | None:
     watch, size = DivergenceWatch(patience), -(-len(text) // pieces) or 1
     for at in range(0, len(text), size):
         lost = watch.feed(text[at : at + size].encode())
@@ -91,12 +91,12 @@ def watched(text: str, pieces: int = 1, patience: int = 1) -> Divergence | None:
 
 def test_the_first_of_several_lines_is_named() -> None:
     text = "step 1 loss: 0.5\nstep 2 loss: nan\nstep 3 loss: nan\n"
-    assert watched(text) == Divergence(2, "step 2 loss: nan", "NaN")
+    assert watched(text) == LostNumber(2, "step 2 loss: nan", "NaN")
 
 
 def test_a_progress_bar_that_draws_over_itself_is_read_piece_by_piece() -> None:
     found = watched("a\n1/3 loss=0.5\r2/3 loss=inf\r3/3 loss=inf\n")
-    assert found == Divergence(2, "2/3 loss=inf", "inf")
+    assert found == LostNumber(2, "2/3 loss=inf", "inf")
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=("L", "Cs"))))

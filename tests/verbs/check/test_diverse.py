@@ -3,7 +3,12 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.sweep.diverse import Value, choose_diverse, read_parameters, varying
+from weigh.sweep.diverse import (
+    Value,
+    choose_diverse,
+    read_parameters,
+    varying_task_parameters,
+)
 
 NUMBERS = st.lists(
     st.integers(-(10**6), 10**6) | st.integers(-(10**6), 10**6).map(lambda n: n / 64),
@@ -90,5 +95,5 @@ def test_a_number_below_zero_is_a_value_and_no_flag() -> None:
 
 def test_what_is_the_same_in_all_tasks_does_not_vary() -> None:
     tasks: list[dict[str, Value]] = [{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}]
-    assert varying(tasks) == ("b",)
-    assert varying([{"a": 1}, {"a": 1, "c": 2}]) == ("c",)
+    assert varying_task_parameters(tasks) == ("b",)
+    assert varying_task_parameters([{"a": 1}, {"a": 1, "c": 2}]) == ("c",)

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.model.gpu import GpuMemory, GpuUsage
-from weigh.model.record import Batches, Host, PeakMemory, Record, Repeat, Usage
+from weigh.model.record import (
+    BatchTimes,
+    PeakMemory,
+    Record,
+    RecordedHost,
+    RepeatedRun,
+    Usage,
+)
 from weigh.units import GIB, MIB
 
 V100 = "Tesla V100-SXM2-32GB"
@@ -36,7 +43,7 @@ def run(name: str = "a", use: Usage | None = None, **more: object) -> Record:
         label=name,
         command=("python", "tag.py", name),
         parameters={},
-        host=Host(name="node07", system="Linux"),
+        host=RecordedHost(name="node07", system="Linux"),
         started="2026-11-21T10:00:00Z",
         state="COMPLETED",
         exit_code=0,
@@ -48,7 +55,7 @@ def run(name: str = "a", use: Usage | None = None, **more: object) -> Record:
 def repeated(name: str, times: Sequence[float], memory: Sequence[float] = ()) -> Record:
     sizes = memory or [400.0 * MIB] * len(times)
     uses = [usage(time, size) for time, size in zip(times, sizes, strict=True)]
-    repeats = tuple(Repeat(use, exit_code=0, signal=None) for use in uses)
+    repeats = tuple(RepeatedRun(use, exit_code=0, signal=None) for use in uses)
     return run(name, uses[-1], repeats=repeats)
 
 
@@ -61,7 +68,7 @@ def guide_run(size: int) -> Record:
     total = round((model + batch) * GIB)
     card = GpuUsage(uuid="GPU-1", name=V100, peak_memory=total)
     part = GpuMemory(uuid="GPU-1", before=round(model * GIB), peak=total)
-    loop = Batches(
+    loop = BatchTimes(
         size=size,
         count=-(-881 // size),
         samples=881,

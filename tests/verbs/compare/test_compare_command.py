@@ -9,7 +9,7 @@ from runs_to_compare import guide_run, run, usage
 
 from weigh.errors import UsageError
 from weigh.flow.records.compare import compare
-from weigh.model.comparison import Comparison
+from weigh.model.comparison import RunComparison
 from weigh.store import identity, shards
 
 Weigh = Callable[..., tuple[int, str, str]]
@@ -31,7 +31,7 @@ def weigh(
         for size in (50, 300)
     ]
     for record in (*same, *guide):
-        shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+        shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEIGH_DIR", raising=False)
 
@@ -57,7 +57,7 @@ def test_an_id_of_a_label_stands_for_itself(weigh: Weigh) -> None:
 def test_json_is_one_document_that_reads_back(weigh: Weigh) -> None:
     _, out, _ = weigh("compare", "--json", "tag-50", "tag-300")
     assert json.loads(out)["schema"] == "weigh.comparison/1"
-    assert msgspec.json.decode(out, type=Comparison).row("wall_time") is not None
+    assert msgspec.json.decode(out, type=RunComparison).row("wall_time") is not None
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_a_parameter_that_one_side_lacks_is_not_recorded_there(
     """Its command may well have it: `--lr 0.1`, typed without --param."""
     for label, parameters in (("typed", {}), ("swept", {"lr": 0.1})):
         one = run(label, usage(5.0), id=label.ljust(12, "0"), parameters=parameters)
-        shards.append(str(tmp_path / ".weigh"), one, identity.this_machine())
+        shards.append_record(str(tmp_path / ".weigh"), one, identity.this_machine())
     _, out, _ = weigh("compare", "typed", "swept")
     assert "lr: A not recorded, B 0.1" in out

@@ -5,18 +5,20 @@ from hypothesis import strategies as st
 from runs_to_compare import V100, guide_run, peak, repeated, run, usage
 
 from weigh.errors import UsageError
-from weigh.estimate.compare import Group, compare
-from weigh.model.comparison import Change, Comparison, Figure
+from weigh.estimate.compare import ComparedRecords, compare_record_groups
+from weigh.model.comparison import ComparedFigure, FigureChange, RunComparison
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import Host, Provenance, Record, Repeat
+from weigh.model.record import CodeProvenance, Record, RecordedHost, RepeatedRun
 from weigh.units import GIB, MIB
 
 
-def compared(*records: Record) -> Comparison:
-    return compare([Group(record.label or "?", (record,)) for record in records])
+def compared(*records: Record) -> RunComparison:
+    return compare_record_groups(
+        [ComparedRecords(record.label or "?", (record,)) for record in records]
+    )
 
 
-def change(comparison: Comparison, name: str, side: int = 1) -> Change:
+def change(comparison: RunComparison, name: str, side: int = 1) -> FigureChange:
     row = comparison.row(name)
     assert row is not None
     found = row.changes[side]
@@ -24,7 +26,7 @@ def change(comparison: Comparison, name: str, side: int = 1) -> Change:
     return found
 
 
-def figure(comparison: Comparison, name: str, side: int = 1) -> Figure:
+def figure(comparison: RunComparison, name: str, side: int = 1) -> ComparedFigure:
     row = comparison.row(name)
     assert row is not None
     found = row.figures[side]
@@ -36,30 +38,32 @@ def figure(comparison: Comparison, name: str, side: int = 1) -> Figure:
 
 
 @pytest.fixture
-def guide() -> Comparison:
+def guide() -> RunComparison:
     return compared(guide_run(50), guide_run(300))
 
 
-def test_batch_300_takes_31_per_cent_less_time(guide: Comparison) -> None:
+def test_batch_300_takes_31_per_cent_less_time(guide: RunComparison) -> None:
     assert change(guide, "wall_time").ratio == pytest.approx(1 - 0.3115, abs=1e-4)
 
 
-def test_batch_300_takes_256_per_cent_more_gpu_memory_in_all(guide: Comparison) -> None:
+def test_batch_300_takes_256_per_cent_more_gpu_memory_in_all(
+    guide: RunComparison,
+) -> None:
     assert change(guide, "gpu_memory").ratio == pytest.approx(3.556, abs=1e-3)
 
 
-def test_the_batches_own_share_leaves_the_model_out(guide: Comparison) -> None:
+def test_the_batches_own_share_leaves_the_model_out(guide: RunComparison) -> None:
     small, large = (figure(guide, "batch_gpu_memory", side).median for side in (0, 1))
     assert (small / GIB, large / GIB) == pytest.approx((0.6641, 5.7539), abs=1e-6)
 
 
-def test_a_sample_is_quicker_though_a_batch_is_slower(guide: Comparison) -> None:
+def test_a_sample_is_quicker_though_a_batch_is_slower(guide: RunComparison) -> None:
     sample, batch = change(guide, "time_per_sample"), change(guide, "time_per_batch")
     assert (sample.ratio or 0) < 1 < (batch.ratio or 0)
 
 
 def test_the_parameter_that_differs_is_named_and_explains_the_command(
-    guide: Comparison,
+    guide: RunComparison,
 ) -> None:
     assert [(d.name, d.values) for d in guide.differences] == [
         ("batch_size", (50, 300))
@@ -69,7 +73,7 @@ def test_the_parameter_that_differs_is_named_and_explains_the_command(
 # Spread
 
 
-def test_one_run_each_makes_no_claim_about_noise(guide: Comparison) -> None:
+def test_one_run_each_makes_no_claim_about_noise(guide: RunComparison) -> None:
     told = change(guide, "wall_time")
     assert (told.distinguishable, told.low, told.high) == (None, None, None)
     assert any(note.startswith("one run each: no spread known") for note in guide.notes)
@@ -118,19 +122,21 @@ def test_a_figure_lies_within_its_own_spread(times: list[float]) -> None:
 
 def test_warm_ups_and_failed_runs_are_left_out() -> None:
     runs = (
-        Repeat(usage(99.0), exit_code=0, signal=None, warmup=True),
-        Repeat(usage(5.0), exit_code=0, signal=None),
-        Repeat(usage(1.0), exit_code=3, signal=None),
+        RepeatedRun(usage(99.0), exit_code=0, signal=None, warmup=True),
+        RepeatedRun(usage(5.0), exit_code=0, signal=None),
+        RepeatedRun(usage(1.0), exit_code=3, signal=None),
     )
     told = compared(run(), run("b", repeats=runs))
-    assert figure(told, "wall_time") == Figure(5.0, 5.0, 5.0, 1)
+    assert figure(told, "wall_time") == ComparedFigure(5.0, 5.0, 5.0, 1)
     assert any("1 run failed and left out" in note for note in told.notes)
 
 
 def test_records_of_one_name_are_repeats() -> None:
     several = tuple(run(f"b{n}", usage(time)) for n, time in enumerate((5.0, 6.0, 7.0)))
-    told = compare([Group("a", (run(),)), Group("b", several)])
-    assert figure(told, "wall_time") == Figure(6.0, 5.0, 7.0, 3)
+    told = compare_record_groups(
+        [ComparedRecords("a", (run(),)), ComparedRecords("b", several)]
+    )
+    assert figure(told, "wall_time") == ComparedFigure(6.0, 5.0, 7.0, 3)
 
 
 def test_a_run_that_failed_is_reported_to_be_no_measure() -> None:
@@ -147,7 +153,7 @@ def test_a_run_that_failed_is_reported_to_be_no_measure() -> None:
     ("other", "note"),
     [
         (
-            {"host": Host(name="node09", system="Linux")},
+            {"host": RecordedHost(name="node09", system="Linux")},
             "different hosts",
         ),
         ({"command": ("python", "other.py")}, "different commands"),
@@ -155,14 +161,14 @@ def test_a_run_that_failed_is_reported_to_be_no_measure() -> None:
             {"usage": usage(gpus=(GpuUsage(uuid="1", name=V100, peak_memory=1),))},
             "different GPUs: A none, B Tesla",
         ),
-        ({"provenance": Provenance(git_commit="b" * 40)}, "different commits"),
+        ({"provenance": CodeProvenance(git_commit="b" * 40)}, "different commits"),
         ({"usage": usage(growing=True)}, "B: memory was still rising"),
     ],
 )
 def test_what_makes_a_comparison_doubtful_is_reported(
     other: dict[str, object], note: str
 ) -> None:
-    base = run(provenance=Provenance(git_commit="a" * 40))
+    base = run(provenance=CodeProvenance(git_commit="a" * 40))
     told = compared(base, msgspec.structs.replace(base, id="b", **other))
     assert any(one.startswith(note) for one in told.notes)
 
@@ -186,10 +192,10 @@ def test_what_one_side_did_not_measure_has_no_change() -> None:
     assert row.changes == (None, None)
 
 
-@pytest.mark.parametrize("groups", [[], [Group("a", (run(),))]])
-def test_nothing_to_compare_with_is_refused(groups: list[Group]) -> None:
+@pytest.mark.parametrize("groups", [[], [ComparedRecords("a", (run(),))]])
+def test_nothing_to_compare_with_is_refused(groups: list[ComparedRecords]) -> None:
     with pytest.raises(UsageError, match="two records or more"):
-        compare(groups)
+        compare_record_groups(groups)
 
 
 def test_a_record_without_a_measurement_is_named() -> None:
@@ -207,7 +213,12 @@ def test_a_run_that_goes_on_is_compared_as_far_as_it_is() -> None:
 def test_a_parameter_that_differs_within_a_side_names_all_its_values() -> None:
     mixed = (run("b", parameters={"n": 1}), run("c", parameters={"n": 2}), run("d"))
 
-    found = compare([Group("a", (run("a", parameters={"n": 1}),)), Group("b", mixed)])
+    found = compare_record_groups(
+        [
+            ComparedRecords("a", (run("a", parameters={"n": 1}),)),
+            ComparedRecords("b", mixed),
+        ]
+    )
 
     [difference] = [one for one in found.differences if one.name == "n"]
     assert difference.values == (1, "1, 2, not recorded")

@@ -4,15 +4,15 @@ from hypothesis import strategies as st
 from runs_to_compare import guide_run, repeated, run, usage
 from terminal_columns import columns_of
 
-from weigh.estimate.compare import Group, compare
-from weigh.model.comparison import Change
+from weigh.estimate.compare import ComparedRecords, compare_record_groups
+from weigh.model.comparison import FigureChange
 from weigh.model.record import Record
-from weigh.render.comparison_lines import change_words, comparison_text
+from weigh.render.comparison_lines import comparison_text, figure_change_text
 
 
 def screen(*records: Record) -> list[str]:
-    groups = [Group(record.label or "?", (record,)) for record in records]
-    return comparison_text(compare(groups)).splitlines()
+    groups = [ComparedRecords(record.label or "?", (record,)) for record in records]
+    return comparison_text(compare_record_groups(groups)).splitlines()
 
 
 def test_the_guides_two_runs() -> None:
@@ -50,22 +50,26 @@ def test_repeats_show_their_spread_and_how_sure_the_change_is() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Change(0.6885, -2.7), "31 % quicker"),
-        (Change(1.45, 2.0), "45 % slower"),
-        (Change(1.012, 0.1), "1.2 % slower"),
-        (Change(1.0, 0.0), "the same"),
-        (Change(1.3, 1.0, 0.9, 1.7, distinguishable=False), "not distinguishable"),
-        (Change(None, 3.0), ""),
-        (Change(1234.5, 3.0), "1.23e+03 x as much"),
+        (FigureChange(0.6885, -2.7), "31 % quicker"),
+        (FigureChange(1.45, 2.0), "45 % slower"),
+        (FigureChange(1.012, 0.1), "1.2 % slower"),
+        (FigureChange(1.0, 0.0), "the same"),
+        (
+            FigureChange(1.3, 1.0, 0.9, 1.7, distinguishable=False),
+            "not distinguishable",
+        ),
+        (FigureChange(None, 3.0), ""),
+        (FigureChange(1234.5, 3.0), "1.23e+03 x as much"),
     ],
 )
-def test_a_change_of_time_in_words(change: Change, words: str) -> None:
-    assert change_words("wall_time", "seconds", change) == words
+def test_a_change_of_time_in_words(change: FigureChange, words: str) -> None:
+    assert figure_change_text("wall_time", "seconds", change) == words
 
 
 def test_utilisation_changes_by_points() -> None:
     assert (
-        change_words("gpu_utilization", "per cent", Change(2.0, 42.0)) == "+42 points"
+        figure_change_text("gpu_utilization", "per cent", FigureChange(2.0, 42.0))
+        == "+42 points"
     )
 
 

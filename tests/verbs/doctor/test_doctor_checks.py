@@ -15,14 +15,14 @@ from weigh.flow.doctor.machine_checks import (
 )
 from weigh.flow.here import here_of
 from weigh.model.doctor import (
-    Diagnosis,
-    Disk,
+    DiskSpace,
     DoctorCheck,
+    DoctorDiagnosis,
     PythonEnvironment,
     TorchBuild,
 )
 from weigh.render.doctor_lines import doctor_document, doctor_page
-from weigh.schedulers.protocol import Reply
+from weigh.schedulers.protocol import CommandReply
 from weigh.units import GIB, MIB
 
 CPU_TORCH = PythonEnvironment(
@@ -51,25 +51,25 @@ def with_disk(monkeypatch: pytest.MonkeyPatch, **changed: object) -> None:
         "files_free": 10**5,
         "writable": True,
     }
-    disk = Disk(**(given | changed))  # type: ignore[arg-type]
+    disk = DiskSpace(**(given | changed))  # type: ignore[arg-type]
     monkeypatch.setattr(machine_checks, "read_disk", lambda *_: disk)
 
 
 def test_a_scheduler_that_does_not_answer_is_broken(login: dict[str, str]) -> None:
     trouble = "Unable to contact slurm controller"
-    (check,) = scheduler_checks(login, lambda *_, **__: Reply(trouble=trouble))
+    (check,) = scheduler_checks(login, lambda *_, **__: CommandReply(trouble=trouble))
     assert check.state == "broken"
     assert trouble in check.text
     assert check.cure
 
 
 def test_a_missing_command_is_a_warning(login: dict[str, str]) -> None:
-    (check,) = scheduler_checks(login, lambda *_, **__: Reply(0, "", ""))
+    (check,) = scheduler_checks(login, lambda *_, **__: CommandReply(0, "", ""))
     assert (check.state, "sacct" in check.text) == ("warning", True)
 
 
 def test_without_a_scheduler_jobs_run_here() -> None:
-    (check,) = scheduler_checks({"PATH": ""}, lambda *_, **__: Reply(0, "", ""))
+    (check,) = scheduler_checks({"PATH": ""}, lambda *_, **__: CommandReply(0, "", ""))
     assert (check.state, "weigh exec" in check.text) == ("ok", True)
 
 
@@ -209,7 +209,7 @@ def test_no_line_of_the_page_is_wider_than_a_terminal() -> None:
         DoctorCheck("home", "broken", words, words),
         DoctorCheck("GPU", "ok", "none"),
     )
-    page = Diagnosis(host="login3", checks=checks, job=checks)
+    page = DoctorDiagnosis(host="login3", checks=checks, job=checks)
     lines = doctor_page(page)
     assert max(map(len, lines)) <= 80
     assert lines[-1] == "  2 broken"
@@ -220,11 +220,13 @@ def test_a_path_is_left_whole_to_be_copied() -> None:
     check = DoctorCheck(
         "home", "warning", f"{path} cannot be written", "choose another"
     )
-    lines = doctor_page(Diagnosis(host="h", checks=(check,)))
+    lines = doctor_page(DoctorDiagnosis(host="h", checks=(check,)))
     assert any(path in line for line in lines)
 
 
 def test_the_document_states_its_schema_and_whether_something_is_broken() -> None:
-    document = msgspec.json.decode(doctor_document(Diagnosis(host="h", checks=())))
+    document = msgspec.json.decode(
+        doctor_document(DoctorDiagnosis(host="h", checks=()))
+    )
     assert document["schema"] == "weigh.doctor/1"
     assert document["broken"] is False

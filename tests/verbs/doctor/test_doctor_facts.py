@@ -8,7 +8,7 @@ import pytest
 from weigh.flow.doctor import machine_checks
 from weigh.flow.doctor.doctor import diagnose_machine
 from weigh.flow.here import here_of
-from weigh.schedulers.protocol import Reply
+from weigh.schedulers.protocol import CommandReply
 
 
 def silent(
@@ -17,15 +17,17 @@ def silent(
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: float = 0,
-) -> Reply:
+) -> CommandReply:
     del env, cwd
-    return Reply(trouble=f"{argv[0]} has not answered for {patience:g} s")
+    return CommandReply(trouble=f"{argv[0]} has not answered for {patience:g} s")
 
 
 def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -> None:
     (tmp_path / "sbatch").touch(mode=0o755)
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    page = diagnose_machine(here_of(str(tmp_path), env), job="run.sh", ask=silent)
+    page = diagnose_machine(
+        here_of(str(tmp_path), env), job="run.sh", run_command=silent
+    )
     checks = {check.name: check for check in (*page.checks, *page.job)}
     assert checks["scheduler"].state == "broken"
     assert "sinfo has not answered for 10 s" in checks["scheduler"].text
@@ -40,7 +42,9 @@ def test_folders_on_one_disk_are_one_line(
     env = {"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     names = [
         check.name
-        for check in diagnose_machine(here_of(str(tmp_path), env), ask=silent).checks
+        for check in diagnose_machine(
+            here_of(str(tmp_path), env), run_command=silent
+        ).checks
     ]
     assert [name for name in names if name in {"home", "folder", "temporary"}] == [
         "home"

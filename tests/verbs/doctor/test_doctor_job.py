@@ -14,12 +14,25 @@ from weigh.flow.doctor.job_checks import (
     read_job,
 )
 from weigh.flow.here import here_of
-from weigh.flow.site.ask import ask
+from weigh.flow.site.ask import run_query_command
 from weigh.model.doctor import DoctorCheck
-from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
-from weigh.model.record import Host, Monitor, Provenance, Record, Usage
+from weigh.model.plan import (
+    BinCapacity,
+    Plan,
+    PlannedElement,
+    PlanRequest,
+    TaskKind,
+    TaskNeed,
+)
+from weigh.model.record import (
+    CodeProvenance,
+    MeasuringCost,
+    Record,
+    RecordedHost,
+    Usage,
+)
 from weigh.store.identity import this_machine
-from weigh.store.shards import append
+from weigh.store.shards import append_record
 
 ENV = {
     "PATH": os.environ["PATH"],
@@ -38,7 +51,7 @@ def facts(folder: Path, named: str = "run.sh") -> DoctorJob:
 
 def check_of(folder: Path, name: str, named: str = "run.sh", **env: str) -> DoctorCheck:
     """Give the check of that name."""
-    checks = job_checks(here_of(str(folder), ENV | env), named, ask)
+    checks = job_checks(here_of(str(folder), ENV | env), named, run_query_command)
     return next(check for check in checks if check.name == name)
 
 
@@ -58,18 +71,18 @@ def a_plan(folder: Path, **changed: object) -> None:
         tasks=4,
         headroom=0.2,
         gpu=None,
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(cpus=1, gpus=1),
         kinds=(
-            Kind(
-                item=Item(),
-                used=Item(gpu_memory=1),
+            TaskKind(
+                item=TaskNeed(),
+                used=TaskNeed(gpu_memory=1),
                 tasks=4,
                 example="python a.py",
                 runs=2,
             ),
         ),
-        elements=(Element("tasks_1.txt", (1, 2, 3, 4), 0, 0, 1),),
+        elements=(PlannedElement("tasks_1.txt", (1, 2, 3, 4), 0, 0, 1),),
     )
     (folder / "plan" / "p").mkdir(parents=True)
     (folder / "plan" / "p" / "tasks_1.txt").touch()
@@ -158,12 +171,12 @@ def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
             ended="2026-11-21T10:00:01Z",
             state="COMPLETED",
             exit_code=0,
-            host=Host(name="h", system="Linux"),
+            host=RecordedHost(name="h", system="Linux"),
             usage=Usage(wall_time=1.0),
-            provenance=Provenance(),
-            monitor=Monitor(),
+            provenance=CodeProvenance(),
+            monitor=MeasuringCost(),
         )
-        append(str(tmp_path / ".weigh"), record, this_machine())
+        append_record(str(tmp_path / ".weigh"), record, this_machine())
     a_script(tmp_path, "/usr/bin/python a.py --epochs 9")
     assert facts(tmp_path, "run.sh").runs == 1
 

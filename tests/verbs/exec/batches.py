@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from weigh.joblog import Entry, read_joblog
+from weigh.joblog import JoblogEntry, read_joblog
 
 WEIGH = (sys.executable, "-m", "weigh")
 PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
@@ -83,7 +83,7 @@ class Batch:
         self.started.append(started)
         return started
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JoblogEntry]:
         """Read the joblog."""
         if not self.joblog.exists():
             return []

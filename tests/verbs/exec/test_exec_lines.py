@@ -5,12 +5,12 @@ from batches import Batch
 from msgspec.structs import replace
 from terminal_columns import columns_of
 
-from weigh.render.exec_lines import WIDTH, Failure, Report, summary_lines
+from weigh.render.exec_lines import WIDTH, ExecReport, FailedTask, summary_lines
 from weigh.runner import loop
 
 
-def _report(*failures: Failure) -> Report:
-    return Report(
+def _report(*failures: FailedTask) -> ExecReport:
+    return ExecReport(
         task_file="t",
         joblog="t.joblog",
         events="t.joblog.events.jsonl",
@@ -29,13 +29,13 @@ def _report(*failures: Failure) -> Report:
 
 
 def test_a_failure_names_its_file() -> None:
-    lines = summary_lines(_report(Failure(2, "exit code 1", "t.out/2.out")))
+    lines = summary_lines(_report(FailedTask(2, "exit code 1", "t.out/2.out")))
     assert "  failed    task 2: exit code 1   t.out/2.out" in lines
 
 
 def test_a_job_s_log_names_the_plan_to_resume() -> None:
     """The user of a job has typed no `weigh exec` to which an option could be added."""
-    by_hand = _report(Failure(2, "exit code 1", "t.out/2.out"))
+    by_hand = _report(FailedTask(2, "exit code 1", "t.out/2.out"))
     sent = replace(by_hand, task_file="/w/plan/my tasks/sent/1.plan/tasks_0.txt")
     ran_out = replace(sent, left=1)
     assert "  resume    add --resume-failed" in "\n".join(summary_lines(by_hand))
@@ -46,7 +46,7 @@ def test_a_job_s_log_names_the_plan_to_resume() -> None:
 @pytest.mark.parametrize("reason", ["exit code 1", "a long story " * 9])
 def test_a_failure_in_a_long_folder_fits_the_screen(reason: str) -> None:
     folder = "/".join(["a-folder-with-a-name"] * 5)
-    one = Failure(1234, reason, f"{folder}/1234.out")
+    one = FailedTask(1234, reason, f"{folder}/1234.out")
     (line,) = (line for line in summary_lines(_report(one)) if "failed  " in line)
     assert len(line) <= WIDTH
     assert line.endswith("   1234.out")
@@ -54,7 +54,7 @@ def test_a_failure_in_a_long_folder_fits_the_screen(reason: str) -> None:
 
 @pytest.mark.parametrize("path", ["結果" * 9 + "/2.out", "t/" + "結果" * 20])
 def test_wide_characters_of_a_path_count_as_two_columns(path: str) -> None:
-    one = Failure(2, "a long story " * 5, path)
+    one = FailedTask(2, "a long story " * 5, path)
     (line,) = (line for line in summary_lines(_report(one)) if "failed  " in line)
     assert columns_of(line) <= WIDTH
 
@@ -69,5 +69,5 @@ def test_a_failure_is_reported_at_once_within_the_screen(batch: Batch) -> None:
 
 
 def test_what_fits_is_reported_whole() -> None:
-    failure = loop.Failure(7, "exit code 1", "t.out/7.out")
+    failure = loop.FinalFailure(7, "exit code 1", "t.out/7.out")
     assert failure.words(73) == "task 7 failed: exit code 1   t.out/7.out"

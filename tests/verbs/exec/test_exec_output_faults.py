@@ -154,13 +154,13 @@ def test_after_an_unforeseen_error_the_tasks_have_their_grace(batch: Batch) -> N
     saves = "trap 'sleep 2.5; echo saved >> ran; exit 0' TERM"
     batch.write(f"{saves}; echo in >> ran; while :; do sleep 0.05; done", WAIT)
     plant = (
-        "import sys; from weigh.runner.reaper import Reaper; from weigh import __main__"
-        "; from pathlib import Path; whole = Reaper.reap\n"
+        "import sys; from weigh.runner.reaper import ChildReaper\n"
+        "from weigh import __main__; from pathlib import Path; whole = ChildReaper.reap\n"
         "def reap(self):\n"
         "    if not hasattr(self, 'hit') and Path('ran').exists():\n"
         "        self.hit = True; raise RuntimeError('planted')\n"
         "    return whole(self)\n"
-        "Reaper.reap = reap\n"
+        "ChildReaper.reap = reap\n"
         "sys.exit(__main__.main())\n"
     )
     (batch.folder / "planted.py").write_text(plant)

@@ -13,29 +13,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.flow.exec.options import planned_needs
-from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
-from weigh.runner.attempt import Attempt
-from weigh.runner.memory_guard import Guard, gpu_guard
-from weigh.runner.memory_limits import Room
-from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
+from weigh.model.plan import (
+    BinCapacity,
+    Plan,
+    PlannedElement,
+    PlanRequest,
+    TaskKind,
+    TaskNeed,
+)
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.memory_guard import MemoryPause, gpu_guard
+from weigh.runner.memory_limits import MemoryRoom
+from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 
 STEP = 0.05
 
 
-def _attempt(seq: int, plan: int = 0, now: int = 0, *, began: float = 0.0) -> Attempt:
-    attempt = Attempt(seq, 1, b"", Slot(1), plan=Reservation(plan, plan))
+def _attempt(
+    seq: int, plan: int = 0, now: int = 0, *, began: float = 0.0
+) -> TaskAttempt:
+    attempt = TaskAttempt(seq, 1, b"", RunSlot(1), plan=TaskReservation(plan, plan))
     attempt.launch.began = began
     _hold(attempt, now)
     return attempt
 
 
-def _hold(attempt: Attempt, now: int) -> None:
+def _hold(attempt: TaskAttempt, now: int) -> None:
     attempt.host.now = attempt.gpu.now = now
     attempt.host.peak = attempt.gpu.peak = max(attempt.host.peak, now)
 
 
-def _stopped(guard: Guard, rng: random.Random, *, over: bool) -> list[int]:
+def _stopped(guard: MemoryPause, rng: random.Random, *, over: bool) -> list[int]:
     """Let tasks grow as they like, and return those that the guard stops; 0 is over."""
     plans = [rng.randint(50, 2000) * MIB for _ in range(rng.randint(2, 8))]
     others = rng.choice([0, 0, 30 * MIB])
@@ -60,7 +69,7 @@ def _stopped(guard: Guard, rng: random.Random, *, over: bool) -> list[int]:
                 _hold(task, paths[task.seq][max(0, step - lag)])
         if used + others > limit:
             return found or [0]  # the kernel kills before anybody can look
-        room = Room(used + others, limit)
+        room = MemoryRoom(used + others, limit)
         if guard.is_short(step * STEP, room, running):
             victim = guard.victim(running, step * STEP)
             if victim is not None:
@@ -75,13 +84,13 @@ def _path(rng: random.Random, end: int) -> list[int]:
     return [round(one) for one in held]
 
 
-@pytest.mark.parametrize("new_guard", [Guard, gpu_guard])
+@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_guard])
 @given(seed=st.integers(0, 1 << 30))
 def test_tasks_that_fit_by_plan_are_never_stopped(new_guard: type, seed: int) -> None:
     assert _stopped(new_guard(), random.Random(seed), over=False) == []
 
 
-@pytest.mark.parametrize("new_guard", [Guard, gpu_guard])
+@pytest.mark.parametrize("new_guard", [MemoryPause, gpu_guard])
 @given(seed=st.integers(0, 1 << 30))
 def test_a_task_over_its_plan_is_the_one_that_is_stopped(
     new_guard: type, seed: int
@@ -91,40 +100,40 @@ def test_a_task_over_its_plan_is_the_one_that_is_stopped(
 
 def test_of_several_over_their_plans_the_furthest_goes() -> None:
     tasks = [_attempt(1, 100, 110), _attempt(2, 100, 150), _attempt(3, 300, 290)]
-    assert Guard().victim(tasks) is tasks[1]
+    assert MemoryPause().victim(tasks) is tasks[1]
 
 
 def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
-    guard = Guard()
+    guard = MemoryPause()
     tasks = [_attempt(1, 600 * MIB, 500 * MIB), _attempt(2, 600 * MIB, 480 * MIB)]
     tasks[1].launch.began = 1.0
-    room = Room(1010 * MIB, GIB)
+    room = MemoryRoom(1010 * MIB, GIB)
     assert guard.is_short(2.0, room, tasks)
     assert guard.victim(tasks, 2.0) is tasks[1]
 
 
 def test_without_plans_the_youngest_goes_as_ever() -> None:
-    guard = Guard()
+    guard = MemoryPause()
     tasks = [_attempt(1, now=500), _attempt(2, now=1, began=1.0)]
-    assert guard.is_short(0.0, Room(1000, 1001), tasks)
+    assert guard.is_short(0.0, MemoryRoom(1000, 1001), tasks)
     assert guard.victim(tasks) is tasks[1]
 
 
 def test_of_tasks_with_and_without_plans_one_without_goes() -> None:
     tasks = [_attempt(1, 100, 90, began=2.0), _attempt(2, now=90), _attempt(3, 9, 8)]
-    assert Guard().victim(tasks) is tasks[1]
+    assert MemoryPause().victim(tasks) is tasks[1]
 
 
 @pytest.mark.parametrize("why", ["timeout", "signal", "halt"])
 def test_a_task_that_takes_long_to_end_does_not_disable_the_guard(why: str) -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
     tasks[2].state.stop = why  # type: ignore[assignment]
-    assert Guard().victim(tasks) is tasks[1]
+    assert MemoryPause().victim(tasks) is tasks[1]
 
 
 def test_one_that_was_stopped_for_memory_holds_up_the_next_for_a_moment_only() -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
-    guard = Guard()
+    guard = MemoryPause()
     assert guard.victim(tasks, 10.0) is tasks[2]
     tasks[2].state.stop = "memory"
     assert guard.victim(tasks, 11.0) is None
@@ -132,15 +141,15 @@ def test_one_that_was_stopped_for_memory_holds_up_the_next_for_a_moment_only() -
 
 
 def test_a_task_alone_is_never_stopped_though_over_its_plan() -> None:
-    assert Guard().victim([_attempt(1, 100, 200)]) is None
+    assert MemoryPause().victim([_attempt(1, 100, 200)]) is None
 
 
 # where plans come from
 
 
-def _plan(folder: Path, items: list[Item], tasks: list[str]) -> None:
-    kinds = tuple(Kind(item, item, 1, "x") for item in items)
-    element = Element(
+def _plan(folder: Path, items: list[TaskNeed], tasks: list[str]) -> None:
+    kinds = tuple(TaskKind(item, item, 1, "x") for item in items)
+    element = PlannedElement(
         "tasks_0.txt",
         tuple(range(1, len(tasks) + 1)),
         gpu_memory=0,
@@ -154,7 +163,7 @@ def _plan(folder: Path, items: list[Item], tasks: list[str]) -> None:
         tasks=len(tasks),
         headroom=0.2,
         gpu=None,
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(1),
         kinds=kinds,
         elements=(element,),
@@ -166,11 +175,11 @@ def _plan(folder: Path, items: list[Item], tasks: list[str]) -> None:
 def test_planned_needs_are_read_from_the_folder_of_the_task_file(
     tmp_path: Path,
 ) -> None:
-    _plan(tmp_path, [Item(gpu_memory=5, memory=7), Item(memory=9)], ["a", "b"])
+    _plan(tmp_path, [TaskNeed(gpu_memory=5, memory=7), TaskNeed(memory=9)], ["a", "b"])
     plan_of = planned_needs(str(tmp_path / "tasks_0.txt"), 2)
     assert [plan_of(seq) for seq in (1, 2, 3)] == [
-        Reservation(7, 5),
-        Reservation(9),
+        TaskReservation(7, 5),
+        TaskReservation(9),
         NO_RESERVATION,
     ]
     assert planned_needs(str(tmp_path / "tasks_0.txt"), 3)(1) == NO_RESERVATION
@@ -181,7 +190,7 @@ def test_an_element_names_outputs_by_its_plan_though_it_states_no_kinds(
     batch: Batch,
 ) -> None:
     """So does a resumed element whose tasks need more than was planned."""
-    _plan(batch.folder, [Item(memory=7)], ["echo a"])
+    _plan(batch.folder, [TaskNeed(memory=7)], ["echo a"])
     (batch.folder / "tasks_0.txt").rename(batch.tasks)
     path = batch.folder / "plan.json"
     plan = msgspec.json.decode(path.read_bytes(), type=Plan)
@@ -214,7 +223,7 @@ open("ran", "a").write(sys.argv[2] + "\\n")
 def _exec_planned(batch: Batch, held: list[int], plans: list[int], memory: str) -> str:
     (batch.folder / "hold.py").write_text(HOLD)
     lines = [f"{sys.executable} hold.py {size} {n}" for n, size in enumerate(held)]
-    _plan(batch.folder, [Item(memory=plan * MIB) for plan in plans], lines)
+    _plan(batch.folder, [TaskNeed(memory=plan * MIB) for plan in plans], lines)
     (batch.folder / "tasks_0.txt").rename(batch.tasks)
     text = (batch.folder / "plan.json").read_text().replace("tasks_0.txt", "tasks.txt")
     (batch.folder / "plan.json").write_text(text)

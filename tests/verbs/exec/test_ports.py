@@ -81,13 +81,13 @@ def test_torchrun_gets_a_port_unless_the_user_set_one() -> None:
 def test_slots_divide_the_gpus(
     jobs: int, gpus: str, held: Sequence[str | None]
 ) -> None:
-    layout = lay_out(jobs, cpus=4, gpus=gpus.split())
+    layout = lay_out(jobs, cpu_count=4, gpu_names=gpus.split())
     assert [slot.gpu for slot in layout.slots] == held
 
 
 @given(jobs=st.integers(1, 12), gpus=st.integers(1, 12))
 def test_no_gpu_is_in_two_slots_if_there_are_enough(jobs: int, gpus: int) -> None:
-    layout = lay_out(jobs, cpus=1, gpus=[str(gpu) for gpu in range(gpus)])
+    layout = lay_out(jobs, cpu_count=1, gpu_names=[str(gpu) for gpu in range(gpus)])
     dealt = [gpu for slot in layout.slots for gpu in (slot.gpu or "").split(",")]
     if jobs <= gpus:
         assert len(dealt) == len(set(dealt))

@@ -8,19 +8,24 @@ import msgspec
 import pytest
 
 from weigh.errors import FormatError, StoreError, UsageError
-from weigh.joblog import HEADER, Entry
+from weigh.joblog import HEADER, JoblogEntry
 from weigh.runner import previous_run
-from weigh.runner.events import Opened, Past, Started
+from weigh.runner.events import AttemptStarted, PastRuns, RunOpened
 from weigh.runner.joblog_file import JoblogFile
-from weigh.runner.lock import Holder, acquire
-from weigh.runner.memory_limits import MemoryGauge, Room
+from weigh.runner.lock import JoblogHolder, acquire_lock
+from weigh.runner.memory_limits import MachineMemoryGauge, MemoryRoom
 from weigh.runner.output import OutputFolder
 from weigh.runner.resources import read_cpu_quota
-from weigh.runner.shell import Shell
-from weigh.store.identity import Machine, Process, process, this_machine
+from weigh.runner.shell import LineShell
+from weigh.store.identity import (
+    MachineIdentity,
+    ProcessIdentity,
+    process_identity,
+    this_machine,
+)
 from weigh.units import MIB
 
-ENTRY = Entry(
+ENTRY = JoblogEntry(
     seq=1,
     host=":",
     started=1.0,
@@ -31,11 +36,11 @@ ENTRY = Entry(
     signal=0,
     command="true",
 )
-AWAY = Machine("away", "m2", "b2", "p2")
+AWAY = MachineIdentity("away", "m2", "b2", "p2")
 
 
-def me() -> Holder:
-    return Holder(this_machine(), process(os.getpid()))
+def me() -> JoblogHolder:
+    return JoblogHolder(this_machine(), process_identity(os.getpid()))
 
 
 def write(path: Path, text: str | bytes) -> None:
@@ -48,11 +53,11 @@ def write(path: Path, text: str | bytes) -> None:
 
 def test_a_lock_is_had_once_and_again_when_released(tmp_path: Path) -> None:
     path = str(tmp_path / "log.lock")
-    held = acquire(path, me())
+    held = acquire_lock(path, me())
     with pytest.raises(UsageError, match="another weigh exec"):
-        acquire(path, me())
+        acquire_lock(path, me())
     held.release()
-    acquire(path, me()).release()
+    acquire_lock(path, me()).release()
     assert os.listdir(tmp_path) == []
 
 
@@ -60,22 +65,22 @@ def test_a_lock_from_a_machine_out_of_sight_holds_while_it_gives_signs_of_life(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "log.lock"
-    write(path, msgspec.json.encode(Holder(AWAY, Process(1, 1))))
+    write(path, msgspec.json.encode(JoblogHolder(AWAY, ProcessIdentity(1, 1))))
 
     def give_a_sign(_seconds: float) -> None:
         os.utime(path, (time.time() + 60, time.time() + 60))
 
     with pytest.raises(UsageError, match="away"):
-        acquire(str(path), me(), sleep=give_a_sign)
+        acquire_lock(str(path), me(), sleep=give_a_sign)
 
 
 def test_a_lock_from_a_machine_out_of_sight_is_nobodys_when_it_stays_silent(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "log.lock"
-    write(path, msgspec.json.encode(Holder(AWAY, Process(1, 1))))
+    write(path, msgspec.json.encode(JoblogHolder(AWAY, ProcessIdentity(1, 1))))
     slept: list[float] = []
-    acquire(str(path), me(), sleep=slept.append).release()
+    acquire_lock(str(path), me(), sleep=slept.append).release()
     assert sum(slept) >= 60
 
 
@@ -134,13 +139,15 @@ def test_a_folder_in_which_nobody_wrote_goes_away(tmp_path: Path) -> None:
 # survivors
 
 
-def _past(opened: Opened) -> Past:
-    start = Started(4, 1, opened.run, 1.0, slot=1, pid=99, start_time=1, task="x")
-    return Past({opened.run: opened}, {4: start}, {})
+def _past(opened: RunOpened) -> PastRuns:
+    start = AttemptStarted(
+        4, 1, opened.run, 1.0, slot=1, pid=99, start_time=1, task="x"
+    )
+    return PastRuns({opened.run: opened}, {4: start}, {})
 
 
-def _opened(machine: Machine, job: str | None = None) -> Opened:
-    return Opened("r", 1.0, machine, Process(1, 1), "t", 9, "0", job=job)
+def _opened(machine: MachineIdentity, job: str | None = None) -> RunOpened:
+    return RunOpened("r", 1.0, machine, ProcessIdentity(1, 1), "t", 9, "0", job=job)
 
 
 def test_tasks_on_a_machine_out_of_sight_are_not_run_a_second_time() -> None:
@@ -168,8 +175,8 @@ def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
 
 
 def test_a_reboot_leaves_no_survivors() -> None:
-    here = Machine("here", "m", "boot2", "p")
-    before = Machine("here", "m", "boot1", "p")
+    here = MachineIdentity("here", "m", "boot2", "p")
+    before = MachineIdentity("here", "m", "boot1", "p")
     previous_run.refuse_elsewhere(_past(_opened(before)), here)
     assert previous_run.find_survivors(_past(_opened(before)), here) == {}
 
@@ -191,9 +198,9 @@ def test_the_tightest_limit_above_counts_without_inactive_cache(tmp_path: Path) 
     write(job / "memory.max", str(1 * MIB))
     write(job / "memory.current", str(MIB // 2))
     write(job / "memory.stat", f"anon 1\ninactive_file {MIB // 4}\nactive_file 5\n")
-    gauge = MemoryGauge(proc=proc, root=root)
+    gauge = MachineMemoryGauge(proc_folder=proc, root=root)
     assert gauge.is_grouped
-    assert gauge.tightest(0) == Room(MIB // 4, MIB)
+    assert gauge.tightest(0) == MemoryRoom(MIB // 4, MIB)
 
 
 def test_version_1_groups_are_read_too(tmp_path: Path) -> None:
@@ -204,20 +211,22 @@ def test_version_1_groups_are_read_too(tmp_path: Path) -> None:
     write(job / "memory.usage_in_bytes", str(MIB // 2))
     write(job / "memory.stat", f"cache 1\ntotal_inactive_file {MIB // 4}\n")
     write(tmp_path / "cgroup/memory/memory.limit_in_bytes", str((1 << 63) - 4096))
-    assert MemoryGauge(proc=proc, root=root).tightest(0) == Room(MIB // 4, MIB)
+    assert MachineMemoryGauge(proc_folder=proc, root=root).tightest(0) == MemoryRoom(
+        MIB // 4, MIB
+    )
 
 
 def test_without_a_group_the_machine_counts(tmp_path: Path) -> None:
     proc, root = _groups(tmp_path)
-    gauge = MemoryGauge(proc=proc, root=root)
+    gauge = MachineMemoryGauge(proc_folder=proc, root=root)
     assert not gauge.is_grouped
-    assert gauge.tightest(0) == Room(500 * 1024, 2000 * 1024)
+    assert gauge.tightest(0) == MemoryRoom(500 * 1024, 2000 * 1024)
 
 
 def test_a_limit_on_the_tasks_is_one_among_others(tmp_path: Path) -> None:
     proc, root = _groups(tmp_path)
-    gauge = MemoryGauge(100_000, proc=proc, root=root)
-    assert gauge.tightest(90_000) == Room(90_000, 100_000)
+    gauge = MachineMemoryGauge(100_000, proc_folder=proc, root=root)
+    assert gauge.tightest(90_000) == MemoryRoom(90_000, 100_000)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +248,6 @@ def test_the_least_cpu_quota_above_counts(
 
 def test_functions_that_were_exported_take_every_line_to_the_shell() -> None:
     env = {b"PATH": b"/usr/bin:/bin"}
-    assert Shell(env).words(b"true a")[1] == [b"true", b"a"]
+    assert LineShell(env).words(b"true a")[1] == [b"true", b"a"]
     exported = {**env, b"BASH_FUNC_true%%": b"() { false; }"}
-    assert Shell(exported).words(b"true a")[1][1:] == [b"-c", b"true a"]
+    assert LineShell(exported).words(b"true a")[1][1:] == [b"-c", b"true a"]

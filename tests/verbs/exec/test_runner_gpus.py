@@ -15,12 +15,12 @@ from batches import until
 from weigh.errors import UsageError
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
-from weigh.runner.attempt import Attempt
-from weigh.runner.gpu_meter import GpuMeter
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.gpu_meter import SlotGpuMeter
 from weigh.runner.gpus import GpuClaims
 from weigh.runner.memory_guard import GpuGuards
-from weigh.runner.memory_limits import GpuRoom, Room
-from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
+from weigh.runner.memory_limits import GpuRoom, MemoryRoom
+from weigh.runner.slots import NO_RESERVATION, RunSlot, TaskReservation
 from weigh.units import GIB, MIB
 
 GRID_ENGINE = Allocation("gridengine", cpus=4)
@@ -118,14 +118,14 @@ def test_what_the_environment_names_needs_no_driver(claims: GpuClaims) -> None:
 
 def test_gpus_granted_without_a_name_are_idle_ones(claims: GpuClaims) -> None:
     gpus = FakeGpus({9: GIB}, {}, {})
-    assert claims.choose({}, GRID_ENGINE, lambda: gpus, count=1) == ("1",)
+    assert claims.choose({}, GRID_ENGINE, lambda: gpus, gpu_count=1) == ("1",)
 
 
 def test_two_jobs_never_take_the_same_gpu(claims: GpuClaims, tmp_path: Path) -> None:
     gpus = FakeGpus({}, {})
     other = GpuClaims(scope(tmp_path))
-    first = claims.choose({}, GRID_ENGINE, lambda: gpus, count=1)
-    second = other.choose({}, GRID_ENGINE, lambda: gpus, count=1)
+    first = claims.choose({}, GRID_ENGINE, lambda: gpus, gpu_count=1)
+    second = other.choose({}, GRID_ENGINE, lambda: gpus, gpu_count=1)
     other.release()
     assert {*first, *second} == {"0", "1"}
 
@@ -134,9 +134,9 @@ def test_too_few_idle_gpus_are_refused_and_none_is_kept(
     claims: GpuClaims, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="only 1 of this node's 2 GPUs"):
-        claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}, {9: GIB}), count=2)
+        claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}, {9: GIB}), gpu_count=2)
     other = GpuClaims(scope(tmp_path))
-    assert other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("0",)
+    assert other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1) == ("0",)
     other.release()
 
 
@@ -147,7 +147,7 @@ def test_of_many_concurrent_claims_no_two_get_the_same_gpu(tmp_path: Path) -> No
 
     def claim(job: GpuClaims) -> None:
         with suppress(UsageError):
-            taken.extend(job.choose({}, GRID_ENGINE, lambda: gpus, count=1))
+            taken.extend(job.choose({}, GRID_ENGINE, lambda: gpus, gpu_count=1))
 
     threads = [threading.Thread(target=claim, args=(job,)) for job in jobs]
     for thread in threads:
@@ -174,9 +174,9 @@ def test_a_claim_ends_with_the_process_that_has_it(
         assert other.stdout is not None
         assert other.stdout.readline() == b"claimed\n"
         with pytest.raises(UsageError, match="only 0 of"):
-            claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1)
+            claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1)
         other.kill()
-    assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("0",)
+    assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), gpu_count=1) == ("0",)
 
 
 def test_a_grant_of_unknown_size_is_refused(claims: GpuClaims) -> None:
@@ -188,16 +188,16 @@ def _attempt(
     gpu: str | None,
     began: float = 0.0,
     *,
-    reservation: Reservation = NO_RESERVATION,
-) -> Attempt:
-    attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu), reservation=reservation)
+    reservation: TaskReservation = NO_RESERVATION,
+) -> TaskAttempt:
+    attempt = TaskAttempt(1, 1, b"", RunSlot(1, gpu=gpu), reservation=reservation)
     attempt.launch.began = began
     return attempt
 
 
 def test_each_task_gets_what_it_held_on_its_own_gpu() -> None:
     gpus = FakeGpus({}, {})
-    watch = GpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
+    watch = SlotGpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
     until(lambda: gpus.looks > 1)
     mine = os.getpid()  # the driver names processes that exist
     first = watch.begin(_attempt("3"), lambda: [1])
@@ -216,7 +216,7 @@ def test_each_task_gets_what_it_held_on_its_own_gpu() -> None:
 
 def test_a_task_with_several_gpus_has_an_account_for_each() -> None:
     gpus = FakeGpus({}, {})
-    watch = GpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
+    watch = SlotGpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
     until(lambda: gpus.looks > 1)
     task = watch.begin(_attempt("3,5"), lambda: [11])
     gpus.hold(0, p11=GIB)
@@ -231,7 +231,7 @@ ENV = {"CUDA_VISIBLE_DEVICES": "3,5"}
 
 def test_a_slots_gpu_is_read_with_the_memory_of_all_processes() -> None:
     gpus = FakeGpus({}, {7: GIB})
-    watch = GpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
+    watch = SlotGpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
     until(lambda: gpus.looks > 1)
     gpu = watch.room_of("5")
     watch.stop()
@@ -241,7 +241,7 @@ def test_a_slots_gpu_is_read_with_the_memory_of_all_processes() -> None:
 
 def test_what_a_driver_names_no_process_for_is_shared_out_among_the_tasks() -> None:
     gpus = FakeGpus({7: GIB})
-    watch = GpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
+    watch = SlotGpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
     until(lambda: gpus.looks > 1)
     first, second = _attempt(None), _attempt(None)
     tasks = [watch.begin(first, lambda: [11]), watch.begin(second, lambda: [22])]
@@ -256,7 +256,7 @@ def test_what_a_driver_names_no_process_for_is_shared_out_among_the_tasks() -> N
 
 def test_tasks_one_after_the_other_have_the_rise_of_a_hidden_gpu_each() -> None:
     gpus = FakeGpus({7: GIB})
-    watch = GpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
+    watch = SlotGpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
     until(lambda: gpus.looks > 1)
     for size in (2 * GIB, 3 * GIB):
         task = watch.begin(_attempt(None), lambda: [11])
@@ -289,7 +289,7 @@ def test_a_task_that_began_before_the_driver_answered_is_measured() -> None:
         answers.wait()
         return gpus
 
-    watch = GpuMeter(slow, list, names=(), env={}, interval=0.01)
+    watch = SlotGpuMeter(slow, list, names=(), env={}, interval=0.01)
     task = watch.begin(_attempt(None), lambda: [11])
     answers.set()
     until(lambda: gpus.looks > 1)
@@ -309,7 +309,7 @@ class OneGpu:
         self.used, self.at = used, at
 
     def __call__(self, _name: str | None) -> GpuRoom:
-        return GpuRoom(Room(self.used, 8 * GIB), self.at, "GPU 0")
+        return GpuRoom(MemoryRoom(self.used, 8 * GIB), self.at, "GPU 0")
 
 
 def test_nobody_is_stopped_for_what_one_that_ended_had_held() -> None:
@@ -330,20 +330,20 @@ def test_nobody_is_stopped_by_the_word_of_a_driver_that_hangs() -> None:
 
 def test_a_gpu_is_shared_up_to_its_limit() -> None:
     watch = GpuGuards(["0"], OneGpu(6 * GIB, at=10.0))
-    slot, running = Slot(2, gpu="0"), [_attempt("0")]
+    slot, running = RunSlot(2, gpu="0"), [_attempt("0")]
     assert watch.fits(slot, running, GIB)
     assert not watch.fits(slot, running, 2 * GIB)
-    assert watch.fits(Slot(3, gpu="1"), running, 7 * GIB)
+    assert watch.fits(RunSlot(3, gpu="1"), running, 7 * GIB)
     assert watch.fits(slot, [], 7 * GIB)
 
 
 def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
     watch = GpuGuards(["0"], OneGpu(2 * GIB, at=10.0))
-    reserved = Reservation(gpu_memory=6 * GIB)
+    reserved = TaskReservation(gpu_memory=6 * GIB)
     large, small = _attempt("0", reservation=reserved), _attempt("0")
     large.gpu.now = GIB
     small.gpu.now = small.gpu.peak = GIB
-    slot = Slot(3, gpu="0")
+    slot = RunSlot(3, gpu="0")
     assert not watch.fits(slot, [large, small], 0)
     assert watch.fits(slot, [small], 0)
 
@@ -354,9 +354,9 @@ def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
 )
 def test_the_larger_reservation_on_a_gpu(held: int, before: int, share: int) -> None:
     watch = GpuGuards([None], OneGpu(GIB, at=10.0))
-    attempt = _attempt(None, reservation=Reservation(gpu_memory=before * GIB))
+    attempt = _attempt(None, reservation=TaskReservation(gpu_memory=before * GIB))
     attempt.gpu.peak = held
-    assert watch.larger_reservation(attempt) == Reservation(gpu_memory=share * GIB)
+    assert watch.larger_reservation(attempt) == TaskReservation(gpu_memory=share * GIB)
 
 
 def test_without_a_driver_there_is_no_share_to_give() -> None:

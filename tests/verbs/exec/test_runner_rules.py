@@ -10,28 +10,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
-from weigh.joblog import HEADER, Entry, format_entry, parse_line, read_ends
+from weigh.joblog import HEADER, JoblogEntry, format_entry, parse_line, read_task_ends
 from weigh.model.mask import MASK
-from weigh.model.record import Allocation, Measurement, Monitor, Series, Usage
+from weigh.model.record import (
+    Allocation,
+    MeasuringCost,
+    RunMeasurement,
+    SampleSeries,
+    Usage,
+)
 from weigh.runner import joblog_file, task_source
-from weigh.runner.attempt import Attempt
-from weigh.runner.events import Closed, Ended, Opened, Started, read_past
-from weigh.runner.halt import Halt, parse_halt
-from weigh.runner.joblog_file import DONE, FAILED, WAITING, settle, settle_by
-from weigh.runner.memory_guard import Guard
-from weigh.runner.memory_limits import Room
-from weigh.runner.queue import Queue, Turn
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.events import (
+    AttemptEnded,
+    AttemptStarted,
+    RunClosed,
+    RunOpened,
+    read_past_events,
+)
+from weigh.runner.halt import HaltRule, parse_halt
+from weigh.runner.joblog_file import (
+    DONE,
+    FAILED,
+    WAITING,
+    match_ends_to_tasks,
+    settle_by,
+)
+from weigh.runner.memory_guard import MemoryPause
+from weigh.runner.memory_limits import MemoryRoom
+from weigh.runner.queue import TaskTurn, TurnQueue
 from weigh.runner.resources import gpu_settings, gpus_named, read_resources
-from weigh.runner.retry import end
+from weigh.runner.retry import judge_attempt_end
 from weigh.runner.shell import plain_words
-from weigh.runner.slots import FreeSlots, Reservation, Slot, lay_out, thread_settings
-from weigh.runner.tally import Tally
+from weigh.runner.slots import (
+    FreeSlots,
+    RunSlot,
+    TaskReservation,
+    lay_out,
+    thread_settings,
+)
+from weigh.runner.tally import TaskTally
 from weigh.runner.task_source import TaskSource
-from weigh.store.identity import Machine, Process
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.sweep.task_file import is_script, open_quote, read_task_lines
 from weigh.units import GIB, MIB
 
-MACHINE = Machine("here", "m", "b", "p")
+MACHINE = MachineIdentity("here", "m", "b", "p")
 
 
 # what is left to run
@@ -71,7 +95,7 @@ def test_signs_of_secrets_are_found_wherever_blocks_begin(
 
 def _entry(seq: int, command: str) -> bytes:
     return format_entry(
-        Entry(
+        JoblogEntry(
             seq=seq,
             host=":",
             started=0,
@@ -86,30 +110,30 @@ def _entry(seq: int, command: str) -> bytes:
 
 
 def test_a_task_is_known_by_number_and_text() -> None:
-    settled = settle([11, 22, 33], [(1, True, 11), (3, False, 33)])
+    settled = match_ends_to_tasks([11, 22, 33], [(1, True, 11), (3, False, 33)])
     assert list(settled.states) == [DONE, WAITING, FAILED]
 
 
 def test_the_last_end_of_a_task_counts() -> None:
     ends = [(1, False, 11), (1, True, 11)]
-    assert list(settle([11], ends).states) == [DONE]
+    assert list(match_ends_to_tasks([11], ends).states) == [DONE]
 
 
 def test_a_task_whose_text_changed_is_another() -> None:
-    settled = settle([12], [(1, True, 11)])
+    settled = match_ends_to_tasks([12], [(1, True, 11)])
     assert list(settled.states) == [WAITING]
     assert (settled.known, settled.strange) == (0, 1)
 
 
 def test_a_task_that_was_done_under_another_number_meanwhile_is_done() -> None:
     ends = [(1, True, 11), (2, False, 22), (3, True, 22)]  # a line stood before it
-    assert list(settle([11, 22], ends).states) == [DONE, DONE]
+    assert list(match_ends_to_tasks([11, 22], ends).states) == [DONE, DONE]
 
 
 def test_of_equal_lines_as_many_are_done_as_succeeded() -> None:
     ends = [(1, False, 11), (2, True, 11), (3, True, 11)]
-    assert list(settle([11, 11], ends).states) == [DONE, DONE]
-    assert list(settle([11, 11, 11, 11], ends).states).count(DONE) == 2
+    assert list(match_ends_to_tasks([11, 11], ends).states) == [DONE, DONE]
+    assert list(match_ends_to_tasks([11, 11, 11, 11], ends).states).count(DONE) == 2
 
 
 @given(
@@ -120,7 +144,7 @@ def test_lines_moved_about_are_all_still_done(old: list[int], seed: int) -> None
     ends = [(seq, True, key) for seq, key in enumerate(old, 1)]
     moved = old.copy()
     random.Random(seed).shuffle(moved)
-    assert settle(moved, ends).done == len(old)
+    assert match_ends_to_tasks(moved, ends).done == len(old)
 
 
 @given(
@@ -130,7 +154,7 @@ def test_lines_moved_about_are_all_still_done(old: list[int], seed: int) -> None
 def test_no_more_tasks_are_settled_than_ends_are_known(
     keys: list[int], ends: list[tuple[int, bool, int]]
 ) -> None:
-    settled = settle(keys, ends)
+    settled = match_ends_to_tasks(keys, ends)
     for key in set(keys):
         here = [s for s, k in zip(settled.states, keys, strict=True) if k == key]
         distinct = {seq for seq, _, k in ends if k == key}
@@ -140,7 +164,7 @@ def test_no_more_tasks_are_settled_than_ends_are_known(
 # the joblog
 
 
-ENTRY = Entry(
+ENTRY = JoblogEntry(
     seq=7,
     host=":",
     started=1763700000.1234,
@@ -167,7 +191,7 @@ def test_what_is_written_is_read_back() -> None:
 def test_the_quick_reader_steps_over_what_it_cannot_read() -> None:
     good = b"2\t:\t1.0\t1.0\t0\t0\t0\t0\techo\tb\n"
     lines = [b"335...\n", good, b"x\t" * 9 + b"\n", good.removesuffix(b"\n")]
-    assert list(read_ends(lines)) == [(2, True, b"echo\tb")]
+    assert list(read_task_ends(lines)) == [(2, True, b"echo\tb")]
 
 
 # the task file
@@ -297,18 +321,18 @@ def test_words_taken_without_a_shell_are_those_of_bash(line: str) -> None:
 @pytest.mark.parametrize(
     ("text", "halt"),
     [
-        ("never", Halt()),
-        ("0", Halt()),
-        ("now,fail=1", Halt("now", "fail", 1)),
-        ("soon,fail=3", Halt("soon", "fail", 3)),
-        ("2", Halt("now", "fail", 1)),
-        ("1", Halt("soon", "fail", 1)),
-        ("-2", Halt("now", "success", 1)),
-        ("soon,done=50%", Halt("soon", "done", share=0.5)),
-        ("10%", Halt("soon", "fail", share=0.1)),
+        ("never", HaltRule()),
+        ("0", HaltRule()),
+        ("now,fail=1", HaltRule("now", "fail", 1)),
+        ("soon,fail=3", HaltRule("soon", "fail", 3)),
+        ("2", HaltRule("now", "fail", 1)),
+        ("1", HaltRule("soon", "fail", 1)),
+        ("-2", HaltRule("now", "success", 1)),
+        ("soon,done=50%", HaltRule("soon", "done", share=0.5)),
+        ("10%", HaltRule("soon", "fail", share=0.1)),
     ],
 )
-def test_halt_is_worded_as_in_gnu_parallel(text: str, halt: Halt) -> None:
+def test_halt_is_worded_as_in_gnu_parallel(text: str, halt: HaltRule) -> None:
     assert parse_halt(text) == halt
 
 
@@ -329,14 +353,14 @@ def test_a_share_is_of_all_tasks() -> None:
 
 @given(jobs=st.integers(1, 40), cores=st.integers(1, 64))
 def test_slots_never_share_a_core(jobs: int, cores: int) -> None:
-    layout = lay_out(jobs, cpus=cores, cores=range(cores))
+    layout = lay_out(jobs, cpu_count=cores, cores=range(cores))
     dealt = [core for slot in layout.slots for core in slot.cores]
     assert len(dealt) == len(set(dealt))
     assert len({len(slot.cores) for slot in layout.slots}) == 1
 
 
 def test_the_smallest_free_slot_goes_first() -> None:
-    free = FreeSlots([Slot(number) for number in (1, 2, 3)])
+    free = FreeSlots([RunSlot(number) for number in (1, 2, 3)])
     first, second = free.take(), free.take()
     free.give_back(second)
     free.give_back(first)
@@ -344,11 +368,11 @@ def test_the_smallest_free_slot_goes_first() -> None:
 
 
 def test_a_slot_into_which_nothing_fits_stays_free() -> None:
-    free = FreeSlots([Slot(number) for number in (1, 2)])
+    free = FreeSlots([RunSlot(number) for number in (1, 2)])
     second = free.take_where(lambda slot: slot.number == 2)
-    assert second == Slot(2)
+    assert second == RunSlot(2)
     assert free.take_where(lambda _: False) is None
-    assert free.take() == Slot(1)
+    assert free.take() == RunSlot(1)
 
 
 def test_a_users_own_thread_count_stands() -> None:
@@ -394,7 +418,7 @@ def test_cores_are_pinned_to_only_where_they_are_all_ours() -> None:
 
 
 def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
-    queue = Queue(iter([1, 2]))
+    queue = TurnQueue(iter([1, 2]))
     queue.retry_alone(9)
     assert [turn.seq for turn in (queue.take(0), queue.take(1)) if turn] == [1, 2]
     assert queue.take(2) is None
@@ -404,24 +428,28 @@ def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
 
 
 def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
-    queue = Queue(iter([1]))
+    queue = TurnQueue(iter([1]))
     queue.retry_alone(9)
-    queue.retry_with(5, Reservation(memory=GIB))
-    assert queue.large == Turn(5, reservation=Reservation(memory=GIB))
-    assert queue.take(1) == Turn(1)
+    queue.retry_with(5, TaskReservation(memory=GIB))
+    assert queue.large == TaskTurn(5, reservation=TaskReservation(memory=GIB))
+    assert queue.take(1) == TaskTurn(1)
     assert queue.take(0) is None  # nobody is alone before it had its turn
     assert not queue.is_empty()
     assert queue.take_large().seq == 5
-    assert queue.take(0) == Turn(9, alone=True)
+    assert queue.take(0) == TaskTurn(9, alone=True)
     assert queue.is_empty()
 
 
 @pytest.mark.parametrize(
     "turn",
-    [Turn(1), Turn(1, alone=True), Turn(1, reservation=Reservation(gpu_memory=GIB))],
+    [
+        TaskTurn(1),
+        TaskTurn(1, alone=True),
+        TaskTurn(1, reservation=TaskReservation(gpu_memory=GIB)),
+    ],
 )
-def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: Turn) -> None:
-    queue = Queue(iter([]))
+def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: TaskTurn) -> None:
+    queue = TurnQueue(iter([]))
     queue.put_back(turn)
     again = queue.take_large() if queue.large else queue.take(0)
     assert again == turn
@@ -430,14 +458,16 @@ def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: Turn) -> None:
 # endings
 
 
-def _measured(code: int | None = None, number: int | None = None) -> Measurement:
+def _measured(code: int | None = None, number: int | None = None) -> RunMeasurement:
     usage = Usage(wall_time=1.0)
-    return Measurement(0.0, 1.0, code, number, usage, Series(), Monitor())
+    return RunMeasurement(
+        0.0, 1.0, code, number, usage, SampleSeries(), MeasuringCost()
+    )
 
 
 def test_gpu_memory_is_distinguished_from_host_memory() -> None:
-    assert end(_measured(1), None, b"CUDA out of memory. Tried").on_gpu
-    assert not end(_measured(1), None, b"MemoryError").on_gpu
+    assert judge_attempt_end(_measured(1), None, b"CUDA out of memory. Tried").on_gpu
+    assert not judge_attempt_end(_measured(1), None, b"MemoryError").on_gpu
 
 
 @pytest.mark.parametrize(
@@ -455,7 +485,7 @@ def test_gpu_memory_is_distinguished_from_host_memory() -> None:
 def test_out_of_memory_is_distinguished_from_a_bug(
     code: int | None, number: int | None, tail: bytes, *, is_oom: bool
 ) -> None:
-    assert end(_measured(code, number), None, tail).is_oom is is_oom
+    assert judge_attempt_end(_measured(code, number), None, tail).is_oom is is_oom
 
 
 # events
@@ -464,17 +494,19 @@ def test_out_of_memory_is_distinguished_from_a_bug(
 def _events() -> list[bytes]:
     import msgspec  # noqa: PLC0415
 
-    def started(seq: int) -> Started:
-        return Started(seq, 1, "r1", 1.0, slot=1, pid=10 + seq, start_time=5, task="x")
+    def started(seq: int) -> AttemptStarted:
+        return AttemptStarted(
+            seq, 1, "r1", 1.0, slot=1, pid=10 + seq, start_time=5, task="x"
+        )
 
-    ended = Ended(1, 1, 2.0, "COMPLETED", 0, None, record="ab")
-    opened = Opened("r1", 1.0, MACHINE, Process(1, 2), "t", 2, "0")
+    ended = AttemptEnded(1, 1, 2.0, "COMPLETED", 0, None, record="ab")
+    opened = RunOpened("r1", 1.0, MACHINE, ProcessIdentity(1, 2), "t", 2, "0")
     events = [opened, started(1), started(2), ended]
     return [msgspec.json.encode(event) + b"\n" for event in events]
 
 
 def test_starts_without_an_end_are_in_flight() -> None:
-    past = read_past(_events(), lambda _: True)
+    past = read_past_events(_events(), lambda _: True)
     assert [start.pid for start in past.in_flight.values()] == [12]
     assert past.open_runs.keys() == {"r1"}
     assert past.attempts == {1: 1, 2: 1}
@@ -483,36 +515,36 @@ def test_starts_without_an_end_are_in_flight() -> None:
 def test_a_run_that_closed_its_file_is_not_open() -> None:
     import msgspec  # noqa: PLC0415
 
-    closed = msgspec.json.encode(Closed("r1", 3.0, "done")) + b"\n"
-    assert read_past([*_events(), closed], lambda _: True).open_runs == {}
+    closed = msgspec.json.encode(RunClosed("r1", 3.0, "done")) + b"\n"
+    assert read_past_events([*_events(), closed], lambda _: True).open_runs == {}
 
 
 @given(cut=st.integers(0, 2000))
 def test_a_torn_events_file_can_be_read(cut: int) -> None:
     text = b"".join(_events())[:cut]
-    read_past(text.splitlines(keepends=True), lambda _: True)
+    read_past_events(text.splitlines(keepends=True), lambda _: True)
 
 
 # memory
 
 
-def _attempt(began: float, *, now: int = 0, peak: int = 0) -> Attempt:
-    attempt = Attempt(1, 1, b"", Slot(1))
+def _attempt(began: float, *, now: int = 0, peak: int = 0) -> TaskAttempt:
+    attempt = TaskAttempt(1, 1, b"", RunSlot(1))
     attempt.launch.began, attempt.host.now, attempt.host.peak = began, now, peak
     return attempt
 
 
 def test_memory_is_short_when_little_is_left_or_it_goes_fast() -> None:
-    guard = Guard()
-    assert not guard.is_short(0.0, Room(50 * MIB, GIB))
-    assert not guard.is_short(1.0, Room(60 * MIB, GIB))
-    assert guard.is_short(1.1, Room(800 * MIB, GIB))
-    assert Guard().is_short(0.0, Room(1000 * MIB, GIB))
+    guard = MemoryPause()
+    assert not guard.is_short(0.0, MemoryRoom(50 * MIB, GIB))
+    assert not guard.is_short(1.0, MemoryRoom(60 * MIB, GIB))
+    assert guard.is_short(1.1, MemoryRoom(800 * MIB, GIB))
+    assert MemoryPause().is_short(0.0, MemoryRoom(1000 * MIB, GIB))
 
 
 def test_the_youngest_is_the_victim_and_one_at_a_time() -> None:
     old, young = _attempt(1.0), _attempt(2.0)
-    guard = Guard()
+    guard = MemoryPause()
     assert guard.victim([old, young]) is young
     young.state.stop = "memory"
     assert guard.victim([old, young, _attempt(0.5)]) is None
@@ -520,22 +552,22 @@ def test_the_youngest_is_the_victim_and_one_at_a_time() -> None:
 
 
 def test_a_task_starts_again_when_all_can_grow_to_its_size() -> None:
-    guard = Guard()
+    guard = MemoryPause()
     guard.learn(_attempt(1.0, peak=100 * MIB))  # 120 MiB are needed from now on
     running = [_attempt(0.0, now=80 * MIB)]
-    assert not guard.may_start(Room(80 * MIB, 230 * MIB), running)
-    assert guard.may_start(Room(80 * MIB, 300 * MIB), running)
-    assert guard.may_start(Room(80 * MIB, 90 * MIB), [])
+    assert not guard.may_start(MemoryRoom(80 * MIB, 230 * MIB), running)
+    assert guard.may_start(MemoryRoom(80 * MIB, 300 * MIB), running)
+    assert guard.may_start(MemoryRoom(80 * MIB, 90 * MIB), [])
 
 
 def test_the_time_left_follows_the_mean_of_what_ended() -> None:
-    tally = Tally(10, 2, done=4, ended=4, spent=40.0, running=2, begun=2 * 95.0)
+    tally = TaskTally(10, 2, done=4, ended=4, spent=40.0, running=2, begun=2 * 95.0)
     assert tally.time_left(100.0) == pytest.approx((4 + 1) * 10 / 2)
-    assert Tally(10, 2).time_left(100.0) is None
+    assert TaskTally(10, 2).time_left(100.0) is None
 
 
 def test_a_task_that_runs_longer_than_those_that_ended_counts_for_the_time_left() -> (
     None
 ):
-    tally = Tally(5, 4, done=1, ended=1, spent=0.01, running=4, begun=4 * 40.0)
+    tally = TaskTally(5, 4, done=1, ended=1, spent=0.01, running=4, begun=4 * 40.0)
     assert tally.time_left(100.0) == pytest.approx(2 * 60 / 4)

@@ -17,23 +17,23 @@ from pathlib import Path
 import pytest
 
 from weigh.errors import StoreError, UsageError
-from weigh.runner.attempt import Attempt
-from weigh.runner.events import Left, read_left
+from weigh.runner.attempt import TaskAttempt
+from weigh.runner.events import TaskLeft, read_left
 from weigh.runner.queue import fits_by_plan
 from weigh.runner.shared_queue import (
-    Claims,
-    Files,
     OwnClaims,
-    Owner,
-    Pulling,
+    PullSettings,
+    QueueClaims,
+    QueueFiles,
+    QueueOwner,
     SharedQueue,
 )
-from weigh.runner.slots import Reservation, Slot
-from weigh.store.identity import Machine, Process
+from weigh.runner.slots import RunSlot, TaskReservation
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 
 ROUNDS = 200 if os.environ.get("WEIGH_FUZZ") == "long" else 20
 TASKS, ELEMENTS, SLOTS = 60, 6, 2
-HERE = Machine("here", "m", "b", "p")
+HERE = MachineIdentity("here", "m", "b", "p")
 
 
 class Killed(BaseException):
@@ -83,9 +83,9 @@ class Worker:
     def _pull(self) -> None:
         world, rng = self.world, self.world.rng
         queue = world.queue_of(self)
-        free = [Slot(number) for number in range(1, SLOTS + 1)]
+        free = [RunSlot(number) for number in range(1, SLOTS + 1)]
 
-        def place(_seq: int) -> Slot | None:
+        def place(_seq: int) -> RunSlot | None:
             return free.pop() if free else None
 
         while True:
@@ -100,10 +100,10 @@ class Worker:
             seq = self.running.pop(rng.randrange(len(self.running)))
             self.buffer.append(seq)
             world.ends[seq] += 1
-            free.append(Slot(1))
+            free.append(RunSlot(1))
 
 
-class Disk(Files):
+class Disk(QueueFiles):
     """The calls of one run: each may be late, and each answer as well."""
 
     def __init__(self, worker: Worker) -> None:
@@ -162,12 +162,12 @@ class World:
         self.faults: list[str] = []
 
     def queue_of(self, worker: Worker) -> SharedQueue:
-        owner = Owner(
+        owner = QueueOwner(
             name=f"tasks_{worker.element}",
             joblog=f"tasks_{worker.element}.joblog",
             run=worker.run,
             machine=HERE,
-            process=Process(1),
+            process=ProcessIdentity(1),
             folder="/nowhere",
         )
         disk = {"look first": LookFirst, "": Disk}.get(self.broken, Disk)(worker)
@@ -175,14 +175,14 @@ class World:
         claims.enter()
         cache: dict[str, dict[int, bool]] = {}
 
-        def ended(one: Owner) -> Mapping[int, bool]:
+        def ended(one: QueueOwner) -> Mapping[int, bool]:
             worker.wait()
             element = one.element
             assert element is not None
             lines = dict.fromkeys(self.joblogs.get(element, []), True)
             return cache.setdefault(one.name, lines) if self.broken == "old" else lines
 
-        def gone(owners: Collection[Owner]) -> Collection[str]:
+        def gone(owners: Collection[QueueOwner]) -> Collection[str]:
             worker.wait()
             if self.broken == "all gone":
                 return [one.name for one in owners]
@@ -192,7 +192,7 @@ class World:
 
         return SharedQueue(
             claims,
-            Pulling(
+            PullSettings(
                 units=[(seq,) for seq in range(1, TASKS + 1)],
                 elements=ELEMENTS,
                 place=worker.element,
@@ -279,25 +279,25 @@ def test_the_attack_finds_a_broken_protocol(broken: str) -> None:
 # single faults, on a real disk
 
 
-def _owner(folder: Path, name: str = "tasks_0") -> Owner:
-    return Owner(
+def _owner(folder: Path, name: str = "tasks_0") -> QueueOwner:
+    return QueueOwner(
         name=name,
         joblog=f"../log/{name}.joblog",
         run=name,
         machine=HERE,
-        process=Process(1),
+        process=ProcessIdentity(1),
         folder=str(folder),
     )
 
 
-def _claims(folder: Path, name: str, files: Files | None = None) -> OwnClaims:
+def _claims(folder: Path, name: str, files: QueueFiles | None = None) -> OwnClaims:
     claims = OwnClaims(str(folder), _owner(folder, name), files)
     claims.enter()
     return claims
 
 
 def _owners(folder: Path) -> dict[int, list[str | None]]:
-    claims = Claims(str(folder))
+    claims = QueueClaims(str(folder))
     claims.look()
     return {
         unit: [None if one is None else one.name for one in owners]
@@ -305,7 +305,7 @@ def _owners(folder: Path) -> dict[int, list[str | None]]:
     }
 
 
-class Refusing(Files):
+class Refusing(QueueFiles):
     """A disk that refuses links after a number of them."""
 
     def __init__(self, number: int, after: int = 0) -> None:
@@ -320,7 +320,7 @@ class Refusing(Files):
         super().link(source, target)
 
 
-class Forgetful(Files):
+class Forgetful(QueueFiles):
     """A disk that loses the answer to each link."""
 
     def link(self, source: str, target: str) -> None:
@@ -391,33 +391,35 @@ def test_a_claim_that_was_copied_as_a_file_still_names_its_owner(
 
 
 def test_tasks_fit_by_what_they_are_planned_to_need_and_what_they_hold() -> None:
-    room = Reservation(memory=10, gpu_memory=8, cpus=4)
+    room = TaskReservation(memory=10, gpu_memory=8, cpus=4)
 
-    def running(plan: Reservation, *, holds: int = 0, gpu: str = "0") -> Attempt:
-        attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu), plan=plan)
+    def running(
+        plan: TaskReservation, *, holds: int = 0, gpu: str = "0"
+    ) -> TaskAttempt:
+        attempt = TaskAttempt(1, 1, b"", RunSlot(1, gpu=gpu), plan=plan)
         attempt.host.now = holds
         return attempt
 
-    def fits(need: Reservation, *others: Attempt, gpu: str = "0") -> bool:
-        return fits_by_plan(room, Slot(2, gpu=gpu), others, need)
+    def fits(need: TaskReservation, *others: TaskAttempt, gpu: str = "0") -> bool:
+        return fits_by_plan(room, RunSlot(2, gpu=gpu), others, need)
 
-    assert fits(Reservation(6, cpus=2), running(Reservation(4, cpus=2)))
-    assert not fits(Reservation(7), running(Reservation(4)))
-    assert not fits(Reservation(6), running(Reservation(4), holds=5))
-    assert not fits(Reservation(cpus=3), running(Reservation(cpus=2)))
-    assert not fits(Reservation(0, 5), running(Reservation(0, 4)))
-    assert fits(Reservation(0, 5), running(Reservation(0, 4)), gpu="1")
-    assert fits(Reservation(99))  # alone: it may not wait for ever
+    assert fits(TaskReservation(6, cpus=2), running(TaskReservation(4, cpus=2)))
+    assert not fits(TaskReservation(7), running(TaskReservation(4)))
+    assert not fits(TaskReservation(6), running(TaskReservation(4), holds=5))
+    assert not fits(TaskReservation(cpus=3), running(TaskReservation(cpus=2)))
+    assert not fits(TaskReservation(0, 5), running(TaskReservation(0, 4)))
+    assert fits(TaskReservation(0, 5), running(TaskReservation(0, 4)), gpu="1")
+    assert fits(TaskReservation(99))  # alone: it may not wait for ever
 
 
 def _after_another(
     units: list[tuple[int, ...]],
-    left: dict[int, Left],
+    left: dict[int, TaskLeft],
     *,
     time_left: float | None = None,
-) -> Pulling:
+) -> PullSettings:
     """Return the rules of an element whose only neighbour has gone and left *left*."""
-    return Pulling(
+    return PullSettings(
         units=units,
         elements=2,
         place=1,
@@ -441,10 +443,10 @@ def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
     _claims(tmp_path, "tasks_0").take(0)
     queue = SharedQueue(
         _claims(tmp_path, "tasks_1"),
-        _after_another([(1,)], {1: Left(30.0)}, time_left=left),
+        _after_another([(1,)], {1: TaskLeft(30.0)}, time_left=left),
     )
 
-    found = queue.take_where(0, lambda _seq: Slot(1), lambda _slot: None)
+    found = queue.take_where(0, lambda _seq: RunSlot(1), lambda _slot: None)
 
     assert (None if found is None else found[0].seq) == taken
 
@@ -452,12 +454,12 @@ def test_a_task_cut_off_by_the_time_limit_starts_again_only_with_more_time(
 @pytest.mark.parametrize(
     ("left", "taken"),
     [
-        (Left(short=True), [(2, False), (1, True)]),  # it gets all there is
-        (Left(short=True, alone=True), [(2, False)]),  # more than all there is
+        (TaskLeft(short=True), [(2, False), (1, True)]),  # it gets all there is
+        (TaskLeft(short=True, alone=True), [(2, False)]),  # more than all there is
     ],
 )
 def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
-    tmp_path: Path, left: Left, taken: list[tuple[int, bool]]
+    tmp_path: Path, left: TaskLeft, taken: list[tuple[int, bool]]
 ) -> None:
     gone = _claims(tmp_path, "tasks_0")
     assert gone.take(0)
@@ -468,7 +470,7 @@ def test_a_task_that_ran_out_of_memory_elsewhere_gets_more_or_is_left(
     )
     found: list[tuple[int, bool]] = []
     while not queue.is_empty():
-        turn = queue.take_where(0, lambda _seq: Slot(1), lambda _slot: None)
+        turn = queue.take_where(0, lambda _seq: RunSlot(1), lambda _slot: None)
         found += [] if turn is None else [(turn[0].seq, turn[0].alone)]
     assert found == taken
 
@@ -494,7 +496,7 @@ def test_it_is_known_why_tasks_did_not_end() -> None:
     ]
 
     assert read_left(lines) == {
-        1: Left(30.0),
-        4: Left(3.0, short=True),
-        5: Left(short=True, alone=True),
+        1: TaskLeft(30.0),
+        4: TaskLeft(3.0, short=True),
+        5: TaskLeft(short=True, alone=True),
     }

@@ -11,7 +11,7 @@ import pytest
 from growing_programs import STEPS
 
 from weigh.estimate.growth import extrapolate, growth_of, progress_of, time_needed
-from weigh.model.growth import Growth
+from weigh.model.growth import MemoryGrowth
 from weigh.model.record import Record
 from weigh.units import MIB
 
@@ -57,7 +57,7 @@ def measured_once(kind: str) -> tuple[Record, str]:
         return msgspec.json.decode(path.read_bytes(), type=Record), done.stderr
 
 
-def growth(kind: str) -> Growth:
+def growth(kind: str) -> MemoryGrowth:
     series = measured(kind)[0].series
     assert series is not None
     found = growth_of(series.t, series.memory)

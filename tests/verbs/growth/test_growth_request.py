@@ -4,8 +4,15 @@ import msgspec
 import pytest
 
 from weigh.errors import UsageError
-from weigh.flow.request.growth import Steps, carry_on
-from weigh.model.record import Batches, Event, PeakMemory, Record, Series, Usage
+from weigh.flow.request.growth import JobSteps, carry_on
+from weigh.model.record import (
+    BatchTimes,
+    PeakMemory,
+    ProgramEvent,
+    Record,
+    SampleSeries,
+    Usage,
+)
 from weigh.request import from_usages
 from weigh.units import GIB, MIB
 
@@ -24,13 +31,13 @@ def record(rate: float = MIB, seconds: float = 100.0, **changes: Any) -> Record:
         started="2026-11-21T10:00:00Z",
         state="COMPLETED",
         usage=Usage(wall_time=seconds, peak_memory=peak, growing=rate > 0),
-        series=Series(t=times, memory=memory),
+        series=SampleSeries(t=times, memory=memory),
     )
     return msgspec.structs.replace(plain, **changes)
 
 
 def carried(one: Record, **steps: float) -> tuple[int, int, str]:
-    asked = carry_on(from_usages([one]), [one], Steps(**steps))
+    asked = carry_on(from_usages([one]), [one], JobSteps(**steps))
     assert asked.memory is not None
     assert asked.time_limit is not None
     return asked.memory, asked.time_limit, " ".join(asked.notes)
@@ -63,11 +70,11 @@ def test_flat_memory_stays_as_it_is_and_only_time_grows() -> None:
     ("changes", "source"),
     [
         (
-            {"batches": Batches(size=1, count=100, samples=None, time_mean=1.0)},
+            {"batches": BatchTimes(size=1, count=100, samples=None, time_mean=1.0)},
             "by the timed loop",
         ),
         (
-            {"events": tuple(Event("step", float(n), n) for n in range(1, 101))},
+            {"events": tuple(ProgramEvent("step", float(n), n) for n in range(1, 101))},
             "by the events 'step'",
         ),
         ({"parameters": {"steps": 100}}, "by the parameter steps"),
@@ -85,13 +92,13 @@ def test_steps_done_are_those_the_record_counted(
 
 
 def test_start_up_is_not_counted_into_the_steps_of_a_timed_loop() -> None:
-    loop = Batches(size=1, count=100, samples=None, time_mean=0.5)
+    loop = BatchTimes(size=1, count=100, samples=None, time_mean=0.5)
     _, time, _ = carried(record(batches=loop), total=1000)
     assert time <= (100 + 450) * 1.2 + 300
 
 
 def test_a_loop_that_stopped_early_reports_the_total_itself() -> None:
-    loop = Batches(size=1, count=100, samples=None, time_mean=1.0, total=1000)
+    loop = BatchTimes(size=1, count=100, samples=None, time_mean=1.0, total=1000)
     told = carried(record(batches=loop))
     assert told[0] >= 1.2 * 1100 * MIB
 
@@ -130,7 +137,7 @@ def test_steps_that_will_not_do_are_refused(
 
 
 def of_batches(size: int | None = 50, samples: int | None = 5000) -> Record:
-    loop = Batches(size=size, count=100, samples=samples, time_mean=1.0)
+    loop = BatchTimes(size=size, count=100, samples=samples, time_mean=1.0)
     return record(batches=loop)
 
 

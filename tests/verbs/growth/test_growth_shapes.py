@@ -15,10 +15,10 @@ from weigh.estimate.growth import (
     bound_by_steps,
     extrapolate,
     growth_of,
-    is_growing,
+    is_memory_growing,
 )
 from weigh.measure import sampler
-from weigh.model.growth import Progress
+from weigh.model.growth import StepProgress
 from weigh.robust import rise_score, slope_interval
 from weigh.units import GIB, MIB
 
@@ -60,7 +60,9 @@ def test_flat_memory_with_noise_is_growing_in_five_of_a_hundred_at_most(
     samples: int, correlation: float, size: float
 ) -> None:
     alarms = sum(
-        is_growing(*run(lambda _: 1, samples, noise(seed, samples, correlation, size)))
+        is_memory_growing(
+            *run(lambda _: 1, samples, noise(seed, samples, correlation, size))
+        )
         is True
         for seed in range(100)
     )
@@ -73,7 +75,7 @@ def test_a_rise_of_many_times_the_noise_is_found(
     rise: float, size: float, correlation: float
 ) -> None:
     found = sum(
-        is_growing(
+        is_memory_growing(
             *run(lambda x: 1 + rise * x, 200, noise(seed, 200, correlation, size))
         )
         is True
@@ -120,18 +122,18 @@ def test_a_saw_tooth_of_few_wide_teeth_that_leaks_is_found(
     def flat(x: float) -> float:
         return 1 + (x * teeth + phase) % 1
 
-    assert is_growing(*run(leaking, 400)) is True
-    assert is_growing(*run(flat, 400)) is False
+    assert is_memory_growing(*run(leaking, 400)) is True
+    assert is_memory_growing(*run(flat, 400)) is False
 
 
 def test_a_leak_beneath_a_peak_of_its_own_is_found() -> None:
     times, memory = run(lambda x: 3 if 0.4 < x < 0.42 else 1 + 0.5 * x)
-    assert is_growing(times, memory) is True
+    assert is_memory_growing(times, memory) is True
 
 
 @pytest.mark.parametrize("rises", [(0.3, 0.5, 0.7, 0.9), (0.4, 0.6, 0.8)])
 def test_even_steps_that_go_on_are_growth(rises: tuple[float, ...]) -> None:
-    assert is_growing(*run(steps(*rises))) is True
+    assert is_memory_growing(*run(steps(*rises))) is True
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_even_steps_that_go_on_are_growth(rises: tuple[float, ...]) -> None:
 def test_steps_that_stopped_or_come_ever_later_are_not(
     rises: tuple[float, ...],
 ) -> None:
-    assert is_growing(*run(steps(*rises))) is False
+    assert is_memory_growing(*run(steps(*rises))) is False
 
 
 @given(st.floats(0.05, 0.7), st.floats(0.1, 1))
@@ -214,7 +216,9 @@ def test_growth_by_the_step_is_bounded_however_the_pace_changes(
     count, mean = len(paces), fmean(paces)
 
     bound = bound_by_steps(
-        growth, (times, memory), Progress(count, 10 * count, mean, "by the timed loop")
+        growth,
+        (times, memory),
+        StepProgress(count, 10 * count, mean, "by the timed loop"),
     )
 
     assert bound >= (100 + 5 * 10 * count) * MIB

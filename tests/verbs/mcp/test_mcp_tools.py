@@ -12,7 +12,7 @@ import pytest
 from processes import is_running, until
 
 from weigh.flow import mcp_server
-from weigh.flow.mcp_server import Limits, Refused, Tools
+from weigh.flow.mcp_server import AgentLimits, AgentTools, RefusedCall
 
 HOLDS_60_MIB = "b = bytearray(b'x') * (60 << 20); print('done'); raise SystemExit({})"
 
@@ -28,7 +28,7 @@ def program(code: int = 0) -> list[str]:
 
 
 def test_a_run_returns_its_record_and_output(folder: Path) -> None:
-    done = Tools(str(folder), Limits()).run(program(3), "big", {"size": 60})
+    done = AgentTools(str(folder), AgentLimits()).run(program(3), "big", {"size": 60})
     record = done["record"]
     assert record["usage"]["peak_memory"]["value"] > 60 << 20
     assert (record["label"], record["parameters"]) == ("big", {"size": 60})
@@ -36,7 +36,7 @@ def test_a_run_returns_its_record_and_output(folder: Path) -> None:
 
 
 def test_a_run_is_stopped_after_its_time(folder: Path) -> None:
-    tools = Tools(str(folder), Limits(run_time=2))
+    tools = AgentTools(str(folder), AgentLimits(run_time=2))
     done = tools.run(["sleep", "100"])
     assert "stopped after 00:00:02" in done["stderr"]
     assert done["record"]["usage"]["wall_time"] < 60
@@ -47,15 +47,15 @@ def test_a_command_that_ignores_term_is_killed_with_its_children(
 ) -> None:
     monkeypatch.setattr(mcp_server, "_GRACE", 1.0)
     script = "trap '' TERM; echo $$ > pid; sleep 1000 & sleep 1000; sleep 1000"
-    with pytest.raises(Refused, match="stopped after"):
-        Tools(str(folder), Limits(run_time=2)).run(["bash", "-c", script])
+    with pytest.raises(RefusedCall, match="stopped after"):
+        AgentTools(str(folder), AgentLimits(run_time=2)).run(["bash", "-c", script])
     pid = int((folder / "pid").read_text())
     until(lambda: not is_running(pid))
 
 
 def test_of_much_output_the_end_is_kept(folder: Path) -> None:
     prints = "import sys; [sys.stdout.write('x' * (1 << 20)) for _ in range(200)]"
-    done = Tools(str(folder), Limits()).run(
+    done = AgentTools(str(folder), AgentLimits()).run(
         [sys.executable, "-c", prints + "; print('end')"]
     )
     assert done["stdout"].endswith("xend\n")
@@ -65,14 +65,14 @@ def test_of_much_output_the_end_is_kept(folder: Path) -> None:
 def test_a_task_file_is_not_written_through_a_link(folder: Path) -> None:
     outside = folder.parent / "outside.txt"
     (folder / "p.txt").symlink_to(outside)
-    with pytest.raises(Refused, match=r"p\.txt exists"):
-        Tools(str(folder), Limits()).plan(["true"], "p")
+    with pytest.raises(RefusedCall, match=r"p\.txt exists"):
+        AgentTools(str(folder), AgentLimits()).plan(["true"], "p")
     assert not outside.exists()
 
 
 def test_the_settings_of_a_project_let_nothing_heal(folder: Path) -> None:
     (folder / "weigh.toml").write_text("[submit]\nheal = true\n")
-    tools = Tools(str(folder), Limits())
+    tools = AgentTools(str(folder), AgentLimits())
     tools.plan(["true"], "p", memory="10M", time="1m")
     answer = json.dumps(tools.submit("p", on="local"))
     assert "weigh heal" not in answer
@@ -80,7 +80,7 @@ def test_the_settings_of_a_project_let_nothing_heal(folder: Path) -> None:
 
 
 def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
-    tools = Tools(str(folder), Limits())
+    tools = AgentTools(str(folder), AgentLimits())
     tools.run(program(), "big")
     assert tools.request("big")["memory"] > 70 << 20
 
@@ -104,53 +104,57 @@ def test_the_request_is_that_of_the_command_line(folder: Path) -> None:
 def test_a_mistake_is_refused_with_the_way_out(
     folder: Path, call: Any, words: str
 ) -> None:
-    with pytest.raises(Refused, match=words):
-        call(Tools(str(folder), Limits()))
+    with pytest.raises(RefusedCall, match=words):
+        call(AgentTools(str(folder), AgentLimits()))
 
 
 def test_nothing_is_submitted_unless_allowed(folder: Path) -> None:
-    tools = Tools(str(folder), Limits())
+    tools = AgentTools(str(folder), AgentLimits())
     tools.plan(["true", "true"], "two", cpus=1, memory="100M", time="1h")
     assert "#!/bin/bash" in tools.submit("two")["text"]
-    with pytest.raises(Refused, match="--allow-submit"):
+    with pytest.raises(RefusedCall, match="--allow-submit"):
         tools.submit("two", dry_run=False, on="local")
     assert not (folder / "plan/two/sent").exists()
 
 
 def test_all_submissions_share_one_budget(folder: Path) -> None:
-    allowed = Limits(submit=True, cpu_hours=3, gpu_hours=0)
-    tools = Tools(str(folder), allowed)
+    allowed = AgentLimits(submit=True, cpu_hours=3, gpu_hours=0)
+    tools = AgentTools(str(folder), allowed)
     for name in ("one", "two"):
         plan = tools.plan([f"true {name}", "true"], name, 1, "100M", "1h")
         assert plan["ask"]["cpus"] * len(plan["elements"]) == 2
     done = tools.submit("one", dry_run=False, on="local")
     hours = 2 * done["job"]["wanted"]["time_limit"] / 3600
     assert (done["job"]["tasks"], done["hours"]["CPU"]) == (2, hours)
-    with pytest.raises(Refused, match="5 CPU hours exceed this server's budget of 3"):
+    with pytest.raises(
+        RefusedCall, match="5 CPU hours exceed this server's budget of 3"
+    ):
         tools.submit("two", dry_run=False, on="local")
-    with pytest.raises(Refused, match=r"6\.5 CPU hours exceed"):
+    with pytest.raises(RefusedCall, match=r"6\.5 CPU hours exceed"):
         tools.submit("two", dry_run=False, time="2h", on="local")
     tools.submit("two", dry_run=False, time="15m", on="local")
 
 
 @pytest.mark.parametrize("time", [None, "0"])
 def test_hours_without_a_limit_fit_no_budget(folder: Path, time: str | None) -> None:
-    tools = Tools(str(folder), Limits(submit=True, cpu_hours=1000, gpu_hours=0))
+    tools = AgentTools(
+        str(folder), AgentLimits(submit=True, cpu_hours=1000, gpu_hours=0)
+    )
     tools.plan(["true"], "open", 1, "100M")
     assert tools.submit("open", time=time)["hours"] == {"CPU": None, "GPU": None}
-    with pytest.raises(Refused, match="no hours can be counted: give time"):
+    with pytest.raises(RefusedCall, match="no hours can be counted: give time"):
         tools.submit("open", dry_run=False, time=time, on="local")
     assert not (folder / "plan/open/sent").exists()
 
 
 def test_submissions_side_by_side_share_one_budget(folder: Path) -> None:
-    tools = Tools(str(folder), Limits(submit=True, cpu_hours=2, gpu_hours=0))
+    tools = AgentTools(str(folder), AgentLimits(submit=True, cpu_hours=2, gpu_hours=0))
     names = ("a", "b", "c")
     for name in names:
         tools.plan([f"true {name}"], name, 1, "100M", "1h")
 
     def submit(name: str) -> bool:
-        with suppress(Refused):
+        with suppress(RefusedCall):
             return bool(tools.submit(name, dry_run=False, on="local"))
         return False
 

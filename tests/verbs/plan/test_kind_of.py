@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from weigh.planning.record_match import kind_of
+from weigh.planning.record_match import kind_of_command
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from weigh.planning.record_match import kind_of
     ],
 )
 def test_a_line_of_a_shell_counts_as_its_words(command: str, general: str) -> None:
-    assert " ".join(kind_of(shlex.split(command), {})) == general
+    assert " ".join(kind_of_command(shlex.split(command), {})) == general

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model.plan import RESOURCES, Capacity, Item, Packing
-from weigh.planning.bin_packing import pack
+from weigh.model.plan import RESOURCES, BinCapacity, PackedTasks, TaskNeed
+from weigh.planning.bin_packing import pack_items
 from weigh.units import GIB
 
 NEEDS = st.builds(
-    Item,
+    TaskNeed,
     gpu_memory=st.integers(0, 12),
     memory=st.integers(0, 12),
     cpus=st.integers(1, 5),
@@ -19,11 +19,11 @@ NEEDS = st.builds(
 )
 LIMITS = st.none() | st.integers(1, 20)
 CAPACITIES = st.builds(
-    Capacity, gpu_memory=LIMITS, memory=LIMITS, cpus=LIMITS, count=LIMITS
+    BinCapacity, gpu_memory=LIMITS, memory=LIMITS, cpus=LIMITS, count=LIMITS
 )
 
 
-def fits(group: Sequence[Item], capacity: Capacity) -> bool:
+def fits(group: Sequence[TaskNeed], capacity: BinCapacity) -> bool:
     enough_room = all(
         limit is None or sum(getattr(item, resource) for item in group) <= limit
         for resource in RESOURCES
@@ -32,11 +32,11 @@ def fits(group: Sequence[Item], capacity: Capacity) -> bool:
     return enough_room and (capacity.count is None or len(group) <= capacity.count)
 
 
-def fewest(items: Sequence[Item], capacity: Capacity) -> int:
+def fewest(items: Sequence[TaskNeed], capacity: BinCapacity) -> int:
     """Find the least number of bins by trying every subset as the next bin."""
     whole = (1 << len(items)) - 1
 
-    def chosen(mask: int) -> list[Item]:
+    def chosen(mask: int) -> list[TaskNeed]:
         return [item for at, item in enumerate(items) if mask >> at & 1]
 
     good = {mask for mask in range(1, whole + 1) if fits(chosen(mask), capacity)}
@@ -58,24 +58,26 @@ def fewest(items: Sequence[Item], capacity: Capacity) -> int:
     return bins(whole)
 
 
-def fitting(items: Sequence[Item], capacity: Capacity) -> list[Item]:
+def fitting(items: Sequence[TaskNeed], capacity: BinCapacity) -> list[TaskNeed]:
     return [item for item in items if fits([item], capacity)]
 
 
-def random_items(kind: str, seed: int) -> tuple[list[Item], Capacity]:
+def random_items(kind: str, seed: int) -> tuple[list[TaskNeed], BinCapacity]:
     rng = random.Random(seed)
     most = {"small": 0.1, "middle": 0.25, "large": 0.5}.get(kind, 0)
     if most:
-        capacity = Capacity(gpu_memory=1 << 35, memory=1 << 37, cpus=1000)
+        capacity = BinCapacity(gpu_memory=1 << 35, memory=1 << 37, cpus=1000)
         shares = [[rng.uniform(0.01, most) for _ in range(3)] for _ in range(10_000)]
         items = [
-            Item(round(a * (1 << 35)), round(b * (1 << 37)), max(1, round(c * 1000)))
+            TaskNeed(
+                round(a * (1 << 35)), round(b * (1 << 37)), max(1, round(c * 1000))
+            )
             for a, b, c in shares
         ]
     else:
-        capacity = Capacity(gpu_memory=32 * GIB, memory=128 * GIB, cpus=32)
+        capacity = BinCapacity(gpu_memory=32 * GIB, memory=128 * GIB, cpus=32)
         items = [
-            Item(
+            TaskNeed(
                 round(rng.uniform(0.5, 6) * GIB),
                 round(rng.uniform(1, 8) * GIB),
                 rng.randint(1, 4),
@@ -85,7 +87,9 @@ def random_items(kind: str, seed: int) -> tuple[list[Item], Capacity]:
     return items, capacity
 
 
-def check(packing: Packing, items: Sequence[Item], capacity: Capacity) -> None:
+def check(
+    packing: PackedTasks, items: Sequence[TaskNeed], capacity: BinCapacity
+) -> None:
     placed = [at for bin_ in packing.bins for at in bin_.items]
     left_out = [short.item for short in packing.too_big]
     assert sorted(placed + left_out) == list(range(len(items)))
@@ -98,8 +102,8 @@ def check(packing: Packing, items: Sequence[Item], capacity: Capacity) -> None:
 
 
 def test_experiments_of_2_3_gib_are_four_per_gpu_of_11_9_gib() -> None:
-    need = Item(gpu_memory=round(2.3 * 1.2 * GIB))
-    packing = pack([need] * 100, Capacity(gpu_memory=round(11.9 * GIB)))
+    need = TaskNeed(gpu_memory=round(2.3 * 1.2 * GIB))
+    packing = pack_items([need] * 100, BinCapacity(gpu_memory=round(11.9 * GIB)))
 
     assert len(packing.bins) == 25
     assert {len(bin_.items) for bin_ in packing.bins} == {4}
@@ -107,16 +111,16 @@ def test_experiments_of_2_3_gib_are_four_per_gpu_of_11_9_gib() -> None:
 
 @given(st.lists(NEEDS, max_size=40), CAPACITIES)
 def test_every_item_is_in_one_bin_that_holds_it_or_named_as_too_big(
-    items: list[Item], capacity: Capacity
+    items: list[TaskNeed], capacity: BinCapacity
 ) -> None:
-    check(pack(items, capacity), items, capacity)
+    check(pack_items(items, capacity), items, capacity)
 
 
 @given(st.lists(NEEDS, max_size=40), CAPACITIES)
 def test_an_item_is_too_big_only_where_a_bin_of_its_own_does_not_hold_it(
-    items: list[Item], capacity: Capacity
+    items: list[TaskNeed], capacity: BinCapacity
 ) -> None:
-    packing = pack(items, capacity)
+    packing = pack_items(items, capacity)
 
     too_big = {short.item for short in packing.too_big}
     alone = {at for at, item in enumerate(items) if not fits([item], capacity)}
@@ -128,23 +132,23 @@ def test_an_item_is_too_big_only_where_a_bin_of_its_own_does_not_hold_it(
 
 @given(st.lists(NEEDS, max_size=9), CAPACITIES)
 def test_a_few_items_take_at_most_one_bin_more_than_the_fewest(
-    items: list[Item], capacity: Capacity
+    items: list[TaskNeed], capacity: BinCapacity
 ) -> None:
     kept = fitting(items, capacity)
 
-    assert len(pack(kept, capacity).bins) <= fewest(kept, capacity) + 1
+    assert len(pack_items(kept, capacity).bins) <= fewest(kept, capacity) + 1
 
 
 @given(st.lists(NEEDS, max_size=40), CAPACITIES)
 def test_no_packing_has_fewer_bins_than_the_lower_bound(
-    items: list[Item], capacity: Capacity
+    items: list[TaskNeed], capacity: BinCapacity
 ) -> None:
-    packing = pack(items, capacity)
+    packing = pack_items(items, capacity)
 
     assert packing.lower_bound <= len(packing.bins)
 
 
-def per_bin(item: Item, capacity: Capacity) -> int | None:
+def per_bin(item: TaskNeed, capacity: BinCapacity) -> int | None:
     """Tell how many of one item a bin holds; None where nothing limits them."""
     counts = [
         limit // need
@@ -159,18 +163,18 @@ def per_bin(item: Item, capacity: Capacity) -> int | None:
 
 @given(NEEDS, st.integers(1, 30), CAPACITIES)
 def test_items_all_alike_are_packed_as_the_general_way_packs_them(
-    item: Item, count: int, capacity: Capacity
+    item: TaskNeed, count: int, capacity: BinCapacity
 ) -> None:
     kept = fitting([item] * count, capacity)
     each = per_bin(item, capacity)
 
-    bins = pack(kept, capacity).bins
+    bins = pack_items(kept, capacity).bins
 
     expected = 0 if not kept else 1 if each is None else -(-count // each)
     assert len(bins) == expected
-    odd = Item(gpu_memory=0, memory=0, cpus=item.cpus)  # takes the general way
+    odd = TaskNeed(gpu_memory=0, memory=0, cpus=item.cpus)  # takes the general way
     if kept and odd != item and fits([odd], capacity):
-        assert expected <= len(pack([*kept, odd], capacity).bins) <= expected + 1
+        assert expected <= len(pack_items([*kept, odd], capacity).bins) <= expected + 1
 
 
 @pytest.mark.parametrize("kind", ["middle", "plain"])
@@ -179,7 +183,7 @@ def test_ten_thousand_random_items_are_within_5_per_cent_of_their_volume(
 ) -> None:
     items, capacity = random_items(kind, seed=1)
 
-    packing = pack(items, capacity)
+    packing = pack_items(items, capacity)
 
     check(packing, items, capacity)
     volume = max(
@@ -191,23 +195,23 @@ def test_ten_thousand_random_items_are_within_5_per_cent_of_their_volume(
 
 @given(st.lists(NEEDS, max_size=40), CAPACITIES)
 def test_the_same_items_are_packed_the_same_way(
-    items: list[Item], capacity: Capacity
+    items: list[TaskNeed], capacity: BinCapacity
 ) -> None:
-    assert pack(items, capacity) == pack(items, capacity)
+    assert pack_items(items, capacity) == pack_items(items, capacity)
 
 
 def test_a_bin_takes_as_long_as_its_slowest_item() -> None:
-    slow, quick, unknown = (Item(time=time) for time in (60.0, 5.0, None))
+    slow, quick, unknown = (TaskNeed(time=time) for time in (60.0, 5.0, None))
 
-    assert pack([slow, quick], Capacity(cpus=2)).bins[0].time == 60
-    assert pack([slow, unknown], Capacity(cpus=2)).bins[0].time is None
+    assert pack_items([slow, quick], BinCapacity(cpus=2)).bins[0].time == 60
+    assert pack_items([slow, unknown], BinCapacity(cpus=2)).bins[0].time is None
 
 
 def test_without_any_limit_everything_runs_side_by_side() -> None:
-    assert len(pack([Item(), Item(cpus=3)], Capacity()).bins) == 1
+    assert len(pack_items([TaskNeed(), TaskNeed(cpus=3)], BinCapacity()).bins) == 1
 
 
-@pytest.mark.parametrize("item", [Item(cpus=0), Item(gpu_memory=-1)])
-def test_an_item_of_less_than_nothing_is_refused(item: Item) -> None:
+@pytest.mark.parametrize("item", [TaskNeed(cpus=0), TaskNeed(gpu_memory=-1)])
+def test_an_item_of_less_than_nothing_is_refused(item: TaskNeed) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        pack([item], Capacity())
+        pack_items([item], BinCapacity())

@@ -39,7 +39,7 @@ def keep(tmp_path: Path) -> Callable[[str, int, float], None]:
             exit_code=0,
             usage=Usage(wall_time=3000.0, peak_memory=peak, gpus=(card,)),
         )
-        shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+        shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
 
     return keep_it
 
@@ -234,7 +234,7 @@ def test_measured_cpus_that_a_node_lacks_come_with_the_option_for_fewer(
         exit_code=0,
         usage=Usage(wall_time=60.0, peak_memory=peak, cpus_used=3.9),
     )
-    shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+    shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
     (tmp_path / "threads.txt").write_text("python threads.py 2\n")
 
     code, _, err = weigh("plan", "threads.txt", "--node-cpus", "2")
@@ -486,7 +486,7 @@ def test_a_run_that_failed_at_once_is_nothing_to_plan_with(
         exit_code=2,
         usage=Usage(wall_time=0.01, peak_memory=peak),
     )
-    shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+    shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
     (tmp_path / "solve.txt").write_text("srun ./solve\n")
     code, out, err = weigh("plan", "solve.txt")
     assert (code, "memory is not known" in out + err) == (0, True)

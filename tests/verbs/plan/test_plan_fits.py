@@ -7,10 +7,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.plan import Kind, Prediction
+from weigh.model.plan import NeedPrediction, TaskKind
 from weigh.model.record import PeakMemory, Record, Usage
-from weigh.planning.needs import Needs, StatedUsage, of_tasks
-from weigh.planning.record_match import Library, candidates, sizes_in
+from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
+from weigh.planning.record_match import RecordLibrary, record_candidates, sizes_in
 from weigh.store.index import head_of
 from weigh.units import GIB, MIB
 
@@ -45,19 +45,19 @@ def needs(
     *lines: str,
     said: StatedUsage | None = None,
     table: Sequence[dict[str, float]] = (),
-) -> Needs:
+) -> TaskNeeds:
     by_id = {record.id: record for record in records}
-    library = Library(candidates(map(head_of, records)), by_id.__getitem__)
+    library = RecordLibrary(record_candidates(map(head_of, records)), by_id.__getitem__)
     parameters = (lambda number, _: table[number - 1]) if table else None
-    return of_tasks(lines, said or StatedUsage(), 0.2, library, parameters)
+    return needs_of_tasks(lines, said or StatedUsage(), 0.2, library, parameters)
 
 
-def kind_of(records: Sequence[Record], line: str) -> Kind:
+def kind_of(records: Sequence[Record], line: str) -> TaskKind:
     (kind,) = needs(records, line).kinds
     return kind
 
 
-def prediction_of(kind: Kind, quantity: str) -> Prediction:
+def prediction_of(kind: TaskKind, quantity: str) -> NeedPrediction:
     return next(one for one in kind.predictions if one.quantity == quantity)
 
 

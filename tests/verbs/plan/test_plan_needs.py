@@ -4,8 +4,8 @@ import pytest
 from weigh.errors import UsageError
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import PeakMemory, Record, Usage
-from weigh.planning.needs import Needs, StatedUsage, of_tasks
-from weigh.planning.record_match import Library, candidates, failed_runs
+from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
+from weigh.planning.record_match import RecordLibrary, failed_runs, record_candidates
 from weigh.store.index import head_of
 from weigh.units import GIB, MIB
 
@@ -39,13 +39,16 @@ def needs(
     *,
     headroom: float = 0.0,
     named: bool = False,
-) -> Needs:
+) -> TaskNeeds:
     by_id = {record.id: record for record in records}
     heads = [head_of(record) for record in records]
-    library = Library(
-        candidates(heads), by_id.__getitem__, named=named, failed=failed_runs(heads)
+    library = RecordLibrary(
+        record_candidates(heads),
+        by_id.__getitem__,
+        named=named,
+        failed=failed_runs(heads),
     )
-    return of_tasks(lines, given or StatedUsage(), headroom, library)
+    return needs_of_tasks(lines, given or StatedUsage(), headroom, library)
 
 
 def records_of(line: str, records: list[Record]) -> tuple[str, ...]:

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.model.plan import Together
+from weigh.model.plan import TogetherRun
 from weigh.planning.bin_packing import most_work
 
 
-def together(count: int, speed_up: float) -> Together:
-    return Together(
+def together(count: int, speed_up: float) -> TogetherRun:
+    return TogetherRun(
         count=count,
         wall_time=10.0,
         slow_down=count / speed_up,
@@ -63,7 +63,7 @@ def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert plan["probe"][-1]["slow_down"] > 1.5  # also where they begin one by one
-    found = msgspec.convert(plan["probe"], list[Together])
+    found = msgspec.convert(plan["probe"], list[TogetherRun])
     most = max(len(element["tasks"]) for element in plan["elements"])
     assert most == most_work(found).count
 

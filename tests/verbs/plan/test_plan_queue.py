@@ -12,24 +12,24 @@ from planning import Weigh
 
 from weigh.errors import UsageError
 from weigh.model.plan import (
-    Capacity,
-    Element,
-    Item,
-    Kind,
+    BinCapacity,
+    NeedPrediction,
     Plan,
+    PlannedElement,
+    PlannedQueue,
     PlanRequest,
-    Prediction,
-    Queue,
+    TaskKind,
+    TaskNeed,
 )
-from weigh.planning.bin_packing import pack
+from weigh.planning.bin_packing import pack_items
 from weigh.planning.queue_order import (
     AT_ONCE,
     MOST_UNITS,
     QueuedWork,
     queued_work,
     size_of_round,
-    sized,
-    slots_of,
+    sized_elements,
+    slots_per_element,
     time_to_start,
     units_of,
 )
@@ -38,14 +38,16 @@ MIN = 60.0
 SECONDS = st.floats(1, 1e5)
 
 
-def _kind(time: float | None, bound: float | None = None) -> Kind:
-    return Kind(item=Item(time=bound), used=Item(time=time), tasks=1, example="")
+def _kind(time: float | None, bound: float | None = None) -> TaskKind:
+    return TaskKind(
+        item=TaskNeed(time=bound), used=TaskNeed(time=time), tasks=1, example=""
+    )
 
 
-def _queue(times: list[float | None]) -> tuple[Queue, list[Kind]]:
+def _queue(times: list[float | None]) -> tuple[PlannedQueue, list[TaskKind]]:
     places = tuple(range(len(times)))
     tasks = tuple(at + 1 for at in places)
-    queue = Queue(folder="q", tasks=tasks, kinds=places, slots=2, waves=9)
+    queue = PlannedQueue(folder="q", tasks=tasks, kinds=places, slots=2, waves=9)
     return queue, [_kind(time) for time in times]
 
 
@@ -62,10 +64,10 @@ def _pulled(times: list[float], limit: int | None = None) -> Plan:
         tasks=len(times),
         headroom=0,
         gpu=None,
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(cpus=2, time_limit=limit),
-        kinds=tuple(replace(kind, item=Item(memory=10)) for kind in kinds),
-        elements=(Element(file="", tasks=(), gpu_memory=0, memory=20, cpus=2),),
+        kinds=tuple(replace(kind, item=TaskNeed(memory=10)) for kind in kinds),
+        elements=(PlannedElement(file="", tasks=(), gpu_memory=0, memory=20, cpus=2),),
         queue=queue,
     )
 
@@ -96,7 +98,7 @@ def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
     elements: int,
 ) -> None:
     count = 3 * MOST_UNITS
-    queue = Queue(
+    queue = PlannedQueue(
         folder="q", tasks=tuple(range(count)), kinds=(0,) * count, slots=2, waves=9
     )
     units = units_of(queue, [_kind(MIN)], elements)
@@ -115,7 +117,7 @@ def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
 def test_a_round_has_slots_for_its_tasks_and_no_more_than_before(
     tasks: int, most: int, elements: int, *, long: bool
 ) -> None:
-    count, slots = size_of_round(tasks, most, elements, long=long)
+    count, slots = size_of_round(tasks, most, elements, is_long=long)
     assert slots <= most
     assert count * slots <= most * elements
     assert count * slots >= min(tasks, most * elements)
@@ -127,7 +129,7 @@ def test_a_round_has_slots_for_its_tasks_and_no_more_than_before(
 
 
 def test_a_thousand_minutes_are_ten_elements_instead_of_hundreds() -> None:
-    found = sized(_work([MIN] * 1000, slots=4), headroom=0.2, waves=250)
+    found = sized_elements(_work([MIN] * 1000, slots=4), headroom=0.2, waves=250)
     assert found.elements == AT_ONCE
     assert found.limit == 30 * MIN
     assert found.expected == 25 * MIN
@@ -135,7 +137,7 @@ def test_a_thousand_minutes_are_ten_elements_instead_of_hundreds() -> None:
 
 def test_a_time_limit_in_which_a_task_cannot_start_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--hours 3\.4 or more"):
-        sized(_work([6000.0] * 17), headroom=0.2, waves=20, limit=3600.0)
+        sized_elements(_work([6000.0] * 17), headroom=0.2, waves=20, limit=3600.0)
 
 
 @pytest.mark.parametrize(
@@ -144,18 +146,20 @@ def test_a_time_limit_in_which_a_task_cannot_start_is_refused() -> None:
 def test_a_task_starts_if_twice_its_time_is_left_or_the_bound_of_a_fit(
     used: float, bound: float, needed: float
 ) -> None:
-    fit = Prediction("time", "n", 9, (1, 2, 3), 3, expected=used, bound=bound)
+    fit = NeedPrediction("time", "n", 9, (1, 2, 3), 3, expected=used, bound=bound)
     kind = replace(_kind(used, bound=3600.0), predictions=(fit,))
     assert time_to_start(kind) == needed
     assert time_to_start(_kind(None)) is None
 
 
 def test_unlike_tasks_have_a_slot_for_each_that_can_fit() -> None:
-    items = [Item(memory=memory) for memory in (1, 1, 2, 6, 8)]
-    bins = pack(items, Capacity(memory=10)).bins
+    items = [TaskNeed(memory=memory) for memory in (1, 1, 2, 6, 8)]
+    bins = pack_items(items, BinCapacity(memory=10)).bins
     cpus = max(bin_.cpus for bin_ in bins)
-    assert slots_of(items, bins, count=None) == min(4, cpus)  # 1 + 1 + 2 + 6
-    assert slots_of(items, bins, count=2) == max(2, cpus)
+    assert slots_per_element(items, bins, task_limit=None) == min(
+        4, cpus
+    )  # 1 + 1 + 2 + 6
+    assert slots_per_element(items, bins, task_limit=2) == max(2, cpus)
 
 
 # the verb

@@ -5,13 +5,25 @@ import pytest
 from weigh.flow.plan.plan import no_library
 from weigh.model.job import JobRequest
 from weigh.model.plan import Plan
-from weigh.model.record import Monitor, Node, PeakMemory, Rank, Record, Usage
-from weigh.planning.launchers import Launch, launch_of
-from weigh.planning.make_plan import planned
-from weigh.planning.needs import of_tasks
+from weigh.model.record import (
+    MeasuringCost,
+    PeakMemory,
+    Record,
+    RecordedNode,
+    RecordedRank,
+    Usage,
+)
+from weigh.planning.launchers import LauncherLayout, launch_of
+from weigh.planning.make_plan import plan_for_target
+from weigh.planning.needs import needs_of_tasks
 from weigh.planning.options import PlanOptions, stated_usage
-from weigh.planning.record_match import Library, candidates, parts_of, words_of
-from weigh.planning.targets import Target
+from weigh.planning.record_match import (
+    RecordLibrary,
+    command_parts,
+    record_candidates,
+    task_line_words,
+)
+from weigh.planning.targets import PlanTarget
 from weigh.schedulers.gridengine import text as gridengine
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.slurm import text as slurm
@@ -22,37 +34,41 @@ from weigh.units import MIB
 @pytest.mark.parametrize(
     ("line", "expected", "program"),
     [
-        ("srun -n4 ./solve -n 100", Launch(4), "solve"),
-        ("srun --exclusive ./solve -n 8", Launch(), "solve"),
-        ("srun -N2 --ntasks-per-node 3 -c2 --mem 5G ./s", Launch(6, 2, 3, 2), "s"),
-        ("srun --nodes=2 --ntasks=5 ./s", Launch(5, 2), "s"),
-        ("FOO=1 srun -pdebug -t5 -n 3 ./s in", Launch(3), "s"),
-        ("srun -N1-2 -n $N ./s", Launch(), "s"),
-        ("mpirun --mca btl tcp -np 4 --oversubscribe ./s -n 9", Launch(4), "s"),
-        ("mpirun.mpich -ppn 2 -n 4 ./s", Launch(4, None, 2), "s"),
-        ("mpiexec -n 2 ./a : -n 3 ./b", Launch(5), "a"),
-        ("cd x && srun -n 8 ./s && srun -n 2 ./t", Launch(8), "cd"),
+        ("srun -n4 ./solve -n 100", LauncherLayout(4), "solve"),
+        ("srun --exclusive ./solve -n 8", LauncherLayout(), "solve"),
+        (
+            "srun -N2 --ntasks-per-node 3 -c2 --mem 5G ./s",
+            LauncherLayout(6, 2, 3, 2),
+            "s",
+        ),
+        ("srun --nodes=2 --ntasks=5 ./s", LauncherLayout(5, 2), "s"),
+        ("FOO=1 srun -pdebug -t5 -n 3 ./s in", LauncherLayout(3), "s"),
+        ("srun -N1-2 -n $N ./s", LauncherLayout(), "s"),
+        ("mpirun --mca btl tcp -np 4 --oversubscribe ./s -n 9", LauncherLayout(4), "s"),
+        ("mpirun.mpich -ppn 2 -n 4 ./s", LauncherLayout(4, None, 2), "s"),
+        ("mpiexec -n 2 ./a : -n 3 ./b", LauncherLayout(5), "a"),
+        ("cd x && srun -n 8 ./s && srun -n 2 ./t", LauncherLayout(8), "cd"),
         ("./compile -n 4", None, "compile"),
     ],
 )
 def test_the_ranks_that_a_line_starts_are_read_from_its_launcher(
-    line: str, expected: Launch | None, program: str
+    line: str, expected: LauncherLayout | None, program: str
 ) -> None:
-    assert launch_of(words_of(line)) == expected
-    assert parts_of(words_of(line))[0][0] == program
+    assert launch_of(task_line_words(line)) == expected
+    assert command_parts(task_line_words(line))[0][0] == program
 
 
 def measured(
     command: str, *hosts: int, each: int = 100 * MIB, own_weigh: int | None = None
 ) -> Record:
     """Return a run with so many ranks on each of its hosts; none: one process."""
-    ranks: list[Rank] = []
-    nodes: list[Node] = []
+    ranks: list[RecordedRank] = []
+    nodes: list[RecordedNode] = []
     for at, count in enumerate(hosts):
         held = PeakMemory(count * each, count * each, count * each, 0, 0, 0, "test")
-        nodes.append(Node(name=f"n{at}", peak_memory=held, final=True))
+        nodes.append(RecordedNode(name=f"n{at}", peak_memory=held, final=True))
         for _ in range(count):
-            rank = Rank(
+            rank = RecordedRank(
                 len(ranks),
                 host=f"n{at}",
                 peak_memory=each,
@@ -77,7 +93,7 @@ def measured(
         ),
         ranks=tuple(ranks),
         nodes=tuple(nodes),
-        monitor=Monitor(rank_memory=own_weigh),
+        monitor=MeasuringCost(rank_memory=own_weigh),
     )
 
 
@@ -86,10 +102,10 @@ def plan_of(lines: list[str], *records: Record, **options: object) -> Plan:
     by_id = {record.id: record for record in records}
     library = no_library()
     if records:
-        known = candidates(head_of(record) for record in records)
-        library = Library(known, by_id.__getitem__)
-    needs = of_tasks(lines, stated_usage(chosen), 0.0, library)
-    return planned(chosen, needs, Target(None), 0.0)
+        known = record_candidates(head_of(record) for record in records)
+        library = RecordLibrary(known, by_id.__getitem__)
+    needs = needs_of_tasks(lines, stated_usage(chosen), 0.0, library)
+    return plan_for_target(chosen, needs, PlanTarget(None), 0.0)
 
 
 def flags(plan: Plan) -> str:

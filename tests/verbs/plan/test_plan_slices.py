@@ -7,7 +7,7 @@ from planning import Weigh
 
 from weigh.flow.submit.job_request import complete_request
 from weigh.model.job import JobRequest
-from weigh.model.plan import Capacity, Element, Plan, PlanRequest, TargetGpu
+from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest, TargetGpu
 from weigh.schedulers.backend import SchedulerQuestion, known_answer
 from weigh.units import GIB
 
@@ -34,14 +34,14 @@ class Site:
 
 
 def plan_for(gpu: str) -> Plan:
-    element = Element("tasks_0.txt", (1,), GIB, GIB, 1)
+    element = PlannedElement("tasks_0.txt", (1,), GIB, GIB, 1)
     return Plan(
         name="p",
         task_file="t.txt",
         tasks=1,
         headroom=0.2,
         gpu=TargetGpu(gpu, GIB),
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(1, GIB, 60, gpus=1, gpu=gpu),
         kinds=(),
         elements=(element,),

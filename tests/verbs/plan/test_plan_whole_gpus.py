@@ -36,7 +36,7 @@ def keep(tmp_path: Path) -> Keep:
             exit_code=0,
             usage=Usage(wall_time=3000.0, peak_memory=peak, gpus=cards),
         )
-        shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+        shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
 
     return keep_it
 

@@ -40,7 +40,7 @@ def test_the_program_behind_a_shell_gets_it_and_its_workers_do_not(
     process(tmp_path, 10, NOTHING, (20,))
     process(tmp_path, 20, HANDLES_USR1, (30,))
     process(tmp_path, 30, HANDLES_USR1)
-    assert send_checkpoint_signal(10, signal.SIGUSR1, proc=str(tmp_path)) == 1
+    assert send_checkpoint_signal(10, signal.SIGUSR1, proc_folder=str(tmp_path)) == 1
     assert sent == [20]
 
 
@@ -50,10 +50,10 @@ def test_a_thread_that_ends_meanwhile_hides_no_child_of_the_others(
     process(tmp_path, 10, NOTHING, None, (40,), None, (50,))
     process(tmp_path, 40, HANDLES_USR1)
     process(tmp_path, 50, HANDLES_USR1)
-    assert send_checkpoint_signal(10, signal.SIGUSR1, proc=str(tmp_path)) == 2
+    assert send_checkpoint_signal(10, signal.SIGUSR1, proc_folder=str(tmp_path)) == 2
     assert sorted(sent) == [40, 50]
 
 
 def test_a_process_that_ended_gets_nothing(tmp_path: Path, sent: list[int]) -> None:
-    assert send_checkpoint_signal(10, signal.SIGUSR1, proc=str(tmp_path)) == 0
+    assert send_checkpoint_signal(10, signal.SIGUSR1, proc_folder=str(tmp_path)) == 0
     assert sent == []

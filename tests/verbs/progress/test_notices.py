@@ -1,13 +1,13 @@
 """What is said of a run while there is still time: once, and not too easily."""
 
-from weigh.model.progress import Forecast
+from weigh.model.progress import EndForecast
 from weigh.progress.notices import LimitWatch, StallWatch
 
 MINUTES = 60.0
 
 
-def forecast(time: float, low: float, high: float) -> Forecast:
-    return Forecast(
+def forecast(time: float, low: float, high: float) -> EndForecast:
+    return EndForecast(
         done=10.0,
         total=100.0,
         time=time,
@@ -23,7 +23,9 @@ def watch(limit: float) -> LimitWatch:
     return LimitWatch(limit, lambda seconds: f"--time={seconds:.0f}")
 
 
-def warnings_of(limits: LimitWatch, found: Forecast | None, times: range) -> list[str]:
+def warnings_of(
+    limits: LimitWatch, found: EndForecast | None, times: range
+) -> list[str]:
     return [words for now in times if (words := limits.look(float(now), found))]
 
 

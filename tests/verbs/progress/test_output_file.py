@@ -6,12 +6,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.output import OutputFile, own_streams, written_so_far
+from weigh.measure.output import WatchedOutput, own_streams, written_so_far
 
 LONG = 3600.0  # CPU seconds: all there is
 
 
-def read_all(file: OutputFile, **options: int) -> bytes:
+def read_all(file: WatchedOutput, **options: int) -> bytes:
     chunks: list[bytes] = []
     file.look(chunks.append, cost=LONG, **options)
     return b"".join(chunks)
@@ -23,7 +23,7 @@ def test_all_that_is_written_is_read_once(
 ) -> None:
     path = Path(str(tmp_path_factory.mktemp("read"))) / "out"  # type: ignore[attr-defined]
     path.write_bytes(b"from before")
-    file = OutputFile(str(path), len(b"from before"))
+    file = WatchedOutput(str(path), len(b"from before"))
     seen = b""
     with path.open("ab", buffering=0) as writer:
         for piece in pieces:
@@ -36,7 +36,7 @@ def test_all_that_is_written_is_read_once(
 def test_a_file_that_is_cut_is_read_from_its_new_begin(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"step 1 of 9\n" * 100)
-    file = OutputFile(str(path))
+    file = WatchedOutput(str(path))
     read_all(file)
     path.write_bytes(b"step 2 of 9\n")
     assert read_all(file) == b"step 2 of 9\n"
@@ -46,7 +46,7 @@ def test_the_hole_that_cutting_leaves_is_stepped_over(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with path.open("wb", buffering=0) as writer:
         writer.write(b"x" * 1_000_000)
-        file = OutputFile(str(path))
+        file = WatchedOutput(str(path))
         read_all(file)
         os.truncate(path, 0)
         read_all(file)
@@ -59,7 +59,7 @@ def test_the_hole_that_cutting_leaves_is_stepped_over(tmp_path: Path) -> None:
 def test_a_renamed_file_is_followed_and_not_its_successor(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with path.open("ab", buffering=0) as writer:
-        file = OutputFile(str(path))
+        file = WatchedOutput(str(path))
         path.rename(tmp_path / "out.1")
         path.write_bytes(b"another's")
         writer.write(b"the job's")
@@ -69,7 +69,7 @@ def test_a_renamed_file_is_followed_and_not_its_successor(tmp_path: Path) -> Non
 def test_a_removed_file_is_read_on(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with path.open("wb", buffering=0) as writer:
-        file = OutputFile(str(path))
+        file = WatchedOutput(str(path))
         path.unlink()
         writer.write(b"still here")
         assert read_all(file) == b"still here"
@@ -78,7 +78,7 @@ def test_a_removed_file_is_read_on(tmp_path: Path) -> None:
 def test_of_too_much_the_end_is_read_from_a_whole_line_on(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"".join(b"step %d of 99999\n" % n for n in range(99999)))
-    file = OutputFile(str(path))
+    file = WatchedOutput(str(path))
     seen = read_all(file, most=4096)
     assert len(seen) <= 4096
     lines = seen.splitlines()[1:]
@@ -89,7 +89,7 @@ def test_of_too_much_the_end_is_read_from_a_whole_line_on(tmp_path: Path) -> Non
 def test_without_time_left_the_end_is_read(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"x\n" * 4_000_000 + b"last\n")
-    file = OutputFile(str(path))
+    file = WatchedOutput(str(path))
     chunks: list[bytes] = []
     file.look(chunks.append, cost=-1.0)
     assert sum(map(len, chunks)) < 1_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weigh.errors import SchedulerError
-from weigh.flow.run.progress import asking, queried_time_left, time_left
+from weigh.flow.run.progress import asking, queried_time_left, time_until_limit
 
 ANSWER = """
 job_number:                 1
@@ -52,17 +52,19 @@ def test_outside_of_grid_engine_nobody_is_queried() -> None:
 def test_slurm_states_when_a_job_ends() -> None:
     end = str(int(time.time()) + 3600)
     env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": end}
-    assert time_left(None, env) == pytest.approx(3600, abs=10)
+    assert time_until_limit(None, env) == pytest.approx(3600, abs=10)
 
 
 def test_the_users_word_counts_before_the_schedulers() -> None:
-    assert time_left(60.0, {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "1"}) == 60.0
+    assert (
+        time_until_limit(60.0, {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "1"}) == 60.0
+    )
 
 
 @pytest.mark.parametrize("word", ["", "soon", "-5", "²"])
 def test_an_end_that_is_no_time_is_none(word: str) -> None:
     env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": word}
-    assert time_left(None, env) is None
+    assert time_until_limit(None, env) is None
 
 
 def test_a_limit_is_written_as_the_jobs_scheduler_takes_it() -> None:
@@ -102,4 +104,4 @@ def test_slurm_is_not_queried_by_every_rank_nor_for_a_known_limit(
 
 def test_the_end_of_a_job_that_is_over_is_no_limit() -> None:
     env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(int(time.time()) - 60)}
-    assert time_left(None, env) is None
+    assert time_until_limit(None, env) is None

@@ -1,10 +1,10 @@
 """What a run printed of its steps, in the next request."""
 
 from weigh.estimate.growth import progress_of, time_needed
-from weigh.model.record import Headway, Record, Usage
+from weigh.model.record import Record, ReportedProgress, Usage
 
 
-def record(headway: Headway | None, **parameters: int) -> Record:
+def record(headway: ReportedProgress | None, **parameters: int) -> Record:
     return Record(
         id="a",
         command=("x",),
@@ -16,7 +16,9 @@ def record(headway: Headway | None, **parameters: int) -> Record:
 
 
 def test_a_run_that_was_cut_short_states_how_long_the_whole_takes() -> None:
-    cut = record(Headway(done=90, total=900, source="tqdm", time=99.0, step_time=1.0))
+    cut = record(
+        ReportedProgress(done=90, total=900, source="tqdm", time=99.0, step_time=1.0)
+    )
     found = progress_of(cut)
     assert found is not None
     assert (found.done, found.total) == (90, 900)
@@ -24,12 +26,14 @@ def test_a_run_that_was_cut_short_states_how_long_the_whole_takes() -> None:
 
 
 def test_what_was_printed_counts_before_a_parameter_named_like_steps() -> None:
-    headway = Headway(done=90, total=900, source="tqdm", time=99.0, step_time=1.0)
+    headway = ReportedProgress(
+        done=90, total=900, source="tqdm", time=99.0, step_time=1.0
+    )
     found = progress_of(record(headway, max_steps=50))
     assert found is not None
     assert found.done == 90
 
 
 def test_a_pace_that_nobody_knows_is_none() -> None:
-    headway = Headway(done=90, total=900, source="tqdm", time=99.0)
+    headway = ReportedProgress(done=90, total=900, source="tqdm", time=99.0)
     assert progress_of(record(headway)) is None

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.flow.follow.time_left import ends_of
-from weigh.flow.follow.view import View
+from weigh.flow.follow.view import JobView
 from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import HEADER
-from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
-from weigh.model.record import Headway, State
-from weigh.render.progress_lines import Ends, TaskEnd, ends_lines
-from weigh.runner.progress_file import Progress, TaskHeadway, write_progress
-from weigh.schedulers.protocol import Snapshot
+from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
+from weigh.model.record import ReportedProgress, State
+from weigh.render.progress_lines import ExpectedEnd, TaskEnd, ends_lines
+from weigh.runner.progress_file import RunningProgress, TaskHeadway, write_progress
+from weigh.schedulers.protocol import JobSnapshot
 
 HOUR = 3600.0
 
@@ -49,7 +49,7 @@ class Job:
         }
         (folder / plan_directory.FILE).write_bytes(msgspec.json.encode(plan))
         self._states = states
-        self._job = Submitted(
+        self._job = SubmittedJob(
             scheduler="local",
             id="7",
             name="t",
@@ -77,7 +77,7 @@ class Job:
         Path(f"{joblog}.events.jsonl").write_bytes(msgspec.json.encode(event) + b"\n")
         if left is None:
             return
-        headway = Headway(
+        headway = ReportedProgress(
             done=50.0,
             total=100.0,
             source="tqdm",
@@ -89,10 +89,12 @@ class Job:
         headway_of_task = TaskHeadway(
             seq=1, attempt=1, started=started, headway=headway
         )
-        progress = Progress(run="r", time=self._now, slots=1, tasks=(headway_of_task,))
+        progress = RunningProgress(
+            run="r", time=self._now, slots=1, tasks=(headway_of_task,)
+        )
         assert write_progress(f"{joblog}.progress", progress)
 
-    def ends(self) -> Ends | None:
+    def ends(self) -> ExpectedEnd | None:
         """Describe when it is done."""
         elements = tuple(
             ElementState(state=state, started=self._now - HOUR)
@@ -102,7 +104,7 @@ class Job:
             TaskState(task=n + 1, job="7", element=n, seq=1, state=state)
             for n, state in enumerate(self._states)
         )
-        view = View(self._job, None, elements, tasks, Snapshot({}, self._now))  # type: ignore[arg-type]
+        view = JobView(self._job, None, elements, tasks, JobSnapshot({}, self._now))  # type: ignore[arg-type]
         return ends_of([view], self._now)
 
 
@@ -179,7 +181,7 @@ def test_the_lines_state_when_whether_in_time_and_which_task_is_last() -> None:
         low=6900.0,
         high=7500.0,
     )
-    ends = Ends(
+    ends = ExpectedEnd(
         value=12 * HOUR,
         low=10.5 * HOUR,
         high=14 * HOUR,
@@ -204,7 +206,7 @@ def test_the_lines_state_when_whether_in_time_and_which_task_is_last() -> None:
 def test_no_line_is_wider_than_the_screen(
     value: float, more: float, late: int, at_a_time: int | None
 ) -> None:
-    ends = Ends(
+    ends = ExpectedEnd(
         value=value,
         low=value,
         high=value + more,

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.progress.eta import Durations, Span, still_to_run, until_done
+from weigh.progress.eta import TaskDurations, TimeSpan, still_to_run, until_done
 
 SECONDS = st.floats(0.0, 1e6)
 TRIALS = 100
 LIVE_TRIALS = 50
 
 
-def known(times: Sequence[float]) -> Durations:
-    return Durations(tuple(times), len(times))
+def known(times: Sequence[float]) -> TaskDurations:
+    return TaskDurations(tuple(times), len(times))
 
 
 def played(times: Sequence[float], lanes: int) -> float:
@@ -28,13 +28,13 @@ def played(times: Sequence[float], lanes: int) -> float:
 
 
 def test_nothing_waits_and_one_runs_and_it_counts() -> None:
-    assert until_done([Span(20.0, 18.0, 22.0)], 0, known([]), lanes=2) == Span(
+    assert until_done([TimeSpan(20.0, 18.0, 22.0)], 0, known([]), lanes=2) == TimeSpan(
         20.0, 18.0, 22.0
     )
 
 
 def test_nothing_waits_and_the_last_running_one_counts() -> None:
-    running = [Span(10.0, 8.0, 15.0), Span(20.0, 18.0, 22.0)]
+    running = [TimeSpan(10.0, 8.0, 15.0), TimeSpan(20.0, 18.0, 22.0)]
     found = until_done(running, 0, known([]), lanes=2)
     assert found is not None
     assert abs(found.value - 20.0) < 0.5
@@ -43,7 +43,7 @@ def test_nothing_waits_and_the_last_running_one_counts() -> None:
 
 
 def test_the_last_of_many_alike_ends_later_than_each_is_reported_to() -> None:
-    running = [Span(100.0, 80.0, 120.0)] * 12
+    running = [TimeSpan(100.0, 80.0, 120.0)] * 12
     found = until_done(running, 0, known([]), lanes=12)
     assert found is not None
     assert found.value > 110.0
@@ -54,7 +54,7 @@ def test_without_a_forecast_or_a_finished_task_nothing_is_predicted() -> None:
 
 
 def test_without_a_time_of_any_task_nothing_is_reported_of_those_that_wait() -> None:
-    assert until_done([Span(1.0, 1.0, 1.0)], 3, known([]), lanes=2) is None
+    assert until_done([TimeSpan(1.0, 1.0, 1.0)], 3, known([]), lanes=2) is None
 
 
 def test_equal_tasks_end_when_their_lanes_do() -> None:
@@ -113,7 +113,7 @@ def test_the_interval_holds_while_short_tasks_are_done_and_long_ones_run(
     for _ in range(LIVE_TRIALS):
         times = [draw.lognormvariate(4.0, 0.4) for _ in range(60)]
         done, begun, waiting, left = moment(times, lanes, draw.choice([6, 15, 40]))
-        all_known = Durations(tuple(done), len(done), tuple(begun))
+        all_known = TaskDurations(tuple(done), len(done), tuple(begun))
         found = until_done(begun, waiting, all_known, lanes=lanes)
         assert found is not None
         held += found.low <= left <= found.high
@@ -134,8 +134,8 @@ def test_the_value_lies_within_its_interval(
     silent: list[float],
     lanes: int,
 ) -> None:
-    spans = [Span(sorted(t)[1], min(t), max(t)) for t in running]
-    all_known = Durations(tuple(times), len(times), tuple(silent))
+    spans = [TimeSpan(sorted(t)[1], min(t), max(t)) for t in running]
+    all_known = TaskDurations(tuple(times), len(times), tuple(silent))
     found = until_done([*spans, *silent], waiting, all_known, lanes=lanes)
     if found is not None:
         slack = 1e-9 * (1.0 + found.high)
@@ -157,6 +157,6 @@ def test_a_task_longer_than_all_others_still_takes_a_while() -> None:
 
 
 def test_tasks_that_are_at_their_end_are_done_at_once() -> None:
-    now = Span(0.0, 0.0, 0.0)
+    now = TimeSpan(0.0, 0.0, 0.0)
 
     assert until_done([now, now], 0, known([]), lanes=2) == now

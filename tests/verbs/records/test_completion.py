@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weigh.cli.completion import completion_script
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import JobRequest, SubmittedJob
 from weigh.store import jobs
 
 AS_SCRIPT = "import sys; sys.argv[0] = 'weigh'; import weigh.__main__ as m; m.main()"
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
         check=True,
         timeout=30,
     )
-    job = Submitted(
+    job = SubmittedJob(
         scheduler="slurm",
         id="481516",
         name="ppo-sweep",
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
         submitted=0.0,
         request=JobRequest(),
     )
-    jobs.append(str(tmp_path / ".weigh"), job)
+    jobs.append_job(str(tmp_path / ".weigh"), job)
     return tmp_path
 
 

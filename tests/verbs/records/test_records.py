@@ -15,20 +15,25 @@ from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageErr
 from weigh.joblog import HEADER
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    Host,
-    Monitor,
+    MeasuringCost,
     PeakMemory,
-    Phase,
-    Rank,
+    ProgramPhase,
     Record,
-    Series,
+    RecordedHost,
+    RecordedRank,
+    SampleSeries,
     Usage,
 )
 from weigh.render.record_list import commands_within
-from weigh.store.checkpoint import Checkpoint, save
-from weigh.store.identity import Machine, Process, process, this_machine
-from weigh.store.index import Head
-from weigh.store.shards import append, append_line
+from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
+from weigh.store.identity import (
+    MachineIdentity,
+    ProcessIdentity,
+    process_identity,
+    this_machine,
+)
+from weigh.store.index import RecordHead
+from weigh.store.shards import append_line, append_record
 
 HERE = this_machine()
 JOBLOG = (
@@ -63,7 +68,7 @@ def keep(root: str, record_id: str, **changes: object) -> Record:
         ended="2026-11-21T10:00:12.400Z",
         state="COMPLETED",
         exit_code=0,
-        host=Host(name="node07", system="Linux", cpus=4, memory=16 << 30),
+        host=RecordedHost(name="node07", system="Linux", cpus=4, memory=16 << 30),
         parameters={"lr": 0.1},
         usage=Usage(
             wall_time=12.4,
@@ -79,11 +84,11 @@ def keep(root: str, record_id: str, **changes: object) -> Record:
                 time=9.8,
             ),
         ),
-        series=Series(t=(0.0, 5.0, 12.4), memory=(0, 100 << 20, 392 << 20)),
-        monitor=Monitor(warnings=("perf refused",)),
+        series=SampleSeries(t=(0.0, 5.0, 12.4), memory=(0, 100 << 20, 392 << 20)),
+        monitor=MeasuringCost(warnings=("perf refused",)),
     )
     record = msgspec.structs.replace(record, **changes)
-    append(root, record, HERE)
+    append_record(root, record, HERE)
     return record
 
 
@@ -146,7 +151,7 @@ def test_what_a_command_holds_cannot_steer_the_terminal(root: str) -> None:
 
 
 def test_passed_over_lines_are_reported_on_stderr(root: str) -> None:
-    path = append(root, keep(root, "aaaa11112222"), HERE)
+    path = append_record(root, keep(root, "aaaa11112222"), HERE)
     append_line(path, b"{torn")
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
     assert weigh().stderr.splitlines() == [
@@ -158,8 +163,8 @@ def test_passed_over_lines_are_reported_on_stderr(root: str) -> None:
 def test_a_run_whose_weigh_was_killed_is_listed_as_interrupted(root: str) -> None:
     record = keep(root, "aaaa11112222")
     lost = msgspec.structs.replace(record, id="bbbb11112222", state="RUNNING")
-    gone = Process(2**22 + 1, 1)
-    save(root, Checkpoint(machine=HERE, weigh=gone, record=lost))
+    gone = ProcessIdentity(2**22 + 1, 1)
+    save_checkpoint(root, RunCheckpoint(machine=HERE, weigh=gone, record=lost))
     assert weigh().stdout.count("INTERRUPTED") == 1
     assert "weigh was killed" in weigh("show", "bbbb").stdout
 
@@ -167,8 +172,10 @@ def test_a_run_whose_weigh_was_killed_is_listed_as_interrupted(root: str) -> Non
 def test_another_machines_silent_run_is_listed_as_stale(root: str) -> None:
     record = keep(root, "aaaa11112222")
     far = msgspec.structs.replace(record, id="bbbb11112222", state="RUNNING")
-    there = Machine("node99", "another", "boot")
-    save(root, Checkpoint(machine=there, weigh=Process(1), record=far))
+    there = MachineIdentity("node99", "another", "boot")
+    save_checkpoint(
+        root, RunCheckpoint(machine=there, weigh=ProcessIdentity(1), record=far)
+    )
     os.utime(os.path.join(root, "running", "bbbb11112222.json"), (0, 0))
     assert "RUNNING stale" in weigh().stdout
 
@@ -196,8 +203,11 @@ def test_show_states_every_figure_with_its_source(root: str) -> None:
 
 
 def test_show_states_the_parts_of_a_run(root: str) -> None:
-    train = Phase("train", 0, calls=3, start=0.0, end=3.0, wall_time=2.5)
-    ranks = (Rank(rank=0, peak_memory=2 << 30), Rank(rank=1, peak_memory=3 << 30))
+    train = ProgramPhase("train", 0, calls=3, start=0.0, end=3.0, wall_time=2.5)
+    ranks = (
+        RecordedRank(rank=0, peak_memory=2 << 30),
+        RecordedRank(rank=1, peak_memory=3 << 30),
+    )
     keep(root, "aaaa11112222", phases=(train,), ranks=ranks)
 
     text = " ".join(weigh("show", "last").stdout.split())
@@ -220,7 +230,7 @@ def test_show_reads_a_file_of_run(root: str, tmp_path: Path) -> None:
 
 
 def test_show_refuses_a_newer_schema_by_name(root: str) -> None:
-    path = append(root, keep(root, "aaaa11112222"), HERE)
+    path = append_record(root, keep(root, "aaaa11112222"), HERE)
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
     with pytest.raises(SchemaError, match=r"weigh\.record/2"):
         weigh("show", "ffff")
@@ -248,8 +258,8 @@ def test_rm_with_one_wrong_name_removes_none(root: str) -> None:
 
 def test_rm_of_a_running_one_is_refused(root: str) -> None:
     running = msgspec.structs.replace(keep(root, "aaaa11112222"), id="bbbb11112222")
-    me = process(os.getpid())
-    save(root, Checkpoint(machine=HERE, weigh=me, record=running))
+    me = process_identity(os.getpid())
+    save_checkpoint(root, RunCheckpoint(machine=HERE, weigh=me, record=running))
     with pytest.raises(UsageError, match="still running"):
         weigh("rm", "bbbb")
 
@@ -437,14 +447,14 @@ def test_the_commands_of_others_are_not_kept(
 def test_no_command_of_a_list_is_wider_than_its_room(
     commands: list[tuple[str, ...]], room: int
 ) -> None:
-    heads = [Head(id="0", command=("run", *words)) for words in commands]
+    heads = [RecordHead(id="0", command=("run", *words)) for words in commands]
     assert max(map(len, commands_within(heads, room))) <= room
 
 
 def test_a_list_keeps_the_words_in_which_long_commands_differ() -> None:
     long = ("--hidden-size", "1024", "--layers", "12", "--epochs", "300")
     heads = [
-        Head(id="0", command=("python3", "train.py", *long, "--seed", seed))
+        RecordHead(id="0", command=("python3", "train.py", *long, "--seed", seed))
         for seed in ("1", "2")
     ]
     assert commands_within(heads, 34) == [
@@ -459,7 +469,7 @@ def test_a_list_keeps_the_words_in_which_long_commands_differ() -> None:
 
 def test_a_list_shows_parameters_that_differ_and_are_not_in_the_command() -> None:
     heads = [
-        Head(id="0", command=("./fit",), parameters={"lr": lr, "batch": 32})
+        RecordHead(id="0", command=("./fit",), parameters={"lr": lr, "batch": 32})
         for lr in (0.1, 0.2)
     ]
     assert commands_within(heads, 34) == ["./fit lr=0.1", "./fit lr=0.2"]
@@ -467,7 +477,7 @@ def test_a_list_shows_parameters_that_differ_and_are_not_in_the_command() -> Non
 
 def test_a_list_names_the_parameters_of_commands_that_are_too_long() -> None:
     heads = [
-        Head(
+        RecordHead(
             id="0",
             command=("python3", "train.py", "--learning-rate", lr, "--epochs", "300"),
             parameters={"lr": float(lr), "epochs": 300},

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from called_weigh import called_here, work_alone_in
 
-from weigh.model.record import PeakMemory, Record, Series, Usage
+from weigh.model.record import PeakMemory, Record, SampleSeries, Usage
 from weigh.store import identity, shards
 from weigh.units import MIB
 
@@ -37,7 +37,7 @@ TAG = Record(
 @pytest.fixture
 def keep(tmp_path: Path) -> Callable[[Record], None]:
     def keep_it(record: Record) -> None:
-        shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+        shards.append_record(str(tmp_path / ".weigh"), record, identity.this_machine())
 
     return keep_it
 
@@ -253,7 +253,7 @@ def rising(name: str) -> Record:
         id="8a3a91c0ffee",
         label=name,
         usage=Usage(wall_time=100.0, peak_memory=peak, growing=True),
-        series=Series(t=times, memory=memory),
+        series=SampleSeries(t=times, memory=memory),
     )
 
 

@@ -10,26 +10,26 @@ import msgspec
 from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import output_name
 from weigh.model.gpu import GpuUsage
-from weigh.model.job import ElementState, JobRequest, Submitted
-from weigh.model.plan import Capacity, Element, Plan, PlanRequest, TargetGpu
+from weigh.model.job import ElementState, JobRequest, SubmittedJob
+from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest, TargetGpu
 from weigh.model.record import (
     Allocation,
+    CodeProvenance,
     CpuWait,
-    Host,
-    Job,
-    Outcome,
     PeakMemory,
-    Provenance,
     Record,
-    Series,
+    RecordedHost,
+    RecordedJob,
+    RunOutcome,
+    SampleSeries,
     State,
     Usage,
 )
 from weigh.runner import events
-from weigh.runner.recording import utc
+from weigh.runner.recording import record_time_text
 from weigh.schedulers import client
 from weigh.store import jobs, shards
-from weigh.store.identity import Machine, Process
+from weigh.store.identity import MachineIdentity, ProcessIdentity
 from weigh.units import GIB, HOUR, MIB
 
 Say = Callable[..., tuple[int, str, str]]  # exit code, stdout, stderr
@@ -96,12 +96,12 @@ def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
         command=("python", "run.py", "--task", str(number)),
         cwd="/home/someone/project",
         parameters=task.parameters,
-        host=Host(name=task.node, system="Linux", cpus=16, memory=128 * GIB),
-        started=utc(BEGAN),
-        ended=utc(BEGAN + task.wall_time),
+        host=RecordedHost(name=task.node, system="Linux", cpus=16, memory=128 * GIB),
+        started=record_time_text(BEGAN),
+        ended=record_time_text(BEGAN + task.wall_time),
         state=task.state,
         exit_code=0 if good else 1,
-        outcome=None if good else Outcome("exit code 1"),
+        outcome=None if good else RunOutcome("exit code 1"),
         usage=Usage(
             wall_time=task.wall_time,
             cpu_time=task.cpus * task.wall_time,
@@ -120,16 +120,16 @@ def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
             growing=task.growing,
             gpus=gpus,
         ),
-        series=Series(
+        series=SampleSeries(
             t=tuple(step * n for n in range(points)),
             memory=tuple(task.memory * n // max(1, points) for n in range(points)),
             cpu=(task.cpus,) * points,
         ),
-        provenance=Provenance(git_commit="0123456789abcdef", python="3.12.1"),
+        provenance=CodeProvenance(git_commit="0123456789abcdef", python="3.12.1"),
     )
 
 
-def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
+def write_job(root: str, folder: str, job: SomeJob) -> SubmittedJob:
     """Leave behind all that weigh and the scheduler would have; give the job."""
     cut = range(0, len(job.tasks), job.together)
     parts = [job.tasks[first : first + job.together] for first in cut]
@@ -139,11 +139,11 @@ def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
         tasks=len(job.tasks),
         headroom=0.2,
         gpu=job.card,
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(cpus=job.wanted.cpus, memory=job.wanted.memory),
         kinds=(),
         elements=tuple(
-            Element(
+            PlannedElement(
                 file=f"tasks_{number}.txt",
                 tasks=tuple(range(first + 1, first + len(part) + 1)),
                 gpu_memory=0,
@@ -154,17 +154,17 @@ def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
         ),
     )
     os.makedirs(f"{folder}/log")
-    Path(folder, plan_directory.FILE).write_bytes(plan_directory.document(plan))
+    Path(folder, plan_directory.FILE).write_bytes(plan_directory.plan_document(plan))
     lines: list[bytes] = []
     for number, part in enumerate(parts):
         lines += _write_element(folder, number, part, job)
-    machine = Machine("node01", "0" * 32, None, None)
-    month = shards.month(utc(BEGAN))
+    machine = MachineIdentity("node01", "0" * 32, None, None)
+    month = shards.month_folder(record_time_text(BEGAN))
     shard = os.path.join(root, shards.RECORDS, month, shards.shard_name(machine))
     os.makedirs(os.path.dirname(shard), exist_ok=True)
     with open(shard, "ab") as file:
         file.write(b"".join(lines))
-    submitted = Submitted(
+    submitted = SubmittedJob(
         scheduler=job.scheduler,
         id=job.id,
         name=job.name,
@@ -177,12 +177,12 @@ def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
         request=job.wanted,
         resumes=job.resumes,
     )
-    jobs.append(root, submitted)
+    jobs.append_job(root, submitted)
     states = {number: _state_of(part) for number, part in enumerate(parts)}
-    before = client.load(root, job.scheduler)
+    before = client.load_poll(root, job.scheduler)
     all_states = before.states | {job.id: states}
-    said = client.Poll(asked=BEGAN, tried=BEGAN, states=all_states)
-    client.save(root, job.scheduler, said)
+    said = client.SchedulerPoll(asked=BEGAN, tried=BEGAN, states=all_states)
+    client.save_poll(root, job.scheduler, said)
     return submitted
 
 
@@ -205,11 +205,11 @@ def _write_element(
     log = Path(folder, "log", f"tasks_{number}.joblog")
     run = f"run{number}"
     told: list[msgspec.Struct] = [
-        events.Opened(
+        events.RunOpened(
             run=run,
             time=BEGAN,
-            machine=Machine(part[0].node, None, None, None),
-            process=Process(1, 1),
+            machine=MachineIdentity(part[0].node, None, None, None),
+            process=ProcessIdentity(1, 1),
             task_file=f"tasks_{number}.txt",
             tasks=len(part),
             weigh="0.1.0",
@@ -223,7 +223,7 @@ def _write_element(
         record = msgspec.structs.replace(
             record_of(task, unique, points=job.points),
             allocation=Allocation(scheduler="slurm", cpus=job.wanted.cpus),
-            job=Job(id=job.id, element=number, task=seq, attempt=task.attempts),
+            job=RecordedJob(id=job.id, element=number, task=seq, attempt=task.attempts),
         )
         told += _attempts(seq, task, run, record)
         ends = (0 if good or task.signal else 1, task.signal or 0)
@@ -246,10 +246,10 @@ def _write_element(
 
 def _attempts(
     seq: int, task: Task, run: str, record: Record
-) -> Iterator[events.Started | events.Ended]:
+) -> Iterator[events.AttemptStarted | events.AttemptEnded]:
     for attempt in range(1, task.attempts + 1):
         is_last = attempt == task.attempts
-        yield events.Started(
+        yield events.AttemptStarted(
             seq=seq,
             attempt=attempt,
             run=run,
@@ -259,7 +259,7 @@ def _attempts(
             start_time=1,
             task="00000000",
         )
-        yield events.Ended(
+        yield events.AttemptEnded(
             seq=seq,
             attempt=attempt,
             time=BEGAN + task.wall_time,

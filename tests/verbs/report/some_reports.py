@@ -2,7 +2,13 @@
 
 from hypothesis import strategies as st
 
-from weigh.model.report import Figure, Measure, Note, Report, Row
+from weigh.model.report import (
+    JobReport,
+    OtherFigure,
+    ReportMeasure,
+    ReportNote,
+    ReportRow,
+)
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 _BYTES = st.integers(0, 1 << 50)
@@ -16,10 +22,10 @@ def _maybe(one: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     return st.none() | one
 
 
-def rows() -> st.SearchStrategy[Row]:
+def rows() -> st.SearchStrategy[ReportRow]:
     """Give any row."""
     return st.builds(
-        Row,
+        ReportRow,
         task=_maybe(st.integers(1, 10**6)),
         element=_maybe(st.integers(0, 10**6)),
         record=_maybe(st.from_regex("[0-9a-f]{12}", fullmatch=True)),
@@ -41,13 +47,13 @@ def rows() -> st.SearchStrategy[Row]:
     )
 
 
-def _measure(name: str, unit: str) -> st.SearchStrategy[Measure]:
+def _measure(name: str, unit: str) -> st.SearchStrategy[ReportMeasure]:
     amount = {"bytes": _BYTES, "seconds": _SECONDS, "cpus": st.floats(0, 1e4)}.get(
         unit, st.floats(0, 1)
     )
-    figures = st.builds(Figure, source=_TEXT, value=amount, word=_maybe(_TEXT))
+    figures = st.builds(OtherFigure, source=_TEXT, value=amount, word=_maybe(_TEXT))
     return st.builds(
-        Measure,
+        ReportMeasure,
         name=st.just(name),
         unit=st.just(unit),
         requested=_maybe(amount),
@@ -59,7 +65,7 @@ def _measure(name: str, unit: str) -> st.SearchStrategy[Measure]:
     )
 
 
-def reports() -> st.SearchStrategy[Report]:
+def reports() -> st.SearchStrategy[JobReport]:
     """Give any report."""
     measures = st.tuples(
         _measure("memory", "bytes"),
@@ -68,10 +74,10 @@ def reports() -> st.SearchStrategy[Report]:
         _measure("time", "seconds"),
         _measure("gpu_utilization", "share"),
     )
-    note = st.builds(Note, about=_TEXT, words=_TEXT, flag=_maybe(_TEXT))
+    note = st.builds(ReportNote, about=_TEXT, words=_TEXT, flag=_maybe(_TEXT))
     hours = _maybe(st.just(0.0) | st.floats(1e-6, 1e7))
     return st.builds(
-        Report,
+        JobReport,
         title=_TEXT,
         job=_maybe(st.from_regex("[0-9]{1,9}", fullmatch=True)),
         states=st.dictionaries(_STATES, st.integers(1, 10**6), max_size=4),

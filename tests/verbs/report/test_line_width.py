@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from weigh.render.columns import columns_of, fill, wrap
-from weigh.render.printable import shortened
-from weigh.render.request_lines import folded
+from weigh.render.columns import columns_of, fill_by_columns, wrap_by_columns
+from weigh.render.printable import shortened_text
+from weigh.render.request_lines import folded_lines
 
 WIDE = "数据处理任务" * 12
 WORDS = " ".join(["数据处理", "tag", "ﾃｷｽﾄ", "한국어"] * 20)
@@ -17,10 +17,10 @@ WORDS = " ".join(["数据处理", "tag", "ﾃｷｽﾄ", "한국어"] * 20)
 
 @pytest.mark.parametrize("width", [20, 79, 80])
 def test_text_is_cut_and_folded_by_columns(width: int) -> None:
-    assert columns_of(shortened(WIDE, width)) <= width
-    assert max(map(columns_of, wrap(WORDS, width))) <= width
-    assert max(map(columns_of, folded(WORDS, width))) <= width
-    assert fill(WORDS, width).split() == WORDS.split()
+    assert columns_of(shortened_text(WIDE, width)) <= width
+    assert max(map(columns_of, wrap_by_columns(WORDS, width))) <= width
+    assert max(map(columns_of, folded_lines(WORDS, width))) <= width
+    assert fill_by_columns(WORDS, width).split() == WORDS.split()
 
 
 @pytest.mark.parametrize(

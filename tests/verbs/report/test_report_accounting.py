@@ -15,14 +15,14 @@ from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.errors import SchedulerError
 from weigh.model.job import JobRequest
-from weigh.model.report import Accounted, Measure, Report
-from weigh.render.report_lines import render_text
+from weigh.model.report import AccountedElement, JobReport, ReportMeasure
+from weigh.render.report_lines import report_screen_text
 from weigh.review.figures import with_other_figures
-from weigh.review.requested import Requested
-from weigh.review.summary import Findings, compose
+from weigh.review.requested import ElementRequest
+from weigh.review.summary import ReportFindings, compose_report
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.units import GIB, KIB, MIB
@@ -122,13 +122,13 @@ def test_a_gpu_table_cut_off_anywhere_never_gives_another_peak(end: int) -> None
     assert {table.gpu_memory for table in read_tables(TABLE[:end])} <= {2205155328}
 
 
-def _of(most: float, *told: Accounted, killed: bool = False) -> Measure:
-    ours = Measure(name="memory", unit="bytes", median=most, most=most)
+def _of(most: float, *told: AccountedElement, killed: bool = False) -> ReportMeasure:
+    ours = ReportMeasure(name="memory", unit="bytes", median=most, most=most)
     return with_other_figures([ours], told, (), scheduler="slurm", killed=killed)[0]
 
 
 def test_a_zero_of_a_killed_job_is_shown_and_not_believed() -> None:
-    told = Accounted(element=0, state="OUT_OF_MEMORY", max_rss=0)
+    told = AccountedElement(element=0, state="OUT_OF_MEMORY", max_rss=0)
     (figure,) = _of(5 * GIB, told).others
     assert figure.value == 0
     assert figure.word is not None
@@ -137,15 +137,15 @@ def test_a_zero_of_a_killed_job_is_shown_and_not_believed() -> None:
 
 def test_a_zero_alone_is_no_sample() -> None:
     """A script that sacct never sampled, and that weigh did not measure."""
-    unknown = Measure(name="memory", unit="bytes", requested=GIB)
-    told = Accounted(element=0, state="COMPLETED", max_rss=0, sampled=1.0)
+    unknown = ReportMeasure(name="memory", unit="bytes", requested=GIB)
+    told = AccountedElement(element=0, state="COMPLETED", max_rss=0, sampled=1.0)
     (measure,) = with_other_figures([unknown], (told,), (), scheduler="slurm")
     (figure,) = measure.others
     assert figure.word == "not zero: no sample was taken (sampled every 1 s)"
 
 
 def test_what_sacct_saw_after_weigh_of_a_killed_task_is_believed() -> None:
-    told = Accounted(element=0, state="FAILED", max_rss=5 * GIB)
+    told = AccountedElement(element=0, state="FAILED", max_rss=5 * GIB)
     (figure,) = _of(GIB, told, killed=True).others
     assert figure.word is not None
     assert figure.word.endswith("use this")
@@ -153,30 +153,32 @@ def test_what_sacct_saw_after_weigh_of_a_killed_task_is_believed() -> None:
 
 def test_more_than_weigh_saw_is_called_an_upper_bound() -> None:
     (figure,) = _of(
-        GIB, Accounted(element=0, state="COMPLETED", max_rss=2 * GIB)
+        GIB, AccountedElement(element=0, state="COMPLETED", max_rss=2 * GIB)
     ).others
     assert figure.word is not None
     assert "upper bound" in figure.word
 
 
 def test_figures_that_agree_are_shown_once() -> None:
-    assert not _of(GIB, Accounted(element=0, max_rss=GIB + 10 * MIB)).others
+    assert not _of(GIB, AccountedElement(element=0, max_rss=GIB + 10 * MIB)).others
 
 
 def test_what_still_runs_is_no_figure_to_compare() -> None:
-    assert not _of(GIB, Accounted(element=0, state="RUNNING", max_rss=3 * GIB)).others
+    assert not _of(
+        GIB, AccountedElement(element=0, state="RUNNING", max_rss=3 * GIB)
+    ).others
 
 
 def test_where_accounting_is_missing_or_refuses_nothing_is_reported() -> None:
-    def missing(_argv: tuple[str, ...], **_: object) -> Ran:
+    def missing(_argv: tuple[str, ...], **_: object) -> CommandOutput:
         raise SchedulerError("sacct is not on this machine")
 
-    def refuses(_argv: tuple[str, ...], **_: object) -> Ran:
-        return Ran(1, SACCT, "Slurm accounting storage is disabled")
+    def refuses(_argv: tuple[str, ...], **_: object) -> CommandOutput:
+        return CommandOutput(1, SACCT, "Slurm accounting storage is disabled")
 
-    assert accounting.ask("slurm", "1", run=missing, env={}) == ()
-    assert accounting.ask("slurm", "1", run=refuses, env={}) == ()
-    assert accounting.ask("local", "1", run=missing, env={}) == ()
+    assert accounting.accounting_of_job("slurm", "1", run=missing, env={}) == ()
+    assert accounting.accounting_of_job("slurm", "1", run=refuses, env={}) == ()
+    assert accounting.accounting_of_job("local", "1", run=missing, env={}) == ()
 
 
 def test_the_logs_table_stands_next_to_weighs_figure(root: str, say: Say) -> None:
@@ -214,9 +216,11 @@ def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
 def test_a_job_that_slept_before_its_run_is_no_accounting_that_missed_something() -> (
     None
 ):
-    cpus = Measure(name="cpus", unit="cpus", median=1.0, most=1.0)
-    time = Measure(name="time", unit="seconds", median=600.0, most=600.0)
-    told = Accounted(element=0, state="COMPLETED", wall_time=4200.0, cpu_time=650.0)
+    cpus = ReportMeasure(name="cpus", unit="cpus", median=1.0, most=1.0)
+    time = ReportMeasure(name="time", unit="seconds", median=600.0, most=600.0)
+    told = AccountedElement(
+        element=0, state="COMPLETED", wall_time=4200.0, cpu_time=650.0
+    )
     (figure,) = with_other_figures([cpus, time], [told], (), scheduler="slurm")[
         0
     ].others
@@ -259,17 +263,19 @@ def test_how_often_slurm_samples_is_read_from_its_configuration(
 def test_a_smaller_figure_is_distrusted_where_its_interval_is_known(
     sampled: float | None, words: str
 ) -> None:
-    told = Accounted(
+    told = AccountedElement(
         element=0, state="COMPLETED", max_rss=GIB // 2, wall_time=9.0, sampled=sampled
     )
     (figure,) = _of(GIB, told).others
     assert figure.word == words
 
 
-def unmeasured(scheduler: str, requested: Requested, *told: Accounted) -> Report:
+def unmeasured(
+    scheduler: str, requested: ElementRequest, *told: AccountedElement
+) -> JobReport:
     """Report on a job without a record."""
-    return compose(
-        Findings(
+    return compose_report(
+        ReportFindings(
             title="job 1",
             unit="element",
             requested=requested,
@@ -283,9 +289,9 @@ def unmeasured(scheduler: str, requested: Requested, *told: Accounted) -> Report
 
 
 def test_without_a_record_saccts_figures_stand_in_the_columns() -> None:
-    asked = Requested(scheduler="slurm", memory=GIB, cpus=4, time_limit=600)
+    asked = ElementRequest(scheduler="slurm", memory=GIB, cpus=4, time_limit=600)
     told = [
-        Accounted(
+        AccountedElement(
             element=n,
             state="COMPLETED",
             max_rss=(100 + n) * MIB,
@@ -295,7 +301,7 @@ def test_without_a_record_saccts_figures_stand_in_the_columns() -> None:
         )
         for n in range(3)
     ]
-    shown = " ".join(render_text(unmeasured("slurm", asked, *told)).split())
+    shown = " ".join(report_screen_text(unmeasured("slurm", asked, *told)).split())
     assert "memory 1.00 GiB 101 MiB 102 MiB" in shown
     assert "10 %" in shown
     assert "CPUs 4 2 2" in shown
@@ -306,8 +312,8 @@ def test_without_a_record_saccts_figures_stand_in_the_columns() -> None:
 
 
 def test_without_a_record_grid_engines_address_space_is_compared_with_h_vmem() -> None:
-    asked = Requested(scheduler="gridengine", virtual_memory=GIB, time_limit=600)
-    told = Accounted(
+    asked = ElementRequest(scheduler="gridengine", virtual_memory=GIB, time_limit=600)
+    told = AccountedElement(
         element=0,
         state="COMPLETED",
         max_rss=100 * MIB,
@@ -315,14 +321,14 @@ def test_without_a_record_grid_engines_address_space_is_compared_with_h_vmem() -
         memory_asked=GIB,
         wall_time=50.0,
     )
-    shown = " ".join(render_text(unmeasured("gridengine", asked, told)).split())
+    shown = " ".join(report_screen_text(unmeasured("gridengine", asked, told)).split())
     assert "memory 1.00 GiB 512 MiB" in shown
     assert "50 %" in shown
     assert "source qacct maxvmem: address space, which h_vmem limits" in shown
 
 
 def test_without_a_sample_no_memory_is_made_up() -> None:
-    asked = Requested(scheduler="slurm", memory=GIB)
-    told = Accounted(element=0, state="COMPLETED", max_rss=0, wall_time=1.0)
+    asked = ElementRequest(scheduler="slurm", memory=GIB)
+    told = AccountedElement(element=0, state="COMPLETED", max_rss=0, wall_time=1.0)
     memory = unmeasured("slurm", asked, told).measures[0]
     assert (memory.name, memory.requested, memory.most) == ("memory", GIB, None)

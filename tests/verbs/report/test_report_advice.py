@@ -8,14 +8,14 @@ import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.flow.here import here_of
-from weigh.flow.report.report import build
+from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
-from weigh.model.record import Allocation, CpuWait, Job
-from weigh.model.report import Note, Report
-from weigh.render.report_lines import note_lines
-from weigh.runner.recording import utc
+from weigh.model.record import Allocation, CpuWait, RecordedJob
+from weigh.model.report import JobReport, ReportNote
+from weigh.render.report_lines import report_note_lines
+from weigh.runner.recording import record_time_text
 from weigh.store import shards
-from weigh.store.identity import Machine
+from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, HOUR, MIB
 
 ASKED = JobRequest(
@@ -24,14 +24,16 @@ ASKED = JobRequest(
 EARLY = Task(state="FAILED", wall_time=5.0, memory=30 * MIB, cpus=0.9, gpu_memory=0)
 
 
-def report_of(root: str, *tasks: Task, **how: str) -> Report:
+def report_of(root: str, *tasks: Task, **how: str) -> JobReport:
     """Leave a job of these tasks, an element each; report on it."""
     job = SomeJob(tasks=tasks, wanted=ASKED, **how)  # type: ignore[arg-type]
     write_job(root, f"{Path(root).parent}/plan/p", job)
-    return build(here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB)
+    return build_job_report(
+        here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB
+    )
 
 
-def flags_of(told: Report) -> dict[str, str]:
+def flags_of(told: JobReport) -> dict[str, str]:
     """Give the flag of each note that has one."""
     return {note.about: note.flag for note in told.notes if note.flag}
 
@@ -100,10 +102,10 @@ def in_a_script(root: str) -> None:
         record_of(Task(wall_time=600.0, memory=GIB), 1),
         label="own",
         allocation=granted,
-        job=Job(id="77", element=3, task=None, attempt=None),
-        started=utc(BEGAN),
+        job=RecordedJob(id="77", element=3, task=None, attempt=None),
+        started=record_time_text(BEGAN),
     )
-    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ def test_a_run_in_a_script_is_next_to_its_own_element_alone(
 def test_advice_for_a_script_is_of_all_that_the_job_did(root: str, say: Say) -> None:
     in_a_script(root)
     _, out, _ = say("report", "own", "--json")
-    told = msgspec.json.decode(out, type=Report)
+    told = msgspec.json.decode(out, type=JobReport)
     flags = flags_of(told)
     assert "time" not in flags or flags["time"] >= "--time=01:15:00"
     assert flags["memory"] == "--mem=3700M"
@@ -148,7 +150,7 @@ def test_advice_for_a_script_is_of_all_that_the_job_did(root: str, say: Say) -> 
 def test_what_a_script_held_counts_the_whole_job(root: str, say: Say) -> None:
     in_a_script(root)
     _, out, _ = say("report", "77", "--json")
-    told = msgspec.json.decode(out, type=Report)
+    told = msgspec.json.decode(out, type=JobReport)
     assert told.cpu_hours == pytest.approx(4200 / 3600)
 
 
@@ -158,10 +160,10 @@ def test_last_is_the_latest_of_a_script_of_ones_own_too(root: str, say: Say) -> 
         record_of(Task(), 9),
         label="late",
         allocation=Allocation(scheduler="slurm", cpus=1),
-        job=Job(id="999", element=None, task=None, attempt=None),
+        job=RecordedJob(id="999", element=None, task=None, attempt=None),
         started="2030-01-01T00:00:00Z",
     )
-    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
     _, out, _ = say("report")
     assert "late" in out
 
@@ -173,7 +175,11 @@ def test_several_flags_are_written_whole_however_long_together() -> None:
         f"--gres=gpu:{'h' * 50}:4",
         "--time=1",
     )
-    lines = list(note_lines(Note(about="request", words="this", flag=" ".join(flags))))
+    lines = list(
+        report_note_lines(
+            ReportNote(about="request", words="this", flag=" ".join(flags))
+        )
+    )
     assert [word for line in lines[1:] for word in line.split()] == list(flags)
     assert max(map(len, lines)) <= 80
 
@@ -184,7 +190,7 @@ def test_less_memory_is_no_advice_where_its_h_vmem_would_be_more(root: str) -> N
     job = SomeJob(tasks=(small, small, small), wanted=tight, scheduler="gridengine")
     write_job(root, f"{Path(root).parent}/plan/p", job)
     env = {"PATH": "", "WEIGH_POLL": "9h"}
-    told = build(here_of(str(Path(root).parent), env), JOB)
+    told = build_job_report(here_of(str(Path(root).parent), env), JOB)
     assert "memory" not in flags_of(told)
 
 
@@ -200,7 +206,7 @@ def test_a_cpu_that_others_kept_busy_was_not_waiting_for_a_disk(
     job = SomeJob(tasks=(task,), wanted=wanted)
     write_job(root, f"{Path(root).parent}/plan/p", job)
     env = {"PATH": "", "WEIGH_POLL": "9h"}
-    told = build(here_of(str(Path(root).parent), env), JOB)
+    told = build_job_report(here_of(str(Path(root).parent), env), JOB)
     words = " ".join(note.words for note in told.notes if note.about == "CPUs")
     assert ("waited for disk" in words) == (others is None), words
     assert ("for a CPU" in words) == (others is not None), words

@@ -12,32 +12,38 @@ import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
-from weigh.flow.follow.view import View
+from weigh.flow.follow.view import JobView
 from weigh.flow.report.runs import runs_of_view
 from weigh.model.job import (
     ElementState,
     JobRequest,
     OwnScript,
-    Submitted,
+    SubmittedJob,
     TaskState,
 )
-from weigh.model.record import Allocation, Headway, Job, Jvm, Request
-from weigh.model.report import Report
+from weigh.model.record import (
+    Allocation,
+    JvmHeap,
+    RecordedJob,
+    ReportedProgress,
+    Request,
+)
+from weigh.model.report import JobReport
 from weigh.runner import events
 from weigh.schedulers import client
-from weigh.schedulers.protocol import Snapshot
+from weigh.schedulers.protocol import JobSnapshot
 from weigh.store import shards
-from weigh.store.identity import Machine
+from weigh.store.identity import MachineIdentity
 from weigh.store.index import read_index, read_record
 from weigh.units import GIB, MIB
 
-ME = Machine("node01", "0" * 32, None, None)
+ME = MachineIdentity("node01", "0" * 32, None, None)
 
 
 def measured(root: str, number: int, **words: object) -> str:
     """Keep a record of a run outside any job; give its id."""
     record = msgspec.structs.replace(record_of(Task(), number), **words)
-    shards.append(root, record, ME)
+    shards.append_record(root, record, ME)
     return record.id
 
 
@@ -104,7 +110,7 @@ def test_the_id_of_another_project_is_not_found(
 
 def test_half_a_record_is_stepped_over(root: str, say: Say) -> None:
     measured(root, 1, label="whole")
-    for path in shards.shards(root):
+    for path in shards.readable_shards(root):
         line = Path(path).read_bytes()
         Path(path).write_bytes(line + line.replace(b'"id":"0000', b'"id":"1111')[:900])
     code, out, _ = say("report", "whole")
@@ -119,7 +125,7 @@ def test_half_a_job_reports_what_there_is(root: str, say: Say) -> None:
     events.write_bytes(events.read_bytes()[:-40])
     (folder / "log" / "tasks_2.joblog").unlink()
     (folder / "log" / "tasks_2.joblog.events.jsonl").unlink()
-    for path in shards.shards(root):
+    for path in shards.readable_shards(root):
         Path(path).unlink()
     code, out, _ = say("report", JOB)
     assert code == 0
@@ -146,7 +152,7 @@ def test_one_run_is_judged_by_what_was_granted(root: str, say: Say) -> None:
     granted = Allocation(scheduler="slurm", cpus=4, memory=64 * GIB)
     measured(root, 7, label="tag", allocation=granted)
     _, out, _ = say("report", "tag", "--json")
-    told = msgspec.json.decode(out, type=Report)
+    told = msgspec.json.decode(out, type=JobReport)
     memory = next(one for one in told.measures if one.name == "memory")
     assert (memory.requested, memory.most) == (64 * GIB, GIB)
 
@@ -156,7 +162,7 @@ def test_the_memory_of_a_run_of_java_is_advised_with_its_xmx(
 ) -> None:
     usage = record_of(Task(memory=321 * MIB)).usage
     assert usage is not None
-    heap = Jvm(6 * GIB, 484 * MIB, 9, 0.3)
+    heap = JvmHeap(6 * GIB, 484 * MIB, 9, 0.3)
     usage = msgspec.structs.replace(
         usage, max_process_memory=321 * MIB, virtual_memory=9 * GIB, jvm=heap
     )
@@ -227,7 +233,7 @@ def test_a_scheduler_that_cannot_be_queried_leaves_a_doubt(
     write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(), Task())))
     (Path(root).parent / "plan/p/log/tasks_1.joblog").unlink()
     (Path(root).parent / "plan/p/log/tasks_1.joblog.events.jsonl").unlink()
-    client.save(root, "slurm", client.Poll())
+    client.save_poll(root, "slurm", client.SchedulerPoll())
     monkeypatch.setenv("WEIGH_POLL", "0s")
     monkeypatch.setattr(time, "time", lambda: BEGAN + 60)
     code, out, _ = say("report", JOB)
@@ -282,7 +288,7 @@ def test_the_parameters_of_a_sweep_reach_the_report_of_its_job(
     words = ("lr=0.1,0.01", "model=base,big", "-o", "s.txt", "--")
     assert say("sweep", *words, "echo", "{lr}", "{model}")[0] == 0
     run_here(say, "s.txt", monkeypatch)
-    told = msgspec.json.decode(say("report", "--json")[1], type=Report)
+    told = msgspec.json.decode(say("report", "--json")[1], type=JobReport)
     assert [row.parameters for row in told.rows] == [
         {"lr": lr, "model": model} for lr in (0.1, 0.01) for model in ("base", "big")
     ]
@@ -298,7 +304,7 @@ def test_a_job_run_here_is_reported_by_its_own_figures(
     run_here(say, "t.txt", monkeypatch)
     code, out, _ = say("report", "--json")
     assert code == 0
-    told = msgspec.json.decode(out, type=Report)
+    told = msgspec.json.decode(out, type=JobReport)
     assert told.states == {"COMPLETED": 1, "FAILED": 1}
     memory = next(one for one in told.measures if one.name == "memory")
     assert 100 * MIB < (memory.most or 0) < 150 * MIB
@@ -315,10 +321,10 @@ def test_a_task_that_still_runs_has_no_error(root: str, say: Say) -> None:
     begun = [line for line in told.read_bytes().splitlines() if b"ended" not in line]
     told.write_bytes(b"\n".join(begun) + b"\n")
     now = ElementState(state="RUNNING", started=1_795_253_989.0)
-    said = client.Poll(asked=1e10, tried=1e10, states={JOB: {0: now}})
-    client.save(root, "slurm", said)
+    said = client.SchedulerPoll(asked=1e10, tried=1e10, states={JOB: {0: now}})
+    client.save_poll(root, "slurm", said)
     _, out, _ = say("report", JOB, "--json")
-    (row,) = msgspec.json.decode(out, type=Report).rows
+    (row,) = msgspec.json.decode(out, type=JobReport).rows
     assert (row.state, row.error) == ("RUNNING", None)
 
 
@@ -327,7 +333,7 @@ def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) 
         granted = Allocation(scheduler="slurm", cpus=cpus)
         measured(root, number, label="tag", allocation=granted)
     _, out, _ = say("report", "tag", "--json")
-    assert msgspec.json.decode(out, type=Report).cpu_hours == pytest.approx(5.0)
+    assert msgspec.json.decode(out, type=JobReport).cpu_hours == pytest.approx(5.0)
 
 
 def test_no_time_is_not_taken_for_all_runs(root: str, say: Say) -> None:
@@ -359,11 +365,11 @@ def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
     record = msgspec.structs.replace(
         record_of(Task(memory=GIB), 1),
         allocation=Allocation(scheduler=scheduler, cpus=1),
-        job=Job(id="2"),
+        job=RecordedJob(id="2"),
         started=started,
     )
-    shards.append(str(tmp_path), record, ME)
-    job = Submitted(
+    shards.append_record(str(tmp_path), record, ME)
+    job = SubmittedJob(
         scheduler="slurm",
         id="2",
         name="fit",
@@ -378,8 +384,8 @@ def test_a_record_of_another_job_with_the_same_id_is_not_of_the_job(
     )
     task = TaskState(task=1, job="2", element=0, seq=1, state="COMPLETED")
     states = (ElementState(state="COMPLETED"),)
-    snapshot = Snapshot(states={}, asked=0.0)
-    view = View(job, None, states, (task,), snapshot)  # type: ignore[arg-type]
+    snapshot = JobSnapshot(states={}, asked=0.0)
+    view = JobView(job, None, states, (task,), snapshot)  # type: ignore[arg-type]
     (run,) = runs_of_view(view, str(tmp_path))
     assert (run.row.memory == GIB) is is_its
 
@@ -392,14 +398,14 @@ def test_an_element_that_began_after_the_scheduler_answered_runs(
     joblog.unlink()
     written = Path(f"{joblog}.events.jsonl")
     written.write_text("".join(written.read_text().splitlines(keepends=True)[:2]))
-    waits = client.Poll(
+    waits = client.SchedulerPoll(
         asked=BEGAN,
         tried=BEGAN,
         states={
             JOB: {0: ElementState(state="PENDING"), 1: ElementState(state="PENDING")}
         },
     )
-    client.save(root, "slurm", waits)
+    client.save_poll(root, "slurm", waits)
     os.utime(written, (BEGAN + 1, BEGAN + 1))
     os.utime(f"{str(joblog).replace('_0', '_1')}.events.jsonl", (BEGAN - 9, BEGAN - 9))
 
@@ -418,9 +424,11 @@ def test_the_time_to_request_is_what_the_progress_needs_and_resume_requests(
         root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(task,), wanted=wanted)
     )
     (entry,) = read_index(root).entries
-    progress = Headway(done=80, total=1000, source="steps", time=40.0, remaining=460.0)
+    progress = ReportedProgress(
+        done=80, total=1000, source="steps", time=40.0, remaining=460.0
+    )
     record = msgspec.structs.replace(read_record(entry), progress=progress)
-    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
     shown = " ".join(say("report", JOB)[1].split())
     assert "by its progress about 8 m 20 s are needed" in shown
     # 60 s doubled until it holds 500 s and a fifth more, rounded up as requests are

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.record import PeakMemory, Record, Usage
-from weigh.model.report import Row
-from weigh.review.elements import elements_of, memory_at_once, most_at_once
-from weigh.review.requested import Requested
-from weigh.review.runs import Run
+from weigh.model.report import ReportRow
+from weigh.review.elements import elements_of_runs, memory_at_once, most_at_once
+from weigh.review.requested import ElementRequest
+from weigh.review.runs import ReviewedRun
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 10), st.integers(0, 100)), max_size=8
@@ -32,7 +32,7 @@ def test_a_run_of_no_length_counts(start: float, size: float) -> None:
     assert most_at_once([(start, start, size)]) == size
 
 
-def run_of(start: float, wall: float, own: int, file: int, command: str) -> Run:
+def run_of(start: float, wall: float, own: int, file: int, command: str) -> ReviewedRun:
     """A run that held *own* bytes and mapped *file* bytes of files."""
     memory = own + file
     peak = PeakMemory(
@@ -50,8 +50,8 @@ def run_of(start: float, wall: float, own: int, file: int, command: str) -> Run:
         started="2026-01-01T00:00:00Z",
         usage=Usage(wall_time=wall, peak_memory=peak),
     )
-    row = Row(started=start, wall_time=wall, memory=memory, command=command)
-    return Run(row=row, record=record)
+    row = ReportRow(started=start, wall_time=wall, memory=memory, command=command)
+    return ReviewedRun(row=row, record=record)
 
 
 HELD = st.lists(
@@ -89,9 +89,9 @@ def test_memory_lies_between_the_largest_run_and_the_sum(
 
 def test_a_run_without_a_record_counts_as_a_whole() -> None:
     known = run_of(0.0, 5.0, 10, 40, "python a")
-    row = Row(started=1.0, wall_time=2.0, memory=50, command="python a")
-    assert memory_at_once([known, Run(row=row)]) == 100
-    assert memory_at_once([Run(row=Row())]) is None
+    row = ReportRow(started=1.0, wall_time=2.0, memory=50, command="python a")
+    assert memory_at_once([known, ReviewedRun(row=row)]) == 100
+    assert memory_at_once([ReviewedRun(row=ReportRow())]) is None
 
 
 @given(HELD)
@@ -102,5 +102,5 @@ def test_a_request_is_judged_by_the_figure_that_the_table_shows(
         msgspec.structs.replace(run, need=run.row.memory)
         for run in (run_of(*one) for one in held)
     ]
-    for element in elements_of(runs, (), Requested()):
+    for element in elements_of_runs(runs, (), ElementRequest()):
         assert element.need == element.memory

@@ -12,10 +12,10 @@ from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.model.job import JobRequest
 from weigh.model.record import State
-from weigh.review.gpu_energy import covered
-from weigh.runner.recording import utc
+from weigh.review.gpu_energy import covered_time
+from weigh.runner.recording import record_time_text
 from weigh.store import shards
-from weigh.store.identity import Machine
+from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, HOUR
 
 
@@ -80,7 +80,7 @@ def test_time_that_spans_cover_is_what_counting_seconds_gives(
 ) -> None:
     spans = [(start, start + wall) for start, wall in pairs]
     seconds = {second for start, end in spans for second in range(start, end)}
-    assert covered(spans) == len(seconds)
+    assert covered_time(spans) == len(seconds)
 
 
 def test_a_ticket_states_where_when_how_and_the_errors_tail(
@@ -157,9 +157,9 @@ def test_a_paper_of_a_time_counts_runs_outside_of_jobs_once(
     month: str, say: Say
 ) -> None:
     late = msgspec.structs.replace(
-        record_of(Task(), 0xABC), started=utc(1_795_299_000.0)
+        record_of(Task(), 0xABC), started=record_time_text(1_795_299_000.0)
     )
-    shards.append(month, late, Machine("node01", "0" * 32, None, None))
+    shards.append_record(month, late, MachineIdentity("node01", "0" * 32, None, None))
     _, out, _ = say("report", "--since", "30d", "--paper")
     assert "16 in total" in out
 
@@ -184,7 +184,7 @@ def test_a_ticket_of_a_run_outside_of_jobs_names_no_command_of_jobs(
     root: str, say: Say
 ) -> None:
     record = record_of(Task(state="FAILED"), 1)
-    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
     _, out, _ = say("report", record.id, "--ticket")
     assert "reproduced  not retried\n" in out
 
@@ -194,7 +194,7 @@ def test_a_ticket_where_nothing_failed_is_reported(
     root: str, say: Say, state: State
 ) -> None:
     record = msgspec.structs.replace(record_of(Task(), 1), state=state)
-    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
     code, out, _ = say("report", record.id, "--ticket", "--strict")
     assert "reproduced  nothing failed" in out
     assert code == 0
@@ -204,7 +204,7 @@ def test_a_paper_states_no_gpu_that_nobody_requested_or_used(
     root: str, say: Say
 ) -> None:
     record = record_of(Task(gpu_memory=0), 1)
-    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    shards.append_record(root, record, MachineIdentity("node01", "0" * 32, None, None))
     _, out, _ = say("report", record.id, "--paper")
     assert "none were used" in out
     assert "GPU hours" not in out

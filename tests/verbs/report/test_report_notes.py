@@ -6,10 +6,10 @@ import pytest
 from some_jobs import JOB, SomeJob, Task, write_job
 
 from weigh.flow.here import here_of
-from weigh.flow.report.report import build
+from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
-from weigh.model.report import Note, Row
+from weigh.model.report import ReportNote, ReportRow
 from weigh.review.failures import failure_notes
 from weigh.units import GIB, HOUR, MIB
 
@@ -20,17 +20,17 @@ FULL = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
 
 def notes_of(
     root: str, *tasks: Task, wanted: JobRequest = ASKED, **how: str
-) -> list[Note]:
+) -> list[ReportNote]:
     """Make a job of these tasks, an element each; give what its report says."""
     job = SomeJob(tasks=tasks, wanted=wanted, **how)  # type: ignore[arg-type]
     write_job(root, f"{Path(root).parent}/plan/p", job)
-    report = build(
+    report = build_job_report(
         here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB
     )
     return list(report.notes)
 
 
-def one(notes: list[Note], about: str) -> Note:
+def one(notes: list[ReportNote], about: str) -> ReportNote:
     """Give the note about something, of which there is one."""
     (found,) = [note for note in notes if note.about == about]
     return found
@@ -63,7 +63,7 @@ def test_one_failure_among_many_tasks_leaves_advice_what_it_is(root: str) -> Non
     bad = Task(state="FAILED", wall_time=60.0, memory=MIB)
     job = SomeJob(tasks=(*tasks, bad), together=4, wanted=ASKED)
     write_job(root, f"{Path(root).parent}/plan/p", job)
-    report = build(
+    report = build_job_report(
         here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB
     )
     note = one(list(report.notes), "memory")
@@ -217,7 +217,7 @@ def test_a_full_gpu_is_reported(root: str) -> None:
     wanted = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
     job = SomeJob(tasks=(task,) * 3, wanted=wanted, card=TargetGpu("V100", 32 * GIB))
     write_job(root, f"{Path(root).parent}/plan/p", job)
-    report = build(
+    report = build_job_report(
         here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), JOB
     )
     assert "100 % of the GPU's memory" in one(list(report.notes), "GPU mem").words
@@ -225,11 +225,13 @@ def test_a_full_gpu_is_reported(root: str) -> None:
 
 @pytest.mark.parametrize("unit", ["task", "element"])
 def test_failures_name_what_a_row_is(unit: str) -> None:
-    alike = [Row(task=n, element=n, state="FAILED", error="no disk") for n in (3, 4)]
-    waiting = Row(task=5, element=5, state="PENDING")
+    alike = [
+        ReportRow(task=n, element=n, state="FAILED", error="no disk") for n in (3, 4)
+    ]
+    waiting = ReportRow(task=5, element=5, state="PENDING")
     words = [note.words for note in failure_notes([*alike, waiting], unit)]
 
     assert words[0] == f"2 {unit}s alike, the first is {unit} 3: no disk"
     assert words[1].startswith(f"1 {unit} has not ended")
-    (killed,) = failure_notes([Row(task=3, state="FAILED", signal=9)], unit)
+    (killed,) = failure_notes([ReportRow(task=3, state="FAILED", signal=9)], unit)
     assert killed.words == f"{unit} 3: killed by signal 9"

@@ -6,25 +6,28 @@ from hypothesis import given
 from some_reports import reports
 
 from weigh.flow.report.paper import escaped_markdown
-from weigh.model.report import Measure, Report
-from weigh.render.printable import three
-from weigh.render.report_lines import render_json, render_text
-from weigh.render.words import amount
+from weigh.model.report import JobReport, ReportMeasure
+from weigh.render.printable import three_digit_text
+from weigh.render.report_lines import report_json, report_screen_text
+from weigh.render.words import measure_value_text
 
 
 @given(reports())
-def test_json_reads_back_as_the_report(report: Report) -> None:
-    assert msgspec.json.decode(render_json(report), type=Report) == report
+def test_json_reads_back_as_the_report(report: JobReport) -> None:
+    assert msgspec.json.decode(report_json(report), type=JobReport) == report
 
 
 @given(reports())
-def test_the_text_holds_every_figure_of_every_measure(report: Report) -> None:
-    text = render_text(report)
+def test_the_text_holds_every_figure_of_every_measure(report: JobReport) -> None:
+    text = report_screen_text(report)
     for measure in report.measures:
         if measure.median is not None:
-            assert amount(measure, measure.median) in text
+            assert measure_value_text(measure, measure.median) in text
         if measure.most is not None:
-            assert len(measure.values) < 2 or amount(measure, measure.most) in text
+            assert (
+                len(measure.values) < 2
+                or measure_value_text(measure, measure.most) in text
+            )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,7 @@ def test_the_text_holds_every_figure_of_every_measure(report: Report) -> None:
     ],
 )
 def test_a_figure_of_cpus_is_rounded_and_never_cut(cpus: float, words: str) -> None:
-    assert amount(Measure(name="cpus", unit="cpus"), cpus) == words
+    assert measure_value_text(ReportMeasure(name="cpus", unit="cpus"), cpus) == words
 
 
 def test_markdown_shows_entities_and_dollars_as_they_are() -> None:
@@ -56,4 +59,4 @@ def test_markdown_shows_entities_and_dollars_as_they_are() -> None:
     ],
 )
 def test_hours_are_written_without_powers_of_ten(hours: float, words: str) -> None:
-    assert three(hours) == words
+    assert three_digit_text(hours) == words

@@ -9,9 +9,9 @@ import pytest
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.flow.here import here_of
-from weigh.flow.report.report import build
+from weigh.flow.report.report import build_job_report
 from weigh.model.job import JobRequest
-from weigh.model.report import Report
+from weigh.model.report import JobReport
 from weigh.units import GIB, HOUR
 
 LATER = "481999"
@@ -20,7 +20,7 @@ FIRST = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
 TWICE = msgspec.structs.replace(FIRST, memory=16 * GIB, time_limit=12 * HOUR)
 
 
-def resumed(root: str, state: str) -> Report:
+def resumed(root: str, state: str) -> JobReport:
     """Leave a job whose first task ended so, and so again with twice as much."""
     bad = Task(state=state, wall_time=6.0 * HOUR, memory=6 * GIB, cpus=3.7)  # type: ignore[arg-type]
     folder = f"{Path(root).parent}/plan/p"
@@ -28,7 +28,7 @@ def resumed(root: str, state: str) -> Report:
     write_job(root, folder, first)
     again = SomeJob(tasks=(bad,), wanted=TWICE, id=LATER, resumes=JOB)
     write_job(root, f"{folder}/resume_1", again)
-    return build(
+    return build_job_report(
         here_of(str(Path(root).parent), {"PATH": "", "WEIGH_POLL": "9h"}), LATER
     )
 

@@ -14,11 +14,16 @@ from some_reports import reports
 
 from weigh.model.job import JobRequest
 from weigh.model.plan import TargetGpu
-from weigh.model.report import Measure, Report
+from weigh.model.report import JobReport, ReportMeasure
 from weigh.render.columns import columns_of
-from weigh.render.report_lines import bar, bins, histograms, render_text
+from weigh.render.report_lines import (
+    histogram_lines,
+    report_screen_text,
+    share_bar,
+    value_bins,
+)
 from weigh.store import shards
-from weigh.store.identity import Machine
+from weigh.store.identity import MachineIdentity
 from weigh.units import GIB, HOUR, MIB
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -67,8 +72,8 @@ def test_a_job_of_one_element_takes_at_most_one_screen(root: str, say: Say) -> N
 
 
 @given(reports(), st.booleans())
-def test_no_line_is_wider_than_80_columns(report: Report, is_ascii: bool) -> None:  # noqa: FBT001
-    lines = render_text(report, is_ascii=is_ascii).splitlines()
+def test_no_line_is_wider_than_80_columns(report: JobReport, is_ascii: bool) -> None:  # noqa: FBT001
+    lines = report_screen_text(report, is_ascii=is_ascii).splitlines()
     assert max(map(columns_of, lines)) <= 80
 
 
@@ -77,7 +82,7 @@ def test_a_bar_is_as_long_as_its_share_and_never_wider_than_its_frame(
     share: float,
     is_ascii: bool,  # noqa: FBT001
 ) -> None:
-    drawn = bar(share, is_ascii=is_ascii, width=20)
+    drawn = share_bar(share, is_ascii=is_ascii, width=20)
     assert len(drawn) == 20
     full = len(drawn.rstrip())
     assert abs(full - min(share, 1.0) * 20) <= 1
@@ -87,7 +92,7 @@ def test_a_bar_is_as_long_as_its_share_and_never_wider_than_its_frame(
 def test_a_histogram_counts_every_element_once_up_to_the_most(
     values: list[float],
 ) -> None:
-    found = bins(values)
+    found = value_bins(values)
     assert sum(number for _, number in found) == len(values)
     assert found[-1][0] == max(values)
     below = 0
@@ -101,17 +106,19 @@ def test_no_two_bars_of_a_histogram_have_the_same_label(
     least: float, above: list[float]
 ) -> None:
     near = tuple(least * (1 + part) for part in above)
-    one = Measure(name="memory", unit="bytes", values=near)
-    lines = list(histograms([one], noun="runs", is_ascii=True))[1:]
+    one = ReportMeasure(name="memory", unit="bytes", values=near)
+    lines = list(histogram_lines([one], noun="runs", is_ascii=True))[1:]
     labels = [line.split("|")[0].strip().removesuffix(" 0").strip() for line in lines]
     assert len(set(labels)) == len(labels)
 
 
 def test_runs_outside_of_jobs_are_not_called_elements(root: str, say: Say) -> None:
-    machine = Machine("node01", "0" * 32, None, None)
+    machine = MachineIdentity("node01", "0" * 32, None, None)
     for number in range(9):
         record = record_of(Task(memory=GIB + number * MIB), number)
-        shards.append(root, msgspec.structs.replace(record, label="tag"), machine)
+        shards.append_record(
+            root, msgspec.structs.replace(record, label="tag"), machine
+        )
     _, out, _ = say("report", "tag")
     assert "runs by memory" in out
     assert "elements" not in out

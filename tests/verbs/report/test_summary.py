@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    Outcome,
     PeakMemory,
     Record,
-    Repeat,
+    RepeatedRun,
     Request,
+    RunOutcome,
     Usage,
 )
 from weigh.render.run_lines import render_summary
@@ -98,7 +98,7 @@ def test_a_failure_with_little_measured() -> None:
         usage=Usage(wall_time=0.25),
         state="FAILED",
         exit_code=7,
-        outcome=Outcome("exit code 7"),
+        outcome=RunOutcome("exit code 7"),
     ) == [
         headline("weigh  FAILED in 0.25 s, exit code 7"),
         "  memory   not measured: no data in /proc",
@@ -110,7 +110,7 @@ def test_killed_for_memory() -> None:
         state="OUT_OF_MEMORY",
         exit_code=None,
         signal=9,
-        outcome=Outcome(
+        outcome=RunOutcome(
             "killed for memory", ("the kernel's oom_kill count rose by 1",)
         ),
     )
@@ -122,7 +122,7 @@ def test_killed_for_memory() -> None:
 
 def test_several_runs() -> None:
     runs = [
-        Repeat(
+        RepeatedRun(
             msgspec.structs.replace(
                 USAGE,
                 wall_time=wall,
@@ -151,7 +151,7 @@ def test_several_runs() -> None:
 def test_several_runs_show_the_gpu_of_the_biggest() -> None:
     card = GpuUsage("GPU-1", "Tesla T4", peak_memory=3 * GIB, index=0)
     usage = msgspec.structs.replace(USAGE, gpus=(card,))
-    runs = tuple(Repeat(usage, 0, None) for _ in range(2))
+    runs = tuple(RepeatedRun(usage, 0, None) for _ in range(2))
     assert any("3.00 GiB" in line for line in summary(usage=usage, repeats=runs))
 
 
@@ -206,12 +206,12 @@ def test_more_than_one_core_is_reported_in_cores() -> None:
 
 
 def test_an_exit_code_is_reported_once() -> None:
-    lines = summary(state="FAILED", exit_code=7, outcome=Outcome("exit code 7"))
+    lines = summary(state="FAILED", exit_code=7, outcome=RunOutcome("exit code 7"))
     assert "".join(lines).count("exit code") == 1
 
 
 def test_what_a_job_wrote_does_not_steer_the_terminal() -> None:
-    outcome = Outcome("found in its output", ("\x1b[2Jerror",))
+    outcome = RunOutcome("found in its output", ("\x1b[2Jerror",))
     assert "\x1b" not in "".join(summary(state="FAILED", outcome=outcome))
 
 
@@ -277,10 +277,10 @@ REQUESTS = st.builds(
     notes=st.just(("a note " * 30,)),
 )
 REPEATS = st.builds(
-    Repeat, USAGES, exit_code=st.just(0), signal=st.none(), warmup=st.booleans()
+    RepeatedRun, USAGES, exit_code=st.just(0), signal=st.none(), warmup=st.booleans()
 )
 OUTCOMES = st.builds(
-    Outcome,
+    RunOutcome,
     reason=st.just("ended by SIGKILL"),
     evidence=st.lists(st.text("ab \x1b\n", max_size=60), max_size=3).map(tuple),
 )

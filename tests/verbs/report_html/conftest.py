@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from weigh.estimate.estimate import Estimate
-from weigh.model.report import Report
+from weigh.estimate.estimate import SizeEstimate
+from weigh.model.report import JobReport
 from weigh.render.html.page import render_page
 
 CHROMIUM = Path(__file__).parents[3] / "ci" / "chromium.sh"
@@ -44,10 +44,10 @@ def received(words: str) -> list[str]:
     return [] if words.startswith("Canvas2D: Multiple readback") else [words]
 
 
-PAGES: list[tuple[Report, tuple[Estimate, ...], str]] = []
+PAGES: list[tuple[JobReport, tuple[SizeEstimate, ...], str]] = []
 
 
-def rendered(report: Report, curves: tuple[Estimate, ...]) -> str:
+def rendered(report: JobReport, curves: tuple[SizeEstimate, ...]) -> str:
     """Render a page, the same report once only."""
     for known, drawn, html in PAGES:
         if known is report and drawn == curves:
@@ -67,7 +67,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
     contexts: list[Any] = []
 
     def look(
-        report: Report, *curves: Estimate, width: int = 1060, **options: Any
+        report: JobReport, *curves: SizeEstimate, width: int = 1060, **options: Any
     ) -> Any:
         path = tmp_path / "report.html"
         path.write_text(rendered(report, curves), encoding="utf-8")

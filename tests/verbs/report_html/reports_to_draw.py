@@ -4,21 +4,27 @@ import math
 import random
 from functools import cache
 
-from weigh.estimate.estimate import Estimate, estimate
+from weigh.estimate.estimate import SizeEstimate, estimate
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
-    Batches,
-    Event,
-    Host,
+    BatchTimes,
     PeakMemory,
-    Phase,
+    ProgramEvent,
+    ProgramPhase,
     Record,
+    RecordedHost,
     Request,
-    Series,
+    SampleSeries,
     State,
     Usage,
 )
-from weigh.model.report import Figure, Measure, Note, Report, Row
+from weigh.model.report import (
+    JobReport,
+    OtherFigure,
+    ReportMeasure,
+    ReportNote,
+    ReportRow,
+)
 from weigh.units import GIB, MIB
 
 POINTS = 500
@@ -46,7 +52,7 @@ def trained(points: int = POINTS) -> Record:
         label="train",
         command=("python", "train.py", "--lr", "0.001", "--epochs", "3"),
         parameters={"lr": 0.001, "seed": 3},
-        host=Host(name="node07", system="Linux", cpus=32, memory=256 * GIB),
+        host=RecordedHost(name="node07", system="Linux", cpus=32, memory=256 * GIB),
         started="2026-11-21T10:00:00.000Z",
         ended="2026-11-21T10:12:22.600Z",
         state="COMPLETED",
@@ -80,7 +86,7 @@ def trained(points: int = POINTS) -> Record:
             ),
         ),
         phases=_phases(card_peak),
-        batches=Batches(
+        batches=BatchTimes(
             size=32,
             count=3210,
             samples=102_720,
@@ -93,8 +99,8 @@ def trained(points: int = POINTS) -> Record:
             gpus=(GpuMemory(uuid="GPU-1", peak=card_peak),),
             total=3210,
         ),
-        events=tuple(Event("epoch", 70 + 190 * i, i + 1) for i in range(3)),
-        series=Series(
+        events=tuple(ProgramEvent("epoch", 70 + 190 * i, i + 1) for i in range(3)),
+        series=SampleSeries(
             t=times, memory=tuple(memory), cpu=tuple(cpu), gpu_memory=(tuple(gpu),)
         ),
         requested=Request(
@@ -108,9 +114,11 @@ def trained(points: int = POINTS) -> Record:
     )
 
 
-def _phases(card: int) -> tuple[Phase, ...]:
-    def phase(name: str, depth: int, start: float, end: float, calls: int = 1) -> Phase:
-        return Phase(
+def _phases(card: int) -> tuple[ProgramPhase, ...]:
+    def phase(
+        name: str, depth: int, start: float, end: float, calls: int = 1
+    ) -> ProgramPhase:
+        return ProgramPhase(
             name=name,
             depth=depth,
             calls=calls,
@@ -132,20 +140,20 @@ def _phases(card: int) -> tuple[Phase, ...]:
     )
 
 
-def one_run() -> Report:
+def one_run() -> JobReport:
     """Give the report of a single run."""
     record = trained()
     usage = record.usage
     assert usage is not None
     assert usage.peak_memory is not None
     used = usage.peak_memory.value
-    return Report(
+    return JobReport(
         title="train 7f3a91c2d4e5",
         started=1795255200.0,
         ended=1795255200.0 + SECONDS,
         states={"COMPLETED": 1},
         measures=(
-            Measure(
+            ReportMeasure(
                 name="memory",
                 unit="bytes",
                 requested=8 * GIB,
@@ -154,17 +162,17 @@ def one_run() -> Report:
                 efficiency=used / (8 * GIB),
                 source="smaps of every process",
                 others=(
-                    Figure(
+                    OtherFigure(
                         source="sacct",
                         value=3.1 * GIB,
                         word="sampled every 30 s, so it missed the peak: believe ours",
                     ),
                 ),
             ),
-            Measure(
+            ReportMeasure(
                 name="cpus", unit="cpus", requested=4, median=2.98, efficiency=0.745
             ),
-            Measure(
+            ReportMeasure(
                 name="time",
                 unit="seconds",
                 requested=3600,
@@ -172,18 +180,18 @@ def one_run() -> Report:
                 most=SECONDS,
                 efficiency=SECONDS / 3600,
             ),
-            Measure(name="gpu_utilization", unit="share", median=0.71),
+            ReportMeasure(name="gpu_utilization", unit="share", median=0.71),
         ),
-        rows=(Row(record=record.id, state="COMPLETED", wall_time=SECONDS),),
+        rows=(ReportRow(record=record.id, state="COMPLETED", wall_time=SECONDS),),
         notes=(
-            Note(
+            ReportNote(
                 about="time",
                 words="20 % of the request was used: request less, start sooner",
                 flag="--time=00:20:00",
                 weight=2.0,
                 is_finding=True,
             ),
-            Note(about="memory", words="fine", weight=0.1),
+            ReportNote(about="memory", words="fine", weight=0.1),
         ),
         records=(record,),
         gpu_hours=0.21,
@@ -192,7 +200,7 @@ def one_run() -> Report:
 
 
 @cache
-def array(tasks: int, elements: int = 25) -> Report:
+def array(tasks: int, elements: int = 25) -> JobReport:
     """Give the report of an array job with figures as real runs have them."""
     chance = random.Random(11)
     rows = tuple(_task(number, elements, chance) for number in range(1, tasks + 1))
@@ -201,7 +209,7 @@ def array(tasks: int, elements: int = 25) -> Report:
     states: dict[str, int] = {}
     for row in rows:
         states[row.state] = states.get(row.state, 0) + 1
-    return Report(
+    return JobReport(
         title="ppo-sweep",
         scheduler="slurm",
         job="481516",
@@ -211,7 +219,7 @@ def array(tasks: int, elements: int = 25) -> Report:
         states=states,
         measures=(
             _spread("memory", memory, 8.0 * GIB),
-            Measure(
+            ReportMeasure(
                 name="gpu_memory",
                 unit="bytes",
                 requested=12 * GIB,
@@ -219,7 +227,7 @@ def array(tasks: int, elements: int = 25) -> Report:
                 most=9.9 * GIB,
                 efficiency=0.82,
             ),
-            Measure(
+            ReportMeasure(
                 name="cpus",
                 unit="cpus",
                 requested=4,
@@ -231,14 +239,14 @@ def array(tasks: int, elements: int = 25) -> Report:
         ),
         rows=rows,
         notes=(
-            Note(
+            ReportNote(
                 about="time",
                 words="starts sooner with less; 24 % above the slowest of 25",
                 flag="--time=05:00:00",
                 weight=3,
                 is_finding=True,
             ),
-            Note(about="node07", words="its 8 tasks took 1.4x as long", weight=1),
+            ReportNote(about="node07", words="its 8 tasks took 1.4x as long", weight=1),
         ),
         gpu_hours=88.0,
         cpu_hours=352.0,
@@ -246,10 +254,10 @@ def array(tasks: int, elements: int = 25) -> Report:
     )
 
 
-def _spread(name: str, values: tuple[float, ...], requested: float) -> Measure:
+def _spread(name: str, values: tuple[float, ...], requested: float) -> ReportMeasure:
     middle = sorted(values)[len(values) // 2]
     memory = name == "memory"
-    return Measure(
+    return ReportMeasure(
         name="memory" if memory else "time",
         unit="bytes" if memory else "seconds",
         requested=requested,
@@ -261,12 +269,12 @@ def _spread(name: str, values: tuple[float, ...], requested: float) -> Measure:
     )
 
 
-def _task(number: int, elements: int, chance: random.Random) -> Row:
+def _task(number: int, elements: int, chance: random.Random) -> ReportRow:
     states: tuple[State, ...] = ("COMPLETED",) * 97 + ("FAILED", "OUT_OF_MEMORY")
     state = chance.choice(states)
     is_done = state == "COMPLETED"
     lr = chance.choice((0.01, 0.003, 0.001))
-    return Row(
+    return ReportRow(
         task=number,
         element=(number - 1) * elements // max(number, 10_000) + 1,
         attempt=1,
@@ -289,7 +297,7 @@ def _task(number: int, elements: int, chance: random.Random) -> Row:
     )
 
 
-def hostile() -> Report:
+def hostile() -> JobReport:
     """Give a report whose every text tries to be more than text."""
     plain = one_run()
     record = trained(40)
@@ -309,9 +317,9 @@ def hostile() -> Report:
         started=HOSTILE,
         usage=replace(usage, gpus=(gpu,)),
         phases=tuple(replace(phase, name=HOSTILE) for phase in record.phases),
-        events=(Event(HOSTILE, 3.0, HOSTILE),),
+        events=(ProgramEvent(HOSTILE, 3.0, HOSTILE),),
     )
-    row = Row(
+    row = ReportRow(
         task=1,
         label=HOSTILE,
         node=HOSTILE,
@@ -326,16 +334,16 @@ def hostile() -> Report:
         job=HOSTILE,
         states={HOSTILE: 3},
         measures=tuple(
-            replace(one, source=HOSTILE, others=(Figure(source=HOSTILE, value=1),))
+            replace(one, source=HOSTILE, others=(OtherFigure(source=HOSTILE, value=1),))
             for one in plain.measures
         ),
-        notes=(Note(about=HOSTILE, words=HOSTILE, flag=HOSTILE),),
+        notes=(ReportNote(about=HOSTILE, words=HOSTILE, flag=HOSTILE),),
         rows=(row, replace(row, task=2, label=HOSTILE + "2")),
         records=(record,),
     )
 
 
-def scanned() -> Estimate:
+def scanned() -> SizeEstimate:
     """Give curves over batch sizes."""
     return estimate(sizes_run(), "batch_size")
 
@@ -362,7 +370,7 @@ def _sized(size: int, *, gpu: float, memory: float, time: float) -> Record:
         id=f"size{size}",
         command=("python", "tag.py", "{batch_size}"),
         parameters={"batch_size": size},
-        host=Host(name="node07", system="Linux"),
+        host=RecordedHost(name="node07", system="Linux"),
         started="2026-11-21T10:00:00Z",
         state="COMPLETED",
         exit_code=0,

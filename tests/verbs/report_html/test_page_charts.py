@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from reports_to_draw import SECONDS, one_run, trained
 
-from weigh.model.report import Report
+from weigh.model.report import JobReport
 from weigh.units import GIB, format_duration, format_size
 
 pytestmark = pytest.mark.browser
@@ -54,7 +54,7 @@ def painted(page: Any, colour: str, chart: int = 0) -> int:
     )
 
 
-def without(report: Report, **gone: object) -> Report:
+def without(report: JobReport, **gone: object) -> JobReport:
     """Give the report with parts of its one record replaced."""
     (record,) = report.records
     changed = msgspec.structs.replace(record, **gone)
@@ -207,7 +207,7 @@ def test_a_run_that_prints_nothing_of_itself_makes_a_page(opened: Opened) -> Non
     bare = msgspec.structs.replace(
         record, usage=None, series=None, phases=(), batches=None, host=None, events=()
     )
-    page = opened(Report(title="bare", records=(bare,)))
+    page = opened(JobReport(title="bare", records=(bare,)))
     assert page.locator("h1").inner_text() == "bare"
     assert page.locator("canvas").count() == 0
 
@@ -220,6 +220,6 @@ def test_a_peak_between_two_samples_is_the_peak_of_its_curve(opened: Opened) -> 
     peak = msgspec.structs.replace(usage.peak_memory, value=9 * GIB)
     higher = msgspec.structs.replace(usage, peak_memory=peak)
     shown = msgspec.structs.replace(record, usage=higher)
-    page = opened(Report(title="missed", records=(shown,)))
+    page = opened(JobReport(title="missed", records=(shown,)))
     words = page.locator(".charts").inner_text()
     assert "peak 9.00 GiB between two samples" in words

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports_to_draw import array, hostile, one_run, scanned, trained
 
-from weigh.model.record import Outcome
-from weigh.model.report import Measure, Note, Report, Row, Unit
+from weigh.model.record import RunOutcome
+from weigh.model.report import JobReport, ReportMeasure, ReportNote, ReportRow, Unit
 from weigh.render.html.curves import round_ticks
-from weigh.render.html.histogram import histograms, round_edges
+from weigh.render.html.histogram import measure_histograms, round_edges
 from weigh.render.html.page import embedded_json, render_page, task_columns
-from weigh.render.html.series_data import Level, run_series
+from weigh.render.html.series_data import ChartLevel, run_series
 from weigh.units import GIB, MIB
 
 KB, MB = 1000, 1000**2
@@ -67,7 +67,7 @@ def test_runs_without_a_request_have_no_column_for_it() -> None:
 
 
 def test_why_a_run_ended_is_written_once() -> None:
-    outcome = Outcome(reason="exit code 2")
+    outcome = RunOutcome(reason="exit code 2")
     failed = msgspec.structs.replace(
         trained(), state="FAILED", exit_code=2, outcome=outcome
     )
@@ -95,7 +95,7 @@ def test_the_same_report_gives_the_same_page() -> None:
 
 def test_uplot_comes_with_its_licence_and_only_where_it_draws() -> None:
     assert "Copyright (c) 2022 Leon Sorokin" in render_page(one_run())
-    assert "Leon Sorokin" not in render_page(Report(title="nothing drawn"))
+    assert "Leon Sorokin" not in render_page(JobReport(title="nothing drawn"))
 
 
 def test_no_figure_of_a_series_is_changed() -> None:
@@ -125,20 +125,22 @@ def test_no_figure_of_a_task_is_changed() -> None:
 
 
 def test_columns_that_print_nothing_are_left_out() -> None:
-    made = task_columns([Row(task=1), Row(task=2)])
+    made = task_columns([ReportRow(task=1), ReportRow(task=2)])
     assert made is not None
     assert [column.key for column in made.columns] == ["task", "state"]
 
 
 def test_a_seed_too_large_for_a_script_stays_exact_as_text() -> None:
     seeds = [2**63 - 25, 7]
-    made = task_columns([Row(task=1, parameters={"seed": seed}) for seed in seeds])
+    made = task_columns(
+        [ReportRow(task=1, parameters={"seed": seed}) for seed in seeds]
+    )
     assert made is not None
     assert cells(msgspec.to_builtins(made.columns[2])) == [str(seed) for seed in seeds]
 
 
 def test_runs_without_tasks_are_known_by_their_records() -> None:
-    made = task_columns([Row(record="a", wall_time=1.0), Row(record="b")])
+    made = task_columns([ReportRow(record="a", wall_time=1.0), ReportRow(record="b")])
     assert made is not None
     assert made.noun == "runs"
     assert [column.key for column in made.columns] == ["record", "state", "wall_time"]
@@ -146,7 +148,7 @@ def test_runs_without_tasks_are_known_by_their_records() -> None:
 
 @given(st.lists(st.text(st.characters(categories=["L", "N", "So"])), min_size=2))
 def test_any_texts_come_out_of_their_column_as_they_went_in(texts: list[str]) -> None:
-    rows = [Row(task=n, output=text) for n, text in enumerate(texts)]
+    rows = [ReportRow(task=n, output=text) for n, text in enumerate(texts)]
     made = task_columns(rows)
     columns = json.loads(msgspec.json.encode(made))["columns"]
     packed = {column["key"]: cells(column) for column in columns}
@@ -162,7 +164,7 @@ def test_data_in_a_script_element_cannot_leave_it(data: Any) -> None:
 
 
 _reports = st.builds(
-    Report,
+    JobReport,
     title=_text,
     scheduler=st.none() | _text,
     job=st.none() | _text,
@@ -170,7 +172,7 @@ _reports = st.builds(
     states=st.dictionaries(_text, st.integers(0, 9), max_size=2),
     measures=st.lists(
         st.builds(
-            Measure,
+            ReportMeasure,
             name=st.sampled_from(["memory", "gpu_memory", "cpus", "time"]),
             unit=st.sampled_from(["bytes", "seconds", "cpus", "share"]),
             requested=st.none() | _measure,
@@ -183,11 +185,12 @@ _reports = st.builds(
         max_size=3,
     ).map(tuple),
     notes=st.lists(
-        st.builds(Note, about=_text, words=_text, flag=st.none() | _text), max_size=2
+        st.builds(ReportNote, about=_text, words=_text, flag=st.none() | _text),
+        max_size=2,
     ).map(tuple),
     rows=st.lists(
         st.builds(
-            Row,
+            ReportRow,
             label=_text,
             reason=st.none() | _text,
             memory=st.none() | st.integers(0, 1 << 50),
@@ -201,7 +204,7 @@ _PLAIN = Elements(render_page(array(60)) + render_page(one_run()))
 
 @given(_reports)
 def test_no_text_of_a_report_becomes_an_element_or_an_attribute(
-    report: Report,
+    report: JobReport,
 ) -> None:
     seen = Elements(render_page(report))
     assert set(seen.tags) <= set(_PLAIN.tags)
@@ -217,7 +220,7 @@ def test_hostile_names_add_no_element() -> None:
 
 def test_what_was_requested_comes_from_the_run_before_the_element() -> None:
     record = trained()
-    element = {"memory": Level("requested for its element", 64.0 * GIB)}
+    element = {"memory": ChartLevel("requested for its element", 64.0 * GIB)}
     memory = run_series(record, element).charts[0]
     assert [level.value for level in memory.levels] == [8 * GIB]
     without = msgspec.structs.replace(record, requested=None)
@@ -276,7 +279,9 @@ def test_bins_and_ends_of_a_histogram_differ_in_their_figures(
     unit: Unit, least: float, above: list[float]
 ) -> None:
     values = tuple(least * (1 + part) for part in above)
-    (drawn,) = histograms([Measure(name="memory", unit=unit, values=values)])
+    (drawn,) = measure_histograms(
+        [ReportMeasure(name="memory", unit=unit, values=values)]
+    )
     figures = [words for words, count in drawn.bins if count]
     assert len(set(figures)) == len(figures)
     assert len(set(drawn.ends)) == len(drawn.ends)
@@ -285,14 +290,18 @@ def test_bins_and_ends_of_a_histogram_differ_in_their_figures(
 
 def test_equal_values_are_one_bar_with_one_label() -> None:
     values = (26.93 * MIB,) * 12 + (26.94 * MIB,)
-    one = Measure(name="memory", unit="bytes", values=values, requested=80.0 * MIB)
-    (drawn,) = histograms([one])
+    one = ReportMeasure(
+        name="memory", unit="bytes", values=values, requested=80.0 * MIB
+    )
+    (drawn,) = measure_histograms([one])
     assert drawn.ends == ("26.9 MiB",)
     assert drawn.bins == (("26.9 MiB", 13),)
 
 
 def test_the_command_of_a_labelled_run_is_below_its_title() -> None:
-    row = Row(label="first", command="python3 train.py --lr 0.1", state="COMPLETED")
-    html = render_page(Report(title="first 36a26d", rows=(row,)))
+    row = ReportRow(
+        label="first", command="python3 train.py --lr 0.1", state="COMPLETED"
+    )
+    html = render_page(JobReport(title="first 36a26d", rows=(row,)))
     head = html[html.index("<h1>") : html.index("</header>")]
     assert "python3 train.py --lr 0.1" in head

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from reports_to_draw import HOSTILE, array, hostile, one_run, scanned
 
-from weigh.model.report import Report
+from weigh.model.report import JobReport
 from weigh.render.html import page as page_module
-from weigh.render.html.words import cpus, figure, share
+from weigh.render.html.words import cpu_count_text, figure_text, share_percent_text
 from weigh.units import format_duration, format_size
 
 pytestmark = pytest.mark.browser
@@ -104,8 +104,10 @@ def test_the_page_writes_times_as_the_text_does(browser: Any) -> None:
 def test_the_page_writes_shares_and_cpus_as_its_tables_do(browser: Any) -> None:
     values = [value for value in spread() if value < 1e4]
     source = "value => write(value, 'share')"
-    assert written(browser, source, values) == [share(value) for value in values]
-    assert written(browser, "cpuWords", values) == [*map(cpus, values)]
+    assert written(browser, source, values) == [
+        share_percent_text(value) for value in values
+    ]
+    assert written(browser, "cpuWords", values) == [*map(cpu_count_text, values)]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -119,7 +121,9 @@ def test_all_text_stands_out_from_its_ground(opened: Opened, scheme: str) -> Non
 
 
 @pytest.mark.parametrize("report", [one_run(), array(60), hostile()], ids=str)
-def test_a_narrow_screen_scrolls_only_downwards(opened: Opened, report: Report) -> None:
+def test_a_narrow_screen_scrolls_only_downwards(
+    opened: Opened, report: JobReport
+) -> None:
     page = opened(report, scanned(), width=400)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
@@ -161,7 +165,7 @@ def test_a_chart_s_values_can_be_read_without_it(opened: Opened) -> None:
     usage = one_run().records[0].usage
     assert usage is not None
     assert usage.peak_memory is not None
-    assert figure(usage.peak_memory.value, "size") in table.inner_text()
+    assert figure_text(usage.peak_memory.value, "size") in table.inner_text()
 
 
 def test_without_its_script_a_page_still_states_most(opened: Opened) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from reports_to_draw import array
 
-from weigh.model.report import Report, Row
+from weigh.model.report import JobReport, ReportRow
 from weigh.units import GIB, HOUR, format_size
 
 pytestmark = pytest.mark.browser
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 Opened = Any
 
 
-def many() -> Report:
+def many() -> JobReport:
     return array(10_000, elements=250)
 
 
@@ -80,15 +80,15 @@ def test_only_one_column_states_that_it_is_sorted(opened: Opened) -> None:
 
 
 def test_names_sort_by_their_numbers(opened: Opened) -> None:
-    rows = tuple(Row(task=n, node=f"node{n}") for n in (10, 9, 100, 2))
-    page = opened(Report(title="nodes", rows=rows))
+    rows = tuple(ReportRow(task=n, node=f"node{n}") for n in (10, 9, 100, 2))
+    page = opened(JobReport(title="nodes", rows=rows))
     press(page, "node")
     assert column(page, "node") == ["node2", "node9", "node10", "node100"]
 
 
 def test_what_was_not_measured_stays_last_either_way(opened: Opened) -> None:
-    rows = tuple(Row(task=n, memory=m) for n, m in enumerate((3, None, 5, 0), 1))
-    page = opened(Report(title="gaps", rows=rows))
+    rows = tuple(ReportRow(task=n, memory=m) for n, m in enumerate((3, None, 5, 0), 1))
+    page = opened(JobReport(title="gaps", rows=rows))
     press(page, "memory")
     assert column(page, "memory") == ["0 B", "3 B", "5 B", "-"]
     press(page, "memory")
@@ -169,17 +169,19 @@ def test_the_keyboard_alone_filters_sorts_and_turns(opened: Opened) -> None:
 
 def test_every_cell_states_what_the_row_holds(opened: Opened) -> None:
     rows = tuple(
-        Row(task=n, output=f"log/\N{PERSONAL COMPUTER}{'x' * n}{n}.out", record=f"r{n}")
+        ReportRow(
+            task=n, output=f"log/\N{PERSONAL COMPUTER}{'x' * n}{n}.out", record=f"r{n}"
+        )
         for n in range(1, 20)
     )
-    page = opened(Report(title="texts", rows=rows))
+    page = opened(JobReport(title="texts", rows=rows))
     shown = [(row.output or "").removeprefix("log/") for row in rows]
     assert column(page, "output") == shown
 
 
 def test_runs_stand_in_their_order_until_a_head_is_pressed(opened: Opened) -> None:
-    rows = tuple(Row(record=name, memory=n) for n, name in enumerate("cab"))
-    page = opened(Report(title="runs", rows=rows))
+    rows = tuple(ReportRow(record=name, memory=n) for n, name in enumerate("cab"))
+    page = opened(JobReport(title="runs", rows=rows))
     assert column(page, "record") == ["c", "a", "b"]
     press(page, "record")
     assert column(page, "record") == ["a", "b", "c"]
@@ -213,9 +215,9 @@ def test_nothing_of_the_table_is_cut_on_a_usual_screen(opened: Opened) -> None:
 
 def test_columns_that_say_nothing_are_left_out(opened: Opened) -> None:
     rows = [
-        Row(task=n, state="COMPLETED", node="n1", label="a", wall_time=float(n))
+        ReportRow(task=n, state="COMPLETED", node="n1", label="a", wall_time=float(n))
         for n in range(1, 4)
     ]
-    page = opened(Report(title="few", unit="task", rows=tuple(rows)))
+    page = opened(JobReport(title="few", unit="task", rows=tuple(rows)))
     titles = page.locator(".tasks thead th").all_inner_texts()
     assert [title.strip() for title in titles] == ["task", "state", "time"]

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from reports_to_draw import array, one_run, scanned
 
-from weigh.estimate.estimate import Estimate
-from weigh.model.report import Report
+from weigh.estimate.estimate import SizeEstimate
+from weigh.model.report import JobReport
 
 pytestmark = pytest.mark.browser
 
 MOST = 150_000
 Opened = Any
 
-PICTURES: dict[str, tuple[Report, tuple[Estimate, ...], dict[str, Any]]] = {
+PICTURES: dict[str, tuple[JobReport, tuple[SizeEstimate, ...], dict[str, Any]]] = {
     "report-run": (one_run(), (), {"width": 900, "color_scheme": "light"}),
     "report-array": (array(100), (), {"width": 900, "color_scheme": "dark"}),
     "report-scan": (
-        Report(title="What fits, by batch_size"),
+        JobReport(title="What fits, by batch_size"),
         (scanned(),),
         {"width": 900, "color_scheme": "light"},
     ),

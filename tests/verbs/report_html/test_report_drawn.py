@@ -28,7 +28,7 @@ def say(
     scan = [msgspec.structs.replace(run, label="scan") for run in sizes_run()]
     for number, record in enumerate((*scan, trained())):
         named = msgspec.structs.replace(record, id=f"{number:012x}")
-        shards.append(str(tmp_path / ".weigh"), named, identity.this_machine())
+        shards.append_record(str(tmp_path / ".weigh"), named, identity.this_machine())
 
     return called_here(capsys)
 

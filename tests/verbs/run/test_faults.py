@@ -224,10 +224,10 @@ from weigh.measure import command, launcher, sampler
 def slip(*_):
     raise RuntimeError("a slip")
 if sys.argv.pop(1) == "look":
-    sampler.Sampler.look = slip
+    sampler.RunSampler.look = slip
 else:
     from weigh.store import checkpoint
-    checkpoint.save = slip
+    checkpoint.save_checkpoint = slip
 from weigh.cli.main import run_cli
 sys.exit(run_cli(sys.argv[1:], launcher.prepare(sys.argv[1:])))
 """

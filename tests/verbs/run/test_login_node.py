@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow.run.login_node import WARNING, is_login_node, login_node_warning
-from weigh.schedulers.protocol import Reply
+from weigh.schedulers.protocol import CommandReply
 from weigh.units import DAY, HOUR
 
 REMOTE = {"SSH_CONNECTION": "192.0.2.1 4 192.0.2.2 22", "PATH": "/usr/bin"}
@@ -22,12 +22,12 @@ class Nodes:
         self.answers = {"sinfo": slurm, "qconf": gridengine}
         self.asked = 0
 
-    def __call__(self, argv: Sequence[str], **_: object) -> Reply:
+    def __call__(self, argv: Sequence[str], **_: object) -> CommandReply:
         self.asked += 1
         answer = self.answers.get(argv[0])
         if answer is None:
-            return Reply(trouble="no such command")
-        return Reply(0, answer, "")
+            return CommandReply(trouble="no such command")
+        return CommandReply(0, answer, "")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,12 @@ def test_the_scheduler_is_queried_and_the_warning_shown_once_a_day(
 
     def warning(now: float) -> str | None:
         return login_node_warning(
-            given=None, root=str(tmp_path), host="login1", env={}, ask=nodes, now=now
+            given=None,
+            root=str(tmp_path),
+            host_name="login1",
+            env={},
+            run_command=nodes,
+            now=now,
         )
 
     first = os.stat(tmp_path).st_mtime

@@ -29,8 +29,8 @@ while not os.path.exists(sys.argv[1]):
 # Runs a command with a grace that no test minds to wait for.
 IMPATIENT = """
 import sys
-from weigh.measure.command import Watch, run_command
-measured = run_command(sys.argv[1:], {}, Watch(grace=0.1), [])
+from weigh.measure.command import WatchSettings, run_command
+measured = run_command(sys.argv[1:], {}, WatchSettings(grace=0.1), [])
 sys.exit(measured.exit_code or 128 + (measured.signal or -128))
 """
 

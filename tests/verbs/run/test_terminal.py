@@ -70,11 +70,11 @@ def test_a_typed_signal_reaches_the_job_once(weigh: Weigh, key: str, name: str) 
 ALONE = """
 import sys
 from weigh.measure import signals
-from weigh.measure.command import Watch, run_command
+from weigh.measure.command import WatchSettings, run_command
 def refuse():
     raise BlockingIOError
-signals.Witness = refuse
-sys.exit(run_command(sys.argv[1:], {}, Watch(), []).exit_code)
+signals.SignalWitness = refuse
+sys.exit(run_command(sys.argv[1:], {}, WatchSettings(), []).exit_code)
 """
 
 

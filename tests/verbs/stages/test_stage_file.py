@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
-from weigh.sweep.stages import Stage, parse_stages, since
+from weigh.sweep.stages import SweepStep, parse_stages, stages_since
 
 TWO = """
 [[stage]]
@@ -17,8 +17,8 @@ name = "train"
 run = ["python", "train.py", "a b"]
 """
 STAGES = (
-    Stage("prepare", "python prepare.py > data.txt"),
-    Stage("train", ["python", "train.py", "a b"]),
+    SweepStep("prepare", "python prepare.py > data.txt"),
+    SweepStep("train", ["python", "train.py", "a b"]),
 )
 
 
@@ -69,10 +69,10 @@ def test_what_cannot_be_is_named(text: str, said: str) -> None:
 
 
 def test_steps_before_the_first_one_requested_are_left_out() -> None:
-    assert since(STAGES, "train") == STAGES[1:]
-    assert since(STAGES, None) == STAGES
+    assert stages_since(STAGES, "train") == STAGES[1:]
+    assert stages_since(STAGES, None) == STAGES
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(UsageError, match="prepare, train"):
-        since(STAGES, "trian")
+        stages_since(STAGES, "trian")

@@ -6,7 +6,7 @@ import pytest
 from following import Weigh
 
 from weigh.flow.submit.torch_imports import lines_import_torch
-from weigh.model.job import Setup
+from weigh.model.job import JobSetup
 
 # as much of it as a job script uses
 APPTAINER = """\
@@ -169,11 +169,11 @@ def test_torch_is_found_in_the_files_that_a_task_runs(
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert lines_import_torch([line], Setup(), str(tmp_path)) == uses
+    assert lines_import_torch([line], JobSetup(), str(tmp_path)) == uses
 
 
 def test_a_module_that_the_job_shall_import_may_need_torch(tmp_path: Path) -> None:
-    assert lines_import_torch([], Setup(imports=("stanza.models",)), str(tmp_path))
+    assert lines_import_torch([], JobSetup(imports=("stanza.models",)), str(tmp_path))
 
 
 def test_without_torch_a_gpu_is_nobody_s_doubt(here: Weigh) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.model.job import STUCK, JobRequest, Submitted
+from weigh.model.job import STUCK, JobRequest, SubmittedJob
 from weigh.review.requested import requested_by_job
-from weigh.schedulers.client import Client, Reach
-from weigh.schedulers.command import Ran
+from weigh.schedulers.client import SchedulerClient, SchedulerReach
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.local.jobs import Local
+from weigh.schedulers.local.jobs import LocalScheduler
 
 LISTED = """<?xml version='1.0'?><job_info><queue_info/><job_info>
 <job_list state="pending"><JB_job_number>7</JB_job_number><state>{}</state></job_list>
@@ -21,8 +21,8 @@ NOTHING = "<?xml version='1.0'?><job_info><queue_info/><job_info/></job_info>\n"
 ACCOUNT = f"{'=' * 62}\njobnumber 7\ntaskid undefined\nfailed 0\nexit_status 0\n"
 
 
-def job(number: str = "7", scheduler: str = "gridengine") -> Submitted:
-    return Submitted(
+def job(number: str = "7", scheduler: str = "gridengine") -> SubmittedJob:
+    return SubmittedJob(
         scheduler=scheduler,
         id=number,
         name="p",
@@ -37,7 +37,7 @@ def job(number: str = "7", scheduler: str = "gridengine") -> Submitted:
 
 
 @pytest.fixture
-def cell(tmp_path: Path) -> tuple[Client, dict[str, str]]:
+def cell(tmp_path: Path) -> tuple[SchedulerClient, dict[str, str]]:
     """A client of a cell that prints what the test has it print."""
     said = {"qstat": LISTED.format("Eqw"), "qacct": "", "qdel": ""}
 
@@ -47,18 +47,18 @@ def cell(tmp_path: Path) -> tuple[Client, dict[str, str]]:
         cwd: str | None,
         env: Mapping[str, str],
         timeout: float,
-    ) -> Ran:
+    ) -> CommandOutput:
         del cwd, env, timeout
-        return Ran(0, said[argv[0]], "")
+        return CommandOutput(0, said[argv[0]], "")
 
-    way = Reach(
+    way = SchedulerReach(
         run=run, env={}, root=str(tmp_path), user="me", clock=lambda: 1.0, interval=0.0
     )
-    return Client(gridengine_commands.COMMANDS, way), said
+    return SchedulerClient(gridengine_commands.COMMANDS, way), said
 
 
 def test_an_element_whose_error_was_cleared_goes_on(
-    cell: tuple[Client, dict[str, str]],
+    cell: tuple[SchedulerClient, dict[str, str]],
 ) -> None:
     client, said = cell
     assert client.states([job()]).of(job(), 0).reason == STUCK
@@ -72,7 +72,7 @@ def test_an_element_whose_error_was_cleared_goes_on(
 
 
 def test_an_element_in_error_that_we_deleted_was_cancelled(
-    cell: tuple[Client, dict[str, str]],
+    cell: tuple[SchedulerClient, dict[str, str]],
 ) -> None:
     client, said = cell
     client.states([job()])
@@ -101,7 +101,7 @@ def test_a_task_that_was_not_resumed_is_found_in_the_job_before(here: Weigh) -> 
 def test_one_job_that_cannot_be_cancelled_keeps_no_other(here: Weigh) -> None:
     one = here.submit(here.plan("sleep 60", name="a"))
     other = here.submit(here.plan("sleep 60", name="b"))
-    process = here.folder / ".weigh" / Local.name / one / "process"
+    process = here.folder / ".weigh" / LocalScheduler.name / one / "process"
     kept = process.read_bytes()
     process.unlink()
 

@@ -12,7 +12,7 @@ import pytest
 from following import Weigh, until
 from rigs import mainly
 
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import JobRequest, SubmittedJob
 from weigh.schedulers.backend import SchedulerCommands
 from weigh.schedulers.gridengine import commands as gridengine
 from weigh.schedulers.slurm import commands as slurm
@@ -272,7 +272,7 @@ def test_a_task_killed_for_memory_gets_as_much_as_it_may(weigh: Weigh) -> None:
     ]
 
 
-JOB = Submitted(
+JOB = SubmittedJob(
     scheduler="slurm",
     id="1",
     name="p",
@@ -287,7 +287,7 @@ JOB = Submitted(
 
 
 def test_a_job_whose_id_was_used_before_is_not_taken_for_the_earlier_one() -> None:
-    def job(number: str, folder: str, resumes: str | None = None) -> Submitted:
+    def job(number: str, folder: str, resumes: str | None = None) -> SubmittedJob:
         token = f"{number}{folder}"
         return msgspec.structs.replace(
             JOB, id=number, folder=folder, resumes=resumes, token=token

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from weigh.flow.follow.tasks import ElementTasks
-from weigh.model.job import ElementState, Heal, JobRequest, TaskState
+from weigh.model.job import ElementState, HealLimits, JobRequest, TaskState
 from weigh.planning.resume_policy import (
-    Before,
-    Choice,
-    Had,
+    EarlierRounds,
+    LastRequest,
+    ResumeChoice,
     ResumeOptions,
     cpu_hours,
-    decide,
-    enlarged,
-    why_stop,
+    decide_resumption,
+    enlarged_request,
+    healer_stop_reason,
 )
 from weigh.runner import events
 from weigh.units import GIB, HOUR, MIB, MINUTE
@@ -67,7 +67,7 @@ programs = st.builds(
     alone=st.booleans(),
 )
 limits = st.builds(
-    Heal,
+    HealLimits,
     max_memory=st.none() | st.integers(4 * GIB, 32 * GIB),
     max_time=st.none() | st.integers(HOUR, 24 * HOUR),
     max_rounds=st.integers(1, 6),
@@ -112,11 +112,11 @@ def run(
 
 
 def heal(
-    chain: list[list[Attempt]], limit: Heal
-) -> tuple[dict[int, tuple[Choice, JobRequest]], str | None]:
+    chain: list[list[Attempt]], limit: HealLimits
+) -> tuple[dict[int, tuple[ResumeChoice, JobRequest]], str | None]:
     """Return what each task to run gets in the next round, or why there is none."""
     last = {one.task.task: one for round_ in chain for one in round_}
-    chosen: dict[int, tuple[Choice, JobRequest]] = {}
+    chosen: dict[int, tuple[ResumeChoice, JobRequest]] = {}
     options = replace(HEALS, limits=limit)
     for number, one in last.items():
         if one.task.state == "COMPLETED":
@@ -124,18 +124,18 @@ def heal(
         failures = sum(
             a.task.state == "FAILED" for r in chain for a in r if a.task.task == number
         )
-        had = Had(one.request, one.together, int(one.task.job))
-        choice = decide(one.task, ENDED, had, options, failures=failures)
-        chosen[number] = choice, enlarged(one.request, [choice], options)
+        had = LastRequest(one.request, one.together, int(one.task.job))
+        choice = decide_resumption(one.task, ENDED, had, options, failures=failures)
+        chosen[number] = choice, enlarged_request(one.request, [choice], options)
     hours = [cpu_hours(request, 1) for choice, request in chosen.values() if choice.run]
     spent = [cpu_hours(a.request, 1) for round_ in chain[1:] for a in round_]
-    before = Before(
+    before = EarlierRounds(
         rounds=len(chain),
         finished=sum(one.task.state == "COMPLETED" for one in chain[-1]),
         hours=sum(one or 0.0 for one in spent),
     )
     choices = [choice for choice, _ in chosen.values()]
-    why = why_stop(choices, before, sum(one or 0.0 for one in hours), limit)
+    why = healer_stop_reason(choices, before, sum(one or 0.0 for one in hours), limit)
     runs = {n: (choice, request) for n, (choice, request) in chosen.items()}
     return {n: one for n, one in runs.items() if one[0].run}, why
 
@@ -143,7 +143,7 @@ def heal(
 @settings(max_examples=settings().max_examples // 2)  # each is many rounds
 @given(st.lists(programs, min_size=1, max_size=8), requests, st.integers(1, 6), limits)
 def test_a_chain_ends_within_its_limits_and_learns_from_each_round(
-    tasks: list[Program], first: JobRequest, together: int, limit: Heal
+    tasks: list[Program], first: JobRequest, together: int, limit: HealLimits
 ) -> None:
     chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
     while True:
@@ -178,7 +178,7 @@ def never_known_to_be_too_small(before: list[Attempt], new: Attempt) -> None:
             assert limit > (old.request.time_limit or 0)
 
 
-def within(chain: list[list[Attempt]], limit: Heal) -> None:
+def within(chain: list[list[Attempt]], limit: HealLimits) -> None:
     assert len(chain) <= limit.max_rounds
     later = [one.request for round_ in chain[1:] for one in round_]
     if limit.max_memory is not None:
@@ -216,7 +216,7 @@ def test_four_rounds_leave_only_bugs_up_to_32_times_the_first_request(
     ]
 
     chain = [[run(n, one, first, together, 1) for n, one in enumerate(tasks)]]
-    while (found := heal(chain, Heal()))[1] is None:
+    while (found := heal(chain, HealLimits()))[1] is None:
         had = {one.task.task: one.request.memory for one in chain[-1]}
         attempts = []
         for number, (choice, request) in found[0].items():
@@ -230,19 +230,23 @@ def test_four_rounds_leave_only_bugs_up_to_32_times_the_first_request(
 
 def test_what_was_cancelled_is_left_by_a_healer_and_run_again_by_hand() -> None:
     task = TaskState(task=1, job="1", element=0, seq=1, state="CANCELLED")
-    had = Had(JobRequest(memory=GIB, time_limit=HOUR))
+    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
 
-    assert decide(task, ENDED, had, ResumeOptions()).run
-    assert not decide(task, ENDED, had, replace(HEALS, limits=Heal())).run
+    assert decide_resumption(task, ENDED, had, ResumeOptions()).run
+    assert not decide_resumption(
+        task, ENDED, had, replace(HEALS, limits=HealLimits())
+    ).run
 
 
 def test_a_heap_fixed_in_the_command_gets_no_more_memory() -> None:
     task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
     words = 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space'
-    had = Had(JobRequest(memory=GIB))
+    had = LastRequest(JobRequest(memory=GIB))
 
-    def choice_for(command: str) -> Choice:
-        return decide(task, ENDED, had, ResumeOptions(), words=words, command=command)
+    def choice_for(command: str) -> ResumeChoice:
+        return decide_resumption(
+            task, ENDED, had, ResumeOptions(), last_output=words, command=command
+        )
 
     fixed = choice_for("java -Xmx100m -jar a")
     elastic = choice_for("java -Xmx$X -jar a")
@@ -262,22 +266,24 @@ def test_a_diverged_run_is_a_bug() -> None:
         reason="diverged: stopped by --stop-nan",
     )
 
-    assert not decide(task, ENDED, Had(JobRequest()), ResumeOptions()).run
+    assert not decide_resumption(
+        task, ENDED, LastRequest(JobRequest()), ResumeOptions()
+    ).run
 
 
 def test_a_task_that_had_a_share_gets_twice_that_share() -> None:
     task = TaskState(task=1, job="1", element=0, seq=1, state="OUT_OF_MEMORY")
-    had = Had(JobRequest(cpus=4, memory=4 * GIB, time_limit=HOUR), 4)
+    had = LastRequest(JobRequest(cpus=4, memory=4 * GIB, time_limit=HOUR), 4)
 
-    shared = decide(task, ENDED, had, ResumeOptions())
-    alone = decide(replace(task, alone=True), ENDED, had, ResumeOptions())
+    shared = decide_resumption(task, ENDED, had, ResumeOptions())
+    alone = decide_resumption(replace(task, alone=True), ENDED, had, ResumeOptions())
 
     assert (shared.need, shared.at_once(4 * GIB)) == (2 * GIB, 2)
     assert (alone.need, alone.at_once(4 * GIB)) == (8 * GIB, 1)
-    assert enlarged(had.request, [shared], ResumeOptions()) == replace(
+    assert enlarged_request(had.request, [shared], ResumeOptions()) == replace(
         had.request, cpus=2
     )
-    assert enlarged(had.request, [alone], ResumeOptions()) == replace(
+    assert enlarged_request(had.request, [alone], ResumeOptions()) == replace(
         had.request, cpus=1, memory=8 * GIB
     )
 
@@ -286,9 +292,9 @@ def test_what_ran_out_of_memory_before_its_node_failed_gets_more() -> None:
     task = TaskState(
         task=1, job="1", element=0, seq=1, state="NODE_FAIL", short=True, alone=True
     )
-    had = Had(JobRequest(cpus=4, memory=GIB, time_limit=HOUR), 4)
+    had = LastRequest(JobRequest(cpus=4, memory=GIB, time_limit=HOUR), 4)
 
-    more = decide(task, ENDED, had, ResumeOptions())
+    more = decide_resumption(task, ENDED, had, ResumeOptions())
 
     assert (more.run, more.need) == (True, 2 * GIB)
     assert "ran out of memory before" in more.reason
@@ -298,8 +304,10 @@ def test_an_attempt_that_ran_out_of_memory_is_read_from_the_events(
     tmp_path: Path,
 ) -> None:
     joblog = tmp_path / "tasks_0.joblog"
-    started = events.Started(1, 1, "r", 1.0, 1, 7, None, "t", memory=5, alone=True)
-    ended = events.Ended(
+    started = events.AttemptStarted(
+        1, 1, "r", 1.0, 1, 7, None, "t", memory=5, alone=True
+    )
+    ended = events.AttemptEnded(
         1, 1, 2.0, "OUT_OF_MEMORY", None, 9, "r", again=True, peak_memory=6
     )
     lines = [msgspec.json.encode(one) + b"\n" for one in (started, ended)]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rigs import EACH_KIND
 
 from weigh.errors import UsageError
-from weigh.model.job import JobRequest, JobScript, Setup
-from weigh.model.lint import Facts
+from weigh.model.job import JobRequest, JobScript, JobSetup
+from weigh.model.lint import ScriptFacts
 from weigh.schedulers import KINDS
 from weigh.schedulers.gridengine.script import gridengine_script
 from weigh.schedulers.local.script import local_script
@@ -51,7 +51,7 @@ PLAIN = JobScript(
     elements=25,
     together=4,
     request=WANTED,
-    setup=Setup(modules=("cuda/12",), conda="rl", lines=("export A=1",)),
+    setup=JobSetup(modules=("cuda/12",), conda="rl", lines=("export A=1",)),
     programs=("ffmpeg",),
     version="1.0",
 )
@@ -89,7 +89,7 @@ def test_bash_reads_every_name_back_as_it_is(
         folder=f"/{folder}",
         store=f"/{store}",
         cwd="/",
-        setup=Setup(venv=f"/{venv}"),
+        setup=JobSetup(venv=f"/{venv}"),
         programs=(program,),
         request=JobRequest(),
     )
@@ -214,7 +214,7 @@ def test_a_job_without_gpus_chooses_none() -> None:
 def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
     text = slurm_script(a_script(requeue=True))
 
-    found = {one.rule for one in slurm_lint.LINT.lint(text, Facts())}
+    found = {one.rule for one in slurm_lint.LINT.lint(text, ScriptFacts())}
 
     assert "--signal=B:USR1@" in text
     assert "signal-untrapped" not in found

@@ -6,34 +6,34 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.follow.tasks import last_words, read_tasks
+from weigh.flow.follow.tasks import last_line_of_output, read_tasks
 from weigh.joblog import HEADER
-from weigh.model.job import ElementState, JobRequest, Submitted
-from weigh.model.plan import Capacity, Element, Plan, PlanRequest
+from weigh.model.job import ElementState, JobRequest, SubmittedJob
+from weigh.model.plan import BinCapacity, Plan, PlannedElement, PlanRequest
 from weigh.model.record import State
 from weigh.runner import events
-from weigh.schedulers.local.jobs import Local
+from weigh.schedulers.local.jobs import LocalScheduler
 from weigh.store.identity import this_machine
 
 KILL = 9
-LOCAL = Local(env={}, root="", machine=this_machine())
+LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
 
 
-def a_job(folder: Path, *, tasks: int) -> tuple[Submitted, Plan]:
+def a_job(folder: Path, *, tasks: int) -> tuple[SubmittedJob, Plan]:
     """Return a job of one element with so many tasks."""
-    element = Element("tasks_0.txt", tuple(range(1, tasks + 1)), 0, 0, 1)
+    element = PlannedElement("tasks_0.txt", tuple(range(1, tasks + 1)), 0, 0, 1)
     plan = Plan(
         name="p",
         task_file="t.txt",
         tasks=tasks,
         headroom=0.0,
         gpu=None,
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(1),
         kinds=(),
         elements=(element,),
     )
-    job = Submitted(
+    job = SubmittedJob(
         scheduler="local",
         id="7",
         name="p",
@@ -55,7 +55,7 @@ def prints_killed(folder: Path, *, state: str) -> None:
     (log / "tasks_0.joblog").write_text(
         f"{HEADER}\n1\t:\t1.000\t1.000\t0\t0\t0\t{KILL}\ta\n"
     )
-    ended = events.Ended(1, 1, 2.0, state, None, KILL, "r")
+    ended = events.AttemptEnded(1, 1, 2.0, state, None, KILL, "r")
     (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(
         msgspec.json.encode(ended) + b"\n"
     )
@@ -68,9 +68,9 @@ def prints_failed(folder: Path, *, at: float, closed: float | None) -> None:
     (log / "tasks_0.joblog").write_text(
         f"{HEADER}\n1\t:\t1.000\t1.000\t0\t0\t1\t0\ta\n"
     )
-    said: list[msgspec.Struct] = [events.Ended(1, 1, at, "FAILED", 1, None, "r")]
+    said: list[msgspec.Struct] = [events.AttemptEnded(1, 1, at, "FAILED", 1, None, "r")]
     if closed is not None:
-        said.append(events.Closed("run", closed, "stopped by a signal"))
+        said.append(events.RunClosed("run", closed, "stopped by a signal"))
     lines = b"".join(msgspec.json.encode(one) + b"\n" for one in said)
     (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
 
@@ -127,9 +127,11 @@ def test_a_task_that_waited_for_memory_until_the_time_limit_lacked_memory_not_ti
     (log / "tasks_0.joblog").write_text(f"{HEADER}\n")
     written: list[msgspec.Struct] = []
     for attempt in range(1, attempts + 1):
-        written.append(events.Started(1, attempt, "run", 1.0, 1, 5, 6, "task"))
+        written.append(events.AttemptStarted(1, attempt, "run", 1.0, 1, 5, 6, "task"))
         if attempt == 1:
-            ended = events.Ended(1, 1, 2.0, state, None, KILL, "r", reason, again=True)
+            ended = events.AttemptEnded(
+                1, 1, 2.0, state, None, KILL, "r", reason, again=True
+            )
             written.append(ended)
     lines = b"".join(msgspec.json.encode(one) + b"\n" for one in written)
     (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
@@ -160,9 +162,12 @@ def test_a_kill_that_only_the_scheduler_saw_is_that_of_the_tasks_it_may_be(
     )
     joblog.write_text(f"{HEADER}\n{''.join(lines)}")
     ends = [
-        *(events.Ended(n, 1, 2.0, "OUT_OF_MEMORY", None, KILL, "r") for n in killed),
         *(
-            events.Ended(n, 2, 2.0, "x", code, None, "r")
+            events.AttemptEnded(n, 1, 2.0, "OUT_OF_MEMORY", None, KILL, "r")
+            for n in killed
+        ),
+        *(
+            events.AttemptEnded(n, 2, 2.0, "x", code, None, "r")
             for n, code in enumerate(exits, 1)
         ),
     ]
@@ -234,4 +239,4 @@ def test_what_a_shell_prints_of_its_script_is_a_reason_that_fits_a_list(
         subprocess.run(
             ["bash", path], stdout=file, stderr=subprocess.STDOUT, check=False
         )
-    assert last_words(str(log)) == reason
+    assert last_line_of_output(str(log)) == reason

@@ -4,11 +4,11 @@ import pytest
 
 from weigh.errors import UsageError
 from weigh.flow.follow.dependency import needs_of
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import JobRequest, SubmittedJob
 
 
-def job(number: str, *, on: str = "slurm") -> Submitted:
-    return Submitted(
+def job(number: str, *, on: str = "slurm") -> SubmittedJob:
+    return SubmittedJob(
         scheduler=on,
         id=number,
         name="p",

@@ -5,14 +5,14 @@ import pytest
 from following import Weigh
 from rigs import mainly
 
-from weigh.model.job import Submitted
+from weigh.model.job import SubmittedJob
 from weigh.schedulers import KINDS
 from weigh.store import jobs
 
 FETCH = "sleep 0.5; echo model >model"
 
 
-def prefetch_of(weigh: Weigh) -> Submitted:
+def prefetch_of(weigh: Weigh) -> SubmittedJob:
     """Return the first job that was submitted."""
     return jobs.read_jobs(str(weigh.folder / ".weigh"))[0]
 
@@ -84,7 +84,7 @@ def test_a_job_does_not_wait_for_one_of_another_cluster(
     job = here.submit(here.plan("true", name="a"))
     known = jobs.read_jobs(str(here.folder / ".weigh"))[0]
     other = msgspec.structs.replace(known, id="77", scheduler="slurm@cpu")
-    jobs.append(str(here.folder / ".weigh"), other)
+    jobs.append_job(str(here.folder / ".weigh"), other)
 
     code, _, err = here(
         "submit", here.plan("true", name="b"), "--on", "local", "--after", "77"

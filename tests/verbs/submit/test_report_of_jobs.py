@@ -8,7 +8,7 @@ from following import PATIENCE, Weigh
 from rigs import mainly
 
 from weigh.model.job import FINAL
-from weigh.model.report import Measure, Report
+from weigh.model.report import JobReport, ReportMeasure
 from weigh.schedulers import KINDS
 from weigh.units import MIB
 
@@ -16,13 +16,13 @@ HOLDS = "python3 -c 'import time; x = bytearray(30 << 20); time.sleep(4)'"
 ACCOUNTANTS = frozenset(KINDS)
 
 
-def report(weigh: Weigh, job: str, elements: int) -> Report:
+def report(weigh: Weigh, job: str, elements: int) -> JobReport:
     """Report on a job; accounting may be a moment late."""
     end = time.monotonic() + PATIENCE
     while True:
         code, out, err = weigh("report", job, "--json")
         assert code == 0, err
-        told = msgspec.json.decode(out, type=Report)
+        told = msgspec.json.decode(out, type=JobReport)
         ended = [one for one in told.accounted if one.state in FINAL]
         late = weigh.scheduler in ACCOUNTANTS and len(ended) < elements
         if not late or time.monotonic() > end:
@@ -30,7 +30,7 @@ def report(weigh: Weigh, job: str, elements: int) -> Report:
         time.sleep(0.5)
 
 
-def measure(told: Report, name: str) -> Measure:
+def measure(told: JobReport, name: str) -> ReportMeasure:
     """Return one measure of a report."""
     return next(one for one in told.measures if one.name == name)
 

@@ -5,23 +5,29 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from weigh.flow.follow.resume import Resumption
-from weigh.flow.follow.view import View
+from weigh.flow.follow.resume import ResumeRound
+from weigh.flow.follow.view import JobView
 from weigh.flow.here import here_of
-from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
+from weigh.model.job import ElementState, JobRequest, SubmittedJob, TaskState
 from weigh.model.record import State
-from weigh.planning.resume_policy import Choice, Chosen, ResumeOptions, alike, enlarged
-from weigh.schedulers.local.jobs import Local
-from weigh.schedulers.protocol import Snapshot
+from weigh.planning.resume_policy import (
+    Chosen,
+    ResumeChoice,
+    ResumeOptions,
+    enlarged_request,
+    group_by_request,
+)
+from weigh.schedulers.local.jobs import LocalScheduler
+from weigh.schedulers.protocol import JobSnapshot
 from weigh.store.identity import this_machine
 from weigh.units import GIB, HOUR, MIB
 
-LOCAL = Local(env={}, root="", machine=this_machine())
+LOCAL = LocalScheduler(env={}, root="", machine=this_machine())
 
 
-def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> View:
+def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> JobView:
     """Return a job with one task per element, in these states."""
-    job = Submitted(
+    job = SubmittedJob(
         scheduler="gridengine",
         id=number,
         name="p",
@@ -38,21 +44,21 @@ def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> Vie
         for at, state in enumerate(states)
     )
     elements = tuple(ElementState(state=state) for state in states)
-    return View(job, LOCAL, elements, tasks, Snapshot({}, 0.0))
+    return JobView(job, LOCAL, elements, tasks, JobSnapshot({}, 0.0))
 
 
 def chosen(
-    views: Sequence[View], memory: str | None = None, time: str | None = None
+    views: Sequence[JobView], memory: str | None = None, time: str | None = None
 ) -> list[Chosen]:
     options = ResumeOptions(memory=memory, time=time)
-    one = Resumption(here_of("/", {}, print), "p", options)
+    one = ResumeRound(here_of("/", {}, print), "p", options)
     one.views = views
     return list(one._unfinished())
 
 
-def groups(*views: View) -> list[list[int]]:
+def groups(*views: JobView) -> list[list[int]]:
     requests = {one.job.id: one.job.request for one in views}
-    found = alike(chosen(views), requests, ResumeOptions())
+    found = group_by_request(chosen(views), requests, ResumeOptions())
     return [[task.task for task, _ in group] for group in found]
 
 
@@ -70,10 +76,10 @@ def test_tasks_whose_needs_round_to_one_request_go_into_one_array() -> None:
     before = view("1", JobRequest(memory=200 * MIB), *ends)
     needs = (244 * MIB, 310 * MIB, 250 * MIB)
     choices = [
-        (task, Choice(run=True, reason="", memory=2, need=need))
+        (task, ResumeChoice(run=True, reason="", memory=2, need=need))
         for task, need in zip(before.tasks, needs, strict=True)
     ]
-    found = alike(choices, {"1": before.job.request}, ResumeOptions())
+    found = group_by_request(choices, {"1": before.job.request}, ResumeOptions())
     assert [[(task.task, one.need) for task, one in group] for group in found] == [
         [(1, 250 * MIB), (3, 250 * MIB)],
         [(2, 310 * MIB)],
@@ -105,16 +111,16 @@ def test_twice_of_what_nobody_knows_is_not_run_again(state: State, option: str) 
 
 def request_of(
     wanted: JobRequest,
-    choice: Choice,
+    choice: ResumeChoice,
     memory: str | None = None,
     time: str | None = None,
 ) -> JobRequest:
-    return enlarged(wanted, [choice], ResumeOptions(memory=memory, time=time))
+    return enlarged_request(wanted, [choice], ResumeOptions(memory=memory, time=time))
 
 
 def test_h_vmem_alone_grows_as_memory_does() -> None:
     again = request_of(
-        JobRequest(virtual_memory=4 * GIB), Choice(run=True, reason="", memory=2)
+        JobRequest(virtual_memory=4 * GIB), ResumeChoice(run=True, reason="", memory=2)
     )
 
     assert (again.memory, again.virtual_memory) == (None, 8 * GIB)
@@ -123,14 +129,16 @@ def test_h_vmem_alone_grows_as_memory_does() -> None:
 def test_memory_that_is_reported_moves_h_vmem_along() -> None:
     wanted = JobRequest(memory=2 * GIB, virtual_memory=3 * GIB)
 
-    again = request_of(wanted, Choice(run=True, reason=""), memory="8GiB")
+    again = request_of(wanted, ResumeChoice(run=True, reason=""), memory="8GiB")
 
     assert (again.memory, again.virtual_memory) == (8 * GIB, 9 * GIB)
 
 
 def test_a_time_that_is_reported_is_taken_as_it_is() -> None:
     again = request_of(
-        JobRequest(time_limit=HOUR), Choice(run=True, reason="", time=2), time="90m"
+        JobRequest(time_limit=HOUR),
+        ResumeChoice(run=True, reason="", time=2),
+        time="90m",
     )
 
     assert again.time_limit == 90 * 60

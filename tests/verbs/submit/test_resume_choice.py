@@ -3,17 +3,26 @@
 import pytest
 from msgspec.structs import replace
 
-from weigh.model.job import ElementState, Heal, JobRequest, TaskState
+from weigh.model.job import ElementState, HealLimits, JobRequest, TaskState
 from weigh.model.record import State
-from weigh.planning.resume_policy import Choice, Had, ResumeOptions, decide
+from weigh.planning.resume_policy import (
+    LastRequest,
+    ResumeChoice,
+    ResumeOptions,
+    decide_resumption,
+)
 from weigh.units import GIB, HOUR
 
 ENDED = ElementState(state="FAILED", node="node7")
 
 
-def choose(task: TaskState, element: ElementState, words: str, failures: int) -> Choice:
-    had = Had(JobRequest(memory=GIB, time_limit=HOUR))
-    return decide(task, element, had, ResumeOptions(), words=words, failures=failures)
+def choose(
+    task: TaskState, element: ElementState, words: str, failures: int
+) -> ResumeChoice:
+    had = LastRequest(JobRequest(memory=GIB, time_limit=HOUR))
+    return decide_resumption(
+        task, element, had, ResumeOptions(), last_output=words, failures=failures
+    )
 
 
 def a_task(state: State, exit_code: int | None = 1) -> TaskState:
@@ -53,9 +62,9 @@ def test_more_time_is_what_the_progress_asks_for(
     time: int,
 ) -> None:
     task = replace(a_task("TIMEOUT"), needs=needs)
-    limits = None if most is None else Heal(max_time=most)
-    had = Had(JobRequest(time_limit=60))
-    choice = decide(task, ENDED, had, ResumeOptions(limits=limits))
+    limits = None if most is None else HealLimits(max_time=most)
+    had = LastRequest(JobRequest(time_limit=60))
+    choice = decide_resumption(task, ENDED, had, ResumeOptions(limits=limits))
     assert choice.run == run
     assert not run or choice.time == time
 
@@ -77,10 +86,12 @@ def test_more_host_memory_is_no_fix_for_a_full_gpu() -> None:
 
 def test_what_filled_a_gpu_runs_on_another_one_that_is_requested() -> None:
     words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
-    had = Had(JobRequest(memory=GIB, gpus=1))
+    had = LastRequest(JobRequest(memory=GIB, gpus=1))
     options = ResumeOptions(gpus="a100:1")
 
-    choice = decide(a_task("OUT_OF_MEMORY"), ENDED, had, options, words=words)
+    choice = decide_resumption(
+        a_task("OUT_OF_MEMORY"), ENDED, had, options, last_output=words
+    )
 
     assert (choice.run, choice.memory) == (True, 1)
 

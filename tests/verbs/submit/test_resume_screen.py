@@ -1,11 +1,11 @@
 """What ``weigh resume`` shows of tasks that do not run again: one line per reason."""
 
-from weigh.model.job import JobRequest, Submitted
-from weigh.render.resume_lines import Left, Resumed, resumed_lines
+from weigh.model.job import JobRequest, SubmittedJob
+from weigh.render.resume_lines import ResumedJob, TaskLeftOut, resumed_lines
 
 
 def test_tasks_that_are_left_for_one_reason_share_a_line() -> None:
-    job = Submitted(
+    job = SubmittedJob(
         scheduler="slurm",
         id="7",
         name="p",
@@ -17,10 +17,10 @@ def test_tasks_that_are_left_for_one_reason_share_a_line() -> None:
         tasks=5,
         request=JobRequest(),
     )
-    waiting = [Left(task, "not ended yet") for task in (1, 2, 3, 9)]
-    left = (*waiting, Left(4, "a bug: KeyError: 0"))
+    waiting = [TaskLeftOut(task, "not ended yet") for task in (1, 2, 3, 9)]
+    left = (*waiting, TaskLeftOut(4, "a bug: KeyError: 0"))
 
-    assert list(resumed_lines(Resumed(job, (), left, None))) == [
+    assert list(resumed_lines(ResumedJob(job, (), left, None))) == [
         "  p: nothing resumed",
         "    left     tasks 1-3,9: not ended yet",
         "    left     task 4: a bug: KeyError: 0",

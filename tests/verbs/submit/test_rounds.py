@@ -14,18 +14,29 @@ from hypothesis import strategies as st
 
 from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
 from weigh.flow.here import Here
-from weigh.flow.submit.rounds import Answer, Facts, Round, Sendings, decide
+from weigh.flow.submit.rounds import (
+    PartAnswer,
+    PartFacts,
+    SubmissionRound,
+    SubmissionRounds,
+    decide_part_outcome,
+)
 from weigh.flow.submit.rounds import settle_all as settle_store
-from weigh.model.job import JobRequest, Submitted
-from weigh.schedulers.command import Ran, outside_of_job
+from weigh.model.job import JobRequest, SubmittedJob
+from weigh.schedulers.command import CommandOutput, outside_of_job
 from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.local.jobs import Local
+from weigh.schedulers.local.jobs import LocalScheduler
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.store import jobs
-from weigh.store.identity import Process, is_alive, process, this_machine
+from weigh.store.identity import (
+    ProcessIdentity,
+    is_alive,
+    process_identity,
+    this_machine,
+)
 from weigh.units import Seconds
 
-GONE = Process(pid=2**22 - 1, start_time=1)
+GONE = ProcessIdentity(pid=2**22 - 1, start_time=1)
 
 
 class Queue:
@@ -67,7 +78,7 @@ class Queue:
     def patience(self) -> Seconds:
         return 310.0
 
-    def cancel(self, job: Submitted, elements: object) -> None:
+    def cancel(self, job: SubmittedJob, elements: object) -> None:
         assert elements is None
         self.cancelled.append(job.id)
 
@@ -82,17 +93,17 @@ class Bench:
         self.queue = Queue()
         self.said: list[str] = []
 
-    def sendings(self) -> Sendings:
+    def sendings(self) -> SubmissionRounds:
         reach = lambda _: self.queue  # noqa: E731
-        return Sendings(str(self.folder), root=self.store, reach=reach)  # type: ignore[arg-type] # a part of a scheduler
+        return SubmissionRounds(str(self.folder), root=self.store, reach=reach)  # type: ignore[arg-type] # a part of a scheduler
 
-    def begin(self) -> Round:
+    def begin(self) -> SubmissionRound:
         sendings = self.sendings()
         return sendings.begin(sendings.next_number(self.said.append))
 
-    def send(self, sending: Round) -> Submitted:
+    def send(self, sending: SubmissionRound) -> SubmittedJob:
         token, folder = sending.new_token()
-        draft = Submitted(
+        draft = SubmittedJob(
             scheduler="slurm",
             id="",
             name="p",
@@ -145,7 +156,7 @@ def lost(bench: Bench, *, accepted: bool) -> None:
 
 @given(
     st.builds(
-        Facts,
+        PartFacts,
         found=st.none() | st.just("7"),
         silent=st.none() | st.just("no answer"),
         lives=st.sampled_from([None, True, False]),
@@ -155,12 +166,12 @@ def lost(bench: Bench, *, accepted: bool) -> None:
         patience=st.just(310.0),
     )
 )
-def test_a_job_is_given_up_only_where_it_can_no_longer_come(facts: Facts) -> None:
-    verdict = decide(facts)
+def test_a_job_is_given_up_only_where_it_can_no_longer_come(facts: PartFacts) -> None:
+    verdict = decide_part_outcome(facts)
 
     if facts.found is not None:
-        assert verdict == Answer("7")
-    elif isinstance(verdict, Answer):
+        assert verdict == PartAnswer("7")
+    elif isinstance(verdict, PartAnswer):
         since = facts.sent - 120 if facts.over is None else facts.over
         assert verdict.id is None
         assert facts.silent is None
@@ -352,12 +363,12 @@ def test_a_sender_whose_round_was_given_up_sends_nothing(bench: Bench) -> None:
 def test_a_job_that_could_not_be_recorded_is_recorded_later(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(root: str, job: Submitted) -> None:
+    def full(root: str, job: SubmittedJob) -> None:
         raise StoreError(f"cannot write to {root} {job.id}: no space left")
 
     sending = bench.begin()
     with monkeypatch.context() as patched:
-        patched.setattr("weigh.store.jobs.append", full)
+        patched.setattr("weigh.store.jobs.append_job", full)
         with pytest.raises(StoreError):
             bench.send(sending)
         sending.__exit__()
@@ -383,7 +394,9 @@ def test_a_local_job_whose_starter_was_killed_is_found(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text("sleep 60\n")
     machine = this_machine()
-    local = Local(env=os.environ, root=str(tmp_path / ".weigh"), machine=machine)
+    local = LocalScheduler(
+        env=os.environ, root=str(tmp_path / ".weigh"), machine=machine
+    )
     job = local.submit(str(script), cwd=str(tmp_path))
     folder = tmp_path / ".weigh/local" / job
     while not (folder / "pid").exists():
@@ -447,9 +460,11 @@ def test_a_refusal_of_qsub_is_distinguished_from_a_lost_connection(
 def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
     out = "5|/p/sent/wabc/job.sh|site's own\n6|/q/job.sh|weigh:wdef\n"
 
-    assert slurm_commands.COMMANDS.parse_found(Ran(0, out, ""), "wabc") == "5"
-    assert slurm_commands.COMMANDS.parse_found(Ran(0, out, ""), "wdef") == "6"
-    assert slurm_commands.COMMANDS.parse_found(Ran(0, out, ""), "wxyz") is None
+    assert slurm_commands.COMMANDS.parse_found(CommandOutput(0, out, ""), "wabc") == "5"
+    assert slurm_commands.COMMANDS.parse_found(CommandOutput(0, out, ""), "wdef") == "6"
+    assert (
+        slurm_commands.COMMANDS.parse_found(CommandOutput(0, out, ""), "wxyz") is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -481,14 +496,14 @@ def test_outside_of_a_job_a_user_s_own_settings_stay() -> None:
 
 def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> None:
     code = (
-        "import os\nfrom weigh.schedulers.command import run\n"
+        "import os\nfrom weigh.schedulers.command import run_scheduler_command\n"
         "run(('sh', '-c', 'echo $$ >pid; exec sleep 60'), cwd=None, env=os.environ,"
         " timeout=60, with_parent=True)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert parent.poll() is None
-    child = process(int((tmp_path / "pid").read_text()))
+    child = process_identity(int((tmp_path / "pid").read_text()))
 
     parent.kill()
     parent.wait()

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.model.job import JobRequest, Submitted
-from weigh.schedulers.command import Ran
+from weigh.model.job import JobRequest, SubmittedJob
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.words import format_ranges, parse_ranges
@@ -140,7 +140,9 @@ def test_a_comment_of_two_lines_is_that_of_one_job() -> None:
     found = "1|(null)|two\nlines|.\n2|/p/sent/wabc/job.sh|a\nweigh:wabc|.\n"
 
     assert (states["1"][0].state, states["2"][0].state) == ("RUNNING", "PENDING")
-    assert slurm_commands.COMMANDS.parse_found(Ran(0, found, ""), "wabc") == "2"
+    assert (
+        slurm_commands.COMMANDS.parse_found(CommandOutput(0, found, ""), "wabc") == "2"
+    )
 
 
 @pytest.mark.parametrize("length", [60, len(TWO_LINES) - 1, len(TWO_LINES) - 4])
@@ -347,7 +349,7 @@ def test_gpu_types_are_the_site_s_words() -> None:
 
 
 def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
-    job = Submitted(
+    job = SubmittedJob(
         scheduler="slurm",
         id="7",
         name="p",

@@ -225,7 +225,9 @@ def test_an_array_too_long_for_one_job_is_several(
 ) -> None:
     if weigh.scheduler == "local":
         pytest.skip("this machine takes an array of any length")
-    monkeypatch.setattr("weigh.schedulers.client.Client.array_limit", lambda *_: 3)
+    monkeypatch.setattr(
+        "weigh.schedulers.client.SchedulerClient.array_limit", lambda *_: 3
+    )
     plan = weigh.plan(*[fails_once(n) if n == 7 else f"touch {n}" for n in range(1, 8)])
     job = weigh.submit(plan)
     assert weigh.finish(job) == {"COMPLETED": 6, "FAILED": 1}

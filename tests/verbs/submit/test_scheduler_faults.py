@@ -307,7 +307,7 @@ def test_a_task_killed_while_accounting_fails_is_not_called_failed(
     gone(here, fake, "exit 1")
     log = here.folder / "plan/p/log/tasks_0.joblog"
     log.write_text(JOBLOG + "1\t:\t1.0\t1.0\t0\t0\t0\t9\ttrue\n")
-    ended = events.Ended(
+    ended = events.AttemptEnded(
         seq=1,
         attempt=1,
         time=2.0,

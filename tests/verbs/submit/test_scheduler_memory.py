@@ -7,9 +7,15 @@ import pytest
 from msgspec.structs import replace
 
 from weigh.errors import SchedulerError
-from weigh.model.job import ElementState, JobRequest, OwnScript, Submitted
-from weigh.schedulers.client import Client, Poll, Reach, load, save
-from weigh.schedulers.command import Ran
+from weigh.model.job import ElementState, JobRequest, OwnScript, SubmittedJob
+from weigh.schedulers.client import (
+    SchedulerClient,
+    SchedulerPoll,
+    SchedulerReach,
+    load_poll,
+    save_poll,
+)
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.words import parse_ranges
 from weigh.units import DAY
@@ -17,13 +23,15 @@ from weigh.units import DAY
 NOW = 100.0 * DAY
 
 
-def client(root: Path, answer: Callable[..., Ran]) -> Client:
-    reach = Reach(run=answer, env={}, root=str(root), user="me", clock=lambda: NOW)
-    return Client(slurm_commands.COMMANDS, reach)
+def client(root: Path, answer: Callable[..., CommandOutput]) -> SchedulerClient:
+    reach = SchedulerReach(
+        run=answer, env={}, root=str(root), user="me", clock=lambda: NOW
+    )
+    return SchedulerClient(slurm_commands.COMMANDS, reach)
 
 
-def job(*, submitted: float) -> Submitted:
-    return Submitted(
+def job(*, submitted: float) -> SubmittedJob:
+    return SubmittedJob(
         scheduler="slurm",
         id="7",
         name="p",
@@ -37,29 +45,31 @@ def job(*, submitted: float) -> Submitted:
     )
 
 
-def running(argv: tuple[str, ...], **_: object) -> Ran:
-    return Ran(0, "7|N/A|RUNNING|1|n|None\n" if argv[0] == "squeue" else "", "")
+def running(argv: tuple[str, ...], **_: object) -> CommandOutput:
+    return CommandOutput(
+        0, "7|N/A|RUNNING|1|n|None\n" if argv[0] == "squeue" else "", ""
+    )
 
 
-def silent(*_: object, **__: object) -> Ran:
-    return Ran(0, "", "")
+def silent(*_: object, **__: object) -> CommandOutput:
+    return CommandOutput(0, "", "")
 
 
-def never(argv: tuple[str, ...], **_: object) -> Ran:
+def never(argv: tuple[str, ...], **_: object) -> CommandOutput:
     raise AssertionError(argv)
 
 
 @pytest.mark.parametrize("torn", [b'{"asked": 1', b'{"trouble": "\xff"}', b"\xff"])
 def test_a_torn_answer_is_as_good_as_none(tmp_path: Path, torn: bytes) -> None:
-    save(str(tmp_path), "slurm", Poll(asked=1.0))
+    save_poll(str(tmp_path), "slurm", SchedulerPoll(asked=1.0))
     (tmp_path / "queue/slurm.json").write_bytes(torn)
 
-    assert load(str(tmp_path), "slurm") == Poll()
+    assert load_poll(str(tmp_path), "slurm") == SchedulerPoll()
 
 
 def test_a_job_that_still_runs_is_queried_however_old_it_is(tmp_path: Path) -> None:
     known = {"7": {0: ElementState(state="RUNNING")}}
-    save(str(tmp_path), "slurm", Poll(asked=1.0, states=known))
+    save_poll(str(tmp_path), "slurm", SchedulerPoll(asked=1.0, states=known))
     old = job(submitted=NOW - 60 * DAY)
 
     snapshot = client(tmp_path, running).states([old])
@@ -78,8 +88,8 @@ def test_an_old_job_of_which_nothing_is_known_is_not_queried(
 def test_a_job_that_the_last_query_did_not_know_is_queried_at_once(
     tmp_path: Path,
 ) -> None:
-    just_now = Poll(asked=NOW - 1, tried=NOW - 1, states={"6": {}})
-    save(str(tmp_path), "slurm", just_now)
+    just_now = SchedulerPoll(asked=NOW - 1, tried=NOW - 1, states={"6": {}})
+    save_poll(str(tmp_path), "slurm", just_now)
     named = job(submitted=NOW - 60)
 
     assert client(tmp_path, running).states([named]).of(named, 0).state == "RUNNING"
@@ -87,7 +97,9 @@ def test_a_job_that_the_last_query_did_not_know_is_queried_at_once(
 
 
 def test_a_scheduler_that_fails_is_not_asked_again_for_each_job(tmp_path: Path) -> None:
-    save(str(tmp_path), "slurm", Poll(asked=1.0, tried=NOW - 1, failures=1))
+    save_poll(
+        str(tmp_path), "slurm", SchedulerPoll(asked=1.0, tried=NOW - 1, failures=1)
+    )
     named = job(submitted=NOW - 60)
 
     assert client(tmp_path, never).states([named]).of(named, 0).state == "UNKNOWN"
@@ -97,10 +109,10 @@ def test_a_scheduler_that_fails_is_not_asked_again_for_each_job(tmp_path: Path) 
 def test_accounting_that_this_user_does_not_have_is_no_trouble(
     tmp_path: Path, missing: type[OSError]
 ) -> None:
-    def answer(argv: tuple[str, ...], **_: object) -> Ran:
+    def answer(argv: tuple[str, ...], **_: object) -> CommandOutput:
         if argv[0] == "sacct":
             raise SchedulerError("cannot run sacct") from missing()
-        return Ran(0, "", "")
+        return CommandOutput(0, "", "")
 
     one = job(submitted=NOW - 9000)
     snapshot = client(tmp_path, answer).states([one])
@@ -114,7 +126,7 @@ def test_a_job_cancelled_while_another_process_asks_stays_a_cancelled_one(
     """It left no trace in queue or accounting, so only weigh knows."""
     one = job(submitted=NOW - 10)
 
-    def cancelled_meanwhile(argv: tuple[str, ...], **options: object) -> Ran:
+    def cancelled_meanwhile(argv: tuple[str, ...], **options: object) -> CommandOutput:
         if argv[0] == "squeue":
             client(tmp_path, running).cancel(one, None)
         return running(argv, **options)
@@ -180,15 +192,17 @@ def test_when_a_trial_would_start_is_read() -> None:
     )
 
 
-def of_an_array(indices: str, *, part: bool = False) -> Submitted:
+def of_an_array(indices: str, *, part: bool = False) -> SubmittedJob:
     own = OwnScript(indices=indices, foreign=True, part=part)
     number = len(list(parse_ranges(indices)))
     return replace(job(submitted=NOW - 60), own=own, elements=number, tasks=number)
 
 
-def three_ended(argv: tuple[str, ...], **_: object) -> Ran:
+def three_ended(argv: tuple[str, ...], **_: object) -> CommandOutput:
     row = "7_{}|COMPLETED|0:0|0:0|1|2|n|None\n"
-    return Ran(0, "" if argv[0] == "squeue" else "".join(map(row.format, "012")), "")
+    return CommandOutput(
+        0, "" if argv[0] == "squeue" else "".join(map(row.format, "012")), ""
+    )
 
 
 @pytest.mark.parametrize(

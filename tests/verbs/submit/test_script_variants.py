@@ -8,15 +8,18 @@ from rigs import EACH_KIND
 from test_job_scripts import RENDER, a_script
 
 from weigh.errors import UsageError
-from weigh.model.job import JobRequest, JobScript, Setup
-from weigh.model.staging import Staging
+from weigh.model.job import JobRequest, JobScript, JobSetup
+from weigh.model.staging import StagingPlan
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import bind_lines, staged_lines, warning, when_home
 from weigh.schedulers.slurm.script import RULES, slurm_script
 
 NAMES = (*KINDS, "local")
-SETUPS = (Setup(), Setup(container="images/my env.sif", imports=("torch", "numpy")))
-STAGED = Staging(destination="/home/me/out", warn_time=120, grace=10)
+SETUPS = (
+    JobSetup(),
+    JobSetup(container="images/my env.sif", imports=("torch", "numpy")),
+)
+STAGED = StagingPlan(destination="/home/me/out", warn_time=120, grace=10)
 BOTH = [*product(NAMES, SETUPS)]
 
 
@@ -33,7 +36,7 @@ def staged(**changes: object) -> JobScript:
 
 
 @pytest.mark.parametrize(("name", "setup"), BOTH)
-def test_bash_reads_a_script_that_stages(name: str, setup: Setup) -> None:
+def test_bash_reads_a_script_that_stages(name: str, setup: JobSetup) -> None:
     script = staged(setup=setup, programs=("python", "bin/tag", "/opt/ffmpeg"))
 
     text = RENDER[name](script)
@@ -44,7 +47,7 @@ def test_bash_reads_a_script_that_stages(name: str, setup: Setup) -> None:
 
 @pytest.mark.parametrize(("name", "setup"), BOTH)
 def test_bash_reads_a_script_that_goes_back_into_its_queue(
-    name: str, setup: Setup
+    name: str, setup: JobSetup
 ) -> None:
     assert is_bash(RENDER[name](a_script(requeue=True, setup=setup)))
 
@@ -64,22 +67,22 @@ def test_programs_of_the_working_folder_are_looked_for_once_it_is_there() -> Non
 
 def test_a_python_of_the_working_folder_tries_no_imports() -> None:
     script = staged(
-        programs=("bin/python",), setup=Setup(imports=()), request=JobRequest(gpus=1)
+        programs=("bin/python",), setup=JobSetup(imports=()), request=JobRequest(gpus=1)
     )
 
     assert "torch" not in slurm_script(script)
 
 
 def test_a_container_sees_what_was_staged_for_all_tasks() -> None:
-    [apptainer, singularity] = bind_lines(Setup(container="env.sif"))
+    [apptainer, singularity] = bind_lines(JobSetup(container="env.sif"))
 
     assert apptainer.startswith("export APPTAINER_BIND=")
     assert singularity.startswith("export SINGULARITY_BIND=")
-    assert not list(bind_lines(Setup()))
+    assert not list(bind_lines(JobSetup()))
 
 
 def test_an_image_of_a_registry_is_looked_for_by_no_file() -> None:
-    text = slurm_script(a_script(setup=Setup(container="docker://python:3.11")))
+    text = slurm_script(a_script(setup=JobSetup(container="docker://python:3.11")))
 
     assert "[ -e docker" not in text
 

@@ -10,8 +10,8 @@ from weigh.errors import UsageError
 from weigh.flow.here import here_of
 from weigh.flow.submit import checks
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import Limits, QueueLimits
-from weigh.schedulers.protocol import Live
+from weigh.model.limits import ClusterLimits, QueueLimits
+from weigh.schedulers.protocol import LiveAnswers
 
 SITE = """\
 [cluster]
@@ -74,8 +74,10 @@ def test_a_site_asks_the_same_of_users_scripts_and_of_ours(
     (tmp_path / "weigh.toml").write_text(
         '[cluster]\nmemory = "per-cpu"\nrequire = ["account"]\n'
     )
-    limits = Limits(queues=(QueueLimits(name="short"),))
-    monkeypatch.setattr(checks, "live_limits", lambda *_, **__: Live(limits=limits))
+    limits = ClusterLimits(queues=(QueueLimits(name="short"),))
+    monkeypatch.setattr(
+        checks, "live_limits", lambda *_, **__: LiveAnswers(limits=limits)
+    )
     lines = (f"#SBATCH {one}" for one in directives)
     text = "\n".join(("#!/bin/bash", *lines, "date", ""))
     script = JobScript(

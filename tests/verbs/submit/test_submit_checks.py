@@ -9,8 +9,15 @@ from following import Weigh
 
 from weigh.errors import UsageError
 from weigh.flow.submit.job_request import complete_request, differences, refuse_own
-from weigh.model.job import JobRequest, RecordedRequest, Submitted
-from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
+from weigh.model.job import JobRequest, RecordedRequest, SubmittedJob
+from weigh.model.plan import (
+    BinCapacity,
+    Plan,
+    PlannedElement,
+    PlanRequest,
+    TaskKind,
+    TaskNeed,
+)
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.units import GIB, MIB
@@ -38,17 +45,17 @@ def test_h_vmem_is_the_address_space_that_the_tasks_at_once_had(
     virtual: int | None, asked: int, estimates: int
 ) -> None:
     """And 1 GiB for weigh and the shell; where nothing was measured, an estimate."""
-    need = Item(0, GIB, 1, 60)
+    need = TaskNeed(0, GIB, 1, 60)
     plan = Plan(
         name="p",
         task_file="t.txt",
         tasks=2,
         headroom=0.2,
         gpu=None,
-        capacity=Capacity(),
+        capacity=BinCapacity(),
         request=PlanRequest(2, 2 * GIB, 60),
-        kinds=(Kind(need, need, 2, "java A", virtual_memory=virtual),),
-        elements=(Element("tasks_0.txt", (1, 2), 0, 2 * GIB, 2),),
+        kinds=(TaskKind(need, need, 2, "java A", virtual_memory=virtual),),
+        elements=(PlannedElement("tasks_0.txt", (1, 2), 0, 2 * GIB, 2),),
     )
 
     class GridEngine:
@@ -298,8 +305,8 @@ def test_the_jobs_that_a_script_waits_for_are_found_in_it() -> None:
     assert gridengine_lint.LINT.awaited(held) == ("41", "42")
 
 
-def submitted(**wanted: object) -> Submitted:
-    return Submitted(
+def submitted(**wanted: object) -> SubmittedJob:
+    return SubmittedJob(
         scheduler="slurm",
         id="7",
         name="p",

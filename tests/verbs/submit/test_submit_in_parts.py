@@ -10,9 +10,9 @@ from weigh.errors import UsageError
 from weigh.flow.here import here_of
 from weigh.flow.submit import checks
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import Limits, QueueLimits
+from weigh.model.limits import ClusterLimits, QueueLimits
 from weigh.schedulers.backend import known_answer
-from weigh.schedulers.protocol import Live
+from weigh.schedulers.protocol import LiveAnswers
 from weigh.schedulers.slurm import commands as slurm_commands
 
 NAMES = ("scontrol", "sacctmgr", "squeue")
@@ -96,8 +96,10 @@ def test_what_is_resumed_is_cut_as_well(here: Weigh, faked: Path) -> None:
 
 def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check a job whose first part has three elements, where *most* are allowed."""
-    limits = Limits(queues=(QueueLimits(name="short"),), most_submitted=most)
-    monkeypatch.setattr(checks, "live_limits", lambda *_, **__: Live(limits=limits))
+    limits = ClusterLimits(queues=(QueueLimits(name="short"),), most_submitted=most)
+    monkeypatch.setattr(
+        checks, "live_limits", lambda *_, **__: LiveAnswers(limits=limits)
+    )
     script = JobScript(
         name="p",
         folder="/p",

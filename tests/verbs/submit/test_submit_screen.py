@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import JobRequest, SubmittedJob
 from weigh.render.submit_lines import (
-    Check,
     SubmitAnswer,
+    SubmitCheck,
     check_lines,
     command_lines,
     submitted_lines,
@@ -20,9 +20,9 @@ from weigh.units import DAY, HOUR
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
 
-def job(number: str = "7", **known: object) -> Submitted:
+def job(number: str = "7", **known: object) -> SubmittedJob:
     fields = {"elements": 5, "tasks": 5, "request": JobRequest(throttle=2)} | known
-    return Submitted(
+    return SubmittedJob(
         scheduler="slurm",
         id=number,
         name="p",
@@ -34,7 +34,7 @@ def job(number: str = "7", **known: object) -> Submitted:
     )
 
 
-def lines(first: Submitted, *more: Submitted) -> list[str]:
+def lines(first: SubmittedJob, *more: SubmittedJob) -> list[str]:
     shipped = SubmitAnswer(
         scheduler="slurm",
         script="/p/job.sh",
@@ -92,9 +92,11 @@ def test_the_rest_states_what_it_waits_for() -> None:
 
 def test_what_was_checked_stays_within_80_columns() -> None:
     checks = (
-        Check("queue gpu", "ok", "5 nodes with p100, 2 free now"),
-        Check("GPU", "default", "no --gpus: the job gets none " + "(v100, a100) " * 9),
-        Check("limits", "?", "x" * 200),
+        SubmitCheck("queue gpu", "ok", "5 nodes with p100, 2 free now"),
+        SubmitCheck(
+            "GPU", "default", "no --gpus: the job gets none " + "(v100, a100) " * 9
+        ),
+        SubmitCheck("limits", "?", "x" * 200),
     )
 
     shown = list(check_lines(checks))

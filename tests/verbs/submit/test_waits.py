@@ -2,11 +2,11 @@
 
 import msgspec
 
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import JobRequest, SubmittedJob
 from weigh.render.status_lines import (
-    Failure,
-    Standing,
-    Waiting,
+    JobStanding,
+    TaskFailure,
+    WaitingElements,
     detail_lines,
 )
 from weigh.schedulers.slurm import commands as slurm_commands
@@ -16,8 +16,8 @@ NOW = 1795000000.0
 
 def standing(
     *, minutes: float, queue: str | None = "gpu", now: float = NOW
-) -> Standing:
-    job = Submitted(
+) -> JobStanding:
+    job = SubmittedJob(
         scheduler="slurm",
         id="7",
         name="p",
@@ -29,10 +29,10 @@ def standing(
         submitted=now - 60 * minutes,
         request=JobRequest(queue=queue),
     )
-    waiting = Waiting(
+    waiting = WaitingElements(
         1, "next in line", since=job.submitted, expected=now + 3 * 24 * 3600
     )
-    return Standing(
+    return JobStanding(
         job=job,
         jobs=("7",),
         tasks={"PENDING": 1},
@@ -64,10 +64,10 @@ def test_the_screen_has_reason_since_when_and_when() -> None:
 
 def test_tasks_that_failed_alike_are_one_line_with_the_first_output() -> None:
     same = [
-        Failure(task=n, state="FAILED", words="bad seed", output=f"out/{n}")
+        TaskFailure(task=n, state="FAILED", words="bad seed", output=f"out/{n}")
         for n in (1, 2, 3, 7)
     ]
-    other = Failure(task=5, state="TIMEOUT", output="out/5")
+    other = TaskFailure(task=5, state="TIMEOUT", output="out/5")
     found = msgspec.structs.replace(standing(minutes=1), failures=(*same, other))
 
     lines = [line.strip() for line in detail_lines(found, NOW)]

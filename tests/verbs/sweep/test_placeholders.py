@@ -10,7 +10,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.sweep.grid import make_grid
 from weigh.sweep.tasks import make_entry, match_fields
 from weigh.sweep.values import parse_axis
-from weigh.sweep.variables import in_line, settings
+from weigh.sweep.variables import memory_and_cpu_variables, with_expanded_placeholders
 
 GRANTED = {"WEIGH_MEMORY_MB": "400", "WEIGH_CPUS": "4"}
 
@@ -18,7 +18,7 @@ GRANTED = {"WEIGH_MEMORY_MB": "400", "WEIGH_CPUS": "4"}
 def line(*argv: str, axis: str = "a=1") -> str:
     grid = make_grid((parse_axis(axis),))
     match_fields(argv, grid.names)
-    return make_entry(grid, 0, argv, seq=1).task.line
+    return make_entry(grid, 0, argv, task_number=1).task.line
 
 
 def echoed(text: str, env: dict[str, str] | None = None) -> list[str]:
@@ -52,7 +52,7 @@ def test_the_shell_puts_in_what_was_granted() -> None:
 
 def test_a_line_of_a_task_file_is_read_as_by_the_shell() -> None:
     text = b"{memory} \"-Xmx{memory:50%}\" '{memory}' ${memory} \\{cpus} {cpus}"
-    assert echoed(in_line(text).decode()) == (
+    assert echoed(with_expanded_placeholders(text).decode()) == (
         ["400M", "-Xmx200M", "{memory}", "{cpus}", "4"]
     )
 
@@ -60,11 +60,11 @@ def test_a_line_of_a_task_file_is_read_as_by_the_shell() -> None:
 @given(st.binary(max_size=40))
 def test_other_lines_stay_as_they_are(text: bytes) -> None:
     if b"{memory" not in text and b"{cpus" not in text:
-        assert in_line(text) is text
+        assert with_expanded_placeholders(text) is text
 
 
 def test_a_line_with_an_unknown_form_stays_as_it_is() -> None:
-    assert in_line(b"x {memory:lots}") == b"x {memory:lots}"
+    assert with_expanded_placeholders(b"x {memory:lots}") == b"x {memory:lots}"
 
 
 def test_a_parameter_of_the_users_own_wins() -> None:
@@ -105,5 +105,5 @@ def test_other_fields_still_need_values() -> None:
 
 
 def test_settings_hold_what_is_known() -> None:
-    assert settings(None, None) == {}
-    assert settings(400 << 20, 4) == GRANTED
+    assert memory_and_cpu_variables(None, None) == {}
+    assert memory_and_cpu_variables(400 << 20, 4) == GRANTED

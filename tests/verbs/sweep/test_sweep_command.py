@@ -373,7 +373,7 @@ def test_a_full_disk_leaves_what_was_there(
     def full(*_: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(table, "row", full)
+    monkeypatch.setattr(table, "table_row", full)
     code, _, err = weigh("x=2", "--replace", "--", "run", "{x}")
 
     assert (code, err) == (

@@ -8,16 +8,21 @@ from hypothesis import strategies as st
 from weigh.errors import UsageError
 from weigh.sweep import grid as room
 from weigh.sweep.condition import parse_condition
-from weigh.sweep.grid import Grid, choose, draw, make_grid
-from weigh.sweep.tasks import fields, make_entries, with_distinct_lines
+from weigh.sweep.grid import (
+    ParameterGrid,
+    drawn_combinations,
+    make_grid,
+    matching_combinations,
+)
+from weigh.sweep.tasks import field_names, make_entries, with_distinct_lines
 from weigh.sweep.values import parse_axis
 
 
-def grid_of(*axes: str, zips: tuple[tuple[str, ...], ...] = ()) -> Grid:
+def grid_of(*axes: str, zips: tuple[tuple[str, ...], ...] = ()) -> ParameterGrid:
     return make_grid([parse_axis(axis) for axis in axes], zips)
 
 
-def rows(grid: Grid) -> list[tuple[str, ...]]:
+def rows(grid: ParameterGrid) -> list[tuple[str, ...]]:
     return [tuple(grid.combination(n).texts.values()) for n in range(grid.size)]
 
 
@@ -85,7 +90,7 @@ def test_conditions_choose_as_a_comprehension_would() -> None:
     grid = grid_of("a=1..9", "b=1..9")
     holds = parse_condition("a < b and a + b != 10", grid.names)
 
-    chosen = [grid.combination(n).values for n in choose(grid, [holds])]
+    chosen = [grid.combination(n).values for n in matching_combinations(grid, [holds])]
 
     assert chosen == [
         {"a": a, "b": b}
@@ -96,7 +101,7 @@ def test_conditions_choose_as_a_comprehension_would() -> None:
 
 def test_a_grid_too_large_to_go_through_states_how_to_draw_from_it() -> None:
     with pytest.raises(UsageError, match="--random N"):
-        choose(grid_of("a=1..100000", "b=1..100000"))
+        matching_combinations(grid_of("a=1..100000", "b=1..100000"))
 
 
 @given(st.integers(1, 40), st.integers())
@@ -105,18 +110,18 @@ def test_a_draw_is_of_different_combinations_and_repeatable(
 ) -> None:
     grid = grid_of("a=1..5", "b=1..6")
 
-    drawn = draw(grid, [], count, random.Random(seed))
+    drawn = drawn_combinations(grid, [], count, random.Random(seed))
 
     assert len(set(drawn)) == len(drawn) == min(count, 30)
     assert set(drawn) <= set(range(30))
-    assert drawn == draw(grid, [], count, random.Random(seed))
+    assert drawn == drawn_combinations(grid, [], count, random.Random(seed))
 
 
 def test_every_draw_is_as_likely_as_any_other() -> None:
     grid = grid_of("a=1..4")
     chance = random.Random(1)
 
-    drawn = [tuple(draw(grid, [], 2, chance)) for _ in range(12_000)]
+    drawn = [tuple(drawn_combinations(grid, [], 2, chance)) for _ in range(12_000)]
 
     pairs = list(itertools.permutations(range(4), 2))
     counts = [drawn.count(pair) for pair in pairs]
@@ -128,15 +133,15 @@ def test_a_draw_meets_the_conditions() -> None:
     grid = grid_of("a=1..100", "b=1..100")
     holds = parse_condition("a == b", grid.names)
 
-    drawn = draw(grid, [holds], 1000, random.Random(1))
+    drawn = drawn_combinations(grid, [holds], 1000, random.Random(1))
 
-    assert sorted(drawn) == list(choose(grid, [holds]))
+    assert sorted(drawn) == list(matching_combinations(grid, [holds]))
 
 
 def test_a_draw_from_a_huge_grid_is_quick() -> None:
     grid = grid_of(*(f"p{n}=1..1000" for n in range(20)))
 
-    assert len(set(draw(grid, [], 1000, random.Random(1)))) == 1000
+    assert len(set(drawn_combinations(grid, [], 1000, random.Random(1)))) == 1000
 
 
 def test_a_draw_that_finds_too_few_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,26 +150,29 @@ def test_a_draw_that_finds_too_few_gives_up(monkeypatch: pytest.MonkeyPatch) -> 
     holds = parse_condition("a == 1 and b == 1", grid.names)
 
     with pytest.raises(UsageError, match="of 1,000 combinations drawn"):
-        draw(grid, [holds], 2, random.Random(1))
+        drawn_combinations(grid, [holds], 2, random.Random(1))
 
 
 @pytest.mark.parametrize("count", [0, -1, 1_000_001])
 def test_a_draw_of_none_or_too_many_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match="from 1 to 1,000,000"):
-        draw(grid_of("a=1"), [], count, random.Random(1))
+        drawn_combinations(grid_of("a=1"), [], count, random.Random(1))
 
 
 TEMPLATES = st.lists(
     st.sampled_from(["{a}", "{b}", "{a}{b}", "{a}-{b}", "x{b}", "x"]), min_size=1
-).filter(lambda words: set(fields(words)) == {"a", "b"})
+).filter(lambda words: set(field_names(words)) == {"a", "b"})
 
 
 @given(TEMPLATES)
 def test_no_two_tasks_have_one_line(argv: list[str]) -> None:
     grid = grid_of("a=1,11,1-1,''", "b=1,11,1-1,''")
 
-    indices = with_distinct_lines(grid, choose(grid), argv)
+    indices = with_distinct_lines(grid, matching_combinations(grid), argv)
 
-    every = [entry.task.line for entry in make_entries(grid, choose(grid), argv)]
+    every = [
+        entry.task.line
+        for entry in make_entries(grid, matching_combinations(grid), argv)
+    ]
     kept = [entry.task.line for entry in make_entries(grid, indices, argv)]
     assert kept == list(dict.fromkeys(every))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from weigh.errors import FormatError
 from weigh.model.plan import Task
-from weigh.sweep.table import header, read_table, row, table_path
-from weigh.sweep.values import typed
+from weigh.sweep.table import read_table, table_header, table_path, table_row
+from weigh.sweep.values import typed_value
 
 # the csv module is the spreadsheet here; it reads no NUL
 CELLS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -19,7 +19,7 @@ CELLS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 def test_a_spreadsheet_reads_every_cell_back(
     texts: dict[str, str], line: str, seq: int
 ) -> None:
-    written = header(tuple(texts)) + row(Task(seq, line), texts)
+    written = table_header(tuple(texts)) + table_row(Task(seq, line), texts)
 
     read = list(csv.reader(io.StringIO(written, newline=""), "excel-tab"))
 
@@ -31,11 +31,11 @@ def test_a_spreadsheet_reads_every_cell_back(
 
 @given(st.dictionaries(st.sampled_from("abc"), CELLS), CELLS)
 def test_a_table_is_read_back_as_tasks(texts: dict[str, str], line: str) -> None:
-    written = header(tuple(texts)) + row(Task(7, line), texts)
+    written = table_header(tuple(texts)) + table_row(Task(7, line), texts)
 
     tasks = list(read_table(io.StringIO(written, newline="")))
 
-    values: dict[str, Any] = {name: typed(text) for name, text in texts.items()}
+    values: dict[str, Any] = {name: typed_value(text) for name, text in texts.items()}
     assert tasks == [Task(7, line, values)]
 
 

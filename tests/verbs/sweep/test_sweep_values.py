@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.sweep.values import Axis, parse_axis
+from weigh.sweep.values import ParameterAxis, parse_axis
 
 
 def texts(values: str) -> tuple[str, ...]:
@@ -15,7 +15,7 @@ def texts(values: str) -> tuple[str, ...]:
 
 
 def test_values_are_filled_in_as_typed_and_meant_as_numbers() -> None:
-    assert parse_axis("lr=1e-2,0.10,adam,+3,007") == Axis(
+    assert parse_axis("lr=1e-2,0.10,adam,+3,007") == ParameterAxis(
         "lr",
         values=(0.01, 0.1, "adam", 3, 7),
         texts=("1e-2", "0.10", "adam", "+3", "007"),

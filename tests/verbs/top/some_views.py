@@ -2,26 +2,26 @@
 
 from hypothesis import strategies as st
 
-from weigh.model.gpu import Gpu, GpuOccupant
+from weigh.model.gpu import GpuOccupant, GpuState
 from weigh.model.record import (
-    Headway,
-    Host,
     PeakMemory,
     Record,
-    Series,
+    RecordedHost,
+    ReportedProgress,
+    SampleSeries,
     Usage,
 )
-from weigh.render.top_view import MachineView, ProcessView, RunView, TopView
+from weigh.render.top_view import MachineView, ProcessView, TopRun, TopView
 from weigh.units import GIB, MIB
 
 RECORD = Record(
     id="7f3a91c0d2e4",
     label="alice",
     command=("python", "tag.py", "alice.txt", "out.tsv", "50"),
-    host=Host(name="node07", system="Linux"),
+    host=RecordedHost(name="node07", system="Linux"),
     started="unreadably 10:00:00",
     state="RUNNING",
-    series=Series(
+    series=SampleSeries(
         t=(0.0, 3.1, 6.2, 9.8, 12.4),
         memory=(20 * MIB, 100 * MIB, 200 * MIB, 401 * MIB, 392 * MIB),
     ),
@@ -41,18 +41,18 @@ RECORD = Record(
         ),
     ),
 )
-RUN = RunView(
+RUN = TopRun(
     record=RECORD,
     elapsed=12.4,
     memory=392 * MIB,
     peak=401 * MIB,
     cores=0.96,
 )
-ELSEWHERE = RunView(
+ELSEWHERE = TopRun(
     record=Record(
         id="c0d2e47f3a91",
         command=("python", "train.py", "--epochs", "1"),
-        host=Host(name="node12", system="Linux"),
+        host=RecordedHost(name="node12", system="Linux"),
         started="",
         state="RUNNING",
     ),
@@ -65,7 +65,7 @@ PROCESSES = (
     ProcessView(457522, "sort", 12 * MIB, None),
 )
 GPUS = (
-    Gpu(
+    GpuState(
         0,
         "GPU-0",
         "V100-SXM2-32GB",
@@ -75,7 +75,7 @@ GPUS = (
         utilization=84,
         occupants=(GpuOccupant(457520, "ada", "python", 6 * GIB, mine=True),),
     ),
-    Gpu(2, "GPU-2", "V100-SXM2-32GB", memory_total=32 * GIB),
+    GpuState(2, "GPU-2", "V100-SXM2-32GB", memory_total=32 * GIB),
 )
 MACHINE = MachineView("node07", 64, 12 * GIB, 251 * GIB, 31.7, 128)
 OVERVIEW = TopView(
@@ -94,18 +94,18 @@ _sizes = st.none() | _size
 _seconds = st.floats(0, 1e9)
 _shares = st.none() | st.floats(0, 1e4)
 _runs = st.builds(
-    RunView,
+    TopRun,
     record=st.builds(
         Record,
         id=st.text("0123456789abcdef", min_size=12, max_size=12),
         label=st.none() | _text,
         command=st.lists(_text, max_size=4).map(tuple),
         started=_text,
-        host=st.none() | st.builds(Host, name=_text, system=_text),
+        host=st.none() | st.builds(RecordedHost, name=_text, system=_text),
         state=st.sampled_from(["RUNNING", "COMPLETED", "FAILED"]),
         progress=st.none()
         | st.builds(
-            Headway,
+            ReportedProgress,
             done=_seconds,
             total=st.none() | _seconds,
             source=_text,
@@ -122,7 +122,7 @@ _runs = st.builds(
     stale=st.booleans(),
 )
 _gpus = st.builds(
-    Gpu,
+    GpuState,
     index=st.integers(0, 99),
     uuid=st.just("GPU-1"),
     name=_text,

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from some_views import ELSEWHERE, NOTHING, OVERVIEW, RUN, views
 
-from weigh.model.record import Headway
+from weigh.model.record import ReportedProgress
 from weigh.render.top_screen import TopScreen, top_page
-from weigh.render.top_view import ProcessView, RunView, TopView
+from weigh.render.top_view import ProcessView, TopRun, TopView
 
 
 def test_the_overview_is_this_screen() -> None:
@@ -35,13 +35,13 @@ my processes, largest first   (RSS: counts shared pages in every process)
     )
 
 
-def headed(progress: Headway) -> RunView:
+def headed(progress: ReportedProgress) -> TopRun:
     """Give the run of these tests, 12.4 s into it, with a forecast made 2.4 s ago."""
     record = replace(RUN.record, progress=progress)
     return replace(RUN, record=record)
 
 
-HEADWAY = Headway(
+HEADWAY = ReportedProgress(
     done=30, total=120, source="tqdm", time=10, remaining=32, low=30, high=36
 )
 

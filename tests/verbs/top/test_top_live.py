@@ -16,15 +16,15 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from weigh.flow.records.records import Store, open_store
+from weigh.flow.records.records import RecordStore, open_store
 from weigh.flow.watch.top import TopWatcher
-from weigh.render.top_view import RunView
-from weigh.store.checkpoint import Checkpoint, save
+from weigh.render.top_view import TopRun
+from weigh.store.checkpoint import RunCheckpoint, save_checkpoint
 from weigh.units import MIB
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
-Open = Callable[[Store], TopWatcher]
+Open = Callable[[RecordStore], TopWatcher]
 
 WEIGH = (sys.executable, "-m", "weigh")
 # 100 MiB in the command itself and 50 in a child; a line on stdin lets them go
@@ -56,7 +56,7 @@ class Job:
         assert self.process.stdout.readline() == b"ready\n"
         until(lambda: list((folder / "records" / "running").glob("*.json")))
 
-    def store(self) -> Store:
+    def store(self) -> RecordStore:
         return open_store(str(self.folder), self.env)
 
     def leader(self) -> int:
@@ -108,7 +108,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 def watch() -> Iterator[Open]:
     watchers = []
 
-    def open_one(store: Store) -> TopWatcher:
+    def open_one(store: RecordStore) -> TopWatcher:
         watchers.append(TopWatcher(store))
         return watchers[-1]
 
@@ -117,7 +117,7 @@ def watch() -> Iterator[Open]:
         watcher.close()
 
 
-def only_run(watcher: TopWatcher) -> RunView:
+def only_run(watcher: TopWatcher) -> TopRun:
     (run,) = watcher.look().runs
     return run
 
@@ -174,10 +174,10 @@ def test_a_stopped_run_is_called_so(job: Job, watch: Open) -> None:
 def test_a_run_on_another_machine_is_shown_as_written(job: Job, watch: Open) -> None:
     store = job.store()
     (path,) = (job.folder / "records" / "running").glob("*.json")
-    known = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+    known = msgspec.json.decode(path.read_bytes(), type=RunCheckpoint)
     record = replace(known.record, id="0" * 12, label="elsewhere")
     there = replace(known.machine, host="node12", boot_id="other")
-    save(store.root, replace(known, machine=there, record=record))
+    save_checkpoint(store.root, replace(known, machine=there, record=record))
     runs = {run.record.label: run for run in watch(store).look().runs}
     run = runs["elsewhere"]
     assert record.usage is not None

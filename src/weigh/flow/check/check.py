@@ -15,15 +15,20 @@ from weigh.flow.here import Here, here_of
 from weigh.flow.job_scripts import hidden_exit_note, refuse_submissions
 from weigh.flow.records.records import open_store
 from weigh.model.check import CheckedTasks
-from weigh.model.mask import Mask
+from weigh.model.mask import SecretMask
 from weigh.model.record import Record
-from weigh.runner.build import Console, ExecOptions, Finished
+from weigh.runner.build import ExecOptions, FinishedRun, RunConsole
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import shards
 from weigh.store.identity import new_id, this_machine
 from weigh.store.location import make_folder
-from weigh.sweep.diverse import Parameters, choose_diverse, read_parameters, varying
+from weigh.sweep.diverse import (
+    Parameters,
+    choose_diverse,
+    read_parameters,
+    varying_task_parameters,
+)
 from weigh.sweep.table import read_table, table_path
 from weigh.sweep.task_file import is_script
 from weigh.units import MIB, Seconds, format_duration
@@ -47,7 +52,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Seconds = 30.0
     jobs: int | None = None
     allow_nan: bool = False
-    mask: Mask = Mask()
+    mask: SecretMask = SecretMask()
 
 
 class ChosenTask(msgspec.Struct, frozen=True):
@@ -100,7 +105,7 @@ def choose_tasks(path: str, options: CheckOptions) -> ChosenTasks:
     lines = lines_of_tasks(path)
     refuse_submissions(path, lines)
     parameters = _of_sweep(path, lines) or list(map(read_parameters, lines))
-    shown = set(varying(parameters))
+    shown = set(varying_task_parameters(parameters))
     tasks = [
         ChosenTask(
             at + 1,
@@ -187,7 +192,7 @@ def _tried(
     chosen: ChosenTasks,
     options: CheckOptions,
     place: tuple[int, str, str],
-) -> Finished:
+) -> FinishedRun:
     """Run the chosen tasks; all records go to a store of their own."""
     jobs, folder, scratch = place
     exec_options = ExecOptions(
@@ -207,7 +212,7 @@ def _tried(
         here_of(here.cwd, {**here.env, "WEIGH_DIR": os.path.join(scratch, "store")}),
         task_file,
         exec_options,
-        Console(notify=lambda _: None, show=lambda _: options.seconds),
+        RunConsole(notify=lambda _: None, show=lambda _: options.seconds),
     )
 
 
@@ -232,4 +237,4 @@ def _announced(chosen: ChosenTasks, options: CheckOptions, jobs: int) -> str:
 def _keep_completed(root: str, record: Record, label: str) -> None:
     if record.state == "COMPLETED":
         kept = msgspec.structs.replace(record, label=label)
-        shards.append(root, kept, this_machine())
+        shards.append_record(root, kept, this_machine())

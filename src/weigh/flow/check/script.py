@@ -13,17 +13,17 @@ from typing import Generic, TypeVar
 from weigh.errors import UsageError, WeighError
 from weigh.flow.check.shellcheck import shellcheck_findings, shellcheck_program
 from weigh.flow.here import Here
-from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import site_flags, site_requires
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user, installed_scheduler
-from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
+from weigh.model.lint import CheckedScript, CommandPlace, PathKind, ScriptFacts
 from weigh.probe.filesystem import read_disk
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import Live, Who
+from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
 from weigh.schedulers.script import read_script
 
 FORMS = tuple(KINDS)
@@ -37,16 +37,16 @@ _PATIENCE = 5.0  # seconds
 
 _Value = TypeVar("_Value")
 
-NOTHING_LIVE = Live()  # no scheduler was asked
+NOTHING_LIVE = LiveAnswers()  # no scheduler was asked
 
 
 def check_script(
-    here: Here, path: str, *, form: str | None, live: Live = NOTHING_LIVE
-) -> Checked:
+    here: Here, path: str, *, form: str | None, live_answers: LiveAnswers = NOTHING_LIVE
+) -> CheckedScript:
     """Read the job script at *path*, and return what is wrong with it.
 
-    *form* is a scheduler's name, by default what its directives are. *live* is what is
-    known of the cluster, if anything.
+    *form* is a scheduler's name, by default what its directives are. *live_answers* is
+    what is known of the cluster, if anything.
 
     Raises:
         UsageError: there is no such file, it is no text, or no such form.
@@ -62,14 +62,14 @@ def check_script(
         cure = f"({tool} -dry-run /dev/null {path} does)"
         raise UsageError(f"{path}: weigh checks no scripts for {title} {cure}")
     dialect = dialect_of(scheduler)
-    facts = facts_of(here, scheduler=scheduler, live=live)
+    facts = facts_of(here, scheduler=scheduler, live_answers=live_answers)
     found, script = dialect.lint(text, facts), read_script(text)
     program = shellcheck_program(here.env)
     is_readable = not any(one.rule == "syntax" for one in found)
     if program is not None and script.is_shell and is_readable:
         found = (*found, *shellcheck_findings(script, program))
     kept, ignored = acknowledged(text, found, here.settings.ignore)
-    return Checked(
+    return CheckedScript(
         script=path,
         scheduler=scheduler,
         directives=dialect.directives(text),
@@ -97,8 +97,12 @@ def script_scheduler(
 
 
 def check_here(
-    here: Here, path: str, *, form: str | None, ask: Ask = ask_scheduler
-) -> Checked:
+    here: Here,
+    path: str,
+    *,
+    form: str | None,
+    run_command: CommandRunner = ask_scheduler,
+) -> CheckedScript:
     """Check the job script at *path* against the limits of this machine's cluster.
 
     Raises:
@@ -115,17 +119,21 @@ def check_here(
     text = read_script_file(os.path.join(here.cwd, path), path)
     live = live_limits(
         checked.scheduler,
-        Who(user=current_user(), after=dialect_of(checked.scheduler).awaited(text)),
+        SubmittingUser(
+            user=current_user(), after=dialect_of(checked.scheduler).awaited(text)
+        ),
         env=here.env,
-        site=here.settings.cluster,
-        ask=ask,
+        site_settings=here.settings.cluster,
+        run_command=run_command,
     )
     if live.limits is None:
         return checked
-    return check_script(here, path, form=checked.scheduler, live=live)
+    return check_script(here, path, form=checked.scheduler, live_answers=live)
 
 
-def facts_of(here: Here, *, scheduler: str = "", live: Live = NOTHING_LIVE) -> Facts:
+def facts_of(
+    here: Here, *, scheduler: str = "", live_answers: LiveAnswers = NOTHING_LIVE
+) -> ScriptFacts:
     """Return the facts of this machine; files are looked up on demand.
 
     Without a *scheduler* neither its files of options nor the settings count.
@@ -135,22 +143,22 @@ def facts_of(here: Here, *, scheduler: str = "", live: Live = NOTHING_LIVE) -> F
     """
     site = here.settings.cluster if scheduler else {}
     files = dialect_of(scheduler).default_files(here.cwd, here.env) if scheduler else ()
-    return Facts(
+    return ScriptFacts(
         cwd=here.cwd,
         home=here.env.get("HOME") or None,
         user=here.env.get("USER") or current_user(),
-        paths=Lookup(_kind),
-        lines=Lookup(_count_lines),
-        texts=Lookup(_beginning_of),
-        files=Lookup(_numbers),
-        matches=Lookup(_count_matches),
-        executable=Lookup(_is_executable),
-        local_disks=Lookup(_is_on_local_disk),
-        commands=Lookup(lambda name: _place(name, here.env)),
-        jobs=live.jobs,
-        limits=live.limits,
-        syntax=Lookup(_syntax),
-        plain_shell=_plain_shell() if live.limits is not None else "",
+        paths=LazyLookup(_kind),
+        lines=LazyLookup(_count_lines),
+        texts=LazyLookup(_beginning_of),
+        files=LazyLookup(_numbers_of_existing_paths),
+        matches=LazyLookup(_count_matches),
+        executable=LazyLookup(_is_executable),
+        local_disks=LazyLookup(_is_on_local_disk),
+        commands=LazyLookup(lambda name: _command_place(name, here.env)),
+        jobs=live_answers.jobs,
+        limits=live_answers.limits,
+        syntax=LazyLookup(_bash_syntax_errors),
+        plain_shell=_plain_shell() if live_answers.limits is not None else "",
         defaults=tuple(_contents_of(files)),
         required=site_requires(site),
         per_cpu=scheduler in KINDS and site_flags(scheduler, site).per_cpu,
@@ -162,7 +170,7 @@ def _plain_shell() -> str:
     return os.path.basename(os.path.realpath("/bin/sh"))
 
 
-def _syntax(text: str) -> str:
+def _bash_syntax_errors(text: str) -> str:
     """Return what bash reports about *text*; it runs nothing."""
     program = shutil.which("bash", path=BARE_PATH)
     if program is None:
@@ -209,7 +217,7 @@ def guess(text: str) -> str | None:
     return likely[0] if len(likely) == 1 else None
 
 
-class Lookup(Mapping[str, _Value], Generic[_Value]):
+class LazyLookup(Mapping[str, _Value], Generic[_Value]):
     """A mapping that looks up each key on demand.
 
     Only the lint knows which keys it needs; *find* raises KeyError for unknown ones.
@@ -309,7 +317,7 @@ def _is_executable(path: str) -> bool:
     return stat.S_ISDIR(found.st_mode) or bool(found.st_mode & anybody)
 
 
-def _numbers(template: str) -> tuple[int, ...]:
+def _numbers_of_existing_paths(template: str) -> tuple[int, ...]:
     """Find the numbers for which the path exists that *template* has ``{}`` in."""
     parts = template.split("/")
     place = next(i for i, part in enumerate(parts) if "{}" in part)
@@ -330,7 +338,7 @@ def _numbers(template: str) -> tuple[int, ...]:
     )
 
 
-def _place(name: str, env: Mapping[str, str]) -> CommandPlace:
+def _command_place(name: str, env: Mapping[str, str]) -> CommandPlace:
     path = shutil.which(name, path=env.get("PATH", ""))
     bare = shutil.which(name, path=BARE_PATH)
     if path and bare and os.path.realpath(path) == os.path.realpath(bare):

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import note, problem
-from weigh.schedulers.script import Line, Script
+from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.shell import read_body
 
 _SHELLS = {"bash": "bash", "sh": "sh", "dash": "dash", "": "bash"}
@@ -44,7 +44,7 @@ def shellcheck_program(env: Mapping[str, str]) -> str | None:
     return shutil.which("shellcheck", path=env.get("PATH", ""))
 
 
-def shellcheck_findings(script: Script, program: str) -> tuple[Finding, ...]:
+def shellcheck_findings(script: ScriptText, program: str) -> tuple[LintFinding, ...]:
     """Return what shellcheck finds that ends a job or changes what it does.
 
     An error is a problem, the rest are notes; style is left to shellcheck itself. There
@@ -82,8 +82,8 @@ def _harmful(comments: Iterable[ShellcheckComment]) -> list[ShellcheckComment]:
     ]
 
 
-def _shellcheck_finding(script: Script, comment: ShellcheckComment) -> Finding:
+def _shellcheck_finding(script: ScriptText, comment: ShellcheckComment) -> LintFinding:
     line = script.lines[min(comment.line, len(script.lines)) - 1]
     make = problem if comment.level == "error" else note
     effect = f"{comment.message.rstrip('.')} (SC{comment.code})"
-    return make(Line(line.line, line.text.strip()), "shellcheck", effect, "")
+    return make(ScriptLine(line.line, line.text.strip()), "shellcheck", effect, "")

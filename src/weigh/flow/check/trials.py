@@ -10,13 +10,13 @@ import msgspec
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.run.run_measured import error_in, last_line
-from weigh.model.check import Trial
+from weigh.model.check import TaskTrial
 from weigh.model.record import Record
 from weigh.need import has_waited
 from weigh.outcome import error_at_end, signal_name
 from weigh.render.printable import utf8_text
 from weigh.render.words import rate_words
-from weigh.runner.divergence import Divergence, DivergenceWatch
+from weigh.runner.divergence import DivergenceWatch, LostNumber
 from weigh.store.index import read_index, read_record
 from weigh.store.lines import read_tail
 from weigh.units import MIB, Seconds, format_duration
@@ -43,17 +43,17 @@ def latest_attempts(scratch: str) -> dict[int, list[Record]]:
 
 
 def judged_trial(  # noqa: PLR0913 - one trial, fully described
-    seq: int,
+    task_number: int,
     command: str,
     record: Record | None,
     *,
     parameters: Mapping[str, int | float | str],
     folder: str,
     allow_nan: bool,
-) -> Trial:
+) -> TaskTrial:
     """Return the verdict on one task; *record* is None for one that was not begun."""
-    trial = Trial(
-        task=seq,
+    trial = TaskTrial(
+        task=task_number,
         command=utf8_text(command),
         parameters={
             utf8_text(name): utf8_text(value) if isinstance(value, str) else value
@@ -65,7 +65,11 @@ def judged_trial(  # noqa: PLR0913 - one trial, fully described
     if record is None or record.usage is None:
         return trial
     attempt = 1 if record.job is None else record.job.attempt or 1
-    log = f"{folder}/{seq}.out" if attempt == 1 else f"{folder}/{seq}.{attempt}.out"
+    log = (
+        f"{folder}/{task_number}.out"
+        if attempt == 1
+        else f"{folder}/{task_number}.{attempt}.out"
+    )
     lost = None if allow_nan else _divergence_in(log)
     verdict, is_wrong = _verdict_on(record, lost)
     evidence = error_in(log) if is_wrong else last_line(log)
@@ -86,14 +90,14 @@ def judged_trial(  # noqa: PLR0913 - one trial, fully described
         gpu_memory=gpu_memory(usage),
         growth_rate=_growth_rate(record),
         output=os.path.relpath(log),
-        output_size=_file_size(log),
+        output_size=_trial_log_size(log),
         evidence=utf8_text(
             (evidence if lost is None else lost.text)[:_LONGEST_EVIDENCE]
         ),
     )
 
 
-def _verdict_on(record: Record, lost: Divergence | None) -> tuple[str, bool]:
+def _verdict_on(record: Record, lost: LostNumber | None) -> tuple[str, bool]:
     """Return the verdict in words, and whether something is wrong."""
     took = format_duration(record.usage.wall_time) if record.usage else "?"
     if record.state in {"INTERRUPTED", "PREEMPTED"}:
@@ -132,7 +136,7 @@ def _growth_rate(record: Record) -> float | None:
     return growth.trend.rate
 
 
-def _divergence_in(log: str) -> Divergence | None:
+def _divergence_in(log: str) -> LostNumber | None:
     """Find the first lost number or exploded loss in a file of any size."""
     watch = DivergenceWatch()
     with suppress(OSError), open(log, "rb") as file:
@@ -144,7 +148,7 @@ def _divergence_in(log: str) -> Divergence | None:
 
 
 def trial_notes(
-    trials: Sequence[Trial], records: Mapping[int, Sequence[Record]]
+    trials: Sequence[TaskTrial], records: Mapping[int, Sequence[Record]]
 ) -> list[str]:
     """Return notes about what is not a problem but worth knowing."""
     tried = [trial for trial in trials if trial.state != "PENDING"]
@@ -188,7 +192,7 @@ def _tasks_named(tasks: Sequence[int]) -> str:
     return f"task{'s' * (len(tasks) > 1)} {', '.join(map(str, tasks))}"
 
 
-def _file_size(log: str) -> int:
+def _trial_log_size(log: str) -> int:
     with suppress(OSError):
         return os.stat(log).st_size
     return 0

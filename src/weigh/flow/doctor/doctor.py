@@ -6,8 +6,8 @@ from weigh.flow.doctor import machine_checks
 from weigh.flow.doctor.job_checks import job_checks
 from weigh.flow.doctor.machine_checks import PATIENCE, disk_check, folders_to_check
 from weigh.flow.here import Here
-from weigh.flow.site.ask import Ask, ask, in_time
-from weigh.model.doctor import Diagnosis, DoctorCheck
+from weigh.flow.site.ask import CommandRunner, in_time, run_query_command
+from weigh.model.doctor import DoctorCheck, DoctorDiagnosis
 from weigh.probe.host import read_host
 
 _HUNG = f"has not answered for {2 * PATIENCE:g} s"
@@ -15,12 +15,15 @@ _HUNG_CURE = "is a file server or a driver down? ask the site's support"
 
 
 def diagnose_machine(
-    here: Here, *, job: str | None = None, ask: Ask = ask
-) -> Diagnosis:
+    here: Here,
+    *,
+    job: str | None = None,
+    run_command: CommandRunner = run_query_command,
+) -> DoctorDiagnosis:
     """Check this machine and the plan or script *job*; what hangs is broken."""
     (folders,) = in_time([lambda: folders_to_check(here)], patience=PATIENCE)
     looks: list[tuple[str, Callable[[], list[DoctorCheck]]]] = [
-        ("scheduler", lambda: machine_checks.scheduler_checks(here.env, ask)),
+        ("scheduler", lambda: machine_checks.scheduler_checks(here.env, run_command)),
         ("nodes", lambda: machine_checks.nodes_checks(here.env)),
         ("environment", lambda: machine_checks.environment_checks(here.env)),
         ("torch", lambda: machine_checks.torch_checks(here.env)),
@@ -32,7 +35,7 @@ def diagnose_machine(
         ("records", lambda: machine_checks.records_checks(here)),
     ]
     if job is not None:
-        looks.append(("script", lambda: list(job_checks(here, job, ask))))
+        looks.append(("script", lambda: list(job_checks(here, job, run_command))))
     results = in_time([look for _, look in looks], patience=2 * PATIENCE)
     found = [
         [DoctorCheck(name, "broken", _HUNG, _HUNG_CURE)] if checks is None else checks
@@ -43,7 +46,7 @@ def diagnose_machine(
     kept: dict[str, DoctorCheck] = {}
     for check in (check for checks in found for check in checks):
         kept.setdefault(check.text.partition(" left on ")[0], check)
-    return Diagnosis(
+    return DoctorDiagnosis(
         host=read_host().name, checks=tuple(kept.values()), job=tuple(of_job)
     )
 

@@ -15,7 +15,7 @@ from weigh.flow.doctor.machine_checks import (
     torch_check,
 )
 from weigh.flow.here import Here
-from weigh.flow.site.ask import Ask
+from weigh.flow.site.ask import CommandRunner
 from weigh.model.doctor import DoctorCheck, PythonEnvironment
 from weigh.model.plan import Plan
 from weigh.probe.filesystem import read_disk
@@ -26,10 +26,10 @@ from weigh.probe.python_environment import (
     find_python,
 )
 from weigh.schedulers import KINDS
-from weigh.store.index import Head, read_index
-from weigh.store.location import locate
-from weigh.sweep.quoting import quoted
-from weigh.units import counted
+from weigh.store.index import RecordHead, read_index
+from weigh.store.location import locate_store
+from weigh.sweep.quoting import bash_quoted
+from weigh.units import count_with_noun
 
 _PLAN = "plan.json"
 _LONGEST_SCRIPT = 1 << 20
@@ -65,21 +65,23 @@ class DoctorJob(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None = None
 
 
-def job_checks(here: Here, named: str, ask: Ask) -> Iterator[DoctorCheck]:
+def job_checks(
+    here: Here, named: str, run_command: CommandRunner
+) -> Iterator[DoctorCheck]:
     """Yield the checks of the plan or script *named*."""
     job = read_job(here, named)
-    yield _code_check(job.folder, here.env, ask)
+    yield _code_check(job.folder, here.env, run_command)
     yield _data_check(here, job)
     yield from _environment_checks(here, job)
     if job.runs:
-        yield DoctorCheck("RAM", "ok", f"known from {counted(job.runs, 'run')}")
+        yield DoctorCheck("RAM", "ok", f"known from {count_with_noun(job.runs, 'run')}")
     else:
         cure = "weigh run -- COMMAND (or weigh scan), then weigh request"
         yield DoctorCheck("RAM", "warning", "unknown: its command has no record", cure)
     if not job.asks_gpus:
         yield DoctorCheck("GPUs", "ok", "it requests none")
     elif job.gpu_runs:
-        text = f"GPU memory is known from {counted(job.gpu_runs, 'run')}"
+        text = f"GPU memory is known from {count_with_noun(job.gpu_runs, 'run')}"
         yield DoctorCheck("GPUs", "ok", text)
     else:
         cure = "weigh run -- COMMAND on a GPU node, to measure memory and load"
@@ -121,7 +123,7 @@ def read_job(here: Here, named: str) -> DoctorJob:
         ),
         runs=len(heads),
         gpu_runs=sum(bool(head.usage and head.usage.gpus) for head in heads),
-        description=f"{named} exists; check it with: weigh check {quoted(named)}",
+        description=f"{named} exists; check it with: weigh check {bash_quoted(named)}",
     )
 
 
@@ -147,12 +149,14 @@ def _read_plan_files(named: str, path: str, cwd: str) -> DoctorJob:
     )
 
 
-def _code_check(folder: str, env: Mapping[str, str], ask: Ask) -> DoctorCheck:
+def _code_check(
+    folder: str, env: Mapping[str, str], run_command: CommandRunner
+) -> DoctorCheck:
     """Check that the code is committed and pushed."""
     argv = ("git", "-C", folder, "status", "--porcelain=v2", "--branch")
     # no lock is taken, nothing is written, no password prompt appears
     quiet = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    reply = ask(argv, env={**env, **quiet}, patience=PATIENCE)
+    reply = run_command(argv, env={**env, **quiet}, patience=PATIENCE)
     if not reply.is_answer:
         why = reply.complaint().removeprefix("fatal: ")
         cure = "git init; git add -A; git commit; push it to a server"
@@ -176,7 +180,9 @@ def code_check_of(status: str) -> DoctorCheck:
         cure = "git push -u origin HEAD"
         return DoctorCheck("code", "warning", "committed, but not pushed", cure)
     if ahead != "0":
-        commits = counted(int(ahead), "commit") if ahead.isdecimal() else "commits"
+        commits = (
+            count_with_noun(int(ahead), "commit") if ahead.isdecimal() else "commits"
+        )
         return DoctorCheck("code", "warning", f"{commits} not pushed", "git push")
     return DoctorCheck("code", "ok", f"committed and pushed to {branch['upstream']}")
 
@@ -266,12 +272,14 @@ def _venv_folder(here: Here, written: str) -> str | None:
     return path if os.path.isfile(os.path.join(path, "bin", "activate")) else None
 
 
-def _records_of(here: Here, lines: Sequence[str]) -> list[Head]:
+def _records_of(here: Here, lines: Sequence[str]) -> list[RecordHead]:
     """Return the records of what a script runs: its program and first argument."""
     words = set(_shell_words(lines))
     programs = {os.path.basename(word) for word in words}
     try:
-        heads = [entry.head for entry in read_index(locate(here.cwd, here.env)).entries]
+        heads = [
+            entry.head for entry in read_index(locate_store(here.cwd, here.env)).entries
+        ]
     except WeighError:
         return []
     return [

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.flow.here import Here
-from weigh.flow.site.ask import Ask
+from weigh.flow.site.ask import CommandRunner
 from weigh.flow.site.schedulers import current_user
 from weigh.model.doctor import DoctorCheck, PythonEnvironment
 from weigh.probe.driver import gpu_may_be_present, open_probe
@@ -17,7 +17,7 @@ from weigh.probe.python_environment import environment_of, find_python
 from weigh.render.printable import last_line_of
 from weigh.schedulers import KINDS, job_from_environment
 from weigh.schedulers.job_script import TORCH_CHECK
-from weigh.store.location import locate
+from weigh.store.location import locate_store
 from weigh.units import GIB, MIB, Seconds, format_size
 
 PATIENCE: Seconds = 10.0
@@ -44,14 +44,16 @@ def has_scheduler(env: Mapping[str, str]) -> bool:
     return any(_is_on_path(kind.submits, env) for kind in KINDS.values())
 
 
-def scheduler_checks(env: Mapping[str, str], ask: Ask) -> list[DoctorCheck]:
+def scheduler_checks(
+    env: Mapping[str, str], run_command: CommandRunner
+) -> list[DoctorCheck]:
     """Check that the scheduler answers and that all its commands are on PATH."""
     checks = []
     for kind in KINDS.values():
         if not _is_on_path(kind.submits, env):
             continue
         missing = [name for name in kind.commands if not _is_on_path(name, env)]
-        reply = ask(kind.probe, env=env, patience=PATIENCE)
+        reply = run_command(kind.probe, env=env, patience=PATIENCE)
         state, text, cure = "ok", f"{kind.title} answers", None
         if not reply.is_answer and kind.backend.NO_CLUSTER.search(reply.complaint()):
             state, text = "warning", f"{kind.title}: no cluster is set up here"
@@ -223,7 +225,7 @@ def disk_check(role: str, path: str) -> DoctorCheck:
 
 def records_checks(here: Here) -> list[DoctorCheck]:
     """Check where records are written, whether that works, and whether they persist."""
-    folder = locate(here.cwd, here.env)
+    folder = locate_store(here.cwd, here.env)
     disk = read_disk("records", folder)
     trouble = disk.trouble or (None if disk.writable else "not writable")
     if trouble is None and os.path.isdir(folder):

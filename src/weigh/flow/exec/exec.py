@@ -23,29 +23,29 @@ from weigh.flow.exec.options import (
 from weigh.flow.here import Here
 from weigh.flow.run.channel import with_regions
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.progress import asking, queried_time_left, time_left
+from weigh.flow.run.progress import asking, queried_time_left, time_until_limit
 from weigh.flow.run.run import blank_record
 from weigh.lazy_modules import lazy_module
 from weigh.model.plan import PLAN_FILE, QUEUE_TASKS
-from weigh.model.record import Measurement
+from weigh.model.record import RunMeasurement
 from weigh.project_folders import temporary_folders
 from weigh.runner import joblog_file, lock
 from weigh.runner.build import (
-    Console,
     ExecOptions,
-    Finished,
-    Machine,
+    FinishedRun,
+    RunConsole,
+    RunMachine,
     block_signals,
-    build,
+    build_exec_run,
     checkpoint_signal,
     left_to_run,
 )
-from weigh.runner.joblog_file import Settled
+from weigh.runner.joblog_file import SettledTasks
 from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.store import identity
 from weigh.store.execs import ExecRun, append_exec_run
-from weigh.store.location import locate
+from weigh.store.location import locate_store
 
 if TYPE_CHECKING:
     from weigh.flow import job_scripts
@@ -66,8 +66,8 @@ _SCRIPT = re.compile(
 
 
 def execute(
-    here: Here, task_file: str, options: ExecOptions, console: Console
-) -> Finished:
+    here: Here, task_file: str, options: ExecOptions, console: RunConsole
+) -> FinishedRun:
     """Run the tasks of *task_file* that are left to run.
 
     Raises:
@@ -92,12 +92,12 @@ def execute(
             console.notify(warning)
         joblog = _joblog_path(task_file, options)
         blank = blank_record([], RunOptions(interval=options.interval), here.env)
-        me = lock.Holder(
+        me = lock.JoblogHolder(
             identity.this_machine(),
-            identity.process(os.getpid()),
+            identity.process_identity(os.getpid()),
             None if blank.job is None else blank.job.id,
         )
-        held = lock.acquire(joblog + lock.SUFFIX, me, notify=console.notify)
+        held = lock.acquire_lock(joblog + lock.SUFFIX, me, notify=console.notify)
         opened.callback(held.release)
         _warn_of_job_scripts(here, source, console)
         shared, plan_of = None, planned_needs(source.name, len(source))
@@ -105,7 +105,7 @@ def execute(
         if queue is not None:
             shared, plan_of = pull.shared_queue(here, queue, options.gone)
             number_of = shared.number_of
-        machine = Machine(
+        machine = RunMachine(
             cwd=here.cwd,
             env=here.env,
             version=__version__,
@@ -124,7 +124,7 @@ def execute(
             number_of=number_of,
             shared=shared,
         )
-        run = build(options, machine, (source, joblog), console, opened)
+        run = build_exec_run(options, machine, (source, joblog), console, opened)
         if blank.job is None and queue is None:
             _remember_run(here, run.id, source.name, joblog)
         return run.finished(run.run(), began)
@@ -138,29 +138,35 @@ def _refuse_changed_tasks(task_file: str) -> None:
         refuse_changed_tasks(task_file, digest)
 
 
-def _remember_run(here: Here, run_id: str, task_file: str, joblog: str) -> None:
+def _remember_run(here: Here, run_id: str, task_file: str, joblog_path: str) -> None:
     """Record the run in the store, for ``last``; elements of jobs are not recorded."""
-    joblog = os.path.join(here.cwd, joblog)
-    plan = os.path.join(os.path.dirname(os.path.dirname(joblog)), PLAN_FILE)
+    joblog_path = os.path.join(here.cwd, joblog_path)
+    plan = os.path.join(os.path.dirname(os.path.dirname(joblog_path)), PLAN_FILE)
     if os.path.exists(plan):
         return
     exec_run = ExecRun(
         run=run_id,
         task_file=os.path.join(here.cwd, task_file),
-        joblog=joblog,
+        joblog=joblog_path,
         started=time.time(),
     )
     with suppress(StoreError):  # the tasks run all the same
-        append_exec_run(locate(here.cwd, here.env), exec_run)
+        append_exec_run(locate_store(here.cwd, here.env), exec_run)
 
 
 def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, str]:
     """Return the task file of a queue, the completed options, and its directory."""
     queue = pull.queue_folder(folder)
-    return os.path.join(queue, QUEUE_TASKS), pull.completed(options, queue), queue
+    return (
+        os.path.join(queue, QUEUE_TASKS),
+        pull.options_completed_by_plan(options, queue),
+        queue,
+    )
 
 
-def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], int]:
+def tasks_to_run(
+    task_file: str, options: ExecOptions
+) -> tuple[list[tuple[int, str]], int]:
     """Return (number, command) of the tasks that would run, and the total number.
 
     Raises:
@@ -168,7 +174,7 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
     """
     source = TaskSource(task_file)
     path = _joblog_path(task_file, options)
-    settled = Settled(bytearray(len(source)))
+    settled = SettledTasks(bytearray(len(source)))
     if options.resume and os.path.exists(path):
         settled = joblog_file.settle_by(path, source, options.mask)
     order = left_to_run(settled, options)
@@ -177,7 +183,7 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
     return texts, len(source)
 
 
-def _warn_of_job_scripts(here: Here, source: TaskSource, console: Console) -> None:
+def _warn_of_job_scripts(here: Here, source: TaskSource, console: RunConsole) -> None:
     """Warn about tasks that are job scripts, whose directives are not read here.
 
     Raises:
@@ -195,17 +201,17 @@ def _warn_of_job_scripts(here: Here, source: TaskSource, console: Console) -> No
         console.notify(why)
 
 
-def _with_task_regions(path: str, measured: Measurement) -> Measurement:
+def _with_task_regions(path: str, measurement: RunMeasurement) -> RunMeasurement:
     """Add the regions that a task's program wrote to its measurement."""
-    started = channel.clock() - (time.time() - measured.started)
-    ended = started + measured.usage.wall_time
+    started = channel.clock() - (time.time() - measurement.started)
+    ended = started + measurement.usage.wall_time
     regions = channel.read_channel(path, started=started, ended=ended)
-    return with_regions(measured, regions)
+    return with_regions(measurement, regions)
 
 
 def _with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
     """Fill in the job's time limit if only the scheduler knows it."""
-    if options.time_limit is not None or time_left(None, env) is not None:
+    if options.time_limit is not None or time_until_limit(None, env) is not None:
         return options
     left = queried_time_left(env)
     return options if left is None else replace(options, time_limit=left)

@@ -11,13 +11,19 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
-from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Element, Kind, Queue
+from weigh.model.plan import (
+    PLAN_FILE,
+    QUEUE_TASKS,
+    PlannedElement,
+    PlannedQueue,
+    TaskKind,
+)
 from weigh.model.record import Allocation
 from weigh.probe.driver import open_probe
 from weigh.regular_file import only_regular
 from weigh.runner import resources
 from weigh.runner.build import ExecOptions
-from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
+from weigh.runner.slots import NO_RESERVATION, SlotLayout, TaskReservation, lay_out
 from weigh.schedulers import end_from_environment
 from weigh.units import Seconds
 
@@ -28,7 +34,7 @@ _FILES_OF_GPUS = 40  # what a driver's library opens
 
 def choose_layout(
     options: ExecOptions, env: Mapping[str, str], opened: ExitStack
-) -> Layout:
+) -> SlotLayout:
     """Return the slots for the CPUs and GPUs of this job's allocation.
 
     Raises:
@@ -38,7 +44,7 @@ def choose_layout(
     ours = resources.read_resources(
         env,
         allocation,
-        affinity=resources.affinity(),
+        affinity=resources.allowed_cpus(),
         quota=resources.read_cpu_quota(),
     )
     gpus = (ours.gpus or ())[: options.gpus]
@@ -55,17 +61,19 @@ def choose_layout(
     if options.per_gpu is not None:
         gpus = gpus[:jobs]  # a slot has one GPU
     cores = ours.cores if options.pin and jobs > 1 else ()
-    return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
+    return lay_out(jobs, cpu_count=ours.cpus, cores=cores, gpu_names=gpus)
 
 
-def within_open_files(layout: Layout, tasks: int) -> tuple[Layout, str | None]:
+def within_open_files(layout: SlotLayout, tasks: int) -> tuple[SlotLayout, str | None]:
     """Limit the slots to the file descriptors; return a warning if there are fewer.
 
     Raise the soft limit as far as necessary; the tasks inherit it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(len(layout.slots), tasks)
-    spare = _open_files() + _FILES_OF_WEIGH + (_FILES_OF_GPUS if layout.gpus else 0)
+    spare = (
+        _open_file_limit() + _FILES_OF_WEIGH + (_FILES_OF_GPUS if layout.gpus else 0)
+    )
     needed = spare + wanted * _FILES_OF_A_TASK
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return layout, None
@@ -82,7 +90,7 @@ def within_open_files(layout: Layout, tasks: int) -> tuple[Layout, str | None]:
     )
 
 
-def _open_files() -> int:
+def _open_file_limit() -> int:
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -100,7 +108,7 @@ def _shared_gpus(
 
     claims = GpuClaims()
     opened.callback(claims.release)
-    return claims.choose(env, allocation, lambda: open_probe(env), count=count)
+    return claims.choose(env, allocation, lambda: open_probe(env), gpu_count=count)
 
 
 def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
@@ -118,14 +126,14 @@ def find_parameters(
     path = f"{os.path.splitext(task_file)[0]}.tsv"
     if not os.path.exists(path):
         return lambda _seq, _command: {}
-    from weigh.runner.task_source import Parameters  # noqa: PLC0415 - after a sweep
+    from weigh.runner.task_source import TaskParameters  # noqa: PLC0415 - after a sweep
 
-    table = Parameters(path)
+    table = TaskParameters(path)
     opened.callback(table.close)
     return table.of
 
 
-def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
+def planned_needs(task_file: str, tasks: int) -> Callable[[int], TaskReservation]:
     """Return a function for each task's planned need, from ``plan.json``.
 
     The plan is in the task file's folder. A task that is not in it has no planned need;
@@ -135,10 +143,14 @@ def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
     places = () if element is None else element.kinds
     if len(places) != tasks or not all(0 <= place < len(kinds) for place in places):
         places = ()  # a resumed element states no kinds: its tasks need all it requests
-    shares = [Reservation(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
+    shares = [TaskReservation(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
 
-    def plan_of(seq: int) -> Reservation:
-        return shares[places[seq - 1]] if 0 < seq <= len(places) else NO_RESERVATION
+    def plan_of(task_number: int) -> TaskReservation:
+        return (
+            shares[places[task_number - 1]]
+            if 0 < task_number <= len(places)
+            else NO_RESERVATION
+        )
 
     return plan_of
 
@@ -151,7 +163,7 @@ def digest_of_plan(task_file: str) -> str:
         return ""
     try:
         with open(path, "rb", opener=only_regular) as file:
-            plan = msgspec.json.decode(file.read(), type=_Planned)
+            plan = msgspec.json.decode(file.read(), type=_PlannedElements)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return ""
     if plan.queue is not None and name == QUEUE_TASKS:
@@ -168,12 +180,12 @@ def planned_numbers(task_file: str, tasks: int) -> Callable[[int], int]:
 
 def _planned_element(
     task_file: str, tasks: int
-) -> tuple[tuple[Kind, ...], Element | None]:
+) -> tuple[tuple[TaskKind, ...], PlannedElement | None]:
     """Return the element of the plan that *task_file* is, and the plan's kinds."""
     path = os.path.join(os.path.dirname(task_file), PLAN_FILE)
     try:
         with open(path, "rb", opener=only_regular) as file:
-            plan = msgspec.json.decode(file.read(), type=_Planned)
+            plan = msgspec.json.decode(file.read(), type=_PlannedElements)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError):
         return (), None
     name = os.path.basename(task_file)
@@ -183,9 +195,9 @@ def _planned_element(
     return (), None
 
 
-class _Planned(msgspec.Struct):
+class _PlannedElements(msgspec.Struct):
     """The part of a plan that is read here."""
 
-    kinds: tuple[Kind, ...]
-    elements: tuple[Element, ...]
-    queue: Queue | None = None
+    kinds: tuple[TaskKind, ...]
+    elements: tuple[PlannedElement, ...]
+    queue: PlannedQueue | None = None

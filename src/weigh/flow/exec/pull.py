@@ -9,13 +9,17 @@ from weigh.errors import UsageError, WeighError
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
-from weigh.model.plan import QUEUE_TASKS, Item
-from weigh.planning.queue_order import room_of, time_to_start, units_of
+from weigh.model.plan import QUEUE_TASKS, TaskNeed
+from weigh.planning.queue_order import (
+    element_capacity_for_tasks,
+    time_to_start,
+    units_of,
+)
 from weigh.regular_file import only_regular
 from weigh.runner import events, previous_run
-from weigh.runner.build import ExecOptions, Shared
-from weigh.runner.shared_queue import Owner
-from weigh.runner.slots import Reservation
+from weigh.runner.build import ExecOptions, PulledQueue
+from weigh.runner.shared_queue import QueueOwner
+from weigh.runner.slots import TaskReservation
 from weigh.store import jobs
 from weigh.store.identity import is_alive, this_machine
 
@@ -40,7 +44,7 @@ def queue_folder(folder: str) -> str:
     return os.path.join(folder, plan.queue.folder)
 
 
-def completed(options: ExecOptions, folder: str) -> ExecOptions:
+def options_completed_by_plan(options: ExecOptions, folder: str) -> ExecOptions:
     """Fill in what the plan of the queue in *folder* states and nobody typed.
 
     Tasks that differ in their CPUs are not bound to the cores of a slot.
@@ -71,7 +75,7 @@ def _default_joblog(folder: str) -> str:
 
 def shared_queue(
     here: Here, folder: str, gone: Sequence[str]
-) -> tuple[Shared, Callable[[int], Reservation]]:
+) -> tuple[PulledQueue, Callable[[int], TaskReservation]]:
     """Return the queue in *folder*, and a function for each task's planned need.
 
     Raises:
@@ -80,36 +84,40 @@ def shared_queue(
     plan = read_plan(folder)
     if plan.queue is None:
         raise UsageError(f"{folder} is not the directory of a queue")
-    queue, elements, room = plan.queue, max(1, len(plan.elements)), room_of(plan)
+    queue, elements, room = (
+        plan.queue,
+        max(1, len(plan.elements)),
+        element_capacity_for_tasks(plan),
+    )
     needs = [_reservation(kind.item) for kind in plan.kinds]
     times = [time_to_start(kind) for kind in plan.kinds]
-    return Shared(
+    return PulledQueue(
         folder=folder,
         units=[unit.tasks for unit in units_of(queue, plan.kinds, elements)],
         elements=elements,
         kind_of=lambda seq: queue.kinds[seq - 1],
         number_of=lambda seq: queue.tasks[seq - 1],
         time_to_start=lambda kind: times[kind],
-        room=Reservation() if room is None else _reservation(room),
+        room=TaskReservation() if room is None else _reservation(room),
         gone=lambda owners: _gone(here, owners, folder, gone),
     ), lambda seq: needs[queue.kinds[seq - 1]]
 
 
-def _reservation(item: Item) -> Reservation:
-    return Reservation(item.memory, item.gpu_memory, item.cpus)
+def _reservation(task_need: TaskNeed) -> TaskReservation:
+    return TaskReservation(task_need.memory, task_need.gpu_memory, task_need.cpus)
 
 
 def _gone(
-    here: Here, owners: Collection[Owner], folder: str, hosts: Sequence[str]
+    here: Here, owners: Collection[QueueOwner], folder: str, hosts: Sequence[str]
 ) -> set[str]:
     """Return the names of the runs that have certainly ended, with all their tasks."""
     machine = this_machine()
     found: set[str] = set()
-    remote: list[Owner] = []
+    remote: list[QueueOwner] = []
     for owner in owners:
         if not owner.joblog:
             continue
-        past = _past(os.path.join(folder, owner.joblog) + events.SUFFIX)
+        past = _past_runs_in_events(os.path.join(folder, owner.joblog) + events.SUFFIX)
         if past is not None and owner.run not in past.open_runs:
             found.add(owner.name)  # it wrote so itself, as its last event
         elif machine.sees_processes_of(owner.machine):
@@ -123,15 +131,15 @@ def _gone(
     return found | _ended_jobs(here, remote)
 
 
-def _past(path: str) -> events.Past | None:
+def _past_runs_in_events(path: str) -> events.PastRuns | None:
     try:
         with open(path, "rb", opener=only_regular) as file:
-            return events.read_past(file, lambda _: False)
+            return events.read_past_events(file, lambda _: False)
     except OSError:
         return None
 
 
-def _ended_jobs(here: Here, owners: Sequence[Owner]) -> set[str]:
+def _ended_jobs(here: Here, owners: Sequence[QueueOwner]) -> set[str]:
     """Return the names of the runs whose elements have ended, as a scheduler reports.
 
     Without an answer none has.

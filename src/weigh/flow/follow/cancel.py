@@ -10,29 +10,29 @@ from weigh.flow.follow.first_tasks import sends_rest
 from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
-from weigh.flow.submit.rounds import Sendings, reaching, settle_all
-from weigh.model.job import STUCK, ElementState, Submitted
+from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers, settle_all
+from weigh.model.job import STUCK, ElementState, SubmittedJob
 from weigh.model.record import State
 from weigh.store import jobs as jobs_file
 
 ALL = "all"
 
 
-class Cancelled(msgspec.Struct, frozen=True):
+class CancelledJob(msgspec.Struct, frozen=True):
     """A job that was cancelled, and how many of its elements had not ended."""
 
-    job: Submitted
+    job: SubmittedJob
     count: int
 
 
-def cancel(
+def cancel_jobs(
     here: Here,
     names: Sequence[str],
     *,
     keep: Sequence[str] = (),
     only: State | None = None,
     dry_run: bool = False,
-) -> tuple[Cancelled, ...]:
+) -> tuple[CancelledJob, ...]:
     """Cancel the jobs called *names* except those called *keep*.
 
     ``all`` means all jobs that have not ended. *only* restricts this to elements in
@@ -48,7 +48,7 @@ def cancel(
     known = jobs_file.read_jobs(here.root)
     if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])
-    named = _named(here, names, known)
+    named = _jobs_to_cancel(here, names, known)
     known = with_foreign(known, named)
     kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
     chosen_jobs = [
@@ -78,41 +78,45 @@ def cancel(
             except SchedulerError as error:
                 refusals.append(error)  # cancel the other jobs first
             else:
-                done.append(Cancelled(job, len(alive)))
+                done.append(CancelledJob(job, len(alive)))
     if refusals:
-        raise _refused(refusals, done) from refusals[0]
+        raise _refusals_as_one_error(refusals, done) from refusals[0]
     if still and (ALL in names or not done):
-        raise _refused([SubmissionUnknownError(line) for line in still], done)
+        raise _refusals_as_one_error(
+            [SubmissionUnknownError(line) for line in still], done
+        )
     return tuple(done)
 
 
 def _healers(
     here: Here,
-    chosen: Sequence[Submitted],
-    known: Sequence[Submitted],
+    chosen: Sequence[SubmittedJob],
+    known_jobs: Sequence[SubmittedJob],
     only: State | None,
-) -> list[Submitted]:
+) -> list[SubmittedJob]:
     """Return the last healers of each plan that has one of the *chosen* jobs.
 
     Where *only* some elements are cancelled, the healer is too if it would send tasks
     that wait for the first ones.
     """
-    reach = reaching(here)
+    reach = reach_of_schedulers(here)
     chains = {
         chain[0].folder: chain
         for job in chosen
-        if job.heal is not None and (chain := jobs_file.chain_of(known, job))
+        if job.heal is not None and (chain := jobs_file.chain_of(known_jobs, job))
     }
     return [
         healer
         for folder, chain in sorted(chains.items())
         if only is None or sends_rest(chain)
-        for healer in Sendings(folder, root=here.root, reach=reach).healers()[-1:]
+        for healer in SubmissionRounds(folder, root=here.root, reach=reach).healers()[
+            -1:
+        ]
     ]
 
 
-def _refused(
-    refusals: Sequence[SchedulerError], done: Sequence[Cancelled]
+def _refusals_as_one_error(
+    refusals: Sequence[SchedulerError], done: Sequence[CancelledJob]
 ) -> SchedulerError:
     """Return one error for all refusals; it also names the cancelled jobs."""
     cancelled = ", ".join(one.job.id for one in done)
@@ -122,34 +126,34 @@ def _refused(
     )
 
 
-def _has_all(names: Sequence[str], known: Sequence[Submitted]) -> bool:
+def _has_all(names: Sequence[str], known_jobs: Sequence[SubmittedJob]) -> bool:
     """Return whether each name has a job."""
     try:
-        return bool(known) and all(
-            name == ALL or jobs_file.find_jobs(known, name) for name in names
+        return bool(known_jobs) and all(
+            name == ALL or jobs_file.find_jobs(known_jobs, name) for name in names
         )
     except UsageError:
         return False
 
 
-def is_not_kept(job: Submitted, keep: Sequence[str]) -> bool:
-    """Return whether *job* is not one of those to keep."""
-    return job.id not in keep and job.name not in keep
+def is_not_kept(submitted_job: SubmittedJob, keep: Sequence[str]) -> bool:
+    """Return whether *submitted_job* is not one of those to keep."""
+    return submitted_job.id not in keep and submitted_job.name not in keep
 
 
-def _is_there(state: ElementState) -> bool:
+def _is_there(element_state: ElementState) -> bool:
     """Return whether the scheduler still holds an element."""
-    return not state.is_final or state.reason == STUCK
+    return not element_state.is_final or element_state.reason == STUCK
 
 
-def _named(
-    here: Here, names: Sequence[str], known: Sequence[Submitted]
-) -> list[Submitted]:
+def _jobs_to_cancel(
+    here: Here, names: Sequence[str], known_jobs: Sequence[SubmittedJob]
+) -> list[SubmittedJob]:
     if not names:
         raise UsageError("which job? weigh cancel JOB, or weigh cancel all")
     if ALL in names:
-        if not known:
+        if not known_jobs:
             refuse_all_from_here(here.root, here.env)
-        return list(known)
-    found = [job for name in names for job in named_jobs(here, known, name)]
+        return list(known_jobs)
+    found = [job for name in names for job in named_jobs(here, known_jobs, name)]
     return list({(job.scheduler, job.id): job for job in found}.values())

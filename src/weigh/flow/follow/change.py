@@ -7,22 +7,22 @@ from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.view import look
 from weigh.flow.here import Here
 from weigh.flow.submit.rounds import settle_all
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import JobRequest, SubmittedJob
 from weigh.schedulers import find_kind
-from weigh.schedulers.protocol import RequestChange
+from weigh.schedulers.protocol import WaitingJobChange
 from weigh.store import jobs as jobs_file
 
 
 def change_request(
-    here: Here, name: str, wanted: RequestChange
-) -> tuple[Submitted, JobRequest]:
+    here: Here, name: str, wanted: WaitingJobChange
+) -> tuple[SubmittedJob, JobRequest]:
     """Change the job called *name*; return it, and what it requests now.
 
     Raises:
         UsageError: there is no such job, none of it waits, or its scheduler cannot.
         SchedulerError: the scheduler refuses it or does not answer.
     """
-    if wanted == RequestChange():
+    if wanted == WaitingJobChange():
         raise UsageError("nothing to change: weigh change JOB --time 4h")
     root = here.root
     settle_all(here)
@@ -54,24 +54,27 @@ def change_request(
         job.request, wanted, is_virtual=bool(kind.traits.address_space)
     )
     if not is_foreign(job) and not (job.own and job.own.part) and job.token:
-        jobs_file.append(root, msgspec.structs.replace(job, request=request))
+        jobs_file.append_job(root, msgspec.structs.replace(job, request=request))
     return job, request
 
 
 def _changed_request(
-    request: JobRequest, wanted: RequestChange, *, is_virtual: bool
+    job_request: JobRequest, wanted: WaitingJobChange, *, is_virtual: bool
 ) -> JobRequest:
-    """Return *request* with what was changed; *is_virtual*: it limits address space."""
-    memory, virtual = request.memory, request.virtual_memory
+    """Return *job_request* with what was changed.
+
+    *is_virtual*: it limits address space.
+    """
+    memory, virtual = job_request.memory, job_request.virtual_memory
     if wanted.memory is not None and is_virtual:
         virtual = wanted.memory
         memory = None if memory is None else min(memory, wanted.memory)
     elif wanted.memory is not None:
         memory = wanted.memory
     return msgspec.structs.replace(
-        request,
+        job_request,
         memory=memory,
         virtual_memory=virtual,
-        time_limit=wanted.time or request.time_limit,
-        throttle=wanted.throttle or request.throttle,
+        time_limit=wanted.time or job_request.time_limit,
+        throttle=wanted.throttle or job_request.throttle,
     )

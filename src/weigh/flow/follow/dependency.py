@@ -15,15 +15,15 @@ import msgspec
 from weigh.errors import SchedulerError, StoreError, UsageError, WeighError
 from weigh.flow.follow.first_tasks import with_unsent
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.view import View, look, merged
+from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
-from weigh.flow.submit.rounds import Sendings, reaching
-from weigh.model.job import NOT_STARTED, Submitted, TaskState
+from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers
+from weigh.model.job import NOT_STARTED, SubmittedJob, TaskState
 from weigh.model.record import State
-from weigh.render.resume_lines import Follower
-from weigh.render.status_lines import Needed
+from weigh.render.resume_lines import FollowingJob
+from weigh.render.status_lines import NeededJob
 from weigh.render.words import STATE_WORDS
-from weigh.schedulers.protocol import RequestChange
+from weigh.schedulers.protocol import WaitingJobChange
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
@@ -34,10 +34,10 @@ _FAILED: frozenset[State] = frozenset(
 _NOT_LISTED: Seconds = 60.0  # within which a scheduler lists a new job
 _TO_SETTLE: Seconds = 60.0  # until a node sees what others wrote, and accounting knows
 _PAUSE: Seconds = 2.0
-SendAnew = Callable[[Submitted], Submitted | None]
+SendAnew = Callable[[SubmittedJob], SubmittedJob | None]
 
 
-class Awaited(msgspec.Struct, frozen=True):
+class AwaitedJobs(msgspec.Struct, frozen=True):
     """What a job waits for: ``needs`` are the jobs, by token, or by id if unknown here.
 
     ``ids`` are the scheduler's jobs to hang on; ``blocked`` are the needs that cannot
@@ -46,11 +46,11 @@ class Awaited(msgspec.Struct, frozen=True):
 
     needs: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
-    blocked: tuple[Needed, ...] = ()
+    blocked: tuple[NeededJob, ...] = ()
 
 
 def needs_of(
-    names: Sequence[str], scheduler: str, known: Sequence[Submitted]
+    names: Sequence[str], scheduler: str, known_jobs: Sequence[SubmittedJob]
 ) -> tuple[str, ...]:
     """Return the tokens of the jobs called *names*; unknown ids are kept as they are.
 
@@ -59,10 +59,10 @@ def needs_of(
     """
     needs: dict[str, None] = {}
     for name in names:
-        if name.isdecimal() and not any(job.id == name for job in known):
+        if name.isdecimal() and not any(job.id == name for job in known_jobs):
             needs[name] = None
             continue
-        job = jobs_file.find_jobs(known, name)[-1]
+        job = jobs_file.find_jobs(known_jobs, name)[-1]
         if job.scheduler != scheduler:
             raise UsageError(
                 f"job {job.id} runs at {job.scheduler}: a job of {scheduler} cannot "
@@ -72,14 +72,16 @@ def needs_of(
     return tuple(needs)
 
 
-def awaited(here: Here, needs: Sequence[str], known: Sequence[Submitted]) -> Awaited:
+def jobs_to_await(
+    here: Here, needs: Sequence[str], known_jobs: Sequence[SubmittedJob]
+) -> AwaitedJobs:
     """Return what a job with these *needs* has to wait for at this moment.
 
     Raises:
         UsageError: there is no such job.
     """
-    found = [needed(here, need, known) for need in needs]
-    return Awaited(
+    found = [needed(here, need, known_jobs) for need in needs]
+    return AwaitedJobs(
         needs=tuple(
             need for need, one in zip(needs, found, strict=True) if not one.is_done
         ),
@@ -89,14 +91,14 @@ def awaited(here: Here, needs: Sequence[str], known: Sequence[Submitted]) -> Awa
 
 
 def await_jobs(
-    here: Here, names: Sequence[str], scheduler: str, known: Sequence[Submitted]
-) -> Awaited:
+    here: Here, names: Sequence[str], scheduler: str, known_jobs: Sequence[SubmittedJob]
+) -> AwaitedJobs:
     """Return what a new job waits for that starts after the jobs called *names*.
 
     Raises:
         UsageError: there is no such job, or it cannot succeed as things are.
     """
-    wait = awaited(here, needs_of(names, scheduler, known), known)
+    wait = jobs_to_await(here, needs_of(names, scheduler, known_jobs), known_jobs)
     for one in wait.blocked:
         raise UsageError(
             f"--after: {one.name} (job {one.job}) cannot succeed: {one.words} (weigh "
@@ -105,25 +107,29 @@ def await_jobs(
     return wait
 
 
-def needed(here: Here, need: str, known: Sequence[Submitted]) -> Needed:
+def needed(here: Here, need: str, known_jobs: Sequence[SubmittedJob]) -> NeededJob:
     """Return the state of the job that another one needs.
 
     Raises:
         UsageError: there is no such job.
     """
-    if need.isdecimal() and not any(job.id == need for job in known):
-        return Needed(name=need, job=need, ids=(need,), words="not submitted from here")
-    chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, need)[-1])
-    healers = list[Submitted]()
+    if need.isdecimal() and not any(job.id == need for job in known_jobs):
+        return NeededJob(
+            name=need, job=need, ids=(need,), words="not submitted from here"
+        )
+    chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, need)[-1])
+    healers = list[SubmittedJob]()
     if any(job.heal is not None for job in chain):
-        reach = reaching(here)
-        healers = Sendings(chain[0].folder, root=here.root, reach=reach).healers()[-1:]
-    views = list(look(here, chain, [*known, *healers], fresh=True))
+        reach = reach_of_schedulers(here)
+        healers = SubmissionRounds(
+            chain[0].folder, root=here.root, reach=reach
+        ).healers()[-1:]
+    views = list(look(here, chain, [*known_jobs, *healers], fresh=True))
     return _needed_of(views, healers)
 
 
-def _needed_of(views: Sequence[View], healers: Sequence[Submitted]) -> Needed:
-    tasks = merged(with_unsent(views, comes=False)).values()
+def _needed_of(views: Sequence[JobView], healers: Sequence[SubmittedJob]) -> NeededJob:
+    tasks = latest_task_states(with_unsent(views, comes=False)).values()
     last, snapshot = views[-1].job, views[-1].snapshot
     left = [task for task in tasks if task.state != "COMPLETED"]
     healer = [one for one in healers if _goes_on(one, snapshot.of(one, 0).state)]
@@ -136,14 +142,14 @@ def _needed_of(views: Sequence[View], healers: Sequence[Submitted]) -> Needed:
     stuck = [task for task in left if not _goes_on(by_id[task.job], task.state)]
     if snapshot.trouble is not None:  # what it answers counts, not that it is silent
         live, stuck = [view.job for view in views if view.job.round == last.round], []
-    words = _words(stuck or left, len(tasks))
+    words = _unfinished_tasks_text(stuck or left, len(tasks))
     if not left:
         ids: tuple[str, ...] = ()
     elif healer:
         ids = (healer[-1].id,)
     else:
         ids = () if stuck else tuple(job.id for job in live)
-    return Needed(
+    return NeededJob(
         name=last.name,
         job=last.id,
         ids=ids,
@@ -154,13 +160,13 @@ def _needed_of(views: Sequence[View], healers: Sequence[Submitted]) -> Needed:
     )
 
 
-def _goes_on(job: Submitted, state: State) -> bool:
-    """Return whether a part of *job* waits or runs, or is too new to be listed."""
-    is_new = time.time() - job.submitted < _NOT_LISTED
+def _goes_on(submitted_job: SubmittedJob, state: State) -> bool:
+    """Return whether a part of the job waits or runs, or is too new to be listed."""
+    is_new = time.time() - submitted_job.submitted < _NOT_LISTED
     return state in _GOING or (state == "UNKNOWN" and is_new)
 
 
-def _words(left: Sequence[TaskState], total: int) -> str:
+def _unfinished_tasks_text(left: Sequence[TaskState], total: int) -> str:
     """Write how many tasks are in which state, e.g. '1 of 4 tasks failed'."""
     states = Counter(task.state for task in left)
     parts = [f"{number:,} {STATE_WORDS[state]}" for state, number in states.items()]
@@ -192,48 +198,52 @@ def why_not_yet(here: Here, needs: Sequence[str]) -> list[str]:
         time.sleep(_PAUSE)
 
 
-def _state_of_need(here: Here, need: str, known: Sequence[Submitted]) -> Needed:
+def _state_of_need(
+    here: Here, need: str, known_jobs: Sequence[SubmittedJob]
+) -> NeededJob:
     """Return the state of a job that is needed, also of one of another store."""
-    if not need.isdecimal() or any(job.id == need for job in known):
-        return needed(here, need, known)
-    jobs = named_jobs(here, known, need)
-    views = look(here, jobs, with_foreign(known, jobs), fresh=True)
+    if not need.isdecimal() or any(job.id == need for job in known_jobs):
+        return needed(here, need, known_jobs)
+    jobs = named_jobs(here, known_jobs, need)
+    views = look(here, jobs, with_foreign(known_jobs, jobs), fresh=True)
     return _needed_of(list(views), ())
 
 
-def is_kept_back(task: TaskState) -> bool:
+def is_kept_back(task_state: TaskState) -> bool:
     """Return whether a task did not start because a job that it needs has failed."""
-    return task.state == "FAILED" and NOT_STARTED in (task.reason or "")
+    return task_state.state == "FAILED" and NOT_STARTED in (task_state.reason or "")
 
 
-def hang_on(job: Submitted, wait: Awaited, view: View, root: str) -> None:
-    """Let a waiting *job* wait for other jobs, and record that.
+def hang_on(
+    submitted_job: SubmittedJob, wait: AwaitedJobs, job_view: JobView, root: str
+) -> None:
+    """Let a waiting *submitted_job* wait for other jobs, and record that.
 
     Raises:
         SchedulerError: the scheduler refuses it.
         StoreError: a file cannot be written.
     """
-    view.scheduler.change(job, RequestChange(after=wait.ids))
-    request = msgspec.structs.replace(job.request, after=wait.ids)
-    jobs_file.append(root, msgspec.structs.replace(job, request=request))
+    job_view.scheduler.change(submitted_job, WaitingJobChange(after=wait.ids))
+    request = msgspec.structs.replace(submitted_job.request, after=wait.ids)
+    jobs_file.append_job(root, msgspec.structs.replace(submitted_job, request=request))
 
 
-def renew(here: Here, job: Submitted) -> None:
+def renew(here: Here, submitted_job: SubmittedJob) -> None:
     """Let a job that was just sent wait for what its needs are now, if that changed.
 
     Else it would hang on a healer that sent the next round before it knew of the job.
     """
     known = jobs_file.read_jobs(here.root)
     with suppress(WeighError):
-        wait = awaited(here, job.needs, known)
-        if not wait.blocked and wait.ids != job.request.after:
-            view = next(iter(look(here, [job], known, fresh=True)))
-            hang_on(job, wait, view, here.root)
+        wait = jobs_to_await(here, submitted_job.needs, known)
+        if not wait.blocked and wait.ids != submitted_job.request.after:
+            view = next(iter(look(here, [submitted_job], known, fresh=True)))
+            hang_on(submitted_job, wait, view, here.root)
 
 
 def lead_on(
-    here: Here, chain: Sequence[Submitted], send_anew: SendAnew
-) -> Iterator[Follower]:
+    here: Here, chain: Sequence[SubmittedJob], send_anew: SendAnew
+) -> Iterator[FollowingJob]:
     """Let the jobs that wait for a job of *chain* wait for its last round.
 
     Those that have ended because it had not succeeded are sent again. Yields what was
@@ -248,28 +258,37 @@ def lead_on(
         try:
             done = _led_on(here, job, known, send_anew)
         except (SchedulerError, StoreError, UsageError) as error:
-            done = Follower(job=job.id, name=job.name, trouble=str(error))
+            done = FollowingJob(job=job.id, name=job.name, trouble=str(error))
         if done is not None:
             yield done
 
 
 def _led_on(
-    here: Here, job: Submitted, known: Sequence[Submitted], send_anew: SendAnew
-) -> Follower | None:
-    view = next(iter(look(here, [job], known, fresh=True)))
+    here: Here,
+    submitted_job: SubmittedJob,
+    known_jobs: Sequence[SubmittedJob],
+    send_anew: SendAnew,
+) -> FollowingJob | None:
+    view = next(iter(look(here, [submitted_job], known_jobs, fresh=True)))
     waits = any(state.state == "PENDING" for state in view.elements)
     is_over = all(state.is_final for state in view.elements)
     was_kept = is_over and any(map(is_kept_back, view.tasks))
     if not (waits or was_kept):
         return None
-    wait = awaited(here, job.needs, known)
+    wait = jobs_to_await(here, submitted_job.needs, known_jobs)
     if wait.blocked:
-        return Follower(job=job.id, name=job.name, blocked=wait.blocked)
-    if waits and wait.ids != job.request.after:
-        hang_on(job, wait, view, here.root)
+        return FollowingJob(
+            job=submitted_job.id, name=submitted_job.name, blocked=wait.blocked
+        )
+    if waits and wait.ids != submitted_job.request.after:
+        hang_on(submitted_job, wait, view, here.root)
     if waits:
-        return Follower(job=job.id, name=job.name, after=wait.ids)
-    again = send_anew(job)
+        return FollowingJob(
+            job=submitted_job.id, name=submitted_job.name, after=wait.ids
+        )
+    again = send_anew(submitted_job)
     if again is None:
         return None
-    return Follower(job=again.id, name=job.name, after=wait.ids, was=job.id)
+    return FollowingJob(
+        job=again.id, name=submitted_job.name, after=wait.ids, was=submitted_job.id
+    )

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from weigh.errors import FormatError, SchedulerError, UsageError
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
-from weigh.model.job import Submitted
+from weigh.model.job import SubmittedJob
 from weigh.model.record import State
 from weigh.render.status_lines import QueuedElsewhere
 from weigh.schedulers import KINDS
-from weigh.schedulers.command import run
+from weigh.schedulers.command import run_scheduler_command
 from weigh.store import jobs as jobs_file
 from weigh.store.known_stores import known_stores
 from weigh.units import Seconds
@@ -49,7 +49,7 @@ def other_stores(here: str, env: Mapping[str, str]) -> list[str]:
 
 
 def queued_without_weigh(
-    known: Sequence[Submitted], env: Mapping[str, str]
+    known_jobs: Sequence[SubmittedJob], env: Mapping[str, str]
 ) -> Iterator[QueuedElsewhere]:
     """Yield the user's jobs in the queues of the schedulers that weigh did not send."""
     user = schedulers.current_user()
@@ -57,9 +57,15 @@ def queued_without_weigh(
         if name not in KINDS:
             continue
         backend = KINDS[name].backend
-        ours = {job.id for job in known if schedulers.kind_of(job.scheduler) == name}
+        ours = {
+            job.id
+            for job in known_jobs
+            if schedulers.kind_of_cluster_name(job.scheduler) == name
+        }
         try:
-            ran = run(backend.queue_argv(user), env=env, cwd=None, timeout=_TO_ASK)
+            ran = run_scheduler_command(
+                backend.queue_argv(user), env=env, cwd=None, timeout=_TO_ASK
+            )
             listed = backend.parse_queue(ran.out) if ran.code == 0 else {}
         except (SchedulerError, FormatError):
             continue

@@ -4,19 +4,19 @@ import os
 from collections.abc import Iterator, Sequence
 
 from weigh.flow.follow.tasks import LOGS, goes_on, tail_of
-from weigh.flow.follow.view import View
-from weigh.flow.submit.rounds import Sendings
-from weigh.model.job import ON_HOLD, STUCK, Submitted
-from weigh.render.healing_lines import Healing, HealingRound
+from weigh.flow.follow.view import JobView
+from weigh.flow.submit.rounds import SubmissionRounds
+from weigh.model.job import ON_HOLD, STUCK, SubmittedJob
+from weigh.render.healing_lines import HealingRound, HealingState
 from weigh.render.printable import last_line_of
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.dialect import Traits
+from weigh.schedulers.dialect import DialectTraits
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.words import format_ranges
 
 
-def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
+def healing_of(views: Sequence[JobView], sendings: SubmissionRounds) -> HealingState:
     """Return the rounds so far, and who sends the next one, if anybody does."""
     ids = {view.job.id for view in views}
     healers = [one for one in sendings.healers()[-1:] if one.id not in ids]
@@ -27,7 +27,7 @@ def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
     stopped = sendings.stopped()
     over = stopped is not None and stopped.round == number
     state = None if healer is None else snapshot.of(healer, 0).state
-    return Healing(
+    return HealingState(
         rounds=tuple(rounds_of(views)),
         healer=None if healer is None else healer.id,
         state=state,
@@ -35,11 +35,13 @@ def healing_of(views: Sequence[View], sendings: Sendings) -> Healing:
         left=stopped.left if stopped is not None and over else {},
         goes_on=any(goes_on(state) for view in views for state in view.elements),
         blocked=tuple(_blocked(views)),
-        words=None if healer is None else _words(healer, views[-1].scheduler),
+        words=None
+        if healer is None
+        else _last_healer_line(healer, views[-1].scheduler),
     )
 
 
-def _words(healer: Submitted, scheduler: Scheduler) -> str | None:
+def _last_healer_line(healer: SubmittedJob, scheduler: Scheduler) -> str | None:
     """Return the last line that a healer printed, e.g. why it could not submit."""
     name = scheduler.log_name(healer.id, 0, is_array=False)
     lines = tail_of(os.path.join(healer.folder, LOGS, name)).splitlines()
@@ -47,9 +49,9 @@ def _words(healer: Submitted, scheduler: Scheduler) -> str | None:
     return last_line_of(said).removeprefix("weigh: ") or None
 
 
-def rounds_of(views: Sequence[View]) -> Iterator[HealingRound]:
+def rounds_of(views: Sequence[JobView]) -> Iterator[HealingRound]:
     """Yield the jobs after the first round; parts of one array count once."""
-    found: dict[tuple[int, str | None, str], list[Submitted]] = {}
+    found: dict[tuple[int, str | None, str], list[SubmittedJob]] = {}
     for view in views:
         if view.job.round > 1:
             key = view.job.round, view.job.reason, view.job.folder
@@ -60,7 +62,7 @@ def rounds_of(views: Sequence[View]) -> Iterator[HealingRound]:
         yield HealingRound(number, tasks, reason or "", ids)
 
 
-def _blocked(views: Sequence[View]) -> Iterator[str]:
+def _blocked(views: Sequence[JobView]) -> Iterator[str]:
     """Yield the commands that free elements without which no healer starts."""
     for view in views:
         kind = find_kind(view.job.scheduler)
@@ -76,12 +78,16 @@ def _blocked(views: Sequence[View]) -> Iterator[str]:
             if command and (state.state == "PENDING" or reason == STUCK):
                 held.setdefault(command, []).append(place)
         for command, places in held.items():
-            yield command.format(_named(view.job, places, kind.traits))
+            yield command.format(_elements_as_written(view.job, places, kind.traits))
 
 
-def _named(job: Submitted, places: Sequence[int], traits: Traits) -> str:
+def _elements_as_written(
+    submitted_job: SubmittedJob, places: Sequence[int], traits: DialectTraits
+) -> str:
     """Write elements as their scheduler does: 7_0-2 or 7.1-3; or the whole job."""
-    if job.elements == 1 or len(places) == job.elements:
-        return job.id
+    if submitted_job.elements == 1 or len(places) == submitted_job.elements:
+        return submitted_job.id
     span = format_ranges(place + traits.first_element for place in places)
-    return " ".join(traits.element_name.format(job.id, one) for one in span.split(","))
+    return " ".join(
+        traits.element_name.format(submitted_job.id, one) for one in span.split(",")
+    )

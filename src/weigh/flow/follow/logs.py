@@ -10,11 +10,11 @@ from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.named import named_jobs, narrowed_to, with_foreign
 from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.tasks import tail_of
-from weigh.flow.follow.view import View, look, merged
+from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
 from weigh.flow.submit.submit_script import LOGS
 from weigh.joblog import output_folder, output_name
-from weigh.model.job import FINAL, OwnScript, Submitted, TaskState
+from weigh.model.job import FINAL, OwnScript, SubmittedJob, TaskState
 from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
 
@@ -45,7 +45,7 @@ class LogFile(msgspec.Struct, frozen=True):
         return f"{ENDED} " in tail_of(self.until)
 
 
-def logs(
+def log_files_of_job(
     here: Here, name: str, task: int | None = None, *, failed: bool = False
 ) -> tuple[LogFile, ...]:
     """Return the output of a job's tasks, or of one: of *task*, or as ``JOB_TASK``.
@@ -70,20 +70,20 @@ def logs(
         views = list(look(here, chain, known))
         return tuple(_of_own(here, views, known, failed=failed))
     views = list(look(here, chain, known))
-    tasks = merged(views)
+    tasks = latest_task_states(views)
     if task is not None:
         if task not in tasks:  # it may be in another job of the plan
             chain = jobs_file.chain_of(known, chain[-1])
             views = list(look(here, chain, known))
-            tasks = merged(views)
+            tasks = latest_task_states(views)
         if task not in tasks:
             raise UsageError(f"no such task: {task} (tasks are 1 to {max(tasks)})")
-        found = [_of_task(views, tasks[task])]
+        found = [_log_file_of_task(views, tasks[task])]
     elif failed:
         bad = [task for task in tasks.values() if task.state in FAILED]
         if not bad:
             raise UsageError(f"no task of {name} has failed (weigh status {name})")
-        found = [_of_task(views, task) for task in bad]
+        found = [_log_file_of_task(views, task) for task in bad]
     else:
         found = _of_all_tasks(views, tasks)
     if not any(os.path.exists(one.to_show()) for one in found):
@@ -92,11 +92,11 @@ def logs(
 
 
 def _of_all_tasks(
-    views: Sequence[View], tasks: Mapping[int, TaskState]
+    views: Sequence[JobView], tasks: Mapping[int, TaskState]
 ) -> list[LogFile]:
     """Return the output of all tasks; if none printed anything, the elements' logs."""
     ordered = [tasks[number] for number in sorted(tasks)]
-    found = [_of_task(views, task) for task in ordered]
+    found = [_log_file_of_task(views, task) for task in ordered]
     if len(found) == 1:
         return found
     printed = [
@@ -108,7 +108,7 @@ def _of_all_tasks(
     return printed or [LogFile("job", path, path) for path in paths]
 
 
-def _refuse_if_ended(views: Sequence[View]) -> None:
+def _refuse_if_ended(views: Sequence[JobView]) -> None:
     """Refuse to wait for the logs of jobs that have ended.
 
     Raises:
@@ -122,7 +122,11 @@ def _refuse_if_ended(views: Sequence[View]) -> None:
 
 
 def _of_own(
-    here: Here, views: Sequence[View], known: Sequence[Submitted], *, failed: bool
+    here: Here,
+    views: Sequence[JobView],
+    known_jobs: Sequence[SubmittedJob],
+    *,
+    failed: bool,
 ) -> Iterator[LogFile]:
     """Yield the logs of jobs with the user's own script, and their error files.
 
@@ -132,8 +136,8 @@ def _of_own(
     for view in views:
         own, job = view.job.own or OwnScript(), view.job
 
-        def has_ended(job: Submitted = job) -> bool:
-            now = next(look(here, [job], known, fresh=True))
+        def has_ended(submitted_job: SubmittedJob = job) -> bool:
+            now = next(look(here, [submitted_job], known_jobs, fresh=True))
             return all(state.is_final for state in now.elements)
 
         for task in view.tasks:
@@ -164,25 +168,27 @@ def _split(name: str, known: set[str], plans: set[str]) -> tuple[str, int | None
     return job, int(task)
 
 
-def _of_task(views: Sequence[View], task: TaskState) -> LogFile:
-    view = next(view for view in views if view.job.id == task.job)
-    log = _element_log(view, task.element)
-    output = task.output or _output(view, task)
-    return LogFile(f"task {task.task}", output, log, instead=log)
+def _log_file_of_task(views: Sequence[JobView], task_state: TaskState) -> LogFile:
+    view = next(view for view in views if view.job.id == task_state.job)
+    log = _element_log(view, task_state.element)
+    output = task_state.output or _output(view, task_state)
+    return LogFile(f"task {task_state.task}", output, log, instead=log)
 
 
-def _output(view: View, task: TaskState) -> str:
+def _output(job_view: JobView, task_state: TaskState) -> str:
     """Return the path of the output of a task's latest attempt."""
-    number = view.job.first + task.element
-    joblog = os.path.join(view.job.folder, LOGS, f"tasks_{number}.joblog")
+    number = job_view.job.first + task_state.element
+    joblog = os.path.join(job_view.job.folder, LOGS, f"tasks_{number}.joblog")
     folder = output_folder(joblog)
-    attempt, latest = 2, os.path.join(folder, output_name(task.task, 1))
-    while os.path.exists(path := os.path.join(folder, output_name(task.task, attempt))):
+    attempt, latest = 2, os.path.join(folder, output_name(task_state.task, 1))
+    while os.path.exists(
+        path := os.path.join(folder, output_name(task_state.task, attempt))
+    ):
         attempt, latest = attempt + 1, path
     return latest
 
 
-def _element_log(view: View, number: int) -> str:
-    job = view.job
-    name = view.scheduler.log_name(job.id, number, is_array=job.elements > 1)
+def _element_log(job_view: JobView, number: int) -> str:
+    job = job_view.job
+    name = job_view.scheduler.log_name(job.id, number, is_array=job.elements > 1)
     return os.path.join(job.folder, LOGS, name)

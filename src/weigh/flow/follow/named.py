@@ -10,9 +10,9 @@ from weigh.errors import UsageError
 from weigh.flow.here import Here, here_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.own_script import FOLDER, request_of_known
-from weigh.model.job import OwnScript, Submitted
+from weigh.model.job import OwnScript, SubmittedJob
 from weigh.schedulers import KINDS, find_kind
-from weigh.schedulers.dialect import Traits
+from weigh.schedulers.dialect import DialectTraits
 from weigh.schedulers.elements import indices_of
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.protocol import KnownJob
@@ -22,8 +22,12 @@ from weigh.store.execs import read_exec_runs
 
 
 def named_jobs(
-    here: Here, known: Sequence[Submitted], name: str, *, of_others: bool = False
-) -> list[Submitted]:
+    here: Here,
+    known_jobs: Sequence[SubmittedJob],
+    name: str,
+    *,
+    of_others: bool = False,
+) -> list[SubmittedJob]:
     """Return the jobs called *name*, as the store finds them, or else as schedulers do.
 
     ``123_4``, as the scheduler writes it, is one element of an array. With *of_others*
@@ -34,11 +38,11 @@ def named_jobs(
         SchedulerError: a scheduler does not answer.
     """
     try:
-        return jobs_file.find_jobs(known, name)
+        return jobs_file.find_jobs(known_jobs, name)
     except UsageError as error:
         if name == jobs_file.LAST:
             _refuse_exec_run(here.root)
-        part = _part_of_known(known, name)
+        part = _part_of_known(known_jobs, name)
         if part is not None:
             return [part]
         asked = []
@@ -47,7 +51,7 @@ def named_jobs(
             asked.append(KINDS[scheduler].title)
             if found is None:
                 continue
-            ours = [job for job in known if _is_one(job, found, scheduler)]
+            ours = [job for job in known_jobs if _is_one(job, found, scheduler)]
             if ours:  # an element may have an id of its own
                 span = found.part
                 return [_narrowed(ours[-1], span, name) if span else ours[-1]]
@@ -73,17 +77,20 @@ def _refuse_exec_run(root: str) -> None:
         )
 
 
-def is_foreign(job: Submitted) -> bool:
+def is_foreign(submitted_job: SubmittedJob) -> bool:
     """Return whether weigh did not submit the job."""
-    return job.own is not None and job.own.foreign
+    return submitted_job.own is not None and submitted_job.own.foreign
 
 
 def with_foreign(
-    known: Sequence[Submitted], jobs: Sequence[Submitted]
-) -> list[Submitted]:
-    """Return the *known* jobs, and those of *jobs* that weigh did not submit."""
-    ids = {(job.scheduler, job.id) for job in known}
-    return [*known, *(job for job in jobs if (job.scheduler, job.id) not in ids)]
+    known_jobs: Sequence[SubmittedJob], submitted_jobs: Sequence[SubmittedJob]
+) -> list[SubmittedJob]:
+    """Return *known_jobs*, and those of *submitted_jobs* that weigh did not submit."""
+    ids = {(job.scheduler, job.id) for job in known_jobs}
+    return [
+        *known_jobs,
+        *(job for job in submitted_jobs if (job.scheduler, job.id) not in ids),
+    ]
 
 
 def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
@@ -94,18 +101,23 @@ def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
             yield scheduler
 
 
-def _is_one(job: Submitted, found: KnownJob, scheduler: str) -> bool:
-    return job.own is not None and (job.scheduler, job.id) == (scheduler, found.id)
+def _is_one(submitted_job: SubmittedJob, found: KnownJob, scheduler: str) -> bool:
+    return submitted_job.own is not None and (
+        submitted_job.scheduler,
+        submitted_job.id,
+    ) == (scheduler, found.id)
 
 
-def _part_of_known(known: Sequence[Submitted], name: str) -> Submitted | None:
+def _part_of_known(
+    known_jobs: Sequence[SubmittedJob], name: str
+) -> SubmittedJob | None:
     """Return the element ``123_4`` of an array whose script is the user's own."""
-    for job in reversed(known):
+    for job in reversed(known_jobs):
         own = job.own
         if own is None or not own.indices or not name.startswith(job.id):
             continue
         kind = find_kind(job.scheduler)
-        traits = Traits() if kind is None else kind.traits
+        traits = DialectTraits() if kind is None else kind.traits
         mark = traits.element_name.format("", "")
         rest = name.removeprefix(job.id)
         mark = "+" if own.components else mark
@@ -114,78 +126,82 @@ def _part_of_known(known: Sequence[Submitted], name: str) -> Submitted | None:
     return None
 
 
-def narrowed_to(job: Submitted, index: int) -> Submitted:
+def narrowed_to(submitted_job: SubmittedJob, index: int) -> SubmittedJob:
     """Return a job with the user's own script that has one element of the array only.
 
     Raises:
         UsageError: the job is no array, or has no such index.
     """
-    if job.own is None or not job.own.indices:
-        raise UsageError(f"job {job.id} has no tasks: weigh logs {job.id}")
-    return _narrowed(job, str(index), str(index))
+    if submitted_job.own is None or not submitted_job.own.indices:
+        raise UsageError(
+            f"job {submitted_job.id} has no tasks: weigh logs {submitted_job.id}"
+        )
+    return _narrowed(submitted_job, str(index), str(index))
 
 
-def _narrowed(job: Submitted, part: str, name: str) -> Submitted:
+def _narrowed(submitted_job: SubmittedJob, part: str, name: str) -> SubmittedJob:
     """Return a job that has only the elements *part* of an array.
 
     Raises:
         UsageError: the array has no such index.
     """
-    own = job.own or OwnScript()
-    indices = indices_of(job)
+    own = submitted_job.own or OwnScript()
+    indices = indices_of(submitted_job)
     chosen = sorted(set(parse_ranges(part)) & set(indices))
     if not chosen:
         there = format_ranges(indices)
-        raise UsageError(f"no such element: {name} (job {job.id} has {there})")
+        raise UsageError(
+            f"no such element: {name} (job {submitted_job.id} has {there})"
+        )
     some = msgspec.structs.replace(own, indices=format_ranges(chosen), part=True)
     return msgspec.structs.replace(
-        job, own=some, elements=len(chosen), tasks=len(chosen)
+        submitted_job, own=some, elements=len(chosen), tasks=len(chosen)
     )
 
 
 def _as_job(
-    known: KnownJob, scheduler: str, name: str, root: str, *, of_others: bool
-) -> Submitted:
+    known_job: KnownJob, scheduler: str, name: str, root: str, *, of_others: bool
+) -> SubmittedJob:
     user = schedulers.current_user()
-    if known.user != user and not of_others:
+    if known_job.user != user and not of_others:
         raise UsageError(
-            f"job {known.id} is {known.user}'s, not yours "
+            f"job {known_job.id} is {known_job.user}'s, not yours "
             f"(weigh report {name} shows what accounting has)"
         )
-    cwd = known.cwd or os.getcwd()
-    script, flags, arguments = _of_line(known, cwd, scheduler)
+    cwd = known_job.cwd or os.getcwd()
+    script, flags, arguments = _script_and_flags_of(known_job, cwd, scheduler)
     own = OwnScript(
         flags=flags,
         arguments=arguments,
-        indices=known.indices,
-        output=known.output,
-        logs=known.logs,
+        indices=known_job.indices,
+        output=known_job.output,
+        logs=known_job.logs,
         foreign=True,
-        user="" if known.user == user else known.user,
-        is_line_known=bool(known.line),
-        components=known.components,
+        user="" if known_job.user == user else known_job.user,
+        is_line_known=bool(known_job.line),
+        components=known_job.components,
     )
     own, throttle = _with_pattern(own, script, cwd, scheduler)
-    request = request_of_known(known)
-    number = len(set(parse_ranges(known.indices))) or 1
-    job = Submitted(
+    request = request_of_known(known_job)
+    number = len(set(parse_ranges(known_job.indices))) or 1
+    job = SubmittedJob(
         scheduler=scheduler,
-        id=known.id,
-        name=known.name,
-        folder=os.path.join(root, FOLDER, f"{scheduler}-{known.id}"),  # not made
+        id=known_job.id,
+        name=known_job.name,
+        folder=os.path.join(root, FOLDER, f"{scheduler}-{known_job.id}"),  # not made
         cwd=cwd,
         script=script,
         elements=number,
         tasks=number,
-        submitted=known.submitted,
+        submitted=known_job.submitted,
         request=msgspec.structs.replace(request, throttle=throttle or request.throttle),
         own=own,
     )
-    return _narrowed(job, known.part, name) if known.part else job
+    return _narrowed(job, known_job.part, name) if known_job.part else job
 
 
-def _of_line(
-    known: KnownJob, cwd: str, scheduler: str
+def _script_and_flags_of(
+    known_job: KnownJob, cwd: str, scheduler: str
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return the script, its flags and arguments, as they were typed if that is known.
 
@@ -193,7 +209,7 @@ def _of_line(
     continues the value before it, up to the script.
     """
     scripts = KINDS[scheduler].user_scripts
-    words, flags = list(known.line), list[str]()
+    words, flags = list(known_job.line), list[str]()
     typed: list[str] | None = None  # the options, where the script is gone
     for place, word in enumerate(words):
         if word.startswith("--wrap"):  # the command's own words follow, and no script
@@ -206,19 +222,19 @@ def _of_line(
         typed = flags[:] if typed is None else typed
         for end in range(place + 1, len(words) + 1):
             path = os.path.join(cwd, " ".join(words[place:end]))
-            if path == known.script or os.path.isfile(path):
+            if path == known_job.script or os.path.isfile(path):
                 return path, tuple(flags), tuple(words[end:])
         if flags:
             flags[-1] += f" {word}"
     if typed is None:
-        path = next(_paths_of(known, cwd), "")
-        return path or known.script, (), known.arguments
-    return known.script, tuple(typed), known.arguments
+        path = next(_paths_of(known_job, cwd), "")
+        return path or known_job.script, (), known_job.arguments
+    return known_job.script, tuple(typed), known_job.arguments
 
 
-def _paths_of(known: KnownJob, cwd: str) -> Iterator[str]:
+def _paths_of(known_job: KnownJob, cwd: str) -> Iterator[str]:
     """Yield the script's path, whose spaces schedulers do not quote."""
-    words = (known.script, *known.arguments)
+    words = (known_job.script, *known_job.arguments)
     for end in range(1, len(words) + 1):
         path = os.path.join(cwd, " ".join(words[:end]))
         if os.path.isfile(path):
@@ -226,9 +242,9 @@ def _paths_of(known: KnownJob, cwd: str) -> Iterator[str]:
 
 
 def _with_pattern(
-    own: OwnScript, script: str, cwd: str, scheduler: str
+    own_script: OwnScript, script: str, cwd: str, scheduler: str
 ) -> tuple[OwnScript, int | None]:
-    """Return *own* with the pattern of its logs, and the throttle of its array.
+    """Return *own_script* with the pattern of its logs, and the throttle of its array.
 
     Both are read from the flags and the script, which may have changed since: logs
     that the scheduler named come first.
@@ -243,9 +259,11 @@ def _with_pattern(
         text = read_script_file(script, script) if is_there else SHEBANG
         facts = facts_of(here_of(cwd, os.environ))
         scripts = KINDS[scheduler].user_scripts
-        described = scripts.describe(text, own.flags, script, facts)
+        described = scripts.describe(text, own_script.flags, script, facts)
     except UsageError:
-        return own, None
-    if own.output or not is_there:
-        return own, described.throttle
-    return msgspec.structs.replace(own, output=described.output), described.throttle
+        return own_script, None
+    if own_script.output or not is_there:
+        return own_script, described.throttle
+    return msgspec.structs.replace(
+        own_script, output=described.output
+    ), described.throttle

@@ -5,15 +5,17 @@ import subprocess
 
 import msgspec
 
-from weigh.flow.submit.rounds import Stopped
-from weigh.model.job import Submitted
+from weigh.flow.submit.rounds import StoppedHealer
+from weigh.model.job import SubmittedJob
 from weigh.schedulers.job_script import is_url
 
 SCHEMA = "weigh.healed/1"
 _NOTIFY_TIME = 20  # seconds
 
 
-def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None:
+def notify_end(
+    target: str, submitted_job: SubmittedJob, stopped: StoppedHealer, done: int
+) -> None:
     """Send the summary of all rounds to a command or an address.
 
     Raises:
@@ -22,8 +24,8 @@ def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None
     """
     event = {
         "schema": SCHEMA,
-        "job": job.id,
-        "name": job.name,
+        "job": submitted_job.id,
+        "name": submitted_job.name,
         "rounds": stopped.round,
         "done": done,
         "left": stopped.left,
@@ -41,7 +43,7 @@ def notify_end(target: str, job: Submitted, stopped: Stopped, done: int) -> None
     subprocess.run(
         ("/bin/bash", "-c", target),
         input=line,
-        env={**os.environ, "WEIGH_JOB": job.id, "WEIGH_STATE": state},
+        env={**os.environ, "WEIGH_JOB": submitted_job.id, "WEIGH_STATE": state},
         timeout=_NOTIFY_TIME,
         check=True,
     )

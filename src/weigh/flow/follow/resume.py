@@ -15,32 +15,37 @@ from weigh._version import __version__
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError, WeighError
 from weigh.flow.check.script import read_script_file
 from weigh.flow.follow import resume_script
-from weigh.flow.follow.dependency import Awaited, awaited, is_kept_back, lead_on
+from weigh.flow.follow.dependency import (
+    AwaitedJobs,
+    is_kept_back,
+    jobs_to_await,
+    lead_on,
+)
 from weigh.flow.follow.elsewhere import store_of_jobs
-from weigh.flow.follow.first_tasks import never_sent, uses_of
+from weigh.flow.follow.first_tasks import never_sent, usages_of_first_tasks
 from weigh.flow.follow.named import is_foreign, named_jobs, with_foreign
 from weigh.flow.follow.notification import notify_end
 from weigh.flow.follow.tasks import goes_on, tail_of
-from weigh.flow.follow.view import View, look, merged
+from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_of
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.directory import plan_of, replaced_since
+from weigh.flow.plan.directory import plan_in_folder_of, replaced_since
 from weigh.flow.site import schedulers
 from weigh.flow.submit import own_script
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.healer import send_healer, without_healer
-from weigh.flow.submit.job_parts import Origin, parts_of, texts_of_job
+from weigh.flow.submit.job_parts import JobOrigin, split_into_job_parts, texts_of_job
 from weigh.flow.submit.job_request import (
     elements_this_machine_holds,
     parse_gpus,
     refuse_absent,
 )
 from weigh.flow.submit.rounds import (
-    Round,
-    Sendings,
-    Stopped,
+    StoppedHealer,
+    SubmissionRound,
+    SubmissionRounds,
     TakenError,
-    reaching,
+    reach_of_schedulers,
     settle_all,
 )
 from weigh.flow.submit.staging import continued, staged
@@ -50,38 +55,42 @@ from weigh.model.element_time import NOT_STARTED, reserved_time
 from weigh.model.job import (
     CANCELLING,
     RESUME,
-    Heal,
+    HealLimits,
     JobRequest,
     JobScript,
-    Submitted,
+    SubmittedJob,
     TaskState,
 )
 from weigh.model.plan import Plan
 from weigh.planning.first_tasks import NOT_SENT, is_rest, kinds_of, rest_choices
 from weigh.planning.queue_order import least_limit, units_of
 from weigh.planning.resume_policy import (
-    Before,
-    Choice,
     Chosen,
-    Had,
+    EarlierRounds,
+    LastRequest,
+    ResumeChoice,
     ResumeOptions,
-    alike,
-    change_words,
+    choices_kept_together,
     cpu_hours,
-    decide,
-    enlarged,
+    decide_resumption,
+    enlarged_request,
+    group_by_request,
+    healer_stop_reason,
     is_bug,
     is_held,
-    keep_together,
-    why_stop,
+    request_change_text,
 )
-from weigh.planning.round_plan import narrowed, plan_of_round, was
-from weigh.render.resume_lines import Again, Left, Resumed
+from weigh.planning.round_plan import (
+    narrowed_request,
+    plan_of_round,
+    previous_task_place,
+)
+from weigh.render.resume_lines import ResumedJob, TaskLeftOut, TasksRunAgain
 from weigh.request import round_time
-from weigh.runner.shared_queue import OwnClaims, Owner
+from weigh.runner.shared_queue import OwnClaims, QueueOwner
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.store import jobs as jobs_file
-from weigh.store.identity import new_id, process, this_machine
+from weigh.store.identity import new_id, process_identity, this_machine
 
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
@@ -91,7 +100,9 @@ _TO_ACCOUNT = 300.0  # seconds within which accounting shows an end
 Notify = Callable[[str], None]
 
 
-def resume(here: Here, name: str, options: ResumeOptions) -> Resumed:
+def resume_unfinished_tasks(
+    here: Here, name: str, options: ResumeOptions
+) -> ResumedJob:
     """Submit the unfinished tasks of a plan, with one job per request.
 
     *notify* receives the outcome of an earlier submission that had no answer, and what
@@ -106,7 +117,7 @@ def resume(here: Here, name: str, options: ResumeOptions) -> Resumed:
     waited = ""
     while True:
         try:
-            return Resumption(here, name, options).carry_out()
+            return ResumeRound(here, name, options).carry_out()
         except (TakenError, SubmissionUnknownError) as error:
             if not options.heal or time.monotonic() > until:
                 raise
@@ -116,20 +127,20 @@ def resume(here: Here, name: str, options: ResumeOptions) -> Resumed:
             time.sleep(_PAUSE)
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ResumeGroup(msgspec.Struct, frozen=True):
     """Tasks that go into one job, or into several if the array would be too long.
 
     Without a ``plan`` they are elements of a user's own script.
     """
 
-    before: Submitted
+    before: SubmittedJob
     tasks: tuple[TaskState, ...]
-    again: Again
+    again: TasksRunAgain
     plan: Plan | None = None
     sized: bool = False
 
 
-class Resumption:
+class ResumeRound:
     """What is left of a plan, and the round that sends it again."""
 
     def __init__(
@@ -140,15 +151,15 @@ class Resumption:
     ) -> None:
         self.here = here.at_store(store_of_jobs(here, (name,)))
         self.options = options
-        self.views: Sequence[View] = ()
+        self.views: Sequence[JobView] = ()
         self.choices: list[Chosen] = []
-        self.groups: list[_Group] = []
+        self.groups: list[_ResumeGroup] = []
         self.stopped: str | None = None
         self._name = name
-        self._limits: Heal | None = None
-        self._wait = Awaited()
+        self._limits: HealLimits | None = None
+        self._wait = AwaitedJobs()
 
-    def carry_out(self) -> Resumed:
+    def carry_out(self) -> ResumedJob:
         """Submit what is left, and lead on the jobs that wait for it."""
         answer = self._carry_out()
         if self.options.dry_run:
@@ -156,18 +167,18 @@ class Resumption:
         followers = lead_on(self.here, self._chain(), self._anew)
         return replace(answer, followers=tuple(followers))
 
-    def _anew(self, job: Submitted) -> Submitted | None:
+    def _anew(self, submitted_job: SubmittedJob) -> SubmittedJob | None:
         """Send a job again that ended because this one had not succeeded."""
-        there = here_of(job.cwd, self.here.env, self.here.notify)
-        again = Resumption(there, job.token, ResumeOptions())
+        there = here_of(submitted_job.cwd, self.here.env, self.here.notify)
+        again = ResumeRound(there, submitted_job.token, ResumeOptions())
         return next((one.job for one in again.carry_out().again), None)
 
-    def _carry_out(self) -> Resumed:
+    def _carry_out(self) -> ResumedJob:
         """Decide on each unfinished task; submit the round, and the healer after it."""
         settle_all(self.here)
         folder = self._chain()[0].folder
-        reach = reaching(self.here)
-        sendings = Sendings(folder, root=self.here.root, reach=reach)
+        reach = reach_of_schedulers(self.here)
+        sendings = SubmissionRounds(folder, root=self.here.root, reach=reach)
         number = sendings.next_number(self.here.notify)
         healers = sendings.healers()
         self.look(self._ended_views(healers[-1:]))
@@ -178,24 +189,24 @@ class Resumption:
             self._end(self.stopped, sendings)
         if not (self.groups or self._needs_healer(healers)):
             return self._answer()
-        with sendings.begin(number, heal=self._limits) as sending:
+        with sendings.begin(number, heal_limits=self._limits) as sending:
             return self._send(sending)
 
-    def look(self, views: Sequence[View]) -> None:
+    def look(self, views: Sequence[JobView]) -> None:
         """Decide on each task of *views*, and whether there is a further round."""
         self.views = views
         last = views[-1].job
-        self._limits = last.heal or (Heal() if self.options.heal else None)
+        self._limits = last.heal or (HealLimits() if self.options.heal else None)
         limits = self._limits if self.options.heal else None
         self.options = replace(self.options, limits=limits)
         if last.needs:
             known = jobs_file.read_jobs(self.here.root)
-            self._wait = awaited(self.here, last.needs, known)
+            self._wait = jobs_to_await(self.here, last.needs, known)
         self.choices = [*self._unfinished(), *self._waiting()]
         if self._wait.blocked:
             self.choices = [(task, self._kept_back()) for task, _ in self.choices]
         if any(view.job.staging is not None for view in views):
-            self.choices = list(keep_together(self.choices))
+            self.choices = list(choices_kept_together(self.choices))
         self.groups = self._grouped()
         goes = any(goes_on(state) for view in views for state in view.elements)
         if limits is not None and (self.groups or not goes):
@@ -203,18 +214,18 @@ class Resumption:
         if self.stopped is not None:
             self.groups = []
 
-    def _kept_back(self) -> Choice:
+    def _kept_back(self) -> ResumeChoice:
         need = self._wait.blocked[0]
         reason = f"waits for {need.name}, {need.words}: weigh resume {need.job}"
-        return Choice(run=False, reason=reason)
+        return ResumeChoice(run=False, reason=reason)
 
-    def _chain(self) -> list[Submitted]:
+    def _chain(self) -> list[SubmittedJob]:
         """Return the jobs of the plan, in the order in which they were sent."""
         known = jobs_file.read_jobs(self.here.root)
         job = named_jobs(self.here, known, self._name)[-1]
         return jobs_file.chain_of(with_foreign(known, [job]), job)
 
-    def _ended_views(self, healer: Sequence[Submitted]) -> list[View]:
+    def _ended_views(self, healer: Sequence[SubmittedJob]) -> list[JobView]:
         """Return the current views; wait briefly for jobs that are being cancelled.
 
         A healer that runs was started because all jobs have ended: it waits until the
@@ -261,9 +272,9 @@ class Resumption:
             texts = {
                 view.job.id: texts_of_job(view.job, plan, opened)
                 for view in self.views
-                if (plan := _plan_of(view.job)) is not None
+                if (plan := _plan_to_resume(view.job)) is not None
             }
-            for _, task in sorted(merged(self.views).items()):
+            for _, task in sorted(latest_task_states(self.views).items()):
                 if task.state == "COMPLETED":
                     continue
                 view = by_job[task.job]
@@ -271,17 +282,17 @@ class Resumption:
                 command = b""
                 if words and task.state == "OUT_OF_MEMORY":
                     with suppress(WeighError, LookupError):
-                        command = _command_of(task, view.job, texts)
-                plan = _plan_of(view.job)
+                        command = _command_line_of_task(task, view.job, texts)
+                plan = _plan_to_resume(view.job)
                 together = 1 if plan is None else plan.together
                 answered = view.snapshot.trouble is None
                 options = self.options
-                choice = decide(
+                choice = decide_resumption(
                     task,
                     view.elements[task.element],
-                    Had(view.job.request, together, view.job.round),
+                    LastRequest(view.job.request, together, view.job.round),
                     replace(options, unknown=options.unknown and answered),
-                    words=words,
+                    last_output=words,
                     command=command.decode("utf-8", "replace"),
                     failures=failures[task.task],
                 )
@@ -298,19 +309,19 @@ class Resumption:
         left = list(never_sent(self.views)) if first.own is None else []
         if not left:
             return []
-        plan = plan_of(first)
+        plan = plan_in_folder_of(first)
         if not plan.held:
-            return [(one, Choice(run=True, reason=NOT_SENT)) for one in left]
+            return [(one, ResumeChoice(run=True, reason=NOT_SENT)) for one in left]
         kinds = kinds_of(plan)
         choices = rest_choices(
-            uses_of(self.views, self.here.root),
+            usages_of_first_tasks(self.views, self.here.root),
             [kinds[one.task] for one in left],
             plan.together,
             strict=self.options.heal,
         )
         return list(zip(left, choices, strict=True))
 
-    def _grouped(self) -> list[_Group]:
+    def _grouped(self) -> list[_ResumeGroup]:
         """Return the tasks that run again, by what is requested for them.
 
         Raises:
@@ -323,15 +334,15 @@ class Resumption:
         requests = {view.job.id: view.job.request for view in self.views}
         return [
             self._group(chosen)
-            for chosen in alike(self.choices, requests, self.options)
+            for chosen in group_by_request(self.choices, requests, self.options)
         ]
 
-    def _group(self, chosen: Sequence[Chosen]) -> _Group:
+    def _group(self, chosen: Sequence[Chosen]) -> _ResumeGroup:
         tasks = tuple(task for task, _ in chosen)
         choices = [choice for _, choice in chosen]
         before = self._job(tasks[0].job)
         gpu_type, gpus = parse_gpus(self.options.gpus)
-        request = enlarged(before.request, choices, self.options)
+        request = enlarged_request(before.request, choices, self.options)
         request = replace(request, after=self._wait.ids, gpus=gpus or request.gpus)
         if gpus:
             request = replace(request, gpu_type=gpu_type)
@@ -340,21 +351,21 @@ class Resumption:
             plan = self._plan(tasks, choices[0], before)
             elements = len(plan.elements)
             most = choices[0].at_once(before.request.memory)
-            request = narrowed(request, plan, most)
+            request = narrowed_request(request, plan, most)
             request = self._with_time_to_start(request, plan, tasks)
             if request.memory != before.request.memory and before.scheduler == LOCAL:
                 fitting = elements_this_machine_holds(request)
                 request = replace(request, throttle=fitting)
-        again = Again(
+        again = TasksRunAgain(
             tasks=tuple(task.task for task in tasks),
             reasons=tuple(dict.fromkeys(choice.reason for choice in choices)),
             request=request,
             elements=elements,
         )
-        return _Group(before, tasks, again, plan, choices[0].sized)
+        return _ResumeGroup(before, tasks, again, plan, choices[0].sized)
 
     def _with_time_to_start(
-        self, request: JobRequest, plan: Plan, tasks: Sequence[TaskState]
+        self, job_request: JobRequest, plan: Plan, task_states: Sequence[TaskState]
     ) -> JobRequest:
         """Return the request with a time limit in which each task may start.
 
@@ -363,29 +374,35 @@ class Resumption:
         """
         job = self.views[-1].job
         reserved = reserved_time(job.staging, requeue=job.requeue)
-        limit = request.time_limit
+        limit = job_request.time_limit
         if limit is None or plan.queue is None:
-            return request
+            return job_request
         least = least_limit(plan, reserved) or 0
-        is_repeated = any(NOT_STARTED in (task.reason or "") for task in tasks)
+        is_repeated = any(NOT_STARTED in (task.reason or "") for task in task_states)
         if is_repeated and self.options.time is None:
             least = max(least, round_time(2 * limit))
         if self.options.limits is not None and self.options.limits.max_time:
             least = min(least, self.options.limits.max_time)
-        return replace(request, time_limit=max(limit, least))
+        return replace(job_request, time_limit=max(limit, least))
 
     def _plan(
-        self, tasks: Sequence[TaskState], choice: Choice, before: Submitted
+        self,
+        task_states: Sequence[TaskState],
+        choice: ResumeChoice,
+        before: SubmittedJob,
     ) -> Plan:
-        plan = plan_of(self.views[0].job)
-        pulls = choice.sized or plan_of(before).queue is not None
+        plan = plan_in_folder_of(self.views[0].job)
+        pulls = choice.sized or plan_in_folder_of(before).queue is not None
         if plan.rest is not None and pulls:  # all but the first tasks are pulled
             plan = replace(plan, queue=plan.rest)
-        jobs = {view.job.id: (plan_of(view.job), view.job.first) for view in self.views}
+        jobs = {
+            view.job.id: (plan_in_folder_of(view.job), view.job.first)
+            for view in self.views
+        }
         places = {}
-        for task in tasks:
+        for task in task_states:
             old, first = jobs[task.job]
-            places[task.task] = was(old, first + task.element, task.seq)
+            places[task.task] = previous_task_place(old, first + task.element, task.seq)
         return plan_of_round(
             plan,
             places,
@@ -395,10 +412,10 @@ class Resumption:
             keeps=self.views[0].job.staging is not None,
         )
 
-    def _job(self, name: str) -> Submitted:
+    def _job(self, name: str) -> SubmittedJob:
         return next(view.job for view in reversed(self.views) if view.job.id == name)
 
-    def _why_stop(self, limits: Heal) -> str | None:
+    def _why_stop(self, limits: HealLimits) -> str | None:
         """Return why there is no further round, by the rounds so far."""
         jobs = [view.job for view in self.views]
         rounds = max(job.round for job in jobs)
@@ -410,19 +427,21 @@ class Resumption:
         }
         later = [job for job in jobs if job.round > 1 and not is_rest(job)]
         next_ = [group.again for group in self.groups if not group.sized]
-        before = Before(
+        before = EarlierRounds(
             rounds=rounds - any(map(is_rest, jobs)),
             finished=len(last),
-            hours=_sum(cpu_hours(one.request, one.elements) for one in later),
+            hours=_sum_of_hours(cpu_hours(one.request, one.elements) for one in later),
         )
-        hours = _sum(cpu_hours(one.request, one.elements) for one in next_)
-        return why_stop([choice for _, choice in self.choices], before, hours, limits)
+        hours = _sum_of_hours(cpu_hours(one.request, one.elements) for one in next_)
+        return healer_stop_reason(
+            [choice for _, choice in self.choices], before, hours, limits
+        )
 
-    def _live(self) -> list[Submitted]:
+    def _live(self) -> list[SubmittedJob]:
         """Return the jobs with an element that waits or runs."""
         return [view.job for view in self.views if any(map(goes_on, view.elements))]
 
-    def _needs_healer(self, healers: Sequence[Submitted]) -> bool:
+    def _needs_healer(self, healers: Sequence[SubmittedJob]) -> bool:
         """Return whether elements go on that no healer waits for.
 
         Healers that start too early would follow each other endlessly.
@@ -434,16 +453,16 @@ class Resumption:
             return False
         return not healers or snapshot.of(healers[-1], 0).state != "PENDING"
 
-    def _answer(self) -> Resumed:
+    def _answer(self) -> ResumedJob:
         left = tuple(
-            Left(task.task, choice.reason)
+            TaskLeftOut(task.task, choice.reason)
             for task, choice in self.choices
             if self.stopped is not None or not choice.run
         )
         again = tuple(group.again for group in self.groups)
         first = self.views[0].job
         replaced = replaced_since(first) if first.own is None else None
-        return Resumed(
+        return ResumedJob(
             self.views[-1].job,
             again,
             left,
@@ -472,20 +491,20 @@ class Resumption:
             script = self._script(group, group.plan, group.before.folder)
             check_request(
                 self.here.in_folder(script.cwd).in_environment(
-                    schedulers.reaching(name, self.here.env)
+                    schedulers.environment_of_cluster(name, self.here.env)
                 ),
                 scheduler.render(script),
                 script.request,
-                scheduler=schedulers.kind_of(name),
+                scheduler=schedulers.kind_of_cluster_name(name),
                 elements=script.elements,
                 written=script,
             )
 
-    def _end(self, why: str, sendings: Sendings) -> None:
+    def _end(self, why: str, sendings: SubmissionRounds) -> None:
         """Keep why there is no further round, and notify of the end, once."""
         reasons = [one.reason for one in self._answer().left]
         reasons = ["a bug" if is_bug(one) else one for one in reasons]
-        stopped = Stopped(
+        stopped = StoppedHealer(
             round=max(view.job.round for view in self.views),
             why=why,
             time=round(time.time(), 3),
@@ -495,7 +514,9 @@ class Resumption:
         sendings.note_stop(stopped)
         if before is not None and before.round == stopped.round:
             return
-        done = sum(one.state == "COMPLETED" for one in merged(self.views).values())
+        done = sum(
+            one.state == "COMPLETED" for one in latest_task_states(self.views).values()
+        )
         if job.request.notify is None:
             return
         try:
@@ -503,7 +524,7 @@ class Resumption:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.here.notify(f"the notification failed: {error}")
 
-    def _send(self, sending: Round) -> Resumed:
+    def _send(self, sending: SubmissionRound) -> ResumedJob:
         """Submit the round, and the healer that follows it."""
         first, count = self.views[0].job, len(self.choices)
         if self.groups and first.own is None:
@@ -531,18 +552,18 @@ class Resumption:
         """
         yield from (one for one in self.choices if not one[1].run)
         for view in self.views:
-            job, plan = view.job, plan_of(view.job)
+            job, plan = view.job, plan_in_folder_of(view.job)
             ours = [one for one in self.choices if one[1].run and one[0].job == job.id]
             if plan.queue is None or not ours:
                 yield from ours
                 continue
             queue = os.path.join(job.folder, plan.queue.folder)
-            owner = Owner(
+            owner = QueueOwner(
                 name=f"round_{number}",
                 joblog="",
                 run="",
                 machine=this_machine(),
-                process=process(os.getpid()),
+                process=process_identity(os.getpid()),
                 folder=queue,
             )
             claims = OwnClaims(queue, owner)
@@ -553,21 +574,23 @@ class Resumption:
             won = {unit for unit, past in wanted.items() if claims.take(unit, past)}
             yield from (one for one in ours if unit_of[one[0].seq] in won)
 
-    def _submit(self, group: _Group, sending: Round) -> Again:
+    def _submit(self, group: _ResumeGroup, sending: SubmissionRound) -> TasksRunAgain:
         """Submit the tasks of a group, or the elements of a user's own script."""
         first, last = self.views[0].job, self.views[-1]
         before, again = group.before, group.again
-        words = change_words(before.request, again.request)
+        words = request_change_text(before.request, again.request)
         reason = "; ".join(again.reasons) + (f": {words}" if words else "")
         newest = max(view.job.round for view in self.views)
-        origin = Origin(last.job.id, reason, round=1 + newest)
+        origin = JobOrigin(last.job.id, reason, round=1 + newest)
         jobs = []
         if group.plan is None:
             for flags in resume_script.flags_again(before, again.tasks, again.request):
                 draft = resume_script.draft(self.here, before, flags)
                 draft = replace(draft, folder=first.folder)
                 jobs.append(
-                    own_script.send(draft, last.scheduler, sending, origin=origin)
+                    own_script.send_script(
+                        draft, last.scheduler, sending, origin=origin
+                    )
                 )
         else:
             folder = make_numbered(first.folder, RESUME)
@@ -578,21 +601,23 @@ class Resumption:
             )
             jobs += [
                 ship(last.scheduler, part, group.plan, sending, origin=origin)
-                for part in parts_of(script, limit)
+                for part in split_into_job_parts(script, limit)
             ]
         return replace(again, job=jobs[0], more=tuple(jobs[1:]))
 
-    def _write(self, folder: str, plan: Plan, tasks: Sequence[TaskState]) -> None:
+    def _write(self, folder: str, plan: Plan, task_states: Sequence[TaskState]) -> None:
         """Write the plan, and its task files with the lines of the earlier ones."""
-        job_of = {task.task: task.job for task in tasks}
+        job_of = {task.task: task.job for task in task_states}
         with ExitStack() as opened:
             texts = {
-                name: texts_of_job(self._job(name), plan_of(self._job(name)), opened)
+                name: texts_of_job(
+                    self._job(name), plan_in_folder_of(self._job(name)), opened
+                )
                 for name in set(job_of.values())
             }
             plan_directory.write(folder, plan, lambda one: texts[job_of[one]](one))
 
-    def _script(self, group: _Group, plan: Plan, folder: str) -> JobScript:
+    def _script(self, group: _ResumeGroup, plan: Plan, folder: str) -> JobScript:
         first, before = self.views[0].job, group.before
         jobs = [view.job for view in self.views]
         script = JobScript(
@@ -613,7 +638,7 @@ class Resumption:
             needs=self._wait.needs,
             version=__version__,
         )
-        return staged(script, schedulers.kind_of(jobs[-1].scheduler))
+        return staged(script, schedulers.kind_of_cluster_name(jobs[-1].scheduler))
 
 
 def _as_relative(path: str | None) -> str | None:
@@ -621,23 +646,27 @@ def _as_relative(path: str | None) -> str | None:
     return path if relative is None or relative.startswith("..") else relative
 
 
-def _plan_of(job: Submitted) -> Plan | None:
+def _plan_to_resume(submitted_job: SubmittedJob) -> Plan | None:
     """Return the plan of a job; None if it is gone, or the script is the user's own."""
     try:
-        return plan_of(job) if job.own is None else None
+        return plan_in_folder_of(submitted_job) if submitted_job.own is None else None
     except WeighError:
         return None
 
 
-def _command_of(
-    task: TaskState, job: Submitted, texts: Mapping[str, Callable[[int], bytes]]
+def _command_line_of_task(
+    task_state: TaskState,
+    submitted_job: SubmittedJob,
+    texts: Mapping[str, Callable[[int], bytes]],
 ) -> bytes:
     """Return what a task runs: its line, or all of the user's own script."""
-    if task.job in texts:
-        return texts[task.job](task.task)
-    return read_script_file(job.script, job.script).encode(errors="surrogateescape")
+    if task_state.job in texts:
+        return texts[task_state.job](task_state.task)
+    return read_script_file(submitted_job.script, submitted_job.script).encode(
+        errors="surrogateescape"
+    )
 
 
-def _sum(hours: Iterator[float | None]) -> float | None:
+def _sum_of_hours(hours: Iterator[float | None]) -> float | None:
     known = list(hours)
     return None if None in known else sum(one or 0.0 for one in known)

@@ -6,93 +6,106 @@ from collections.abc import Sequence
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
 from weigh.flow.submit.own_script import (
-    Draft,
+    ScriptDraft,
     ScriptOptions,
     changed_since,
     draft_of,
     reads_whole_array,
 )
-from weigh.model.job import JobRequest, OwnScript, Submitted
+from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Argv
 from weigh.schedulers.words import format_ranges
 
 
-def draft(here: Here, job: Submitted, more: Argv) -> Draft:
-    """Return the script of *job* with *more* flags, to be submitted again."""
-    own = job.own or OwnScript()
+def draft(here: Here, submitted_job: SubmittedJob, more: Argv) -> ScriptDraft:
+    """Return the script of *submitted_job* with *more* flags, to be submitted again."""
+    own = submitted_job.own or OwnScript()
     options = ScriptOptions(
-        script=job.script,
+        script=submitted_job.script,
         flags=(*own.flags, *more),
         arguments=own.arguments,
         measure=own.measured,
     )
-    return draft_of(here.in_folder(job.cwd), options, job.scheduler)
+    return draft_of(here.in_folder(submitted_job.cwd), options, submitted_job.scheduler)
 
 
 def flags_again(
-    job: Submitted, indices: Sequence[int], request: JobRequest
+    submitted_job: SubmittedJob, indices: Sequence[int], job_request: JobRequest
 ) -> list[Argv]:
-    """Return the flags of each job that runs *indices* of *job* with this *request*."""
-    scripts = KINDS[schedulers.kind_of(job.scheduler)].user_scripts
+    """Return the flags of each job that runs *indices* with this *job_request*."""
+    scripts = KINDS[
+        schedulers.kind_of_cluster_name(submitted_job.scheduler)
+    ].user_scripts
     names = ("time_limit", "queue", "exclude")
-    changed = [n for n in names if getattr(request, n) != getattr(job.request, n)]
-    had = job.request.memory, job.request.virtual_memory
-    if (request.memory, request.virtual_memory) != had:
+    changed = [
+        n for n in names if getattr(job_request, n) != getattr(submitted_job.request, n)
+    ]
+    had = submitted_job.request.memory, submitted_job.request.virtual_memory
+    if (job_request.memory, job_request.virtual_memory) != had:
         changed.append("memory")
-    more = scripts.raised(request, changed)
-    own = job.own or OwnScript()
-    parts = list(scripts.only(indices, request.throttle)) if own.indices else [()]
+    more = scripts.raised(job_request, changed)
+    own = submitted_job.own or OwnScript()
+    parts = list(scripts.only(indices, job_request.throttle)) if own.indices else [()]
     return [(*more, *part) for part in parts]
 
 
-def changes(here: Here, first: Submitted, job: Submitted) -> list[str]:
+def changes(here: Here, first: SubmittedJob, submitted_job: SubmittedJob) -> list[str]:
     """Return what differs from the *first* time, in words."""
     found = []
-    if changed_since(job):
-        found.append(f"{job.script} was changed since job {job.id}")
+    if changed_since(submitted_job):
+        found.append(f"{submitted_job.script} was changed since job {submitted_job.id}")
     if first.own is not None and first.own.indices:
-        kind = schedulers.kind_of(job.scheduler)
-        name = reads_whole_array(draft(here, job, ()), kind)
+        kind = schedulers.kind_of_cluster_name(submitted_job.scheduler)
+        name = reads_whole_array(draft(here, submitted_job, ()), kind)
         if name is not None:
             found.append(f"the script reads {name}: it differs in a part of the array")
     return found
 
 
-def by_hand(job: Submitted, failed: Sequence[int]) -> str:
+def by_hand(submitted_job: SubmittedJob, failed: Sequence[int]) -> str:
     """Return how to submit the *failed* indices of a job that weigh did not submit."""
-    own = job.own or OwnScript()
+    own = submitted_job.own or OwnScript()
     if not failed:
-        return f"nothing to resume of job {job.id}"
-    command = command_again(job, failed)
+        return f"nothing to resume of job {submitted_job.id}"
+    command = command_again(submitted_job, failed)
     if command is None:
         what = f"indices {format_ranges(failed)}" if own.indices else "it"
-        flags = shlex.join(_flags_of_part(job, failed))
+        flags = shlex.join(_flags_of_part(submitted_job, failed))
         command = f"submit its script again for {what}"
         command += f" with {flags}" if flags else ""
-    return f"weigh did not submit job {job.id}: {command}"
+    return f"weigh did not submit job {submitted_job.id}: {command}"
 
 
-def command_again(job: Submitted, failed: Sequence[int]) -> str | None:
+def command_again(submitted_job: SubmittedJob, failed: Sequence[int]) -> str | None:
     """Return the line that submits these indices again; None without the script.
 
     It has all that was typed, quoted for the shell; a comment names what is missing.
     """
-    own = job.own or OwnScript()
-    if not (job.script and failed):
+    own = submitted_job.own or OwnScript()
+    if not (submitted_job.script and failed):
         return None
-    words = ["weigh", "submit", job.script, *_flags_of_part(job, failed)]
+    words = [
+        "weigh",
+        "submit",
+        submitted_job.script,
+        *_flags_of_part(submitted_job, failed),
+    ]
     line = shlex.join([*words, "--", *own.arguments] if own.arguments else words)
     return line if own.is_line_known else f"{line}  # and the other options you typed"
 
 
-def _flags_of_part(job: Submitted, failed: Sequence[int]) -> Argv:
+def _flags_of_part(submitted_job: SubmittedJob, failed: Sequence[int]) -> Argv:
     """Return the flags that were typed, or what the scheduler knows of them."""
-    own = job.own or OwnScript()
-    scripts = KINDS[schedulers.kind_of(job.scheduler)].user_scripts
+    own = submitted_job.own or OwnScript()
+    scripts = KINDS[
+        schedulers.kind_of_cluster_name(submitted_job.scheduler)
+    ].user_scripts
     flags = scripts.flags_to_repeat(own.flags)
     if not own.is_line_known:
-        flags = scripts.raised(job.request, ("memory", "time_limit", "queue"))
+        flags = scripts.raised(submitted_job.request, ("memory", "time_limit", "queue"))
     is_array = own.indices and not own.components  # its parts only run together
-    parts = scripts.only(failed, job.request.throttle) if is_array else iter([()])
+    parts = (
+        scripts.only(failed, submitted_job.request.throttle) if is_array else iter([()])
+    )
     return (*flags, *next(parts, ()))

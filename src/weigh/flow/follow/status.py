@@ -17,23 +17,28 @@ from weigh.flow.follow.elsewhere import (
 from weigh.flow.follow.first_tasks import is_unsent, with_unsent
 from weigh.flow.follow.healing import healing_of
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.tasks import LOGS, last_words, tail_of
+from weigh.flow.follow.tasks import LOGS, last_line_of_output, tail_of
 from weigh.flow.follow.time_left import ends_of
-from weigh.flow.follow.view import View, look, merged
+from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
-from weigh.flow.plan.directory import plan_of
-from weigh.flow.site.schedulers import kind_of
-from weigh.flow.site.schedulers import reaching as reaching_cluster
-from weigh.flow.submit.rounds import Sendings, reaching, settle_all
+from weigh.flow.plan.directory import plan_in_folder_of
+from weigh.flow.site.schedulers import environment_of_cluster as reaching_cluster
+from weigh.flow.site.schedulers import kind_of_cluster_name
+from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers, settle_all
 from weigh.joblog import output_folder, output_name
 from weigh.model.element_time import NOT_STARTED
-from weigh.model.job import CANCELLING, ON_HOLD, Submitted, TaskState
+from weigh.model.job import CANCELLING, ON_HOLD, SubmittedJob, TaskState
 from weigh.model.record import State
 from weigh.outcome import error_at_end
-from weigh.render.status_lines import Failure, QueuedElsewhere, Standing, Waiting
+from weigh.render.status_lines import (
+    JobStanding,
+    QueuedElsewhere,
+    TaskFailure,
+    WaitingElements,
+)
 from weigh.schedulers import find_kind
-from weigh.schedulers.accounting import ask
-from weigh.schedulers.command import run
+from weigh.schedulers.accounting import accounting_of_job
+from weigh.schedulers.command import run_scheduler_command
 from weigh.store import jobs as jobs_file
 
 FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
@@ -41,7 +46,7 @@ _MOST_WORDS = 10
 _RECENT = 10
 
 
-def status(here: Here, names: Sequence[str]) -> tuple[Standing, ...]:
+def standings_of_jobs(here: Here, names: Sequence[str]) -> tuple[JobStanding, ...]:
     """Return the state of the jobs called *names*, or of the latest jobs.
 
     The outcome of submissions that had no answer is a note.
@@ -70,7 +75,9 @@ def status(here: Here, names: Sequence[str]) -> tuple[Standing, ...]:
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
     jobs = [job for chain in chains for job in chain]
     healings = {
-        chain[0].folder: Sendings(chain[0].folder, root=here.root, reach=reaching(here))
+        chain[0].folder: SubmissionRounds(
+            chain[0].folder, root=here.root, reach=reach_of_schedulers(here)
+        )
         for chain in chains
         if chain[-1].heal is not None
     }
@@ -80,14 +87,14 @@ def status(here: Here, names: Sequence[str]) -> tuple[Standing, ...]:
         (view.job.scheduler, view.job.id): view for view in look(here, jobs, asked)
     }
     standings = tuple(
-        _standing(
+        _job_standing(
             [views[job.scheduler, job.id] for job in chain],
             healings.get(chain[0].folder),
         )
         for chain in chains
     )
     if len(jobs_file.read_jobs(here.root)) > sent:  # a healer sent a round meanwhile
-        return status(here, names)
+        return standings_of_jobs(here, names)
     if not names:  # a list: each scheduler is asked once, and no more
         return standings
     from weigh.flow.follow.way_out import with_way_out  # noqa: PLC0415 - not for a list
@@ -105,14 +112,14 @@ def status(here: Here, names: Sequence[str]) -> tuple[Standing, ...]:
 
 def status_elsewhere(
     here: Here,
-) -> tuple[tuple[Standing, ...], tuple[QueuedElsewhere, ...]]:
+) -> tuple[tuple[JobStanding, ...], tuple[QueuedElsewhere, ...]]:
     """Return the latest jobs from other folders, and those that weigh did not send.
 
     Raises:
         StoreError: the jobs of a store cannot be read.
     """
-    standings: list[Standing] = []
-    known: list[Submitted] = []
+    standings: list[JobStanding] = []
+    known: list[SubmittedJob] = []
     for root in other_stores(here.root, here.env):
         jobs = jobs_file.read_jobs(root)
         known += jobs
@@ -124,7 +131,7 @@ def status_elsewhere(
             )
         }
         standings += [
-            _standing([views[job.scheduler, job.id] for job in chain])
+            _job_standing([views[job.scheduler, job.id] for job in chain])
             for chain in chains
         ]
     standings.sort(key=lambda one: (one.is_over, -one.job.submitted))
@@ -136,23 +143,28 @@ def has_jobs_here(here: Here) -> bool:
     return bool(jobs_file.read_jobs(here.root))
 
 
-def _with_steps(one: Standing, env: Mapping[str, str]) -> Standing:
+def _with_steps(job_standing: JobStanding, env: Mapping[str, str]) -> JobStanding:
     """Return a standing with the steps of its job, if its one element has ended."""
-    job, kind = one.job, kind_of(one.job.scheduler)
-    if job.elements != 1 or one.accounting or not one.is_over:
-        return one
-    found = ask(kind, job.id, run=run, env=reaching_cluster(job.scheduler, env))
+    job, kind = job_standing.job, kind_of_cluster_name(job_standing.job.scheduler)
+    if job.elements != 1 or job_standing.accounting or not job_standing.is_over:
+        return job_standing
+    found = accounting_of_job(
+        kind,
+        job.id,
+        run=run_scheduler_command,
+        env=reaching_cluster(job.scheduler, env),
+    )
     steps = found[0].steps if len(found) == 1 else ()
-    return msgspec.structs.replace(one, steps=steps)
+    return msgspec.structs.replace(job_standing, steps=steps)
 
 
-def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
+def _recent(known_jobs: Sequence[SubmittedJob]) -> list[list[SubmittedJob]]:
     """Return the latest jobs, each with the jobs that it resumed, newest first."""
-    chains: list[list[Submitted]] = []
+    chains: list[list[SubmittedJob]] = []
     seen: set[tuple[str, str]] = set()
-    for job in reversed(known):
+    for job in reversed(known_jobs):
         if (job.scheduler, job.id) not in seen:
-            chain = jobs_file.chain_of(known, job)
+            chain = jobs_file.chain_of(known_jobs, job)
             seen |= {(one.scheduler, one.id) for one in chain}
             chains.append(chain)
         if len(chains) == _RECENT:
@@ -160,41 +172,45 @@ def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
     return chains
 
 
-def _standing(views: Sequence[View], sendings: Sendings | None = None) -> Standing:
+def _job_standing(
+    views: Sequence[JobView], sendings: SubmissionRounds | None = None
+) -> JobStanding:
     last = views[-1]
     healing = None if sendings is None else healing_of(views, sendings)
     comes = healing is not None and healing.is_active
-    tasks = merged(with_unsent(views, comes=comes))
+    tasks = latest_task_states(with_unsent(views, comes=comes))
     states = Counter(task.state for task in tasks.values())
     failed = [
         task
         for task in tasks.values()
         if task.state in FAILED or NOT_STARTED in (task.reason or "")
     ]
-    return Standing(
+    return JobStanding(
         job=last.job,
         jobs=tuple(view.job.id for view in views),
         tasks=states,
         elements=Counter(state.state for view in views for state in view.elements),
         total=len(tasks),
-        failures=tuple(_failures(failed)),
-        waiting=tuple(w for view in views for w in _waiting(view)),
+        failures=tuple(_task_failures(failed)),
+        waiting=tuple(w for view in views for w in _waiting_elements(view)),
         ends=ends_of(views, time.time()),
         asked=last.snapshot.asked,
         trouble=last.snapshot.trouble,
         accounting=last.snapshot.accounting,
-        unknown=tuple(w for view in views for w in _unknown(view)),
+        unknown=tuple(w for view in views for w in _elements_in_unknown_state(view)),
         cancelling=sum(
             state.reason == CANCELLING for view in views for state in view.elements
         ),
-        pulling=_pulling(views),
+        pulling=_elements_that_pull(views),
         healing=healing,
         held=sum(map(is_unsent, tasks.values())),
-        doubt=_doubt(views, tasks),
+        doubt=_doubtful_done_task(views, tasks),
     )
 
 
-def _doubt(views: Sequence[View], tasks: Mapping[int, TaskState]) -> str | None:
+def _doubtful_done_task(
+    views: Sequence[JobView], tasks: Mapping[int, TaskState]
+) -> str | None:
     """Return which task counts as done though its output ends in an error, if any."""
     jobs = {view.job.id: view.job for view in views}
     done = (task for task in tasks.values() if task.state == "COMPLETED")
@@ -209,7 +225,7 @@ def _doubt(views: Sequence[View], tasks: Mapping[int, TaskState]) -> str | None:
     return None
 
 
-def _pulling(views: Sequence[View]) -> tuple[str, ...] | None:
+def _elements_that_pull(views: Sequence[JobView]) -> tuple[str, ...] | None:
     """Return where elements pull from a shared queue now; None without a queue."""
     nodes = [
         state.node or "?"
@@ -221,68 +237,68 @@ def _pulling(views: Sequence[View]) -> tuple[str, ...] | None:
     return tuple(nodes) if any(_has_queue(view.job) for view in views) else None
 
 
-def _has_queue(job: Submitted) -> bool:
+def _has_queue(submitted_job: SubmittedJob) -> bool:
     try:
-        return plan_of(job).queue is not None
+        return plan_in_folder_of(submitted_job).queue is not None
     except WeighError:
         return False
 
 
-def _failures(failed: Sequence[TaskState]) -> Iterator[Failure]:
+def _task_failures(failed: Sequence[TaskState]) -> Iterator[TaskFailure]:
     for place, task in enumerate(sorted(failed, key=lambda task: task.task)):
         output = task.output
-        words = last_words(output) if output and place < _MOST_WORDS else None
-        yield Failure(
+        words = last_line_of_output(output) if output and place < _MOST_WORDS else None
+        yield TaskFailure(
             task=task.task,
             state=task.state,
             reason=task.reason,
             words=words if words != task.reason else None,
-            output=None if output is None else _short(output),
+            output=None if output is None else _shortened_path(output),
         )
 
 
-def _short(path: str) -> str:
+def _shortened_path(path: str) -> str:
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else path
 
 
-def _unknown(view: View) -> Iterator[Waiting]:
+def _elements_in_unknown_state(job_view: JobView) -> Iterator[WaitingElements]:
     """Yield the numbers of elements in unknown state, by reason."""
     reasons = Counter(
         state.reason
-        for state in view.elements
+        for state in job_view.elements
         if state.state == "UNKNOWN" and state.reason
     )
     for reason, elements in reasons.most_common():
-        yield Waiting(elements, reason or "")
+        yield WaitingElements(elements, reason or "")
 
 
-def _waiting(view: View) -> Iterator[Waiting]:
+def _waiting_elements(job_view: JobView) -> Iterator[WaitingElements]:
     """Yield the numbers of waiting elements, by reason."""
     # elements may have started or ended since the scheduler was queried
-    waits = {task.element for task in view.tasks if task.state == "PENDING"}
+    waits = {task.element for task in job_view.tasks if task.state == "PENDING"}
     reasons = Counter(
         state.reason
-        for number, state in enumerate(view.elements)
+        for number, state in enumerate(job_view.elements)
         if state.state == "PENDING" and number in waits
     )
     for reason, elements in reasons.most_common():
         words, is_hopeless = reason or "no reason reported yet", False
-        kind = find_kind(view.job.scheduler)
+        kind = find_kind(job_view.job.scheduler)
         if reason is not None and kind is not None:
-            words = kind.reasons.in_words(reason, view.job.request.throttle)
+            words = kind.reasons.in_words(reason, job_view.job.request.throttle)
             is_hopeless = kind.reasons.is_hopeless(reason)
-            if view.job.request.after and reason == ON_HOLD:
+            if job_view.job.request.after and reason == ON_HOLD:
                 words = "a job that it depends on has not ended"
         starts = (
             state.expected
-            for state in view.elements
+            for state in job_view.elements
             if state.reason == reason and state.expected is not None
         )
-        yield Waiting(
+        yield WaitingElements(
             elements,
             words,
             is_hopeless,
-            since=view.job.submitted,
+            since=job_view.job.submitted,
             expected=min(starts, default=None),
         )

@@ -9,12 +9,12 @@ from typing import get_args
 import msgspec
 
 from weigh.errors import NO_TIME_LEFT, SIGNAL_BASE
-from weigh.joblog import output_folder, output_name, read_ends
+from weigh.joblog import output_folder, output_name, read_task_ends
 from weigh.model.element_time import GRACE, NOT_STARTED
 from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
     ElementState,
-    Submitted,
+    SubmittedJob,
     TaskState,
 )
 from weigh.model.plan import Plan
@@ -52,32 +52,45 @@ StateOf = Callable[[int], ElementState]
 
 
 def read_tasks(
-    job: Submitted, plan: Plan, scheduler: Scheduler, state_of: StateOf
+    submitted_job: SubmittedJob, plan: Plan, scheduler: Scheduler, state_of: StateOf
 ) -> Iterator[TaskState]:
-    """Yield the state of each task of *job*, element by element."""
-    logs = os.path.join(job.folder, LOGS)
-    there = _names(logs)
-    ours = plan.elements[job.first : job.first + job.elements]
+    """Yield the state of each task of *submitted_job*, element by element."""
+    logs = os.path.join(submitted_job.folder, LOGS)
+    there = _file_names_in(logs)
+    ours = plan.elements[
+        submitted_job.first : submitted_job.first + submitted_job.elements
+    ]
     for number, element in enumerate(ours):
         name = element.file.removesuffix(".txt")
         joblog = os.path.join(logs, f"{name}.joblog")
         state = state_of(number)
-        ends = _ends(joblog) if f"{name}.joblog" in there else {}
+        ends = _ends_in_joblog(joblog) if f"{name}.joblog" in there else {}
         over = len(ends) == len(element.tasks) or not goes_on(state)
-        if job.staging is not None and over:
+        if submitted_job.staging is not None and over:
             # a task whose results were not copied back is not done
-            ends = _ends(joblog + HOME) if f"{name}.joblog{HOME}" in there else {}
+            ends = (
+                _ends_in_joblog(joblog + HOME)
+                if f"{name}.joblog{HOME}" in there
+                else {}
+            )
         if len(ends) < len(element.tasks) and not goes_on(state):
-            log = scheduler.log_name(job.id, number, is_array=job.elements > 1)
+            log = scheduler.log_name(
+                submitted_job.id, number, is_array=submitted_job.elements > 1
+            )
             state = judge_by_log(state, os.path.join(logs, log))
-        on_the_way = job.staging is not None and over
+        on_the_way = submitted_job.staging is not None and over
         one = ElementTasks(
-            job.id, number, element.tasks, state, joblog, on_the_way=on_the_way
+            submitted_job.id,
+            number,
+            element.tasks,
+            state,
+            joblog,
+            on_the_way=on_the_way,
         )
         yield from one.tasks(ends)
 
 
-def judge_by_log(state: ElementState, log: str) -> ElementState:
+def judge_by_log(element_state: ElementState, log: str) -> ElementState:
     """Return the state of an element, made more precise by the end of its log.
 
     weigh exec ends the tasks itself before the time limit, and the scheduler only sees
@@ -85,44 +98,50 @@ def judge_by_log(state: ElementState, log: str) -> ElementState:
     """
     words = tail_of(log)
     messages = [kind.reasons.MESSAGES for kind in KINDS.values()]
-    if state.state in {"FAILED", "UNKNOWN"} and any(
+    if element_state.state in {"FAILED", "UNKNOWN"} and any(
         one.over_memory.search(words) for one in messages if one.over_memory
     ):
         return msgspec.structs.replace(
-            state, state="OUT_OF_MEMORY", reason="killed for memory"
+            element_state, state="OUT_OF_MEMORY", reason="killed for memory"
         )
     exits = list(_EXIT.finditer(words))  # the scheduler may print something after it
-    if state.state == "UNKNOWN":
+    if element_state.state == "UNKNOWN":
         for one in messages:
             by = list(one.ended.finditer(words)) if one.ended else []
             if by and (not exits or exits[-1].end() < by[-1].start()):
                 word = one.states.get(by[-1][1] or "", "CANCELLED")
-                return msgspec.structs.replace(state, state=word, reason=None)
+                return msgspec.structs.replace(element_state, state=word, reason=None)
     if not exits or int(exits[-1][1]) == AGAIN:
-        return state
+        return element_state
     before = words[: exits[-1].start()]
-    if state.is_final and state.state != "FAILED" and NEAR not in before:
-        return state
-    return _ended(state, int(exits[-1][1]), before)
+    if (
+        element_state.is_final
+        and element_state.state != "FAILED"
+        and NEAR not in before
+    ):
+        return element_state
+    return _ended_element_state(element_state, int(exits[-1][1]), before)
 
 
-def _ended(state: ElementState, code: int, before: str) -> ElementState:
+def _ended_element_state(
+    element_state: ElementState, code: int, before: str
+) -> ElementState:
     """Return the state of an element by its exit code and the log before it."""
     is_signalled = code == _TERMINATED or code in _WARNED
     if is_signalled and NEAR in before:
-        return _as(state, "TIMEOUT", "stopped before its time limit", code)
+        return _as(element_state, "TIMEOUT", "stopped before its time limit", code)
     if code == 0:
-        return _as(state, "COMPLETED", None, code)
+        return _as(element_state, "COMPLETED", None, code)
     if is_signalled:
-        return _as(state, "INTERRUPTED", "stopped by a signal", code)
+        return _as(element_state, "INTERRUPTED", "stopped by a signal", code)
     lines = [line for line in before.splitlines() if line.strip()]
     lines = [line for line in lines if not _SUMMARY.match(line)]
     last = failure_line("\n".join(lines))
     for title in ("weigh: ", "stopped "):
         last = last.removeprefix(title).strip()
     if code == NO_TIME_LEFT and NOT_STARTED in last:
-        return _as(state, "INTERRUPTED", last, code)
-    return _as(state, "FAILED", _of_shell(last) or state.reason, code)
+        return _as(element_state, "INTERRUPTED", last, code)
+    return _as(element_state, "FAILED", _of_shell(last) or element_state.reason, code)
 
 
 def tail_of(path: str) -> str:
@@ -130,7 +149,7 @@ def tail_of(path: str) -> str:
     return read_tail(path, _TAIL).decode("utf-8", "replace")
 
 
-def last_words(path: str) -> str | None:
+def last_line_of_output(path: str) -> str | None:
     """Return the line of a failed task's output that states why it failed.
 
     The output of a step explains a failure. The lines that weigh adds on steps do not:
@@ -151,12 +170,12 @@ def _of_shell(line: str) -> str:
     return re.sub(r"^(\S+: line \d+: ) *\d+ ([A-Z][a-z ]+\w)  .*", r"\1\2", line)
 
 
-class _Last(msgspec.Struct):
+class _LastEvents(msgspec.Struct):
     """The last events of a task."""
 
-    ended: events.Ended | None = None
-    started: events.Started | None = None
-    short: tuple[events.Ended, events.Started | None] | None = None
+    ended: events.AttemptEnded | None = None
+    started: events.AttemptStarted | None = None
+    short: tuple[events.AttemptEnded, events.AttemptStarted | None] | None = None
 
 
 class ElementTasks(msgspec.Struct, frozen=True):
@@ -192,7 +211,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
                 continue
             if seq not in ends:
                 one = self._unended(task, seq, is_running=seq in running)
-                yield _with_last(one, lasts.get(seq, _Last()))
+                yield _with_last(one, lasts.get(seq, _LastEvents()))
             elif seq in short:
                 yield self._task(
                     task,
@@ -205,22 +224,22 @@ class ElementTasks(msgspec.Struct, frozen=True):
                 yield self._task(task, seq, "COMPLETED")
             else:
                 is_last = len(ends) == len(self.numbers)
-                last = lasts.get(seq, _Last())
+                last = lasts.get(seq, _LastEvents())
                 yield self._failed(task, seq, last, is_last=is_last, end=end)
 
-    def _unended(self, task: int, seq: int, *, is_running: bool) -> TaskState:
+    def _unended(self, task: int, task_number: int, *, is_running: bool) -> TaskState:
         state: State = self.state.state
         if state == "RUNNING" and not (is_running or self.on_the_way):
             state = "PENDING"
         elif state == "COMPLETED":
             state = "INTERRUPTED"  # its element succeeded without running it
-        return self._task(task, seq, state, reason=self.state.reason)
+        return self._task(task, task_number, state, reason=self.state.reason)
 
     def _failed(
         self,
         task: int,
-        seq: int,
-        last: "_Last",
+        task_number: int,
+        last_events: "_LastEvents",
         *,
         is_last: bool,
         end: Seconds | None,
@@ -229,16 +248,18 @@ class ElementTasks(msgspec.Struct, frozen=True):
 
         *end* is when its element was cancelled, if it was.
         """
-        event, start = last.ended, last.started
+        event, start = last_events.ended, last_events.started
         if event is None and self._is_being_written():
-            return self._task(task, seq, "RUNNING")
+            return self._task(task, task_number, "RUNNING")
         if event is None:
-            return self._task(task, seq, "FAILED", output=self._output(seq, 1))
+            return self._task(
+                task, task_number, "FAILED", output=self._output(task_number, 1)
+            )
         state: State = _STATES.get(event.state, "FAILED")
         if _is_killed(event) and state != "OUT_OF_MEMORY":
             if is_last and self.state.state == "RUNNING":
                 return self._task(
-                    task, seq, "RUNNING"
+                    task, task_number, "RUNNING"
                 )  # who killed it is not known yet
             state = self._fate()
         elif state == "FAILED" and end is not None and 0 <= end - event.time <= GRACE:
@@ -247,12 +268,12 @@ class ElementTasks(msgspec.Struct, frozen=True):
             task=task,
             job=self.job,
             element=self.number,
-            seq=seq,
+            seq=task_number,
             state=state,
             reason=event.reason,
             exit_code=event.exit_code,
             signal=event.signal,
-            output=self._output(seq, event.attempt),
+            output=self._output(task_number, event.attempt),
             attempt=event.attempt,
             peak=event.peak_memory,
             reserved=None if start is None else start.memory,
@@ -287,7 +308,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
             and len(ends) == len(self.numbers)
             and not any(
                 mark in line
-                for line in lines_of(self.joblog + events.SUFFIX)
+                for line in lines_of_file(self.joblog + events.SUFFIX)
                 for mark in _MARKS_OF_A_KILL
             )
         )
@@ -300,9 +321,9 @@ class ElementTasks(msgspec.Struct, frozen=True):
         """Return when a cancelled element ended; None if not cancelled or not known."""
         if self.state.state != "CANCELLED":
             return None
-        last = next(reversed(lines_of(self.joblog + events.SUFFIX)), b"")
+        last = next(reversed(lines_of_file(self.joblog + events.SUFFIX)), b"")
         with suppress(*UNREADABLE):
-            return msgspec.json.decode(last, type=events.Closed).time
+            return msgspec.json.decode(last, type=events.RunClosed).time
         return self.state.ended  # weigh exec was killed with the rest
 
     def _fate(self) -> State:
@@ -310,10 +331,10 @@ class ElementTasks(msgspec.Struct, frozen=True):
         state: State = self.state.state
         return state if state in _ENDED_FROM_OUTSIDE else "FAILED"
 
-    def _outputs(self, seq: int) -> list[tuple[int, str]]:
+    def _outputs(self, task_number: int) -> list[tuple[int, str]]:
         """Return the output files of a task with their attempts, the last one last."""
-        folder, task = output_folder(self.joblog), self.numbers[seq - 1]
-        found = (_OUTPUT.fullmatch(name) for name in _names(folder))
+        folder, task = output_folder(self.joblog), self.numbers[task_number - 1]
+        found = (_OUTPUT.fullmatch(name) for name in _file_names_in(folder))
         return sorted(
             (int(one[2] or 1), os.path.join(folder, one[0]))
             for one in found
@@ -323,7 +344,7 @@ class ElementTasks(msgspec.Struct, frozen=True):
     def _task(
         self,
         task: int,
-        seq: int,
+        task_number: int,
         state: State,
         *,
         reason: str | None = None,
@@ -333,50 +354,56 @@ class ElementTasks(msgspec.Struct, frozen=True):
             task=task,
             job=self.job,
             element=self.number,
-            seq=seq,
+            seq=task_number,
             state=state,
             reason=reason,
             output=output,
         )
 
-    def _output(self, seq: int, attempt: int) -> str | None:
-        name = output_name(self.numbers[seq - 1], attempt)
+    def _output(self, task_number: int, attempt: int) -> str | None:
+        name = output_name(self.numbers[task_number - 1], attempt)
         path = os.path.join(output_folder(self.joblog), name)
         return path if os.path.exists(path) else None
 
-    def _last_events(self, failed: set[int]) -> "dict[int, _Last]":
+    def _last_events(self, failed: set[int]) -> "dict[int, _LastEvents]":
         """Return the last events of each failed task."""
-        found: dict[int, _Last] = {}
-        for line in lines_of(self.joblog + events.SUFFIX):
+        found: dict[int, _LastEvents] = {}
+        for line in lines_of_file(self.joblog + events.SUFFIX):
             with suppress(*UNREADABLE):
                 if line.startswith(_ENDED_LINE):
-                    end = msgspec.json.decode(line, type=events.Ended)
+                    end = msgspec.json.decode(line, type=events.AttemptEnded)
                     if end.seq in failed:
-                        last = found.setdefault(end.seq, _Last())
+                        last = found.setdefault(end.seq, _LastEvents())
                         last.ended = end
                         if end.state == "OUT_OF_MEMORY":
                             last.short = end, last.started
                 elif line.startswith(_STARTED_LINE):
-                    start = msgspec.json.decode(line, type=events.Started)
+                    start = msgspec.json.decode(line, type=events.AttemptStarted)
                     if start.seq in failed:
-                        found.setdefault(start.seq, _Last()).started = start
+                        found.setdefault(start.seq, _LastEvents()).started = start
         return found
 
     def _running(self) -> frozenset[int]:
-        past = events.read_past(lines_of(self.joblog + events.SUFFIX), lambda _: False)
+        past = events.read_past_events(
+            lines_of_file(self.joblog + events.SUFFIX), lambda _: False
+        )
         return frozenset(past.in_flight)
 
 
-def _with_last(task: TaskState, last: _Last) -> TaskState:
+def _with_last(task_state: TaskState, last_events: _LastEvents) -> TaskState:
     """Return the task with what it lacked: memory when it ran out of it, or time."""
-    if last.ended is not None:
-        task = msgspec.structs.replace(task, needs=last.ended.needs)
-    task = _if_lacking_memory(task, last)
-    if last.short is None or task.state in {"PENDING", "RUNNING", "COMPLETED"}:
-        return task
-    end, start = last.short
+    if last_events.ended is not None:
+        task_state = msgspec.structs.replace(task_state, needs=last_events.ended.needs)
+    task_state = _if_lacking_memory(task_state, last_events)
+    if last_events.short is None or task_state.state in {
+        "PENDING",
+        "RUNNING",
+        "COMPLETED",
+    }:
+        return task_state
+    end, start = last_events.short
     return msgspec.structs.replace(
-        task,
+        task_state,
         short=True,
         peak=end.peak_memory,
         reserved=None if start is None else start.memory,
@@ -384,18 +411,22 @@ def _with_last(task: TaskState, last: _Last) -> TaskState:
     )
 
 
-def _if_lacking_memory(task: TaskState, last: _Last) -> TaskState:
+def _if_lacking_memory(task_state: TaskState, last_events: _LastEvents) -> TaskState:
     """Return a task that lacked memory and never started again as out of memory.
 
     Its element ended for another reason, such as another task of it that hung.
     """
-    end, start = last.ended, last.started
-    if task.state not in {"TIMEOUT", "INTERRUPTED"} or end is None or start is None:
-        return task
+    end, start = last_events.ended, last_events.started
+    if (
+        task_state.state not in {"TIMEOUT", "INTERRUPTED"}
+        or end is None
+        or start is None
+    ):
+        return task_state
     if not end.lacked_memory or start.attempt != end.attempt:
-        return task
+        return task_state
     return msgspec.structs.replace(
-        task,
+        task_state,
         state="OUT_OF_MEMORY",
         reason=end.reason,
         attempt=end.attempt,
@@ -412,27 +443,29 @@ def _shows_step_over_memory(path: str) -> bool:
 
 
 def _as(
-    state: ElementState, word: State, reason: str | None, code: int
+    element_state: ElementState, word: State, reason: str | None, code: int
 ) -> ElementState:
-    return msgspec.structs.replace(state, state=word, reason=reason, exit_code=code)
+    return msgspec.structs.replace(
+        element_state, state=word, reason=reason, exit_code=code
+    )
 
 
-def _is_killed(event: events.Ended) -> bool:
+def _is_killed(event: events.AttemptEnded) -> bool:
     return event.signal in _ENDERS or event.exit_code in _SHELL_ENDERS
 
 
-def goes_on(state: ElementState) -> bool:
+def goes_on(element_state: ElementState) -> bool:
     """Return whether an element waits or runs."""
-    return state.state in {"PENDING", "RUNNING"}
+    return element_state.state in {"PENDING", "RUNNING"}
 
 
-def _ends(joblog: str) -> dict[int, bool]:
-    if not os.path.exists(joblog):  # somebody removed it
-        return events.ended_in_events(joblog + events.SUFFIX)
-    return {seq: good for seq, good, _ in read_ends(lines_of(joblog))}
+def _ends_in_joblog(joblog_path: str) -> dict[int, bool]:
+    if not os.path.exists(joblog_path):  # somebody removed it
+        return events.ended_in_events(joblog_path + events.SUFFIX)
+    return {seq: good for seq, good, _ in read_task_ends(lines_of_file(joblog_path))}
 
 
-def lines_of(path: str) -> Sequence[bytes]:
+def lines_of_file(path: str) -> Sequence[bytes]:
     """Return the lines of a file; none if it does not exist."""
     try:
         with open(path, "rb", opener=only_regular) as file:
@@ -441,7 +474,7 @@ def lines_of(path: str) -> Sequence[bytes]:
         return ()
 
 
-def _names(folder: str) -> frozenset[str]:
+def _file_names_in(folder: str) -> frozenset[str]:
     try:
         return frozenset(os.listdir(folder))
     except OSError:

@@ -10,118 +10,145 @@ from weigh.errors import WeighError
 from weigh.flow.follow.pulled import read_pulled
 from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks, tail_of
 from weigh.flow.here import Here
-from weigh.flow.plan.directory import plan_of
+from weigh.flow.plan.directory import plan_in_folder_of
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
-from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
+from weigh.model.job import STUCK, ElementState, OwnScript, SubmittedJob, TaskState
 from weigh.outcome import out_of_memory
 from weigh.runner import events
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.elements import indices_of
-from weigh.schedulers.protocol import Snapshot
+from weigh.schedulers.protocol import JobSnapshot
 from weigh.units import Seconds
 
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
 
 
-class View(msgspec.Struct, frozen=True):
+class JobView(msgspec.Struct, frozen=True):
     """A job, its scheduler, and the states of its elements and tasks.
 
     ``logs`` are the log files of each element of a user's own script that exist.
     """
 
-    job: Submitted
+    job: SubmittedJob
     scheduler: Scheduler
     elements: tuple[ElementState, ...]
     tasks: tuple[TaskState, ...]
-    snapshot: Snapshot
+    snapshot: JobSnapshot
     logs: tuple[tuple[str, ...], ...] = ()
 
 
 def look(
     here: Here,
-    jobs: Sequence[Submitted],
-    known: Sequence[Submitted],
+    submitted_jobs: Sequence[SubmittedJob],
+    known_jobs: Sequence[SubmittedJob],
     *,
     fresh: bool = False,
-) -> Iterator[View]:
-    """Yield a view of each job; each scheduler is queried once for all *known* jobs.
+) -> Iterator[JobView]:
+    """Yield a view of each job.
+
+    Each scheduler is queried once for all *known_jobs* jobs.
 
     With *fresh* the answer of an earlier query is not reused.
     """
-    for name in dict.fromkeys(job.scheduler for job in jobs):
+    for name in dict.fromkeys(job.scheduler for job in submitted_jobs):
         scheduler = schedulers.reach(here, name)
-        ours = [job for job in known if job.scheduler == name]
+        ours = [job for job in known_jobs if job.scheduler == name]
         snapshot = scheduler.states(ours, fresh=fresh)
-        for job in jobs:
+        for job in submitted_jobs:
             if job.scheduler == name:
                 others_run = _others_run(job, ours, snapshot)
                 yield _view(job, scheduler, snapshot, others_run=others_run)
 
 
-def merged(views: Iterable[View]) -> dict[int, TaskState]:
+def latest_task_states(views: Iterable[JobView]) -> dict[int, TaskState]:
     """Return the tasks of a plan by number, each from the last job that has it."""
     return {task.task: task for view in views for task in view.tasks}
 
 
-def _others_run(job: Submitted, known: Sequence[Submitted], snapshot: Snapshot) -> bool:
-    """Return whether elements of another job go on that shares the plan of *job*."""
+def _others_run(
+    submitted_job: SubmittedJob,
+    known_jobs: Sequence[SubmittedJob],
+    snapshot: JobSnapshot,
+) -> bool:
+    """Return whether elements of another job of the same plan go on."""
     return any(
         goes_on(snapshot.of(one, number))
-        for one in known
-        if one.folder == job.folder and one.id != job.id
+        for one in known_jobs
+        if one.folder == submitted_job.folder and one.id != submitted_job.id
         for number in range(one.elements)
     )
 
 
 def _view(
-    job: Submitted, scheduler: Scheduler, snapshot: Snapshot, *, others_run: bool
-) -> View:
-    if job.own is not None:
-        return _view_of_own(job, scheduler, snapshot)
+    submitted_job: SubmittedJob,
+    scheduler: Scheduler,
+    snapshot: JobSnapshot,
+    *,
+    others_run: bool,
+) -> JobView:
+    if submitted_job.own is not None:
+        return _view_of_own(submitted_job, scheduler, snapshot)
     elements = tuple(
-        _element(job, number, scheduler, snapshot) for number in range(job.elements)
+        _element_state(submitted_job, number, scheduler, snapshot)
+        for number in range(submitted_job.elements)
     )
     if any(state.reason == STUCK for state in elements):
-        elements = _with_why(elements, scheduler.ask(scheduler.questions.why(job.id)))
+        elements = _with_why(
+            elements, scheduler.ask(scheduler.questions.why(submitted_job.id))
+        )
     try:
-        plan = plan_of(job)
+        plan = plan_in_folder_of(submitted_job)
     except WeighError:
-        return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
+        return JobView(
+            submitted_job,
+            scheduler,
+            elements,
+            tuple(_bare(submitted_job, elements)),
+            snapshot,
+        )
     if plan.queue is None:
-        tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
+        tasks = tuple(read_tasks(submitted_job, plan, scheduler, elements.__getitem__))
     else:
         tasks = tuple(
             read_pulled(
-                job, plan, scheduler, elements.__getitem__, others_run=others_run
+                submitted_job,
+                plan,
+                scheduler,
+                elements.__getitem__,
+                others_run=others_run,
             )
         )
-    return View(job, scheduler, elements, tasks, snapshot)
+    return JobView(submitted_job, scheduler, elements, tasks, snapshot)
 
 
-def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
+def _view_of_own(
+    submitted_job: SubmittedJob, scheduler: Scheduler, snapshot: JobSnapshot
+) -> JobView:
     """Return the view of a job with the user's own script: one task per element.
 
     A task has the number that the scheduler gives to its element, 1 in a plain job. Its
     output is the log, or if it failed what it wrote to its error file.
     """
-    own = job.own or OwnScript()
-    indices = indices_of(job) if own.indices else (None,)
-    states = [snapshot.of(job, place) for place in range(len(indices))]
+    own = submitted_job.own or OwnScript()
+    indices = indices_of(submitted_job) if own.indices else (None,)
+    states = [snapshot.of(submitted_job, place) for place in range(len(indices))]
     nodes = [state.node for state in states]
-    outputs = list(_logs_of_own(job, scheduler, indices, nodes))
+    outputs = list(_logs_of_own(submitted_job, scheduler, indices, nodes))
     errors: list[str | None] = [None] * len(indices)
     if own.error:
         apart = msgspec.structs.replace(own, output=own.error, logs={})
-        other = msgspec.structs.replace(job, own=apart)
+        other = msgspec.structs.replace(submitted_job, own=apart)
         errors = list(_logs_of_own(other, scheduler, indices, nodes))
     elements = tuple(
-        _judged_by_logs(state, job, snapshot, out, error)
+        _judged_by_logs(state, submitted_job, snapshot, out, error)
         for state, out, error in zip(states, outputs, errors, strict=True)
     )
     if any(state.reason == STUCK for state in elements):
-        elements = _with_why(elements, scheduler.ask(scheduler.questions.why(job.id)))
+        elements = _with_why(
+            elements, scheduler.ask(scheduler.questions.why(submitted_job.id))
+        )
     logs = tuple(
         tuple(path for path in pair if path is not None and _has_text(path, pair))
         for pair in zip(outputs, errors, strict=True)
@@ -129,7 +156,7 @@ def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> Vi
     tasks = tuple(
         TaskState(
             task=1 if index is None else index,
-            job=job.id,
+            job=submitted_job.id,
             element=place,
             seq=1,
             state=state.state,
@@ -142,7 +169,7 @@ def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> Vi
             zip(indices, elements, logs, strict=True)
         )
     )
-    return View(job, scheduler, elements, tasks, snapshot, logs)
+    return JobView(submitted_job, scheduler, elements, tasks, snapshot, logs)
 
 
 def _has_text(path: str, pair: tuple[str | None, ...]) -> bool:
@@ -154,66 +181,87 @@ def _has_text(path: str, pair: tuple[str | None, ...]) -> bool:
 
 
 def _judged_by_logs(
-    state: ElementState, job: Submitted, snapshot: Snapshot, *logs: str | None
+    element_state: ElementState,
+    submitted_job: SubmittedJob,
+    snapshot: JobSnapshot,
+    *logs: str | None,
 ) -> ElementState:
     """Return the state of an element, made more precise by what its logs show."""
     for log in logs:
-        if log is not None and state.state in {"UNKNOWN", "FAILED"}:
-            state = judge_by_log(state, log)
-    if state.state == "FAILED":
-        state = _short_by_own_words(state, logs)
-    is_late = snapshot.asked > job.submitted + _SETTLING
-    if state.state != "UNKNOWN" or snapshot.trouble or state.reason or not is_late:
-        return state
-    return msgspec.structs.replace(state, reason="the scheduler no longer knows it")
+        if log is not None and element_state.state in {"UNKNOWN", "FAILED"}:
+            element_state = judge_by_log(element_state, log)
+    if element_state.state == "FAILED":
+        element_state = _short_by_own_words(element_state, logs)
+    is_late = snapshot.asked > submitted_job.submitted + _SETTLING
+    if (
+        element_state.state != "UNKNOWN"
+        or snapshot.trouble
+        or element_state.reason
+        or not is_late
+    ):
+        return element_state
+    return msgspec.structs.replace(
+        element_state, reason="the scheduler no longer knows it"
+    )
 
 
 def _short_by_own_words(
-    state: ElementState, logs: Iterable[str | None]
+    element_state: ElementState, logs: Iterable[str | None]
 ) -> ElementState:
     """Return the state of a failed element: for lack of memory, if its logs say so."""
-    by_kill = state.signal in {None, signal.SIGKILL}  # nobody counts the kills of a job
+    by_kill = element_state.signal in {
+        None,
+        signal.SIGKILL,
+    }  # nobody counts the kills of a job
     for log in logs:
         lacked = out_of_memory(tail_of(log), by_kill=by_kill) if log else None
         if lacked is not None:
             whose = "GPU memory" if lacked.on_gpu else "memory"
             reason = f"ran out of {whose}"
-            return msgspec.structs.replace(state, state="OUT_OF_MEMORY", reason=reason)
-    return state
+            return msgspec.structs.replace(
+                element_state, state="OUT_OF_MEMORY", reason=reason
+            )
+    return element_state
 
 
 def _logs_of_own(
-    job: Submitted,
+    submitted_job: SubmittedJob,
     scheduler: Scheduler,
     indices: Sequence[int | None],
     nodes: Sequence[str | None],
 ) -> Iterator[str | None]:
     """Yield the path of each element's log; without a name, search where it may be."""
-    kind, own = find_kind(job.scheduler), job.own or OwnScript()
-    raw = {} if kind is None else scheduler.ask(kind.user_scripts.raw_logs(job))
+    kind, own = find_kind(submitted_job.scheduler), submitted_job.own or OwnScript()
+    raw = (
+        {} if kind is None else scheduler.ask(kind.user_scripts.raw_logs(submitted_job))
+    )
     if raw:
         logs = msgspec.structs.replace(own, logs={**raw, **own.logs})
-        job = msgspec.structs.replace(job, own=logs)
+        submitted_job = msgspec.structs.replace(submitted_job, own=logs)
     home = os.path.expanduser("~")
     for index, node in zip(indices, nodes, strict=True):
         if kind is None:
             yield None
             continue
-        path = kind.user_scripts.log(job, index, node)
-        name = kind.user_scripts.default_log(job, index)
+        path = kind.user_scripts.log(submitted_job, index, node)
+        name = kind.user_scripts.default_log(submitted_job, index)
         if path is None:
-            places = (os.path.join(folder, name) for folder in (job.cwd, home))
+            places = (
+                os.path.join(folder, name) for folder in (submitted_job.cwd, home)
+            )
             yield next(filter(os.path.exists, places), None)
         else:
             yield os.path.join(path, name) if os.path.isdir(path) else path
 
 
-def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:
+def _bare(
+    submitted_job: SubmittedJob, element_states: Sequence[ElementState]
+) -> Iterator[TaskState]:
     """Yield one task per element, for a job whose plan was deleted."""
-    for number, state in enumerate(elements):
+    for number, state in enumerate(element_states):
         yield TaskState(
-            task=job.first + number + 1,
-            job=job.id,
+            task=submitted_job.first + number + 1,
+            job=submitted_job.id,
             element=number,
             seq=1,
             state=state.state,
@@ -233,30 +281,37 @@ def _with_why(
     )
 
 
-def _has_begun_since(job: Submitted, number: int, asked: Seconds) -> bool:
+def _has_begun_since(submitted_job: SubmittedJob, number: int, asked: Seconds) -> bool:
     """Return whether an element has written events since the scheduler was asked.
 
     The scheduler's answer is up to half a minute old, and the tasks' files are not.
     """
-    name = f"tasks_{job.first + number}.joblog{events.SUFFIX}"
+    name = f"tasks_{submitted_job.first + number}.joblog{events.SUFFIX}"
     try:
-        return os.stat(os.path.join(job.folder, LOGS, name)).st_mtime > asked
+        return os.stat(os.path.join(submitted_job.folder, LOGS, name)).st_mtime > asked
     except OSError:
         return False
 
 
-def _element(
-    job: Submitted, number: int, scheduler: Scheduler, snapshot: Snapshot
+def _element_state(
+    submitted_job: SubmittedJob,
+    number: int,
+    scheduler: Scheduler,
+    snapshot: JobSnapshot,
 ) -> ElementState:
     """Return the scheduler's state of an element, or else the state by its log."""
-    state = snapshot.of(job, number)
-    if state.state == "PENDING" and _has_begun_since(job, number, snapshot.asked):
+    state = snapshot.of(submitted_job, number)
+    if state.state == "PENDING" and _has_begun_since(
+        submitted_job, number, snapshot.asked
+    ):
         return msgspec.structs.replace(state, state="RUNNING", reason=None)
     if state.state != "UNKNOWN":
         return state
-    name = scheduler.log_name(job.id, number, is_array=job.elements > 1)
-    judged = judge_by_log(state, os.path.join(job.folder, LOGS, name))
-    is_late = snapshot.asked > job.submitted + _SETTLING
+    name = scheduler.log_name(
+        submitted_job.id, number, is_array=submitted_job.elements > 1
+    )
+    judged = judge_by_log(state, os.path.join(submitted_job.folder, LOGS, name))
+    is_late = snapshot.asked > submitted_job.submitted + _SETTLING
     if judged.is_final or snapshot.trouble or state.reason or not is_late:
         return judged
     return ElementState(state="INTERRUPTED", reason="the scheduler no longer knows it")

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from weigh.errors import WeighError
 from weigh.flow.follow.dependency import needed
 from weigh.flow.follow.named import is_foreign
-from weigh.flow.follow.resume import Resumption
+from weigh.flow.follow.resume import ResumeRound
 from weigh.flow.follow.resume_script import command_again
-from weigh.flow.follow.view import View, look
+from weigh.flow.follow.view import JobView, look
 from weigh.flow.here import Here, here_of
-from weigh.model.job import Submitted
+from weigh.model.job import SubmittedJob
 from weigh.planning.resume_policy import ResumeOptions
-from weigh.render.status_lines import Standing
+from weigh.render.status_lines import JobStanding
 from weigh.store import jobs as jobs_file
 
 _WAYS = (
@@ -26,42 +26,53 @@ _WAYS = (
 
 
 def with_way_out(
-    here: Here, one: Standing, views: Sequence[View], known: Sequence[Submitted]
-) -> Standing:
+    here: Here,
+    job_standing: JobStanding,
+    views: Sequence[JobView],
+    known_jobs: Sequence[SubmittedJob],
+) -> JobStanding:
     """Return a standing with the jobs that it needs, and what runs what is left."""
-    if one.is_done:
-        return one
-    needs = [needed(here, need, known) for need in one.job.needs]
-    one = replace(one, needs=tuple(need for need in needs if not need.is_done))
+    if job_standing.is_done:
+        return job_standing
+    needs = [needed(here, need, known_jobs) for need in job_standing.job.needs]
+    job_standing = replace(
+        job_standing, needs=tuple(need for need in needs if not need.is_done)
+    )
     blocked = next((need for need in needs if need.is_blocked), None)
     if blocked is not None:
-        return replace(one, way_out=_of_job(here, blocked.job, known))
-    if needs and not one.needs and one.is_stuck:  # an element failed, and no task
-        return replace(one, way_out=f"weigh resume {needs[0].job}")
-    if not one.is_over:
-        return one
-    return replace(one, way_out=_of_views(here, views))
+        return replace(
+            job_standing, way_out=_command_for_needed_job(here, blocked.job, known_jobs)
+        )
+    if (
+        needs and not job_standing.needs and job_standing.is_stuck
+    ):  # an element failed, and no task
+        return replace(job_standing, way_out=f"weigh resume {needs[0].job}")
+    if not job_standing.is_over:
+        return job_standing
+    return replace(job_standing, way_out=_of_views(here, views))
 
 
-def _of_job(here: Here, name: str, known: Sequence[Submitted]) -> str | None:
+def _command_for_needed_job(
+    here: Here, name: str, known_jobs: Sequence[SubmittedJob]
+) -> str | None:
     """Return the command for a job that another one needs, or for what that needs."""
-    chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
+    chain = jobs_file.chain_of(known_jobs, jobs_file.find_jobs(known_jobs, name)[-1])
     for need in chain[-1].needs:
-        above = needed(here, need, known)
+        above = needed(here, need, known_jobs)
         if above.is_blocked:
-            return _of_job(here, above.job, known)
-    views = list(look(here, chain, known))
+            return _command_for_needed_job(here, above.job, known_jobs)
+    views = list(look(here, chain, known_jobs))
     return _of_views(here, views)
 
 
-def _of_views(here: Here, views: Sequence[View]) -> str | None:
+def _of_views(here: Here, views: Sequence[JobView]) -> str | None:
     """Return the command that runs what is left of a job that is over, if one does."""
     job = views[-1].job
     if is_foreign(job):
         failed = [one.task for one in views[-1].tasks if one.state != "COMPLETED"]
         return command_again(job, failed)
     for flags, options in _WAYS:
-        found = Resumption(here_of(job.cwd, here.env), job.id, options)
+        found = ResumeRound(here_of(job.cwd, here.env), job.id, options)
         with suppress(WeighError):  # a plan that was deleted
             found.look(views)
         if found.groups:

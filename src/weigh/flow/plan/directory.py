@@ -11,12 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from weigh.errors import FormatError, StoreError, UsageError, close_names
-from weigh.model.job import AGAIN, Submitted
-from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
+from weigh.model.job import AGAIN, SubmittedJob
+from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, PlannedQueue
 from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import make_private_folder, private
-from weigh.sweep.quoting import quoted
+from weigh.store.location import make_private_folder, open_privately
+from weigh.sweep.quoting import bash_quoted
 
 FOLDER = "plan"  # in the working directory: the plans
 FILE = PLAN_FILE
@@ -94,8 +94,8 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
             _write_tasks(os.path.join(directory, LEFT_OUT), tasks, text_of)
         path = os.path.join(directory, FILE)
         new = os.path.join(directory, _NEW)
-        with open(new, "wb", opener=private) as file:
-            file.write(document(plan))
+        with open(new, "wb", opener=open_privately) as file:
+            file.write(plan_document(plan))
         os.replace(new, path)
     except OSError as error:
         where = error.filename or directory
@@ -104,15 +104,15 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> Plan:
 
 
 def _write_queue(
-    directory: str, plan: Plan, queue: Queue, text_of: Callable[[int], bytes]
+    directory: str, plan: Plan, queue: PlannedQueue, text_of: Callable[[int], bytes]
 ) -> Plan:
     """Write what elements read: these files of a queue never change."""
     make_private_folder(os.path.join(directory, queue.folder))
     digest = _write_tasks(os.path.join(directory, queue.file), queue.tasks, text_of)
     plan = replace(plan, queue=replace(queue, digest=digest))
     path = os.path.join(directory, queue.folder, FILE)
-    with open(path, "wb", opener=private) as new:
-        new.write(document(plan))
+    with open(path, "wb", opener=open_privately) as new:
+        new.write(plan_document(plan))
     return plan
 
 
@@ -127,7 +127,7 @@ def _write_elements(
     return replace(plan, elements=tuple(elements))
 
 
-def document(plan: Plan) -> bytes:
+def plan_document(plan: Plan) -> bytes:
     """Return *plan* as JSON; bytes that are not UTF-8 become backslash escapes."""
     try:
         encoded = msgspec.json.encode(plan)
@@ -152,7 +152,7 @@ def _remove_old(directory: str) -> None:
         if name.startswith(_QUEUE):
             if not was_sent:
                 _remove_unused(os.path.join(directory, name))
-        elif _is_ours(name):
+        elif _is_plan_file(name):
             os.remove(os.path.join(directory, name))
 
 
@@ -175,7 +175,7 @@ def _remove_unused(queue: str) -> None:
         shutil.rmtree(queue)
 
 
-def _is_ours(name: str) -> bool:
+def _is_plan_file(name: str) -> bool:
     number = name.removeprefix(_OURS).removesuffix(".txt")
     is_tasks = name == f"{_OURS}{number}.txt" and number.isdecimal()
     is_tasks = is_tasks or name.startswith(_QUEUE)
@@ -187,7 +187,7 @@ def _is_unfinished(directory: str) -> bool:
     if not os.path.isdir(directory):
         return False
     names = os.listdir(directory)
-    return bool(names) and FILE not in names and all(map(_is_ours, names))
+    return bool(names) and FILE not in names and all(map(_is_plan_file, names))
 
 
 def _write_tasks(
@@ -195,7 +195,7 @@ def _write_tasks(
 ) -> str:
     """Write a task file, and return its digest."""
     digest = hashlib.sha256()
-    with open(path, "wb", opener=private) as file:
+    with open(path, "wb", opener=open_privately) as file:
         for task in tasks:
             line = text_of(task) + b"\n"
             digest.update(line)
@@ -232,28 +232,28 @@ def refuse_changed_tasks(path: str, digest: str) -> None:
             )
 
 
-def plan_of(job: Submitted) -> Plan:
+def plan_in_folder_of(submitted_job: SubmittedJob) -> Plan:
     """Return the plan of a job.
 
     Raises:
         UsageError, FormatError, StoreError: it cannot be read.
     """
-    return read_plan(job.plan_folder)
+    return read_plan(submitted_job.plan_folder)
 
 
-def replaced_since(job: Submitted) -> str | None:
+def replaced_since(submitted_job: SubmittedJob) -> str | None:
     """Return the directory of a job's plan if it was written after the submission."""
-    above, name = os.path.split(job.folder)
-    folder = above if name.startswith(AGAIN) else job.folder
+    above, name = os.path.split(submitted_job.folder)
+    folder = above if name.startswith(AGAIN) else submitted_job.folder
     with suppress(OSError):
-        if os.stat(os.path.join(folder, FILE)).st_mtime > job.submitted:
+        if os.stat(os.path.join(folder, FILE)).st_mtime > submitted_job.submitted:
             return folder
     return None
 
 
-def tasks_of(job: Submitted, queue: Queue) -> str:
+def tasks_of(submitted_job: SubmittedJob, queue: PlannedQueue) -> str:
     """Return the path of the file with the tasks of a job's queue."""
-    return os.path.join(job.folder, queue.file)
+    return os.path.join(submitted_job.folder, queue.file)
 
 
 def read_plan(folder: str) -> Plan:
@@ -272,7 +272,7 @@ def read_plan(folder: str) -> Plan:
         if os.path.isfile(folder):
             raise UsageError(
                 f"{folder} is a file, not the directory of a plan: "
-                f"weigh plan {quoted(folder)}"
+                f"weigh plan {bash_quoted(folder)}"
             ) from error
         raise UsageError(f"no plan in {folder} ({_way_to(folder)})") from error
     except OSError as error:
@@ -289,7 +289,7 @@ def _way_to(folder: str) -> str:
         newest = os.path.dirname(max(plans, key=os.path.getmtime))
         return f"did you mean {os.path.join(name, os.path.basename(newest))}?"
     if not os.path.exists(folder) and shutil.which(name):
-        return f"to submit the command: weigh submit -- {quoted(name)}"
+        return f"to submit the command: weigh submit -- {bash_quoted(name)}"
     near = _plan_of_similar_name(folder)
     return f"did you mean {near}?" if near else "weigh plan TASKS writes one"
 

@@ -23,33 +23,40 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
 from weigh.flow.request.request import configured_headroom, ends_of_jobs
 from weigh.flow.run.run_measured import MeasuredRun, error_in, wait_for_all
-from weigh.model.plan import Plan, Together
+from weigh.model.plan import Plan, TogetherRun
 from weigh.model.record import Record, Usage
 from weigh.need import has_waited
 from weigh.outside_work import outside_work_of
 from weigh.planning.bin_packing import most_work, sharing_notes
-from weigh.planning.make_plan import planned, too_big
-from weigh.planning.needs import Needs, StatedUsage, of_tasks
-from weigh.planning.nodes import on_nodes
+from weigh.planning.make_plan import plan_for_target, tasks_too_big_message
+from weigh.planning.needs import StatedUsage, TaskNeeds, needs_of_tasks
+from weigh.planning.nodes import line_run_on_nodes
 from weigh.planning.options import (
     ALL,
     PlanOptions,
     stated_usage,
 )
-from weigh.planning.record_match import Library, candidates, failed_runs
-from weigh.planning.targets import Target, targets
+from weigh.planning.record_match import RecordLibrary, failed_runs, record_candidates
+from weigh.planning.targets import PlanTarget, plan_targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.resources import gpu_settings, gpus_named
 from weigh.runner.task_source import TaskSource
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.identity import new_id
-from weigh.store.index import Entry, Head, Index, head_of, read_index, read_record
+from weigh.store.index import (
+    IndexEntry,
+    RecordHead,
+    StoreIndex,
+    head_of,
+    read_index,
+    read_record,
+)
 from weigh.sweep import variables
 from weigh.units import Seconds, format_duration
 
 
-class Place(msgspec.Struct, frozen=True):
+class PlanPlace(msgspec.Struct, frozen=True):
     """Where the tasks run: directory, environment, CPUs, and the GPU if any."""
 
     cwd: str
@@ -58,16 +65,16 @@ class Place(msgspec.Struct, frozen=True):
     gpu: str | None = None
 
 
-def no_library() -> Library:
+def no_library() -> RecordLibrary:
     """Return a library without records."""
-    return Library((), _nothing)
+    return RecordLibrary((), _nothing)
 
 
 def _nothing(name: str) -> Record:
     raise KeyError(name)
 
 
-def library(here: Here, names: str, *, is_needed: bool = True) -> Library:
+def library(here: Here, names: str, *, is_needed: bool = True) -> RecordLibrary:
     """Return the library of the records with these names, or of all records.
 
     A run whose job had a step out of memory counts as out of memory. Unless it
@@ -91,7 +98,9 @@ def library(here: Here, names: str, *, is_needed: bool = True) -> Library:
                 files[record.id] = record
                 heads.append(head_of(record))
             else:
-                heads += [entry.head for entry in _called(index, name, here.root)]
+                heads += [
+                    entry.head for entry in _records_labelled(index, name, here.root)
+                ]
 
     as_job_ended = ends_of_jobs(here)
 
@@ -100,26 +109,26 @@ def library(here: Here, names: str, *, is_needed: bool = True) -> Library:
         return as_job_ended(record)
 
     own = [head for head in heads if _work_was_outside(head) is None]
-    known = candidates(own)
+    known = record_candidates(own)
     if names != ALL and heads and not known and is_needed:
         why = _work_was_outside(heads[0]) or "each failed at once"
         raise UsageError(
             f"{names}: no run to plan with, {why} (state --memory and --time)"
         )
     failed = failed_runs(heads)
-    return Library(known, read, named=names != ALL, failed=failed)
+    return RecordLibrary(known, read, named=names != ALL, failed=failed)
 
 
-def _work_was_outside(head: Head) -> str | None:
+def _work_was_outside(record_head: RecordHead) -> str | None:
     """Return who did the work of a run in its place, as far as a list shows that."""
-    usage = head.usage
+    usage = record_head.usage
     if usage is None:
         return None
     peak = None if usage.peak_memory is None else usage.peak_memory.value
-    return outside_work_of(head.command, usage.wall_time, usage.cpu_time, peak)
+    return outside_work_of(record_head.command, usage.wall_time, usage.cpu_time, peak)
 
 
-def _called(index: Index, name: str, root: str) -> list[Entry]:
+def _records_labelled(index: StoreIndex, name: str, root: str) -> list[IndexEntry]:
     """Return all records with the label *name*, or the record with that id."""
     labelled = labelled_entries(index, name)
     entry = None if labelled else find_entry(index, name)
@@ -128,7 +137,7 @@ def _called(index: Index, name: str, root: str) -> list[Entry]:
     return [entry] if entry else labelled
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PlanAnswer(msgspec.Struct, frozen=True):
     """One plan per GPU; ``directory`` is where the plan was written, if it was.
 
     ``replaces_submitted``: jobs of an earlier plan in that directory were submitted.
@@ -141,7 +150,7 @@ class Answer(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def plan(here: Here, options: PlanOptions) -> Answer:
+def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
     """Plan the tasks of a file for one GPU, or compare several GPUs.
 
     With at most one GPU the plan is written to ``plan/NAME``. *notify* receives the
@@ -154,40 +163,46 @@ def plan(here: Here, options: PlanOptions) -> Answer:
         FormatError: a size, time, share or the task file does not parse.
         StoreError: the records cannot be read, or the plan cannot be written.
     """
-    _check(options)
+    _refuse_plan_contradictions(options)
     settings = here.settings
     headroom = _headroom(options, settings)
     source = TaskSource(options.task_file)
     try:
         if not options.ignore_directives:
-            lines = (_line(source, seq) for seq in range(1, len(source) + 1))
+            lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
             refuse_job_scripts(
                 source.name, lines, cwd=here.cwd, path=here.env.get("PATH")
             )
-        place = _place(here, options)
+        place = _probe_place(here, options)
         alone = None
         if place is not None:
             options = _of_this_node(options, place)
-            alone = probe_one(_line(source, 1), place)
+            alone = probe_one(_line_of_task(source, 1), place)
             here.notify(f"1 alone: {format_duration(alone.wall_time)}")
         stated = stated_usage(options)
-        needs = _needs(here, source, options, stated, headroom)
-        wanted = targets(options.gpus, needs, settings.gpus)
-        plans = [planned(options, needs, target, headroom) for target in wanted]
+        needs = _needs_of_tasks(here, source, options, stated, headroom)
+        wanted = plan_targets(options.gpus, needs, settings.gpus)
+        plans = [plan_for_target(options, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
             notes = dict.fromkeys(note for one in plans for note in one.notes)
-            return Answer(tuple(plans), None, False, tuple(notes), settings.warnings)
+            return PlanAnswer(
+                tuple(plans), None, False, tuple(notes), settings.warnings
+            )
         made = plans[0]
         if place is not None and alone is not None and made.elements:
             found = _probed(
-                source, made, needs, first=alone, place=place, notify=here.notify
+                source, made, needs, first=alone, plan_place=place, notify=here.notify
             )
             made = _with_probe(options, needs, wanted[0], headroom, found)
-        hidden = hidden_exit_note(_line(source, n + 1) for n in range(len(source)))
+        hidden = hidden_exit_note(
+            _line_of_task(source, n + 1) for n in range(len(source))
+        )
         if hidden is not None:
             made = msgspec.structs.replace(made, notes=(*made.notes, hidden))
         if made.left_out and not (options.leave_out and made.elements):
-            raise UsageError(too_big(made, states_cpus=options.cpus is not None))
+            raise UsageError(
+                tasks_too_big_message(made, states_cpus=options.cpus is not None)
+            )
         directory = os.path.join(plan_directory.FOLDER, made.name)
         if not options.dry_run:
             folder = os.path.join(here.cwd, directory)
@@ -196,13 +211,13 @@ def plan(here: Here, options: PlanOptions) -> Answer:
             made = _with_own_queue(made)
 
             def text_of(task: int) -> bytes:
-                return on_nodes(source.text(task), nodes, sys.executable)
+                return line_run_on_nodes(source.text(task), nodes, sys.executable)
 
             made = plan_directory.write(folder, made, text_of)
     finally:
         source.close()
     replaces = plan_directory.was_submitted(os.path.join(here.cwd, directory))
-    return Answer((made,), directory, replaces, made.notes, settings.warnings)
+    return PlanAnswer((made,), directory, replaces, made.notes, settings.warnings)
 
 
 def _alike_on(made: Plan) -> int:
@@ -218,7 +233,7 @@ def _with_own_queue(made: Plan) -> Plan:
     return msgspec.structs.replace(made, queue=queue)
 
 
-def _check(options: PlanOptions) -> None:
+def _refuse_plan_contradictions(options: PlanOptions) -> None:
     """Raise UsageError where options contradict each other."""
     alone = "--nodes" if (options.nodes or 1) > 1 else None
     alone = "--gpus-per-task" if options.gpus_per_task else alone
@@ -228,19 +243,19 @@ def _check(options: PlanOptions) -> None:
         raise UsageError(f"--probe runs tasks together, but {alone} runs each alone")
 
 
-def _headroom(options: PlanOptions, settings: config.Config) -> float:
+def _headroom(options: PlanOptions, settings: config.ConfigValues) -> float:
     if options.headroom is not None:
         return parse_headroom(options.headroom)
     return configured_headroom(settings)
 
 
-def _needs(
+def _needs_of_tasks(
     here: Here,
     source: TaskSource,
     options: PlanOptions,
     stated: StatedUsage,
     headroom: float,
-) -> Needs:
+) -> TaskNeeds:
     is_complete = None not in (stated.memory, stated.cpus, stated.time)
     is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
     known = no_library()
@@ -250,13 +265,13 @@ def _needs(
             options.records,
             is_needed=None in {stated.memory, stated.time},
         )
-    lines = (_line(source, seq) for seq in range(1, len(source) + 1))
+    lines = (_line_of_task(source, seq) for seq in range(1, len(source) + 1))
     with ExitStack() as opened:
         parameters_of = find_parameters(source.name, opened)
-        return of_tasks(lines, stated, headroom, known, parameters_of)
+        return needs_of_tasks(lines, stated, headroom, known, parameters_of)
 
 
-def _place(here: Here, options: PlanOptions) -> Place | None:
+def _probe_place(here: Here, options: PlanOptions) -> PlanPlace | None:
     """Return where the probe runs; None without --probe."""
     if not options.probe:
         return None
@@ -264,34 +279,34 @@ def _place(here: Here, options: PlanOptions) -> Place | None:
         raise UsageError("--probe measures on this machine's GPU: name one --gpu")
     named = gpus_named(here.env) or ("0",)
     uses_gpu = options.gpus is not None or options.gpu_memory is not None
-    return Place(
+    return PlanPlace(
         here.cwd, here.env, read_host().cpus or 1, named[0] if uses_gpu else None
     )
 
 
-def _of_this_node(options: PlanOptions, place: Place) -> PlanOptions:
+def _of_this_node(options: PlanOptions, plan_place: PlanPlace) -> PlanOptions:
     """Return the options with this machine's size where the node's is not given."""
     memory = read_host().memory
     return msgspec.structs.replace(
         options,
-        node_cpus=options.node_cpus or place.cpus,
+        node_cpus=options.node_cpus or plan_place.cpus,
         node_memory=options.node_memory or (None if memory is None else f"{memory}B"),
     )
 
 
-def _line(source: TaskSource, task: int) -> str:
+def _line_of_task(source: TaskSource, task: int) -> str:
     return source.text(task).decode("utf-8", "surrogateescape")
 
 
 def _probed(  # noqa: PLR0913 - keyword-only past the third
     source: TaskSource,
     made: Plan,
-    needs: Needs,
+    needs: TaskNeeds,
     *,
-    first: Together,
-    place: Place,
+    first: TogetherRun,
+    plan_place: PlanPlace,
     notify: Callable[[str], None],
-) -> tuple[Together, ...]:
+) -> tuple[TogetherRun, ...]:
     """Run more and more tasks of the fullest element together.
 
     Each is compared with a task of its kind that ran alone; *first* is task 1 alone.
@@ -303,49 +318,49 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     for task in tasks if len(tasks) > 1 else ():
         kind = needs.places[task - 1]
         if kind not in alone:
-            alone[kind] = probe_one(_line(source, task), place).wall_time
+            alone[kind] = probe_one(_line_of_task(source, task), plan_place).wall_time
             notify(f"task {task} alone: {format_duration(alone[kind])}")
-    lines = [_line(source, task) for task in tasks]
+    lines = [_line_of_task(source, task) for task in tasks]
     times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
-    return (first, *probe_more(lines, times, place, notify=notify))
+    return (first, *probe_more(lines, times, plan_place, notify=notify))
 
 
 def _with_probe(
     options: PlanOptions,
-    needs: Needs,
-    target: Target,
+    needs: TaskNeeds,
+    target: PlanTarget,
     headroom: float,
-    found: tuple[Together, ...],
+    together_runs: tuple[TogetherRun, ...],
 ) -> Plan:
     """Plan again with the number of tasks that had the highest throughput."""
-    best = most_work(found)
+    best = most_work(together_runs)
     again = msgspec.structs.replace(options, per_gpu=best.count)
-    made = planned(again, needs, target, headroom, slow_down=best.slow_down)
-    notes = (*made.notes, *sharing_notes(found))
-    return msgspec.structs.replace(made, probe=found, notes=notes)
+    made = plan_for_target(again, needs, target, headroom, slow_down=best.slow_down)
+    notes = (*made.notes, *sharing_notes(together_runs))
+    return msgspec.structs.replace(made, probe=together_runs, notes=notes)
 
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _WORSE = 2  # numbers of tasks in a row without a gain that end the probe
 
 
-def probe_one(line: str, place: Place) -> Together:
+def probe_one(line: str, plan_place: PlanPlace) -> TogetherRun:
     """Run one task alone; its record is kept, and the plan uses it.
 
     Raises:
         UsageError: the task failed; the message has its last line of output.
         Interrupted: this process received a signal to stop and passed it to the task.
     """
-    return _side_by_side([line], place, ())
+    return _measure_side_by_side([line], plan_place, ())
 
 
 def probe_more(
     lines: Sequence[str],
     alone: Sequence[Seconds],
-    place: Place,
+    plan_place: PlanPlace,
     *,
     notify: Callable[[str], None],
-) -> Iterator[Together]:
+) -> Iterator[TogetherRun]:
     """Run 2, 3... tasks together while the throughput grows; no record is kept.
 
     *alone* holds the time of each task without the others. The probe ends early if
@@ -354,7 +369,7 @@ def probe_more(
     best, worse = 1.0, 0
     for count in range(2, len(lines) + 1):
         try:
-            found = _side_by_side(lines[:count], place, alone[:count])
+            found = _measure_side_by_side(lines[:count], plan_place, alone[:count])
         except UsageError as error:
             notify(f"{count} together: {error}")
             return
@@ -366,42 +381,48 @@ def probe_more(
             return
 
 
-def _side_by_side(
-    lines: Sequence[str], place: Place, alone: Sequence[Seconds]
-) -> Together:
+def _measure_side_by_side(
+    lines: Sequence[str], plan_place: PlanPlace, alone: Sequence[Seconds]
+) -> TogetherRun:
     with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
         runs = [
-            _start(line, number, len(lines), place, folder)
+            _start_probe_task(line, number, len(lines), plan_place, folder)
             for number, line in enumerate(lines)
         ]
         wait_for_all(runs)
-        records = [_completed(run) for run in runs]
-    return _together(records, alone)
+        records = [_completed_task_record(run) for run in runs]
+    return _together_run(records, alone)
 
 
-def _start(
-    line: str, number: int, count: int, place: Place, folder: str
+def _start_probe_task(
+    line: str, number: int, count: int, plan_place: PlanPlace, folder: str
 ) -> MeasuredRun:
-    env = dict(place.env)
-    share = str(max(1, place.cpus // count))
+    env = dict(plan_place.env)
+    share = str(max(1, plan_place.cpus // count))
     for name in _THREADS:
         env.setdefault(name, share)
     memory = read_host().memory
     share_of_memory = None if memory is None else memory // count
-    env |= variables.settings(share_of_memory, max(1, place.cpus // count))
-    env |= gpu_settings(place.gpu, env)
+    env |= variables.memory_and_cpu_variables(
+        share_of_memory, max(1, plan_place.cpus // count)
+    )
+    env |= gpu_settings(plan_place.gpu, env)
     if count > 1:  # the record would not show what the task uses alone
         env["WEIGH_DIR"] = os.path.join(folder, "records")
     return MeasuredRun(
-        ["bash", "-c", os.fsdecode(variables.in_line(os.fsencode(line)))],
+        [
+            "bash",
+            "-c",
+            os.fsdecode(variables.with_expanded_placeholders(os.fsencode(line))),
+        ],
         os.path.join(folder, f"{number}.json"),
         log=os.path.join(folder, f"{number}.log"),
-        cwd=place.cwd,
+        cwd=plan_place.cwd,
         env=env,
     )
 
 
-def _completed(run: MeasuredRun) -> Record:
+def _completed_task_record(run: MeasuredRun) -> Record:
     """Return the record of a task that completed.
 
     Raises:
@@ -415,25 +436,25 @@ def _completed(run: MeasuredRun) -> Record:
     return record
 
 
-def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
+def _together_run(records: Sequence[Record], alone: Sequence[Seconds]) -> TogetherRun:
     usages = [record.usage for record in records if record.usage]
     times = [usage.wall_time for usage in usages]
     peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
     gpus = [gpu for usage in usages for gpu in usage.gpus]
     # the slowest counts: where tasks wait for one another the first ones are fast
     slow_down = max(map(truediv, times, alone or times))
-    return Together(
+    return TogetherRun(
         count=len(records),
         wall_time=max(times),
         slow_down=slow_down,
         speed_up=len(records) / slow_down,
         memory=sum(peaks) if peaks else None,
         gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
-        others=_others(usages) if len(usages) == 1 else None,
+        others=_cpus_used_by_others(usages) if len(usages) == 1 else None,
     )
 
 
-def _others(usages: Sequence[Usage]) -> float | None:
+def _cpus_used_by_others(usages: Sequence[Usage]) -> float | None:
     """Return the CPUs that others kept busy while a task alone waited for them."""
     waits = [usage.cpu_wait for usage in usages if has_waited(usage)]
     return max((wait.others or 0.0 for wait in waits if wait), default=None)

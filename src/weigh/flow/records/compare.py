@@ -4,17 +4,17 @@ import os
 from collections.abc import Sequence
 
 from weigh.errors import UsageError
-from weigh.estimate.compare import Group
-from weigh.estimate.compare import compare as compare_groups
+from weigh.estimate.compare import ComparedRecords
+from weigh.estimate.compare import compare_record_groups as compare_groups
 from weigh.flow.here import Here, here_now
 from weigh.flow.records.records import find_record, open_store
-from weigh.model.comparison import Comparison
+from weigh.model.comparison import RunComparison
 from weigh.model.record import Record
 from weigh.store.find import labelled_entries
 from weigh.store.index import read_index, read_record
 
 
-def compare(*runs: Record | str | Sequence[Record]) -> Comparison:
+def compare(*runs: Record | str | Sequence[Record]) -> RunComparison:
     """Compare runs with the first of them, as ``weigh compare`` does.
 
     Each is a record, several of one thing, or a name as on the command line.
@@ -28,7 +28,7 @@ def compare(*runs: Record | str | Sequence[Record]) -> Comparison:
 
 def compare_named(
     here: Here, runs: Sequence[Record | str | Sequence[Record]]
-) -> Comparison:
+) -> RunComparison:
     """Compare records with the first; a label stands for all of its records.
 
     Raises:
@@ -44,7 +44,7 @@ def compare_named(
             records = (run,) if isinstance(run, Record) else tuple(run)
             if not records:
                 raise UsageError("an empty list of records: nothing to compare")
-            group = Group(records[0].label or records[0].id, records)
+            group = ComparedRecords(records[0].label or records[0].id, records)
         for record in group.records:
             if record.id in seen:
                 raise UsageError(
@@ -56,9 +56,11 @@ def compare_named(
     return compare_groups(groups)
 
 
-def _records_called(here: Here, name: str) -> Group:
+def _records_called(here: Here, name: str) -> ComparedRecords:
     store = open_store(here.cwd, here.env)
     labelled = labelled_entries(read_index(store.root), name)
     if labelled and os.sep not in name:
-        return Group(name, tuple(read_record(entry) for entry in labelled[::-1]))
-    return Group(name, (find_record(store, name),))
+        return ComparedRecords(
+            name, tuple(read_record(entry) for entry in labelled[::-1])
+        )
+    return ComparedRecords(name, (find_record(store, name),))

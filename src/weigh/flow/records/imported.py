@@ -13,16 +13,16 @@ import msgspec
 
 from weigh import joblog
 from weigh.errors import SIGNAL_BASE, FormatError, UsageError, cannot_read
-from weigh.flow.records.records import Store
+from weigh.flow.records.records import RecordStore
 from weigh.model.mask import MASK
 from weigh.model.record import (
     Allocation,
-    Host,
-    Job,
-    Monitor,
-    Outcome,
+    MeasuringCost,
     PeakMemory,
     Record,
+    RecordedHost,
+    RecordedJob,
+    RunOutcome,
     Usage,
 )
 from weigh.model.report import PastJob
@@ -31,8 +31,8 @@ from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.kind import SchedulerKind
 from weigh.store import traces
 from weigh.store.identity import content_id, new_id
-from weigh.store.index import Index, read_index
-from weigh.store.shards import append
+from weigh.store.index import StoreIndex, read_index
+from weigh.store.shards import append_record
 from weigh.units import Bytes, Seconds
 
 STDIN = "-"
@@ -49,7 +49,7 @@ _NUMBERS = re.compile(r"[_.-]*\d+")
 _MOST_WORDS = 40
 
 
-class Source(msgspec.Struct, frozen=True):
+class ImportSource(msgspec.Struct, frozen=True):
     """A file's text, its form, and when it was last written, in epoch seconds.
 
     ``lines`` are those of a file that may be too large to keep; its ``text`` is the
@@ -63,7 +63,7 @@ class Source(msgspec.Struct, frozen=True):
     lines: Iterable[str] = ()
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportedRun(msgspec.Struct, frozen=True):
     """One run in a file, at line *number*: its record, or why it was passed over.
 
     ``doubts`` name figures of its line that cannot be.
@@ -77,101 +77,109 @@ class Imported(msgspec.Struct, frozen=True):
 
 
 def import_records(
-    store: Store,
+    store: RecordStore,
     paths: Sequence[str],
     *,
     label: str | None = None,
     again: bool = False,
-    user: str | None = None,
-) -> Iterator[Imported]:
+    user_name: str | None = None,
+) -> Iterator[ImportedRun]:
     """Append a record for every run in *paths* (``-`` is standard input).
 
     A run has an id made of its own text, so that a file which grew can be imported
     again: what is there, or was removed, is passed over unless *again*. Of the jobs of
-    others than *user*, commands and folders are not kept.
+    others than *user_name*, commands and folders are not kept.
 
     Raises:
         UsageError: a file cannot be read; then nothing was imported.
         FormatError: a file is of no known format; then nothing was imported.
         StoreError: the store cannot be written.
     """
-    sources = [_read(path, store.now) for path in paths]
+    sources = [_read_import_source(path, store.now) for path in paths]
     index = read_index(store.root)
-    runs = (one for source in sources for one in _READERS[source.form](source, user))
+    runs = (
+        one for source in sources for one in _READERS[source.form](source, user_name)
+    )
     return _appended(store, runs, index, label=label, again=again)
 
 
 def _appended(
-    store: Store,
-    runs: Iterable[Imported],
-    index: Index,
+    store: RecordStore,
+    runs: Iterable[ImportedRun],
+    index: StoreIndex,
     *,
     label: str | None,
     again: bool,
-) -> Iterator[Imported]:
+) -> Iterator[ImportedRun]:
     known = {entry.head.id for entry in index.entries}
     for one in runs:
-        checked = _checked(one, index, known, again=again)
+        checked = _checked_imported_run(one, index, known, again=again)
         if checked.record is not None:
             record = checked.record
             record = msgspec.structs.replace(record, label=label or record.label)
-            append(store.root, record, store.machine)
+            append_record(store.root, record, store.machine)
             known.add(record.id)
         yield checked
 
 
-def _checked(one: Imported, index: Index, known: set[str], *, again: bool) -> Imported:
-    if one.record is None:
-        return one
+def _checked_imported_run(
+    imported_run: ImportedRun, index: StoreIndex, known: set[str], *, again: bool
+) -> ImportedRun:
+    if imported_run.record is None:
+        return imported_run
     if again:
-        fresh = msgspec.structs.replace(one.record, id=new_id())
-        return Imported(one.source, one.number, fresh)
-    if one.record.id in known:
-        return Imported(one.source, one.number, None, "imported before")
-    if one.record.id in index.removed:
+        fresh = msgspec.structs.replace(imported_run.record, id=new_id())
+        return ImportedRun(imported_run.source, imported_run.number, fresh)
+    if imported_run.record.id in known:
+        return ImportedRun(
+            imported_run.source, imported_run.number, None, "imported before"
+        )
+    if imported_run.record.id in index.removed:
         problem = "removed before (--again imports it anew)"
-        return Imported(one.source, one.number, None, problem)
-    return one
+        return ImportedRun(imported_run.source, imported_run.number, None, problem)
+    return imported_run
 
 
-def _from_joblog(source: Source, _user: str | None) -> Iterator[Imported]:
+def _from_joblog(source: ImportSource, _user: str | None) -> Iterator[ImportedRun]:
     for line in joblog.read_joblog(source.text):
         entry, problem = line.entry, line.problem
         if entry is not None and entry.exit_code == joblog.SKIPPED:
             entry, problem = None, "a task that parallel skipped"
         if entry is None:
-            yield Imported(source.name, line.number, None, problem)
+            yield ImportedRun(source.name, line.number, None, problem)
         else:
-            record = _of_task(entry, content_id(_bytes(line.text)))
-            yield Imported(source.name, line.number, record)
+            record = _record_of_joblog_entry(entry, content_id(_bytes(line.text)))
+            yield ImportedRun(source.name, line.number, record)
 
 
-def _of_task(entry: joblog.Entry, record_id: str) -> Record:
+def _record_of_joblog_entry(entry: joblog.JoblogEntry, record_id: str) -> Record:
     timed_out = entry.exit_code == joblog.TIMED_OUT
     signal = entry.signal or None
     ended = "COMPLETED" if entry.succeeded else "FAILED"
     return Record(
         id=record_id,
         command=("sh", "-c", MASK.line(entry.command)),
-        host=None if entry.host == ":" else Host(name=entry.host, system="unknown"),
-        started=_iso(entry.started),
-        ended=_iso(entry.started + entry.wall_time),
+        host=None
+        if entry.host == ":"
+        else RecordedHost(name=entry.host, system="unknown"),
+        started=_imported_time_text(entry.started),
+        ended=_imported_time_text(entry.started + entry.wall_time),
         state="TIMEOUT" if timed_out else ended,
         exit_code=None if timed_out or signal else entry.exit_code,
         signal=signal,
-        outcome=Outcome("parallel's time limit (Exitval -1)") if timed_out else None,
+        outcome=RunOutcome("parallel's time limit (Exitval -1)") if timed_out else None,
         usage=Usage(wall_time=entry.wall_time),
-        job=Job(id="joblog", task=entry.seq),
-        monitor=Monitor(warnings=(JOBLOG_SOURCE,), source="joblog"),
+        job=RecordedJob(id="joblog", task=entry.seq),
+        monitor=MeasuringCost(warnings=(JOBLOG_SOURCE,), source="joblog"),
     )
 
 
-def _from_nextflow(source: Source, _user: str | None) -> Iterator[Imported]:
+def _from_nextflow(source: ImportSource, _user: str | None) -> Iterator[ImportedRun]:
     warning = "from Nextflow's trace: memory is the kernel's peak of each process"
     yield from _of_traces(source, traces.read_nextflow(source.text), warning)
 
 
-def _from_snakemake(source: Source, _user: str | None) -> Iterator[Imported]:
+def _from_snakemake(source: ImportSource, _user: str | None) -> Iterator[ImportedRun]:
     name = os.path.splitext(os.path.basename(source.name))[0]
     found = traces.read_snakemake(source.text, name)
     warning = "from Snakemake's benchmark: memory is sampled, a lower bound"
@@ -179,78 +187,84 @@ def _from_snakemake(source: Source, _user: str | None) -> Iterator[Imported]:
 
 
 def _of_traces(
-    source: Source, found: Iterable[traces.Trace], warning: str
-) -> Iterator[Imported]:
+    source: ImportSource, tool_traces: Iterable[traces.ToolTrace], warning: str
+) -> Iterator[ImportedRun]:
     seen: Counter[str] = Counter()
-    for one in found:
+    for one in tool_traces:
         seen[one.text] += 1
         if one.problem is not None:
-            yield Imported(source.name, one.number, None, one.problem)
+            yield ImportedRun(source.name, one.number, None, one.problem)
             continue
         record_id = content_id(_bytes(f"{one.text}\0{seen[one.text]}"))
         record = _of_trace(one, record_id, source, warning)
-        yield Imported(source.name, one.number, record)
+        yield ImportedRun(source.name, one.number, record)
 
 
 def _of_trace(
-    one: traces.Trace, record_id: str, source: Source, warning: str
+    tool_trace: traces.ToolTrace, record_id: str, source: ImportSource, warning: str
 ) -> Record:
-    started = one.started
+    started = tool_trace.started
     warnings = (warning,) if started is not None else (warning, TRACE_STARTED)
     if started is None:
-        started = max(source.changed - one.wall_time, 0)
-    code = one.exit_code
+        started = max(source.changed - tool_trace.wall_time, 0)
+    code = tool_trace.exit_code
     signal = code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None
-    asked = one.memory_asked is not None or one.cpus is not None
+    asked = tool_trace.memory_asked is not None or tool_trace.cpus is not None
     return Record(
         id=record_id,
-        label=kind_of_name(one.name) or None,
-        command=(one.name,),
-        parameters=one.parameters,
-        started=_iso(started),
-        ended=_iso(started + one.wall_time),
-        state=one.state,
+        label=kind_of_name(tool_trace.name) or None,
+        command=(tool_trace.name,),
+        parameters=tool_trace.parameters,
+        started=_imported_time_text(started),
+        ended=_imported_time_text(started + tool_trace.wall_time),
+        state=tool_trace.state,
         exit_code=None if signal else code,
         signal=signal,
-        usage=_usage(
-            one.wall_time, one.cpu_time, _sampled(one.memory, source.form, one.interval)
+        usage=_usage_of_past_job(
+            tool_trace.wall_time,
+            tool_trace.cpu_time,
+            _sampled(tool_trace.memory, source.form, tool_trace.interval),
         ),
         allocation=Allocation(
-            scheduler=source.form, cpus=one.cpus, memory=one.memory_asked
+            scheduler=source.form, cpus=tool_trace.cpus, memory=tool_trace.memory_asked
         )
         if asked
         else None,
-        job=None if one.job is None else Job(id=f"{source.form}-{one.job}"),
-        monitor=Monitor(
-            samples=one.looks or 0,
-            interval=one.interval,
+        job=None
+        if tool_trace.job is None
+        else RecordedJob(id=f"{source.form}-{tool_trace.job}"),
+        monitor=MeasuringCost(
+            samples=tool_trace.looks or 0,
+            interval=tool_trace.interval,
             warnings=warnings,
             source=source.form,
         ),
     )
 
 
-def _from_accounting(source: Source, user: str | None) -> Iterator[Imported]:
+def _from_accounting(
+    source: ImportSource, user_name: str | None
+) -> Iterator[ImportedRun]:
     kind = next(kind for kind in KINDS.values() if kind.accounts == source.form)
     accounts = kind.accounting
     if not isinstance(accounts, PastAccounting):
         raise FormatError(f"{source.name}: {source.form} is read for single jobs only")
     for number, job in enumerate(accounts.read_past(source.lines), 1):
         if job is None:
-            yield Imported(source.name, number, None, "a row that cannot be read")
+            yield ImportedRun(source.name, number, None, "a row that cannot be read")
             continue
         wall_time = job.accounted.wall_time
         if job.accounted.state not in _ENDED or not wall_time or job.started is None:
             problem = f"{job.id} is {job.accounted.state}: it did not run to an end"
-            yield Imported(source.name, number, None, problem)
+            yield ImportedRun(source.name, number, None, problem)
             continue
-        record = _of_job(
-            job, kind, job.started, wall_time, own=job.user in {None, user}
+        record = _record_of_past_job(
+            job, kind, job.started, wall_time, own=job.user in {None, user_name}
         )
-        yield Imported(source.name, number, record, doubts=job.accounted.doubts)
+        yield ImportedRun(source.name, number, record, doubts=job.accounted.doubts)
 
 
-def _of_job(
+def _record_of_past_job(
     job: PastJob, kind: SchedulerKind, started: float, wall_time: float, *, own: bool
 ) -> Record:
     figures, words = job.accounted, kind.accounting.WORDS
@@ -267,14 +281,18 @@ def _of_job(
         label=name or None,
         command=tuple(command),
         cwd=job.cwd if own else None,
-        host=None if not figures.node else Host(name=figures.node, system="unknown"),
-        started=_iso(started),
-        ended=_iso(started + wall_time),
+        host=None
+        if not figures.node
+        else RecordedHost(name=figures.node, system="unknown"),
+        started=_imported_time_text(started),
+        ended=_imported_time_text(started + wall_time),
         state=figures.state,
         exit_code=None if job.signal else job.exit_code,
         signal=job.signal,
         usage=msgspec.structs.replace(
-            _usage(wall_time, figures.cpu_time, _sampled(memory, words.memory, every)),
+            _usage_of_past_job(
+                wall_time, figures.cpu_time, _sampled(memory, words.memory, every)
+            ),
             max_process_memory=(figures.max_rss or None) if counts_addresses else None,
             virtual_memory=figures.virtual_memory,
         ),
@@ -286,8 +304,8 @@ def _of_job(
             nodes=figures.nodes,
             gpus=figures.gpus,
         ),
-        job=Job(id=_JOB_ID.split(job.id)[0], element=figures.element),
-        monitor=Monitor(
+        job=RecordedJob(id=_JOB_ID.split(job.id)[0], element=figures.element),
+        monitor=MeasuringCost(
             samples=int(wall_time / every),
             interval=every,
             warnings=(
@@ -336,7 +354,7 @@ def _sampled(
     )
 
 
-def _usage(
+def _usage_of_past_job(
     wall_time: Seconds, cpu_time: Seconds | None, memory: PeakMemory | None
 ) -> Usage:
     return Usage(
@@ -347,7 +365,7 @@ def _usage(
     )
 
 
-_Reader: TypeAlias = Callable[[Source, str | None], Iterator[Imported]]
+_Reader: TypeAlias = Callable[[ImportSource, str | None], Iterator[ImportedRun]]
 _READERS: dict[str, _Reader] = {
     "joblog": _from_joblog,
     traces.NEXTFLOW: _from_nextflow,
@@ -361,7 +379,7 @@ _TEXTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def _read(path: str, now: float) -> Source:
+def _read_import_source(path: str, now: float) -> ImportSource:
     """Read a file, or only the beginning of what may be years of accounting."""
     is_stdin = path == STDIN
     try:
@@ -375,10 +393,12 @@ def _read(path: str, now: float) -> Source:
         name = "stdin" if is_stdin else path
         found = _accounting_of(head)
         if found is not None:
-            return Source(name, head, changed, found, _all_lines(head, lines, end))
+            return ImportSource(
+                name, head, changed, found, _all_lines(head, lines, end)
+            )
         text = head + lines.read()
         end()
-        return Source(name, text, changed, _recognised(name, text))
+        return ImportSource(name, text, changed, _recognised(name, text))
     except OSError as error:
         raise UsageError(cannot_read(path, error)) from error
 
@@ -419,6 +439,6 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _iso(seconds: float) -> str:
+def _imported_time_text(seconds: float) -> str:
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

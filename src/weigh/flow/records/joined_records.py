@@ -6,8 +6,8 @@ from contextlib import suppress
 from weigh.errors import FormatError, SchemaError
 from weigh.model.record import SCHEMA, Record
 from weigh.store.index import join_parts
-from weigh.store.lines import decode
-from weigh.store.shards import read_lines, shards
+from weigh.store.lines import decode_record
+from weigh.store.shards import readable_shards, shard_lines
 
 _HEAD = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
 _SERIES, _BEHIND = b',"series":{', b',"request":'
@@ -18,7 +18,7 @@ _JOB = b',"job":{"id":"'
 def read_light(line: bytes) -> Record | None:
     """Read a record without its series, which is faster; None if it is not a record."""
     try:
-        return decode(_without_series(line))
+        return decode_record(_without_series(line))
     except (FormatError, SchemaError):
         return None
 
@@ -29,7 +29,7 @@ def by_ids(root: str, wanted: Collection[str]) -> dict[str, Record]:
     Raises:
         StoreError: a shard cannot be read.
     """
-    found = (read_light(line) for line in _lines_of(root, wanted))
+    found = (read_light(line) for line in _lines_of_records(root, wanted))
     return {one.id: one for one in join_parts(one for one in found if one is not None)}
 
 
@@ -40,9 +40,9 @@ def whole(root: str, wanted: Collection[str]) -> dict[str, Record]:
         StoreError: a shard cannot be read.
     """
     found: list[Record] = []
-    for line in _lines_of(root, wanted):
+    for line in _lines_of_records(root, wanted):
         with suppress(FormatError, SchemaError):
-            found.append(decode(line))
+            found.append(decode_record(line))
     return {record.id: record for record in join_parts(found)}
 
 
@@ -55,24 +55,24 @@ def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
     marks = [_JOB + job.encode() + b'"' for job in jobs]
     return join_parts(
         record
-        for line in (_lines(root) if marks else ())
+        for line in (_all_record_lines(root) if marks else ())
         if any(mark in line for mark in marks)
         if (record := read_light(line)) is not None
         if record.job is not None and record.job.id in jobs
     )
 
 
-def _lines_of(root: str, wanted: Collection[str]) -> Iterator[bytes]:
+def _lines_of_records(root: str, wanted: Collection[str]) -> Iterator[bytes]:
     ids = {record_id.encode() for record_id in wanted}
-    for line in _lines(root) if ids else ():
+    for line in _all_record_lines(root) if ids else ():
         end = line.find(b'"', len(_HEAD))
         if line[len(_HEAD) : end] in ids and line.startswith(_HEAD):
             yield line
 
 
-def _lines(root: str) -> Iterator[bytes]:
-    for path in shards(root):
-        yield from read_lines(path)
+def _all_record_lines(root: str) -> Iterator[bytes]:
+    for path in readable_shards(root):
+        yield from shard_lines(path)
 
 
 def _without_series(line: bytes) -> bytes:

@@ -10,39 +10,44 @@ from weigh.errors import UsageError
 from weigh.flow.records.joined_records import of_jobs
 from weigh.flow.run import channel
 from weigh.model.record import Record
-from weigh.render.record_list import Listing, Row, write_csv
-from weigh.store.checkpoint import Running, finalise_interrupted, finish, running
+from weigh.render.record_list import RecordListing, RecordRow, write_csv
+from weigh.store.checkpoint import (
+    UnfinishedRun,
+    finalise_interrupted,
+    remove_checkpoint,
+    runs_in_progress,
+)
 from weigh.store.find import (
     LAST,
-    find,
     find_entry,
     find_running,
+    find_stored_record,
     labelled_entries,
     not_found,
 )
-from weigh.store.identity import LENGTH, Machine, this_machine
+from weigh.store.identity import LENGTH, MachineIdentity, this_machine
 from weigh.store.index import (
-    Entry,
-    Head,
+    IndexEntry,
+    RecordHead,
     head_of,
     read_index,
     read_line,
     read_record,
-    read_short,
+    read_record_without_series,
 )
-from weigh.store.location import locate, note_on_store
+from weigh.store.location import locate_store, note_on_store
 from weigh.store.scans import last_scan
-from weigh.store.shards import remove
+from weigh.store.shards import append_tombstone
 
 
-class Store(msgspec.Struct, frozen=True):
+class RecordStore(msgspec.Struct, frozen=True):
     """The records under *root*, as seen from *machine* at *now* (epoch seconds).
 
     ``note`` names a store that was found above the current folder.
     """
 
     root: str
-    machine: Machine
+    machine: MachineIdentity
     now: float
     note: str | None = None
 
@@ -55,13 +60,13 @@ class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
 
-def open_store(cwd: str, environ: Mapping[str, str]) -> Store:
+def open_store(cwd: str, environ: Mapping[str, str]) -> RecordStore:
     """Return the store for a folder and an environment, as this process sees it."""
     note = note_on_store(cwd, environ)
-    return Store(locate(cwd, environ), this_machine(), time.time(), note)
+    return RecordStore(locate_store(cwd, environ), this_machine(), time.time(), note)
 
 
-def runs_of_last(store: Store) -> list[Record]:
+def runs_of_last(store: RecordStore) -> list[Record]:
     """Return the newest run; of ``weigh exec`` and ``weigh scan`` all of their runs.
 
     Raises:
@@ -78,21 +83,21 @@ def runs_of_last(store: Store) -> list[Record]:
     return [newest]
 
 
-def list_records(store: Store, record_filter: RecordFilter) -> Listing:
+def list_records(store: RecordStore, record_filter: RecordFilter) -> RecordListing:
     """Return the records that pass, newest first, those in progress before all.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    interrupted, in_progress = _unfinished(store)
+    interrupted, in_progress = _interrupted_and_running(store)
     index = read_index(store.root)
-    rows = [Row(head_of(one.record), stale=one.stale) for one in in_progress]
+    rows = [RecordRow(head_of(one.record), stale=one.stale) for one in in_progress]
     written = {entry.head.id for entry in index.entries}
-    rows += [Row(head_of(one)) for one in interrupted if one.id not in written]
+    rows += [RecordRow(head_of(one)) for one in interrupted if one.id not in written]
     heads = [entry.head for entry in index.entries]
     chosen = [row for row in rows if _passes(row.head, record_filter)]
-    chosen += [Row(head) for head in heads if _passes(head, record_filter)]
-    return Listing(
+    chosen += [RecordRow(head) for head in heads if _passes(head, record_filter)]
+    return RecordListing(
         rows=chosen[: record_filter.limit],
         matching=len(chosen),
         total=len(rows) + len(heads),
@@ -103,7 +108,7 @@ def list_records(store: Store, record_filter: RecordFilter) -> Listing:
     )
 
 
-def find_record(store: Store, name: str) -> Record:
+def find_record(store: RecordStore, name: str) -> Record:
     """Return the record that a person calls *name*.
 
     Raises:
@@ -111,12 +116,12 @@ def find_record(store: Store, name: str) -> Record:
         UsageError: several records begin so.
         SchemaError: a newer weigh wrote it.
     """
-    return find(store.root, name, _unfinished_records(store))
+    return find_stored_record(store.root, name, _unfinished_records(store))
 
 
 def remove_records(
-    store: Store, names: Sequence[str], *, dry_run: bool = False
-) -> list[Head]:
+    store: RecordStore, names: Sequence[str], *, dry_run: bool = False
+) -> list[RecordHead]:
     """Remove records, all or (where a name is wrong) none; return their heads.
 
     Raises:
@@ -124,9 +129,9 @@ def remove_records(
         UsageError: several begin so, or it is still running.
         StoreError: the store cannot be written.
     """
-    _, in_progress = _unfinished(store)
+    _, in_progress = _interrupted_and_running(store)
     index = read_index(store.root)
-    doomed: dict[str, Head] = {}
+    doomed: dict[str, RecordHead] = {}
     for name in names:
         entry = find_entry(index, name)
         head = entry.head if entry else _abandoned(in_progress, name)
@@ -135,12 +140,17 @@ def remove_records(
         doomed[head.id] = head
     if not dry_run:
         for record_id in doomed:
-            remove(store.root, record_id, machine=store.machine, now=_utc(store.now))
-            finish(store.root, record_id)
+            append_tombstone(
+                store.root,
+                record_id,
+                machine=store.machine,
+                current_time=_record_time_utc(store.now),
+            )
+            remove_checkpoint(store.root, record_id)
     return list(doomed.values())
 
 
-def choose(store: Store, names: Sequence[str]) -> list[Entry]:
+def choose_records(store: RecordStore, names: Sequence[str]) -> list[IndexEntry]:
     """Return the finished records of these names; without a name all, oldest first.
 
     Raises:
@@ -161,7 +171,7 @@ def choose(store: Store, names: Sequence[str]) -> list[Entry]:
     return chosen
 
 
-def export_jsonl(entries: Sequence[Entry], out: BinaryIO) -> None:
+def export_jsonl(entries: Sequence[IndexEntry], out: BinaryIO) -> None:
     """Write records as they stand, one a line.
 
     Raises:
@@ -170,7 +180,7 @@ def export_jsonl(entries: Sequence[Entry], out: BinaryIO) -> None:
     out.writelines(read_line(entry) + b"\n" for entry in entries)
 
 
-def export_csv(entries: Sequence[Entry], out: BinaryIO) -> None:
+def export_csv(entries: Sequence[IndexEntry], out: BinaryIO) -> None:
     """Write records as a table, a row each.
 
     Series, phases and batches have no place in a table and are left out.
@@ -180,25 +190,29 @@ def export_csv(entries: Sequence[Entry], out: BinaryIO) -> None:
         StoreError: the store cannot be read.
     """
     parameters = {name: None for entry in entries for name in entry.head.parameters}
-    write_csv((read_short(entry) for entry in entries), tuple(parameters), out)
+    write_csv(
+        (read_record_without_series(entry) for entry in entries), tuple(parameters), out
+    )
 
 
-def _unfinished(store: Store) -> tuple[list[Record], list[Running]]:
+def _interrupted_and_running(
+    store: RecordStore,
+) -> tuple[list[Record], list[UnfinishedRun]]:
     """Return runs just found interrupted, and those in progress."""
     interrupted = finalise_interrupted(store.root, store.machine)
     over = {record.id for record in interrupted}
     for name in over:
-        channel.forget(name)
-    everyone = running(store.root, store.machine, store.now)
+        channel.remove_channel_of_run(name)
+    everyone = runs_in_progress(store.root, store.machine, store.now)
     return interrupted, [one for one in everyone if one.record.id not in over]
 
 
-def _unfinished_records(store: Store) -> list[Record]:
-    interrupted, in_progress = _unfinished(store)
+def _unfinished_records(store: RecordStore) -> list[Record]:
+    interrupted, in_progress = _interrupted_and_running(store)
     return [*interrupted, *(one.record for one in in_progress)]
 
 
-def _abandoned(in_progress: Sequence[Running], name: str) -> Head | None:
+def _abandoned(in_progress: Sequence[UnfinishedRun], name: str) -> RecordHead | None:
     record = find_running([one.record for one in in_progress], name)
     if record is None:
         return None
@@ -207,13 +221,13 @@ def _abandoned(in_progress: Sequence[Running], name: str) -> Head | None:
     return head_of(record)
 
 
-def _passes(head: Head, record_filter: RecordFilter) -> bool:
-    if record_filter.label is not None and head.label != record_filter.label:
+def _passes(record_head: RecordHead, record_filter: RecordFilter) -> bool:
+    if record_filter.label is not None and record_head.label != record_filter.label:
         return False
-    return not record_filter.states or head.state in record_filter.states
+    return not record_filter.states or record_head.state in record_filter.states
 
 
-def _distinct_length(some: Sequence[str], heads: Sequence[Head]) -> int:
+def _distinct_length(some: Sequence[str], heads: Sequence[RecordHead]) -> int:
     """Return how many letters make all ids distinct, at least six."""
     ids = {*some, *(head.id for head in heads)}
     likely = len(ids).bit_length() // 2 + 1  # of n ids, some pair shares log2(n)/2
@@ -223,5 +237,5 @@ def _distinct_length(some: Sequence[str], heads: Sequence[Head]) -> int:
     return LENGTH
 
 
-def _utc(seconds: float) -> str:
+def _record_time_utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -6,31 +6,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.flow.follow.tasks import LOGS, tail_of
-from weigh.flow.follow.view import View
-from weigh.model.report import Accounted, GpuTable
+from weigh.flow.follow.view import JobView
+from weigh.model.report import AccountedElement, GpuTable
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables
-from weigh.schedulers.command import run
+from weigh.schedulers.command import run_scheduler_command
 
 _MOST_LOGS = 500
 
 
-def ask(
+def ask_accounting(
     scheduler: str | None, jobs: Iterable[str], env: Mapping[str, str]
-) -> tuple[Accounted, ...]:
+) -> tuple[AccountedElement, ...]:
     """Query accounting for jobs, one after the other; nothing without a scheduler."""
     if scheduler is None:
         return ()
     known = tuple(
-        one for job in jobs for one in accounting.ask(scheduler, job, run=run, env=env)
+        one
+        for job in jobs
+        for one in accounting.accounting_of_job(
+            scheduler, job, run=run_scheduler_command, env=env
+        )
     )
     if not known:
         return ()
-    sampled = accounting.sample_interval(scheduler, run=run, env=env)
+    sampled = accounting.sample_interval(scheduler, run=run_scheduler_command, env=env)
     return tuple(msgspec.structs.replace(one, sampled=sampled) for one in known)
 
 
-def logs_of(views: Sequence[View]) -> Iterator[str]:
+def logs_of(views: Sequence[JobView]) -> Iterator[str]:
     """Yield the paths of the logs of the elements of jobs."""
     for view in views:
         job = view.job

@@ -5,20 +5,20 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from weigh.flow.follow.tasks import last_words
+from weigh.flow.follow.tasks import last_line_of_output
 from weigh.flow.records import joined_records as report_records
 from weigh.flow.report.runs import (
-    Attempt,
+    ReportedAttempt,
     attempts_in_events,
     joblog_entries,
     run_of_ended_attempt,
 )
-from weigh.joblog import Entry, output_folder, output_name
+from weigh.joblog import JoblogEntry, output_folder, output_name
 from weigh.model.job import FINAL
 from weigh.model.mask import MASK
 from weigh.model.record import Record, State
-from weigh.model.report import Row
-from weigh.review.runs import Run, run_of
+from weigh.model.report import ReportRow
+from weigh.review.runs import ReviewedRun, run_of
 from weigh.runner import events
 from weigh.store.identity import is_alive, this_machine
 
@@ -31,33 +31,35 @@ def joblog_of(name: str) -> str | None:
     return None
 
 
-def runs_of_exec(joblog: str, root: str) -> list[Run]:
-    """Return all attempts at the tasks of *joblog*, and the tasks without one.
+def runs_of_exec(joblog_path: str, root: str) -> list[ReviewedRun]:
+    """Return all attempts at the tasks of *joblog_path*, and the tasks without one.
 
     Raises:
         StoreError: the records cannot be read.
     """
-    opened, attempts = attempts_in_events(joblog + events.SUFFIX)
-    entries = dict(joblog_entries(joblog))
+    opened, attempts = attempts_in_events(joblog_path + events.SUFFIX)
+    entries = dict(joblog_entries(joblog_path))
     ids = {one.ended.record for one in attempts if one.ended is not None}
     records = report_records.by_ids(root, ids)
     is_running = opened is not None and _may_run(opened)
-    by_task: dict[int, list[Run]] = {seq: [] for seq in entries}
+    by_task: dict[int, list[ReviewedRun]] = {seq: [] for seq in entries}
     for one in attempts:
         run = _run_of_attempt(one, records, is_running=is_running)
         by_task.setdefault(one.seq, []).append(run)
     total = opened.tasks if opened is not None else len(by_task)
     for seq in range(1, total + 1):
         by_task.setdefault(seq, [])
-    folder = output_folder(joblog)
+    folder = output_folder(joblog_path)
     return [
         run
         for seq, tried in sorted(by_task.items())
-        for run in _runs_of_task(seq, tried or [_unmeasured(entries.get(seq))], folder)
+        for run in _runs_of_task(
+            seq, tried or [_unmeasured_exec_run(entries.get(seq))], folder
+        )
     ]
 
 
-def _may_run(opened: events.Opened) -> bool:
+def _may_run(opened: events.RunOpened) -> bool:
     """Return whether the newest ``weigh exec`` may go on: elsewhere it may."""
     if not this_machine().sees_processes_of(opened.machine):
         return True
@@ -65,28 +67,31 @@ def _may_run(opened: events.Opened) -> bool:
 
 
 def _run_of_attempt(
-    one: Attempt, records: Mapping[str, Record], *, is_running: bool
-) -> Run:
-    if one.ended is None:
+    reported_attempt: ReportedAttempt,
+    records: Mapping[str, Record],
+    *,
+    is_running: bool,
+) -> ReviewedRun:
+    if reported_attempt.ended is None:
         state: State = "RUNNING" if is_running else "INTERRUPTED"
-        return Run(
-            row=Row(
-                attempt=one.attempt,
+        return ReviewedRun(
+            row=ReportRow(
+                attempt=reported_attempt.attempt,
                 state=state,
-                node=one.node,
-                started=one.started.time,
+                node=reported_attempt.node,
+                started=reported_attempt.started.time,
             )
         )
-    record = records.get(one.ended.record)
-    return run_of_ended_attempt(one) if record is None else run_of(record)
+    record = records.get(reported_attempt.ended.record)
+    return run_of_ended_attempt(reported_attempt) if record is None else run_of(record)
 
 
-def _unmeasured(entry: Entry | None) -> Run:
+def _unmeasured_exec_run(entry: JoblogEntry | None) -> ReviewedRun:
     """Return the run of a task without events: timed by a joblog, or not started."""
     if entry is None:
-        return Run(row=Row(state="PENDING", attempts=0))
-    return Run(
-        row=Row(
+        return ReviewedRun(row=ReportRow(state="PENDING", attempts=0))
+    return ReviewedRun(
+        row=ReportRow(
             state="COMPLETED" if entry.succeeded else "FAILED",
             exit_code=entry.exit_code,
             signal=entry.signal or None,
@@ -98,18 +103,20 @@ def _unmeasured(entry: Entry | None) -> Run:
     )
 
 
-def _runs_of_task(seq: int, tried: list[Run], folder: str) -> Iterator[Run]:
+def _runs_of_task(
+    task_number: int, tried: list[ReviewedRun], folder: str
+) -> Iterator[ReviewedRun]:
     """Yield the attempts at a task; the last has its output and the error in it."""
     for number, run in enumerate(tried, start=1):
-        path = os.path.join(folder, output_name(seq, number))
+        path = os.path.join(folder, output_name(task_number, number))
         output = path if os.path.exists(path) else None
         is_bad = run.row.state in FINAL and run.row.state != "COMPLETED"
         row = msgspec.structs.replace(
             run.row,
             job=None,  # each weigh exec has an id of its own
-            task=seq,
+            task=task_number,
             attempts=run.row.attempts and len(tried),
             output=output,
-            error=last_words(output) if output and is_bad else None,
+            error=last_line_of_output(output) if output and is_bad else None,
         )
         yield msgspec.structs.replace(run, row=row, is_last=number == len(tried))

@@ -8,27 +8,27 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
-from weigh.estimate.estimate import Estimate, estimate
-from weigh.estimate.readings import varying
+from weigh.estimate.estimate import SizeEstimate, estimate
+from weigh.estimate.readings import varying_parameters
 from weigh.flow.here import Here
-from weigh.flow.report.report import composed, gather, open_store_of
+from weigh.flow.report.report import composed, gather_report_material, open_store_of
 from weigh.model.record import Record
-from weigh.model.report import Report
+from weigh.model.report import JobReport
 from weigh.render.html.page import render_page
-from weigh.store.location import private
+from weigh.store.location import open_privately
 
 STDOUT = "-"
 _NO_SIZE = frozenset({"seed", "random_seed", "fold", "trial", "repeat"})
 
 
-class Page(msgspec.Struct, frozen=True):
+class ReportPage(msgspec.Struct, frozen=True):
     """A report, and the page that shows it."""
 
-    report: Report
+    report: JobReport
     html: str
 
 
-def page_of(here: Here, name: str, *, logs: Sequence[str] = ()) -> Page:
+def page_of(here: Here, name: str, *, logs: Sequence[str] = ()) -> ReportPage:
     """Report on *name* as one HTML page.
 
     If the runs are those of a scan over one size, it has the curves of the scan.
@@ -40,16 +40,16 @@ def page_of(here: Here, name: str, *, logs: Sequence[str] = ()) -> Page:
         StoreError: the store cannot be read.
     """
     store = open_store_of(here, name)
-    material = gather(here, name, store, logs=logs)
+    material = gather_report_material(here, name, store, logs=logs)
     report = composed(material, store)
     records = [run.record for run in material.runs if run.record is not None]
     curves = () if report.job is not None else curves_of(records)
-    return Page(report, render_page(report, curves, version=__version__))
+    return ReportPage(report, render_page(report, curves, version=__version__))
 
 
-def curves_of(records: Sequence[Record]) -> tuple[Estimate, ...]:
+def curves_of(records: Sequence[Record]) -> tuple[SizeEstimate, ...]:
     """Fit curves if exactly one parameter varies and is a size, a whole number."""
-    names = varying(records)
+    names = varying_parameters(records)
     sizes = [record.parameters.get(names[0]) for record in records] if names else []
     if len(names) != 1 or names[0].lower() in _NO_SIZE:
         return ()
@@ -72,7 +72,9 @@ def write_page(html: str, path: str) -> None:
             sys.stdout.write(html)
             return
         # as private as the records that it shows
-        with open(path, "w", encoding="utf-8", newline="\n", opener=private) as file:
+        with open(
+            path, "w", encoding="utf-8", newline="\n", opener=open_privately
+        ) as file:
             file.write(html)
     except OSError as error:
         folder = os.path.dirname(path)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weigh.errors import UsageError
 from weigh.flow.here import Here
-from weigh.flow.report.report import gather, open_store_of
+from weigh.flow.report.report import gather_report_material, open_store_of
 from weigh.flow.report.since import runs_since
-from weigh.model.record import Host, Record
-from weigh.render.printable import printable, three
+from weigh.model.record import Record, RecordedHost
+from weigh.render.printable import printable_text, three_digit_text
 from weigh.render.words import STATE_WORDS, short_name
-from weigh.review.gpu_energy import gpu_totals, held_gpus
-from weigh.review.runs import Run
-from weigh.units import HOUR, counted, format_duration, format_size
+from weigh.review.gpu_energy import gpu_time_and_energy, held_gpus
+from weigh.review.runs import ReviewedRun
+from weigh.units import HOUR, count_with_noun, format_duration, format_size
 
 _JOULES_PER_KWH = 3.6e6
 _MOST_VALUES = 8  # of a parameter that are listed; of more the range is stated
@@ -33,21 +33,23 @@ def compute_statement(here: Here, name: str, *, since: str | None = None) -> str
     if since is not None:
         title, every = f"the last {since}", runs_since(here, since)
     else:
-        found = gather(here, name, open_store_of(here, name))
+        found = gather_report_material(here, name, open_store_of(here, name))
         title, every = found.title, list(found.runs)
     runs = [run for run in every if run.row.started is not None]
     if not runs:
         raise UsageError("no run was measured in that time: there is nothing to state")
-    items = (f"- **{item}:** {escaped_markdown(text)}" for item, text in _items(runs))
+    items = (
+        f"- **{item}:** {escaped_markdown(text)}" for item, text in _paper_items(runs)
+    )
     return "\n".join((f"**Compute.** {escaped_markdown(title)}", "", *items))
 
 
 def escaped_markdown(text: str) -> str:
     """Escape *text* so that Markdown shows it unchanged."""
-    return "".join(f"\\{c}" if c in _SPECIAL else c for c in printable(text))
+    return "".join(f"\\{c}" if c in _SPECIAL else c for c in printable_text(text))
 
 
-def _items(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
+def _paper_items(runs: Sequence[ReviewedRun]) -> Iterator[tuple[str, str]]:
     records = [run.record for run in runs if run.record is not None]
     machines = [_machine_text(one.host) for one in records if one.host]
     if machines:
@@ -64,14 +66,17 @@ def _items(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     ):
         known = [size for size in sizes if size is not None]
         if known:
-            yield name, _spread_text(known, lambda size: format_size(round(size)))
+            yield (
+                name,
+                _spread_of_values_text(known, lambda size: format_size(round(size))),
+            )
     times = [run.row.wall_time for run in runs if run.row.wall_time is not None]
     if times:
-        yield "Time per run", _spread_text(times, format_duration)
+        yield "Time per run", _spread_of_values_text(times, format_duration)
         yield "Total time", _total_text(runs, times)
-    energy = gpu_totals(runs)
+    energy = gpu_time_and_energy(runs)
     if energy.energy is not None:
-        of = f", measured in {energy.measured:,} of {counted(len(runs), 'run')}"
+        of = f", measured in {energy.measured:,} of {count_with_noun(len(runs), 'run')}"
         yield "Energy of the GPUs", f"{energy.energy / _JOULES_PER_KWH:.3g} kWh{of}"
     parameters = "; ".join(_parameter_words(runs))
     if parameters:
@@ -83,20 +88,26 @@ def _kinds_text(kinds: Iterable[str], runs: int) -> str:
     found = Counter(kinds).most_common()
     if len(found) == 1 and found[0][1] == runs:
         return found[0][0]
-    return "; ".join(f"{kind} ({counted(number, 'run')})" for kind, number in found)
+    return "; ".join(
+        f"{kind} ({count_with_noun(number, 'run')})" for kind, number in found
+    )
 
 
-def _machine_text(host: Host) -> str:
-    cpus = "" if host.cpus is None else f"{host.cpus} CPUs"
-    memory = "" if host.memory is None else f"{format_size(host.memory)} of memory"
-    return ", ".join(word for word in (cpus, memory, host.system) if word)
+def _machine_text(recorded_host: RecordedHost) -> str:
+    cpus = "" if recorded_host.cpus is None else f"{recorded_host.cpus} CPUs"
+    memory = (
+        ""
+        if recorded_host.memory is None
+        else f"{format_size(recorded_host.memory)} of memory"
+    )
+    return ", ".join(word for word in (cpus, memory, recorded_host.system) if word)
 
 
-def _gpus_text(run: Run) -> str:
+def _gpus_text(reviewed_run: ReviewedRun) -> str:
     kinds = Counter(
         short_name(gpu.name)
         + ("" if gpu.memory_total is None else f", {format_size(gpu.memory_total)}")
-        for gpu in held_gpus(run)
+        for gpu in held_gpus(reviewed_run)
     )
     words = (f"{n} x {kind}" if n > 1 else kind for kind, n in kinds.items())
     return " and ".join(words)
@@ -114,7 +125,7 @@ def _software_words(records: Sequence[Record]) -> Iterator[str]:
             yield f"{name} {' and '.join(found)}"
 
 
-def _states_text(runs: Sequence[Run]) -> str:
+def _states_text(runs: Sequence[ReviewedRun]) -> str:
     states = Counter(run.row.state for run in runs if run.row.state != "COMPLETED")
     if not states:
         return f"{len(runs):,}, all completed"
@@ -122,25 +133,29 @@ def _states_text(runs: Sequence[Run]) -> str:
     return f"{len(runs):,} in total, of which {', '.join(words)}"
 
 
-def _spread_text(values: Sequence[float], text_of: Callable[[float], str]) -> str:
+def _spread_of_values_text(
+    values: Sequence[float], text_of: Callable[[float], str]
+) -> str:
     if min(values) == max(values):
         return text_of(values[0])
     middle, least, most = statistics.median(values), min(values), max(values)
     return f"median {text_of(middle)}, from {text_of(least)} to {text_of(most)}"
 
 
-def _total_text(runs: Sequence[Run], times: Sequence[float]) -> str:
-    words = [f"{three(sum(times) / HOUR)} hours of runs, failed ones included"]
+def _total_text(runs: Sequence[ReviewedRun], times: Sequence[float]) -> str:
+    words = [
+        f"{three_digit_text(sum(times) / HOUR)} hours of runs, failed ones included"
+    ]
     cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
     if cpu:
-        words.append(f"{three(sum(cpu) / HOUR)} CPU hours")
-    gpu = gpu_totals(runs).time
+        words.append(f"{three_digit_text(sum(cpu) / HOUR)} CPU hours")
+    gpu = gpu_time_and_energy(runs).time
     if gpu is not None:
-        words.append(f"{three(gpu / HOUR)} GPU hours")
+        words.append(f"{three_digit_text(gpu / HOUR)} GPU hours")
     return ", ".join(words)
 
 
-def _parameter_words(runs: Sequence[Run]) -> Iterator[str]:
+def _parameter_words(runs: Sequence[ReviewedRun]) -> Iterator[str]:
     values: dict[str, dict[int | float | str, None]] = {}
     for run in runs:
         for name, value in run.row.parameters.items():

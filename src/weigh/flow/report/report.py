@@ -11,49 +11,54 @@ from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.follow.elsewhere import store_of_jobs
 from weigh.flow.follow.healing import rounds_of
 from weigh.flow.follow.named import named_jobs, with_foreign
-from weigh.flow.follow.view import View, look, merged
+from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here, here_now
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.records import joined_records as report_records
-from weigh.flow.records.records import Store, find_record, open_store, runs_of_last
-from weigh.flow.report.accounting import ask, logs_of, tables_in
+from weigh.flow.records.records import (
+    RecordStore,
+    find_record,
+    open_store,
+    runs_of_last,
+)
+from weigh.flow.report.accounting import ask_accounting, logs_of, tables_in
 from weigh.flow.report.exec_runs import joblog_of, runs_of_exec
 from weigh.flow.report.runs import runs_of_view, unsent_runs
 from weigh.flow.scan.from_records import answer_of_scan, request_note
-from weigh.flow.site.schedulers import kind_of, reaching
-from weigh.model.job import Submitted
+from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
+from weigh.model.job import SubmittedJob
 from weigh.model.plan import Plan
-from weigh.model.record import Record, Regions
-from weigh.model.report import Accounted, Note, Report
+from weigh.model.record import ProgramRegions, Record
+from weigh.model.report import AccountedElement, JobReport, ReportNote
 from weigh.planning.first_tasks import is_rest
 from weigh.render.healing_lines import round_words
-from weigh.render.printable import short_command, shortened
-from weigh.review.elements import Element, elements_of, single
-from weigh.review.figures import with_accounting
+from weigh.render.printable import short_command, shortened_text
+from weigh.review.elements import ReviewedElement, elements_of_runs, single_run_element
+from weigh.review.figures import request_with_accounting
 from weigh.review.requested import (
-    Requested,
+    ElementRequest,
     most_requested,
     requested_by_job,
     requested_by_records,
 )
-from weigh.review.runs import Run, runs_of_records, seconds_of
-from weigh.review.summary import Findings, compose
-from weigh.schedulers.elements import numbers_of
+from weigh.review.runs import ReviewedRun, epoch_seconds, runs_of_records
+from weigh.review.summary import ReportFindings, compose_report
+from weigh.schedulers.elements import element_numbers_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.execs import read_exec_runs
 from weigh.store.find import LAST, labelled_entries, read_file
-from weigh.store.index import Index, read_index, read_record
+from weigh.store.index import StoreIndex, read_index, read_record
 from weigh.store.scans import last_scan
-from weigh.sweep.quoting import quoted
+from weigh.sweep.quoting import bash_quoted
 
 
 @overload
-def report(name: None = None) -> Regions: ...
+def report(name: None = None) -> ProgramRegions: ...
 @overload
-def report(name: str) -> Report: ...
-def report(name: str | None = None) -> Regions | Report:
+def report(name: str) -> JobReport: ...
+def report(name: str | None = None) -> ProgramRegions | JobReport:
     """Report on the run, label, job or plan called *name*: requested vs. used.
 
     Without a name, print what this program measured of itself so far, and return it.
@@ -67,9 +72,9 @@ def report(name: str | None = None) -> Regions | Report:
         from weigh.flow.run.regions import report as of_regions  # noqa: PLC0415 - start-up
 
         return of_regions()
-    from weigh.flow.report.report import build  # noqa: PLC0415 - start-up
+    from weigh.flow.report.report import build_job_report  # noqa: PLC0415 - start-up
 
-    return build(here_now(), name)
+    return build_job_report(here_now(), name)
 
 
 _DRAWN = 4  # records whose series a page draws
@@ -77,13 +82,15 @@ _RECENT = 3
 _TITLE = 40  # columns of a command
 
 
-class Material(Findings, frozen=True, kw_only=True):
+class ReportMaterial(ReportFindings, frozen=True, kw_only=True):
     """All data of a report, with the views of the jobs that weigh submitted."""
 
-    views: tuple[View, ...] = ()
+    views: tuple[JobView, ...] = ()
 
 
-def build(here: Here, name: str = LAST, *, logs: Sequence[str] = ()) -> Report:
+def build_job_report(
+    here: Here, name: str = LAST, *, logs: Sequence[str] = ()
+) -> JobReport:
     """Report on the run, label, job or plan called *name*, or the latest of all.
 
     *logs* are further files with the scheduler's GPU table.
@@ -94,26 +101,26 @@ def build(here: Here, name: str = LAST, *, logs: Sequence[str] = ()) -> Report:
         StoreError: the store cannot be read.
     """
     store = open_store_of(here, name)
-    return composed(gather(here, name, store, logs=logs), store)
+    return composed(gather_report_material(here, name, store, logs=logs), store)
 
 
-def open_store_of(here: Here, name: str) -> Store:
+def open_store_of(here: Here, name: str) -> RecordStore:
     """Return the store with the job *name*, which may be that of another folder."""
     root = store_of_jobs(here, (name,))
     return msgspec.structs.replace(open_store(here.cwd, here.env), root=root)
 
 
-def composed(material: Material, store: Store) -> Report:
+def composed(material: ReportMaterial, store: RecordStore) -> JobReport:
     """Return the report of *material*, with the series that a page draws."""
-    return compose(material, _drawn(material.runs, store))
+    return compose_report(material, _records_to_draw(material.runs, store))
 
 
-def gather(
-    here: Here, name: str, store: Store, *, logs: Sequence[str] = ()
-) -> Material:
+def gather_report_material(
+    here: Here, name: str, store: RecordStore, *, logs: Sequence[str] = ()
+) -> ReportMaterial:
     """Find the run, label, job or plan *name*, and all its runs."""
     finalise_interrupted(store.root, store.machine)
-    found = _found(here, name, store)
+    found = _report_material(here, name, store)
     return msgspec.structs.replace(
         found,
         request=None if found.job else _for_target(here, name, found, store),
@@ -121,7 +128,7 @@ def gather(
     )
 
 
-def _found(here: Here, name: str, store: Store) -> Material:
+def _report_material(here: Here, name: str, store: RecordStore) -> ReportMaterial:
     known = jobs_file.read_jobs(store.root)
     index = read_index(store.root)
     job = _job_called(here.at_store(store.root), name, known, index)
@@ -144,10 +151,10 @@ def _found(here: Here, name: str, store: Store) -> Material:
             f"{what}: no run in {store.root}, no job submitted from here "
             "(start with: weigh run -- COMMAND)"
         )
-    return _of_records(name, _records(name, store, index, known), here.env)
+    return _of_records(name, _records_to_report(name, store, index, known), here.env)
 
 
-def _joblog_called(name: str, store: Store, index: Index) -> str | None:
+def _joblog_called(name: str, store: RecordStore, index: StoreIndex) -> str | None:
     """Return the joblog of the task file *name*, or of the last ``weigh exec``.
 
     Raises:
@@ -157,8 +164,9 @@ def _joblog_called(name: str, store: Store, index: Index) -> str | None:
         joblog = joblog_of(name)
         if joblog is None and name.endswith(".txt") and os.path.isfile(name):
             raise UsageError(
-                f"{name} did not run yet: weigh exec {quoted(name)}, or weigh plan "
-                f"{quoted(name)}"
+                f"{name} did not run yet: weigh exec {bash_quoted(name)}, or weigh "
+                "plan "
+                f"{bash_quoted(name)}"
             )
         return joblog
     runs = read_exec_runs(store.root)
@@ -167,26 +175,26 @@ def _joblog_called(name: str, store: Store, index: Index) -> str | None:
     last = runs[-1]
     newest = read_record(index.entries[0]) if index.entries else None
     if newest is not None and (newest.job is None or newest.job.id != last.run):
-        began = seconds_of(newest.started)
+        began = epoch_seconds(newest.started)
         if began is not None and began > last.started:
             return None
     return last.joblog
 
 
-def _of_exec(joblog: str, store: Store) -> Material:
-    runs = runs_of_exec(joblog, store.root)
+def _of_exec(joblog_path: str, store: RecordStore) -> ReportMaterial:
+    runs = runs_of_exec(joblog_path, store.root)
     requested = requested_by_records([run.record for run in runs if run.record])
-    return Material(
-        title=os.path.relpath(joblog).removesuffix(".joblog"),
+    return ReportMaterial(
+        title=os.path.relpath(joblog_path).removesuffix(".joblog"),
         requested=requested,
         runs=tuple(runs),
-        elements=tuple(single(run, requested) for run in runs),
+        elements=tuple(single_run_element(run, requested) for run in runs),
     )
 
 
 def _foreign_job(
-    here: Here, name: str, known: Sequence[Submitted], store: Store
-) -> Submitted | None:
+    here: Here, name: str, known_jobs: Sequence[SubmittedJob], store: RecordStore
+) -> SubmittedJob | None:
     """Return the job *name* that weigh did not submit; None if there are its records.
 
     Raises:
@@ -195,12 +203,16 @@ def _foreign_job(
     if not name[:1].isdigit() or report_records.of_jobs(store.root, (name,)):
         return None
     try:
-        return named_jobs(here.at_store(store.root), known, name, of_others=True)[-1]
+        return named_jobs(here.at_store(store.root), known_jobs, name, of_others=True)[
+            -1
+        ]
     except UsageError:
         return None  # a record's id may be digits as well
 
 
-def _for_target(here: Here, name: str, material: Material, store: Store) -> Note | None:
+def _for_target(
+    here: Here, name: str, material: ReportMaterial, store: RecordStore
+) -> ReportNote | None:
     """Return the request that a scan printed for its target, if *name* is a scan."""
     scan = last_scan(store.root, name)
     if scan is None or scan.target is None:
@@ -223,51 +235,53 @@ def _readable(paths: Sequence[str]) -> Sequence[str]:
 
 
 def _job_called(
-    here: Here, name: str, known: Sequence[Submitted], index: Index
-) -> Submitted | None:
+    here: Here, name: str, known_jobs: Sequence[SubmittedJob], index: StoreIndex
+) -> SubmittedJob | None:
     if name == LAST:
-        return _latest_job(known, index, here.root)
-    found = jobs_file.jobs_called(known, name)
+        return _latest_job(known_jobs, index, here.root)
+    found = jobs_file.jobs_called(known_jobs, name)
     stem = name.removesuffix(".txt")
     if not found and stem != name and joblog_of(name) is None:
-        found = jobs_file.jobs_called(known, os.path.basename(stem))  # its task file
+        found = jobs_file.jobs_called(
+            known_jobs, os.path.basename(stem)
+        )  # its task file
     if found:
         return found[-1]
     if os.path.isfile(os.path.join(here.cwd, name, PLAN)):
         raise UsageError(
-            f"{name} was not submitted from here: weigh submit {quoted(name)}"
+            f"{name} was not submitted from here: weigh submit {bash_quoted(name)}"
         )
     return None
 
 
 def _latest_job(
-    known: Sequence[Submitted], index: Index, root: str
-) -> Submitted | None:
+    known_jobs: Sequence[SubmittedJob], index: StoreIndex, root: str
+) -> SubmittedJob | None:
     """Return the last job, unless a later run or ``weigh exec`` was outside of jobs."""
-    if not known:
+    if not known_jobs:
         return None
-    if any(one.started > known[-1].submitted for one in read_exec_runs(root)[-1:]):
+    if any(one.started > known_jobs[-1].submitted for one in read_exec_runs(root)[-1:]):
         return None
     for entry in index.entries[:1]:
         record = read_record(entry)
-        started = seconds_of(record.started)
-        if started is not None and _is_outside_jobs(record, known):
-            return known[-1] if started <= known[-1].submitted else None
-    return known[-1]
+        started = epoch_seconds(record.started)
+        if started is not None and _is_outside_jobs(record, known_jobs):
+            return known_jobs[-1] if started <= known_jobs[-1].submitted else None
+    return known_jobs[-1]
 
 
-def _is_outside_jobs(record: Record, known: Sequence[Submitted]) -> bool:
+def _is_outside_jobs(record: Record, known_jobs: Sequence[SubmittedJob]) -> bool:
     """Return whether a run was in no job that weigh submitted.
 
     Runs of jobs on this machine have a job id of their own and no allocation.
     """
     if record.job is None or record.allocation is None:
         return record.job is None
-    return record.job.id not in {job.id for job in known}
+    return record.job.id not in {job.id for job in known_jobs}
 
 
-def _records(
-    name: str, store: Store, index: Index, known: Sequence[Submitted]
+def _records_to_report(
+    name: str, store: RecordStore, index: StoreIndex, known_jobs: Sequence[SubmittedJob]
 ) -> list[Record]:
     """Find all records of a label, a job that was not submitted by weigh, or one."""
     if os.sep in name or name.endswith(".json"):
@@ -283,7 +297,9 @@ def _records(
     try:
         return [find_record(store, name)]
     except RecordNotFoundError as error:
-        jobs = ", ".join(f"{job.id} ({job.name})" for job in known[: -_RECENT - 1 : -1])
+        jobs = ", ".join(
+            f"{job.id} ({job.name})" for job in known_jobs[: -_RECENT - 1 : -1]
+        )
         if not jobs:
             raise
         raise RecordNotFoundError(
@@ -293,7 +309,7 @@ def _records(
 
 def _of_records(
     name: str, records: Sequence[Record], env: Mapping[str, str]
-) -> Material:
+) -> ReportMaterial:
     runs = tuple(runs_of_records(records))
     jobs = {record.job.id for record in records if record.job}
     allocated = [record.allocation for record in records if record.allocation]
@@ -301,17 +317,19 @@ def _of_records(
     parts = {run.row.element or 0 for run in runs}
     asking = sorted(jobs) if len(jobs) == 1 else ()
     accounted = tuple(
-        one for one in ask(scheduler, asking, env) if one.element in parts
+        one for one in ask_accounting(scheduler, asking, env) if one.element in parts
     )
-    requested = with_accounting(requested_by_records(records), accounted)
+    requested = request_with_accounting(requested_by_records(records), accounted)
     elements = (
-        elements_of(runs, (), requested)
+        elements_of_runs(runs, (), requested)
         if name in jobs
-        else [single(run, _requested_by(run, accounted)) for run in runs]
+        else [single_run_element(run, _requested_by(run, accounted)) for run in runs]
     )
-    called = records[0].label or shortened(short_command(records[0].command), _TITLE)
+    called = records[0].label or shortened_text(
+        short_command(records[0].command), _TITLE
+    )
     one = f"{called} {records[0].id[:6]}"
-    return Material(
+    return ReportMaterial(
         unit="task" if name in jobs else "run",
         title=one if len(records) == 1 else called if name == LAST else name,
         requested=requested,
@@ -323,27 +341,36 @@ def _of_records(
     )
 
 
-def _requested_by(run: Run, accounted: Sequence[Accounted]) -> Requested:
-    return with_accounting(
-        requested_by_records([run.record] if run.record else []), accounted
+def _requested_by(
+    reviewed_run: ReviewedRun, accounted: Sequence[AccountedElement]
+) -> ElementRequest:
+    return request_with_accounting(
+        requested_by_records([reviewed_run.record] if reviewed_run.record else []),
+        accounted,
     )
 
 
-def _slots(views: Sequence[View]) -> int | None:
+def _slots_of_element(views: Sequence[JobView]) -> int | None:
     """Return how many tasks an element runs at once; None without a shared queue."""
-    plans = [plan for view in views if (plan := plan_of(view.job)) is not None]
+    plans = [
+        plan for view in views if (plan := plan_if_still_there(view.job)) is not None
+    ]
     return max((p.together for p in plans if p.queue is not None), default=None)
 
 
-def _of_jobs(here: Here, views: tuple[View, ...], store: Store) -> Material:
+def _of_jobs(
+    here: Here, views: tuple[JobView, ...], store: RecordStore
+) -> ReportMaterial:
     last = views[-1].job
-    kind = kind_of(last.scheduler)
+    kind = kind_of_cluster_name(last.scheduler)
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
-    requested = [requested_by_job(view.job, plan_of(view.job)) for view in views]
+    requested = [
+        requested_by_job(view.job, plan_if_still_there(view.job)) for view in views
+    ]
     elements = [
         element
         for view, runs, its in zip(views, by_job, requested, strict=True)
-        for element in elements_of(runs, view.elements, its)
+        for element in elements_of_runs(runs, view.elements, its)
     ]
     every = [run for runs in by_job for run in runs]
     every += unsent_runs(here.at_store(store.root), views)
@@ -351,7 +378,7 @@ def _of_jobs(here: Here, views: tuple[View, ...], store: Store) -> Material:
     sized = [
         its for view, its in zip(views, requested, strict=True) if is_rest(view.job)
     ]
-    return Material(
+    return ReportMaterial(
         title=f"{last.name} {last.id}",
         unit="task" if any(view.job.own is None for view in views) else "element",
         requested=most_requested(sized or requested),
@@ -359,43 +386,49 @@ def _of_jobs(here: Here, views: tuple[View, ...], store: Store) -> Material:
         elements=tuple(elements),
         views=views,
         is_planned=True,
-        slots=_slots(views),
+        slots=_slots_of_element(views),
         rounds=tuple(round_words(rounds_of(views))) if last.heal else (),
-        troubles=tuple(dict.fromkeys(_troubles(views))),
+        troubles=tuple(dict.fromkeys(_troubles_of_views(views))),
         job=last.id,
         scheduler=kind,
-        accounted=_accounted(views, reaching(last.scheduler, here.env)),
+        accounted=_accounting_of_views(
+            views, environment_of_cluster(last.scheduler, here.env)
+        ),
         tables=tables_in(logs_of(views)),
     )
 
 
-def _accounted(views: Sequence[View], env: Mapping[str, str]) -> tuple[Accounted, ...]:
+def _accounting_of_views(
+    views: Sequence[JobView], env: Mapping[str, str]
+) -> tuple[AccountedElement, ...]:
     """Return what accounting has on the elements of jobs, numbered as in the views."""
-    kind = kind_of(views[-1].job.scheduler)
+    kind = kind_of_cluster_name(views[-1].job.scheduler)
     if all(view.job.own is None for view in views):
-        return ask(kind, (view.job.id for view in views), env)
+        return ask_accounting(kind, (view.job.id for view in views), env)
     found = []
     for view in views:
-        places = {number: place for place, number in enumerate(numbers_of(view.job))}
+        places = {
+            number: place for place, number in enumerate(element_numbers_of(view.job))
+        }
         found += [
             msgspec.structs.replace(one, element=places[one.element])
-            for one in ask(kind, (view.job.id,), env)
+            for one in ask_accounting(kind, (view.job.id,), env)
             if one.element in places
         ]
     return tuple(found)
 
 
-def _troubles(views: Sequence[View]) -> Iterator[str]:
+def _troubles_of_views(views: Sequence[JobView]) -> Iterator[str]:
     for view in views:
         if view.snapshot.trouble is not None:
             yield view.snapshot.trouble
 
 
 def _in_chain(
-    views: Sequence[View], by_job: Sequence[Sequence[Run]]
-) -> list[list[Run]]:
+    views: Sequence[JobView], by_job: Sequence[Sequence[ReviewedRun]]
+) -> list[list[ReviewedRun]]:
     """Number attempts over all jobs; the last is in the last job with the task."""
-    final = {(task.job, task.task) for task in merged(views).values()}
+    final = {(task.job, task.task) for task in latest_task_states(views).values()}
     tried = Counter(run.row.task for runs in by_job for run in runs if run.row.attempts)
     return [
         [
@@ -413,22 +446,26 @@ def _in_chain(
 
 
 def of_job(
-    view: View, store: Store, plan: Plan | None
-) -> tuple[list[Run], list[Element]]:
+    job_view: JobView, store: RecordStore, plan: Plan | None
+) -> tuple[list[ReviewedRun], list[ReviewedElement]]:
     """Return all attempts of a job, and its elements."""
-    runs = runs_of_view(view, store.root)
-    return runs, elements_of(runs, view.elements, requested_by_job(view.job, plan))
+    runs = runs_of_view(job_view, store.root)
+    return runs, elements_of_runs(
+        runs, job_view.elements, requested_by_job(job_view.job, plan)
+    )
 
 
-def plan_of(job: Submitted) -> Plan | None:
+def plan_if_still_there(submitted_job: SubmittedJob) -> Plan | None:
     """Read the plan of a job; None if it is gone."""
     try:
-        return plan_directory.plan_of(job)
+        return plan_directory.plan_in_folder_of(submitted_job)
     except WeighError:
         return None  # gone or edited: the report does without
 
 
-def _drawn(runs: Sequence[Run], store: Store) -> tuple[Record, ...]:
+def _records_to_draw(
+    runs: Sequence[ReviewedRun], store: RecordStore
+) -> tuple[Record, ...]:
     """Read the records with series of the few runs with the most memory."""
     known = [run for run in runs if run.record is not None and run.is_last]
     biggest = sorted(known, key=lambda run: run.row.memory or 0, reverse=True)

@@ -8,20 +8,20 @@ import msgspec
 from weigh.flow.follow.view import look
 from weigh.flow.here import Here
 from weigh.flow.records import joined_records as report_records
-from weigh.flow.records.records import Store, open_store
-from weigh.flow.report.report import of_job, plan_of
-from weigh.planning.record_match import kind_of
-from weigh.render.columns import Column, table
-from weigh.render.printable import count, printable, three
+from weigh.flow.records.records import RecordStore, open_store
+from weigh.flow.report.report import of_job, plan_if_still_there
+from weigh.planning.record_match import kind_of_command
+from weigh.render.columns import TableColumn, table_lines
+from weigh.render.printable import count_with_commas, printable_text, three_digit_text
 from weigh.render.report_lines import WIDTH
-from weigh.review.elements import Element, single
+from weigh.review.elements import ReviewedElement, single_run_element
 from weigh.review.failures import FAILED
 from weigh.review.requested import requested_by_records
-from weigh.review.runs import Run, run_of, seconds_of
+from weigh.review.runs import ReviewedRun, epoch_seconds, run_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index
-from weigh.sweep.quoting import quoted
+from weigh.sweep.quoting import bash_quoted
 from weigh.units import GIB, HOUR, Seconds, parse_duration
 
 # what a GPU and 4 GiB count in CPUs, to add them up: nodes of computing centres
@@ -53,7 +53,10 @@ class ResourceHours(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """Return the hours as text, without those that are zero."""
         parts = ((self.gpu, "GPU h"), (self.cpu, "CPU h"), (self.memory, "GiB h"))
-        return ", ".join(f"{three(v)} {unit}" for v, unit in parts if v) or "nothing"
+        return (
+            ", ".join(f"{three_digit_text(v)} {unit}" for v, unit in parts if v)
+            or "nothing"
+        )
 
 
 class KindUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +100,7 @@ def unused_since(here: Here, text: str) -> UnusedResources:
     )
 
 
-def runs_since(here: Here, text: str) -> list[Run]:
+def runs_since(here: Here, text: str) -> list[ReviewedRun]:
     """Return all attempts of the last *text*, in jobs and outside of them."""
     store = open_store(here.cwd, here.env)
     found = _elements_by_name(here, store, _begin(store, text))
@@ -114,26 +117,28 @@ def unused_text(found: UnusedResources) -> str:
     lines += [f"  held        {held.text()}", f"  not used    {unused.text()}"]
     lines += _table_lines(found.kinds[:_SHOWN])
     if len(found.kinds) > _SHOWN:
-        lines.append(f"  and {count(len(found.kinds) - _SHOWN)} more (--json)")
-    lines.append(f"  what to change: weigh report {quoted(found.kinds[0].name)}")
+        lines.append(
+            f"  and {count_with_commas(len(found.kinds) - _SHOWN)} more (--json)"
+        )
+    lines.append(f"  what to change: weigh report {bash_quoted(found.kinds[0].name)}")
     return "\n".join(lines)
 
 
 def _table_lines(kinds: Sequence[KindUsage]) -> Iterator[str]:
-    names = tuple(printable(one.name) for one in kinds)
-    columns = [Column("not used", names, right=False, flexible=True)]
+    names = tuple(printable_text(one.name) for one in kinds)
+    columns = [TableColumn("not used", names, right=False, flexible=True)]
     columns += [
-        Column(title, tuple(cells))
+        TableColumn(title, tuple(cells))
         for title, cells in (
-            ("GPU h", [three(one.unused.gpu) for one in kinds]),
-            ("CPU h", [three(one.unused.cpu) for one in kinds]),
-            ("GiB h", [three(one.unused.memory) for one in kinds]),
+            ("GPU h", [three_digit_text(one.unused.gpu) for one in kinds]),
+            ("CPU h", [three_digit_text(one.unused.cpu) for one in kinds]),
+            ("GiB h", [three_digit_text(one.unused.memory) for one in kinds]),
             ("of held", [_share_text(one) for one in kinds]),
-            ("runs", [count(one.runs) for one in kinds]),
-            ("failed", [count(one.failed) for one in kinds]),
+            ("runs", [count_with_commas(one.runs) for one in kinds]),
+            ("failed", [count_with_commas(one.failed) for one in kinds]),
         )
     ]
-    return (line.rstrip() for line in table(columns, WIDTH))
+    return (line.rstrip() for line in table_lines(columns, WIDTH))
 
 
 def _share_text(kind: KindUsage) -> str:
@@ -141,16 +146,16 @@ def _share_text(kind: KindUsage) -> str:
     return f"{100 * kind.unused.weight / held:.0f} %" if held else "-"
 
 
-_ElementRuns = tuple[Element, tuple[Run, ...]]
+_ElementRuns = tuple[ReviewedElement, tuple[ReviewedRun, ...]]
 
 
-def _begin(store: Store, text: str) -> Seconds:
+def _begin(store: RecordStore, text: str) -> Seconds:
     """Return the time *text* ago, or the epoch if that is earlier."""
     return max(0.0, store.now - parse_duration(text))
 
 
 def _elements_by_name(
-    here: Here, store: Store, begin: Seconds
+    here: Here, store: RecordStore, begin: Seconds
 ) -> dict[str, list[_ElementRuns]]:
     """Return elements with all attempts in them, by plan, label or command."""
     known = jobs_file.read_jobs(store.root)
@@ -158,7 +163,7 @@ def _elements_by_name(
     found: dict[str, list[_ElementRuns]] = {}
     counted_ids: set[str | None] = set()
     for view in look(here.at_store(store.root), jobs, known):
-        runs, elements = of_job(view, store, plan_of(view.job))
+        runs, elements = of_job(view, store, plan_if_still_there(view.job))
         counted_ids |= {run.row.record for run in runs}
         found.setdefault(view.job.name, []).extend(
             (one, tuple(run for run in one.runs if run.row.started is not None))
@@ -168,17 +173,17 @@ def _elements_by_name(
         entry.head.id
         for entry in read_index(store.root).entries
         if entry.head.id not in counted_ids
-        and (seconds_of(entry.head.started) or 0.0) >= begin
+        and (epoch_seconds(entry.head.started) or 0.0) >= begin
     ]
     for record in report_records.by_ids(store.root, outside).values():
-        words = kind_of(record.command, record.parameters)
+        words = kind_of_command(record.command, record.parameters)
         run = run_of(record)
-        pair = single(run, requested_by_records([record])), (run,)
+        pair = single_run_element(run, requested_by_records([record])), (run,)
         found.setdefault(record.label or " ".join(words), []).append(pair)
     return found
 
 
-def _is_judged(element: Element) -> bool:
+def _is_judged(element: ReviewedElement) -> bool:
     requested = element.requested
     known = requested.memory is not None or requested.cpus is not None or requested.gpus
     return bool(known) and element.wall_time is not None
@@ -190,12 +195,12 @@ def _usage_of_kind(name: str, pairs: Sequence[_ElementRuns]) -> KindUsage:
         name=name,
         runs=len(runs),
         failed=sum(run.row.state in FAILED for run in runs),
-        held=sum((_held(one) for one, _ in pairs), ResourceHours()),
-        unused=sum((_unused(one) for one, _ in pairs), ResourceHours()),
+        held=sum((_held_resource_hours(one) for one, _ in pairs), ResourceHours()),
+        unused=sum((_unused_resource_hours(one) for one, _ in pairs), ResourceHours()),
     )
 
 
-def _held(element: Element) -> ResourceHours:
+def _held_resource_hours(element: ReviewedElement) -> ResourceHours:
     hours, requested = (element.wall_time or 0.0) / HOUR, element.requested
     return ResourceHours(
         gpu=requested.gpus * hours,
@@ -204,12 +209,12 @@ def _held(element: Element) -> ResourceHours:
     )
 
 
-def _unused(element: Element) -> ResourceHours:
+def _unused_resource_hours(element: ReviewedElement) -> ResourceHours:
     """Return what an element held and did not use; all of it if every task failed.
 
     Resources that were not measured count as used.
     """
-    held, requested = _held(element), element.requested
+    held, requested = _held_resource_hours(element), element.requested
     if element.runs and all(run.row.state in FAILED for run in element.runs):
         return held
     busy = 1.0 if element.utilization is None else element.utilization

@@ -13,8 +13,8 @@ from weigh.estimate.growth import (
     progress_of,
     time_needed,
 )
-from weigh.model.growth import Extrapolation, Growth, Progress
-from weigh.model.record import Record, Request, Series
+from weigh.model.growth import MemoryExtrapolation, MemoryGrowth, StepProgress
+from weigh.model.record import Record, Request, SampleSeries
 from weigh.render.words import extrapolation_words, rate_words
 from weigh.request import LEAST_MEMORY, STILL_RISING, round_memory, round_time
 from weigh.units import Bytes, Seconds, format_duration
@@ -22,7 +22,7 @@ from weigh.units import Bytes, Seconds, format_duration
 _FAR = 4.0  # times the measured run, beyond which a line is a guess
 
 
-class Steps(msgspec.Struct, frozen=True, kw_only=True):
+class JobSteps(msgspec.Struct, frozen=True, kw_only=True):
     """How long the full job is, and how much of it was measured, as a user says.
 
     ``samples`` is the length in samples, of which a batch of weigh.batches has several.
@@ -33,17 +33,17 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     samples: float | None = None
 
 
-class _Ahead(msgspec.Struct, frozen=True):
+class _ExtendedRun(msgspec.Struct, frozen=True):
     """One run carried on to the full job."""
 
     record: Record
-    progress: Progress
-    growth: Growth
-    memory: Extrapolation
+    progress: StepProgress
+    growth: MemoryGrowth
+    memory: MemoryExtrapolation
     time: Seconds
 
 
-def check_steps(steps: Steps) -> None:
+def check_steps(steps: JobSteps) -> None:
     """Refuse numbers of steps that cannot be.
 
     Raises:
@@ -62,7 +62,7 @@ def check_steps(steps: Steps) -> None:
 
 
 def carry_on(
-    request: Request, records: Sequence[Record], steps: Steps | None = None
+    request: Request, records: Sequence[Record], steps: JobSteps | None = None
 ) -> Request:
     """Raise *request* to what the full job needs, and say in its notes what was done.
 
@@ -72,11 +72,11 @@ def carry_on(
     Raises:
         UsageError: no record knows how many steps it did, or the numbers are off.
     """
-    steps = steps or Steps()
+    steps = steps or JobSteps()
     check_steps(steps)
     ahead = [one for record in records if (one := _ahead(record, steps)) is not None]
     if ahead:
-        return _carried(request, ahead)
+        return _request_for_full_job(request, ahead)
     if steps.samples is not None:
         raise UsageError(
             "--samples: the records count no samples, only weigh.batches does "
@@ -87,8 +87,8 @@ def carry_on(
     return _as_it_is(request, records)
 
 
-def _ahead(record: Record, steps: Steps) -> _Ahead | None:
-    growth, total = _growth(record), steps.total
+def _ahead(record: Record, steps: JobSteps) -> _ExtendedRun | None:
+    growth, total = _memory_growth_of(record), steps.total
     if steps.samples is not None:
         each = samples_per_batch(record)
         if each is None:
@@ -101,38 +101,38 @@ def _ahead(record: Record, steps: Steps) -> _Ahead | None:
         return None
     time = time_needed(record, progress)
     memory = extrapolate(growth, time)
-    series = record.series or Series()
+    series = record.series or SampleSeries()
     least = bound_by_steps(growth, (series.t, series.memory), progress)
     if least > memory.high:
         memory = msgspec.structs.replace(memory, high=least)
-    return _Ahead(record, progress, growth, memory, time)
+    return _ExtendedRun(record, progress, growth, memory, time)
 
 
-def _growth(record: Record) -> Growth | None:
+def _memory_growth_of(record: Record) -> MemoryGrowth | None:
     if record.series is None or record.usage is None:
         return None
     return growth_of(record.series.t, record.series.memory)
 
 
-def _carried(request: Request, ahead: Sequence[_Ahead]) -> Request:
+def _request_for_full_job(request: Request, ahead: Sequence[_ExtendedRun]) -> Request:
     most = max(ahead, key=lambda one: one.memory.high)
     longest = max(one.time for one in ahead)
     # headroom, or the upper bound where that is more
     memory = max(most.memory.value * (1 + request.headroom), most.memory.high)
     rising = most.memory.high > most.growth.peak
-    sized = _rounded(memory) if rising else None
+    sized = _rounded_memory(memory) if rising else None
     notes = (note for note in request.notes if note != STILL_RISING)
     time_limit = round_time(longest * (1 + request.headroom))
     return msgspec.structs.replace(
         request,
-        memory=_most(request.memory, sized),
+        memory=_largest_gpu_memory(request.memory, sized),
         virtual_memory=_with_growth(request.virtual_memory, most if rising else None),
         time_limit=max(request.time_limit or 0, time_limit),
-        notes=(*notes, *_notes(most, longest)),
+        notes=(*notes, *_growth_notes(most, longest)),
     )
 
 
-def _notes(most: _Ahead, longest: Seconds) -> Iterator[str]:
+def _growth_notes(most: _ExtendedRun, longest: Seconds) -> Iterator[str]:
     progress, memory, growth = most.progress, most.memory, most.growth
     total = progress.total or 0
     yield (
@@ -163,7 +163,7 @@ def samples_per_batch(record: Record) -> float | None:
     return loop.samples / loop.count if loop.samples else loop.size
 
 
-def _steps_noun(most: _Ahead) -> str:
+def _steps_noun(most: _ExtendedRun) -> str:
     """Return what the steps are: who counts in samples must see that these are not."""
     each = samples_per_batch(most.record)
     if each is None or most.progress.source != TIMED_LOOP or each <= 1:
@@ -173,7 +173,9 @@ def _steps_noun(most: _Ahead) -> str:
 
 def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     """Report how fast memory rises if the length of the job is unknown."""
-    rising = [(r, g) for r in records if (g := _growth(r)) and g.growing and g.trend]
+    rising = [
+        (r, g) for r in records if (g := _memory_growth_of(r)) and g.growing and g.trend
+    ]
     if STILL_RISING not in request.notes or not rising:
         return request
     record, growth = max(rising, key=lambda pair: pair[1].trend.rate)  # type: ignore[union-attr]
@@ -185,7 +187,7 @@ def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     memory = request.memory
     if record.state == "TIMEOUT" and request.time_limit is not None:
         ahead = extrapolate(growth, request.time_limit)
-        memory = _most(memory, _rounded(ahead.high))
+        memory = _largest_gpu_memory(memory, _rounded_memory(ahead.high))
         note_text = (
             f"memory was still rising when the time was up, by {rate}: in "
             f"{format_duration(request.time_limit)} to {extrapolation_words(ahead)}"
@@ -200,16 +202,16 @@ def _uncounted(records: Sequence[Record]) -> str:
     return "--steps: how many were measured? add --done N (or report them: weigh.event)"
 
 
-def _with_growth(size: Bytes | None, most: _Ahead | None) -> Bytes | None:
+def _with_growth(size: Bytes | None, most: _ExtendedRun | None) -> Bytes | None:
     """Add what memory grows by to the address space."""
     if size is None or most is None:
         return size
     return round_memory(size + most.memory.high - most.growth.peak)
 
 
-def _rounded(size: float) -> Bytes:
+def _rounded_memory(size: float) -> Bytes:
     return max(LEAST_MEMORY, round_memory(size))
 
 
-def _most(*sizes: Bytes | None) -> Bytes | None:
+def _largest_gpu_memory(*sizes: Bytes | None) -> Bytes | None:
     return max((size for size in sizes if size is not None), default=None)

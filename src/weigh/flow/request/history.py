@@ -8,28 +8,40 @@ from itertools import chain
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.history import ENOUGH, History, LowerBound, Past, Risk, known_risk
+from weigh.estimate.history import (
+    ENOUGH,
+    LowerBound,
+    PastValue,
+    Risk,
+    RunHistory,
+    known_risk,
+)
 from weigh.estimate.history_groups import Parameters, choose_sizes, is_size
-from weigh.estimate.sampled import Accounts, Seen
+from weigh.estimate.sampled import SampledHistory, SampledMemory
 from weigh.flow.here import Here
-from weigh.flow.records.records import Store, choose, find_record, open_store
-from weigh.flow.request.request import Answer, answer, as_jobs_ended
+from weigh.flow.records.records import (
+    RecordStore,
+    choose_records,
+    find_record,
+    open_store,
+)
+from weigh.flow.request.request import RequestAnswer, as_jobs_ended, request_answer_of
 from weigh.model.record import Record, Request
 from weigh.need import knobs_in, knobs_of
-from weigh.planning.record_match import kind_of
+from weigh.planning.record_match import kind_of_command
 from weigh.render import history_lines
-from weigh.render.history_lines import Kind, Learnt
+from weigh.render.history_lines import HistoryKind, RequestFromHistory
 from weigh.request import (
     COMPLETED,
     LEAST_MEMORY,
     STILL_RISING,
     from_usages,
+    memory_uses_of_runs,
     round_memory,
     round_time,
-    uses_of,
 )
 from weigh.store.find import LAST
-from weigh.store.index import Head, read_record
+from weigh.store.index import RecordHead, read_record
 from weigh.units import Bytes, format_size
 
 READ = 1000  # the latest records that are learnt from
@@ -41,7 +53,7 @@ class _PastUse(msgspec.Struct, frozen=True):
     """One run. ``seen`` is its memory, or the limit that stopped it."""
 
     state: str
-    seen: Seen
+    seen: SampledMemory
     wall_time: float
     parameters: Parameters
 
@@ -57,7 +69,7 @@ def request_from_history(
     *,
     risk: str = "low",
     form: str | None = None,
-) -> Answer:
+) -> RequestAnswer:
     """Work out the request for the next run like the record named, or the last one.
 
     *typed* are parameters of the next run. With fewer than 3 completed runs the advice
@@ -86,36 +98,38 @@ def request_from_history(
     else:
         learnt = _learn(records, uses, kind, known)
         request = _request_of_many(records, learnt)
-        description = history_lines.document(learnt)
-    return answer(here, request, records, form=form, history=description)
+        description = history_lines.prediction_document(learnt)
+    return request_answer_of(here, request, records, form=form, history=description)
 
 
 def _request_of_few(
-    records: Sequence[Record], uses: Sequence[_PastUse], kind: Kind
+    records: Sequence[Record], uses: Sequence[_PastUse], history_kind: HistoryKind
 ) -> Request:
     """Advise to run 3 first, and return the request of the known runs.
 
     What only accounting knows keeps the request that was enough.
     """
     # of one kind, whatever their arguments: nothing to warn of
-    alike = [msgspec.structs.replace(r, command=kind.command) for r in records]
+    alike = [msgspec.structs.replace(r, command=history_kind.command) for r in records]
     request = from_usages(alike)
     memory = request.memory
-    enough = _accounts(uses).proven if any(map(_source, records)) else None
+    enough = _accounts(uses).proven if any(map(_source_of_record, records)) else None
     why: tuple[str, ...] = ()
-    if enough is not None and not (kind.completed and memory and memory <= enough):
+    if enough is not None and not (
+        history_kind.completed and memory and memory <= enough
+    ):
         memory = round(enough)
         why = (f"memory as requested: {format_size(memory)} was enough for a job",)
     notes = (
         *why,
-        *history_lines.cold_notes(kind),
+        *history_lines.cold_notes(history_kind),
         *request.notes,
-        *history_lines.kind_notes(kind),
+        *history_lines.kind_notes(history_kind),
     )
     return msgspec.structs.replace(request, memory=memory, notes=notes)
 
 
-def _request_of_many(records: Sequence[Record], learnt: Learnt) -> Request:
+def _request_of_many(records: Sequence[Record], learnt: RequestFromHistory) -> Request:
     """Take memory and time from what was learnt, the rest from the records."""
     rest = from_usages(records, headroom=learnt.memory.margin)
     memory = max(LEAST_MEMORY, round_memory(learnt.memory.value))
@@ -132,26 +146,36 @@ def _request_of_many(records: Sequence[Record], learnt: Learnt) -> Request:
         time_limit=round_time(learnt.time.value),
         runs=learnt.memory.runs,
         headroom=learnt.memory.margin,
-        notes=(*history_lines.notes(learnt), *((STILL_RISING,) if rising else ())),
+        notes=(
+            *history_lines.prediction_notes(learnt),
+            *((STILL_RISING,) if rising else ()),
+        ),
     )
 
 
 def _learn(
-    records: Sequence[Record], uses: Sequence[_PastUse], kind: Kind, risk: Risk
-) -> Learnt:
-    sizes = tuple(kind.sizes)
-    coming = [math.nan if size is None else size for size in kind.sizes.values()]
+    records: Sequence[Record],
+    uses: Sequence[_PastUse],
+    history_kind: HistoryKind,
+    risk: Risk,
+) -> RequestFromHistory:
+    sizes = tuple(history_kind.sizes)
+    coming = [
+        math.nan if size is None else size for size in history_kind.sizes.values()
+    ]
     # an hour too many costs nothing once the job ends; one too few costs all of it
-    time = History.of(list(_times(uses, sizes)), sizes, risk="low").predict(coming)
+    time = RunHistory.of(
+        list(_wall_times_of_runs(uses, sizes)), sizes, risk="low"
+    ).predict(coming)
     memory = None
-    if any(map(_source, records)) and not sizes:
+    if any(map(_source_of_record, records)) and not sizes:
         memory = _accounts(uses).predict()
     if memory is None:
-        history = History.of(list(_memories(uses, sizes)), sizes, risk=risk)
+        history = RunHistory.of(list(_memories(uses, sizes)), sizes, risk=risk)
         memory = history.predict(coming)
     node = _largest_node(records)
     capped = node if node is not None and node < memory.value else None
-    return Learnt(kind=kind, memory=memory, time=time, node=capped)
+    return RequestFromHistory(kind=history_kind, memory=memory, time=time, node=capped)
 
 
 def _largest_node(records: Sequence[Record]) -> Bytes | None:
@@ -160,8 +184,8 @@ def _largest_node(records: Sequence[Record]) -> Bytes | None:
     return max((h.memory for h in hosts if h and h.memory), default=None)
 
 
-def _accounts(uses: Sequence[_PastUse]) -> Accounts:
-    accounts = Accounts()
+def _accounts(uses: Sequence[_PastUse]) -> SampledHistory:
+    accounts = SampledHistory()
     for use in uses:
         if use.state == COMPLETED:
             accounts.add(use.seen)
@@ -172,27 +196,29 @@ def _accounts(uses: Sequence[_PastUse]) -> Accounts:
 
 def _memories(
     uses: Sequence[_PastUse], sizes: Sequence[str]
-) -> Iterator[Past | LowerBound]:
+) -> Iterator[PastValue | LowerBound]:
     for use in uses:
         if use.state == COMPLETED and use.seen.is_well_seen:
-            yield Past(use.seen.upper, use.at(sizes), use.wall_time)
+            yield PastValue(use.seen.upper, use.at(sizes), use.wall_time)
         elif use.state == _OUT_OF_MEMORY and use.seen.value:
             yield LowerBound(use.seen.value, use.at(sizes))
         elif use.state == _TIMEOUT and use.seen.value:
             yield LowerBound(use.seen.value, use.at(sizes), factor=1)
 
 
-def _times(
+def _wall_times_of_runs(
     uses: Sequence[_PastUse], sizes: Sequence[str]
-) -> Iterator[Past | LowerBound]:
+) -> Iterator[PastValue | LowerBound]:
     for use in uses:
         if use.state == COMPLETED:
-            yield Past(use.wall_time, use.at(sizes))
+            yield PastValue(use.wall_time, use.at(sizes))
         elif use.state == _TIMEOUT:
             yield LowerBound(use.wall_time, use.at(sizes))
 
 
-def _kind_of_runs(like: Record, uses: Sequence[_PastUse], typed: Parameters) -> Kind:
+def _kind_of_runs(
+    like: Record, uses: Sequence[_PastUse], typed: Parameters
+) -> HistoryKind:
     measured = [u for u in uses if u.state == COMPLETED and u.seen.is_well_seen]
     sizes = choose_sizes(use.parameters for use in measured)
     _check_parameters(typed, {name for use in uses for name in use.parameters})
@@ -203,9 +229,9 @@ def _kind_of_runs(like: Record, uses: Sequence[_PastUse], typed: Parameters) -> 
     del left_out[_OUT_OF_MEMORY], left_out[_TIMEOUT]
     if completed > len(measured):
         left_out["without a figure of memory"] = completed - len(measured)
-    return Kind(
+    return HistoryKind(
         label=like.label,
-        command=kind_of(like.command, like.parameters),
+        command=kind_of_command(like.command, like.parameters),
         completed=len(measured),
         sizes={n: None if math.isnan(s) else s for n, s in next_sizes.items()},
         spans={name: _size_span(name, measured) for name in sizes},
@@ -244,15 +270,17 @@ def _check_parameters(typed: Parameters, known: set[str]) -> None:
             )
 
 
-def _similar_records(store: Store, like: Record, typed: Parameters) -> list[Record]:
+def _similar_records(
+    store: RecordStore, like: Record, typed: Parameters
+) -> list[Record]:
     """Return runs of the label and command of *like*, and of the texts in *typed*."""
     texts = {name: value for name, value in typed.items() if isinstance(value, str)}
-    entries = choose(store, ())
+    entries = choose_records(store, ())
     for name, value in texts.items():
         if not any(entry.head.parameters.get(name) == value for entry in entries):
             raise UsageError(f"no record has the parameter {name}={value}")
 
-    def is_similar(head: Head | Record) -> bool:
+    def is_similar(head: RecordHead | Record) -> bool:
         has_texts = texts.items() <= head.parameters.items()
         return has_texts and _job_marks(head) == _job_marks(like)
 
@@ -264,11 +292,14 @@ def _similar_records(store: Store, like: Record, typed: Parameters) -> list[Reco
     return [record for record in records if knobs_of(record) == knobs_of(like)]
 
 
-def _job_marks(of: Head | Record) -> tuple[object, ...]:
+def _job_marks(of: RecordHead | Record) -> tuple[object, ...]:
     """Return what the runs of one kind have in common."""
     # a number is one whether or not it was given as a parameter, too
     texts = {name: text for name, text in of.parameters.items() if type(text) is str}
-    kind, knobs = kind_of(of.command, texts), knobs_in(of.command, of.parameters)
+    kind, knobs = (
+        kind_of_command(of.command, texts),
+        knobs_in(of.command, of.parameters),
+    )
     return of.label, kind, knobs
 
 
@@ -277,7 +308,7 @@ def _without_imported(records: Sequence[Record], like: Record) -> list[Record]:
 
     Else those of jobs that weigh measured too, and of another number of CPUs.
     """
-    exact = [record for record in records if _source(record) is None]
+    exact = [record for record in records if _source_of_record(record) is None]
     if sum(record.state == COMPLETED for record in exact) >= ENOUGH:
         return exact
     measured = {_job_element(record) for record in exact} - {None}
@@ -285,7 +316,7 @@ def _without_imported(records: Sequence[Record], like: Record) -> list[Record]:
     return [
         record
         for record in records
-        if _source(record) is None
+        if _source_of_record(record) is None
         or (
             _job_element(record) not in measured
             and (cpus == {None} or _allocated_cpus(record) in cpus)
@@ -302,7 +333,7 @@ def _allocated_cpus(record: Record) -> int | None:
     return record.allocation.cpus if record.allocation else None
 
 
-def _source(record: Record) -> str | None:
+def _source_of_record(record: Record) -> str | None:
     return record.monitor.source if record.monitor else None
 
 
@@ -312,7 +343,7 @@ def _past_uses(record: Record) -> Iterator[_PastUse]:
     if monitor is not None and monitor.source is not None and monitor.interval:
         looks = monitor.samples
     requested = record.allocation.memory if record.allocation else None
-    for memory, run in uses_of(record):
+    for memory, run in memory_uses_of_runs(record):
         wall_time = run.usage.wall_time
         sane = memory is None or 0 < memory < math.inf
         if not sane or not 0 <= wall_time < math.inf:
@@ -322,5 +353,5 @@ def _past_uses(record: Record) -> Iterator[_PastUse]:
                 f"weigh records rm {record.id[:6]}"
             )
         wall_time = max(wall_time, _SHORTEST)
-        seen = Seen(memory or 0, looks, requested, wall_time)
+        seen = SampledMemory(memory or 0, looks, requested, wall_time)
         yield _PastUse(run.state, seen, wall_time, record.parameters)

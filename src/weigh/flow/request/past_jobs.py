@@ -11,16 +11,16 @@ from weigh.errors import UsageError
 from weigh.estimate.history import ENOUGH
 from weigh.flow.here import Here
 from weigh.flow.records.imported import kind_of_name, past_accounting
-from weigh.flow.request.request import Answer, answer
+from weigh.flow.request.request import RequestAnswer, request_answer_of
 from weigh.flow.site.schedulers import current_user
 from weigh.model.record import Request
 from weigh.model.report import PastJob
 from weigh.render import history_lines
-from weigh.render.history_lines import Kind, Learnt, PastKind
+from weigh.render.history_lines import HistoryKind, PastKind, RequestFromHistory
 from weigh.request import COMPLETED, round_time
 from weigh.review.past_jobs import OUT_OF_MEMORY, TIMEOUT, JobsOfKind
 from weigh.schedulers import KINDS, accounting
-from weigh.schedulers.command import lines_of, run
+from weigh.schedulers.command import lines_of_command, run_scheduler_command
 from weigh.schedulers.kind import SchedulerKind
 from weigh.units import DAY, Seconds
 
@@ -29,7 +29,7 @@ _MOST_NAMES = 4
 _MOST_KINDS = 20  # of which a list is printed
 
 
-class Words(msgspec.Struct, frozen=True):
+class PastJobsOptions(msgspec.Struct, frozen=True):
     """Which jobs: those of a name, of the last days."""
 
     name: str | None = None
@@ -37,8 +37,12 @@ class Words(msgspec.Struct, frozen=True):
 
 
 def request_from_accounting(
-    here: Here, accounts: str, words: Words, *, form: str | None = None
-) -> Answer | tuple[PastKind, ...]:
+    here: Here,
+    accounts: str,
+    past_jobs_options: PastJobsOptions,
+    *,
+    form: str | None = None,
+) -> RequestAnswer | tuple[PastKind, ...]:
     """Work out the request of the user's jobs of a name from accounting's command.
 
     If the name fits several kinds of jobs, these are returned instead, those first
@@ -51,38 +55,43 @@ def request_from_accounting(
     kind = next(one for one in KINDS.values() if one.accounts == accounts)
     source = past_accounting(kind)
     user = here.env.get("USER") or current_user()  # cron and containers set none
-    argv = source.past_argv(user, words.days * DAY)
-    lines = lines_of(argv, env=here.env)
-    every = _interval(kind, here.env)
+    argv = source.past_argv(user, past_jobs_options.days * DAY)
+    lines = lines_of_command(argv, env=here.env)
+    every = _accounting_interval(kind, here.env)
     others: set[str] = set()
-    groups = _grouped(source.read_past(lines), words, kind, every, others)
+    groups = _grouped(source.read_past(lines), past_jobs_options, kind, every, others)
     if not groups:
-        named = "" if words.name is None else f" called {words.name!r}"
+        named = (
+            ""
+            if past_jobs_options.name is None
+            else f" called {past_jobs_options.name!r}"
+        )
         more = "".join(f", {name!r}" for name in sorted(others)[:_MOST_NAMES])
         there = f"; there are {more[2:]}" if others else ""
         raise UsageError(
-            f"{accounts} lists no jobs{named} in {words.days} days (--days){there}"
+            f"{accounts} lists no jobs{named} in {past_jobs_options.days} days "
+            f"(--days){there}"
         )
     if len(groups) > 1:
         found = sorted((_in_short(one) for one in groups), key=_frees, reverse=True)
         return tuple(found[:_MOST_KINDS])
     (jobs,) = groups
-    request, learnt = _request(jobs, kind, every)
-    return answer(
+    request, learnt = _request_from_past_jobs(jobs, kind, every)
+    return request_answer_of(
         here,
         request,
         (),
         form=form or kind.name,
-        history=None if learnt is None else history_lines.document(learnt),
+        history=None if learnt is None else history_lines.prediction_document(learnt),
     )
 
 
 _name_of = lru_cache(maxsize=1 << 16)(kind_of_name)
 
 
-def _interval(kind: SchedulerKind, env: Mapping[str, str]) -> Seconds:
+def _accounting_interval(kind: SchedulerKind, env: Mapping[str, str]) -> Seconds:
     """Query how often this site samples; if it does not answer, the usual."""
-    every = accounting.sample_interval(kind.name, run=run, env=env)
+    every = accounting.sample_interval(kind.name, run=run_scheduler_command, env=env)
     if every is None:
         return past_accounting(kind).SAMPLED_EVERY
     return every or math.inf  # 0: only at the end
@@ -90,9 +99,9 @@ def _interval(kind: SchedulerKind, env: Mapping[str, str]) -> Seconds:
 
 def _grouped(
     jobs: Iterable[PastJob | None],
-    words: Words,
+    past_jobs_options: PastJobsOptions,
     kind: SchedulerKind,
-    every: Seconds,
+    interval: Seconds,
     others: set[str],
 ) -> list[JobsOfKind]:
     """Return the jobs by their kind; add the names of those not meant to *others*."""
@@ -102,8 +111,9 @@ def _grouped(
         if job is None or not job.accounted.wall_time:
             continue
         name = _name_of(job.name)
-        if words.name is not None and not (
-            fnmatchcase(job.name, words.name) or name == words.name
+        if past_jobs_options.name is not None and not (
+            fnmatchcase(job.name, past_jobs_options.name)
+            or name == past_jobs_options.name
         ):
             if len(others) < _MOST_KINDS:
                 others.add(name)
@@ -111,7 +121,7 @@ def _grouped(
         key = name, job.accounted.cpus, job.accounted.nodes
         if key not in groups:
             groups[key] = JobsOfKind(name)
-        groups[key].add(job, every, by_addresses=by_addresses)
+        groups[key].add(job, interval, by_addresses=by_addresses)
     return list(groups.values())
 
 
@@ -132,9 +142,9 @@ def _frees(kind: PastKind) -> float:
     return kind.jobs * max(0, (kind.requested or 0) - (kind.memory or math.inf))
 
 
-def _request(
-    jobs: JobsOfKind, kind: SchedulerKind, every: Seconds
-) -> tuple[Request, Learnt | None]:
+def _request_from_past_jobs(
+    jobs: JobsOfKind, kind: SchedulerKind, interval: Seconds
+) -> tuple[Request, RequestFromHistory | None]:
     completed = jobs.states[COMPLETED]
     memory, said = jobs.memory_request(), jobs.memory.predict()
     if not completed or memory is None:
@@ -149,14 +159,14 @@ def _request(
         if state not in {COMPLETED, OUT_OF_MEMORY, TIMEOUT}
     }
     if said is not None and said.runs >= ENOUGH:
-        described = Kind(
+        described = HistoryKind(
             label=jobs.name,
             command=(jobs.name,),
             completed=completed,
             left_out=left_out,
         )
-        learnt = Learnt(kind=described, memory=said, time=time)
-        notes = history_lines.notes(learnt)
+        learnt = RequestFromHistory(kind=described, memory=said, time=time)
+        notes = history_lines.prediction_notes(learnt)
     else:
         seen = 0 if said is None else said.runs
         basis = f"from {completed} completed jobs, {seen} of them sampled"
@@ -173,12 +183,12 @@ def _request(
         nodes=jobs.nodes if jobs.nodes > 1 else None,
         ntasks=jobs.nodes if jobs.nodes > 1 else None,
         ntasks_per_node=1 if jobs.nodes > 1 else None,
-        notes=(*notes, *_sampling(every)),
+        notes=(*notes, *_sampling(interval)),
     )
     return request, learnt
 
 
-def _sampling(every: Seconds) -> tuple[str, ...]:
-    if math.isinf(every):
+def _sampling(interval: Seconds) -> tuple[str, ...]:
+    if math.isinf(interval):
         return ("memory is not sampled here: measure a job with weigh run",)
-    return (f"sampled every {every:g} s: peaks in between are missed",)
+    return (f"sampled every {interval:g} s: peaks in between are missed",)

@@ -7,12 +7,17 @@ import msgspec
 from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.flow.here import Here
-from weigh.flow.records.records import Store, find_record, open_store, runs_of_last
-from weigh.flow.request.growth import Steps, carry_on
+from weigh.flow.records.records import (
+    RecordStore,
+    find_record,
+    open_store,
+    runs_of_last,
+)
+from weigh.flow.request.growth import JobSteps, carry_on
 from weigh.flow.site.cluster import site_flags
 from weigh.flow.site.schedulers import installed_scheduler
-from weigh.model.job import STEP_OUT_OF_MEMORY, Submitted
-from weigh.model.record import Outcome, Record, Request, SiteFlags
+from weigh.model.job import STEP_OUT_OF_MEMORY, SubmittedJob
+from weigh.model.record import Record, Request, RunOutcome, SiteFlags
 from weigh.outside_work import outside_work
 from weigh.render import request_lines
 from weigh.request import (
@@ -27,7 +32,7 @@ from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
 
-class Answer(msgspec.Struct, frozen=True):
+class RequestAnswer(msgspec.Struct, frozen=True):
     """The lines to paste, what to know about them, and what is off otherwise."""
 
     request: Request
@@ -36,14 +41,14 @@ class Answer(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def request(
+def request_of_records(
     here: Here,
     names: Sequence[str],
     *,
     form: str | None = None,
     headroom: str | None = None,
-    steps: Steps | None = None,
-) -> Answer:
+    steps: JobSteps | None = None,
+) -> RequestAnswer:
     """Work out the request from the records called *names*, or from the last one.
 
     *form* is one of ``request_lines.FORMS``, by default that of the scheduler on PATH;
@@ -59,7 +64,7 @@ def request(
     settings = here.settings
     store = open_store(here.cwd, here.env)
     records = as_jobs_ended(
-        here.at_store(store.root), _records(names or (LAST,), store)
+        here.at_store(store.root), _records_to_request(names or (LAST,), store)
     )
     share = (
         configured_headroom(settings) if headroom is None else parse_headroom(headroom)
@@ -70,17 +75,17 @@ def request(
         raise UsageError(f"no request from {records[0].id[:6]}: {reasons[0]}{cure}")
     records = [one for one in records if outside_work(one) is None]
     request = carry_on(from_usages(records, headroom=share), records, steps)
-    return answer(here, request, records, form=form)
+    return request_answer_of(here, request, records, form=form)
 
 
-def answer(
+def request_answer_of(
     here: Here,
     request: Request,
     records: Sequence[Record],
     *,
     form: str | None,
     history: object = None,
-) -> Answer:
+) -> RequestAnswer:
     """Write *request*, based on *records*, for the scheduler on PATH or for *form*.
 
     *history* is what the JSON form contains about its origin, if it is from history.
@@ -100,9 +105,9 @@ def answer(
             *_gpu_notes(request),
         ),
     )
-    return Answer(
+    return RequestAnswer(
         request=request,
-        lines=request_lines.render(
+        lines=request_lines.request_form_lines(
             request,
             form,
             scheduler=scheduler,
@@ -116,7 +121,7 @@ def answer(
                     request, request_lines.WIDTH - 2, dialect
                 )
             ),
-            *request_lines.note_lines(request, indent="# "),
+            *request_lines.request_note_lines(request, indent="# "),
         ),
         warnings=here.settings.warnings,
     )
@@ -124,7 +129,7 @@ def answer(
 
 def as_site_wants(
     request: Request,
-    site: Mapping[str, object],
+    site_settings: Mapping[str, object],
     env: Mapping[str, str],
     scheduler: str | None = None,
 ) -> Request:
@@ -133,16 +138,16 @@ def as_site_wants(
     *scheduler* is by default the one on PATH.
 
     Raises:
-        FormatError: a value of *site* is invalid.
+        FormatError: a value of *site_settings* is invalid.
     """
     kind = find_kind(scheduler or "") or kind_or_first(installed_scheduler(env))
-    flags = site_flags(kind.name, site)
+    flags = site_flags(kind.name, site_settings)
     return msgspec.structs.replace(
         request, site=None if flags == SiteFlags() else flags
     )
 
 
-def _records(names: Sequence[str], store: Store) -> list[Record]:
+def _records_to_request(names: Sequence[str], store: RecordStore) -> list[Record]:
     found: list[Record] = []
     for name in names:
         found += runs_of_last(store) if name == LAST else [find_record(store, name)]
@@ -203,15 +208,15 @@ def ends_of_jobs(
         return msgspec.structs.replace(
             record,
             state="OUT_OF_MEMORY",
-            outcome=Outcome(STEP_OUT_OF_MEMORY, evidence),
+            outcome=RunOutcome(STEP_OUT_OF_MEMORY, evidence),
         )
 
     return as_job_ended
 
 
-def _shows_steps(job: Submitted) -> bool:
+def _shows_steps(submitted_job: SubmittedJob) -> bool:
     """Return whether the scheduler shows the steps of a job that lacked memory."""
-    kind = find_kind(job.scheduler)
+    kind = find_kind(submitted_job.scheduler)
     return kind is not None and kind.reasons.MESSAGES.step_over_memory is not None
 
 
@@ -222,7 +227,7 @@ def _gpu_notes(request: Request) -> tuple[str, ...]:
     return ("no GPU was used: GPU memory can only be measured on a GPU",)
 
 
-def configured_headroom(settings: config.Config) -> float:
+def configured_headroom(settings: config.ConfigValues) -> float:
     """Return the headroom that a settings file or variable says, or the usual one.
 
     Raises:

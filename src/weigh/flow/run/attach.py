@@ -9,10 +9,10 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.record_sink import Keeper, Output, Warner
-from weigh.flow.run.run import Watched, blank_record, finished, signals_held
+from weigh.flow.run.record_sink import RecordKeeper, RecordOutputFile, WarningCollector
+from weigh.flow.run.run import WatchedCommand, blank_record, finished, signals_held
 from weigh.lazy_modules import lazy_module
-from weigh.model.record import Outcome
+from weigh.model.record import RunOutcome
 
 if TYPE_CHECKING:
     from weigh.measure import attached, command
@@ -23,7 +23,7 @@ else:  # each is imported when it is first used
 
 def attach(
     pid: int, options: RunOptions, *, notify: Callable[[str], None] | None = None
-) -> Watched:
+) -> WatchedCommand:
     """Measure the running process *pid* until it ends, or a signal ends weigh.
 
     Its exit code is unknown, so the state is UNKNOWN. *notify* gets a message at the
@@ -35,11 +35,11 @@ def attach(
     """
     if sys.platform != "linux":
         raise UsageError("--attach needs Linux: start the job under weigh run instead")
-    warner = Warner()
-    output = Output(options.output)
-    keeper = Keeper(os.environ, warner)
-    blank = blank_record(attached.command_of(pid), options, os.environ)
-    watch = command.Watch(
+    warner = WarningCollector()
+    output = RecordOutputFile(options.output)
+    keeper = RecordKeeper(os.environ, warner)
+    blank = blank_record(attached.command_of_process(pid), options, os.environ)
+    watch = command.WatchSettings(
         interval=options.interval,
         checkpoint=keeper.follow(blank),
     )
@@ -53,10 +53,10 @@ def attach(
         record = msgspec.structs.replace(
             finished(blank, [measured], options),
             state="UNKNOWN",
-            outcome=Outcome(f"watched from outside; the process {how}"),
+            outcome=RunOutcome(f"watched from outside; the process {how}"),
         )
         for line in measured.monitor.warnings:
             warner.warn(line)
         keeper.keep(record)
         output.write(record, warner)
-    return Watched(record, warner.lines, losses=warner.losses)
+    return WatchedCommand(record, warner.lines, losses=warner.losses)

@@ -10,13 +10,13 @@ import msgspec
 
 from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
-    Batches,
-    Measurement,
+    BatchTimes,
     PeakMemory,
-    Phase,
-    Rank,
-    Regions,
-    Series,
+    ProgramPhase,
+    ProgramRegions,
+    RecordedRank,
+    RunMeasurement,
+    SampleSeries,
     Usage,
 )
 from weigh.project_folders import temporary_folders
@@ -36,7 +36,7 @@ SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _MISS_NOTHING = ("own cgroup", "cgroup", "kernel")
 
 
-class Channel:
+class PhaseChannel:
     """A file to which programs with ``import weigh`` write their phases.
 
     It is in the machine's temporary folder, not in the store, because a program may
@@ -46,7 +46,7 @@ class Channel:
     def __init__(self, name: str) -> None:
         self._path: str | None = None
         self._lock: int | None = None  # while it is held, the file is not a dead run's
-        for path in _paths(name):
+        for path in _possible_channel_paths(name):
             _remove_dead(os.path.dirname(path))
             self._lock = _made_and_locked(path)
             if self._lock is not None:
@@ -62,68 +62,74 @@ class Channel:
         """Return the environment variable for the job."""
         return {} if self._path is None else {VARIABLE: self._path}
 
-    def take(self, measured: Measurement) -> Measurement:
-        """Add the job's regions to *measured*, and empty the file for the next run."""
-        return with_own_rank(self._with_reported(measured), os.environ)
+    def take(self, measurement: RunMeasurement) -> RunMeasurement:
+        """Add the job's regions to *measurement*; empty the file for the next run."""
+        return with_own_rank(self._with_reported(measurement), os.environ)
 
-    def _with_reported(self, measured: Measurement) -> Measurement:
-        if self._path is None or not _size(self._path):
-            return measured
+    def _with_reported(self, measurement: RunMeasurement) -> RunMeasurement:
+        if self._path is None or not _channel_file_size(self._path):
+            return measurement
         from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - rare
 
-        started = clock() - (time.time() - measured.started)
-        ended = started + measured.usage.wall_time
+        started = clock() - (time.time() - measurement.started)
+        ended = started + measurement.usage.wall_time
         regions = read_channel(self._path, started=started, ended=ended)
         try:
             os.truncate(self._path, 0)
         except OSError:  # the job removed its temporary folder
             self._path = None
-        return with_regions(measured, regions)
+        return with_regions(measurement, regions)
 
     def close(self) -> None:
         """Remove the file."""
         if self._path is not None:
-            _remove(self._path)
+            _remove_channel_file(self._path)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
-def forget(name: str) -> None:
+def remove_channel_of_run(name: str) -> None:
     """Remove the file of a run whose weigh was killed, if it is on this machine."""
-    for path in _paths(name):
-        _remove(path)
+    for path in _possible_channel_paths(name):
+        _remove_channel_file(path)
 
 
-def with_regions(measured: Measurement, regions: Regions) -> Measurement:
+def with_regions(
+    measurement: RunMeasurement, regions: ProgramRegions
+) -> RunMeasurement:
     """Join the job's own regions with the measurement from outside."""
     return msgspec.structs.replace(
-        measured,
+        measurement,
         regions=msgspec.structs.replace(
             regions,
-            phases=_with_sampled_peaks(regions, measured),
+            phases=_with_sampled_peaks(regions, measurement),
             batches=tuple(
-                _with_gpu_peaks(one, regions, measured) for one in regions.batches
+                _with_gpu_peaks(one, regions, measurement) for one in regions.batches
             ),
         ),
-        usage=with_reported_peak(measured.usage, regions.peak_memory),
+        usage=with_reported_peak(measurement.usage, regions.peak_memory),
     )
 
 
-def _with_sampled_peaks(regions: Regions, measured: Measurement) -> tuple[Phase, ...]:
+def _with_sampled_peaks(
+    regions: ProgramRegions, measurement: RunMeasurement
+) -> tuple[ProgramPhase, ...]:
     """Add to each step its whole tree's peak, on GPUs too; to each phase the GPUs'."""
     return tuple(
-        _with_gpus(_with_tree_peak(phase, measured.series), measured)
+        _with_gpus(_with_tree_peak(phase, measurement.series), measurement)
         if phase.source == STEP
-        else _with_gpu_peaks(phase, regions, measured)
+        else _with_gpu_peaks(phase, regions, measurement)
         for phase in regions.phases
     )
 
 
-_Part = TypeVar("_Part", Phase, Batches)
+_Part = TypeVar("_Part", ProgramPhase, BatchTimes)
 
 
-def _with_gpu_peaks(part: _Part, regions: Regions, measured: Measurement) -> _Part:
+def _with_gpu_peaks(
+    part: _Part, regions: ProgramRegions, measurement: RunMeasurement
+) -> _Part:
     """Raise the peaks that a program read of GPUs to those sampled meanwhile.
 
     A program reads at the edges of its phases and once per second in a loop, the
@@ -133,8 +139,8 @@ def _with_gpu_peaks(part: _Part, regions: Regions, measured: Measurement) -> _Pa
     """
     columns = dict(
         zip(
-            (gpu.uuid for gpu in measured.usage.gpus),
-            measured.series.gpu_memory,
+            (gpu.uuid for gpu in measurement.usage.gpus),
+            measurement.series.gpu_memory,
             strict=False,
         )
     )
@@ -142,14 +148,14 @@ def _with_gpu_peaks(part: _Part, regions: Regions, measured: Measurement) -> _Pa
     end: Seconds | None = part.end
     if not columns or not part.gpus or start is None or end is None:
         return part
-    before = {gpu.uuid: gpu.memory_before or 0 for gpu in measured.usage.gpus}
+    before = {gpu.uuid: gpu.memory_before or 0 for gpu in measurement.usage.gpus}
     first = {gpu.uuid: gpu.memory_before or 0 for gpu in regions.gpus}
     gpus: list[GpuMemory] = []
     for read in part.gpus:
         gpu, column = read, columns.get(read.uuid, ())
         if gpu.uuid in first and gpu.uuid in before:
             gpu = _shifted(gpu, before[gpu.uuid] - first[gpu.uuid])
-        held = _most_within(measured.series.t, column, start, end)
+        held = _most_within(measurement.series.t, column, start, end)
         total = None if held is None else before.get(gpu.uuid, 0) + held
         if total is not None and total > (gpu.peak or 0):
             gpu = msgspec.structs.replace(gpu, peak=total)
@@ -179,20 +185,20 @@ def _most_within(
     return max(within, default=None)
 
 
-def _with_gpus(phase: Phase, measured: Measurement) -> Phase:
+def _with_gpus(phase: ProgramPhase, measurement: RunMeasurement) -> ProgramPhase:
     """Add the job's memory on each GPU during the step, where it was sampled."""
-    series, gpus = measured.series, measured.usage.gpus
+    series, gpus = measurement.series, measurement.usage.gpus
     if len(series.gpu_memory) != len(gpus):
         return phase
     found = (
-        _held(phase, gpu.uuid, list(zip(series.t, held, strict=True)))
+        _gpu_memory_of_phase(phase, gpu.uuid, list(zip(series.t, held, strict=True)))
         for gpu, held in zip(gpus, series.gpu_memory, strict=True)
     )
     return msgspec.structs.replace(phase, gpus=tuple(filter(None, found)))
 
 
-def _held(
-    phase: Phase, uuid: str, seen: Sequence[tuple[float, Bytes]]
+def _gpu_memory_of_phase(
+    phase: ProgramPhase, gpu_uuid: str, seen: Sequence[tuple[float, Bytes]]
 ) -> GpuMemory | None:
     times, column = zip(*seen, strict=True) if seen else ((), ())
     peak = _most_within(times, column, phase.start, phase.end)
@@ -200,10 +206,10 @@ def _held(
         return None
     until_end = [held for at, held in seen if at <= phase.end]
     before = [held for at, held in seen if at <= phase.start]
-    return GpuMemory(uuid, before[-1] if before else peak, until_end[-1], peak)
+    return GpuMemory(gpu_uuid, before[-1] if before else peak, until_end[-1], peak)
 
 
-def _with_tree_peak(phase: Phase, series: Series) -> Phase:
+def _with_tree_peak(phase: ProgramPhase, series: SampleSeries) -> ProgramPhase:
     # a sample has the most since the one before: the first of a step may be the last's
     peak = _most_within(series.t, series.memory, phase.start, phase.end)
     if peak is None or peak <= (phase.peak_memory or 0):
@@ -226,23 +232,25 @@ def with_reported_peak(usage: Usage, reported: Bytes | None) -> Usage:
     return msgspec.structs.replace(usage, max_process_memory=reported, peak_memory=peak)
 
 
-def with_own_rank(measured: Measurement, env: Mapping[str, str]) -> Measurement:
+def with_own_rank(
+    measurement: RunMeasurement, env: Mapping[str, str]
+) -> RunMeasurement:
     """Add the rank that weigh itself was started as, for example by srun.
 
     The record's usage is then that rank's. If the job has ranks of its own, those
     count.
     """
-    inner = () if measured.regions is None else measured.regions.ranks
-    if measured.ranks or inner or not any(name in env for name in SEVERAL):
-        return measured
+    inner = () if measurement.regions is None else measurement.regions.ranks
+    if measurement.ranks or inner or not any(name in env for name in SEVERAL):
+        return measurement
     from weigh.measure.ranks import place_of  # noqa: PLC0415 - rare
 
     place = place_of(env)
     if place is None:
-        return measured
+        return measurement
     host = os.uname().nodename if hasattr(os, "uname") else None
-    rank = Rank(place.rank, place.local_rank, host)
-    return msgspec.structs.replace(measured, ranks=(rank,))
+    rank = RecordedRank(place.rank, place.local_rank, host)
+    return msgspec.structs.replace(measurement, ranks=(rank,))
 
 
 def _raised(peak: PeakMemory, reported: Bytes, seen: Bytes) -> PeakMemory:
@@ -266,14 +274,14 @@ def _raised(peak: PeakMemory, reported: Bytes, seen: Bytes) -> PeakMemory:
     )
 
 
-def _size(path: str) -> int:
+def _channel_file_size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0
 
 
-def _paths(name: str) -> list[str]:
+def _possible_channel_paths(name: str) -> list[str]:
     """Return the possible paths: the TMPDIR of a scheduler may not exist."""
     folders = temporary_folders(os.environ)
     return [os.path.join(folder, f"{_PREFIX}{name}{_ENDING}") for folder in folders]
@@ -316,17 +324,17 @@ def _remove_unlocked(path: str) -> None:
         os.close(fd)
 
 
-def _remove(path: str) -> None:
+def _remove_channel_file(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
         return
 
 
-def _take_lock(fd: int) -> None:
+def _take_lock(descriptor: int) -> None:
     """Lock a file; raise OSError if another process holds it."""
     try:
         import fcntl  # noqa: PLC0415 - records are read on Windows, too
     except ImportError as error:  # its file cannot be opened: too many are open
         raise OSError(str(error)) from error
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

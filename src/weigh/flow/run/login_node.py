@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 
-from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.schedulers import KINDS
 from weigh.units import DAY, Seconds
 
@@ -16,48 +16,53 @@ def login_node_warning(  # noqa: PLR0913 - keyword-only
     *,
     given: bool | None,
     root: str,
-    host: str,
+    host_name: str,
     env: Mapping[str, str],
-    ask: Ask = ask_scheduler,
+    run_command: CommandRunner = ask_scheduler,
     now: Seconds | None = None,
 ) -> str | None:
     """Return the warning if this is a login node; None if not, or if shown today.
 
     *given* is what the settings say, None to find out. A file in the store *root*
-    keeps when the question was last answered for *host*, so the scheduler is asked at
-    most once a day.
+    keeps when the question was last answered for *host_name*, so the scheduler is asked
+    at most once a day.
     """
-    stamp = os.path.join(root, f"login-node.{_short(host)}")
+    stamp = os.path.join(root, f"login-node.{_short_host_name(host_name)}")
     if not os.path.isdir(root) or _is_fresh(stamp, time.time() if now is None else now):
         return None
-    found = is_login_node(host, env, ask) if given is None else given
+    found = is_login_node(host_name, env, run_command) if given is None else given
     _touch(stamp)
     return WARNING if found else None
 
 
-def is_login_node(host: str, env: Mapping[str, str], ask: Ask = ask_scheduler) -> bool:
-    """Return whether *host* submits to compute nodes and is not one of them."""
+def is_login_node(
+    host_name: str, env: Mapping[str, str], run_command: CommandRunner = ask_scheduler
+) -> bool:
+    """Return whether *host_name* submits to compute nodes and is not one of them."""
     if any(kind.job_variable in env for kind in KINDS.values()):
         return False
     return any(
-        nodes and _short(host) not in nodes for nodes in _compute_nodes(env, ask)
+        nodes and _short_host_name(host_name) not in nodes
+        for nodes in _compute_nodes(env, run_command)
     )
 
 
-def _compute_nodes(env: Mapping[str, str], ask: Ask) -> Iterator[frozenset[str]]:
+def _compute_nodes(
+    env: Mapping[str, str], run_command: CommandRunner
+) -> Iterator[frozenset[str]]:
     """Yield the short names of the nodes of each scheduler that answers."""
     for kind in KINDS.values():
-        reply = ask(kind.nodes_argv, env=env, patience=_PATIENCE)
-        yield frozenset(map(_short, (reply.text or "").split()))
+        reply = run_command(kind.nodes_argv, env=env, patience=_PATIENCE)
+        yield frozenset(map(_short_host_name, (reply.text or "").split()))
 
 
-def _short(host: str) -> str:
-    return host.partition(".")[0].lower()
+def _short_host_name(host_name: str) -> str:
+    return host_name.partition(".")[0].lower()
 
 
-def _is_fresh(stamp: str, now: Seconds) -> bool:
+def _is_fresh(stamp: str, current_time: Seconds) -> bool:
     try:
-        return 0 <= now - os.lstat(stamp).st_mtime < DAY
+        return 0 <= current_time - os.lstat(stamp).st_mtime < DAY
     except OSError:
         return False
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weigh.model.mask import Mask
+from weigh.model.mask import SecretMask
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,4 +27,4 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None = None
     checkpoint_signal: str | None = None
     stalled_after: float = 600.0
-    mask: Mask = Mask()
+    mask: SecretMask = SecretMask()

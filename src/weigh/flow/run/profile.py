@@ -44,7 +44,7 @@ def scalene_command(
         raise CommandNotFoundError(f"command not found: {python}")
     _require_scalene(found)
     if output is None:
-        store = location.locate(os.getcwd(), environ)
+        store = location.locate_store(os.getcwd(), environ)
         folder = location.make_folder(store, PROFILES_FOLDER)
         output = os.path.relpath(os.path.join(folder, f"{identity.new_id()}.json"))
     # with a GPU, Scalene makes torch trace itself, which makes a program that uses

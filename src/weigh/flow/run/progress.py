@@ -10,7 +10,7 @@ import msgspec
 from weigh.errors import WeighError
 from weigh.lazy_modules import lazy_module
 from weigh.measure.output import own_streams, written_so_far
-from weigh.model.record import Headway, Measurement, Record
+from weigh.model.record import Record, ReportedProgress, RunMeasurement
 from weigh.schedulers import end_from_environment, kind_of_job, kind_or_first
 from weigh.units import Bytes, Seconds, format_duration
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from weigh.measure import async_command, checkpoint_signal, progress_reader, pty_tee
     from weigh.measure.async_command import AsyncCommand
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.measure.command import RunInProgress, Watch
+    from weigh.measure.command import RunInProgress, WatchSettings
     from weigh.measure.progress_reader import ProgressReader
     from weigh.measure.pty_tee import PtyTee
-    from weigh.model.progress import Forecast
+    from weigh.model.progress import EndForecast
     from weigh.progress import notices
     from weigh.progress.notices import LimitWatch, StallWatch
     from weigh.render import progress_lines
@@ -40,7 +40,7 @@ PATIENCE = 5.0  # seconds for the scheduler's answer, a second into the job
 Ask = Callable[[tuple[str, ...]], str]
 
 
-def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
+def time_until_limit(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     """Return the seconds until the time limit; None if none is known.
 
     *limit* is the user's, counted from now; without it the job's environment counts.
@@ -63,7 +63,7 @@ def queried_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds
     file = kind.text.start_file(env)
     try:
         elapsed = 0.0 if file is None else time.time() - os.stat(file).st_mtime
-        out = ask(argv) if ask is not None else _asked(argv, env)
+        out = ask(argv) if ask is not None else _asked_checkpoint_signal(argv, env)
         return kind.text.parse_left(out, elapsed)
     except (OSError, WeighError):
         return None
@@ -75,8 +75,8 @@ def limit_query(env: Mapping[str, str]) -> tuple[str, ...] | None:
     return None if kind is None else kind.text.limit_argv(env)
 
 
-def _asked(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
-    return command.run(argv, cwd=None, env=env, timeout=PATIENCE).out
+def _asked_checkpoint_signal(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
+    return command.run_scheduler_command(argv, cwd=None, env=env, timeout=PATIENCE).out
 
 
 def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
@@ -122,8 +122,8 @@ class RunObserver:
         self._gpus = gpus
         self._notify = notify
         self._starts: dict[int, Bytes] = written_so_far()
-        self._limit = time_left(options.time_limit, env)
-        self._signal = _parsed(options.checkpoint_signal)
+        self._limit = time_until_limit(options.time_limit, env)
+        self._signal = _parsed_checkpoint_signal(options.checkpoint_signal)
         self._signal_at: Seconds | None = None
         self._has_limit = False
         self._query: AsyncCommand | None = None
@@ -131,7 +131,7 @@ class RunObserver:
         self._reader: ProgressReader | None = None
         self._limits: LimitWatch | None = None
         self._stalls: StallWatch | None = None
-        self._latest: Forecast | None = None
+        self._latest: EndForecast | None = None
         self._looked_at: Seconds = 0.0
         self._forecast_at: Seconds = 0.0
         self._speak_at = _SPEAK_FIRST
@@ -141,14 +141,14 @@ class RunObserver:
             self._tee = _tee(notify, draws=options.draws)
 
     def around(
-        self, watch: "Watch", run: Callable[["Watch"], Measurement]
-    ) -> Measurement:
+        self, watch: "WatchSettings", run: Callable[["WatchSettings"], RunMeasurement]
+    ) -> RunMeasurement:
         """Call *run* under observation; return its measurement with the progress."""
         through, checkpoint = self._tee, watch.checkpoint
 
-        def with_progress(seen: Measurement, leader: int | None) -> None:
+        def with_progress(measurement: RunMeasurement, leader: int | None) -> None:
             if checkpoint is not None:
-                found = msgspec.structs.replace(seen, progress=self.progress())
+                found = msgspec.structs.replace(measurement, progress=self.progress())
                 checkpoint(found, leader)
 
         pid = None if through is None else through.pid
@@ -188,13 +188,13 @@ class RunObserver:
             self._consider(run, now)
         return self._pause(now, has_changed=has_changed)
 
-    def progress(self) -> Headway | None:
+    def progress(self) -> ReportedProgress | None:
         """Return the progress so far."""
         if self._reader is None:
             return None
         return progress_reader.headway_of(self._latest)
 
-    def _read_the_rest(self, measured: Measurement | None) -> None:
+    def _read_the_rest(self, measured: RunMeasurement | None) -> None:
         """Wait for all output of the job, and read it."""
         now = self._looked_at if measured is None else measured.usage.wall_time
         if self._query is not None:
@@ -220,32 +220,32 @@ class RunObserver:
         self._stalls = notices.StallWatch(self._options.stalled_after, gpus=self._gpus)
         return self._reader
 
-    def _read(self, now: Seconds) -> bool:
+    def _read(self, current_time: Seconds) -> bool:
         if self._reader is None:
             return False
-        cost = max(_LEAST_COST, _COST_SHARE * (now - self._looked_at))
-        self._looked_at = now
-        return self._reader.look(now, cost=cost)
+        cost = max(_LEAST_COST, _COST_SHARE * (current_time - self._looked_at))
+        self._looked_at = current_time
+        return self._reader.look(current_time, cost=cost)
 
-    def _pause(self, now: Seconds, *, has_changed: bool) -> Seconds:
+    def _pause(self, current_time: Seconds, *, has_changed: bool) -> Seconds:
         if self._tee is not None:
             pause = _SHORTEST if has_changed else 2 * _SHORTEST
         else:
-            pause = min(_LONGEST, max(_SHORTEST, now * _OF_ELAPSED))
+            pause = min(_LONGEST, max(_SHORTEST, current_time * _OF_ELAPSED))
         if self._signal_at is None:
             return pause
-        return max(0.0, min(pause, self._signal_at - now))  # never late
+        return max(0.0, min(pause, self._signal_at - current_time))  # never late
 
-    def _consider(self, run: "RunInProgress", now: Seconds) -> None:
+    def _consider(self, run: "RunInProgress", current_time: Seconds) -> None:
         """Update the forecast, and print the notices that are due."""
         if self._reader is None:
             return
-        self._latest = self._reader.forecast(now)
+        self._latest = self._reader.forecast(current_time)
         if self._limits is not None:
-            self._speak(self._limits.look(now, self._latest))
+            self._speak(self._limits.look(current_time, self._latest))
         if self._stalls is not None:
             stalled = self._stalls.look(
-                now,
+                current_time,
                 cpu_time=run.cpu_time(),
                 wrote_at=self._reader.wrote_at,
                 gpu_idle=run.gpu_idle() if self._gpus else None,
@@ -253,24 +253,28 @@ class RunObserver:
             self._speak(stalled)
         latest = self._latest
         if self._tee is not None and self._tee.terminal is not None:
-            self._draw(self._tee, now)
-        elif self._options.progress and latest is not None and now >= self._speak_at:
-            line = progress_lines.ends_in(latest, now)
+            self._draw(self._tee, current_time)
+        elif (
+            self._options.progress
+            and latest is not None
+            and current_time >= self._speak_at
+        ):
+            line = progress_lines.end_forecast_text(latest, current_time)
             if line is not None:
-                self._speak_at = now + min(now, _SPEAK_LATER)
+                self._speak_at = current_time + min(current_time, _SPEAK_LATER)
                 self._speak(line)
 
-    def _draw(self, tee: "PtyTee", now: Seconds) -> None:
+    def _draw(self, tee: "PtyTee", current_time: Seconds) -> None:
         """Show one line on the terminal: how far the run is, and when it ends."""
-        if now < _DRAW_FIRST or tee.terminal is None:
+        if current_time < _DRAW_FIRST or tee.terminal is None:
             return
         try:
             width = os.get_terminal_size(tee.terminal).columns
         except OSError:
             width = 0
-        tee.show(progress_lines.live_line(self._latest, now, width or _WIDTH))
+        tee.show(progress_lines.live_line(self._latest, current_time, width or _WIDTH))
 
-    def _find_limit(self, run: "RunInProgress", now: Seconds) -> None:
+    def _find_limit(self, run: "RunInProgress", current_time: Seconds) -> None:
         """Find out the time limit, without waiting for a slow scheduler."""
         if self._limit is None:
             if self._query is None:
@@ -279,7 +283,7 @@ class RunObserver:
             if answer is None:
                 return
             left = queried_time_left(self._env, lambda _job: answer)
-            self._limit = None if left is None else now + left
+            self._limit = None if left is None else current_time + left
         self._has_limit = True
         if self._limit is not None:
             self._limits = notices.LimitWatch(self._limit, asking(self._env))
@@ -300,15 +304,15 @@ class RunObserver:
             self._notify("the checkpoint signal comes early: the limit is near already")
         return max(at, min(_FIRST, self._limit * _LATEST_SIGNAL))
 
-    def _send_signal(self, run: "RunInProgress", now: Seconds) -> None:
+    def _send_signal(self, run: "RunInProgress", current_time: Seconds) -> None:
         wanted = self._signal
-        if wanted is None or self._signal_at is None or now < self._signal_at:
+        if wanted is None or self._signal_at is None or current_time < self._signal_at:
             return
         self._signal_at = None
         leader = run.leader()
         if leader is None:
             return
-        left = format_duration(max(0.0, (self._limit or 0.0) - now))
+        left = format_duration(max(0.0, (self._limit or 0.0) - current_time))
         if checkpoint_signal.send_checkpoint_signal(leader, wanted.number):
             self._speak(f"sent {wanted.name}: {left} to the time limit")
         else:
@@ -328,14 +332,16 @@ class RunObserver:
 
 def observe_run(
     options: "RunOptions",
-    blank: Record,
+    unfinished_record: Record,
     *,
     channel: str | None,
     env: Mapping[str, str],
     notify: Callable[[str], None] | None,
 ) -> RunObserver:
-    """Return the observer of one run, whose record so far is *blank*."""
-    granted = blank.allocation.gpus if blank.allocation else None
+    """Return the observer of one run, whose record so far is *unfinished_record*."""
+    granted = (
+        unfinished_record.allocation.gpus if unfinished_record.allocation else None
+    )
     devices = env.get("CUDA_VISIBLE_DEVICES", "")
     return RunObserver(
         options,
@@ -346,7 +352,7 @@ def observe_run(
     )
 
 
-def _parsed(text: str | None) -> "CheckpointSignal | None":
+def _parsed_checkpoint_signal(text: str | None) -> "CheckpointSignal | None":
     if text is None:
         return None
     return checkpoint_signal.parse_checkpoint_signal(text)

@@ -13,9 +13,16 @@ import msgspec
 
 from weigh.flow.run.record_sink import current_folder
 from weigh.measure.node_lock import LockedNode, NodeLock
-from weigh.measure.ranks import Place, place_of
+from weigh.measure.ranks import RankPlace, place_of
 from weigh.model.gpu import GpuMemory
-from weigh.model.record import Job, Measurement, Node, Rank, Record, Usage
+from weigh.model.record import (
+    Record,
+    RecordedJob,
+    RecordedNode,
+    RecordedRank,
+    RunMeasurement,
+    Usage,
+)
 from weigh.probe.proc import ProcTree
 from weigh.schedulers import kind_of_job, steps_of
 from weigh.store import location
@@ -23,7 +30,7 @@ from weigh.store.identity import content_id
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.command import RunInProgress, Watch
+    from weigh.measure.command import RunInProgress, WatchSettings
 
 _FOLLOWER_INTERVAL = 0.25  # seconds between looks at its own rank, and for the lock
 _OTHERS_PATIENCE = 2.0  # seconds that the first rank waits for the others' lines
@@ -32,10 +39,12 @@ _OTHERS_PATIENCE = 2.0  # seconds that the first rank waits for the others' line
 class RankGroup:
     """The ranks that a launcher has started with a weigh each; this is one of them."""
 
-    def __init__(self, place: Place, node: str, lock: NodeLock, record_id: str) -> None:
+    def __init__(
+        self, rank_place: RankPlace, node: str, lock: NodeLock, record_id: str
+    ) -> None:
         self.record_id = record_id
-        self.part = place.rank
-        self._place = place
+        self.part = rank_place.rank
+        self._place = rank_place
         self._node = node
         self._lock = lock
         self._interval: Seconds = 0.05
@@ -49,15 +58,15 @@ class RankGroup:
         return self.part == 0
 
     def around(
-        self, watch: "Watch", run: Callable[["Watch"], Measurement]
-    ) -> Measurement:
+        self, watch: "WatchSettings", run: Callable[["WatchSettings"], RunMeasurement]
+    ) -> RunMeasurement:
         """Call *run* under observation; return its measurement as part of the group."""
         self._interval = watch.interval
         checkpoint = watch.checkpoint
 
-        def with_part(seen: Measurement, leader: int | None) -> None:
+        def with_part(measurement: RunMeasurement, leader: int | None) -> None:
             if checkpoint is not None:
-                checkpoint(self._as_part(seen, final=False), leader)
+                checkpoint(self._as_part(measurement, final=False), leader)
 
         measured = run(
             msgspec.structs.replace(
@@ -89,17 +98,17 @@ class RankGroup:
         if leader is not None and times is not None:
             self._lock.add(leader, times.start_ticks)
 
-    def _as_part(self, measured: Measurement, *, final: bool) -> Measurement:
+    def _as_part(self, measurement: RunMeasurement, *, final: bool) -> RunMeasurement:
         """Return the measurement of this rank, and of its node if it was watched here.
 
         The usage is then the node's: of the parts of a run, a list shows the largest.
         """
-        usage, place = measured.usage, self._place
-        own = Rank(
+        usage, place = measurement.usage, self._place
+        own = RecordedRank(
             place.rank,
             place.local_rank,
             self._node,
-            peak_memory=_resident(usage),
+            peak_memory=_peak_resident_memory(usage),
             cpu_time=usage.cpu_time,
             gpus=tuple(
                 GpuMemory(gpu.uuid, peak=gpu.job_peak)
@@ -112,9 +121,11 @@ class RankGroup:
             start=0.0,
             wall_time=usage.wall_time,
         )
-        inner = measured.ranks or (measured.regions.ranks if measured.regions else ())
+        inner = measurement.ranks or (
+            measurement.regions.ranks if measurement.regions else ()
+        )
         ranks = tuple(msgspec.structs.replace(r, host=self._node) for r in inner)
-        node = Node(name=self._node, final=final)
+        node = RecordedNode(name=self._node, final=final)
         if self._locked is not None:
             node = self._locked.node(self._began, final=final)
         peak = usage.peak_memory
@@ -125,11 +136,11 @@ class RankGroup:
         else:  # it was over before the first look
             node = msgspec.structs.replace(node, peak_memory=peak)
         return msgspec.structs.replace(
-            measured,
+            measurement,
             ranks=ranks or (own,),
             nodes=(node,),
             monitor=msgspec.structs.replace(
-                measured.monitor, rank_memory=measured.monitor.memory
+                measurement.monitor, rank_memory=measurement.monitor.memory
             ),
             usage=msgspec.structs.replace(usage, peak_memory=peak),
         )
@@ -141,7 +152,7 @@ class RankGroup:
         """
         from weigh.store.parts import read_parts  # noqa: PLC0415 - by one rank only
 
-        root = location.locate(current_folder() or "/", env)
+        root = location.locate_store(current_folder() or "/", env)
         is_well = record.state == "COMPLETED"  # else a launcher may wait for its end
         until = time.monotonic() + (_OTHERS_PATIENCE if is_well else 0.0)
         while True:
@@ -158,7 +169,7 @@ class RankGroup:
         )
 
 
-def _resident(usage: Usage) -> Bytes | None:
+def _peak_resident_memory(usage: Usage) -> Bytes | None:
     """Return the peak of a rank's resident sets.
 
     The kernel's account of its control group has more: page tables, page cache.
@@ -169,7 +180,9 @@ def _resident(usage: Usage) -> Bytes | None:
     return None if peak is None else peak.value
 
 
-def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
+def rank_group(
+    env: Mapping[str, str], recorded_job: RecordedJob | None
+) -> RankGroup | None:
     """Return the group of ranks that weigh itself was started as one of, if any."""
     place = place_of(env)
     if place is None or place.step is None or place.launcher == "torch":
@@ -177,7 +190,11 @@ def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
     kind, steps = kind_of_job(env), steps_of(env)
     host = os.uname().nodename
     node = (steps.node_of(env, host) if steps else None) or host
-    run = () if job is None else (job.id, job.element, job.attempt)
+    run = (
+        ()
+        if recorded_job is None
+        else (recorded_job.id, recorded_job.element, recorded_job.attempt)
+    )
     cluster = env.get(kind.variables.cluster or "") if kind else None
     start = steps.step_of(env) if steps else ()
     words = (cluster, *run, *start, place.launcher, place.step, place.size)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from weigh.errors import StoreError
-from weigh.model.record import Measurement, Record
+from weigh.model.record import Record, RunMeasurement
 from weigh.store import identity, lines, location, shards
 
 
-class Warner:
+class WarningCollector:
     """Collects warnings, each once, to be shown after the job.
 
     ``losses`` are those on results that could not be written: `-q` prints them too.
@@ -31,7 +31,7 @@ class Warner:
         self.losses.append(line)
 
 
-class Output:
+class RecordOutputFile:
     """The file of ``-o``, opened before the job so that a typo wastes no run."""
 
     def __init__(self, path: str | None) -> None:
@@ -47,7 +47,7 @@ class Output:
                 f"cannot write {path}: {error.strerror} (choose another -o FILE)"
             ) from error
 
-    def write(self, record: Record, warner: Warner) -> None:
+    def write(self, record: Record, warner: WarningCollector) -> None:
         """Replace the content of the file with the record.
 
         One rank's part of a run does not replace the record of all.
@@ -56,7 +56,7 @@ class Output:
             record.part and os.fstat(self._file.fileno()).st_size
         ):
             return
-        document = msgspec.json.format(lines.encode(record), indent=1) + b"\n"
+        document = msgspec.json.format(lines.encode_record(record), indent=1) + b"\n"
         try:
             with self._file as file:
                 if file.seekable():
@@ -66,34 +66,38 @@ class Output:
             warner.lose(f"{self._path}: record not written: {error.strerror}")
 
 
-class Keeper:
+class RecordKeeper:
     """Writes a run's record to the store; trouble there never affects the job."""
 
-    def __init__(self, env: Mapping[str, str], warner: Warner) -> None:
+    def __init__(self, env: Mapping[str, str], warner: WarningCollector) -> None:
         self._warner = warner
         folder = current_folder() or "/"
-        self._root = location.locate(folder, env)
+        self._root = location.locate_store(folder, env)
         self._note = location.note_on_store(folder, env)
         self._machine = identity.this_machine()
         self._checkpointed = False
         self._trouble: str | None = None
 
-    def follow(self, blank: Record) -> Callable[[Measurement, int | None], None]:
-        """Return the function that writes checkpoints of *blank*."""
-        return lambda seen, leader: self.checkpoint(_as_seen(blank, seen), leader)
+    def follow(
+        self, unfinished_record: Record
+    ) -> Callable[[RunMeasurement, int | None], None]:
+        """Return the function that writes checkpoints of *unfinished_record*."""
+        return lambda seen, leader: self.checkpoint(
+            _as_seen(unfinished_record, seen), leader
+        )
 
     def checkpoint(self, record: Record, leader: int | None) -> None:
         """Write a run in progress, in case weigh is killed."""
         from weigh.store import checkpoint  # noqa: PLC0415 - not for the shortest runs
 
-        seen = checkpoint.Checkpoint(
+        seen = checkpoint.RunCheckpoint(
             machine=self._machine,
-            weigh=identity.process(os.getpid()),
-            leader=None if leader is None else identity.process(leader),
+            weigh=identity.process_identity(os.getpid()),
+            leader=None if leader is None else identity.process_identity(leader),
             record=record,
         )
         try:
-            checkpoint.save(self._root, seen)
+            checkpoint.save_checkpoint(self._root, seen)
             self._checkpointed = True
         except StoreError as error:
             self._trouble = str(error)
@@ -101,7 +105,7 @@ class Keeper:
     def keep(self, record: Record) -> None:
         """Append the finished record and remove its checkpoint."""
         try:
-            shards.append(self._root, record, self._machine)
+            shards.append_record(self._root, record, self._machine)
         except StoreError as error:
             self._warner.lose(f"the record was not kept: {error}")
             return
@@ -115,7 +119,7 @@ class Keeper:
         from weigh.store import checkpoint  # noqa: PLC0415 - as above
 
         try:
-            checkpoint.finish(self._root, record.id, record.part)
+            checkpoint.remove_checkpoint(self._root, record.id, record.part)
         except StoreError as error:
             self._warner.warn(str(error))
 
@@ -128,15 +132,15 @@ def current_folder() -> str | None:
         return None
 
 
-def _as_seen(blank: Record, seen: Measurement) -> Record:
+def _as_seen(unfinished_record: Record, measurement: RunMeasurement) -> Record:
     """Return the record with the measurement so far."""
     return msgspec.structs.replace(
-        blank,
-        usage=seen.usage,
-        series=seen.series,
-        monitor=seen.monitor,
-        progress=seen.progress,
-        ranks=seen.ranks,
-        nodes=seen.nodes,
-        missing=seen.missing,
+        unfinished_record,
+        usage=measurement.usage,
+        series=measurement.series,
+        monitor=measurement.monitor,
+        progress=measurement.progress,
+        ranks=measurement.ranks,
+        nodes=measurement.nodes,
+        missing=measurement.missing,
     )

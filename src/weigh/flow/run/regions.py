@@ -12,9 +12,9 @@ from weigh.measure.region.loops import batches
 from weigh.measure.region.region import measuring, named, phase
 from weigh.measure.region.this_process import current, report_at_exit, report_now
 from weigh.measure.region.timing import timeit
-from weigh.measure.region.tracker import Tracker, print_error
+from weigh.measure.region.tracker import RegionTracker, print_error
 from weigh.model.record import (
-    Regions,
+    ProgramRegions,
 )
 
 if TYPE_CHECKING:
@@ -67,24 +67,24 @@ def event(name: str, value: object = None) -> None:
     Raises:
         UsageError: the name is not text, or empty.
     """
-    current().add_event(named(name, of="event"), _plain(value))
+    current().add_event(named(name, of="event"), _plain_event_value(value))
 
 
-def report() -> Regions:
+def report() -> ProgramRegions:
     """Print the regions measured so far, and return them.
 
     A notebook shows what is returned, so nothing is printed there.
     """
-    return report_now(_print).regions()
+    return report_now(_print_regions).regions()
 
 
-def _print(text: str) -> None:
+def _print_regions(text: str) -> None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None and sys.stdout is not None:
         sys.stdout.write(text)
 
 
-def _plain(value: object) -> float | str | None:
+def _plain_event_value(value: object) -> float | str | None:
     """Return *value* as a number or text; a tensor with one number is that number."""
     if hasattr(value, "item"):
         with suppress(Exception):  # a tensor of several numbers, or a foreign item()
@@ -110,7 +110,7 @@ def _float_or_text(value: int) -> float | str:
         return "too large a number"
 
 
-def _render(tracker: Tracker) -> str:
+def _render(tracker: RegionTracker) -> str:
     script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
     place = place_of(os.environ)
     rank = "" if place is None else f", rank {place.rank}"

@@ -15,26 +15,31 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from weigh._version import __version__
-from weigh.flow.run.channel import SEVERAL, Channel
+from weigh.flow.run.channel import SEVERAL, PhaseChannel
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.record_sink import Keeper, Output, Warner, current_folder
+from weigh.flow.run.record_sink import (
+    RecordKeeper,
+    RecordOutputFile,
+    WarningCollector,
+    current_folder,
+)
 from weigh.lazy_modules import lazy_module
-from weigh.measure.launcher import Launcher
+from weigh.measure.launcher import JobLauncher
 from weigh.model.record import (
     Allocation,
-    Host,
-    Job,
-    Measurement,
-    Monitor,
-    Outcome,
-    Provenance,
+    CodeProvenance,
+    MeasuringCost,
+    ProgramRegions,
     Record,
-    Regions,
-    Repeat,
+    RecordedHost,
+    RecordedJob,
+    RepeatedRun,
     Request,
+    RunMeasurement,
+    RunOutcome,
     State,
 )
-from weigh.outcome import counted_no_kill, fixed_heap, judge, out_of_memory
+from weigh.outcome import counted_no_kill, fixed_heap, judge_run_end, out_of_memory
 from weigh.probe.host import may_be_login_node, read_commit, read_host
 from weigh.store import identity, location
 from weigh.units import Seconds
@@ -49,7 +54,7 @@ if TYPE_CHECKING:
     from weigh.flow.run.rank_group import RankGroup
     from weigh.measure import command as measure_command
     from weigh.measure import portable, signals
-    from weigh.measure.command import RunInProgress, Watch
+    from weigh.measure.command import RunInProgress, WatchSettings
     from weigh.runner import node_watch
     from weigh.runner.node_watch import NodeWatch
 else:  # each is imported when it is first used
@@ -69,7 +74,7 @@ else:  # each is imported when it is first used
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
 
 
-class Watched(NamedTuple):
+class WatchedCommand(NamedTuple):
     """A run that ended: its record, and warnings for the user.
 
     ``joined`` is the record of all ranks, where this run is the first of them: weigh
@@ -83,13 +88,13 @@ class Watched(NamedTuple):
     losses: Sequence[str] = ()
 
 
-def run(
+def run_command_measured(
     command: list[str],
     options: RunOptions,
     *,
-    launchers: list[Launcher],
+    launchers: list[JobLauncher],
     notify: Callable[[str], None] | None = None,
-) -> Watched:
+) -> WatchedCommand:
     """Measure *command*; return the record, and warnings for the user.
 
     Raises:
@@ -97,14 +102,14 @@ def run(
         CommandNotExecutableError: it cannot be executed.
         StoreError: the file ``output`` cannot be opened.
     """
-    warner = Warner()
-    output = Output(options.output)
-    keeper = Keeper(os.environ, warner)
+    warner = WarningCollector()
+    output = RecordOutputFile(options.output)
+    keeper = RecordKeeper(os.environ, warner)
     blank = blank_record(command, options, os.environ)
     group = _group(blank)
     if group is not None:
         blank = msgspec.structs.replace(blank, id=group.record_id, part=group.part)
-    channel = Channel(blank.id)
+    channel = PhaseChannel(blank.id)
     to_measure = RunToMeasure(
         command=command,
         options=options,
@@ -122,10 +127,12 @@ def run(
         )
         for launcher in launchers:
             launcher.discard()
-        record, joined = _ended(blank, measured[-1]), None
+        record, joined = _record_of_ended_run(blank, measured[-1]), None
         try:
             _note_oddities(measured, options, warner)
-            words = last_words(sizes) if record.exit_code or record.signal else ""
+            words = (
+                end_of_new_output(sizes) if record.exit_code or record.signal else ""
+            )
             record = finished(record, measured, options, words)
             keeper.keep(record)
             if group is not None and group.is_first:
@@ -136,7 +143,7 @@ def run(
             _note_hidden_exit(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.lose(f"internal error: {type(error).__name__}: {error}")
-    return Watched(record, warner.lines, joined, warner.losses)
+    return WatchedCommand(record, warner.lines, joined, warner.losses)
 
 
 def signals_held() -> AbstractContextManager[None]:
@@ -147,10 +154,10 @@ def signals_held() -> AbstractContextManager[None]:
 
 
 def _measure_all(
-    measure: Callable[[], Measurement], options: RunOptions
-) -> list[Measurement]:
+    measure: Callable[[], RunMeasurement], options: RunOptions
+) -> list[RunMeasurement]:
     """Run the command ``repeat`` times, or until it fails or a signal ends it."""
-    measured: list[Measurement] = []
+    measured: list[RunMeasurement] = []
     while len(measured) < options.warmup + options.repeat:
         measured.append(measure())
         if measured[-1].exit_code != 0 or measured[-1].end_signal is not None:
@@ -159,7 +166,7 @@ def _measure_all(
 
 
 def _note_oddities(
-    measured: list[Measurement], options: RunOptions, warner: Warner
+    measured: list[RunMeasurement], options: RunOptions, warner: WarningCollector
 ) -> None:
     if len(measured) < options.warmup + options.repeat:
         failed = bool(measured[-1].exit_code)
@@ -170,7 +177,7 @@ def _note_oddities(
             warner.warn(line)
 
 
-def _note_directives(record: Record, warner: Warner) -> None:
+def _note_directives(record: Record, warner: WarningCollector) -> None:
     """Warn if the command is a job script, whose directives have no effect here."""
     program = os.path.basename(record.command[0])
     may_be_script = program.endswith(("sh", "py", "job")) or program[:6] == "python"
@@ -182,7 +189,7 @@ def _note_directives(record: Record, warner: Warner) -> None:
         warner.warn(why)
 
 
-def _note_hidden_exit(record: Record, warner: Warner) -> None:
+def _note_hidden_exit(record: Record, warner: WarningCollector) -> None:
     """Warn if the exit code 0 of ``bash -c LINE`` is not that of its program."""
     if record.exit_code or "-c" not in record.command[1:]:
         return
@@ -195,9 +202,11 @@ def _note_hidden_exit(record: Record, warner: Warner) -> None:
         warner.warn(f"{hidden.effect} ({hidden.cure})")
 
 
-def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> None:
+def _note_login_node(
+    recorded_host: RecordedHost | None, options: RunOptions, warner: WarningCollector
+) -> None:
     given, folder = options.login_node, current_folder()
-    if host is None or folder is None or given is False:
+    if recorded_host is None or folder is None or given is False:
         return
     if given is None:
         commands, in_job = (
@@ -208,15 +217,15 @@ def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> 
             return
     warning = login_node.login_node_warning(
         given=given,
-        root=location.locate(folder, os.environ),
-        host=host.name,
+        root=location.locate_store(folder, os.environ),
+        host_name=recorded_host.name,
         env=os.environ,
     )
     if warning is not None:
         warner.warn(warning)
 
 
-def advise(record: Record, headroom: float | None = None) -> Request | None:
+def request_from_run(record: Record, headroom: float | None = None) -> Request | None:
     """Return the request that follows from this run; None where none does."""
     if record.usage is None or weigh_request.why_no_request(record) is not None:
         return None
@@ -232,27 +241,27 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
     command: list[str]
     options: RunOptions
-    launchers: list[Launcher]
+    launchers: list[JobLauncher]
     env: dict[str, str]
     """Variables for the command, in addition to those of this process."""
-    checkpoint: Callable[[Measurement, int | None], None]
+    checkpoint: Callable[[RunMeasurement, int | None], None]
     notify: Callable[[str], None] | None
     observer: "Callable[[], RunObserver] | None"
     """Makes what observes one run; None if nothing does."""
     group: "RankGroup | None"
     """The ranks that weigh itself is started for, if it is."""
 
-    def measure_once(self) -> Measurement:
+    def measure_once(self) -> RunMeasurement:
         """Run the command once, in the best way to measure on this machine."""
         if sys.platform != "linux":
-            return portable.run_command(
+            return portable.run_portable_command(
                 self.command,
                 env={**os.environ, **self.env},
                 interval=self.options.interval,
                 wait_orphans=self.options.wait_orphans,
                 checkpoint=lambda seen: self.checkpoint(seen, None),
             )
-        watch = measure_command.Watch(
+        watch = measure_command.WatchSettings(
             interval=self.options.interval,
             wait_orphans=self.options.wait_orphans,
             checkpoint=self.checkpoint,
@@ -262,24 +271,24 @@ class RunToMeasure(msgspec.Struct, frozen=True, kw_only=True):
             return self._on_all_nodes(watch)
         return self.observer().around(watch, self._on_all_nodes)
 
-    def _on_all_nodes(self, watch: "Watch") -> Measurement:
+    def _on_all_nodes(self, watch: "WatchSettings") -> RunMeasurement:
         if self.group is not None:
             return self.group.around(watch, self._launched)
         notify = self.notify or (lambda _line: None)
         nodes = _WithNodes(self.options.interval, notify)
         return nodes.around(watch, self._launched)
 
-    def _launched(self, watch: "Watch") -> Measurement:
+    def _launched(self, watch: "WatchSettings") -> RunMeasurement:
         return measure_command.run_command(
             self.command, self.env, watch, self.launchers
         )
 
 
-def _group(blank: Record) -> "RankGroup | None":
+def _group(unfinished_record: Record) -> "RankGroup | None":
     """Return the group of ranks that weigh itself is started for, if it is."""
     if sys.platform != "linux" or not any(name in os.environ for name in SEVERAL):
         return None
-    return rank_group.rank_group(os.environ, blank.job)
+    return rank_group.rank_group(os.environ, unfinished_record.job)
 
 
 _FIRST_LOOK = 0.1  # seconds; the shortest runs do not load what looks for launchers
@@ -294,14 +303,14 @@ class _WithNodes:
         self._nodes: NodeWatch | None = None
 
     def around(
-        self, watch: "Watch", run: Callable[["Watch"], Measurement]
-    ) -> Measurement:
+        self, watch: "WatchSettings", run: Callable[["WatchSettings"], RunMeasurement]
+    ) -> RunMeasurement:
         """Call *run* under observation; return its measurement with its nodes."""
         checkpoint = watch.checkpoint
 
-        def with_nodes(seen: Measurement, leader: int | None) -> None:
+        def with_nodes(measurement: RunMeasurement, leader: int | None) -> None:
             if checkpoint is not None:
-                checkpoint(self._joined(seen), leader)
+                checkpoint(self._joined(measurement), leader)
 
         mine = msgspec.structs.replace(
             watch,
@@ -325,23 +334,23 @@ class _WithNodes:
             self._nodes = node_watch.NodeWatch(os.environ, self._interval, self._notify)
         return self._nodes.look(run)
 
-    def _joined(self, seen: Measurement) -> Measurement:
-        return seen if self._nodes is None else self._nodes.joined(seen)
+    def _joined(self, measurement: RunMeasurement) -> RunMeasurement:
+        return measurement if self._nodes is None else self._nodes.joined(measurement)
 
 
 def _observer(
     options: RunOptions,
-    blank: Record,
+    unfinished_record: Record,
     channel: str | None,
     notify: Callable[[str], None] | None,
 ) -> "Callable[[], RunObserver] | None":
     """Return the factory of each run's observer; None if none is needed."""
     reads = options.progress or options.progress_patterns
     is_wanted = reads or options.time_limit or options.checkpoint_signal
-    if not (is_wanted or blank.job) or sys.platform != "linux":
+    if not (is_wanted or unfinished_record.job) or sys.platform != "linux":
         return None
     return lambda: progress.observe_run(
-        options, blank, channel=channel, env=os.environ, notify=notify
+        options, unfinished_record, channel=channel, env=os.environ, notify=notify
     )
 
 
@@ -361,11 +370,11 @@ def blank_record(
             for name, value in options.parameters.items()
         },
         host=read_host(),
-        started=_utc(time.time()),
+        started=_run_time_utc(time.time()),
         state="RUNNING",
         allocation=allocation,
         job=job,
-        provenance=Provenance(
+        provenance=CodeProvenance(
             git_commit=read_commit(cwd) if cwd else None,
             python=sys.version.split()[0],
             weigh=__version__,
@@ -375,21 +384,21 @@ def blank_record(
 
 def scheduler_facts(
     env: Mapping[str, str],
-) -> tuple[Allocation | None, Job | None]:
+) -> tuple[Allocation | None, RecordedJob | None]:
     """Read this node's allocation and the id of the job; None outside a job."""
     return schedulers.facts_from_environment(env)
 
 
-def _ended(blank: Record, last: Measurement) -> Record:
+def _record_of_ended_run(unfinished_record: Record, last: RunMeasurement) -> Record:
     """Return the record with the exit code only."""
     return msgspec.structs.replace(
-        blank, exit_code=last.exit_code, signal=last.signal, state="UNKNOWN"
+        unfinished_record, exit_code=last.exit_code, signal=last.signal, state="UNKNOWN"
     )
 
 
 def finished(
-    blank: Record,
-    measured: list[Measurement],
+    unfinished_record: Record,
+    measured: list[RunMeasurement],
     options: RunOptions,
     words: str = "",
 ) -> Record:
@@ -399,11 +408,11 @@ def finished(
     """
     counted = measured[options.warmup :] or measured[-1:]
     last = measured[-1]
-    biggest = last if last.exit_code != 0 else max(counted, key=_peak)
-    state, outcome = _judged(last, words, blank.command)
-    regions = biggest.regions or Regions()
+    biggest = last if last.exit_code != 0 else max(counted, key=_peak_memory_or_zero)
+    state, outcome = _state_and_outcome(last, words, unfinished_record.command)
+    regions = biggest.regions or ProgramRegions()
     return msgspec.structs.replace(
-        blank,
+        unfinished_record,
         phases=regions.phases,
         batches=regions.batches[0] if regions.batches else None,
         events=regions.events,
@@ -411,8 +420,8 @@ def finished(
         ranks=biggest.ranks or regions.ranks,
         nodes=biggest.nodes,
         missing=biggest.missing,
-        started=_utc(measured[0].started),
-        ended=_utc(last.ended or last.started),
+        started=_run_time_utc(measured[0].started),
+        ended=_run_time_utc(last.ended or last.started),
         state=state,
         outcome=outcome,
         exit_code=last.exit_code,
@@ -420,15 +429,15 @@ def finished(
         usage=biggest.usage,
         series=biggest.series,
         monitor=_monitor(biggest, measured),
-        repeats=_repeats(measured, options) if len(measured) > 1 else (),
+        repeats=_repeated_runs(measured, options) if len(measured) > 1 else (),
     )
 
 
-def _judged(
-    last: Measurement, words: str, command: Sequence[str]
-) -> tuple[State, Outcome | None]:
+def _state_and_outcome(
+    last: RunMeasurement, words: str, command: Sequence[str]
+) -> tuple[State, RunOutcome | None]:
     """Return how a run ended; an out-of-memory message in its *words* counts."""
-    state, outcome = judge(last)
+    state, outcome = judge_run_end(last)
     if state != "FAILED":
         return state, outcome
     by_kill = not counted_no_kill(last)
@@ -439,10 +448,10 @@ def _judged(
     fixed = fixed_heap(lacked.words, " ".join(command))
     if fixed is not None:
         evidence.append(f"raise {fixed}: more memory for the job cannot help")
-    return "OUT_OF_MEMORY", Outcome("ran out of memory", tuple(evidence))
+    return "OUT_OF_MEMORY", RunOutcome("ran out of memory", tuple(evidence))
 
 
-def _monitor(biggest: Measurement, measured: list[Measurement]) -> Monitor:
+def _monitor(biggest: RunMeasurement, measured: list[RunMeasurement]) -> MeasuringCost:
     """Return the largest run's monitor, with the warnings of all runs."""
     warnings = [line for one in measured for line in one.monitor.warnings]
     return msgspec.structs.replace(
@@ -450,15 +459,21 @@ def _monitor(biggest: Measurement, measured: list[Measurement]) -> Monitor:
     )
 
 
-def _repeats(measured: list[Measurement], options: RunOptions) -> tuple[Repeat, ...]:
+def _repeated_runs(
+    measured: list[RunMeasurement], options: RunOptions
+) -> tuple[RepeatedRun, ...]:
     return tuple(
-        Repeat(one.usage, one.exit_code, one.signal, warmup=turn < options.warmup)
+        RepeatedRun(one.usage, one.exit_code, one.signal, warmup=turn < options.warmup)
         for turn, one in enumerate(measured)
     )
 
 
-def _peak(one: Measurement) -> int:
-    return one.usage.peak_memory.value if one.usage.peak_memory else 0
+def _peak_memory_or_zero(run_measurement: RunMeasurement) -> int:
+    return (
+        run_measurement.usage.peak_memory.value
+        if run_measurement.usage.peak_memory
+        else 0
+    )
 
 
 def _output_sizes() -> dict[int, int]:
@@ -474,7 +489,7 @@ def _output_sizes() -> dict[int, int]:
     return sizes
 
 
-def last_words(sizes: Mapping[int, int]) -> str:
+def end_of_new_output(sizes: Mapping[int, int]) -> str:
     """Return the end of the output written since the files had these *sizes*."""
     text = b""
     for fd, size in sizes.items():
@@ -487,6 +502,6 @@ def last_words(sizes: Mapping[int, int]) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _utc(seconds: float) -> str:
+def _run_time_utc(seconds: float) -> str:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"

@@ -21,7 +21,7 @@ from weigh.errors import (
     CommandNotFoundError,
     WeighError,
 )
-from weigh.model.record import Measurement, Monitor, Record, Series
+from weigh.model.record import MeasuringCost, Record, RunMeasurement, SampleSeries
 from weigh.outcome import failure_line
 from weigh.store import identity, shards
 from weigh.store.lines import UNREADABLE, read_tail
@@ -33,7 +33,7 @@ _ERRORS: dict[int, type[WeighError]] = {
 }
 
 
-class Interrupted(KeyboardInterrupt):
+class InterruptedRun(KeyboardInterrupt):
     """weigh received the ending signal ``number`` while a command ran."""
 
     def __init__(self, number: int) -> None:
@@ -147,27 +147,27 @@ def run_measured(  # noqa: PLR0913 - one run, fully described
     if record is None:
         message = last_line(log) or f"weigh run left no record (exit code {code})"
         raise _ERRORS.get(code, WeighError)(message.removeprefix("weigh: "))
-    judged = _judged(record, read_tail(log, _TAIL))
+    judged = _record_judged_by_output(record, read_tail(log, _TAIL))
     if judged is not record:  # of one id, the last line counts
-        shards.append(root, judged, identity.this_machine())
+        shards.append_record(root, judged, identity.this_machine())
     return judged
 
 
-def _judged(record: Record, tail: bytes) -> Record:
+def _record_judged_by_output(record: Record, tail: bytes) -> Record:
     """Return the record, OUT_OF_MEMORY where the end of its output shows that."""
     from weigh.runner import retry  # noqa: PLC0415 - start-up time
 
     if record.state != "FAILED" or record.usage is None:
         return record
-    ended = retry.end(
-        Measurement(
+    ended = retry.judge_attempt_end(
+        RunMeasurement(
             started=0,
             ended=0,
             exit_code=record.exit_code,
             signal=record.signal,
             usage=record.usage,
-            series=Series(),
-            monitor=Monitor(),
+            series=SampleSeries(),
+            monitor=MeasuringCost(),
         ),
         tail=tail,
     )
@@ -211,5 +211,5 @@ def wait_for_all(runs: Sequence[MeasuredRun]) -> list[int]:
         for number, old in before.items():
             signal.signal(number, old)
     if received:
-        raise Interrupted(received[0])
+        raise InterruptedRun(received[0])
     return codes

@@ -23,8 +23,8 @@ from weigh.model.record import Record, Usage
 from weigh.request import from_usages
 from weigh.store.identity import new_id
 from weigh.store.location import make_folder
-from weigh.sweep.tasks import fields, fill
-from weigh.sweep.values import Axis, parse_axis
+from weigh.sweep.tasks import field_names, fill_fields
+from weigh.sweep.values import ParameterAxis, parse_axis
 from weigh.units import Seconds, format_duration
 
 NAME = "cpus"
@@ -42,7 +42,7 @@ def is_cpu_scan(axes: Sequence[str]) -> bool:
     return len(axes) == 1 and axes[0].startswith(f"{NAME}=")
 
 
-def numbers_of(axis: Axis) -> tuple[int, ...]:
+def cpu_counts_of_axis(axis: ParameterAxis) -> tuple[int, ...]:
     """Return the numbers of CPUs of an axis.
 
     Raises:
@@ -76,7 +76,7 @@ def scan_cpus(
         WeighError: weigh itself failed.
     """
     numbers, least = (
-        numbers_of(parse_axis(options.axes[0])),
+        cpu_counts_of_axis(parse_axis(options.axes[0])),
         parse_share(efficiency, "--efficiency"),
     )
     command = options.command
@@ -84,11 +84,11 @@ def scan_cpus(
         raise UsageError(
             "no command: put it after -- (with {cpus} where a number goes)"
         )
-    for name in fields(command):
+    for name in field_names(command):
         if name != NAME:
             raise UsageError(f"{{{name}}} has no values: scan cpus= alone")
     name = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
-    filled = {n: fill(command, {NAME: str(n)}) for n in numbers}
+    filled = {n: fill_fields(command, {NAME: str(n)}) for n in numbers}
     if options.dry_run:
         planned = tuple(filled[n] for n in numbers)
         return CpuScan(label=name, rows=(), efficiency=least, planned=planned)
@@ -119,10 +119,10 @@ def scan_cpus(
             break
         say(f"{NAME}={number}  {format_duration(record.usage.wall_time)}")
         records.setdefault(number, []).append(record)
-    return _concluded(records, name, least, len(allowed), code)
+    return _concluded_cpu_scan(records, name, least, len(allowed), code)
 
 
-def _concluded(
+def _concluded_cpu_scan(
     records: Mapping[int, Sequence[Record]],
     label: str,
     efficiency: float,

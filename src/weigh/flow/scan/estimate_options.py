@@ -6,7 +6,7 @@ import msgspec
 
 from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.advice import GPU, HOST, Limit
+from weigh.estimate.advice import GPU, HOST, MemoryLimit
 from weigh.estimate.fit import Quantity
 from weigh.estimate.samples import LARGEST_SIZE
 from weigh.model.gpu import GpuUsage
@@ -32,7 +32,7 @@ class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     target_name: str | None = None
     target: float | None = None
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[MemoryLimit, ...] = ()
     near: float = 0.95
     level: float = 0.95
 
@@ -41,27 +41,27 @@ class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the user named a GPU or its memory."""
         return any(limit.of == GPU for limit in self.limits)
 
-    def target_of(self, by: str) -> tuple[float | None, tuple[str, ...]]:
-        """Return the target as a size of *by*, or what to say where it is none."""
-        if self.target is None or self.target_name in {None, by}:
+    def target_of(self, size_name: str) -> tuple[float | None, tuple[str, ...]]:
+        """Return the target as a size of *size_name*, or the error where it is none."""
+        if self.target is None or self.target_name in {None, size_name}:
             return self.target, ()
-        note = f"--target {self.target_name} left out: the sizes are of {by}"
-        return None, (f"{note} (write --target '{by}=1000')",)
+        note = f"--target {self.target_name} left out: the sizes are of {size_name}"
+        return None, (f"{note} (write --target '{size_name}=1000')",)
 
 
 def parse_options(
-    typed_options: TypedOptions, by: str | None, sites: Mapping[str, Bytes]
+    typed_options: TypedOptions, size_name: str | None, sites: Mapping[str, Bytes]
 ) -> ParsedOptions:
-    """Read what was typed; *by* as typed too, *sites* a site's own GPU names.
+    """Read what was typed; *size_name* as typed too, *sites* a site's own GPU names.
 
     Raises:
         UsageError: no such GPU, or the target is of another parameter.
         FormatError: a size, share or target does not parse.
     """
-    name, target = _target(typed_options.target, by)
+    name, target = _target_name_and_value(typed_options.target, size_name)
     limits = (
         *_gpu_limits(typed_options, sites),
-        *_memory(typed_options.memory, "--memory", HOST),
+        *_memory_limits(typed_options.memory, "--memory", HOST),
     )
     return ParsedOptions(
         target_name=name,
@@ -72,31 +72,34 @@ def parse_options(
     )
 
 
-def limits_measured_on(records: Sequence[Record]) -> tuple[Limit, ...]:
+def limits_measured_on(records: Sequence[Record]) -> tuple[MemoryLimit, ...]:
     """Return the GPUs that *records* used, each model once."""
     gpus = (gpu for record in records if record.usage for gpu in record.usage.gpus)
     limits = [
-        Limit(*_named(gpu, gpu.memory_total), GPU)
+        MemoryLimit(*_gpu_memory_named(gpu, gpu.memory_total), GPU)
         for gpu in gpus
         if gpu.memory_total is not None and gpu.job_peak != 0
     ]
     return tuple(dict.fromkeys(limits))
 
 
-def _named(gpu: GpuUsage, total: Bytes) -> tuple[str, Bytes]:
-    model = gpu_models.matching(gpu.name, total)
-    return (gpu.name, total) if model is None else (model.name, model.memory)
+def _gpu_memory_named(gpu_usage: GpuUsage, total: Bytes) -> tuple[str, Bytes]:
+    model = gpu_models.model_of_nvml_name(gpu_usage.name, total)
+    return (gpu_usage.name, total) if model is None else (model.name, model.memory)
 
 
-def _target(text: str | None, by: str | None) -> tuple[str | None, float | None]:
+def _target_name_and_value(
+    text: str | None, size_name: str | None
+) -> tuple[str | None, float | None]:
     """Read ``NAME=VALUE``, or the value alone."""
     if text is None:
         return None, None
     name, equals, value = (part.strip() for part in text.rpartition("="))
-    known = {by, *(by or "").replace("*", ",").split(",")}
-    if equals and by is not None and name not in known:
+    known = {size_name, *(size_name or "").replace("*", ",").split(",")}
+    if equals and size_name is not None and name not in known:
         raise UsageError(
-            f"--target {text}: the sizes are of {by} (write --target {by}=1000)"
+            f"--target {text}: the sizes are of {size_name} (write --target "
+            f"{size_name}=1000)"
         )
     try:
         number = float(value)
@@ -109,40 +112,42 @@ def _target(text: str | None, by: str | None) -> tuple[str | None, float | None]
 
 def _gpu_limits(
     typed_options: TypedOptions, sites: Mapping[str, Bytes]
-) -> Iterator[Limit]:
+) -> Iterator[MemoryLimit]:
     words = [word.strip() for words in typed_options.gpus for word in words.split(",")]
     for word in filter(None, words):
         if word.lower() == ALL:
-            yield from (Limit(name, sites[name], GPU) for name in sites)
+            yield from (MemoryLimit(name, sites[name], GPU) for name in sites)
             yield from (
-                Limit(model.name, model.memory, GPU)
+                MemoryLimit(model.name, model.memory, GPU)
                 for model in gpu_models.all_models()
                 if model.name not in sites
             )
         else:
             yield from _gpu_limit(word, sites)
-    yield from _memory(typed_options.gpu_memory, "--gpu-memory", GPU)
+    yield from _memory_limits(typed_options.gpu_memory, "--gpu-memory", GPU)
 
 
-def _gpu_limit(word: str, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
+def _gpu_limit(word: str, sites: Mapping[str, Bytes]) -> Iterator[MemoryLimit]:
     """Read ``V100-32GB``, ``v100`` of either size, or ``p100=11.9GiB``."""
     name, equals, size = (part.strip() for part in word.partition("="))
     if equals and not name:
         raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
     if equals:
-        yield Limit(name, _room(size, f"--gpu {word}"), GPU)
+        yield MemoryLimit(name, _memory_limit_size(size, f"--gpu {word}"), GPU)
         return
-    for model in gpu_models.called(word, sites=sites):
-        yield Limit(model.name, model.memory, GPU)
+    for model in gpu_models.gpu_models_called(word, sites=sites):
+        yield MemoryLimit(model.name, model.memory, GPU)
 
 
-def _memory(words: Sequence[str], option: str, of: Quantity) -> Iterator[Limit]:
+def _memory_limits(
+    words: Sequence[str], option: str, of: Quantity
+) -> Iterator[MemoryLimit]:
     name = "a GPU" if of == GPU else "RAM"
     for word in words:
-        yield Limit(name, _room(word, f"{option} {word}"), of)
+        yield MemoryLimit(name, _memory_limit_size(word, f"{option} {word}"), of)
 
 
-def _room(text: str, option: str) -> Bytes:
+def _memory_limit_size(text: str, option: str) -> Bytes:
     try:
         size = parse_size(text)
     except FormatError as error:

@@ -8,10 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.advice import GPU, Advice, FitOptions, Need, advise
-from weigh.estimate.estimate import Estimate, estimate
+from weigh.estimate.advice import (
+    GPU,
+    FitOptions,
+    ScanAdvice,
+    SizeNeed,
+    advise_from_estimate,
+)
+from weigh.estimate.estimate import SizeEstimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
-from weigh.estimate.readings import completed, varying
+from weigh.estimate.readings import completed_records, varying_parameters
 from weigh.estimate.samples import size_text
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
@@ -23,7 +29,7 @@ from weigh.flow.scan.estimate_options import (
     parse_options,
 )
 from weigh.model.record import Record, Request
-from weigh.model.report import Note
+from weigh.model.report import ReportNote
 from weigh.request import (
     DEFAULT_HEADROOM,
     from_usages,
@@ -34,7 +40,7 @@ from weigh.request import (
 from weigh.schedulers import kind_or_first
 from weigh.store.find import find_all
 from weigh.store.index import read_index, read_record
-from weigh.store.scans import Scan
+from weigh.store.scans import StoredScan
 from weigh.units import Bytes
 
 _MOST_RECORDS = 10_000
@@ -43,13 +49,13 @@ _PER_TASK = "RAM is per task: the largest rank, and what a node held in addition
 _NO_GPU = "left out: GPU memory can only be measured on a GPU"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class RecordScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The advice, the request for the target or else for what is recommended.
 
     ``narrow`` is what to run next; ``warnings`` what to know of all this.
     """
 
-    advice: Advice
+    advice: ScanAdvice
     request: Request | None = None
     narrow: str | None = None
     warnings: tuple[str, ...] = ()
@@ -57,7 +63,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def fit(
     records: Record | str | Sequence[Record | str], by: str | None = None
-) -> Estimate:
+) -> SizeEstimate:
     """Fit *records* against the parameter *by*, as ``weigh scan --from`` does.
 
     They are records, or names as on the command line: a label stands for all of its
@@ -75,12 +81,12 @@ def fit(
             found.append(one)
         else:
             found += find_all(open_store(os.getcwd(), os.environ).root, one)
-    return estimate(found, by or _varies(found))
+    return estimate(found, by or _varying_parameter(found))
 
 
 def fit_named(
-    here: Here, names: Sequence[str], by: str | None, typed_options: TypedOptions
-) -> Answer:
+    here: Here, names: Sequence[str], size_name: str | None, typed_options: TypedOptions
+) -> RecordScanAnswer:
     """Fit the records called *names*, or all that have the parameter, newest first.
 
     Raises:
@@ -90,24 +96,32 @@ def fit_named(
     """
     root = open_store(here.cwd, here.env).root
     settings = here.settings
-    parsed = parse_options(typed_options, by, settings.gpus)
-    records = _named(root, names) if names else _having(root, by)
+    parsed = parse_options(typed_options, size_name, settings.gpus)
+    records = (
+        _records_of_scan_names(root, names)
+        if names
+        else _records_with_parameter(root, size_name)
+    )
     records = as_jobs_ended(here.at_store(root), records)
-    found = answer(records, by or _varies(records), parsed)
+    found = scan_answer_of_records(
+        records, size_name or _varying_parameter(records), parsed
+    )
     return msgspec.structs.replace(
         found, warnings=(*settings.warnings, *found.warnings)
     )
 
 
-def answer(records: Sequence[Record], by: str, parsed: ParsedOptions) -> Answer:
+def scan_answer_of_records(
+    records: Sequence[Record], size_name: str, parsed: ParsedOptions
+) -> RecordScanAnswer:
     """Fit *records* (the newest first) and answer what the options ask.
 
     Raises:
         UsageError: the records carry no fit.
     """
-    tasks = _per_task(records, by)
-    made = estimate(tasks or records, by)
-    used = completed(records, made.by.split("*"))
+    tasks = _per_task(records, size_name)
+    made = estimate(tasks or records, size_name)
+    used = completed_records(records, made.by.split("*"))
     target, said = parsed.target_of(made.by)
     own = () if parsed.has_gpu else limits_measured_on(used)
     options = FitOptions(
@@ -116,13 +130,13 @@ def answer(records: Sequence[Record], by: str, parsed: ParsedOptions) -> Answer:
         near=parsed.near,
         level=parsed.level,
     )
-    advice = advise(made, options)
+    advice = advise_from_estimate(made, options)
     need = advice.target or advice.recommended
-    return Answer(
+    return RecordScanAnswer(
         advice=advice,
         request=None
         if need is None
-        else _request(used, need, advice, is_per_task=bool(tasks)),
+        else _request_from_scan(used, need, advice, is_per_task=bool(tasks)),
         narrow=_narrow(advice),
         warnings=(
             *((_PER_TASK,) if tasks else ()),
@@ -135,58 +149,68 @@ def answer(records: Sequence[Record], by: str, parsed: ParsedOptions) -> Answer:
 
 
 def answer_of_scan(
-    records: Sequence[Record], scan: Scan, sites: Mapping[str, Bytes]
-) -> Answer | None:
+    records: Sequence[Record], stored_scan: StoredScan, sites: Mapping[str, Bytes]
+) -> RecordScanAnswer | None:
     """Return what a scan predicts for its target; None if it predicts nothing.
 
     It is the answer that ``weigh scan`` printed, so that a report of the same records
     shows the same request.
     """
-    if scan.target is None or scan.by is None:
+    if stored_scan.target is None or stored_scan.by is None:
         return None
     typed_options = TypedOptions(
-        target=scan.target, level=scan.level or TypedOptions().level
+        target=stored_scan.target, level=stored_scan.level or TypedOptions().level
     )
     try:
-        return answer(records, scan.by, parse_options(typed_options, scan.by, sites))
+        return scan_answer_of_records(
+            records, stored_scan.by, parse_options(typed_options, stored_scan.by, sites)
+        )
     except (UsageError, FormatError):  # too few of its records are left
         return None
 
 
-def request_note(found: Answer, scheduler: str | None = None) -> Note:
+def request_note(
+    record_scan_answer: RecordScanAnswer, scheduler: str | None = None
+) -> ReportNote:
     """Return the request for the target, else for the recommended size, as a note."""
-    advice = found.advice
+    advice = record_scan_answer.advice
     need = advice.target or advice.recommended
     by = advice.estimate.by
     if need is None:
-        return Note(about="request", words="none: no size is recommended", weight=1)
+        return ReportNote(
+            about="request", words="none: no size is recommended", weight=1
+        )
     name = f"for {by}={size_text(need.size)}"
-    if found.request is None:
+    if record_scan_answer.request is None:
         words = f"{name}: none yet, it is too far beyond the measured sizes"
-        return Note(about="request", words=words, weight=1)
-    flag = " ".join(kind_or_first(scheduler).text.directives(found.request))
-    return Note(about="request", words=name, flag=flag, weight=1)
+        return ReportNote(about="request", words=words, weight=1)
+    flag = " ".join(
+        kind_or_first(scheduler).text.directives(record_scan_answer.request)
+    )
+    return ReportNote(about="request", words=name, flag=flag, weight=1)
 
 
-def _named(root: str, names: Sequence[str]) -> list[Record]:
+def _records_of_scan_names(root: str, names: Sequence[str]) -> list[Record]:
     found = (record for name in names for record in find_all(root, name))
     return list({record.id: record for record in found}.values())
 
 
-def _having(root: str, by: str | None) -> list[Record]:
+def _records_with_parameter(root: str, size_name: str | None) -> list[Record]:
     """Read the records that have one of the parameters, newest first."""
     wanted = {
-        name.strip() for part in (by or "").split("*") for name in part.split(",")
+        name.strip()
+        for part in (size_name or "").split("*")
+        for name in part.split(",")
     }
     entries = [
         entry
         for entry in read_index(root).entries
-        if (wanted & set(entry.head.parameters) if by else entry.head.parameters)
+        if (wanted & set(entry.head.parameters) if size_name else entry.head.parameters)
     ]
     return [read_record(entry) for entry in entries[:_MOST_RECORDS]]
 
 
-def _varies(records: Sequence[Record]) -> str:
+def _varying_parameter(records: Sequence[Record]) -> str:
     """Return the one parameter that is a size.
 
     Raises:
@@ -194,7 +218,7 @@ def _varies(records: Sequence[Record]) -> str:
     """
     if not records:
         raise UsageError("no records to fit (measure a few sizes with weigh scan)")
-    names = varying(records)
+    names = varying_parameters(records)
     if len(names) == 1:
         return names[0]
     if names:
@@ -210,14 +234,14 @@ def _lower_bound(used: Sequence[Record]) -> Iterator[str]:
         yield f"memory is a lower bound: {'; '.join(missing)}"
 
 
-def _without_gpu(advice: Advice) -> Iterator[str]:
+def _without_gpu(advice: ScanAdvice) -> Iterator[str]:
     wanted = [limit.name for limit in advice.options.limits if limit.of == GPU]
     if wanted and advice.estimate.gpu_memory is None:
         names = ", ".join(wanted) if len(wanted) <= 3 else f"{len(wanted)} GPUs"  # noqa: PLR2004
         yield f"{names} {_NO_GPU}"
 
 
-def _narrow(advice: Advice) -> str | None:
+def _narrow(advice: ScanAdvice) -> str | None:
     """Write what to run next: the command with the size filled in, where it shows."""
     size, made = advice.next_size, advice.estimate
     if size is None:
@@ -232,15 +256,15 @@ def _narrow(advice: Advice) -> str | None:
     return command
 
 
-def _per_task(records: Sequence[Record], by: str) -> list[Record]:
-    """Return the records with the memory of one task, if *by* is the number of tasks.
+def _per_task(records: Sequence[Record], size_name: str) -> list[Record]:
+    """Return records with the memory of one task, if *size_name* is a number of tasks.
 
     Empty if it is not. A node has more tasks in one run than in another, so its memory
     would show where the tasks were placed.
     """
     found = []
     for record in records:
-        size, done = record.parameters.get(by), record.state == "COMPLETED"
+        size, done = record.parameters.get(size_name), record.state == "COMPLETED"
         if size is None or not done:
             found.append(record)
             continue
@@ -256,38 +280,44 @@ def _per_task(records: Sequence[Record], by: str) -> list[Record]:
     return found if any(record.ranks for record in found) else []
 
 
-def _request(
-    used: Sequence[Record], need: Need, advice: Advice, *, is_per_task: bool
+def _request_from_scan(
+    used: Sequence[Record],
+    size_need: SizeNeed,
+    advice: ScanAdvice,
+    *,
+    is_per_task: bool,
 ) -> Request | None:
-    """Request the bounds of *need*; CPUs and GPUs as they were used.
+    """Request the bounds of *size_need*; CPUs and GPUs as they were used.
 
     The bound is the margin: no headroom goes on top. Time has the usual headroom over
     what is expected, where that is more than its bound. None where the size lies too
     far beyond what was measured to ask for anything.
     """
-    if need.size > TRUSTED_RATIO * advice.rows[-1].size:
+    if size_need.size > TRUSTED_RATIO * advice.rows[-1].size:
         return None
     request = from_usages(used)
     if is_per_task:
-        upper = need.memory_upper
+        upper = size_need.memory_upper
         request = msgspec.structs.replace(
             request,
             nodes=None,
-            ntasks=math.ceil(need.size),
+            ntasks=math.ceil(size_need.size),
             ntasks_per_node=None,
             memory_per_cpu=None
             if upper is None
             else round_memory(upper / request.cpus),
         )
-    seconds = max(need.time_upper or 0.0, (need.time or 0.0) * (1 + DEFAULT_HEADROOM))
+    seconds = max(
+        size_need.time_upper or 0.0, (size_need.time or 0.0) * (1 + DEFAULT_HEADROOM)
+    )
     return msgspec.structs.replace(
         request,
         memory=None
-        if need.memory_upper is None or is_per_task
-        else round_memory(need.memory_upper),
+        if size_need.memory_upper is None or is_per_task
+        else round_memory(size_need.memory_upper),
         virtual_memory=None,
         time_limit=round_time(seconds) if seconds else None,
         headroom=0.0,
         runs=sum(row.runs for row in advice.rows),
-        notes=need.why,
+        notes=size_need.why,
     )

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.squeeze import Probe, Squeeze, next_limit, outcome_of
+from weigh.estimate.squeeze import SqueezeResult, SqueezeRun, next_limit, outcome_of
 from weigh.flow.here import Here
 from weigh.flow.run.run_measured import error_in, run_measured
 from weigh.model.record import Record, Request, Usage
 from weigh.probe.host import read_host
 from weigh.request import from_usages
 from weigh.sweep import variables
-from weigh.sweep.tasks import command_line
+from weigh.sweep.tasks import bash_command_line
 from weigh.units import (
     GIB,
     MIB,
@@ -48,7 +48,7 @@ class MemoryScan(msgspec.Struct, frozen=True, kw_only=True):
     """A finished scan: the kind, each run, and the request with its knob."""
 
     kind: str
-    squeeze: Squeeze | None
+    squeeze: SqueezeResult | None
     request: Request | None
     runs: int
     exit_code: int = 0
@@ -99,20 +99,22 @@ class LimitedRuns:
         say: Say,
         cwd: str,
         env: Mapping[str, str],
-        store: str,
+        store_folder: str,
     ) -> None:
         self._command = list(command)
         self._has_field = any("{memory" in word for word in command)
         if self._has_field:
-            self._command = ["bash", "-c", command_line(command)]
-        self._say, self._cwd, self._env, self._store = say, cwd, dict(env), store
+            self._command = ["bash", "-c", bash_command_line(command)]
+        self._say, self._cwd, self._env, self._store = say, cwd, dict(env), store_folder
         self._records: dict[int, Record] = {}
 
     def all(self) -> MemoryScan:
         """Run it plainly, choose a limit, and search."""
         env = dict(self._env)
         if self._has_field:  # as much as it may ever take
-            env |= variables.settings((read_host().memory or GIB) // 2, None)
+            env |= variables.memory_and_cpu_variables(
+                (read_host().memory or GIB) // 2, None
+            )
         plain = self.run("plain", env, self._command)
         usage = plain.usage
         if plain.state != "COMPLETED" or usage is None or usage.peak_memory is None:
@@ -144,10 +146,12 @@ class LimitedRuns:
             kind=found.kind, squeeze=found, request=request, runs=len(probes)
         )
 
-    def search(self, plain: Record, first: Probe, way: ProgramLimit) -> list[Probe]:
+    def search(
+        self, plain: Record, first: SqueezeRun, way: ProgramLimit
+    ) -> list[SqueezeRun]:
         """Return the runs with a limit that the search needs, at most four."""
         usage = plain.usage
-        probes: list[Probe] = []
+        probes: list[SqueezeRun] = []
         limit: int | None = max(1, round(first.memory / MIB / 2))
         if usage is not None and usage.jvm is not None and usage.jvm.live is not None:
             limit = max(2, round(_OVER_LIVE * usage.jvm.live / MIB))
@@ -157,8 +161,12 @@ class LimitedRuns:
         return probes
 
     def limited(
-        self, limit: int, way: ProgramLimit, first: Probe, probes: Sequence[Probe]
-    ) -> Probe:
+        self,
+        limit: int,
+        way: ProgramLimit,
+        first: SqueezeRun,
+        probes: Sequence[SqueezeRun],
+    ) -> SqueezeRun:
         """Run it with a limit of so many MiB."""
         best = min([first.time, *(one.time for one in probes if one.works)])
         slow = first.wall / first.time if first.time else 1.0
@@ -215,10 +223,10 @@ class LimitedRuns:
         return None
 
 
-def _limited_run(limit: int, usage: Usage, *, ran: bool) -> Probe:
+def _limited_run(limit: int, usage: Usage, *, ran: bool) -> SqueezeRun:
     """Return a run as the search sees it: its memory, and its time without waits."""
     wait, peak = usage.cpu_wait, usage.peak_memory
-    return Probe(
+    return SqueezeRun(
         limit=limit,
         memory=0 if peak is None else peak.value,
         time=usage.wall_time if wait is None else wait.alone,

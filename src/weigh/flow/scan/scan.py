@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
-from weigh.estimate.advice import Advice, Need, largest_fitting
+from weigh.estimate.advice import ScanAdvice, SizeNeed, largest_fitting
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
-from weigh.flow.run.run_measured import Interrupted, error_in, run_measured
+from weigh.flow.run.run_measured import InterruptedRun, error_in, run_measured
 from weigh.flow.scan.estimate_options import ParsedOptions, TypedOptions, parse_options
-from weigh.flow.scan.from_records import Answer
-from weigh.flow.scan.from_records import answer as fit_answer
+from weigh.flow.scan.from_records import RecordScanAnswer
+from weigh.flow.scan.from_records import scan_answer_of_records as fit_answer
 from weigh.model.record import Record
 from weigh.need import has_waited
 from weigh.store.find import find_all
 from weigh.store.identity import new_id
 from weigh.store.location import make_folder
-from weigh.store.scans import Scan, append_scan, last_scan
+from weigh.store.scans import StoredScan, append_scan, last_scan
 from weigh.sweep.grid import make_grid
-from weigh.sweep.quoting import quoted
-from weigh.sweep.tasks import fields, fill, match_fields
-from weigh.sweep.values import Axis, parse_axis, typed
+from weigh.sweep.quoting import bash_quoted
+from weigh.sweep.tasks import field_names, fill_fields, match_fields
+from weigh.sweep.values import ParameterAxis, parse_axis, typed_value
 from weigh.units import format_duration, format_size
 
 _OUTPUT = "output"
@@ -40,7 +40,7 @@ class ScanRuns:
 
     def __init__(
         self,
-        plan: Scan,
+        plan: StoredScan,
         root: str,
         env: Mapping[str, str],
         *,
@@ -62,7 +62,7 @@ class ScanRuns:
             for texts in runs:
                 if self._count(texts) < repeat and not self.one(texts):
                     return
-        except Interrupted as interrupted:
+        except InterruptedRun as interrupted:
             name = signal.Signals(interrupted.number).name
             self.exit_code = SIGNAL_BASE + interrupted.number
             self.say(f"stopped by {name}; the records are kept")
@@ -70,10 +70,10 @@ class ScanRuns:
     def one(self, texts: Texts) -> bool:
         """Run one size; return False if larger ones need not be tried."""
         log = os.path.join(
-            self._folder, f"{_file_name(texts)}.{self._number(texts)}.log"
+            self._folder, f"{_scan_file_name(texts)}.{self._number(texts)}.log"
         )
         record = run_measured(
-            fill(self.plan.command, texts),
+            fill_fields(self.plan.command, texts),
             label=self.plan.label,
             texts=texts,
             log=log,
@@ -82,11 +82,11 @@ class ScanRuns:
             env=self.env,
         )
         self.records.append(record)
-        self.say(_line(texts, record))
+        self.say(_scan_line(texts, record))
         if record.state == "OUT_OF_MEMORY":
             self.say("larger sizes would not fit either: the scan stops")
         elif record.state != "COMPLETED":
-            self.exit_code = _exit_code(record)
+            self.exit_code = _scan_exit_code(record)
             self.say(f"it printed: {error_in(log) or 'nothing'}")
             self.say(f"its output: {os.path.relpath(log)}")
         return record.state == "COMPLETED"
@@ -103,23 +103,25 @@ class ScanRuns:
 def _has(record: Record, texts: Texts) -> bool:
     """Return whether it ran at these sizes: ``1e2`` and ``100.0`` are the same."""
     there = record.parameters
-    return all(key in there and there[key] == typed(t) for key, t in texts.items())
+    return all(
+        key in there and there[key] == typed_value(t) for key, t in texts.items()
+    )
 
 
-def _file_name(texts: Texts) -> str:
+def _scan_file_name(texts: Texts) -> str:
     name = "-".join(f"{key}-{text}" for key, text in texts.items())
     plain = "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
     return plain[:_LONGEST_NAME]
 
 
-def _exit_code(record: Record) -> int:
+def _scan_exit_code(record: Record) -> int:
     code = record.exit_code
     if code is None:
         return SIGNAL_BASE + (record.signal or 0)
     return code or FAILED
 
 
-def _line(texts: Texts, record: Record) -> str:
+def _scan_line(texts: Texts, record: Record) -> str:
     name = " ".join(f"{key}={text}" for key, text in texts.items())
     usage = record.usage
     if usage is None:
@@ -157,14 +159,14 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The estimate from the measured sizes; None if too few of them ran."""
 
-    fit: Answer | None
+    fit: RecordScanAnswer | None
     exit_code: int
     label: str
     planned: tuple[tuple[str, ...], ...] = ()
     confirmed: str | None = None
 
 
-def scan(
+def scan_sizes(
     here: Here, options: ScanOptions, typed_options: TypedOptions, *, say: Say
 ) -> ScanAnswer:
     """Run the command at each size, small ones first, and fit what was measured.
@@ -190,25 +192,25 @@ def scan(
     parsed = parse_options(
         typed_options, by, settings.gpus
     )  # refused before anything is run
-    plan = _plan(here, options, axes)
+    plan = _scan_to_run(here, options, axes)
     if typed_options.target is None and plan.by == by:  # as before it was resumed
         typed_options = msgspec.structs.replace(typed_options, target=plan.target)
         parsed = parse_options(typed_options, by, settings.gpus)
     plan = _kept(plan, typed_options, by, root, options)
-    runs = sorted(list(_sizes(axes)) * options.repeat, key=_magnitude)
+    runs = sorted(list(_size_texts(axes)) * options.repeat, key=_magnitude)
     if not options.resume and len({str(texts) for texts in runs}) < _FEWEST:
         raise UsageError(f"{by}: one size; a curve takes two, better three")
     if options.dry_run:
-        commands = tuple(fill(plan.command, texts) for texts in runs)
+        commands = tuple(fill_fields(plan.command, texts) for texts in runs)
         return ScanAnswer(fit=None, exit_code=0, label=plan.label, planned=commands)
     for warning in settings.warnings:
         say(warning)
-    known = _known(root, plan.label) if options.resume else []
+    known = _records_of_scan(root, plan.label) if options.resume else []
     if options.resume and not known:
         say("no scan to resume: this is a new scan")
     measured = ScanRuns(plan, root, here.env, say=say, known=known)
     measured.all(runs, options.repeat)
-    return _concluded(measured, by, options, parsed)
+    return _concluded_scan(measured, by, options, parsed)
 
 
 def spaced(text: str, target: str | None = None) -> str:
@@ -232,54 +234,62 @@ def spaced(text: str, target: str | None = None) -> str:
     return f"{name}={largest // 4},{largest // 2},{largest}"
 
 
-def _concluded(
-    measured: ScanRuns, by: str, options: ScanOptions, parsed: ParsedOptions
+def _concluded_scan(
+    measured: ScanRuns, size_name: str, options: ScanOptions, parsed: ParsedOptions
 ) -> ScanAnswer:
     label = measured.plan.label
-    found = _fitted(measured, by, parsed)
+    found = _answer_of_scan(measured, size_name, parsed)
     if found is None:
         code = measured.exit_code or FAILED
         return ScanAnswer(fit=None, exit_code=code, label=label)
     confirmed = None
     if options.confirm and not measured.exit_code:
         confirmed = _confirm(measured, found)
-        before, found = found, _fitted(measured, by, parsed) or found
-        confirmed += _changed(_chosen(before.advice), _chosen(found.advice), by)
+        before, found = found, _answer_of_scan(measured, size_name, parsed) or found
+        confirmed += _changed_choice_text(
+            _chosen_size_need(before.advice), _chosen_size_need(found.advice), size_name
+        )
     return ScanAnswer(
         fit=found, exit_code=measured.exit_code, label=label, confirmed=confirmed
     )
 
 
-def _fitted(measured: ScanRuns, by: str, parsed: ParsedOptions) -> Answer | None:
+def _answer_of_scan(
+    measured: ScanRuns, size_name: str, parsed: ParsedOptions
+) -> RecordScanAnswer | None:
     try:
-        found = fit_answer(measured.records[::-1], by, parsed)
+        found = fit_answer(measured.records[::-1], size_name, parsed)
     except UsageError as error:  # too few sizes ran
         measured.say(f"no curve: {error}")
         return None
     made, size = found.advice.estimate, found.advice.next_size
-    if size is not None and made.by == by and "," not in by:
-        narrow = f"weigh scan --resume {quoted(f'{made.by}={size}')}"
+    if size is not None and made.by == size_name and "," not in size_name:
+        narrow = f"weigh scan --resume {bash_quoted(f'{made.by}={size}')}"
         found = msgspec.structs.replace(found, narrow=narrow)
     return found
 
 
-def _chosen(advice: Advice) -> Need | None:
+def _chosen_size_need(advice: ScanAdvice) -> SizeNeed | None:
     """Return the size that was recommended, or else the largest that fits a limit."""
     return advice.recommended or (None if advice.target else largest_fitting(advice))
 
 
-def _changed(before: Need | None, now: Need | None, by: str) -> str:
+def _changed_choice_text(
+    before: SizeNeed | None, now: SizeNeed | None, size_name: str
+) -> str:
     """Return what the run changed in the size that was chosen; empty if nothing."""
     if before is None or now is None or before.size == now.size:
         return ""
-    return f"; recommended now: {by}={now.size:.0f}"
+    return f"; recommended now: {size_name}={now.size:.0f}"
 
 
-def _confirm(measured: ScanRuns, found: Answer) -> str:
+def _confirm(measured: ScanRuns, record_scan_answer: RecordScanAnswer) -> str:
     """Run the chosen size or the target once, and return whether its bound held."""
-    need = _chosen(found.advice) or found.advice.target
-    name = found.advice.estimate.by
-    if need is None or fields(measured.plan.command) != (name,):
+    need = (
+        _chosen_size_need(record_scan_answer.advice) or record_scan_answer.advice.target
+    )
+    name = record_scan_answer.advice.estimate.by
+    if need is None or field_names(measured.plan.command) != (name,):
         return "nothing to confirm: name a --target, or what must fit (--memory)"
     size = f"{need.size:.0f}" if need.size >= 1 else str(need.size)
     done = measured.one({name: size})
@@ -295,7 +305,7 @@ def _confirm(measured: ScanRuns, found: Answer) -> str:
     return f"{name}={size} {verdict}: {format_size(used)} of {of}{against}"
 
 
-def _sized(axes: Sequence[Axis]) -> str:
+def _sized(axes: Sequence[ParameterAxis]) -> str:
     """Return the parameters that are sizes: numbers, of more than one value."""
     numbers = [a for a in axes if not any(isinstance(v, str) for v in a.values)]
     if axes and not numbers:
@@ -311,13 +321,15 @@ def _sized(axes: Sequence[Axis]) -> str:
     return ",".join(several or [axis.name for axis in numbers[:1]])
 
 
-def _no_number(axes: Sequence[Axis]) -> str:
+def _no_number(axes: Sequence[ParameterAxis]) -> str:
     """Return the first value that is no number, quoted."""
     pairs = [pair for one in axes for pair in zip(one.values, one.texts, strict=True)]
     return next(repr(text) for value, text in pairs if isinstance(value, str))
 
 
-def _plan(here: Here, options: ScanOptions, axes: tuple[Axis, ...]) -> Scan:
+def _scan_to_run(
+    here: Here, options: ScanOptions, axes: tuple[ParameterAxis, ...]
+) -> StoredScan:
     """Return what to run: a new scan, or the last one to resume."""
     names = tuple(axis.name for axis in axes)
     if not options.command:
@@ -331,16 +343,20 @@ def _plan(here: Here, options: ScanOptions, axes: tuple[Axis, ...]) -> Scan:
         ):
             return before
     label = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
-    return Scan(label, options.command, here.cwd)
+    return StoredScan(label, options.command, here.cwd)
 
 
 def _kept(
-    plan: Scan, typed_options: TypedOptions, by: str, root: str, options: ScanOptions
-) -> Scan:
+    plan: StoredScan,
+    typed_options: TypedOptions,
+    size_name: str,
+    root: str,
+    options: ScanOptions,
+) -> StoredScan:
     """Keep the scan with its target: `weigh report` shows the same request later."""
     kept = msgspec.structs.replace(
         plan,
-        by=by,
+        by=size_name,
         target=plan.target if typed_options.target is None else typed_options.target,
         level=typed_options.level,
     )
@@ -349,7 +365,7 @@ def _kept(
     return kept
 
 
-def _resumed(options: ScanOptions, root: str, names: tuple[str, ...]) -> Scan:
+def _resumed(options: ScanOptions, root: str, names: tuple[str, ...]) -> StoredScan:
     if not options.resume:
         raise UsageError("no command: put it after --, with {name} where a size goes")
     before = last_scan(root, options.label)
@@ -360,14 +376,14 @@ def _resumed(options: ScanOptions, root: str, names: tuple[str, ...]) -> Scan:
     return before
 
 
-def _known(root: str, label: str) -> list[Record]:
+def _records_of_scan(root: str, label: str) -> list[Record]:
     try:
         return find_all(root, label)[::-1]
     except RecordNotFoundError:
         return []
 
 
-def _sizes(axes: Sequence[Axis]) -> Iterator[Texts]:
+def _size_texts(axes: Sequence[ParameterAxis]) -> Iterator[Texts]:
     grid = make_grid(axes)
     for index in range(grid.size):
         yield grid.combination(index).texts

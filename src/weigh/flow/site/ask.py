@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from weigh.errors import SchedulerError
-from weigh.schedulers.command import Ran, run, run_as_is
-from weigh.schedulers.protocol import Query, Reply
+from weigh.schedulers.command import CommandOutput, run_as_is, run_scheduler_command
+from weigh.schedulers.protocol import CommandReply, SchedulerQuery
 from weigh.units import Seconds
 
 PATIENCE = 10.0
@@ -17,7 +17,7 @@ _AT_ONCE = 8
 T = TypeVar("T")
 
 
-class Ask(Protocol):
+class CommandRunner(Protocol):
     """A function that runs a command; tests pass their own."""
 
     def __call__(
@@ -27,17 +27,17 @@ class Ask(Protocol):
         env: Mapping[str, str],
         cwd: str | None = None,
         patience: Seconds = PATIENCE,
-    ) -> Reply:
+    ) -> CommandReply:
         """Run *argv* and return its output; never raises."""
 
 
-def ask(
+def run_query_command(
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: Seconds = PATIENCE,
-) -> Reply:
+) -> CommandReply:
     """Run *argv* with no input for at most *patience* seconds; never raises."""
     return _reply(lambda: run_as_is(argv, cwd=cwd, env=env, timeout=patience))
 
@@ -48,44 +48,48 @@ def ask_scheduler(
     env: Mapping[str, str],
     cwd: str | None = None,
     patience: Seconds = PATIENCE,
-) -> Reply:
+) -> CommandReply:
     """Run a scheduler's command as its client does; never raises."""
-    return _reply(lambda: run(tuple(argv), cwd=cwd, env=env, timeout=patience))
+    return _reply(
+        lambda: run_scheduler_command(tuple(argv), cwd=cwd, env=env, timeout=patience)
+    )
 
 
-def _reply(asking: Callable[[], Ran]) -> Reply:
+def _reply(asking: Callable[[], CommandOutput]) -> CommandReply:
     try:
         ran = asking()
     except SchedulerError as error:
-        return Reply(trouble=str(error))
-    return Reply(ran.code, ran.out, ran.err)
+        return CommandReply(trouble=str(error))
+    return CommandReply(ran.code, ran.out, ran.err)
 
 
 def ask_all(
     commands: Sequence[Sequence[str]],
     *,
     env: Mapping[str, str],
-    ask: Ask,
+    run_command: CommandRunner,
     patience: Seconds = PATIENCE,
-) -> list[Reply]:
+) -> list[CommandReply]:
     """Run several commands in parallel; the replies are in the same order."""
 
-    def asking(argv: Sequence[str]) -> Callable[[], Reply]:
-        return lambda: ask(argv, env=env, patience=patience)
+    def asking(argv: Sequence[str]) -> Callable[[], CommandReply]:
+        return lambda: run_command(argv, env=env, patience=patience)
 
-    replies: list[Reply] = []
+    replies: list[CommandReply] = []
     for begin in range(0, len(commands), _AT_ONCE):
         together = [asking(argv) for argv in commands[begin : begin + _AT_ONCE]]
         done = in_time(together, patience=patience + _AFTER_THE_KILL)
-        replies += [reply or Reply(trouble="no answer") for reply in done]
+        replies += [reply or CommandReply(trouble="no answer") for reply in done]
     return replies
 
 
-def query(env: Mapping[str, str], ask: Ask, patience: Seconds = PATIENCE) -> Query:
+def query(
+    env: Mapping[str, str], run_command: CommandRunner, patience: Seconds = PATIENCE
+) -> SchedulerQuery:
     """Return a function that runs commands in parallel in the environment *env*."""
 
-    def run_all(commands: Sequence[Sequence[str]]) -> list[Reply]:
-        return ask_all(commands, env=env, ask=ask, patience=patience)
+    def run_all(commands: Sequence[Sequence[str]]) -> list[CommandReply]:
+        return ask_all(commands, env=env, run_command=run_command, patience=patience)
 
     return run_all
 

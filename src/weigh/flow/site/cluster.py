@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from weigh import config
-from weigh.config import Kind
+from weigh.config import SettingKind
 from weigh.errors import FormatError, SchedulerError, UsageError, WeighError
 from weigh.flow.here import Here
-from weigh.flow.site.ask import Ask, ask_scheduler, query
+from weigh.flow.site.ask import CommandRunner, ask_scheduler, query
 from weigh.flow.site.schedulers import (
     current_user,
     installed_scheduler,
     schedulers_on_path,
 )
 from weigh.lazy_modules import lazy_module
-from weigh.model.cluster import Cluster
+from weigh.model.cluster import ClusterState
 from weigh.model.job import JobRequest
-from weigh.model.record import Complexes, SiteFlags
+from weigh.model.record import SiteComplexes, SiteFlags
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import query_environment
 
@@ -43,35 +43,35 @@ _ALSO = {  # how schedulers spell them
 }
 _MEMORY_FORMS = {"per-node": False, "per-cpu": True}
 _OPTIONS = {
-    "memory": Kind(Literal["per-node", "per-cpu"], "'per-node' or 'per-cpu'"),
-    "exclusive": Kind(bool, "true or false"),
-    "constraint": Kind(
+    "memory": SettingKind(Literal["per-node", "per-cpu"], "'per-node' or 'per-cpu'"),
+    "exclusive": SettingKind(bool, "true or false"),
+    "constraint": SettingKind(
         Annotated[str, msgspec.Meta(pattern=r"^[^\s\"'\\\\]+$")], "one word"
     ),
-    "scratch_resource": Kind(
+    "scratch_resource": SettingKind(
         Annotated[str, msgspec.Meta(pattern=r"^\w[\w:./-]*$")], "a name"
     ),
-    "account": Kind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
-    "qos": Kind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
-    "require": Kind(
+    "account": SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
+    "qos": SettingKind(Annotated[str, msgspec.Meta(min_length=1)], "a name"),
+    "require": SettingKind(
         list[Literal["account", "qos", "queue", "time", "memory"]],
         f"a list of {', '.join(_ASKED_FOR)}",
     ),
 }
 
 
-def site_flags(kind: str, site: Mapping[str, object]) -> SiteFlags:
+def site_flags(kind: str, site_settings: Mapping[str, object]) -> SiteFlags:
     """Read what the ``[cluster]`` of a site wants in each request to *kind*.
 
     Raises:
         FormatError: a value is invalid; the message names its key.
     """
     found = {
-        key: one.read(f"cluster.{key}", site[key])
+        key: one.read(f"cluster.{key}", site_settings[key])
         for key, one in _OPTIONS.items()
-        if key in site and not (key == "constraint" and _is_expression(kind))
+        if key in site_settings and not (key == "constraint" and _is_expression(kind))
     }
-    constraint = found.get("constraint", site.get("constraint"))
+    constraint = found.get("constraint", site_settings.get("constraint"))
     traits = KINDS[kind].traits
     if constraint is not None and not (
         traits.constraint and isinstance(constraint, str)
@@ -100,17 +100,19 @@ def site_warnings(here: Here) -> tuple[str, ...]:
     return (*settings.warnings, *config.unknown_tables(settings, KINDS))
 
 
-def site_requires(site: Mapping[str, object]) -> tuple[str, ...]:
+def site_requires(site_settings: Mapping[str, object]) -> tuple[str, ...]:
     """Return what each job of the site has to request: ``account``, ``qos``.
 
     Raises:
         FormatError: the value is invalid.
     """
-    asked = site.get("require", [])
+    asked = site_settings.get("require", [])
     return tuple(_OPTIONS["require"].read("cluster.require", asked))
 
 
-def refuse_lacking(request: JobRequest, kind: str, site: Mapping[str, object]) -> None:
+def refuse_lacking(
+    job_request: JobRequest, kind: str, site_settings: Mapping[str, object]
+) -> None:
     """Refuse a request without something that the site wants in each job.
 
     Raises:
@@ -120,14 +122,14 @@ def refuse_lacking(request: JobRequest, kind: str, site: Mapping[str, object]) -
     if kind not in KINDS:
         return
     has = {
-        "account": request.account,
-        "qos": request.qos or not KINDS[kind].traits.queues,
-        "queue": request.queue or not KINDS[kind].traits.queues,
-        "time": request.time_limit,
-        "memory": request.memory,
+        "account": job_request.account,
+        "qos": job_request.qos or not KINDS[kind].traits.queues,
+        "queue": job_request.queue or not KINDS[kind].traits.queues,
+        "time": job_request.time_limit,
+        "memory": job_request.memory,
     }
-    flags = {name for name, _ in request.extra}
-    for name in site_requires(site):
+    flags = {name for name, _ in job_request.extra}
+    for name in site_requires(site_settings):
         if not has[name] and not flags & {name, *_ALSO.get(name, ())}:
             raise UsageError(
                 f"this site wants --{name} in each job (require in its settings)"
@@ -139,7 +141,7 @@ def _is_expression(kind: str) -> bool:
 
 
 def in_site_words(
-    wanted: JobRequest, kind: str, site: Mapping[str, object]
+    wanted: JobRequest, kind: str, site_settings: Mapping[str, object]
 ) -> JobRequest:
     """Return *wanted* as the site file's ``[cluster]`` wants requests.
 
@@ -152,7 +154,7 @@ def in_site_words(
     """
     if kind not in KINDS:
         return _refuse_flags(wanted)
-    flags, traits = site_flags(kind, site), KINDS[kind].traits
+    flags, traits = site_flags(kind, site_settings), KINDS[kind].traits
     typed = wanted.site
     named = {name for name, _ in wanted.extra}
     own = {"constraint", "C"} & named
@@ -169,8 +171,8 @@ def in_site_words(
             qos=None,
         ),
     )
-    if traits.names_resources and kind in site:
-        complexes = read_complexes(kind, site[kind])
+    if traits.names_resources and kind in site_settings:
+        complexes = read_complexes(kind, site_settings[kind])
         request = msgspec.structs.replace(request, complexes=complexes)
     _refuse_nameless(request, kind)
     return request
@@ -183,16 +185,16 @@ def _refuse_flags(wanted: JobRequest) -> JobRequest:
     return wanted
 
 
-def _refuse_nameless(request: JobRequest, kind: str) -> None:
+def _refuse_nameless(job_request: JobRequest, kind: str) -> None:
     """Refuse options for which the scheduler, or the site, has no name.
 
     Raises:
         UsageError: there is one.
     """
-    traits, words = KINDS[kind].traits, request.complexes or Complexes()
+    traits, words = KINDS[kind].traits, job_request.complexes or SiteComplexes()
     for option, key, is_typed, is_there in (
-        ("--exclusive", "exclusive", request.site.exclusive, traits.exclusive),
-        ("--local-disk", "disk", request.site.disk is not None, traits.disk),
+        ("--exclusive", "exclusive", job_request.site.exclusive, traits.exclusive),
+        ("--local-disk", "disk", job_request.site.disk is not None, traits.disk),
     ):
         if not is_typed:
             continue
@@ -205,20 +207,20 @@ def _refuse_nameless(request: JobRequest, kind: str) -> None:
             )
 
 
-def read_complexes(kind: str, table: object) -> Complexes:
+def read_complexes(kind: str, table: object) -> SiteComplexes:
     """Read the table of a scheduler's resource names; missing ones are the usual.
 
     Raises:
         FormatError: a key or a value is invalid; the message names it.
     """
     try:
-        words = msgspec.convert(table, Complexes)
+        words = msgspec.convert(table, SiteComplexes)
     except msgspec.ValidationError as error:
-        known = ", ".join(Complexes.__struct_fields__)
+        known = ", ".join(SiteComplexes.__struct_fields__)
         raise FormatError(f"cluster.{kind}: {error} (it has {known})") from error
-    for name in Complexes.__struct_fields__:
+    for name in SiteComplexes.__struct_fields__:
         word = getattr(words, name)
-        if not word and not getattr(Complexes(), name):
+        if not word and not getattr(SiteComplexes(), name):
             continue  # not each site has it
         if not _WORD.fullmatch(word):
             raise FormatError(f"cluster.{kind}.{name}: not a resource name: {word!r}")
@@ -229,8 +231,8 @@ def query_cluster(
     env: Mapping[str, str],
     *,
     scheduler: str | None = None,
-    ask: Ask = ask_scheduler,
-) -> Cluster:
+    run_command: CommandRunner = ask_scheduler,
+) -> ClusterState:
     """Query the schedulers of this machine, or *scheduler*, until one has a cluster.
 
     Raises:
@@ -239,7 +241,7 @@ def query_cluster(
     kinds = [scheduler] if scheduler else schedulers_on_path(env)
     for kind in kinds or [installed_scheduler(env)]:
         try:
-            return _cluster_of(kind, asking_environment(env), ask)
+            return _cluster_of(kind, asking_environment(env), run_command)
         except WeighError as error:
             if not KINDS[kind].backend.NO_CLUSTER.search(str(error)):
                 raise
@@ -249,10 +251,12 @@ def query_cluster(
     )
 
 
-def _cluster_of(kind: str, env: Mapping[str, str], ask: Ask) -> Cluster:
-    answers = KINDS[kind].site.read_cluster(query(env, ask), env)
+def _cluster_of(
+    kind: str, env: Mapping[str, str], run_command: CommandRunner
+) -> ClusterState:
+    answers = KINDS[kind].site.read_cluster(query(env, run_command), env)
     nodes = cluster_view.closed_nodes(answers.nodes, answers.queues)
-    counted = Cluster(
+    counted = ClusterState(
         scheduler=kind,
         name=answers.name,
         version=answers.version,
@@ -273,14 +277,14 @@ def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
     return query_environment(env, tuple(itertools.chain.from_iterable(defaults)))
 
 
-def _with_hidden(seen: Cluster) -> Cluster:
+def _with_hidden(cluster_state: ClusterState) -> ClusterState:
     """Add a note if the site hides the jobs of other users."""
-    in_use = sum(count.used for count in seen.gpus)
-    known = sum(user.gpus for user in seen.users)
-    others = any(user.user != seen.user for user in seen.users)
-    if in_use <= known or others or seen.notes:
-        return seen
+    in_use = sum(count.used for count in cluster_state.gpus)
+    known = sum(user.gpus for user in cluster_state.users)
+    others = any(user.user != cluster_state.user for user in cluster_state.users)
+    if in_use <= known or others or cluster_state.notes:
+        return cluster_state
     note = (
         "the jobs of other users are hidden here; their usage is only visible per node"
     )
-    return msgspec.structs.replace(seen, notes=(*seen.notes, note))
+    return msgspec.structs.replace(cluster_state, notes=(*cluster_state.notes, note))

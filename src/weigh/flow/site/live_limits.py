@@ -6,11 +6,11 @@ from typing import TypeVar
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.flow.site.ask import Ask, query
+from weigh.flow.site.ask import CommandRunner, query
 from weigh.flow.site.cluster import asking_environment
-from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.schedulers import KINDS
-from weigh.schedulers.protocol import Live, Who
+from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
 from weigh.units import Seconds, parse_limit, parse_size
 
 _QUEUES = "queues"
@@ -21,47 +21,55 @@ _FILLED = (
 T = TypeVar("T")
 
 
-def with_site(known: Limits | None, site: Mapping[str, object]) -> Limits | None:
-    """Fill in from *site* what is not *known*; None if no queue is known.
+def with_site(
+    cluster_limits: ClusterLimits | None, site_settings: Mapping[str, object]
+) -> ClusterLimits | None:
+    """Fill in from *site_settings* what is not *cluster_limits*.
+
+    None if no queue is known.
 
     Raises:
         FormatError: a value does not parse; the message names it.
     """
-    listed = site_limits(site)
+    listed = site_limits(site_settings)
     if not listed.queues:
-        return known
-    if known is None:
+        return cluster_limits
+    if cluster_limits is None:
         return listed
     by_name = {queue.name: queue for queue in listed.queues}
     return msgspec.structs.replace(
-        known,
-        queues=tuple(_filled(queue, by_name.get(queue.name)) for queue in known.queues)
+        cluster_limits,
+        queues=tuple(
+            _filled_queue_limits(queue, by_name.get(queue.name))
+            for queue in cluster_limits.queues
+        )
         or listed.queues,
-        nodes=known.nodes or listed.nodes,
+        nodes=cluster_limits.nodes or listed.nodes,
     )
 
 
-def site_limits(site: Mapping[str, object]) -> Limits:
+def site_limits(site_settings: Mapping[str, object]) -> ClusterLimits:
     """Read the queues of the table, and ``nodes`` with the GPUs that it lists.
 
     Raises:
         FormatError: a value does not parse; the message names it.
     """
-    tables = _table("cluster.queues", site.get(_QUEUES, {}))
+    tables = _live_table("cluster.queues", site_settings.get(_QUEUES, {}))
     queues = {
-        name: _table(f"cluster.queues.{name}", value) for name, value in tables.items()
+        name: _live_table(f"cluster.queues.{name}", value)
+        for name, value in tables.items()
     }
     with_gpus = {name: row["gpus"] for name, row in queues.items() if "gpus" in row}
-    return Limits(
-        queues=tuple(_queue(name, row) for name, row in queues.items()),
+    return ClusterLimits(
+        queues=tuple(_live_queue_limits(name, row) for name, row in queues.items()),
         # the file lists GPUs per queue, not per node: assume one node with all of them
-        nodes=tuple(_node(name, with_gpus.get(name)) for name in queues)
+        nodes=tuple(_live_node_type(name, with_gpus.get(name)) for name in queues)
         if with_gpus
         else (),
     )
 
 
-def _filled(queue: QueueLimits, listed: QueueLimits | None) -> QueueLimits:
+def _filled_queue_limits(queue: QueueLimits, listed: QueueLimits | None) -> QueueLimits:
     if listed is None:
         return queue
     missing = {
@@ -72,7 +80,7 @@ def _filled(queue: QueueLimits, listed: QueueLimits | None) -> QueueLimits:
     return msgspec.structs.replace(queue, **missing)
 
 
-def _queue(name: str, row: Mapping[str, object]) -> QueueLimits:
+def _live_queue_limits(name: str, row: Mapping[str, object]) -> QueueLimits:
     def read(key: str, how: Callable[[object], T]) -> T | None:
         value = row.get(key)
         try:
@@ -87,45 +95,46 @@ def _queue(name: str, row: Mapping[str, object]) -> QueueLimits:
         name=name,
         default=row.get("default") is True,
         open=row.get("open") is not False,
-        time_limit=read("time_limit", _time),
-        default_time=read("default_time", _time),
-        memory=read("memory", _size),
-        default_memory=read("default_memory", _size),
-        default_memory_per_cpu=read("default_memory_per_cpu", _size),
-        cpus=read("cpus", _count),
-        nodes=read("nodes", _count),
+        time_limit=read("time_limit", _live_time),
+        default_time=read("default_time", _live_time),
+        memory=read("memory", _live_size),
+        default_memory=read("default_memory", _live_size),
+        default_memory_per_cpu=read("default_memory_per_cpu", _live_size),
+        cpus=read("cpus", _live_count),
+        nodes=read("nodes", _live_count),
         accounts=tuple(map(str, accounts)) if isinstance(accounts, list) else None,
     )
 
 
-def _node(name: str, gpus: object) -> NodeType:
-    counts = {} if gpus is None else _table(f"cluster.queues.{name}.gpus", gpus)
+def _live_node_type(name: str, gpus: object) -> NodeType:
+    counts = {} if gpus is None else _live_table(f"cluster.queues.{name}.gpus", gpus)
     return NodeType(
-        gpus={kind: _count(number) for kind, number in counts.items()}, queues=(name,)
+        gpus={kind: _live_count(number) for kind, number in counts.items()},
+        queues=(name,),
     )
 
 
-def _table(where: str, value: object) -> Mapping[str, object]:
+def _live_table(where: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise FormatError(f"{where} must be a table, not {value!r}")
     return value
 
 
-def _time(value: object) -> int:
-    return parse_limit(_text(value))
+def _live_time(value: object) -> int:
+    return parse_limit(_live_text(value))
 
 
-def _size(value: object) -> int:
-    return parse_size(_text(value))
+def _live_size(value: object) -> int:
+    return parse_size(_live_text(value))
 
 
-def _text(value: object) -> str:
+def _live_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def _count(value: object) -> int:
+def _live_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise FormatError(f"not a number: {value!r}")
     return value
@@ -136,23 +145,26 @@ PATIENCE: Seconds = 6.0
 
 def live_limits(
     scheduler: str,
-    who: Who,
+    who: SubmittingUser,
     *,
     env: Mapping[str, str],
-    site: Mapping[str, object],
-    ask: Ask,
-) -> Live:
+    site_settings: Mapping[str, object],
+    run_command: CommandRunner,
+) -> LiveAnswers:
     """Query everything that has to be known before a submission, in parallel.
 
-    *site* is the site file's ``[cluster]``; it fills in what the scheduler omits.
+    *site_settings* is the site file's ``[cluster]``; it fills in what the scheduler
+    omits.
 
     Raises:
         FormatError: a value of the site file does not parse.
     """
     kind = KINDS.get(scheduler)
     live = (
-        Live()
+        LiveAnswers()
         if kind is None
-        else kind.site.read_limits(who, query(asking_environment(env), ask, PATIENCE))
+        else kind.site.read_limits(
+            who, query(asking_environment(env), run_command, PATIENCE)
+        )
     )
-    return msgspec.structs.replace(live, limits=with_site(live.limits, site))
+    return msgspec.structs.replace(live, limits=with_site(live.limits, site_settings))

@@ -12,10 +12,10 @@ from weigh.flow.here import Here, here_of
 from weigh.probe.host import may_be_login_node
 from weigh.schedulers import KINDS, client, kind_or_first
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.client import Client, Reach
-from weigh.schedulers.command import run
+from weigh.schedulers.client import SchedulerClient, SchedulerReach
+from weigh.schedulers.command import run_scheduler_command
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.local.jobs import Local
+from weigh.schedulers.local.jobs import LocalScheduler
 from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 
@@ -24,7 +24,7 @@ _PACE = "WEIGH_POLL"
 CLUSTER_MARK = "@"
 
 
-class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NamedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One of several clusters: its scheduler, and the environment that selects it."""
 
     scheduler: str
@@ -69,25 +69,25 @@ def reach(here: Here, name: str) -> Scheduler:
         FormatError: WEIGH_POLL is not a time.
     """
     if name == LOCAL:
-        return Local(env=here.env, root=here.root, machine=this_machine())
-    kind = kind_of(name)
+        return LocalScheduler(env=here.env, root=here.root, machine=this_machine())
+    kind = kind_of_cluster_name(name)
     if kind not in KINDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
-    env = reaching(name, here.env)
-    way = Reach(
-        run=run,
+    env = environment_of_cluster(name, here.env)
+    way = SchedulerReach(
+        run=run_scheduler_command,
         env=env,
         root=here.root,
         user=current_user(),
         clock=time.time,
-        interval=_interval(env),
+        interval=_poll_interval(env),
     )
-    client = Client(KINDS[kind].backend, way)
+    client = SchedulerClient(KINDS[kind].backend, way)
     client.name = name  # the cache of its answers has this name
     return client
 
 
-def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
+def environment_of_cluster(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment in which the commands of *name* reach its cluster.
 
     Raises:
@@ -100,12 +100,12 @@ def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
     return {**env, **find_cluster(here_of(os.getcwd(), env), cluster).env}
 
 
-def kind_of(name: str) -> str:
+def kind_of_cluster_name(name: str) -> str:
     """Return the scheduler of ``slurm@gpu``, one of several clusters: ``slurm``."""
     return name.partition(CLUSTER_MARK)[0]
 
 
-def find_cluster(here: Here, name: str) -> Named:
+def find_cluster(here: Here, name: str) -> NamedCluster:
     """Read a cluster's settings: ``[cluster.named.NAME]``.
 
     Raises:
@@ -121,12 +121,12 @@ def find_cluster(here: Here, name: str) -> Named:
             f"(add a table [cluster.named.{name}] to weigh.toml)"
         )
     try:
-        return msgspec.convert(known[name], Named)
+        return msgspec.convert(known[name], NamedCluster)
     except msgspec.ValidationError as error:
         raise FormatError(f"cluster.named.{name}: {error}") from error
 
 
-def _interval(env: Mapping[str, str]) -> Seconds:
+def _poll_interval(env: Mapping[str, str]) -> Seconds:
     """Return how long an answer stays valid; WEIGH_POLL changes it."""
     text = env.get(_PACE)
     if not text:

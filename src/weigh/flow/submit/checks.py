@@ -10,21 +10,21 @@ import msgspec
 from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.here import Here
-from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
-from weigh.model.cluster import UNTYPED, Node, NodeGpus
+from weigh.model.cluster import UNTYPED, ClusterNode, NodeGpus
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import Limits, QueueLimits
-from weigh.model.lint import Finding
-from weigh.render.request_lines import WIDTH, folded
-from weigh.render.submit_lines import Check
+from weigh.model.limits import ClusterLimits, QueueLimits
+from weigh.model.lint import LintFinding
+from weigh.render.request_lines import WIDTH, folded_lines
+from weigh.render.submit_lines import SubmitCheck
 from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import takes_jobs
 from weigh.schedulers.lint.rules import acknowledged
-from weigh.schedulers.protocol import Live, Who
+from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
 from weigh.schedulers.script import read_script
-from weigh.units import counted, format_limit, format_size
+from weigh.units import count_with_noun, format_limit, format_size
 
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "log-pattern"})
@@ -35,23 +35,23 @@ _OURS = frozenset(
 _NAMED = 3
 
 
-class Checks(msgspec.Struct, frozen=True):
+class SubmitChecks(msgspec.Struct, frozen=True):
     """The passed checks, one row each, and the warnings."""
 
-    rows: tuple[Check, ...] = ()
+    rows: tuple[SubmitCheck, ...] = ()
     doubts: tuple[str, ...] = ()
 
 
 def check_request(  # noqa: PLR0913 - keyword-only past the third
     here: Here,
     text: str,
-    request: JobRequest,
+    job_request: JobRequest,
     *,
     scheduler: str,
     elements: int,
     written: JobScript | None = None,
-    ask: Ask = ask_scheduler,
-) -> Checks:
+    run_command: CommandRunner = ask_scheduler,
+) -> SubmitChecks:
     """Compare a script with the cluster's limits: a user's, or the one *written* by us.
 
     *elements* counts the elements of all jobs of this submission.
@@ -62,53 +62,70 @@ def check_request(  # noqa: PLR0913 - keyword-only past the third
         FormatError: a settings file does not parse.
     """
     if scheduler not in KINDS:
-        return Checks()
-    who = Who(
+        return SubmitChecks()
+    who = SubmittingUser(
         user=current_user(),
-        account=request.account,
-        qos=request.qos,
+        account=job_request.account,
+        qos=job_request.qos,
         after=dialect_of(scheduler).awaited(text),
     )
     live = live_limits(
-        scheduler, who, env=here.env, site=here.settings.cluster, ask=ask
+        scheduler,
+        who,
+        env=here.env,
+        site_settings=here.settings.cluster,
+        run_command=run_command,
     )
     found = text_findings(here, text, live, scheduler=scheduler)
     if written is not None:
         lines = _own_lines(written, text, scheduler)
-        found = tuple(one for one in found if not _is_ours(one, written, lines))
-        found += tuple(_too_many(elements, written, live.limits))
+        found = tuple(
+            one for one in found if not _is_finding_on_weigh(one, written, lines)
+        )
+        found += tuple(_limits_exceeded_together(elements, written, live.limits))
     refuse(found)
-    fit = _fitting(request, live, scheduler)
-    refuse(tuple(_no_node(request, live, fit)))
-    doubts = (_doubt(one) for one in found if one.severity == "note")
-    return Checks(tuple(_rows(request, live, fit)), (*doubts, *_unavailable(fit)))
+    fit = _fitting(job_request, live, scheduler)
+    refuse(tuple(_no_node(job_request, live, fit)))
+    doubts = (_doubt_of_finding(one) for one in found if one.severity == "note")
+    return SubmitChecks(
+        tuple(_submit_check_rows(job_request, live, fit)), (*doubts, *_unavailable(fit))
+    )
 
 
 def text_findings(
-    here: Here, text: str, live: Live, *, scheduler: str
-) -> tuple[Finding, ...]:
+    here: Here, text: str, live_answers: LiveAnswers, *, scheduler: str
+) -> tuple[LintFinding, ...]:
     """Lint a script with the cluster's limits, as the settings want it."""
-    facts = facts_of(here, scheduler=scheduler, live=live)
+    facts = facts_of(here, scheduler=scheduler, live_answers=live_answers)
     found = dialect_of(scheduler).lint(text, facts)
     return acknowledged(text, found, here.settings.ignore)[0]
 
 
-def _is_ours(one: Finding, script: JobScript, lines: frozenset[int]) -> bool:
-    """Return whether a finding is about what weigh wrote, on purpose, into *script*.
+def _is_finding_on_weigh(
+    lint_finding: LintFinding, job_script: JobScript, lines: frozenset[int]
+) -> bool:
+    """Return whether a finding is about what weigh wrote on purpose into *job_script*.
 
     That is a rule of _OURS, one of its *lines*, or the log directory, which it makes.
     """
-    named = script.log in one.text or script.log.replace("%", "%%") in one.text
-    return one.rule in _OURS or one.line in lines or (named and one.rule in _LOGS)
+    named = (
+        job_script.log in lint_finding.text
+        or job_script.log.replace("%", "%%") in lint_finding.text
+    )
+    return (
+        lint_finding.rule in _OURS
+        or lint_finding.line in lines
+        or (named and lint_finding.rule in _LOGS)
+    )
 
 
-def _too_many(
-    elements: int, script: JobScript, limits: Limits | None
-) -> Iterator[Finding]:
+def _limits_exceeded_together(
+    elements: int, job_script: JobScript, limits: ClusterLimits | None
+) -> Iterator[LintFinding]:
     """Yield an error if all parts together exceed a limit that each part keeps."""
     most = None if limits is None else limits.most_submitted
-    if most is not None and script.elements <= most < elements:
-        yield Finding(
+    if most is not None and job_script.elements <= most < elements:
+        yield LintFinding(
             line=None,
             rule="array-size",
             severity="problem",
@@ -118,55 +135,68 @@ def _too_many(
         )
 
 
-def refuse(found: Sequence[Finding]) -> None:
+def refuse(lint_findings: Sequence[LintFinding]) -> None:
     """Raise UsageError if one of the findings is a problem.
 
     Raises:
         UsageError: lists all errors, each with its fix.
     """
-    errors = [one for one in found if one.severity == "problem"]
+    errors = [one for one in lint_findings if one.severity == "problem"]
     if errors:
-        raise UsageError("\n".join(_refusal(errors)))
+        raise UsageError("\n".join(_refusal_of_errors(errors)))
 
 
-def _fitting(request: JobRequest, live: Live, scheduler: str) -> list[Node]:
+def _fitting(
+    job_request: JobRequest, live_answers: LiveAnswers, scheduler: str
+) -> list[ClusterNode]:
     """Return the nodes that are large enough for an element, whatever their state."""
-    queues = queues_of(request, live.limits) if live.limits else ()
+    queues = queues_of(job_request, live_answers.limits) if live_answers.limits else ()
     names = {queue.name for queue in queues}
     return [
         node
-        for node in live.nodes
-        if names & set(node.queues) and _fits(node, request, scheduler)
+        for node in live_answers.nodes
+        if names & set(node.queues) and _node_fits_request(node, job_request, scheduler)
     ]
 
 
-def _fits(node: Node, request: JobRequest, scheduler: str) -> bool:
+def _node_fits_request(
+    cluster_node: ClusterNode, job_request: JobRequest, scheduler: str
+) -> bool:
     """Return whether an element fits on the node when it is empty.
 
     Where CPUs and memory depend on the queue, only GPUs are compared.
     """
-    gpus = sum(one.total for one in _gpus_of(node, request))
+    gpus = sum(one.total for one in _usable_gpus_of_node(cluster_node, job_request))
     if not KINDS[scheduler].traits.fits_nodes:
-        return bool(gpus) or not request.gpus
+        return bool(gpus) or not job_request.gpus
     return (
-        _left(node.cpus, 0) >= request.cpus
-        and _left(node.memory, 0) >= (request.memory or 0)
-        and gpus >= request.gpus
+        _unused_limit(cluster_node.cpus, 0) >= job_request.cpus
+        and _unused_limit(cluster_node.memory, 0) >= (job_request.memory or 0)
+        and gpus >= job_request.gpus
     )
 
 
-def _no_node(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[Finding]:
+def _no_node(
+    job_request: JobRequest,
+    live_answers: LiveAnswers,
+    fitting_nodes: Sequence[ClusterNode],
+) -> Iterator[LintFinding]:
     """Yield an error if no node has all of the request, though each part is allowed."""
-    if fit or not live.nodes or not live.limits or not queues_of(request, live.limits):
+    if (
+        fitting_nodes
+        or not live_answers.nodes
+        or not live_answers.limits
+        or not queues_of(job_request, live_answers.limits)
+    ):
         return
-    cpus = request.cpus or 1
-    parts = [counted(cpus, "CPU")]
-    if request.memory is not None:
-        parts.append(format_size(request.memory))
-    if request.gpus:
-        kind = f"{request.gpu_type} " if request.gpu_type else ""
-        parts.append(counted(request.gpus, f"{kind}GPU"))
-    yield Finding(
+    cpus = job_request.cpus or 1
+    parts = [count_with_noun(cpus, "CPU")]
+    if job_request.memory is not None:
+        parts.append(format_size(job_request.memory))
+    if job_request.gpus:
+        kind = f"{job_request.gpu_type} " if job_request.gpu_type else ""
+        parts.append(count_with_noun(job_request.gpus, f"{kind}GPU"))
+    yield LintFinding(
         line=None,
         rule="no-such-node",
         severity="problem",
@@ -176,24 +206,28 @@ def _no_node(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[F
     )
 
 
-def _unavailable(fit: Sequence[Node]) -> Iterator[str]:
+def _unavailable(fitting_nodes: Sequence[ClusterNode]) -> Iterator[str]:
     """Yield a warning if no node that fits takes jobs now: the job would wait."""
-    if not fit or any(takes_jobs(node) for node in fit):
+    if not fitting_nodes or any(takes_jobs(node) for node in fitting_nodes):
         return
-    which = f"the only node that fits, {fit[0].name},"
-    if len(fit) > 1:
-        names = ", ".join(node.name for node in fit[:_NAMED])
-        more = f" and {len(fit) - _NAMED} more" if len(fit) > _NAMED else ""
+    which = f"the only node that fits, {fitting_nodes[0].name},"
+    if len(fitting_nodes) > 1:
+        names = ", ".join(node.name for node in fitting_nodes[:_NAMED])
+        more = (
+            f" and {len(fitting_nodes) - _NAMED} more"
+            if len(fitting_nodes) > _NAMED
+            else ""
+        )
         which = f"all nodes that fit ({names}{more})"
-    reasons = {node.reason or node.state.lower() for node in fit}
+    reasons = {node.reason or node.state.lower() for node in fitting_nodes}
     why = f" ({', '.join(sorted(reasons)[:_NAMED])})"
-    verb = "takes" if len(fit) == 1 else "take"
+    verb = "takes" if len(fitting_nodes) == 1 else "take"
     yield f"{which} {verb} no jobs now{why}: the job waits until that changes"
 
 
-def _own_lines(script: JobScript, text: str, scheduler: str) -> frozenset[int]:
+def _own_lines(job_script: JobScript, text: str, scheduler: str) -> frozenset[int]:
     """Return the line numbers of the commands that weigh wrote; no directives."""
-    theirs = set(script.setup.lines)
+    theirs = set(job_script.setup.lines)
     is_directive = KINDS[scheduler].directive.match
     return frozenset(
         line.line
@@ -204,7 +238,7 @@ def _own_lines(script: JobScript, text: str, scheduler: str) -> frozenset[int]:
     )
 
 
-def _refusal(errors: Sequence[Finding]) -> Iterator[str]:
+def _refusal_of_errors(errors: Sequence[LintFinding]) -> Iterator[str]:
     yield "not submitted (--no-checks submits it anyway):"
     for one in errors:
         yield from _indented(one.text, 2)
@@ -213,19 +247,21 @@ def _refusal(errors: Sequence[Finding]) -> Iterator[str]:
 
 
 def _indented(text: str, room: int) -> Iterator[str]:
-    return (" " * room + line for line in folded(text, WIDTH - room) if line)
+    return (" " * room + line for line in folded_lines(text, WIDTH - room) if line)
 
 
-def _doubt(one: Finding) -> str:
-    cure = f" ({one.cure})" if one.cure else ""
-    place = f"{one.text}: " if one.text else ""
-    return f"{place}{one.effect}{cure} [{one.rule}]"
+def _doubt_of_finding(lint_finding: LintFinding) -> str:
+    cure = f" ({lint_finding.cure})" if lint_finding.cure else ""
+    place = f"{lint_finding.text}: " if lint_finding.text else ""
+    return f"{place}{lint_finding.effect}{cure} [{lint_finding.rule}]"
 
 
-def queues_of(request: JobRequest, limits: Limits) -> tuple[QueueLimits, ...]:
+def queues_of(
+    job_request: JobRequest, limits: ClusterLimits
+) -> tuple[QueueLimits, ...]:
     """Return the queues that the job may run in: those named, the default, or all."""
-    if request.queue is not None:
-        names = [name.partition("@")[0] for name in request.queue.split(",")]
+    if job_request.queue is not None:
+        names = [name.partition("@")[0] for name in job_request.queue.split(",")]
         return tuple(
             queue
             for queue in limits.queues
@@ -234,63 +270,78 @@ def queues_of(request: JobRequest, limits: Limits) -> tuple[QueueLimits, ...]:
     return tuple(one for one in limits.queues if one.default) or limits.queues
 
 
-def _rows(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[Check]:
+def _submit_check_rows(
+    job_request: JobRequest,
+    live_answers: LiveAnswers,
+    fitting_nodes: Sequence[ClusterNode],
+) -> Iterator[SubmitCheck]:
     """Yield what was compared: the queue with its nodes that fit, and the time."""
-    if live.limits is None or not live.limits.queues:
-        yield Check("limits", "?", live.trouble or "the scheduler names no queue")
+    if live_answers.limits is None or not live_answers.limits.queues:
+        yield SubmitCheck(
+            "limits", "?", live_answers.trouble or "the scheduler names no queue"
+        )
         return
-    queues = queues_of(request, live.limits)
-    is_clear = bool(request.queue) or len(queues) == 1
+    queues = queues_of(job_request, live_answers.limits)
+    is_clear = bool(job_request.queue) or len(queues) == 1
     names = ", ".join(queue.name for queue in queues[:_NAMED])
-    free = sum(_is_free(node, request) for node in fit)
-    kind = f" with {request.gpu_type or 'GPUs'}" if request.gpus else ""
-    count = f"{len(fit)} node{'' if len(fit) == 1 else 's'}"
-    yield Check(
+    free = sum(_is_free(node, job_request) for node in fitting_nodes)
+    kind = f" with {job_request.gpu_type or 'GPUs'}" if job_request.gpus else ""
+    count = f"{len(fitting_nodes)} node{'' if len(fitting_nodes) == 1 else 's'}"
+    yield SubmitCheck(
         f"queue {names}" if is_clear else "queue",
         "ok" if is_clear else "any",
-        f"{count}{kind}, {free} free now" if live.nodes else "",
+        f"{count}{kind}, {free} free now" if live_answers.nodes else "",
     )
-    if request.time_limit is None:
+    if job_request.time_limit is None:
         return  # a note names the default
     limits = [queue.time_limit for queue in queues]
     known = [limit for limit in limits if limit is not None]
     is_limited = bool(known) and len(known) == len(limits)
     allows = f"queue allows {format_limit(max(known))}" if is_limited else "no limit"
-    yield Check(f"time {format_limit(request.time_limit)}", "ok", allows)
+    yield SubmitCheck(f"time {format_limit(job_request.time_limit)}", "ok", allows)
 
 
-def _gpus_of(node: Node, request: JobRequest) -> list[NodeGpus]:
+def _usable_gpus_of_node(
+    cluster_node: ClusterNode, job_request: JobRequest
+) -> list[NodeGpus]:
     """Return the GPUs of a node that are, or may be, of the requested type.
 
     A type may be a part of the model's name: ``v100`` of ``Tesla V100-SXM2-32GB``.
     """
-    kind = (request.gpu_type or "").lower()
-    return [one for one in node.gpus if kind in one.name.lower() or one.name == UNTYPED]
+    kind = (job_request.gpu_type or "").lower()
+    return [
+        one
+        for one in cluster_node.gpus
+        if kind in one.name.lower() or one.name == UNTYPED
+    ]
 
 
-def _is_free(node: Node, request: JobRequest) -> bool:
+def _is_free(cluster_node: ClusterNode, job_request: JobRequest) -> bool:
     """Return whether a node has space for an element now."""
-    gpus = sum(one.total - one.used for one in _gpus_of(node, request))
+    gpus = sum(
+        one.total - one.used for one in _usable_gpus_of_node(cluster_node, job_request)
+    )
     return (
-        takes_jobs(node)
-        and _left(node.cpus, node.cpus_used) >= request.cpus
-        and _left(node.memory, node.memory_used) >= (request.memory or 0)
-        and gpus >= request.gpus
+        takes_jobs(cluster_node)
+        and _unused_limit(cluster_node.cpus, cluster_node.cpus_used) >= job_request.cpus
+        and _unused_limit(cluster_node.memory, cluster_node.memory_used)
+        >= (job_request.memory or 0)
+        and gpus >= job_request.gpus
     )
 
 
-def _left(total: int | None, used: int | None) -> float:
+def _unused_limit(total: int | None, used: int | None) -> float:
     return float("inf") if total is None else total - (used or 0)
 
 
-def log_row(script: JobScript, *, was_there: bool) -> Check:
+def log_row(job_script: JobScript, *, was_there: bool) -> SubmitCheck:
     """Return the row on the log directory."""
-    path = os.path.relpath(script.log, script.cwd)
-    shown = script.log if path.startswith("..") else path
-    return Check("log directory", "ok" if was_there else "made", shown)
+    path = os.path.relpath(job_script.log, job_script.cwd)
+    shown = job_script.log if path.startswith("..") else path
+    return SubmitCheck("log directory", "ok" if was_there else "made", shown)
 
 
-def refuse_missing_program(script: JobScript, env: Mapping[str, str]) -> None:
+def refuse_missing_program(job_script: JobScript, env: Mapping[str, str]) -> None:
     """Refuse a job of this machine whose tasks begin with a program that is missing.
 
     What an environment, a container or an earlier job brings is not known yet.
@@ -299,21 +350,21 @@ def refuse_missing_program(script: JobScript, env: Mapping[str, str]) -> None:
         CommandNotFoundError: there is such a program.
         CommandNotExecutableError: it is a file that cannot be executed.
     """
-    setup = script.setup
+    setup = job_script.setup
     if setup.modules or setup.conda or setup.venv or setup.lines or setup.container:
         return
-    for name in () if script.needs else script.programs:
+    for name in () if job_script.needs else job_script.programs:
         # bash, since a line may begin with one of its own words
         words = ["/bin/bash", "-c", 'command -v -- "$1"', "-", name]
         looked_up = subprocess.run(
             words,
-            cwd=script.cwd,
+            cwd=job_script.cwd,
             env=env,
             capture_output=True,
             check=False,
         )
         anyway = "--no-checks submits it anyway"
-        if looked_up.returncode and os.path.exists(os.path.join(script.cwd, name)):
+        if looked_up.returncode and os.path.exists(os.path.join(job_script.cwd, name)):
             raise CommandNotExecutableError(f"cannot execute {name} ({anyway})")
         if looked_up.returncode:
             raise CommandNotFoundError(f"command not found: {name} ({anyway})")

@@ -11,13 +11,13 @@ from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import FOLDER
-from weigh.flow.plan.plan import plan
+from weigh.flow.plan.plan import plan_task_file
 from weigh.model.plan import Plan
-from weigh.planning.nodes import on_nodes
+from weigh.planning.nodes import line_run_on_nodes
 from weigh.planning.options import PlanOptions
 from weigh.regular_file import only_regular
-from weigh.store.location import private
-from weigh.sweep.quoting import quoted, shell_line
+from weigh.store.location import open_privately
+from weigh.sweep.quoting import bash_quoted, shell_line
 from weigh.sweep.task_file import INTERPRETERS
 
 if TYPE_CHECKING:  # it imports this one
@@ -41,12 +41,12 @@ def plan_command(
     _refuse_a_file(command[0], here.cwd, here.env.get("PATH"))
     top = os.path.join(here.cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
-    written = on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
+    written = line_run_on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
     if not options.ignore_directives:
         refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
     _refuse_taken(top, options.name, written, submitted)
     try:
-        folder, is_new = _own_folder(top, options, written, submitted)
+        folder, is_new = _command_plan_folder(top, options, written, submitted)
     except OSError as error:
         raise StoreError(f"cannot write {top}: {error.strerror}") from error
     name = os.path.basename(folder)
@@ -55,16 +55,16 @@ def plan_command(
         task_file=path,
         name=name,
         dry_run=options.dry_run,
-        replace=is_new or _is_same(folder, written, submitted),
+        replace=is_new or _is_plan_of_command(folder, written, submitted),
         nodes=options.nodes,
         ignore_directives=True,  # the command was checked above
     )
     try:
         os.makedirs(top, exist_ok=True)
-        with open(path, "wb", opener=private) as file:
+        with open(path, "wb", opener=open_privately) as file:
             file.write(line)
         try:
-            made = plan(here, plan_options).plans[0]
+            made = plan_task_file(here, plan_options).plans[0]
         finally:
             os.unlink(path)
             if is_new:
@@ -87,7 +87,7 @@ def _refuse_a_file(word: str, cwd: str, path: str | None) -> None:
     if not is_file or shutil.which(word, path=path) is not None:
         return
     program = INTERPRETERS.get(os.path.splitext(word)[1].lower())
-    meant = f"{program} {quoted(word)}" if program else f"./{quoted(word)}"
+    meant = f"{program} {bash_quoted(word)}" if program else f"./{bash_quoted(word)}"
     raise UsageError(f"command not found: {word} (did you mean {meant}?)")
 
 
@@ -109,7 +109,7 @@ def _refuse_taken(
             f"{FOLDER}/{name} was submitted before: choose another --name "
             f"(weigh resume {name} runs what did not finish)"
         )
-    if not _is_same(folder, line, submitted):
+    if not _is_plan_of_command(folder, line, submitted):
         raise UsageError(
             f"{FOLDER}/{name} is the plan of another command: "
             f"choose another --name (or delete {FOLDER}/{name})"
@@ -127,7 +127,7 @@ def _stem(command: Sequence[str]) -> str:
     return kept or "job"
 
 
-def _own_folder(
+def _command_plan_folder(
     top: str, options: "SubmitOptions", line: bytes, submitted: Collection[str]
 ) -> tuple[str, bool]:
     """Return the plan's directory, and whether this call created it.
@@ -141,7 +141,7 @@ def _own_folder(
     while True:
         free = stem if number == 1 else f"{stem}-{number}"
         folder = os.path.join(top, name or free)
-        if _is_same(folder, line, submitted):
+        if _is_plan_of_command(folder, line, submitted):
             return folder, False
         if options.dry_run and not os.path.lexists(folder):
             return folder, False
@@ -152,7 +152,7 @@ def _own_folder(
         number += 1
 
 
-def _is_same(folder: str, line: bytes, submitted: Collection[str]) -> bool:
+def _is_plan_of_command(folder: str, line: bytes, submitted: Collection[str]) -> bool:
     """Return whether a plan is of this very command and was never submitted."""
     if folder in submitted:
         return False

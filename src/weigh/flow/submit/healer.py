@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from weigh._version import __version__
 from weigh.errors import SchedulerError
 from weigh.flow.here import Here
-from weigh.flow.submit.rounds import Round
+from weigh.flow.submit.rounds import SubmissionRound
 from weigh.flow.submit.submit_script import SCRIPT, make_log_folder, write_script
-from weigh.model.job import JobRequest, JobScript, Setup, Submitted
+from weigh.model.job import JobRequest, JobScript, JobSetup, SubmittedJob
 from weigh.model.record import SiteFlags
 from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
@@ -28,9 +28,12 @@ _TIME = 10 * MINUTE
 
 
 def send_healer(
-    here: Here, scheduler: Scheduler, jobs: Sequence[Submitted], sending: Round
-) -> Submitted:
-    """Submit the job that resumes *jobs*, of one plan, once all of them have ended.
+    here: Here,
+    scheduler: Scheduler,
+    submitted_jobs: Sequence[SubmittedJob],
+    sending: SubmissionRound,
+) -> SubmittedJob:
+    """Submit the job that resumes those of one plan once all of them have ended.
 
     It runs where and as the last of them did.
 
@@ -40,11 +43,11 @@ def send_healer(
         SubmissionUnknownError: whether it was accepted is not known.
     """
     why_not = scheduler.ask(
-        scheduler.questions.why_not_from_nodes(jobs[-1].request.queue)
+        scheduler.questions.why_not_from_nodes(submitted_jobs[-1].request.queue)
     )
     if why_not is not None:
         raise SchedulerError(why_not)
-    last = jobs[-1]
+    last = submitted_jobs[-1]
     words = ("resume", "--heal", "--confirm", last.token)
     token, sent = sending.new_token()
     script = JobScript(
@@ -55,8 +58,8 @@ def send_healer(
         python=sys.executable,
         elements=1,
         together=1,
-        request=_request(last, [job.id for job in jobs]),
-        setup=_setup(last, here.env),
+        request=_healer_request(last, [job.id for job in submitted_jobs]),
+        setup=_healer_setup(last, here.env),
         version=__version__,
         token=token,
         sent=sent,
@@ -65,7 +68,7 @@ def send_healer(
     path = os.path.join(sent, SCRIPT)
     make_log_folder(script)
     write_script(path, scheduler.render(script))
-    draft = Submitted(
+    draft = SubmittedJob(
         scheduler=scheduler.name,
         id="",
         name=script.name,
@@ -108,7 +111,7 @@ def without_healer(why: str, name: str, *, held: int) -> str:
     )
 
 
-def _request(last: Submitted, ids: Sequence[str]) -> JobRequest:
+def _healer_request(last: SubmittedJob, ids: Sequence[str]) -> JobRequest:
     """Return the request of a small job, in the queue and account of the tasks."""
     request, kind = last.request, find_kind(last.scheduler)
     limits_space = kind is not None and kind.traits.address_space is not None
@@ -125,7 +128,7 @@ def _request(last: Submitted, ids: Sequence[str]) -> JobRequest:
     )
 
 
-def _setup(last: Submitted, env: Mapping[str, str]) -> Setup:
+def _healer_setup(last: SubmittedJob, env: Mapping[str, str]) -> JobSetup:
     """Return the environment of the tasks, and what reaches the scheduler from a node.
 
     A job does not inherit its variables everywhere. The node's own programs come first.

@@ -8,20 +8,20 @@ from weigh.errors import UsageError
 from weigh.flow.here import Here
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site import schedulers
-from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.ask import CommandRunner, ask_scheduler
 from weigh.flow.site.cluster import in_site_words
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
 from weigh.flow.submit.submit import SubmitOptions, typed_request, where_to
-from weigh.model.job import JobRequest, Setup
-from weigh.model.limits import Limits
-from weigh.model.record import Complexes
+from weigh.model.job import JobRequest, JobSetup
+from weigh.model.limits import ClusterLimits
+from weigh.model.record import SiteComplexes
 from weigh.schedulers import KINDS
 from weigh.schedulers.dialect import directive_line
 from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.protocol import Live, Who
+from weigh.schedulers.protocol import LiveAnswers, SubmittingUser
 from weigh.units import GIB, HOUR
 
 # the default request: enough to look at a job, small enough to start soon
@@ -36,14 +36,14 @@ _OF_JOBS = (
 )
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class InteractiveSession(msgspec.Struct, frozen=True, kw_only=True):
     """The command line that opens a shell, or runs a command, on a node."""
 
     argv: tuple[str, ...]
     request: JobRequest
 
 
-def session_of(here: Here, options: SubmitOptions) -> Session:
+def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
     """Return the command line that opens a shell on a node with these options.
 
     Raises:
@@ -55,7 +55,7 @@ def session_of(here: Here, options: SubmitOptions) -> Session:
     idle = [
         f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(options, name)
     ]
-    if idle or options.setup != Setup(checks=options.setup.checks):
+    if idle or options.setup != JobSetup(checks=options.setup.checks):
         raise UsageError(
             "--interactive opens a shell and runs no job script: omit "
             f"{', '.join(idle) or '--module, --conda and the like'}"
@@ -64,7 +64,7 @@ def session_of(here: Here, options: SubmitOptions) -> Session:
         refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))
     name, env = where_to(here, options.scheduler, options.cluster)
     here = here.in_environment(env)
-    kind = schedulers.kind_of(name)
+    kind = schedulers.kind_of_cluster_name(name)
     return interactive(
         here,
         in_site_words(typed_request(options, ()), kind, here.settings.cluster),
@@ -75,13 +75,13 @@ def session_of(here: Here, options: SubmitOptions) -> Session:
 
 def interactive(
     here: Here,
-    request: JobRequest,
+    job_request: JobRequest,
     command: Sequence[str],
     *,
     scheduler: str,
-    ask: Ask = ask_scheduler,
-) -> Session:
-    """Return the command line; what *request* leaves open is filled in.
+    run_command: CommandRunner = ask_scheduler,
+) -> InteractiveSession:
+    """Return the command line; what *job_request* leaves open is filled in.
 
     Raises:
         UsageError: there is no scheduler, or the cluster would refuse the request.
@@ -92,59 +92,69 @@ def interactive(
     settings = here.settings
     live = live_limits(
         scheduler,
-        Who(user=current_user(), account=request.account, qos=request.qos),
+        SubmittingUser(
+            user=current_user(), account=job_request.account, qos=job_request.qos
+        ),
         env=here.env,
-        site=settings.cluster,
-        ask=ask,
+        site_settings=settings.cluster,
+        run_command=run_command,
     )
     kind = KINDS[scheduler]
-    filled = _filled(request, live, kind)
+    filled = _filled_interactive_request(job_request, live, kind)
     if kind.text.OPTIONS.resource and filled.gpus and live.limits is not None:
-        filled = _one_slot(filled, live.limits, *kind.text.OPTIONS.resource)
+        filled = _one_slot_interactive_request(
+            filled, live.limits, *kind.text.OPTIONS.resource
+        )
     flags = kind.backend.session_flags(filled)
     rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
     refuse(text_findings(here, script, live, scheduler=scheduler))
     words = tuple(word for flag in flags for word in flag)
     argv = kind.backend.session_argv(words, tuple(command))
-    return Session(argv=argv, request=filled)
+    return InteractiveSession(argv=argv, request=filled)
 
 
-def _filled(request: JobRequest, live: Live, kind: SchedulerKind) -> JobRequest:
+def _filled_interactive_request(
+    job_request: JobRequest, live_answers: LiveAnswers, kind: SchedulerKind
+) -> JobRequest:
     """Fill in what was not typed, at most what the queue and its nodes allow."""
-    cpus = request.cpus or (_CPUS_WITH_GPU if request.gpus else _CPUS)
-    memory = _MEMORY_WITH_GPU if request.gpus else _MEMORY
+    cpus = job_request.cpus or (_CPUS_WITH_GPU if job_request.gpus else _CPUS)
+    memory = _MEMORY_WITH_GPU if job_request.gpus else _MEMORY
     time = _TIME
-    limits = live.limits
+    limits = live_answers.limits
     if limits is not None:
-        queues = queues_of(request, limits)
+        queues = queues_of(job_request, limits)
         names = {queue.name for queue in queues}
         nodes = [node for node in limits.nodes if names & set(node.queues)]
         most = [node.cpus for node in nodes if node.cpus]
-        if not request.cpus and most:
+        if not job_request.cpus and most:
             cpus = min(cpus, max(most))
         sizes = [node.memory // 2 for node in nodes if node.memory]
         allowed = [queue.memory for queue in queues if queue.memory is not None]
         memory = min([memory, *allowed, *([max(sizes)] if sizes else [])])
         ends = [int(one.time_limit) for one in queues if one.time_limit is not None]
         time = min(time, max(ends)) if len(ends) == len(queues) and ends else time
-    with_gpu = kind.traits.address_space is not None and request.gpus
-    memory = memory if request.memory is None else request.memory
+    with_gpu = kind.traits.address_space is not None and job_request.gpus
+    memory = memory if job_request.memory is None else job_request.memory
     virtual = None if with_gpu else memory + _MAPPED
     return msgspec.structs.replace(
-        request,
+        job_request,
         cpus=cpus,
         memory=memory,
-        virtual_memory=request.virtual_memory or virtual,
-        time_limit=request.time_limit or time,
+        virtual_memory=job_request.virtual_memory or virtual,
+        time_limit=job_request.time_limit or time,
     )
 
 
-def _one_slot(request: JobRequest, limits: Limits, name: str, value: str) -> JobRequest:
+def _one_slot_interactive_request(
+    job_request: JobRequest, limits: ClusterLimits, name: str, value: str
+) -> JobRequest:
     """Request one slot where the site counts the GPUs once per slot."""
-    words = request.complexes or Complexes()
+    words = job_request.complexes or SiteComplexes()
     if words.gpus not in limits.per_slot:
-        return request
+        return job_request
     has_cpus = words.cpus in (limits.resources or ())
-    cpus = ((name, value.format(words.cpus, request.cpus)),) if has_cpus else ()
-    return msgspec.structs.replace(request, cpus=1, extra=(*request.extra, *cpus))
+    cpus = ((name, value.format(words.cpus, job_request.cpus)),) if has_cpus else ()
+    return msgspec.structs.replace(
+        job_request, cpus=1, extra=(*job_request.extra, *cpus)
+    )

@@ -15,7 +15,7 @@ import msgspec
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.plan.directory import refuse_changed_tasks, tasks_of
 from weigh.lazy_modules import lazy_module
-from weigh.model.job import JobScript, Submitted
+from weigh.model.job import JobScript, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.units import Bytes
 
@@ -30,7 +30,7 @@ else:  # each is imported when it is first used
 TOO_LONG = "the array was too long for one job"
 
 
-class Origin(msgspec.Struct, frozen=True):
+class JobOrigin(msgspec.Struct, frozen=True):
     """The job that another job continues, the reason, and which round this is."""
 
     job: str
@@ -38,33 +38,40 @@ class Origin(msgspec.Struct, frozen=True):
     round: int = 1
 
 
-def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:
+def split_into_job_parts(
+    job_script: JobScript, limit: int | None
+) -> Iterator[JobScript]:
     """Cut an array that is too long for one job; the parts share the throttle."""
-    if limit is None or script.elements <= limit:
-        yield script
+    if limit is None or job_script.elements <= limit:
+        yield job_script
         return
-    count = -(-script.elements // limit)
-    throttle = script.request.throttle
+    count = -(-job_script.elements // limit)
+    throttle = job_script.request.throttle
     share = None if throttle is None else max(1, throttle // count)
-    request = msgspec.structs.replace(script.request, throttle=share)
-    for first in range(0, script.elements, limit):
+    request = msgspec.structs.replace(job_script.request, throttle=share)
+    for first in range(0, job_script.elements, limit):
         yield msgspec.structs.replace(
-            script,
-            first=script.first + first,
-            elements=min(limit, script.elements - first),
+            job_script,
+            first=job_script.first + first,
+            elements=min(limit, job_script.elements - first),
             request=request,
         )
 
 
 def halfway(
-    error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
+    error: WeighError,
+    submitted_jobs: Sequence[SubmittedJob],
+    job_scripts: Sequence[JobScript],
 ) -> SchedulerError:
-    """Return the error on a part that was refused after *made* had been accepted."""
-    there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
-    ids = ", ".join(job.id for job in made)
+    """Return the error on a part that was refused after others had been accepted."""
+    there, total = (
+        sum(job.elements for job in submitted_jobs),
+        sum(one.elements for one in job_scripts),
+    )
+    ids = ", ".join(job.id for job in submitted_jobs)
     return SchedulerError(
         f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
-        f"weigh resume {made[0].id} submits the rest"
+        f"weigh resume {submitted_jobs[0].id} submits the rest"
     )
 
 
@@ -80,7 +87,9 @@ def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, 
         kinds = first_tasks.kinds_of(plan)
         words = {task: text_of(task).decode("utf-8", "replace") for task in kinds}
     files: dict[str, Bytes] = {}
-    lines = [_line(kinds[task], words[task], cwd, files) for task in sorted(kinds)]
+    lines = [
+        _task_traits(kinds[task], words[task], cwd, files) for task in sorted(kinds)
+    ]
     first = first_tasks.choose_first(lines, count)
     if len(first.places) == len(lines):
         raise UsageError(
@@ -121,19 +130,21 @@ def texts_of(
 
 
 def texts_of_job(
-    job: Submitted, plan: Plan, opened: ExitStack
+    submitted_job: SubmittedJob, plan: Plan, opened: ExitStack
 ) -> Callable[[int], bytes]:
-    """Return a function for the line of a task of *job*."""
+    """Return a function for the line of a task of *submitted_job*."""
     if plan.queue is None:
-        return texts_of(job.plan_folder, plan, opened)
-    return texts_of(job.folder, plan, opened, file=tasks_of(job, plan.queue))
+        return texts_of(submitted_job.plan_folder, plan, opened)
+    return texts_of(
+        submitted_job.folder, plan, opened, file=tasks_of(submitted_job, plan.queue)
+    )
 
 
-def _line(
+def _task_traits(
     kind: int, text: str, cwd: str, files: dict[str, Bytes]
-) -> "first_tasks.Line":
+) -> "first_tasks.TaskTraits":
     """Return what the line of a task shows; *files* are sizes that are known."""
-    words = record_match.words_of(text)
+    words = record_match.task_line_words(text)
     values = (word.partition("=")[2] for word in words)
     pieces = dict.fromkeys((*words, *filter(None, values)))
     for piece in pieces:
@@ -141,4 +152,4 @@ def _line(
             path = os.path.join(cwd, piece)
             files[piece] = os.path.getsize(path) if os.path.isfile(path) else 0
     size = sum(files[piece] for piece in pieces)
-    return first_tasks.Line(kind, size, record_match.sizes_in(words, {}))
+    return first_tasks.TaskTraits(kind, size, record_match.sizes_in(words, {}))

@@ -13,11 +13,11 @@ import msgspec
 
 from weigh.errors import FormatError, UsageError
 from weigh.lazy_modules import lazy_module
-from weigh.model.job import Heal, JobRequest, RecordedRequest, Submitted
+from weigh.model.job import HealLimits, JobRequest, RecordedRequest, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.backend import Scheduler
-from weigh.schedulers.dialect import Options, Traits
+from weigh.schedulers.dialect import DialectOptions, DialectTraits
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.words import positive_number
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
@@ -76,7 +76,11 @@ def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
 
 
 def refuse_absent(
-    request: JobRequest, scheduler: str, *, first: bool = False, prefetch: bool = False
+    job_request: JobRequest,
+    scheduler: str,
+    *,
+    first: bool = False,
+    prefetch: bool = False,
 ) -> None:
     """Refuse options for what the scheduler has not.
 
@@ -87,13 +91,18 @@ def refuse_absent(
     """
     kind = find_kind(scheduler)
     if kind is None:
-        if request.queue:
+        if job_request.queue:
             raise UsageError("jobs on this machine have no queue: omit --queue")
         return
     for option, value, is_there, what in (
-        ("--queue", request.queue, kind.traits.queues, "has no queues"),
-        ("--qos", request.qos, kind.traits.queues, "has no quality of service"),
-        ("--after", request.after, kind.traits.waits, "lets no job wait for another"),
+        ("--queue", job_request.queue, kind.traits.queues, "has no queues"),
+        ("--qos", job_request.qos, kind.traits.queues, "has no quality of service"),
+        (
+            "--after",
+            job_request.after,
+            kind.traits.waits,
+            "lets no job wait for another",
+        ),
         ("--first", first, kind.traits.waits, "lets no job wait for another"),
         ("--prefetch", prefetch, kind.traits.waits, "lets no job wait for another"),
     ):
@@ -118,21 +127,29 @@ def refuse_heal(scheduler: str) -> None:
         raise UsageError(f"{kind.title} lets no job wait for another: omit --heal")
 
 
-def check_limits(heal: Heal, request: JobRequest) -> None:
+def check_limits(heal_limits: HealLimits, job_request: JobRequest) -> None:
     """Compare the request with the limits of healing.
 
     Raises:
         UsageError: it is above them.
     """
-    if heal.max_memory is not None and (request.memory or 0) > heal.max_memory:
+    if (
+        heal_limits.max_memory is not None
+        and (job_request.memory or 0) > heal_limits.max_memory
+    ):
         raise UsageError(
-            f"--max-memory {format_size(heal.max_memory)} is less than the request of "
-            f"an element: {format_size(request.memory or 0)}"
+            f"--max-memory {format_size(heal_limits.max_memory)} is less than the "
+            "request of "
+            f"an element: {format_size(job_request.memory or 0)}"
         )
-    if heal.max_time is not None and (request.time_limit or 0) > heal.max_time:
+    if (
+        heal_limits.max_time is not None
+        and (job_request.time_limit or 0) > heal_limits.max_time
+    ):
         raise UsageError(
-            f"--max-time {format_limit(heal.max_time)} is less than the time limit of "
-            f"an element: {format_limit(request.time_limit or 0)}"
+            f"--max-time {format_limit(heal_limits.max_time)} is less than the time "
+            "limit of "
+            f"an element: {format_limit(job_request.time_limit or 0)}"
         )
 
 
@@ -162,7 +179,7 @@ def complete_request(
     ask = plan.request
     notes: list[str] = []
     kind = find_kind(scheduler.name)
-    traits = Traits() if kind is None else kind.traits
+    traits = DialectTraits() if kind is None else kind.traits
     if ask.nodes > 1 and not traits.several_nodes:
         others = [one.title for one in KINDS.values() if one.traits.several_nodes]
         raise UsageError(
@@ -188,7 +205,7 @@ def complete_request(
         request, note = _with_virtual(request, plan, traits.address_space)
         notes += note
     if kind is not None and request.gpus and request.cpus > 1:
-        request, note = _one_slot(request, scheduler, kind.text.OPTIONS)
+        request, note = _one_slot_request(request, scheduler, kind.text.OPTIONS)
         notes += note
     throttle = typed.throttle or _default_throttle(request, plan, scheduler.name)
     request = msgspec.structs.replace(request, throttle=throttle)
@@ -199,12 +216,14 @@ def complete_request(
     return request, notes
 
 
-def _what_is_not_known(request: JobRequest, plan: Plan) -> Iterator[str]:
-    if request.memory is None:
+def _what_is_not_known(job_request: JobRequest, plan: Plan) -> Iterator[str]:
+    if job_request.memory is None:
         yield _NO_MEMORY
-    if request.time_limit is None:
+    if job_request.time_limit is None:
         yield _NO_TIME
-    if request.memory is None or request.time_limit is None:  # why, if there was a run
+    if (
+        job_request.memory is None or job_request.time_limit is None
+    ):  # why, if there was a run
         yield from dict.fromkeys(note for kind in plan.kinds for note in kind.notes)
 
 
@@ -224,7 +243,7 @@ def _gpu_word(
     if name is None or scheduler.name == LOCAL:
         return None, ()
     types = scheduler.ask(scheduler.questions.gpu_types())
-    alike = _alike(name, types)
+    alike = _similar_gpu_names(name, types)
     if alike:
         return max(alike, key=len), ()
     known = f": it has {', '.join(types)}" if types else ""
@@ -232,7 +251,7 @@ def _gpu_word(
     return None, (note,)
 
 
-def _alike(name: str, types: Sequence[str]) -> list[str]:
+def _similar_gpu_names(name: str, types: Sequence[str]) -> list[str]:
     """Return the site's names that may mean the GPU; a slice is never a whole GPU."""
     profile = gpu_models.profile_of(name)
     if profile is None:
@@ -246,121 +265,140 @@ def _alike(name: str, types: Sequence[str]) -> list[str]:
 
 def _models(name: str) -> set[str]:
     try:
-        return {model.name for model in gpu_models.called(name)}
+        return {model.name for model in gpu_models.gpu_models_called(name)}
     except UsageError:  # a name that only the site uses
         return set()
 
 
-def _one_slot(
-    request: JobRequest, scheduler: Scheduler, options: Options
+def _one_slot_request(
+    job_request: JobRequest, scheduler: Scheduler, options: DialectOptions
 ) -> tuple[JobRequest, tuple[str, ...]]:
     """Request one slot where the site counts the GPUs once per slot."""
-    word = scheduler.ask(scheduler.questions.cpu_resource(request.complexes))
+    word = scheduler.ask(scheduler.questions.cpu_resource(job_request.complexes))
     if word is None:
-        return request, ()
-    note = f"one slot instead of {request.cpus}: here the GPUs count per slot"
-    extra = request.extra
+        return job_request, ()
+    note = f"one slot instead of {job_request.cpus}: here the GPUs count per slot"
+    extra = job_request.extra
     if word and options.resource is not None:
         name, value = options.resource
-        extra = (*extra, (name, value.format(word, request.cpus)))
-        note += f"; {word}={request.cpus} requests the CPUs"
-    return msgspec.structs.replace(request, cpus=1, extra=extra), (note,)
+        extra = (*extra, (name, value.format(word, job_request.cpus)))
+        note += f"; {word}={job_request.cpus} requests the CPUs"
+    return msgspec.structs.replace(job_request, cpus=1, extra=extra), (note,)
 
 
-def _default_throttle(request: JobRequest, plan: Plan, scheduler: str) -> int | None:
+def _default_throttle(
+    job_request: JobRequest, plan: Plan, scheduler: str
+) -> int | None:
     """Return how many elements run at once unless --throttle is given."""
     if scheduler == LOCAL:
-        return min(len(plan.elements), elements_this_machine_holds(request))
+        return min(len(plan.elements), elements_this_machine_holds(job_request))
     return None if len(plan.elements) == 1 else queue_order.AT_ONCE
 
 
-def elements_this_machine_holds(request: JobRequest) -> int:
+def elements_this_machine_holds(job_request: JobRequest) -> int:
     """Return how many elements of a job have room side by side on this machine.
 
     At least 1: an element that is too large alone runs alone. Elements with GPUs take
     turns, as nothing here gives each of them other GPUs.
     """
-    if request.gpus:
+    if job_request.gpus:
         return 1
     machine = host.read_host()
     cpus = min(machine.cpus or 1, resources.read_cpu_quota() or math.inf)
-    counts = [cpus // max(1, request.cpus)]
-    if request.memory:
+    counts = [cpus // max(1, job_request.cpus)]
+    if job_request.memory:
         limits = (machine.memory, *cgroup.limited_groups()[0].values())
-        counts += [limit // request.memory for limit in limits if limit]
+        counts += [limit // job_request.memory for limit in limits if limit]
     return max(1, int(min(counts)))
 
 
 def _with_virtual(
-    request: JobRequest, plan: Plan, name: str
+    job_request: JobRequest, plan: Plan, name: str
 ) -> tuple[JobRequest, tuple[str, ...]]:
     """Return the request with address space, derived from memory and what is mapped.
 
     *name* is the scheduler's resource.
     """
-    if request.gpus:
+    if job_request.gpus:
         note = f"{name} is not requested: CUDA maps more than it uses (--h-vmem SIZE)"
-        return request, (note,)
-    if request.memory is None:
-        return request, ()
-    size = request.memory + _MAPPED + plan.together * _MAPPED_PER_TASK
+        return job_request, (note,)
+    if job_request.memory is None:
+        return job_request, ()
+    size = job_request.memory + _MAPPED + plan.together * _MAPPED_PER_TASK
     measured = [kind.virtual_memory for kind in plan.kinds]
     known = [one for one in measured if one is not None]
     if known and len(known) == len(measured):  # of libraries too, mapped and not used
-        more = max(0, request.memory - (plan.request.memory or 0))  # as typed
-        size = max(request.memory, plan.together * max(known) + more) + _MAPPED
-        return msgspec.structs.replace(request, virtual_memory=size), ()
+        more = max(0, job_request.memory - (plan.request.memory or 0))  # as typed
+        size = max(job_request.memory, plan.together * max(known) + more) + _MAPPED
+        return msgspec.structs.replace(job_request, virtual_memory=size), ()
     note = (
         f"{name} is an estimate: it also counts mapped libraries, which were not "
         "measured (--h-vmem SIZE)"
     )
-    return msgspec.structs.replace(request, virtual_memory=size), (note,)
+    return msgspec.structs.replace(job_request, virtual_memory=size), (note,)
 
 
-def check_understood(scheduler: Scheduler, jobs: Sequence[Submitted]) -> list[str]:
+def check_understood(
+    scheduler: Scheduler, submitted_jobs: Sequence[SubmittedJob]
+) -> list[str]:
     """Return how the request that the scheduler recorded differs from the one sent.
 
-    Only the first of *jobs* is compared: all parts of a plan have the same request.
+    Only the first of *submitted_jobs* is compared: all parts of a plan have the same
+    request.
     """
-    if not jobs:
+    if not submitted_jobs:
         return []
-    recorded = scheduler.ask(scheduler.questions.understood(jobs[0].id))
-    return [] if recorded is None else list(differences(jobs[0], recorded))
+    recorded = scheduler.ask(scheduler.questions.understood(submitted_jobs[0].id))
+    return [] if recorded is None else list(differences(submitted_jobs[0], recorded))
 
 
-def differences(job: Submitted, recorded: RecordedRequest) -> Iterator[str]:
+def differences(
+    submitted_job: SubmittedJob, recorded: RecordedRequest
+) -> Iterator[str]:
     """Yield each figure that the scheduler recorded differently, if it shows it.
 
     All figures are for one element, on all its nodes.
     """
-    request = job.request
+    request = submitted_job.request
     nodes = request.nodes
     slots = request.cpus or 1
     memory = None if request.memory is None else request.memory * nodes
     rounded = nodes * slots if request.site.per_cpu else nodes
-    yield from _size("memory", memory, recorded.memory, parts=rounded)
-    yield from _size(
-        _address_space(job),
+    yield from _size_differences("memory", memory, recorded.memory, parts=rounded)
+    yield from _size_differences(
+        _address_space_refusal(submitted_job),
         request.virtual_memory,
         recorded.virtual_memory,
         parts=slots,
     )
-    yield from _cpus(request.cpus * nodes, recorded.cpus)
+    yield from _cpu_differences(request.cpus * nodes, recorded.cpus)
     for what, requested, got in (
         ("GPUs", request.gpus * nodes, recorded.gpus),
-        ("time", _time(request.time_limit), _time(recorded.time_limit)),
-        ("elements", job.elements if job.elements > 1 else None, recorded.elements),
-        ("throttle", _effective_throttle(job), recorded.throttle),
+        (
+            "time",
+            _time_limit_in_minutes(request.time_limit),
+            _time_limit_in_minutes(recorded.time_limit),
+        ),
+        (
+            "elements",
+            submitted_job.elements if submitted_job.elements > 1 else None,
+            recorded.elements,
+        ),
+        ("throttle", _effective_throttle(submitted_job), recorded.throttle),
         ("account", request.account, recorded.account),
     ):
-        if requested is not None and got is not None and not _is_same(requested, got):
+        if (
+            requested is not None
+            and got is not None
+            and not _is_same_request(requested, got)
+        ):
             yield _differs(what, requested, got)
     yield from _types(request, recorded)
-    yield from _queue(request, recorded)
+    yield from _queue_difference(request, recorded)
 
 
-def _address_space(job: Submitted) -> str:
-    kind = find_kind(job.scheduler)
+def _address_space_refusal(submitted_job: SubmittedJob) -> str:
+    kind = find_kind(submitted_job.scheduler)
     return (kind and kind.traits.address_space) or "address space"
 
 
@@ -368,7 +406,7 @@ def _differs(what: str, requested: object, got: object) -> str:
     return f"{what}: {requested} requested, but the scheduler recorded {got}"
 
 
-def _size(
+def _size_differences(
     what: str, requested: Bytes | None, got: Bytes | None, *, parts: int
 ) -> Iterator[str]:
     """Compare sizes; each of *parts* was rounded up to a whole MiB."""
@@ -378,15 +416,15 @@ def _size(
         yield _differs(what, format_size(requested), format_size(got))
 
 
-def _cpus(requested: int, got: int | None) -> Iterator[str]:
+def _cpu_differences(requested: int, got: int | None) -> Iterator[str]:
     """Compare CPUs; rounding up to whole cores is not a difference."""
     rounded = {-(-requested // threads) * threads for threads in _THREADS}
     if requested and got is not None and got != requested and got not in rounded:
         yield _differs("CPUs", requested, got)
 
 
-def _types(request: JobRequest, recorded: RecordedRequest) -> Iterator[str]:
-    kind = request.gpu_type
+def _types(job_request: JobRequest, recorded: RecordedRequest) -> Iterator[str]:
+    kind = job_request.gpu_type
     if (
         kind
         and recorded.gpu_types
@@ -396,25 +434,27 @@ def _types(request: JobRequest, recorded: RecordedRequest) -> Iterator[str]:
         yield _differs("GPU type", kind, got)
 
 
-def _queue(request: JobRequest, recorded: RecordedRequest) -> Iterator[str]:
-    if request.queue is None or recorded.queue is None:
+def _queue_difference(
+    job_request: JobRequest, recorded: RecordedRequest
+) -> Iterator[str]:
+    if job_request.queue is None or recorded.queue is None:
         return
-    if {*request.queue.split(",")} != {*recorded.queue.split(",")}:
-        yield _differs("queue", request.queue, recorded.queue)
+    if {*job_request.queue.split(",")} != {*recorded.queue.split(",")}:
+        yield _differs("queue", job_request.queue, recorded.queue)
 
 
-def _effective_throttle(job: Submitted) -> int | None:
+def _effective_throttle(submitted_job: SubmittedJob) -> int | None:
     """Return the throttle, unless it is larger than the number of elements."""
-    most = job.request.throttle
-    return most if most is not None and most < job.elements else None
+    most = submitted_job.request.throttle
+    return most if most is not None and most < submitted_job.elements else None
 
 
-def _time(seconds: int | None) -> str | None:
+def _time_limit_in_minutes(seconds: int | None) -> str | None:
     """Return a time limit as text, rounded up to whole minutes as schedulers do."""
     return None if seconds is None else format_limit(-(-seconds // MINUTE) * MINUTE)
 
 
-def _is_same(requested: object, got: object) -> bool:
+def _is_same_request(requested: object, got: object) -> bool:
     if isinstance(requested, str) and isinstance(got, str):
         return requested.lower() == got.lower()  # accounts may be kept in lower case
     return requested == got

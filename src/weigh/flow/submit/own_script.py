@@ -26,12 +26,17 @@ from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import site_warnings
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.healer import why_none
-from weigh.flow.submit.job_parts import Origin
+from weigh.flow.submit.job_parts import JobOrigin
 from weigh.flow.submit.job_request import check_limits
-from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
+from weigh.flow.submit.rounds import (
+    SubmissionRound,
+    SubmissionRounds,
+    reach_of_schedulers,
+    settle_all,
+)
 from weigh.flow.submit.submit_script import write_script
 from weigh.lazy_modules import lazy_module
-from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
+from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.request import RUNNER_MEMORY
 from weigh.schedulers import KINDS
@@ -39,7 +44,7 @@ from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.job_script import announce_line
 from weigh.schedulers.launched import SUBMITS, launched_by_line
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.protocol import Argv, Described, KnownJob
+from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.schedulers.words import parse_ranges
 from weigh.store import jobs, location
@@ -81,7 +86,7 @@ class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A script that is about to be submitted, as its scheduler reads it."""
 
     name: str
@@ -91,7 +96,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     cwd: str
     own: OwnScript
-    described: Described
+    described: DescribedScript
 
     @property
     def elements(self) -> int:
@@ -108,9 +113,9 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         StoreError: the job cannot be recorded.
     """
     settle_all(here)
-    name, reached = _where(here, options)
+    name, reached = _scheduler_of_script(here, options)
     draft = draft_of(here.in_environment(reached), options, name)
-    kind = schedulers.kind_of(name)
+    kind = schedulers.kind_of_cluster_name(name)
     limits = submit.SubmitOptions(
         heal=options.heal,
         max_memory=options.max_memory,
@@ -119,7 +124,7 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         max_hours=options.max_hours,
     )
     heal = submit.limits_of(here, limits, kind)
-    notes = (*_notes(draft, kind), *site_warnings(here))
+    notes = (*_script_notes(draft, kind), *site_warnings(here))
     scheduler = schedulers.reach(here, name)
     if heal is not None:
         request = draft.described.request
@@ -129,35 +134,35 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
         raise UsageError(
             f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
         )
-    sendings = Sendings(
-        draft.folder, root=here.root, reach=reaching(here), name=draft.typed
+    sendings = SubmissionRounds(
+        draft.folder, root=here.root, reach=reach_of_schedulers(here), name=draft.typed
     )
     number = sendings.next_number(here.notify)
     if not options.again:
-        _refuse_twice(here, draft)
+        _refuse_running_script(here, draft)
     answer = SubmitAnswer(
         scheduler=kind,
         script=draft.script,
-        text=_wrapped(draft, kind, here.root, "TOKEN")
+        text=_measuring_script(draft, kind, here.root, "TOKEN")
         if draft.own.measured
         else draft.text,
         notes=notes,
         commands=(_argv(draft, kind, "TOKEN"),) if options.dry_run else (),
     )
     if options.checks:
-        answer = _checked(here.in_environment(reached), draft, answer)
+        answer = _checked_script_answer(here.in_environment(reached), draft, answer)
     if options.dry_run:
         return answer
-    sending = sendings.begin(number, heal=heal)
+    sending = sendings.begin(number, heal_limits=heal)
     with sending:
-        job = send(draft, scheduler, sending, verify=options.checks)
+        job = send_script(draft, scheduler, sending, verify=options.checks)
         answer = msgspec.structs.replace(answer, job=job, now=time.time())
         return submit.followed(here, answer, scheduler, sending)
 
 
 def draft_of(
     here: Here, options: ScriptOptions, name: str, *, folder: str | None = None
-) -> Draft:
+) -> ScriptDraft:
     """Read a script as the scheduler *name* does.
 
     *folder* is where its jobs are kept, by default one for this script and its flags.
@@ -165,7 +170,7 @@ def draft_of(
     Raises:
         UsageError: it cannot be read, or weigh cannot submit it.
     """
-    kind = KINDS[schedulers.kind_of(name)]
+    kind = KINDS[schedulers.kind_of_cluster_name(name)]
     path = os.path.join(here.cwd, options.script)
     text = read_script_file(path, options.script)
     facts = facts_of(here, scheduler=kind.name)
@@ -188,26 +193,27 @@ def draft_of(
         digest=digest_of(text),
         measured=options.measure,
     )
-    return Draft(
+    return ScriptDraft(
         name=described.name,
         script=os.path.normpath(path),
         typed=options.script,
         text=text,
-        folder=folder or _folder(here.root, os.path.normpath(path), options, kind.name),
+        folder=folder
+        or _job_folder_of_script(here.root, os.path.normpath(path), options, kind.name),
         cwd=here.cwd,
         own=own,
         described=described,
     )
 
 
-def send(
-    draft: Draft,
+def send_script(
+    draft: ScriptDraft,
     scheduler: Scheduler,
-    sending: Round,
+    sending: SubmissionRound,
     *,
     verify: bool = True,
-    origin: Origin | None = None,
-) -> Submitted:
+    origin: JobOrigin | None = None,
+) -> SubmittedJob:
     """Submit a script once, and record it as a job.
 
     Raises:
@@ -216,22 +222,22 @@ def send(
         SubmissionUnknownError: whether it was accepted is not known.
         StoreError: a file cannot be written.
     """
-    kind = schedulers.kind_of(scheduler.name)
+    kind = schedulers.kind_of_cluster_name(scheduler.name)
     own = draft.own
     token, sent = sending.new_token()
     store = sending.sender.store
     location.make_folder(store)
     file = draft.typed
     if own.measured:
-        _keep(_copy(draft, store), draft.text)
+        _keep(_script_copy_path(draft, store), draft.text)
         file = os.path.join(sent, os.path.basename(draft.script))
-        write_script(file, _wrapped(draft, kind, store, sent))
+        write_script(file, _measuring_script(draft, kind, store, sent))
     scripts = KINDS[kind].user_scripts
     expected = None
     if verify:
         check = scripts.check_script_argv(file, _sent_flags(draft, kind))
         expected = scheduler.predict_start(file, cwd=draft.cwd, argv=check)
-    job = Submitted(
+    job = SubmittedJob(
         scheduler=scheduler.name,
         id="",
         name=draft.name,
@@ -254,7 +260,9 @@ def send(
     return _as_understood(made, scheduler, store)
 
 
-def _where(here: Here, options: ScriptOptions) -> tuple[str, Mapping[str, str]]:
+def _scheduler_of_script(
+    here: Here, options: ScriptOptions
+) -> tuple[str, Mapping[str, str]]:
     """Return the scheduler to submit to: as typed, or by the script's directives.
 
     Raises:
@@ -272,14 +280,14 @@ def _where(here: Here, options: ScriptOptions) -> tuple[str, Mapping[str, str]]:
             )
         if chosen != LOCAL or shutil.which(KINDS[meant].submits, path=path):
             chosen = meant
-    if schedulers.kind_of(chosen) == LOCAL:
+    if schedulers.kind_of_cluster_name(chosen) == LOCAL:
         if guess(text) is None:
             _refuse_no_job(text, options, 0, is_misread=False)
         raise UsageError(
             f"{options.script} needs a scheduler, and here is none "
             f"(try weigh run -- bash {options.script})"
         )
-    kind = KINDS[schedulers.kind_of(chosen)]
+    kind = KINDS[schedulers.kind_of_cluster_name(chosen)]
     if not kind.traits.takes_scripts:
         raise UsageError(
             f"{options.script}: submit it by {kind.submits}; weigh status, logs, "
@@ -288,14 +296,16 @@ def _where(here: Here, options: ScriptOptions) -> tuple[str, Mapping[str, str]]:
     return chosen, reached
 
 
-def _folder(root: str, path: str, options: ScriptOptions, kind: str) -> str:
+def _job_folder_of_script(
+    root: str, path: str, options: ScriptOptions, kind: str
+) -> str:
     words = (kind, path, *options.flags, "--", *options.arguments)
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
     stem = _UNSAFE.sub("_", os.path.basename(path))
     return os.path.join(root, FOLDER, f"{stem}-{digest.hexdigest()[:10]}")
 
 
-def _refuse_twice(here: Here, draft: Draft) -> None:
+def _refuse_running_script(here: Here, draft: ScriptDraft) -> None:
     """Refuse a script whose job, with these flags, has not ended.
 
     Raises:
@@ -312,7 +322,9 @@ def _refuse_twice(here: Here, draft: Draft) -> None:
             )
 
 
-def _checked(here: Here, draft: Draft, answer: SubmitAnswer) -> SubmitAnswer:
+def _checked_script_answer(
+    here: Here, draft: ScriptDraft, answer: SubmitAnswer
+) -> SubmitAnswer:
     """Refuse a script that would fail; add the results of the checks."""
     scripts = KINDS[answer.scheduler].user_scripts
     checks = check_request(
@@ -331,14 +343,14 @@ def _checked(here: Here, draft: Draft, answer: SubmitAnswer) -> SubmitAnswer:
     return msgspec.structs.replace(answer, checks=checks.rows, notes=notes)
 
 
-def _notes(draft: Draft, kind: str) -> list[str]:
+def _script_notes(draft: ScriptDraft, kind: str) -> list[str]:
     notes = []
     if not KINDS[kind].lint.directives(draft.text) and not draft.own.flags:
         notes.append(f"{draft.typed} has no directives: the queue's defaults apply")
     return notes
 
 
-def _sent_flags(draft: Draft, kind: str) -> OwnScript:
+def _sent_flags(draft: ScriptDraft, kind: str) -> OwnScript:
     """Return the flags of the file that is sent: a wrapper needs its own shell."""
     own = draft.own
     if not own.measured:
@@ -348,7 +360,7 @@ def _sent_flags(draft: Draft, kind: str) -> OwnScript:
     return msgspec.structs.replace(own, flags=(*own.flags, *extra, *room))
 
 
-def _room_for_watching(request: JobRequest, kind: str) -> Argv:
+def _room_for_watching(job_request: JobRequest, kind: str) -> Argv:
     """Return the flags that request what weigh takes in addition to the script.
 
     A job that uses nearly all of its limit was killed because it was measured: Grid
@@ -359,16 +371,16 @@ def _room_for_watching(request: JobRequest, kind: str) -> Argv:
         return size if size is None or size >= _HAS_ROOM else size + more
 
     enough = msgspec.structs.replace(
-        request,
-        memory=with_room(request.memory, RUNNER_MEMORY),
-        virtual_memory=with_room(request.virtual_memory, _WATCHER_ADDRESSES),
+        job_request,
+        memory=with_room(job_request.memory, RUNNER_MEMORY),
+        virtual_memory=with_room(job_request.virtual_memory, _WATCHER_ADDRESSES),
     )
-    if enough == request or request.nodes > 1:
+    if enough == job_request or job_request.nodes > 1:
         return ()
     return KINDS[kind].user_scripts.raised(enough, ("memory",))
 
 
-def _argv(draft: Draft, kind: str, token: str, file: str | None = None) -> Argv:
+def _argv(draft: ScriptDraft, kind: str, token: str, file: str | None = None) -> Argv:
     return KINDS[kind].user_scripts.submit_script_argv(
         draft.typed if file is None else file,
         _sent_flags(draft, kind),
@@ -411,13 +423,13 @@ def _refuse_no_job(
         )
 
 
-def _copy(draft: Draft, store: str) -> str:
+def _script_copy_path(draft: ScriptDraft, store_folder: str) -> str:
     """Return the path of the script as it is now: the same text has the same path.
 
     So runs of it have the same command, by which records are compared.
     """
     name = os.path.basename(draft.script)
-    return os.path.join(store, FOLDER, _COPIES, draft.own.digest, name)
+    return os.path.join(store_folder, FOLDER, _COPIES, draft.own.digest, name)
 
 
 def _keep(path: str, text: str) -> None:
@@ -437,14 +449,16 @@ def _keep(path: str, text: str) -> None:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _wrapped(draft: Draft, kind: str, store: str, sent: str) -> str:
+def _measuring_script(
+    draft: ScriptDraft, kind: str, store_folder: str, sent: str
+) -> str:
     """Return the script that measures a copy of the user's in the job.
 
     Where the node has no weigh, the copy runs unmeasured.
     """
     script = read_script(draft.text)
     shell = draft.described.interpreter or script.interpreter or (_SHELL,)
-    copy = _copy(draft, store)
+    copy = _script_copy_path(draft, store_folder)
     command = f'{shlex.join((*shell, copy))} "$@"'
     python = shlex.quote(sys.executable)
     body = "\n".join(
@@ -452,7 +466,7 @@ def _wrapped(draft: Draft, kind: str, store: str, sent: str) -> str:
             f"# {shlex.quote(draft.script)}, measured; written by weigh {__version__}.",
             announce_line(KINDS[kind].script_rules.job_id, sent),
             f"if {python} -P -c 'import weigh' 2>/dev/null; then",
-            f"  export WEIGH_DIR={shlex.quote(store)}",
+            f"  export WEIGH_DIR={shlex.quote(store_folder)}",
             f"  exec {python} -P -m weigh run -q --no-wait-orphans -- \\",
             f"    {command}",
             "fi",
@@ -463,31 +477,35 @@ def _wrapped(draft: Draft, kind: str, store: str, sent: str) -> str:
     return KINDS[kind].user_scripts.wrapper(draft.text, body)
 
 
-def _as_understood(job: Submitted, scheduler: Scheduler, store: str) -> Submitted:
+def _as_understood(
+    submitted_job: SubmittedJob, scheduler: Scheduler, store_folder: str
+) -> SubmittedJob:
     """Return the job with its array and request as the scheduler understood them."""
-    known = scheduler.known(job.id, is_new=True)
-    if known is None or job.own is None:
-        return job
+    known = scheduler.known(submitted_job.id, is_new=True)
+    if known is None or submitted_job.own is None:
+        return submitted_job
     better = msgspec.structs.replace(
-        job,
-        name=known.name or job.name,
-        request=_request(job.request, known.request),
-        **_array(job.own, known),
+        submitted_job,
+        name=known.name or submitted_job.name,
+        request=_script_request(submitted_job.request, known.request),
+        **_array_fields_of_script(submitted_job.own, known),
     )
-    if better != job:
-        jobs.append(store, better)
+    if better != submitted_job:
+        jobs.append_job(store_folder, better)
     return better
 
 
-def _array(own: OwnScript, known: KnownJob) -> dict[str, object]:
-    indices = set(parse_ranges(known.indices))
-    if indices == set(parse_ranges(own.indices)) or not indices:
+def _array_fields_of_script(
+    own_script: OwnScript, known_job: KnownJob
+) -> dict[str, object]:
+    indices = set(parse_ranges(known_job.indices))
+    if indices == set(parse_ranges(own_script.indices)) or not indices:
         return {}
-    changed = msgspec.structs.replace(own, indices=known.indices)
+    changed = msgspec.structs.replace(own_script, indices=known_job.indices)
     return {"own": changed, "elements": len(indices), "tasks": len(indices)}
 
 
-def _request(typed: JobRequest, recorded: RecordedRequest | None) -> JobRequest:
+def _script_request(typed: JobRequest, recorded: RecordedRequest | None) -> JobRequest:
     """Return the request with what the scheduler recorded; per node and element."""
     if recorded is None:
         return typed
@@ -509,9 +527,9 @@ def _request(typed: JobRequest, recorded: RecordedRequest | None) -> JobRequest:
     )
 
 
-def request_of_known(known: KnownJob) -> JobRequest:
+def request_of_known(known_job: KnownJob) -> JobRequest:
     """Return the request of a job that weigh did not submit."""
-    return _request(JobRequest(), known.request)
+    return _script_request(JobRequest(), known_job.request)
 
 
 def digest_of(text: str) -> str:
@@ -519,17 +537,17 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def changed_since(job: Submitted) -> bool:
+def changed_since(submitted_job: SubmittedJob) -> bool:
     """Return whether the user's script is no longer the one that the job ran.
 
     Raises:
         UsageError: it is gone.
     """
-    text = read_script_file(job.script, job.script)
-    return job.own is not None and job.own.digest != digest_of(text)
+    text = read_script_file(submitted_job.script, submitted_job.script)
+    return submitted_job.own is not None and submitted_job.own.digest != digest_of(text)
 
 
-def reads_whole_array(draft: Draft, kind: str) -> str | None:
+def reads_whole_array(draft: ScriptDraft, kind: str) -> str | None:
     """Return the variable of the whole array that the script reads, if any."""
     found = KINDS[kind].user_scripts.OF_WHOLE_ARRAY.search(draft.text)
     return found[0] if found else None

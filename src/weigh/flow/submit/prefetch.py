@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.flow.plan.directory import FOLDER
-from weigh.model.job import JobScript, Setup, Submitted
+from weigh.model.job import JobScript, JobSetup, SubmittedJob
 
 NAME = "-prefetch"
 MEMORY = "4G"
 
 
-def setup_before(setup: Setup, cwd: str) -> Setup:
+def setup_before(setup: JobSetup, cwd: str) -> JobSetup:
     """Return the set-up of the prefetch job, which may be what makes the environment.
 
     It activates none whose folder is not there yet, and imports nothing from it.
@@ -20,14 +20,18 @@ def setup_before(setup: Setup, cwd: str) -> Setup:
 
     def there(path: str | None) -> str | None:
         is_folder = path is not None and os.sep in path
-        return None if is_folder and not os.path.isdir(_below(cwd, path)) else path
+        return (
+            None
+            if is_folder and not os.path.isdir(_path_below_folder(cwd, path))
+            else path
+        )
 
     return msgspec.structs.replace(
         setup, imports=(), venv=there(setup.venv), conda=there(setup.conda)
     )
 
 
-def _below(cwd: str, path: str | None) -> str:
+def _path_below_folder(cwd: str, path: str | None) -> str:
     return os.path.join(cwd, os.path.expanduser(path or ""))
 
 
@@ -40,7 +44,9 @@ def free_name(name: str, cwd: str) -> str:
     return free
 
 
-def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScript]:
+def after_prefetch(
+    job_scripts: Sequence[JobScript], first: SubmittedJob
+) -> list[JobScript]:
     """Return the parts, to be started after *first* succeeded; same scheduler."""
     return [
         msgspec.structs.replace(
@@ -50,5 +56,5 @@ def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScri
             ),
             needs=(*part.needs, first.token),
         )
-        for part in parts
+        for part in job_scripts
     ]

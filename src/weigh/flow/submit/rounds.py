@@ -42,14 +42,20 @@ from weigh.errors import (
 )
 from weigh.flow.here import Here
 from weigh.flow.site import schedulers
-from weigh.model.job import Heal, Submitted
+from weigh.model.job import HealLimits, SubmittedJob
 from weigh.regular_file import only_regular
 from weigh.schedulers.backend import Scheduler
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
 from weigh.schedulers.protocol import Argv
 from weigh.store import jobs
-from weigh.store.identity import Machine, Process, is_alive, process, this_machine
+from weigh.store.identity import (
+    MachineIdentity,
+    ProcessIdentity,
+    is_alive,
+    process_identity,
+    this_machine,
+)
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 from weigh.units import Seconds, format_duration
@@ -73,12 +79,12 @@ class TakenError(UsageError):
     """Another process submits the plan at this moment, or has just done so."""
 
 
-class Sender(msgspec.Struct, frozen=True, kw_only=True):
+class RoundSender(msgspec.Struct, frozen=True, kw_only=True):
     """The process that sends a round; ``store`` is where its jobs are recorded."""
 
     user: str
-    machine: Machine
-    process: Process
+    machine: MachineIdentity
+    process: ProcessIdentity
     store: str
 
     def lives(self) -> bool | None:
@@ -92,20 +98,20 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.user} (process {self.process.pid} on {self.machine.host})"
 
 
-class Part(msgspec.Struct, frozen=True):
+class RoundPart(msgspec.Struct, frozen=True):
     """One job as it is sent; the job's ``id`` is still empty."""
 
-    job: Submitted
+    job: SubmittedJob
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PartAnswer(msgspec.Struct, frozen=True):
     """The outcome of a part: the job's id, or None if it never became a job."""
 
     id: str | None
     reason: str | None = None
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+class StoppedHealer(msgspec.Struct, frozen=True, kw_only=True):
     """Why a healer sent no further round after this *round* of jobs, and when.
 
     ``left`` counts the tasks that are not done, by cause.
@@ -117,7 +123,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     left: dict[str, int] = {}
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class PartFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a part without an answer; times are in seconds.
 
     ``found`` is the job's id if the scheduler lists it; ``silent`` is why the scheduler
@@ -135,43 +141,48 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     patience: Seconds = 0.0
 
 
-class Open(msgspec.Struct, frozen=True):
+class OpenPart(msgspec.Struct, frozen=True):
     """A part whose outcome is not known yet; it will be in ``left`` seconds."""
 
     why: str
     left: Seconds | None = None
 
 
-def decide(facts: Facts) -> Answer | Open:
+def decide_part_outcome(facts: PartFacts) -> PartAnswer | OpenPart:
     """Decide the outcome of a part: found, lost, or still open.
 
     If the sender is not visible, its sbatch counts as ended after the longest timeout.
     """
     if facts.found is not None:
-        return Answer(facts.found)
+        return PartAnswer(facts.found)
     if facts.over is None and facts.lives:
-        return Open("its sender still runs")
+        return OpenPart("its sender still runs")
     if facts.silent is not None:
-        return Open(facts.silent)
+        return OpenPart(facts.silent)
     over = facts.sent - _LONGEST_SEND if facts.over is None else facts.over
     left = max(facts.patience - over, _SECOND_LOOK - facts.unlisted)
     if left > 0:
-        return Open("the scheduler does not list it yet", left)
-    return Answer(None, _NEVER_CAME)
+        return OpenPart("the scheduler does not list it yet", left)
+    return PartAnswer(None, _NEVER_CAME)
 
 
-class Round:
+class SubmissionRound:
     """One call of submit or resume for a plan; only its own sender sends jobs.
 
-    ``heal`` are the limits of the healer that will follow its jobs, if one will. Left
-    with ``with``, it ends, or is marked as left if a part is open or not recorded.
+    ``heal_limits`` are the limits of the healer that will follow its jobs, if one will.
+    Left with ``with``, it ends, or is marked as left if a part is open or not recorded.
     """
 
     def __init__(
-        self, folder: str, number: int, sender: Sender, reach: Reach, heal: Heal | None
+        self,
+        folder: str,
+        number: int,
+        sender: RoundSender,
+        reach: Reach,
+        heal_limits: HealLimits | None,
     ) -> None:
         self.folder, self.number = folder, number
-        self.sender, self.heal = sender, heal
+        self.sender, self.heal = sender, heal_limits
         self._reach = reach
         self._top = os.path.join(folder, FOLDER)
 
@@ -194,17 +205,19 @@ class Round:
         """
         token = f"w{secrets.token_hex(6)}"
         folder = os.path.join(self._top, token)
-        _make(folder)
+        _make_round_folder(folder)
         return token, folder
 
     def send(
         self,
         scheduler: Scheduler,
-        job: Submitted,
+        submitted_job: SubmittedJob,
         script: str,
         argv: Argv | None = None,
-    ) -> Submitted:
-        """Send *script* as *job*, which has no id yet; record the job with its id.
+    ) -> SubmittedJob:
+        """Send *script* as *submitted_job*, which has no id yet.
+
+        Record the job with its id.
 
         *argv* is the command that submits it, if not the usual one.
 
@@ -215,28 +228,32 @@ class Round:
         """
         late = "it took so long that another weigh process took over (weigh status)"
         if self.is_over():
-            raise SchedulerError(f"{job.name} was not submitted: {late}")
+            raise SchedulerError(f"{submitted_job.name} was not submitted: {late}")
         number = 1 + sum(1 for _ in self.parts())
         if number == 1:
             _mark_open(self.sender.store, self.folder)
-        link_new(self.path(f"{number}.part"), msgspec.json.encode(Part(job)))
+        link_new(
+            self.path(f"{number}.part"), msgspec.json.encode(RoundPart(submitted_job))
+        )
         try:
-            job_id = scheduler.submit(script, cwd=job.cwd, argv=argv)
+            job_id = scheduler.submit(script, cwd=submitted_job.cwd, argv=argv)
         except SubmissionUnknownError as error:
             self._note(f"{number}.over")
-            answer = self._settle_part(number, job)
-            if isinstance(answer, Answer) and answer.id is not None:
-                return replace(job, id=answer.id)
-            raise SubmissionUnknownError(_unknown(job, str(error), answer)) from error
+            answer = self._settle_part(number, submitted_job)
+            if isinstance(answer, PartAnswer) and answer.id is not None:
+                return replace(submitted_job, id=answer.id)
+            raise SubmissionUnknownError(
+                _unknown_outcome_text(submitted_job, str(error), answer)
+            ) from error
         except SchedulerError as error:
-            self._answer(number, job, Answer(None, str(error)))
+            self._answer(number, submitted_job, PartAnswer(None, str(error)))
             raise
         except BaseException:
             self._note(f"{number}.over")
             raise
-        job = replace(job, submitted=round(time.time(), 3))
-        sent = replace(job, id=job_id)
-        if self._answer(number, job, Answer(job_id)).id is None:
+        submitted_job = replace(submitted_job, submitted=round(time.time(), 3))
+        sent = replace(submitted_job, id=job_id)
+        if self._answer(number, submitted_job, PartAnswer(job_id)).id is None:
             # another process gave us up and may have sent it again
             scheduler.cancel(sent, None)
             raise SchedulerError(f"job {job_id} was cancelled: {late}")
@@ -250,20 +267,20 @@ class Round:
         """Return whether every part has an answer."""
         return os.path.exists(self.path("end"))
 
-    def parts(self) -> Iterator[tuple[int, Submitted]]:
+    def parts(self) -> Iterator[tuple[int, SubmittedJob]]:
         """Yield the jobs that were written, with their numbers from 1."""
         for number in count(1):
             path = self.path(f"{number}.part")
             if not os.path.lexists(path):
                 return
-            if (part := _read(path, Part)) is not None:
+            if (part := _read_round_file(path, RoundPart)) is not None:
                 yield number, part.job
 
-    def answer(self, number: int) -> Answer | None:
+    def answer(self, number: int) -> PartAnswer | None:
         """Return the outcome of a part; None while it is open."""
-        return _read(self.path(f"{number}.answer"), Answer)
+        return _read_round_file(self.path(f"{number}.answer"), PartAnswer)
 
-    def accepted(self) -> Iterator[Submitted]:
+    def accepted(self) -> Iterator[SubmittedJob]:
         """Yield the jobs that were accepted, also those that only follow others."""
         for number, job in self.parts():
             answer = self.answer(number)
@@ -287,8 +304,8 @@ class Round:
                 )
             else:
                 verdict = self._settle_part(number, job, lives=lives)
-                if isinstance(verdict, Open):
-                    still.append(_unknown(job, None, verdict))
+                if isinstance(verdict, OpenPart):
+                    still.append(_unknown_outcome_text(job, None, verdict))
                 else:
                     notify(_settled(job, verdict))
         if not still and lives is None and self._age() < _LONGEST_SEND:
@@ -315,72 +332,76 @@ class Round:
     def _age(self) -> Seconds:
         """Return how long ago its sender last wrote a file, in seconds."""
         names = ("round", *(f"{number}.part" for number, _ in self.parts()))
-        times = (_changed(self.path(name)) or 0.0 for name in names)
+        times = (_file_change_time(self.path(name)) or 0.0 for name in names)
         return _now(self._top) - max(times)
 
     def _settle_part(
-        self, number: int, job: Submitted, *, lives: bool | None = True
-    ) -> Answer | Open:
+        self, number: int, submitted_job: SubmittedJob, *, lives: bool | None = True
+    ) -> PartAnswer | OpenPart:
         if lives is False:
             self._note(f"{number}.over")
         now = _now(self._top)
-        facts = Facts(
+        facts = PartFacts(
             lives=lives,
             sent=self._since(now, f"{number}.part") or 0.0,
             over=self._since(now, f"{number}.over"),
         )
         if not (lives and facts.over is None):
-            facts = self._looked(facts, job)
+            facts = self._looked(facts, submitted_job)
             if facts.found is None and facts.silent is None:
                 self._note(f"{number}.unlisted")
                 since = self._since(now, f"{number}.unlisted") or 0.0
                 facts = replace(facts, unlisted=since)
-        verdict = decide(facts)
-        if isinstance(verdict, Open):
+        verdict = decide_part_outcome(facts)
+        if isinstance(verdict, OpenPart):
             return verdict
-        return self._answer(number, job, verdict)
+        return self._answer(number, submitted_job, verdict)
 
-    def _looked(self, facts: Facts, job: Submitted) -> Facts:
+    def _looked(self, facts: PartFacts, submitted_job: SubmittedJob) -> PartFacts:
         """Search for the job: by the id that it wrote, else at the scheduler."""
         with suppress(OSError):
-            own = os.readlink(os.path.join(self._top, job.token, ANNOUNCED))
+            own = os.readlink(os.path.join(self._top, submitted_job.token, ANNOUNCED))
             return replace(facts, found=own)
         try:
-            scheduler = self._reach(job.scheduler)
-            found = scheduler.find(job.token, name=job.name)
-            if found is None and job.own is not None:  # it writes no id, may be over
-                found = scheduler.find_ended(job)
+            scheduler = self._reach(submitted_job.scheduler)
+            found = scheduler.find(submitted_job.token, name=submitted_job.name)
+            if (
+                found is None and submitted_job.own is not None
+            ):  # it writes no id, may be over
+                found = scheduler.find_ended(submitted_job)
             patience = scheduler.patience() if found is None else 0.0
         except WeighError as error:
             return replace(facts, silent=str(error))
         return replace(facts, found=found, patience=patience)
 
-    def _answer(self, number: int, job: Submitted, answer: Answer) -> Answer:
+    def _answer(
+        self, number: int, submitted_job: SubmittedJob, answer: PartAnswer
+    ) -> PartAnswer:
         """Store the outcome of a part; return the stored one if another was first."""
         path = self.path(f"{number}.answer")
         if not link_new(path, msgspec.json.encode(answer)):
             answer = self.answer(number) or answer
-        self._record(job, answer.id)
+        self._record(submitted_job, answer.id)
         return answer
 
-    def _record(self, job: Submitted, job_id: str | None) -> None:
+    def _record(self, submitted_job: SubmittedJob, job_id: str | None) -> None:
         """Record the job in its sender's store, unless its token is there already."""
         store = self.sender.store
-        if job_id is None or job.is_healer or not self._is_ours():
+        if job_id is None or submitted_job.is_healer or not self._is_ours():
             return
-        if all(one.token != job.token for one in jobs.read_jobs(store)):
-            jobs.append(store, replace(job, id=job_id))
+        if all(one.token != submitted_job.token for one in jobs.read_jobs(store)):
+            jobs.append_job(store, replace(submitted_job, id=job_id))
 
     def _note(self, name: str) -> None:
         with suppress(StoreError):
             link_new(self.path(name), b"")
 
-    def _since(self, now: Seconds, name: str) -> Seconds | None:
-        changed = _changed(self.path(name))
-        return None if changed is None else now - changed
+    def _since(self, current_time: Seconds, name: str) -> Seconds | None:
+        changed = _file_change_time(self.path(name))
+        return None if changed is None else current_time - changed
 
 
-class Sendings:
+class SubmissionRounds:
     """The rounds of one plan; *root* is the store where its jobs are recorded.
 
     *name* is what messages call it, by default the name of its directory.
@@ -412,51 +433,53 @@ class Sendings:
             if not one.lives():
                 if still := one.settle(notify):
                     raise SubmissionUnknownError(still[0])
-            elif not _has_ended(one) or one.ids():
+            elif not _sender_has_ended(one) or one.ids():
                 raise TakenError(self._taken(one))
         return number + 1
 
-    def begin(self, number: int, *, heal: Heal | None = None) -> Round:
+    def begin(
+        self, number: int, *, heal_limits: HealLimits | None = None
+    ) -> SubmissionRound:
         """Begin the round of this number; of several processes only one succeeds.
 
-        With *heal* a healer will follow its jobs.
+        With *heal_limits* a healer will follow its jobs.
 
         Raises:
             TakenError: another process began it; the message names it.
             StoreError: the plan's directory cannot be written.
         """
-        _make(self._top)
-        sender = Sender(
+        _make_round_folder(self._top)
+        sender = RoundSender(
             user=schedulers.current_user(),
             machine=this_machine(),
-            process=process(os.getpid()),
+            process=process_identity(os.getpid()),
             store=self._root,
         )
-        ours = Round(self.folder, number, sender, self._reach, heal)
+        ours = SubmissionRound(self.folder, number, sender, self._reach, heal_limits)
         if not link_new(ours.path("round"), msgspec.json.encode(sender)):
             other = next(one for one in self.rounds() if one.number == number)
-            _has_ended(other)
+            _sender_has_ended(other)
             raise TakenError(self._taken(other))
         return ours
 
-    def rounds(self) -> Iterator[Round]:
+    def rounds(self) -> Iterator[SubmissionRound]:
         """Yield the rounds in the order in which they began."""
         for number in count(1):
             path = os.path.join(self._top, f"{number}.round")
             if not os.path.lexists(path):
                 return
-            sender = _read(path, Sender) or _NOBODY
-            yield Round(self.folder, number, sender, self._reach, None)
+            sender = _read_round_file(path, RoundSender) or _NOBODY
+            yield SubmissionRound(self.folder, number, sender, self._reach, None)
 
-    def healers(self) -> list[Submitted]:
+    def healers(self) -> list[SubmittedJob]:
         """Return the healers that were accepted, in the order of their rounds."""
         return [j for one in self.rounds() for j in one.accepted() if j.is_healer]
 
-    def stopped(self) -> Stopped | None:
+    def stopped(self) -> StoppedHealer | None:
         """Return why the last healer sent no further round; None if none has ended."""
-        return _read(os.path.join(self._top, _HEALED), Stopped)
+        return _read_round_file(os.path.join(self._top, _HEALED), StoppedHealer)
 
-    def note_stop(self, stopped: Stopped) -> None:
+    def note_stop(self, stopped: StoppedHealer) -> None:
         """Keep why there is no further round, for `weigh status`."""
         fresh = os.path.join(self._top, f".{secrets.token_hex(8)}")
         with suppress(OSError, StoreError):
@@ -479,7 +502,7 @@ class Sendings:
                     f"{', '.join(one.ids())} (--again runs all of it again)"
                 )
 
-    def _taken(self, other: Round) -> str:
+    def _taken(self, other: SubmissionRound) -> str:
         name, ids = self._name, other.ids()
         if ids:
             return (
@@ -491,7 +514,7 @@ class Sendings:
         return f"{name} is being submitted by {other.sender} (weigh status)"
 
 
-def _has_ended(other: Round) -> bool:
+def _sender_has_ended(other: SubmissionRound) -> bool:
     """Wait briefly for a running sender, which may learn its job's id meanwhile."""
     end = time.monotonic() + _FOR_THE_OTHER
     while not other.is_over() and other.lives() and time.monotonic() < end:
@@ -503,7 +526,9 @@ def settle_all(here: Here) -> list[str]:
     """Settle the rounds of this store that have no end; return what is still open."""
     still = []
     for entry, folder in _open_folders(here.root):
-        known = Sendings(folder, root=here.root, reach=reaching(here))
+        known = SubmissionRounds(
+            folder, root=here.root, reach=reach_of_schedulers(here)
+        )
         is_open = False
         for one in known.rounds():
             if not one.is_over():
@@ -515,7 +540,7 @@ def settle_all(here: Here) -> list[str]:
     return still
 
 
-def reaching(here: Here) -> Reach:
+def reach_of_schedulers(here: Here) -> Reach:
     """Return a function that returns the scheduler with a given name."""
     return lambda name: schedulers.reach(here, name)
 
@@ -529,12 +554,12 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
         UsageError: one of them does not exist.
         StoreError: they cannot be written.
     """
-    _make(sent)
+    _make_round_folder(sent)
     for name in names:
         source, target = os.path.join(folder, name), os.path.join(sent, name)
         if not os.path.exists(source):
             raise UsageError(f"the plan's {name} is gone (weigh plan TASKS --replace)")
-        _make(os.path.dirname(target))
+        _make_round_folder(os.path.dirname(target))
         try:
             try:
                 os.link(source, target)
@@ -548,27 +573,36 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
     return sent
 
 
-_NOBODY = Sender(user="?", machine=Machine("?"), process=Process(0), store="")
+_NOBODY = RoundSender(
+    user="?", machine=MachineIdentity("?"), process=ProcessIdentity(0), store=""
+)
 
 
-def _unknown(job: Submitted, error: str | None, answer: Answer | Open) -> str:
+def _unknown_outcome_text(
+    submitted_job: SubmittedJob, error: str | None, answer: PartAnswer | OpenPart
+) -> str:
     """Return the message that it is open whether a job was accepted."""
-    kind = schedulers.kind_of(job.scheduler)
-    what = f"{job.name}: not known whether {kind} accepted the job"
-    why = error or (answer.why if isinstance(answer, Open) else "")
-    left = answer.left if isinstance(answer, Open) else None
+    kind = schedulers.kind_of_cluster_name(submitted_job.scheduler)
+    what = f"{submitted_job.name}: not known whether {kind} accepted the job"
+    why = error or (answer.why if isinstance(answer, OpenPart) else "")
+    left = answer.left if isinstance(answer, OpenPart) else None
     when = f" in {format_duration(left)}" if left else ""
     return f"{what} ({why}); weigh status settles it{when}, nothing is sent twice"
 
 
-def _settled(job: Submitted, answer: Answer) -> str:
-    kind = schedulers.kind_of(job.scheduler)
+def _settled(submitted_job: SubmittedJob, answer: PartAnswer) -> str:
+    kind = schedulers.kind_of_cluster_name(submitted_job.scheduler)
     if answer.id is not None:
-        return f"{job.name}: {kind} accepted it as job {answer.id}"
-    if job.is_healer:
-        return f"{job.name} never reached {kind} (weigh resume sends it again)"
-    verb = "resume" if job.resumes else "submit"
-    return f"{job.name}: the job never reached {kind} (weigh {verb} sends it again)"
+        return f"{submitted_job.name}: {kind} accepted it as job {answer.id}"
+    if submitted_job.is_healer:
+        return (
+            f"{submitted_job.name} never reached {kind} (weigh resume sends it again)"
+        )
+    verb = "resume" if submitted_job.resumes else "submit"
+    return (
+        f"{submitted_job.name}: the job never reached {kind} (weigh {verb} sends it "
+        "again)"
+    )
 
 
 def link_new(path: str, contents: bytes) -> bool:
@@ -627,14 +661,14 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-def _make(folder: str) -> None:
+def _make_round_folder(folder: str) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}") from error
 
 
-def _read(path: str, kind: type[_T]) -> _T | None:
+def _read_round_file(path: str, kind: type[_T]) -> _T | None:
     try:
         with open(path, "rb", opener=only_regular) as file:
             return msgspec.json.decode(file.read(), type=kind)
@@ -642,7 +676,7 @@ def _read(path: str, kind: type[_T]) -> _T | None:
         return None
 
 
-def _changed(path: str) -> Seconds | None:
+def _file_change_time(path: str) -> Seconds | None:
     try:
         return os.stat(path).st_mtime
     except OSError:

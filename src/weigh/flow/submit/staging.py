@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.config import Config
+from weigh.config import ConfigValues
 from weigh.errors import FormatError, UsageError
 from weigh.flow.here import Here
-from weigh.model.job import JobScript, Submitted, TaskState
+from weigh.model.job import JobScript, SubmittedJob, TaskState
 from weigh.model.plan import Plan
-from weigh.model.staging import Earlier, Staging
+from weigh.model.staging import EarlierAttempts, StagingPlan
 from weigh.regular_file import is_regular_file
 from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import (
@@ -23,7 +23,7 @@ from weigh.schedulers.job_script import (
 )
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.script import RULES as LOCAL_RULES
-from weigh.staging.script import JOB, parse_staging, render
+from weigh.staging.script import JOB, parse_staging, staged_script_lines
 from weigh.units import GIB, Bytes, format_size, parse_size
 
 _SETTING = "scratch"
@@ -34,8 +34,10 @@ _MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
 
 def staging_of(
-    here: Here, words: tuple[Sequence[str], str | None, str | None], config: Config
-) -> Staging | None:
+    here: Here,
+    words: tuple[Sequence[str], str | None, str | None],
+    config: ConfigValues,
+) -> StagingPlan | None:
     """Read ``--stage-in``, ``--stage-out`` and ``--scratch``; None without any of them.
 
     By default results go to the working directory of the submission.
@@ -56,7 +58,7 @@ def staging_of(
     )
 
 
-def refuse_missing(staging: Staging) -> None:
+def refuse_missing(staging: StagingPlan) -> None:
     """Check that the inputs exist.
 
     Raises:
@@ -71,7 +73,7 @@ def refuse_missing(staging: Staging) -> None:
             )
 
 
-def refuse_large(staging: Staging, most: str | None) -> Iterator[str]:
+def refuse_large(staging: StagingPlan, most: str | None) -> Iterator[str]:
     """Compare the size of the inputs with the bound; yield notes on links.
 
     Raises:
@@ -94,7 +96,7 @@ def refuse_large(staging: Staging, most: str | None) -> Iterator[str]:
         )
 
 
-class Extent(msgspec.Struct):
+class InputExtent(msgspec.Struct):
     """What copying an input copies: bytes, and links that lead out of it.
 
     ``is_whole`` is False if there were too many entries to count.
@@ -105,15 +107,15 @@ class Extent(msgspec.Struct):
     is_whole: bool = True
 
 
-def measure_source(path: str) -> Extent:
+def measure_source(path: str) -> InputExtent:
     """Return the size of *path* when copied: links that lead out of it are followed.
 
     Raises:
         UsageError: a link leads to a directory above itself: the copy has no end.
     """
     if os.path.isfile(path):
-        return Extent(size=os.stat(path).st_size)
-    extent, top, entries = Extent(), os.path.realpath(path), 0
+        return InputExtent(size=os.stat(path).st_size)
+    extent, top, entries = InputExtent(), os.path.realpath(path), 0
     for folder, folders, files in os.walk(path, followlinks=True):
         entries += len(folders) + len(files)
         if entries > _MOST_ENTRIES:
@@ -126,7 +128,7 @@ def measure_source(path: str) -> Extent:
                 continue
             extent.links += os.path.islink(entry)
             if name not in folders:
-                extent.size += _file_size(entry, path)
+                extent.size += _staged_file_size(entry, path)
             elif os.path.islink(entry) and _is_met_again(entry, path):
                 raise UsageError(
                     f"--stage-in {path}: the link {entry} leads to a directory above "
@@ -135,7 +137,7 @@ def measure_source(path: str) -> Extent:
     return extent
 
 
-def _file_size(entry: str, top: str) -> Bytes:
+def _staged_file_size(entry: str, top: str) -> Bytes:
     """Return the bytes of a file; a dangling link, copied as a link, has none."""
     if os.path.islink(entry) and os.path.exists(entry) and not is_regular_file(entry):
         raise UsageError(
@@ -165,57 +167,61 @@ def _is_met_again(link: str, top: str) -> bool:
 
 
 def continued(
-    staging: Staging | None, tasks: Sequence[TaskState], jobs: Sequence[Submitted]
-) -> Staging | None:
+    staging: StagingPlan | None,
+    task_states: Sequence[TaskState],
+    submitted_jobs: Sequence[SubmittedJob],
+) -> StagingPlan | None:
     """Return the staging with, per new element, the element that it continues."""
     if staging is None:
         return None
-    by_id = {job.id: job for job in jobs}
-    before = dict.fromkeys((task.job, task.element) for task in tasks)
-    earlier = tuple(_earlier(by_id[job], element) for job, element in before)
+    by_id = {job.id: job for job in submitted_jobs}
+    before = dict.fromkeys((task.job, task.element) for task in task_states)
+    earlier = tuple(
+        _earlier_attempts_of(by_id[job], element) for job, element in before
+    )
     return msgspec.structs.replace(staging, continues=earlier)
 
 
-def _earlier(job: Submitted, element: int) -> Earlier:
+def _earlier_attempts_of(submitted_job: SubmittedJob, element: int) -> EarlierAttempts:
     """Return an element and the ones that it continues, the newest first."""
-    number = job.first + element
-    label = f"{job.id}_{number}"
-    if job.staging is None or not job.staging.continues:
-        return Earlier((label,), job.id, number)
-    before = job.staging.continues[number]
-    return Earlier((label, *before.labels), before.job, before.element)
+    number = submitted_job.first + element
+    label = f"{submitted_job.id}_{number}"
+    if submitted_job.staging is None or not submitted_job.staging.continues:
+        return EarlierAttempts((label,), submitted_job.id, number)
+    before = submitted_job.staging.continues[number]
+    return EarlierAttempts((label, *before.labels), before.job, before.element)
 
 
 def _is_below(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def staged(script: JobScript, scheduler: str) -> JobScript:
-    """Return *script* with the lines that stage files in and out."""
-    if script.staging is None:
-        return script
-    lines = render(
-        script.staging,
-        staged_lines(script, _rules(scheduler)),
-        job='"$job"' if scheduler == LOCAL else JOB,
+def staged(job_script: JobScript, scheduler: str) -> JobScript:
+    """Return *job_script* with the lines that stage files in and out."""
+    if job_script.staging is None:
+        return job_script
+    lines = staged_script_lines(
+        job_script.staging,
+        staged_lines(job_script, _rules(scheduler)),
+        job_word='"$job"' if scheduler == LOCAL else JOB,
         element='"$element"',
         when_home=when_home(),
-        last=_last(script, scheduler),
+        last_lines=_last_element_name(job_script, scheduler),
     )
-    return msgspec.structs.replace(script, staged=lines)
+    return msgspec.structs.replace(job_script, staged=lines)
 
 
 def _rules(scheduler: str) -> ScriptRules:
     return LOCAL_RULES if scheduler == LOCAL else KINDS[scheduler].script_rules
 
 
-def _last(script: JobScript, scheduler: str) -> str:
-    if not script.requeue:
+def _last_element_name(job_script: JobScript, scheduler: str) -> str:
+    if not job_script.requeue:
         return ""
     return "\n".join(("by=$hurry", *requeue_lines(_rules(scheduler).requeue)))
 
 
-def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:
+def left_behind(plan: Plan, staging: StagingPlan | None, cwd: str) -> Iterator[str]:
     """Yield warnings on files that tasks name and that are not staged in.
 
     Those in the working directory would not be found, those elsewhere in the home
@@ -234,7 +240,7 @@ def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:
             yield f"{name} is not staged in: tasks cannot read it (--stage-in {name})"
 
 
-def _is_staged(name: str, staging: Staging) -> bool:
+def _is_staged(name: str, staging: StagingPlan) -> bool:
     return any(
         source.place.split("/")[0] == name
         or (source.place == "." and os.path.exists(f"{source.path}/{name}"))
@@ -242,7 +248,7 @@ def _is_staged(name: str, staging: Staging) -> bool:
     )
 
 
-def _site_scratch(config: Config) -> str | None:
+def _site_scratch(config: ConfigValues) -> str | None:
     """Return the node's local disk, from the setting or the site's file."""
     value = config.value(_SETTING) or config.cluster.get(_SETTING)
     if value is None or isinstance(value, str):

@@ -34,7 +34,13 @@ from weigh.flow.submit.job_request import (
     refuse_own,
     refuse_requeue,
 )
-from weigh.flow.submit.rounds import Round, Sendings, freeze, reaching, settle_all
+from weigh.flow.submit.rounds import (
+    SubmissionRound,
+    SubmissionRounds,
+    freeze,
+    reach_of_schedulers,
+    settle_all,
+)
 from weigh.flow.submit.submit_script import (
     LOGS,
     make_numbered,
@@ -44,10 +50,17 @@ from weigh.flow.submit.submit_script import (
 )
 from weigh.lazy_modules import lazy_module
 from weigh.model.element_time import reserved_time
-from weigh.model.job import AGAIN, Heal, JobRequest, JobScript, Setup, Submitted
+from weigh.model.job import (
+    AGAIN,
+    HealLimits,
+    JobRequest,
+    JobScript,
+    JobSetup,
+    SubmittedJob,
+)
 from weigh.model.plan import HIDES_FAILURES, PLAN_FILE, QUEUE_TASKS, Plan
 from weigh.model.record import SiteFlags
-from weigh.model.staging import Staging
+from weigh.model.staging import StagingPlan
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
 from weigh.schedulers.backend import Scheduler
@@ -97,7 +110,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     throttle: int | None = None
     first: int | None = None
-    setup: Setup = Setup()
+    setup: JobSetup = JobSetup()
     cluster: str | None = None
     prefetch: str | None = None
     stage_in: tuple[str, ...] = ()
@@ -121,7 +134,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
         return any((self.stage_in, self.stage_out, self.scratch))
 
 
-def submit(here: Here, options: SubmitOptions) -> SubmitAnswer:
+def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
     """Write the job script of a plan, or of a command, and submit it.
 
     Raises:
@@ -178,8 +191,8 @@ class TypedSubmission(msgspec.Struct, frozen=True, kw_only=True):
     request: JobRequest
     needs: tuple[str, ...]
     """The jobs that must have succeeded, by token or id."""
-    heal: Heal | None
-    staging: Staging | None
+    heal: HealLimits | None
+    staging: StagingPlan | None
     notes: tuple[str, ...]
 
 
@@ -207,23 +220,27 @@ def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAn
     typed = _typed_submission(there, options, to.scheduler)
     work = _work_to_send(there, options)
     written = _written_submission(there, options, typed, work)
-    sendings = Sendings(written.parts[0].folder, root=here.root, reach=reaching(here))
+    sendings = SubmissionRounds(
+        written.parts[0].folder, root=here.root, reach=reach_of_schedulers(here)
+    )
     number = sendings.next_number(here.notify)
     if not options.again:
-        _refuse_twice(jobs.read_jobs(here.root), written.parts[0].folder)
+        _refuse_submitted_plan(jobs.read_jobs(here.root), written.parts[0].folder)
         sendings.refuse_again()
     if options.dry_run:
         return written.answer
     if options.setup.checks:
-        written = _checked(there, options, written)
+        written = _checked_plan_answer(there, options, written)
     with ExitStack() as rounds:
-        sending = rounds.enter_context(sendings.begin(number, heal=typed.heal))
+        sending = rounds.enter_context(sendings.begin(number, heal_limits=typed.heal))
         source, parts = sending.folder, written.parts
         if options.again and _was_used(sending):
             parts = _anew(parts, work.plan)
             # rounds of its own: healers of the earlier jobs are none of its
-            anew = Sendings(parts[0].folder, root=here.root, reach=reaching(here))
-            sending = rounds.enter_context(anew.begin(1, heal=typed.heal))
+            anew = SubmissionRounds(
+                parts[0].folder, root=here.root, reach=reach_of_schedulers(here)
+            )
+            sending = rounds.enter_context(anew.begin(1, heal_limits=typed.heal))
         answer = msgspec.structs.replace(written.answer, script=script_path(parts[0]))
         if work.plan.held:
             parts = _frozen(parts, work.plan, sending, source)
@@ -235,7 +252,7 @@ def _sent(
     here: Here,
     options: SubmitOptions,
     written: WrittenSubmission,
-    sending: Round,
+    sending: SubmissionRound,
     name: str,
 ) -> SubmitAnswer:
     """Submit the written parts, and before them the prefetch job."""
@@ -268,7 +285,7 @@ def _awaited(
     return wait.ids, wait.needs
 
 
-def limits_of(here: Here, options: SubmitOptions, kind: str) -> Heal | None:
+def limits_of(here: Here, options: SubmitOptions, kind: str) -> HealLimits | None:
     """Return the limits of healing, as typed or set; None without healing.
 
     Raises:
@@ -305,11 +322,11 @@ def limits_of(here: Here, options: SubmitOptions, kind: str) -> Heal | None:
     for name, parse in (("max_memory", parse_size), ("max_time", parse_limit)):
         if name in found:
             found[name] = parse(found[name])
-    return Heal(**found)
+    return HealLimits(**found)
 
 
 def followed(
-    here: Here, answer: SubmitAnswer, scheduler: Scheduler, sending: Round
+    here: Here, answer: SubmitAnswer, scheduler: Scheduler, sending: SubmissionRound
 ) -> SubmitAnswer:
     """Submit the healer of the jobs, if there is one; a refusal leaves them alone."""
     if sending.heal is None:
@@ -326,14 +343,14 @@ def followed(
     return msgspec.structs.replace(answer, healer=healer)
 
 
-def _was_used(sending: Round) -> bool:
+def _was_used(sending: SubmissionRound) -> bool:
     """Return whether a job ran the plan in the plan's directory, where its logs are."""
     known = jobs.read_jobs(sending.sender.store)
     logs = os.path.join(sending.folder, LOGS)
     return any(job.is_of(sending.folder) for job in known) or os.path.exists(logs)
 
 
-def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
+def _anew(job_scripts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     """Copy the plan to a new directory, in which all of it runs again.
 
     The results of earlier jobs, and what they still write, are left alone.
@@ -341,7 +358,7 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     Raises:
         StoreError: the directory cannot be written.
     """
-    above = parts[0].folder
+    above = job_scripts[0].folder
     folder = make_numbered(above, AGAIN)
     if plan.held:
         pass  # all of it is with what was sent
@@ -351,11 +368,11 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
         files = os.path.join(above, plan.queue.folder)
         freeze(files, os.path.join(folder, plan.queue.folder), (PLAN_FILE, QUEUE_TASKS))
         freeze(files, folder, (PLAN_FILE,))
-    return [msgspec.structs.replace(part, folder=folder) for part in parts]
+    return [msgspec.structs.replace(part, folder=folder) for part in job_scripts]
 
 
 def _frozen(
-    parts: Sequence[JobScript], plan: Plan, sending: Round, source: str
+    job_scripts: Sequence[JobScript], plan: Plan, sending: SubmissionRound, source: str
 ) -> list[JobScript]:
     """Write the plan, of which only some tasks are sent, next to what was sent.
 
@@ -369,12 +386,12 @@ def _frozen(
     with ExitStack() as opened:
         text_of = job_parts.texts_of(source, whole, opened)
         plan_directory.write(folder, plan, text_of)
-    return [msgspec.structs.replace(part, tasks=folder) for part in parts]
+    return [msgspec.structs.replace(part, tasks=folder) for part in job_scripts]
 
 
 def _typed_submission(here: Here, options: SubmitOptions, name: str) -> TypedSubmission:
     """Read the options for the scheduler *name*; refuse what it does not have."""
-    kind = schedulers.kind_of(name)
+    kind = schedulers.kind_of_cluster_name(name)
     scheduler = schedulers.reach(here, kind)
     hang_on, needs = _awaited(here, options.after, name)
     request = typed_request(options, hang_on)
@@ -403,9 +420,9 @@ def _typed_submission(here: Here, options: SubmitOptions, name: str) -> TypedSub
 
 def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
     """Read the plan, or make one of the command; of --first only the first tasks."""
-    folder, plan = _plan(here, options)
+    folder, plan = _plan_to_submit(here, options)
     if not options.again:
-        _refuse_twice(jobs.read_jobs(here.root), folder)
+        _refuse_submitted_plan(jobs.read_jobs(here.root), folder)
     work = WorkToSend(folder=folder, plan=plan, together=plan.together)
     if options.first is None:
         return work
@@ -434,12 +451,12 @@ def _written_submission(
         folder = plan_directory.planned_in(work.folder) or here.cwd
     if not os.path.samefile(folder, here.cwd):
         more.append(f"the tasks run in {folder}, as planned")
-    script = _script(options, typed, work, request, here.in_folder(folder))
+    script = _job_script_of_plan(options, typed, work, request, here.in_folder(folder))
     if typed.staging is not None:
         script = submit_staging.staged(script, kind)
         more += submit_staging.left_behind(plan, typed.staging, here.cwd)
     limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
-    parts = list(job_parts.parts_of(script, limit))
+    parts = list(job_parts.split_into_job_parts(script, limit))
     answer = SubmitAnswer(
         scheduler=kind,
         script=script_path(parts[0]),
@@ -452,16 +469,16 @@ def _written_submission(
             *_hidden_exits(plan),
             *_prefetch_notes(options),
         ),
-        commands=tuple(_commands(parts, kind)) if options.dry_run else (),
+        commands=tuple(_commands_of_scripts(parts, kind)) if options.dry_run else (),
     )
     return WrittenSubmission(parts=parts, plan=plan, answer=answer)
 
 
-def _script(
+def _job_script_of_plan(
     options: SubmitOptions,
     typed: TypedSubmission,
     work: WorkToSend,
-    request: JobRequest,
+    job_request: JobRequest,
     here: Here,
 ) -> JobScript:
     """Return the script of all elements, whose tasks run in the folder *here*."""
@@ -475,10 +492,10 @@ def _script(
         elements=len(plan.elements) - plan.held,
         together=work.together,
         queue=plan.queue.folder if plan.queue else "",
-        request=request,
+        request=job_request,
         setup=options.setup,
         programs=programs_of(plan),
-        imports_torch=request.gpus > 0
+        imports_torch=job_request.gpus > 0
         and torch_imports.imports_torch(plan, options.setup, here.cwd),
         staging=typed.staging,
         requeue=options.requeue,
@@ -506,19 +523,21 @@ def where_to(
 
 def _ship_all(
     scheduler: Scheduler,
-    parts: Sequence[JobScript],
+    job_scripts: Sequence[JobScript],
     plan: Plan,
     answer: SubmitAnswer,
-    sending: Round,
+    sending: SubmissionRound,
 ) -> SubmitAnswer:
     """Submit a script, or each part of one that was too long for one job."""
-    made: list[Submitted] = []
-    for part in parts:
-        origin = job_parts.Origin(made[0].id, job_parts.TOO_LONG) if made else None
+    made: list[SubmittedJob] = []
+    for part in job_scripts:
+        origin = job_parts.JobOrigin(made[0].id, job_parts.TOO_LONG) if made else None
         try:
             made.append(ship(scheduler, part, plan, sending, origin=origin))
         except WeighError as error:
-            raise job_parts.halfway(error, made, parts) if made else error from error
+            raise (
+                job_parts.halfway(error, made, job_scripts) if made else error
+            ) from error
     return msgspec.structs.replace(
         answer,
         job=made[0],
@@ -533,7 +552,7 @@ def _ship_all(
 
 def _prefetch(
     here: Here, options: SubmitOptions, scheduler: str | None, name: str
-) -> Submitted:
+) -> SubmittedJob:
     """Submit the prefetch command as a job without a GPU, to the same scheduler."""
     fetch = SubmitOptions(
         command=("bash", "-c", options.prefetch or ""),
@@ -545,13 +564,13 @@ def _prefetch(
         account=options.account,
         setup=submit_prefetch.setup_before(options.setup, here.cwd),
     )
-    job = submit(here, fetch).job
+    job = submit_plan(here, fetch).job
     if job is None:
         raise UsageError("the prefetch job was not submitted")
     return job
 
 
-def _checked(
+def _checked_plan_answer(
     here: Here, options: SubmitOptions, written: WrittenSubmission
 ) -> WrittenSubmission:
     """Refuse a request that would fail; add the results of the checks."""
@@ -584,7 +603,7 @@ def _checked(
 
 def _staging(
     here: Here, options: SubmitOptions
-) -> tuple[Staging | None, tuple[str, ...]]:
+) -> tuple[StagingPlan | None, tuple[str, ...]]:
     words = (options.stage_in, options.stage_out, options.scratch)
     if not options.stages:
         return None, ()
@@ -599,7 +618,7 @@ def _staging(
     return staging, notes
 
 
-def _plan(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
+def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     if options.command:
         known = {job.folder for job in jobs.read_jobs(here.root)}
         return command_plan.plan_command(here, options, known)
@@ -622,9 +641,11 @@ def _plan(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
     return folder, plan
 
 
-def _commands(parts: Sequence[JobScript], kind: str) -> Iterator[tuple[str, ...]]:
+def _commands_of_scripts(
+    job_scripts: Sequence[JobScript], kind: str
+) -> Iterator[tuple[str, ...]]:
     if kind in KINDS:
-        for part in parts:
+        for part in job_scripts:
             yield KINDS[kind].backend.submit_argv(script_path(part))
 
 
@@ -645,13 +666,13 @@ def _reach_notes(scheduler: str) -> Iterator[str]:
         yield f"weigh is in {sys.prefix}: usually nodes do not share {own[0]}"
 
 
-def _refuse_twice(known: Sequence[Submitted], folder: str) -> None:
+def _refuse_submitted_plan(known_jobs: Sequence[SubmittedJob], folder: str) -> None:
     """Refuse a plan that was submitted before.
 
     Raises:
         UsageError: it was.
     """
-    earlier = [job for job in known if job.is_of(folder)]
+    earlier = [job for job in known_jobs if job.is_of(folder)]
     if earlier:
         raise UsageError(
             f"{earlier[-1].name} was submitted before, as job {earlier[-1].id} "

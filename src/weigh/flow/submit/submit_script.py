@@ -9,14 +9,14 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.site.schedulers import kind_of
-from weigh.flow.submit.job_parts import Origin
-from weigh.flow.submit.rounds import Round, freeze
-from weigh.model.job import JobScript, Submitted
+from weigh.flow.site.schedulers import kind_of_cluster_name
+from weigh.flow.submit.job_parts import JobOrigin
+from weigh.flow.submit.rounds import SubmissionRound, freeze
+from weigh.model.job import JobScript, SubmittedJob
 from weigh.model.plan import Plan
 from weigh.schedulers.backend import Scheduler
 from weigh.store import location
-from weigh.store.location import private
+from weigh.store.location import open_privately
 
 SCRIPT = "job.sh"
 LOGS = "log"
@@ -27,21 +27,21 @@ _PLAIN = frozenset(
 _STARTERS = frozenset({"time", "exec", "nice", "env", "command"})
 
 
-def script_path(script: JobScript) -> str:
+def script_path(job_script: JobScript) -> str:
     """Return the path of a script; each part of a long array has its own file."""
-    name = f"job_{script.first}.sh" if script.first else SCRIPT
-    return os.path.join(script.folder, name)
+    name = f"job_{job_script.first}.sh" if job_script.first else SCRIPT
+    return os.path.join(job_script.folder, name)
 
 
 def programs_of(plan: Plan) -> tuple[str, ...]:
     """Return the first words of the tasks' commands, where they are plain names."""
     found = dict.fromkeys(
-        word for kind in plan.kinds for word in _program(kind.example)
+        word for kind in plan.kinds for word in _programs_in_line(kind.example)
     )
     return tuple(found)[:_MOST_PROGRAMS]
 
 
-def _program(line: str) -> Iterator[str]:
+def _programs_in_line(line: str) -> Iterator[str]:
     try:
         words = shlex.split(line)
     except ValueError:
@@ -57,12 +57,12 @@ def _program(line: str) -> Iterator[str]:
 
 def ship(
     scheduler: Scheduler,
-    script: JobScript,
+    job_script: JobScript,
     plan: Plan,
-    sending: Round,
+    sending: SubmissionRound,
     *,
-    origin: Origin | None = None,
-) -> Submitted:
+    origin: JobOrigin | None = None,
+) -> SubmittedJob:
     """Write a script, make its log directory, submit the script and record the job.
 
     Raises:
@@ -71,52 +71,54 @@ def ship(
         SchedulerError: the scheduler refused the job.
         SubmissionUnknownError: whether the job was accepted is not known.
     """
-    path = script_path(script)
-    ours = plan.elements[script.first : script.first + script.elements]
+    path = script_path(job_script)
+    ours = plan.elements[job_script.first : job_script.first + job_script.elements]
     token, sent = sending.new_token()
-    script = msgspec.structs.replace(script, token=token, sent=sent)
+    job_script = msgspec.structs.replace(job_script, token=token, sent=sent)
     if (
-        script.folder == sending.folder and not script.tasks
+        job_script.folder == sending.folder and not job_script.tasks
     ):  # weigh plan --replace may write there
         kept = plan.files if plan.queue is None else (plan_directory.FILE,)
-        tasks = freeze(script.folder, sending.path("plan"), kept)
-        script = msgspec.structs.replace(script, tasks=tasks)
-    if script.staging is not None:
+        tasks = freeze(job_script.folder, sending.path("plan"), kept)
+        job_script = msgspec.structs.replace(job_script, tasks=tasks)
+    if job_script.staging is not None:
         from weigh.flow.submit.staging import staged  # noqa: PLC0415 - only with staging
 
-        text = scheduler.render(staged(script, kind_of(scheduler.name)))
+        text = scheduler.render(
+            staged(job_script, kind_of_cluster_name(scheduler.name))
+        )
     else:
-        text = scheduler.render(script)
-    make_log_folder(script)
+        text = scheduler.render(job_script)
+    make_log_folder(job_script)
     write_script(path, text)
     as_sent = os.path.join(sent, SCRIPT)
     write_script(as_sent, text)
-    checked = script.setup.checks
-    expected = scheduler.predict_start(path, cwd=script.cwd) if checked else None
+    checked = job_script.setup.checks
+    expected = scheduler.predict_start(path, cwd=job_script.cwd) if checked else None
     location.make_folder(sending.sender.store)
-    draft = Submitted(
+    draft = SubmittedJob(
         scheduler=scheduler.name,
         id="",
-        name=script.name,
-        folder=script.folder,
-        cwd=script.cwd,
+        name=job_script.name,
+        folder=job_script.folder,
+        cwd=job_script.cwd,
         script=path,
-        elements=script.elements,
+        elements=job_script.elements,
         tasks=len(plan.queue.tasks) if plan.queue else sum(len(o.tasks) for o in ours),
         submitted=round(time.time(), 3),
-        request=script.request,
-        first=script.first,
-        setup=script.setup,
-        staging=script.staging,
-        requeue=script.requeue,
+        request=job_script.request,
+        first=job_script.first,
+        setup=job_script.setup,
+        staging=job_script.staging,
+        requeue=job_script.requeue,
         resumes=None if origin is None else origin.job,
         reason=None if origin is None else origin.reason,
         expected=expected,
         token=token,
-        plan=script.tasks,
+        plan=job_script.tasks,
         round=1 if origin is None else origin.round,
         heal=sending.heal,
-        needs=script.needs,
+        needs=job_script.needs,
     )
     return sending.send(scheduler, draft, as_sent)
 
@@ -140,16 +142,16 @@ def make_numbered(above: str, stem: str) -> str:
             return folder
 
 
-def make_log_folder(script: JobScript) -> None:
+def make_log_folder(job_script: JobScript) -> None:
     """Create the directory of the logs.
 
     Raises:
         StoreError: it cannot be created.
     """
     try:
-        os.makedirs(script.log, exist_ok=True)
+        os.makedirs(job_script.log, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"cannot write {script.log}: {error.strerror}") from error
+        raise StoreError(f"cannot write {job_script.log}: {error.strerror}") from error
 
 
 def write_script(path: str, text: str) -> None:
@@ -159,7 +161,7 @@ def write_script(path: str, text: str) -> None:
         StoreError: it cannot be written.
     """
     try:
-        with open(path, "wb", opener=private) as file:
+        with open(path, "wb", opener=open_privately) as file:
             file.write(text.encode("utf-8", "surrogateescape"))
         os.chmod(path, os.stat(path).st_mode | 0o100)  # make it executable
     except OSError as error:

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from weigh.model.job import Setup
+from weigh.model.job import JobSetup
 from weigh.model.plan import Plan
 
 # these cannot be imported without torch
@@ -26,12 +26,12 @@ _MOST_FILES = 100
 _LONGEST_FILE = 1 << 20
 
 
-def imports_torch(plan: Plan, setup: Setup, cwd: str) -> bool:
+def imports_torch(plan: Plan, setup: JobSetup, cwd: str) -> bool:
     """Return whether a task of *plan*, started in *cwd*, is known to import torch."""
     return lines_import_torch((kind.example for kind in plan.kinds), setup, cwd)
 
 
-def lines_import_torch(lines: Iterable[str], setup: Setup, cwd: str) -> bool:
+def lines_import_torch(lines: Iterable[str], setup: JobSetup, cwd: str) -> bool:
     """Return whether a command of *lines*, started in *cwd*, imports torch."""
     if any(name.partition(".")[0] in _NEED_TORCH for name in setup.imports):
         return True

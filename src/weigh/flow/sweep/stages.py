@@ -10,8 +10,8 @@ import msgspec
 from weigh.errors import FormatError, UsageError, cannot_read
 from weigh.flow.run.channel import STEP, VARIABLE
 from weigh.flow.run.run_measured import weigh_run
-from weigh.runner.shell import Shell
-from weigh.sweep.stages import Stage, parse_stages, since
+from weigh.runner.shell import LineShell
+from weigh.sweep.stages import SweepStep, parse_stages, stages_since
 
 _RUNNER = os.path.join(os.path.dirname(__file__), "steps.py")
 
@@ -29,7 +29,7 @@ class StagesOptions(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
 
 
-def read_stages(path: str, start: str | None = None) -> tuple[Stage, ...]:
+def read_stages(path: str, start: str | None = None) -> tuple[SweepStep, ...]:
     """Read the steps of a stage file from the one called *start* on.
 
     Raises:
@@ -38,7 +38,7 @@ def read_stages(path: str, start: str | None = None) -> tuple[Stage, ...]:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            return since(parse_stages(file.read()), start)
+            return stages_since(parse_stages(file.read()), start)
     except UnicodeDecodeError as error:
         raise FormatError(f"{path} is not UTF-8: save it as UTF-8") from error
     except OSError as error:
@@ -72,7 +72,7 @@ def become_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> 
         raise UsageError(
             "this already runs under weigh: pass -o and --label to the outer one"
         )
-    shell = os.fsdecode(Shell(os.environb).program)
+    shell = os.fsdecode(LineShell(os.environb).program)
     pairs = [(msgspec.json.encode(one.name).decode(), one.line) for one in stages]
     words = (shlex.join(("weigh", *again)), STEP, shell, *sum(pairs, ()))
     argv = (sys.executable, "-I", "-S", _RUNNER, *words)

@@ -24,15 +24,17 @@ _ENDING = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT)
 _PASSED_ON = (*_ENDING, _signal.SIGUSR1, _signal.SIGUSR2)
 
 
-def main(again: str, source: str, shell: str, *steps: str) -> int:
+def run_sweep_steps(again: str, source: str, shell: str, *steps: str) -> int:
     """Run the steps; give the exit code of the first that fails, or 0."""
     _signal.signal(_CHILD, _signal.SIG_DFL)
     awaited = {n for n in _PASSED_ON if _signal.getsignal(n) != _signal.SIG_IGN}
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, {*awaited, _CHILD})
     names, lines = steps[::2], steps[1::2]
     for at, (name, line) in enumerate(zip(names, lines, strict=True)):
-        phase = _Phase(name, at, source)
-        code, sent = _run((shell, "-c", line), phase, {*awaited, _CHILD}, mask)
+        phase = _StepPhase(name, at, source)
+        code, sent = _run_sweep_step(
+            (shell, "-c", line), phase, {*awaited, _CHILD}, mask
+        )
         if code == 0 and sent and at + 1 < len(names):
             code = _FAILED_BY_SIGNAL + sent
         if code:
@@ -41,7 +43,7 @@ def main(again: str, source: str, shell: str, *steps: str) -> int:
     return 0
 
 
-class _Phase:
+class _StepPhase:
     """A step as a line of the event file; each is a process there, to have its say."""
 
     def __init__(self, name: str, at: int, source: str) -> None:
@@ -63,8 +65,8 @@ class _Phase:
         )
 
 
-def _run(
-    argv: tuple[str, ...], phase: _Phase, awaited: set[int], mask: set[int]
+def _run_sweep_step(
+    argv: tuple[str, ...], phase: _StepPhase, awaited: set[int], mask: set[int]
 ) -> tuple[int, int]:
     """Run one step; give its exit code, and the last signal to end that came.
 
@@ -115,4 +117,4 @@ def _print_error(again: str, names: tuple[str, ...], at: int, code: int) -> None
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(run_sweep_steps(*sys.argv[1:]))

@@ -13,19 +13,24 @@ import msgspec
 
 from weigh.errors import UsageError, WeighError
 from weigh.model.plan import Task
-from weigh.render.sweep_lines import State, Sweep
+from weigh.render.sweep_lines import State, SweepResult
 from weigh.sweep import table
 from weigh.sweep.condition import Condition, parse_condition
-from weigh.sweep.grid import Grid, choose, draw, make_grid
+from weigh.sweep.grid import (
+    ParameterGrid,
+    drawn_combinations,
+    make_grid,
+    matching_combinations,
+)
 from weigh.sweep.seeds import few_seeds, like_counting
 from weigh.sweep.tasks import (
-    Entry,
+    SweepTask,
     make_entries,
     make_entry,
     match_fields,
     with_distinct_lines,
 )
-from weigh.sweep.values import Axis, parse_axis
+from weigh.sweep.values import ParameterAxis, parse_axis
 
 STDOUT = "-"
 MANY = 100_000
@@ -48,9 +53,9 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-def sweep(
+def write_sweep(
     options: SweepOptions, *, confirm: Callable[[int], None], stdout: BinaryIO
-) -> Sweep:
+) -> SweepResult:
     """Write the task file, and next to it the table of each task's parameters.
 
     *confirm* is asked before more than 100,000 tasks are written, and raises where
@@ -62,8 +67,8 @@ def sweep(
         FormatError: values or a condition do not parse.
         WeighError: a file cannot be written.
     """
-    made = _make(_seeded(_parsed(options)))
-    paths = _paths(options.output)
+    made = _expand_sweep(_seeded(_parsed(options)))
+    paths = _sweep_output_paths(options.output)
     if options.dry_run:
         return _summary(made, paths, "dry run")
     if len(made.indices) > MANY:
@@ -73,7 +78,7 @@ def sweep(
         stdout.writelines(entry.task.line.encode() + b"\n" for entry in entries)
         stdout.flush()
         return _summary(made, paths, "printed")
-    changed = _write(entries, paths, made.grid.names, force=options.force)
+    changed = _write_sweep_files(entries, paths, made.grid.names, force=options.force)
     return _summary(made, paths, "written" if changed else "unchanged")
 
 
@@ -81,50 +86,57 @@ class ParsedSweep(msgspec.Struct, frozen=True):
     """The parts of a sweep."""
 
     command: tuple[str, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[ParameterAxis, ...]
     zips: tuple[tuple[str, ...], ...]
     where: tuple[str, ...]
     random: int | None
     seed: int | None
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _ExpandedSweep(msgspec.Struct, frozen=True):
     """A sweep worked out: ``indices`` are those of ``kept`` with a line of its own."""
 
     spec: ParsedSweep
-    grid: Grid
+    grid: ParameterGrid
     kept: Sequence[int]
     indices: Sequence[int]
 
 
-def _make(spec: ParsedSweep) -> _Made:
+def _expand_sweep(spec: ParsedSweep) -> _ExpandedSweep:
     grid = make_grid(spec.axes, spec.zips)
     _check_command(spec.command, grid)
-    conditions = _conditions(spec, grid)
+    conditions = _sweep_conditions(spec, grid)
     if spec.random is None:
-        kept = choose(grid, conditions)
+        kept = matching_combinations(grid, conditions)
     else:
-        kept = draw(grid, conditions, spec.random, random.Random(spec.seed))  # noqa: S311
+        generator = random.Random(spec.seed)  # noqa: S311
+        kept = drawn_combinations(grid, conditions, spec.random, generator)
     if not kept:
         raise UsageError(f"no task is left: the conditions rule out all {grid.size:,}")
-    return _Made(spec, grid, kept, with_distinct_lines(grid, kept, spec.command))
+    return _ExpandedSweep(
+        spec, grid, kept, with_distinct_lines(grid, kept, spec.command)
+    )
 
 
-def _summary(made: _Made, paths: tuple[str, str] | None, state: State) -> Sweep:
-    grid, tasks = made.grid, len(made.indices)
+def _summary(
+    expanded_sweep: _ExpandedSweep, paths: tuple[str, str] | None, state: State
+) -> SweepResult:
+    grid, tasks = expanded_sweep.grid, len(expanded_sweep.indices)
     axes = [axis for one in grid.dimensions for axis in one.axes]
     few = few_seeds(axes)
-    return Sweep(
+    return SweepResult(
         tasks=tasks,
         dimensions=tuple((one.name, len(one)) for one in grid.dimensions),
         combinations=grid.size,
-        kept=len(made.kept),
-        conditions=len(made.spec.where),
-        random=made.spec.random,
-        seed=made.spec.seed,
+        kept=len(expanded_sweep.kept),
+        conditions=len(expanded_sweep.spec.where),
+        random=expanded_sweep.spec.random,
+        seed=expanded_sweep.spec.seed,
         repeated=grid.repeated,
-        first=_tasks(made, range(min(_SHOWN_FIRST, tasks))),
-        last=_tasks(made, range(max(_SHOWN_FIRST, tasks - _SHOWN_LAST), tasks)),
+        first=_tasks_of_places(expanded_sweep, range(min(_SHOWN_FIRST, tasks))),
+        last=_tasks_of_places(
+            expanded_sweep, range(max(_SHOWN_FIRST, tasks - _SHOWN_LAST), tasks)
+        ),
         output=None if paths is None else paths[0],
         table=None if paths is None else paths[1],
         few_seeds=None if few is None else (few.name, len(few.texts)),
@@ -133,10 +145,13 @@ def _summary(made: _Made, paths: tuple[str, str] | None, state: State) -> Sweep:
     )
 
 
-def _tasks(made: _Made, places: range) -> tuple[Task, ...]:
+def _tasks_of_places(expanded_sweep: _ExpandedSweep, places: range) -> tuple[Task, ...]:
     return tuple(
         make_entry(
-            made.grid, made.indices[place], made.spec.command, seq=place + 1
+            expanded_sweep.grid,
+            expanded_sweep.indices[place],
+            expanded_sweep.spec.command,
+            task_number=place + 1,
         ).task
         for place in places
     )
@@ -177,7 +192,7 @@ def _seeded(spec: ParsedSweep) -> ParsedSweep:
     return spec
 
 
-def _check_command(argv: Sequence[str], grid: Grid) -> None:
+def _check_command(argv: Sequence[str], grid: ParameterGrid) -> None:
     if not (argv and argv[0]):
         raise UsageError("no command: put it after --, with {name} where a value goes")
     if len(argv) == 1 and len(argv[0].split()) > 1:
@@ -191,11 +206,11 @@ def _check_command(argv: Sequence[str], grid: Grid) -> None:
     match_fields(argv, grid.names)
 
 
-def _conditions(spec: ParsedSweep, grid: Grid) -> tuple[Condition, ...]:
+def _sweep_conditions(spec: ParsedSweep, grid: ParameterGrid) -> tuple[Condition, ...]:
     return tuple(parse_condition(text, grid.names) for text in spec.where)
 
 
-def _paths(output: str) -> tuple[str, str] | None:
+def _sweep_output_paths(output: str) -> tuple[str, str] | None:
     """Name the task file and its table; None for standard output."""
     if output == STDOUT:
         return None
@@ -210,8 +225,8 @@ def _paths(output: str) -> tuple[str, str] | None:
     return paths
 
 
-def _write(
-    entries: Iterable[Entry],
+def _write_sweep_files(
+    entries: Iterable[SweepTask],
     paths: tuple[str, str],
     names: Sequence[str],
     *,
@@ -245,7 +260,7 @@ def _write(
 
 
 def _write_fresh(
-    entries: Iterable[Entry], fresh: Sequence[str], names: Sequence[str]
+    entries: Iterable[SweepTask], fresh: Sequence[str], names: Sequence[str]
 ) -> None:
     # bytes that are no UTF-8 are escaped in a line, and pass as they are in the table
     with (
@@ -254,7 +269,7 @@ def _write_fresh(
             fresh[1], "w", encoding="utf-8", errors="surrogateescape", newline=""
         ) as rows,
     ):
-        rows.write(table.header(names))
+        rows.write(table.table_header(names))
         for entry in entries:
             lines.write(f"{entry.task.line}\n")
-            rows.write(table.row(entry.task, entry.texts))
+            rows.write(table.table_row(entry.task, entry.texts))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.model.gpu import Gpu, GpuOccupant
+from weigh.model.gpu import GpuOccupant, GpuState
 from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.gpu import DetailedGpuProbe, ExplainedGpuProbe, GpuDevice, GpuReading
 from weigh.probe.proc import usable_proc
@@ -114,7 +114,7 @@ _GPU_PATIENCE = 10.0  # seconds: GPUs that sleep without persistence mode wake s
 Factory = Callable[[Mapping[str, str]], DetailedGpuProbe]
 
 
-def gpus() -> tuple[Gpu, ...]:
+def gpus() -> tuple[GpuState, ...]:
     """Return each GPU that is mine as it is now; nothing where there is none.
 
     CUDA_VISIBLE_DEVICES and what the scheduler allocated are honoured. Where this
@@ -156,7 +156,7 @@ def list_gpus(
     return GpuListing(gpus_of(look, environment), look.notes)
 
 
-def gpus_of(look: GpuLook, environment: Mapping[str, str]) -> tuple[Gpu, ...]:
+def gpus_of(look: GpuLook, environment: Mapping[str, str]) -> tuple[GpuState, ...]:
     """Return the GPUs that a probe showed, with the processes on them."""
     torch = read_torch(sys.modules.get("torch"))
     allocated = any(name in environment for name in _GRANTED)
@@ -181,10 +181,10 @@ def _gpu_now(
     torch: tuple[TorchDevice, ...],
     *,
     allocated: bool,
-) -> Gpu:
+) -> GpuState:
     now = reading or GpuReading(device.uuid)
     in_torch = torch_number(device, number, [one.uuid for one in torch])
-    gpu = Gpu(
+    gpu = GpuState(
         index=device.index,
         uuid=device.uuid,
         name=device.name,
@@ -199,7 +199,7 @@ def _gpu_now(
     return gpu if in_torch is None else _with_torch(gpu, torch[in_torch], now)
 
 
-def _with_torch(gpu: Gpu, torch: TorchDevice, now: GpuReading) -> Gpu:
+def _with_torch(gpu: GpuState, torch: TorchDevice, now: GpuReading) -> GpuState:
     """Add torch's figures to NVML's, and their difference."""
     held = (now.process_memory or {}).get(os.getpid())
     return msgspec.structs.replace(

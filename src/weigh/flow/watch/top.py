@@ -4,16 +4,16 @@ import os
 import time
 from collections.abc import Sequence
 
-from weigh.flow.records.records import Store
+from weigh.flow.records.records import RecordStore
 from weigh.flow.watch.gpus import GpuFactory, GpuWatch, gpus_of
-from weigh.measure.observer import Observer
+from weigh.measure.observer import TreeObserver
 from weigh.model.record import Record
 from weigh.probe.host import read_host
 from weigh.probe.processes import UserProcess, read_command, read_processes
 from weigh.render.printable import short_command
-from weigh.render.top_view import MachineView, ProcessView, RunView, TopView
-from weigh.store.checkpoint import Running, finalise_interrupted, running
-from weigh.store.identity import Process, is_alive
+from weigh.render.top_view import MachineView, ProcessView, TopRun, TopView
+from weigh.store.checkpoint import UnfinishedRun, finalise_interrupted, runs_in_progress
+from weigh.store.identity import ProcessIdentity, is_alive
 from weigh.units import KIB, Bytes, Seconds
 
 _STORE_INTERVAL = 2.0  # seconds between looks into the store: it may be on a network
@@ -22,11 +22,11 @@ _STORE_INTERVAL = 2.0  # seconds between looks into the store: it may be on a ne
 class TopWatcher:
     """Looks at runs, GPUs and processes; each look is one :class:`TopView`."""
 
-    def __init__(self, store: Store, gpus: GpuFactory = lambda: None) -> None:
+    def __init__(self, store: RecordStore, gpus: GpuFactory = lambda: None) -> None:
         """Watch what *store* knows; *gpus* opens the source of GPU readings."""
         self._store = store
         self._host = read_host()
-        self._runs: list[Running] = []
+        self._runs: list[UnfinishedRun] = []
         self._followers: dict[str, _RunFollower] = {}
         self._cpu_times: dict[tuple[int, int], Seconds] = {}
         self._commands: dict[tuple[int, int], str] = {}
@@ -68,7 +68,7 @@ class TopWatcher:
         """See which runs are in progress now."""
         store = self._store
         over = {one.id for one in finalise_interrupted(store.root, store.machine)}
-        everyone = running(store.root, store.machine, time.time())
+        everyone = runs_in_progress(store.root, store.machine, time.time())
         runs = [one for one in everyone if one.record.id not in over]
         self._runs = sorted(runs, key=lambda one: one.record.started, reverse=True)
         for gone in self._followers.keys() - {one.record.id for one in self._runs}:
@@ -94,7 +94,7 @@ class TopWatcher:
             key = (one.pid, one.start_ticks)
             last = before.get(key)
             busy = None if last is None else max(0.0, one.cpu_time - last) / since
-            command = known.get(key) or _command_of(one)
+            command = known.get(key) or _command_of_user_process(one)
             self._commands[key] = command
             views.append(ProcessView(one.pid, command, one.resident, busy))
         return tuple(views)
@@ -111,8 +111,8 @@ class _RunFollower:
     """Follows the processes of one run, where they are on this machine."""
 
     def __init__(self) -> None:
-        self._leader: Process | None = None
-        self._observer: Observer | None = None
+        self._leader: ProcessIdentity | None = None
+        self._observer: TreeObserver | None = None
         self._largest: Bytes = 0
 
     def close(self) -> None:
@@ -125,34 +125,36 @@ class _RunFollower:
         """Return whether the command ended since it was found here."""
         return self._leader is not None and not is_alive(self._leader)
 
-    def follow(self, leader: Process | None) -> None:
+    def follow(self, leader: ProcessIdentity | None) -> None:
         """Observe *leader*; of several runs it is another one than before."""
         if leader != self._leader:
             self.close()
             self._largest = 0
             if leader is not None and is_alive(leader):
-                self._leader, self._observer = leader, Observer(leader.pid)
+                self._leader, self._observer = leader, TreeObserver(leader.pid)
 
-    def look(self, found: Running, now: Seconds) -> RunView:
+    def look(self, unfinished_run: UnfinishedRun, current_time: Seconds) -> TopRun:
         """Look at its processes if they are here; else return what was written."""
-        usage = found.record.usage
-        age = max(0.0, now - found.seen)
+        usage = unfinished_run.record.usage
+        age = max(0.0, current_time - unfinished_run.seen)
         elapsed = (usage.wall_time if usage else 0.0) + age
-        peak = _peak_value(found.record)
+        peak = _peak_value(unfinished_run.record)
         glance = None
         if self._observer is not None and not self.has_ended():
             glance = self._observer.glance(max(peak or 0, self._largest))
-        if glance is None or found.record.nodes:  # on other nodes there is more
-            return RunView(
-                record=found.record,
+        if (
+            glance is None or unfinished_run.record.nodes
+        ):  # on other nodes there is more
+            return TopRun(
+                record=unfinished_run.record,
                 elapsed=elapsed,
                 peak=peak,
                 age=age,
-                stale=found.stale,
+                stale=unfinished_run.stale,
             )
         self._largest = max(self._largest, glance.held.total, glance.largest)
-        return RunView(
-            record=found.record,
+        return TopRun(
+            record=unfinished_run.record,
             elapsed=elapsed,
             memory=glance.held.total,
             peak=max(peak or 0, self._largest),
@@ -166,7 +168,7 @@ def _peak_value(record: Record) -> Bytes | None:
     return usage.peak_memory.value if usage and usage.peak_memory else None
 
 
-def _command_of(process: UserProcess) -> str:
+def _command_of_user_process(process: UserProcess) -> str:
     command = read_command(process.pid)
     return short_command(command) if command else process.name
 

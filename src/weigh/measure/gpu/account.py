@@ -27,7 +27,7 @@ _OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed proc
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
 
 
-class Moment(msgspec.Struct, frozen=True, gc=False):
+class GpuMoment(msgspec.Struct, frozen=True, gc=False):
     """A GPU's memory at one time: of all users, and of the job if known."""
 
     time: Seconds
@@ -35,7 +35,7 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
     job: Bytes | None
 
 
-class _Mean:
+class _BoundedMean:
     """Mean and bounds of a figure over the samples that had it."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class GpuAccount:
         joined: bool = False,
     ) -> None:
         self.device = device
-        self.moments: list[Moment] = []
+        self.moments: list[GpuMoment] = []
         self.mixed = joined
         self._joined = joined
         self.lost_at: Seconds | None = None
@@ -99,7 +99,7 @@ class GpuAccount:
         self._explained: Bytes = 0  # the most in use that the lists explained
         self._doubts = 0
         self._figures = {
-            name: _Mean()
+            name: _BoundedMean()
             for name in (
                 "utilization",
                 "memory_utilization",
@@ -110,7 +110,7 @@ class GpuAccount:
                 "pcie_tx",
             )
         }
-        self._shares: dict[int, tuple[_Mean, _Mean]] = {}
+        self._shares: dict[int, tuple[_BoundedMean, _BoundedMean]] = {}
         self._power_at: tuple[Seconds, float] | None = None
         self._integral: float | None = None
         self._counters: tuple[GpuCounters, GpuCounters] | None = None
@@ -127,7 +127,7 @@ class GpuAccount:
         if reading.memory_used is not None:
             self._take_memory(time, reading.memory_used, job)
         elif job is not None:  # for GPUs that share the host's memory
-            self._keep(Moment(time, job, job))
+            self._keep(GpuMoment(time, job, job))
         if self._first is None:
             self._first = time
             return  # what was going on before the job is not its own
@@ -179,7 +179,9 @@ class GpuAccount:
         for share in shares:
             known = share.pid in self._shares or len(self._shares) < _MOST_PROCESSES
             if known and (share.pid in tree or share.pid in self._mine):
-                sm, memory = self._shares.setdefault(share.pid, (_Mean(), _Mean()))
+                sm, memory = self._shares.setdefault(
+                    share.pid, (_BoundedMean(), _BoundedMean())
+                )
                 sm.add(share.sm_utilization)
                 memory.add(share.memory_utilization)
 
@@ -239,11 +241,11 @@ class GpuAccount:
             energy=energy,
             sm_clock_mean=figures["sm_clock"],
             memory_clock_mean=figures["memory_clock"],
-            pcie_rx=_whole(figures["pcie_rx"]),
-            pcie_tx=_whole(figures["pcie_tx"]),
+            pcie_rx=_whole_number_or_none(figures["pcie_rx"]),
+            pcie_tx=_whole_number_or_none(figures["pcie_tx"]),
             ecc_errors=ecc_errors,
             xid_errors=None if self._xids is None else len(self._xids),
-            throttle=_throttled(first.throttle, last.throttle),
+            throttle=_throttled_seconds(first.throttle, last.throttle),
             index=device.index,
             memory_reserved=device.memory_reserved,
             device_peak_memory=self._device_peak,
@@ -280,14 +282,14 @@ class GpuAccount:
         if self._before is None:
             self._before = max(0, used - (job or 0))
         self._device_peak = max(self._device_peak or 0, used)
-        self._keep(Moment(time, used, job))
+        self._keep(GpuMoment(time, used, job))
 
-    def _keep(self, moment: Moment) -> None:
+    def _keep(self, moment: GpuMoment) -> None:
         """Store a moment; if there are many, keep the larger one of each two."""
         self.moments.append(moment)
         if len(self.moments) >= _MOST_MOMENTS:
             pairs = zip(self.moments[::2], self.moments[1::2], strict=False)
-            self.moments = [_larger(*pair) for pair in pairs]
+            self.moments = [_moment_with_more_memory(*pair) for pair in pairs]
 
     def _job_memory(self, reading: GpuReading, tree: Collection[int]) -> Bytes | None:
         """Add up the memory that the driver lists for the job's processes."""
@@ -386,7 +388,7 @@ class GpuAccount:
 
     def _processes(self) -> tuple[GpuProcess, ...]:
         pids = sorted(self._peaks.keys() | self._shares.keys())
-        nothing = (_Mean(), _Mean())
+        nothing = (_BoundedMean(), _BoundedMean())
         return tuple(
             GpuProcess(
                 pid,
@@ -447,11 +449,11 @@ def health_of(
     return ", ".join([HEALTHY, *(word for word in worn if not word.startswith("0 "))])
 
 
-def idle_for(accounts: Collection[GpuAccount], now: Seconds) -> Seconds | None:
+def idle_for(accounts: Collection[GpuAccount], current_time: Seconds) -> Seconds | None:
     """Return the seconds since any GPU was busy; None if unknown for one."""
     since = [account.idle_since for account in accounts]
     known = [moment for moment in since if moment is not None]
-    return now - max(known) if known and len(known) == len(since) else None
+    return current_time - max(known) if known and len(known) == len(since) else None
 
 
 def gpu_columns(
@@ -462,10 +464,10 @@ def gpu_columns(
     Each column has, at a time, the most held since the time before; what was held
     after the last time counts there. *times* rise.
     """
-    return tuple(_column(row, times) for row in rows)
+    return tuple(_memory_at_times(row, times) for row in rows)
 
 
-def _column(
+def _memory_at_times(
     row: Sequence[tuple[Seconds, Bytes]], times: Sequence[Seconds]
 ) -> tuple[Bytes, ...]:
     column: list[Bytes] = []
@@ -481,7 +483,7 @@ def _column(
     return tuple(column)
 
 
-def _larger(first: Moment, second: Moment) -> Moment:
+def _moment_with_more_memory(first: GpuMoment, second: GpuMoment) -> GpuMoment:
     """Return the moment with more memory of the job, or else of the device."""
     by = (second.job or 0, second.device) > (first.job or 0, first.device)
     return second if by else first
@@ -491,7 +493,7 @@ def _increase(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else max(0, after - before)
 
 
-def _throttled(
+def _throttled_seconds(
     before: Mapping[str, Seconds] | None, after: Mapping[str, Seconds] | None
 ) -> dict[str, Seconds] | None:
     """Return the seconds by reason; one that is not there is not reported."""
@@ -502,7 +504,7 @@ def _throttled(
     }
 
 
-def _whole(value: float | None) -> int | None:
+def _whole_number_or_none(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 

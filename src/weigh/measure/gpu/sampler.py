@@ -232,11 +232,11 @@ class GpuSampler:
             self._strikes[name] += 1
         return min(took, pause)
 
-    def _quick_queries(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
+    def _quick_queries(self, probe: DetailedGpuProbe, gpu_uuid: str) -> Iterator[_Slow]:
         """Yield the queries that are also made at the start and the end."""
-        account = self._accounts[uuid]
-        yield "counters", lambda: account.take_counters(probe.counters(uuid))
-        yield "xids", lambda: account.take_xids(probe.new_xids(uuid))
+        account = self._accounts[gpu_uuid]
+        yield "counters", lambda: account.take_counters(probe.counters(gpu_uuid))
+        yield "xids", lambda: account.take_xids(probe.new_xids(gpu_uuid))
         yield "shares", lambda: self._take_shares(account, probe)
         yield "accounted", lambda: self._take_accounted(account, probe)
 
@@ -258,7 +258,7 @@ class GpuSampler:
         else:
             account.take_pcie(tx=probe.pcie_tx(uuid))
 
-    def _bus_queries(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
-        account = self._accounts[uuid]
+    def _bus_queries(self, probe: DetailedGpuProbe, gpu_uuid: str) -> Iterator[_Slow]:
+        account = self._accounts[gpu_uuid]
         yield "pcie", lambda: self._bus(probe, account, inwards=True)
         yield "pcie", lambda: self._bus(probe, account, inwards=False)

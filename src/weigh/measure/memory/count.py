@@ -11,8 +11,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from weigh.probe.pages import ALONE, PAGE, SHARED, ProcessPages, merged, spread
-from weigh.probe.pages import Mapping as FileMapping
+from weigh.probe.pages import (
+    ALONE,
+    PAGE,
+    SHARED,
+    ProcessPages,
+    merged_stretches,
+    spread,
+)
+from weigh.probe.pages import MappedStretch as FileMapping
 from weigh.units import Bytes
 
 _RUN = 4  # pages per read
@@ -55,10 +62,10 @@ class FileCount(NamedTuple):
     shared: float | None
 
 
-def chosen(sizes: Mapping[int, Bytes]) -> list[int]:
+def processes_to_count(sizes: Mapping[int, Bytes]) -> list[int]:
     """Return the processes to read: the largest and a random part of the others."""
     first, *others = sorted(sizes, key=lambda pid: -sizes[pid])
-    shuffled = _spread_order(others, skip=_below(len(others)))
+    shuffled = _spread_order(others, skip=_random_below(len(others)))
     return [first, *shuffled[: _MOST_PROCESSES - 1]]
 
 
@@ -124,12 +131,14 @@ def _points(
     pages: Mapping[int, ProcessPages], sizes: Mapping[int, Bytes]
 ) -> list[tuple[int, int]]:
     """Spread points over all private memory, in an order of which any part is fair."""
-    stretches = merged(s for one in pages.values() for s in one.layout.private)
+    stretches = merged_stretches(
+        s for one in pages.values() for s in one.layout.private
+    )
     span = sum(end - start for start, end in stretches)
     resident = max((sizes[pid] for pid in pages), default=0) // PAGE
     reads = min(_MOST_READS, max(_LEAST_READS, _READS // max(1, len(pages))))
     step = max(_RUN, resident // reads, span // (_SPARSE * reads))
-    return _spread_order(list(spread(stretches, step, _below(step), _RUN)))
+    return _spread_order(list(spread(stretches, step, _random_below(step), _RUN)))
 
 
 def count_files(
@@ -175,7 +184,7 @@ def _count_file(
     places: Sequence[_MappedPlace], step: int
 ) -> tuple[float, float] | None:
     """Return the pages of one file that are mapped: each once, and by every process."""
-    first = _below(step // _RUN) * _RUN
+    first = _random_below(step // _RUN) * _RUN
     seen: dict[int, list[tuple[int, float]]] = {}  # by offset: masks and weights
     for pages, mapping, weight in places:
         start = mapping.offset + (first - mapping.offset) % step
@@ -199,7 +208,7 @@ def _count_file(
     return distinct, total
 
 
-def _below(limit: int) -> int:
+def _random_below(limit: int) -> int:
     return int.from_bytes(os.urandom(4), "little") % max(1, limit)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import msgspec
 
 from weigh.measure.memory.count import FamilyCount
-from weigh.measure.memory.holding import PageEstimate, within
+from weigh.measure.memory.holding import PageEstimate, nearest_within
 from weigh.probe.proc import ProcessReading
 from weigh.units import MIB, Bytes
 
@@ -61,7 +61,7 @@ class MemberReading(msgspec.Struct, frozen=True, gc=False):
         return max(0, self.faulted - old.faulted - growth - files)
 
 
-class _Member:
+class _ForkMember:
     """One process: ``copied`` is the part of its ``own`` pages that are copies.
 
     ``born`` is how many copies its family had passed on to forks by its birth.
@@ -87,7 +87,7 @@ class ForkFamily:
     def __init__(self) -> None:
         self.copies = 1.0
         self._off = 0.0  # at the last counts, relative to the sample
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, _ForkMember] = {}
         self._passed: Bytes = 0  # of copies, from parents to their forks
         self._begin_anew()
 
@@ -106,11 +106,11 @@ class ForkFamily:
         most, least = sum(sizes), max(sizes, default=0)
         own = sum(one.own for one in self._members.values())
         union = own + min(self._shared, most - own)
-        value = within(union, least, most)
+        value = nearest_within(union, least, most)
         return PageEstimate(
             value,
-            within(union - self._below, least, value),
-            within(union + self._above, value, most),
+            nearest_within(union - self._below, least, value),
+            nearest_within(union + self._above, value, most),
         )
 
     def _old_versions(self) -> Bytes:
@@ -121,7 +121,7 @@ class ForkFamily:
     def advance(self, group: Sequence[MemberReading]) -> None:
         """Add one look at all members."""
         if len(group) == 1:
-            self._members = {group[0].pid: _Member(group[0], group[0].anonymous)}
+            self._members = {group[0].pid: _ForkMember(group[0], group[0].anonymous)}
             self._begin_anew()
             return
         present = {seen.pid for seen in group}
@@ -140,7 +140,7 @@ class ForkFamily:
         for seen in born:
             self._join(seen, before, gone.get(seen.parent))
 
-    def _grow(self, member: _Member, seen: MemberReading) -> None:
+    def _grow(self, member: _ForkMember, seen: MemberReading) -> None:
         old, member.seen = member.seen, seen
         growth = seen.anonymous - old.anonymous
         lost = min(member.own, max(0, -growth))  # what was taken last goes first
@@ -153,11 +153,11 @@ class ForkFamily:
         self,
         seen: MemberReading,
         before: Mapping[int, Bytes],
-        ended_parent: _Member | None,
+        ended_parent: _ForkMember | None,
     ) -> None:
         """Add a fork that was born since the last look, or the eldest member."""
         if not self._members:
-            self._members[seen.pid] = _Member(seen, seen.anonymous)
+            self._members[seen.pid] = _ForkMember(seen, seen.anonymous)
             return
         eldest = max(self._members.values(), key=lambda one: one.seen.anonymous)
         parent = ended_parent or self._members.get(seen.parent, eldest)
@@ -167,13 +167,13 @@ class ForkFamily:
         faults = max(0, seen.faulted - seen.mapped // _FILES_PER_FAULT)
         size = before.get(seen.parent, parent.seen.anonymous)
         grown = min(max(0, seen.anonymous - size), faults)
-        member = self._members[seen.pid] = _Member(
+        member = self._members[seen.pid] = _ForkMember(
             seen, grown, self._passed if parent.born is None else parent.born
         )
         self._below += grown
         self._copy(member, faults - grown)
 
-    def _copy(self, member: _Member, faults: Bytes) -> None:
+    def _copy(self, member: _ForkMember, faults: Bytes) -> None:
         """Assume that a learned part of *faults* copied shared pages."""
         room = member.seen.anonymous - member.own
         most = min(room, faults)
@@ -197,7 +197,9 @@ class ForkFamily:
         self._off = max(off, self._off / 2)
         part = self._off**2 / max(1e-9, self._off**2 + count.error**2)
         union = estimate + part * (nearest - estimate)
-        union = within(min(nearest + error, max(nearest - error, union)), least, most)
+        union = nearest_within(
+            min(nearest + error, max(nearest - error, union)), least, most
+        )
         if abs(union - estimate) <= _CONFIRMED * union:
             self._begin_anew(self._shared, error)
             return

@@ -18,9 +18,9 @@ from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.memory.ledger import Ledger
+    from weigh.measure.memory.ledger import MemoryLedger
     from weigh.measure.memory.shared_pages import SharedPages
-    from weigh.measure.memory.unmapped import Unmapped
+    from weigh.measure.memory.unmapped import UnmappedMemory
 
 _MATERIAL = 0.02  # of a peak: files of so much less need no closer look
 _FILE_ERROR = 0.05  # of files that nobody maps, by which they may have grown since
@@ -30,14 +30,14 @@ _PAGES = "pages: shared ones count once, pipes and sockets do not"
 _STATUS = "status: shared pages estimated, for pagemap is not readable"
 
 
-class MemoryGauge:
+class TreeMemoryGauge:
     """Turns readings of the processes into the tree's :class:`MemoryHolding`."""
 
     def __init__(
         self,
         tree: ProcTree,
         clock: Callable[[], Seconds] = time.monotonic,
-        ledger: "Ledger | None" = None,
+        ledger: "MemoryLedger | None" = None,
         *,
         is_alone: bool = True,
     ) -> None:
@@ -50,11 +50,11 @@ class MemoryGauge:
         self._pages: SharedPages | None = None
         self._used: Seconds = math.inf
         self._file_before: Bytes = 0  # mapped at the look before
-        self._unmapped: Unmapped | None = None
+        self._unmapped: UnmappedMemory | None = None
         if is_alone and (ledger is None or not ledger.is_own):
             from weigh.measure.memory import unmapped  # noqa: PLC0415 - as needed
 
-            self._unmapped = unmapped.Unmapped(clock)
+            self._unmapped = unmapped.UnmappedMemory(clock)
 
     @property
     def spent(self) -> Seconds:

@@ -45,7 +45,7 @@ class PageEstimate(msgspec.Struct, frozen=True, gc=False):
     high: Bytes
 
 
-def within(value: float, low: Bytes, high: Bytes) -> Bytes:
+def nearest_within(value: float, low: Bytes, high: Bytes) -> Bytes:
     """Return the integer between *low* and *high* that is nearest to *value*."""
     return min(high, max(low, round(value)))
 

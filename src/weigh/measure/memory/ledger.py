@@ -44,7 +44,7 @@ _BATCH_JOBS = (
 )
 
 
-class Ledger:
+class MemoryLedger:
     """Reads a job's memory from the group's account; ``source`` describes it.
 
     Everything in the group at the first reading is not the job's.
@@ -57,7 +57,7 @@ class Ledger:
         is_own: bool,
         residents: Collection[int] = _NOBODY,
         own_memory: Callable[[], Bytes] | None = None,
-        proc: str = "/proc",
+        proc_folder: str = "/proc",
     ) -> None:
         """Start from the group's current figures.
 
@@ -67,7 +67,7 @@ class Ledger:
             residents: processes that are in it and not part of the job.
             own_memory: reads weigh's own anonymous memory, where that is charged to
                 the group too.
-            proc: where /proc is.
+            proc_folder: where /proc is.
 
         Raises:
             OSError: the group is gone.
@@ -78,8 +78,10 @@ class Ledger:
         self.is_own = is_own
         self._gauge = gauge
         self._residents = frozenset(residents)
-        self._proc = proc
-        self._may_be_shared = not is_own and lists_only_visible(gauge.version, proc)
+        self._proc = proc_folder
+        self._may_be_shared = not is_own and lists_only_visible(
+            gauge.version, proc_folder
+        )
         self._own_memory = own_memory or (lambda: 0)
         self._own_first = self._own_memory()
         self._base = self._last = gauge.read()
@@ -96,7 +98,9 @@ class Ledger:
         before, now = self._last, self._gauge.read()
         self._last = now
         own = max(0, self._own_memory() - self._own_first)
-        held = holding(before, now, self._base, own=own, resets=self._resets)
+        held = memory_held_by_group(
+            before, now, self._base, own=own, resets=self._resets
+        )
         if self._resets:
             self._gauge.forget_peak()
         return msgspec.structs.replace(
@@ -153,10 +157,10 @@ class Ledger:
         """Close the descriptors; remove the group if it was made for the job."""
         self._gauge.close()
         if self.is_own:
-            _remove(self.folder)
+            _remove_group(self.folder)
 
 
-def holding(
+def memory_held_by_group(
     before: GroupMemory,
     now: GroupMemory,
     base: GroupMemory,
@@ -198,15 +202,15 @@ def open_ledger(
     leader: int,
     environment: Mapping[str, str],
     *,
-    proc: str = "/proc",
+    proc_folder: str = "/proc",
     root: str = _SYSTEM,
-) -> Ledger | None:
+) -> MemoryLedger | None:
     """Account for the process *leader*, which waits to become the job.
 
     None where no group is, or can be, the job's own.
     """
     try:
-        with open(f"{proc}/self/cgroup", encoding="utf-8") as cgroup:
+        with open(f"{proc_folder}/self/cgroup", encoding="utf-8") as cgroup:
             folder, version = memory_folder(cgroup.read(), root)
     except (OSError, ValueError):
         return None
@@ -214,10 +218,10 @@ def open_ledger(
         ledger = _make_group(folder, version, leader)
         if ledger is not None:
             return ledger
-    return _read_group(folder, version, leader, proc)
+    return _read_group(folder, version, leader, proc_folder)
 
 
-def _make_group(folder: str, version: int, leader: int) -> Ledger | None:
+def _make_group(folder: str, version: int, leader: int) -> MemoryLedger | None:
     """Move *leader* to a new group; None where that is refused."""
     if not os.access(folder, os.W_OK) or not _counts_upwards(folder, version):
         return None
@@ -231,9 +235,9 @@ def _make_group(folder: str, version: int, leader: int) -> Ledger | None:
         gauge = GroupGauge(own, version)
         with open(f"{own}/cgroup.procs", "w", encoding="ascii") as procs:
             procs.write(str(leader))
-        return Ledger(gauge, is_own=True)
+        return MemoryLedger(gauge, is_own=True)
     except (OSError, ValueError):
-        _remove(own)
+        _remove_group(own)
         return None
 
 
@@ -248,9 +252,11 @@ def _counts_upwards(folder: str, version: int) -> bool:
         return False
 
 
-def _read_group(folder: str, version: int, leader: int, proc: str) -> Ledger | None:
+def _read_group(
+    folder: str, version: int, leader: int, proc_folder: str
+) -> MemoryLedger | None:
     """Read the group that weigh stands in; None if others are in it."""
-    residents = ancestors(proc) | {leader}
+    residents = ancestors(proc_folder) | {leader}
     try:
         gauge = GroupGauge(folder, version)
     except OSError:
@@ -260,14 +266,17 @@ def _read_group(folder: str, version: int, leader: int, proc: str) -> Ledger | N
         gauge.close()
         return None
     try:
-        seen = sum(anonymous_of(pid, proc) for pid in inside) + _UNSEEN
-        if not lists_only_visible(version, proc) or gauge.read().anonymous <= seen:
-            return Ledger(
+        seen = sum(anonymous_of(pid, proc_folder) for pid in inside) + _UNSEEN
+        if (
+            not lists_only_visible(version, proc_folder)
+            or gauge.read().anonymous <= seen
+        ):
+            return MemoryLedger(
                 gauge,
                 is_own=False,
                 residents=residents,
-                own_memory=lambda: anonymous_of("self", proc),
-                proc=proc,
+                own_memory=lambda: anonymous_of("self", proc_folder),
+                proc_folder=proc_folder,
             )
     except (OSError, ValueError):
         pass
@@ -295,67 +304,67 @@ def remove_forgotten(folder: str) -> None:
         return
     for name in names:
         weigh = name.removeprefix(_NAME).partition(".")[0]
-        if weigh.isdecimal() and _age(f"{folder}/{name}") > _NEW:
+        if weigh.isdecimal() and _age_of_group(f"{folder}/{name}") > _NEW:
             try:
                 os.kill(int(weigh), 0)
             except ProcessLookupError:
-                _remove(f"{folder}/{name}")
+                _remove_group(f"{folder}/{name}")
             except OSError:
                 continue
 
 
-def _age(folder: str) -> Seconds:
+def _age_of_group(folder: str) -> Seconds:
     try:
         return time.time() - os.stat(folder).st_mtime
     except OSError:
         return 0.0
 
 
-def _remove(folder: str) -> None:
+def _remove_group(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError:  # somebody is still in it
         return
 
 
-def ancestors(proc: str = "/proc") -> set[int]:
+def ancestors(proc_folder: str = "/proc") -> set[int]:
     """Return this process and all above it, as far as they are visible."""
     found: set[int] = set()
     pid: int | None = os.getpid()
     while pid and pid not in found:
         found.add(pid)
-        pid = _parent(pid, proc)
+        pid = _parent(pid, proc_folder)
     return found
 
 
-def anonymous_of(pid: int | str, proc: str = "/proc") -> Bytes:
+def anonymous_of(pid: int | str, proc_folder: str = "/proc") -> Bytes:
     """Read a process's anonymous memory; 0 where it is not readable."""
     try:
-        with open(f"{proc}/{pid}/statm", "rb", buffering=0) as statm:
+        with open(f"{proc_folder}/{pid}/statm", "rb", buffering=0) as statm:
             _, resident, shared, *_ = statm.read(_STAT_BYTES).split()
             return (int(resident) - int(shared)) * _PAGE
     except (OSError, ValueError):
         return 0
 
 
-def lists_only_visible(version: int, proc: str = "/proc") -> bool:
+def lists_only_visible(version: int, proc_folder: str = "/proc") -> bool:
     """Return whether cgroup.procs leaves out processes of other pid namespaces.
 
     Version 2 lists them as 0 (cgroup_procs_show in the kernel's kernel/cgroup).
     """
-    return version == 1 and not _is_in_first_pid_namespace(proc)
+    return version == 1 and not _is_in_first_pid_namespace(proc_folder)
 
 
-def _is_in_first_pid_namespace(proc: str) -> bool:
+def _is_in_first_pid_namespace(proc_folder: str) -> bool:
     try:
-        return os.stat(f"{proc}/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
+        return os.stat(f"{proc_folder}/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
     except OSError:
         return False
 
 
-def _parent(pid: int, proc: str) -> int | None:
+def _parent(pid: int, proc_folder: str) -> int | None:
     try:
-        with open(f"{proc}/{pid}/stat", "rb", buffering=0) as stat:
+        with open(f"{proc_folder}/{pid}/stat", "rb", buffering=0) as stat:
             times = parse_stat(stat.read(_STAT_BYTES))
     except OSError:
         return None

@@ -13,9 +13,14 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from weigh.measure.memory.count import FileCount, chosen, count_family, count_files
+from weigh.measure.memory.count import (
+    FileCount,
+    count_family,
+    count_files,
+    processes_to_count,
+)
 from weigh.measure.memory.families import ForkFamily, MemberReading
-from weigh.measure.memory.holding import MemoryHolding, PageEstimate, within
+from weigh.measure.memory.holding import MemoryHolding, PageEstimate, nearest_within
 from weigh.probe.pages import ProcessPages, tmpfs_devices
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
@@ -332,7 +337,7 @@ class SharedPages:
         """Open the pages of some processes, those that end or refuse left out."""
         if self._tmpfs is None:
             self._tmpfs = tmpfs_devices()
-        pids = chosen(sizes)
+        pids = processes_to_count(sizes)
         for pid in set(pids) - self._refused - set(opened):
             try:
                 pages = ProcessPages(self._tree.folder(pid), self._tmpfs)
@@ -361,7 +366,9 @@ class PageOverlap:
         """Note a count: *distinct* is the part of the sum that remains."""
         if distinct is not None:
             self._sum = sum(sizes)
-            self._union = within(distinct * self._sum, max(sizes, default=0), self._sum)
+            self._union = nearest_within(
+                distinct * self._sum, max(sizes, default=0), self._sum
+            )
 
     def estimate(self, sizes: Sequence[Bytes]) -> PageEstimate:
         """Return the union now, from each process's own bytes."""
@@ -369,7 +376,7 @@ class PageOverlap:
         if not self._sum or most == least:
             return PageEstimate(least, least, most)
         if most < self._sum:
-            shrunk = within(self._union * most / self._sum, least, most)
+            shrunk = nearest_within(self._union * most / self._sum, least, most)
             return PageEstimate(shrunk, least, most)
-        value = within(self._union, least, most)
+        value = nearest_within(self._union, least, most)
         return PageEstimate(value, value, min(most, value + most - self._sum))

@@ -8,7 +8,7 @@ opened or can have written is another's.
 import time
 from collections.abc import Callable, Sequence
 
-from weigh.probe.tmpfs import JobFiles, Shmem, TmpfsFiles, find_files
+from weigh.probe.tmpfs import JobFiles, MachineSharedMemory, TmpfsFiles, find_files
 from weigh.units import MIB, Bytes, Seconds
 
 _MATERIAL = 0.02  # of what is mapped: counts are no more exact
@@ -16,17 +16,17 @@ _REST = 20  # times the CPU time of the last search, before the next one
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds after a search that found nothing
 
 
-class Unmapped:
+class UnmappedMemory:
     """Follows the machine's shared memory since the job began."""
 
     def __init__(
         self,
         clock: Callable[[], Seconds],
-        shmem: Shmem | None = None,
+        shmem: MachineSharedMemory | None = None,
         find: Callable[[Sequence[str], float, JobFiles], TmpfsFiles] = find_files,
     ) -> None:
         self._clock = clock
-        self._shmem = shmem or Shmem()
+        self._shmem = shmem or MachineSharedMemory()
         self._find = find
         self._files = JobFiles()
         self._found = TmpfsFiles(0)

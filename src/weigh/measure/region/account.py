@@ -4,9 +4,9 @@ import time
 from contextvars import ContextVar
 from types import ModuleType
 
-from weigh.measure.region.durations import Durations
+from weigh.measure.region.durations import DurationSummary
 from weigh.measure.region.gpu_meter import GpuSpan
-from weigh.model.record import Batches, LengthPeak, Phase
+from weigh.model.record import BatchTimes, LengthPeak, ProgramPhase
 from weigh.units import Bytes, Seconds
 
 resource: ModuleType | None
@@ -20,7 +20,7 @@ ROSE = "kernel high-water mark, which rose in it"
 BOUND = "upper bound: the process's high-water mark, not reset"
 
 
-class Span:
+class RegionSpan:
     """Memory from the start of a region to its end, or to its last reading.
 
     ``mark`` is the process's high-water mark at the start, ``moment`` the number of the
@@ -40,7 +40,7 @@ class Span:
         self.closed = False
 
 
-class Peak:
+class RegionPeak:
     """The highest peak of several spans, and whether it is exact."""
 
     __slots__ = ("exact", "value")
@@ -49,12 +49,14 @@ class Peak:
         self.value: Bytes | None = None
         self.exact = False
 
-    def fold(self, span: Span) -> None:
+    def fold(self, region_span: RegionSpan) -> None:
         """Add a span."""
-        if span.peak is None or span.peak < (self.value or 0):
+        if region_span.peak is None or region_span.peak < (self.value or 0):
             return
-        self.exact = span.exact or (self.exact and span.peak == self.value)
-        self.value = span.peak
+        self.exact = region_span.exact or (
+            self.exact and region_span.peak == self.value
+        )
+        self.value = region_span.peak
 
     def source(self, *, resets: bool) -> str | None:
         """Return the description of the figure's source."""
@@ -65,7 +67,7 @@ class Peak:
         return RESET if resets else ROSE
 
 
-class Node:
+class RegionNode:
     """All calls of one region at one place in the nesting; times add up.
 
     ``calls`` counts the ended ones, ``entered`` the started ones.
@@ -93,11 +95,11 @@ class Node:
         self.wall = self.cpu = 0.0
         self.before: Bytes | None = None
         self.after: Bytes | None = None
-        self.peak = Peak()
+        self.peak = RegionPeak()
         self.gpus = GpuSpan()
         self.changed = True
 
-    def add(self, account: "Account", end: Seconds) -> None:
+    def add(self, account: "OpenRegion", end: Seconds) -> None:
         """Add a call that has ended."""
         span = account.span
         self.calls += 1
@@ -110,9 +112,9 @@ class Node:
             self.gpus.merge(span.gpus.memory())
         self.changed = True
 
-    def phase(self, origin: Seconds, *, resets: bool) -> Phase:
+    def phase(self, origin: Seconds, *, resets: bool) -> ProgramPhase:
         """Return the calls so far, with times since *origin*."""
-        return Phase(
+        return ProgramPhase(
             name=self.path[-1],
             depth=len(self.path) - 1,
             calls=self.calls,
@@ -128,16 +130,18 @@ class Node:
         )
 
 
-class Account:
+class OpenRegion:
     """One open region at its place; ``owner`` is the tracker that opened it."""
 
     __slots__ = ("cpu", "node", "owner", "parent", "span", "start", "sync", "wall")
 
-    def __init__(self, owner: object, node: Node, parent: "Account | None") -> None:
+    def __init__(
+        self, owner: object, cluster_node: RegionNode, parent: "OpenRegion | None"
+    ) -> None:
         self.owner = owner
-        self.node = node
+        self.node = cluster_node
         self.parent = parent
-        self.span = Span()
+        self.span = RegionSpan()
         self.start = self.wall = self.cpu = 0.0
         self.sync = False
 
@@ -162,10 +166,10 @@ class LoopSum:
     def __init__(self, size: int | None, start: Seconds = 0.0) -> None:
         self.size = size
         self.start = self.end = start
-        self.times = Durations()
+        self.times = DurationSummary()
         self.samples: int | None = 0
         self.total: int | None = None
-        self.peak = Peak()
+        self.peak = RegionPeak()
         self.gpus = GpuSpan()
         self.shortest: int | None = None
         self.lengths: list[LengthPeak] = []
@@ -176,38 +180,38 @@ class LoopSum:
         if total is not None:
             self.total = (self.total or 0) + total
 
-    def add(self, times: Durations, samples: int | None) -> None:
+    def add(self, times: DurationSummary, samples: int | None) -> None:
         """Add batches; their samples are unknown if any are unknown."""
         self.times.merge(times)
         known = self.samples is not None and samples is not None
         self.samples = (self.samples or 0) + (samples or 0) if known else None
         self.changed = True
 
-    def look(self, span: Span, now: Seconds) -> None:
+    def look(self, region_span: RegionSpan, current_time: Seconds) -> None:
         """Add the memory figures so far."""
-        self.end = now
-        self.peak.fold(span)
-        if span.gpus is not None:
-            self.gpus.merge(span.gpus.memory())
+        self.end = current_time
+        self.peak.fold(region_span)
+        if region_span.gpus is not None:
+            self.gpus.merge(region_span.gpus.memory())
 
     def add_shortest(self, length: int | None) -> None:
         """Add the length of the shortest batch of a loop, if it has lengths."""
         if length is not None and (self.shortest is None or length < self.shortest):
             self.shortest = length
 
-    def add_length(self, length: int, span: Span) -> None:
+    def add_length(self, length: int, region_span: RegionSpan) -> None:
         """Add the memory by the end of a batch that may be the longest so far."""
         if self.lengths and length <= self.lengths[-1].length:
             return
-        gpus = span.gpus.memory() if span.gpus is not None else ()
+        gpus = region_span.gpus.memory() if region_span.gpus is not None else ()
         on_gpu = max((gpu.of_program for gpu in gpus), default=None)
-        self.lengths.append(LengthPeak(length, span.peak, on_gpu))
+        self.lengths.append(LengthPeak(length, region_span.peak, on_gpu))
 
-    def batches(self, origin: Seconds = 0.0) -> Batches:
+    def batches(self, origin: Seconds = 0.0) -> BatchTimes:
         """Return the figures so far, with times since *origin*."""
         times = self.times
         some = times.count > 0
-        return Batches(
+        return BatchTimes(
             size=self.size,
             count=times.count,
             samples=self.samples,
@@ -226,15 +230,15 @@ class LoopSum:
         )
 
 
-_innermost: ContextVar[Account | None] = ContextVar("weigh_region", default=None)
+_innermost: ContextVar[OpenRegion | None] = ContextVar("weigh_region", default=None)
 
 
-def here() -> Account | None:
+def here() -> OpenRegion | None:
     """Return this thread's or task's region; it may have ended, or be a parent's."""
     return _innermost.get()
 
 
-def innermost(owner: object) -> Account | None:
+def innermost(owner: object) -> OpenRegion | None:
     """Return the innermost region of *owner* open here, in this thread or task."""
     account = here()
     while account is not None and (account.span.closed or account.owner is not owner):
@@ -242,14 +246,14 @@ def innermost(owner: object) -> Account | None:
     return account
 
 
-def step_in(account: Account | None) -> Account | None:
+def step_in(account: OpenRegion | None) -> OpenRegion | None:
     """Make *account* the innermost region here; return the previous one."""
     before = here()
     _innermost.set(account)
     return before
 
 
-def step_out(account: Account) -> None:
+def step_out(account: OpenRegion) -> None:
     """Make the parent of *account* the innermost region, if *account* is that now."""
     if here() is account:
         _innermost.set(account.parent)

@@ -18,11 +18,11 @@ from weigh.measure.ranks import place_of
 from weigh.measure.region.gpu_meter import GpuSpan, most
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
-    Batches,
-    Event,
-    Phase,
-    Rank,
-    Regions,
+    BatchTimes,
+    ProgramEvent,
+    ProgramPhase,
+    ProgramRegions,
+    RecordedRank,
 )
 from weigh.store.lines import UNREADABLE
 from weigh.units import MIB, Bytes, Seconds
@@ -57,7 +57,7 @@ class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
 
     process: str
     path: tuple[str, ...]
-    phase: Phase
+    phase: ProgramPhase
 
 
 class BatchesLine(msgspec.Struct, frozen=True, tag_field="line", tag="batches"):
@@ -66,14 +66,14 @@ class BatchesLine(msgspec.Struct, frozen=True, tag_field="line", tag="batches"):
     process: str
     loop: str
     time: Seconds
-    batches: Batches
+    batches: BatchTimes
 
 
 class EventLine(msgspec.Struct, frozen=True, tag_field="line", tag="event"):
     """An event."""
 
     process: str
-    event: Event
+    event: ProgramEvent
 
 
 class GpusLine(msgspec.Struct, frozen=True, tag_field="line", tag="gpus"):
@@ -86,7 +86,7 @@ class GpusLine(msgspec.Struct, frozen=True, tag_field="line", tag="gpus"):
 Line = ProcessLine | PeakLine | PhaseLine | BatchesLine | EventLine | GpusLine
 
 
-class Writer:
+class ChannelWriter:
     """Appends lines; opens the file for each write and never creates it.
 
     The program could close an open descriptor and use its number for another file.
@@ -122,7 +122,7 @@ def this_process(env: Mapping[str, str], name: str) -> ProcessLine:
 
 def read_channel(
     path: str, *, started: Seconds, ended: Seconds | None = None
-) -> Regions:
+) -> ProgramRegions:
     """Read the regions that the job's processes wrote; empty if there are none.
 
     Args:
@@ -130,13 +130,13 @@ def read_channel(
         started: start of the run on :data:`clock`; times become seconds since then.
         ended: end of the run; phases that are still open end then.
     """
-    events = _Events()
-    for line in _lines(path):
+    events = _ChannelEvents()
+    for line in _channel_lines(path):
         events.take(line)
     return events.regions(started, ended)
 
 
-def _lines(path: str) -> Iterator[Line]:
+def _channel_lines(path: str) -> Iterator[Line]:
     """Yield the lines; skip those that do not parse."""
     decoder = msgspec.json.Decoder(Line)
     read = 0
@@ -152,16 +152,16 @@ def _lines(path: str) -> Iterator[Line]:
         return
 
 
-class _Events:
+class _ChannelEvents:
     """The lines read so far; the last line about each thing counts."""
 
     def __init__(self) -> None:
         self._processes: dict[str, ProcessLine] = {}
         self._peaks: dict[str, Bytes] = {}
-        self._phases: dict[tuple[str, tuple[str, ...]], Phase] = {}
+        self._phases: dict[tuple[str, tuple[str, ...]], ProgramPhase] = {}
         self._loops: dict[tuple[str, str], BatchesLine] = {}
         self._gpus: dict[str, GpuUsage] = {}
-        self._events: list[Event] = []
+        self._events: list[ProgramEvent] = []
 
     def take(self, line: Line) -> None:
         """Add a line."""
@@ -180,19 +180,21 @@ class _Events:
                     self._events.append(line.event)
             case GpusLine():
                 for gpu in line.gpus:
-                    self._gpus[gpu.uuid] = _joined(self._gpus.get(gpu.uuid), gpu)
+                    self._gpus[gpu.uuid] = _joined_gpu_usage(
+                        self._gpus.get(gpu.uuid), gpu
+                    )
 
-    def regions(self, started: Seconds, ended: Seconds | None) -> Regions:
+    def regions(self, started: Seconds, ended: Seconds | None) -> ProgramRegions:
         """Return the regions, with times in seconds since *started*."""
         loops = sorted(self._loops.values(), key=lambda line: -line.time)
         events = sorted(self._events, key=lambda event: event.time)
-        return Regions(
+        return ProgramRegions(
             phases=tuple(
                 _since(phase, started, ended) for phase in in_order(self._by_rank())
             ),
             batches=tuple(_loop_since(line.batches, started) for line in loops),
             events=tuple(
-                Event(event.name, max(0.0, event.time - started), event.value)
+                ProgramEvent(event.name, max(0.0, event.time - started), event.value)
                 for event in events
             ),
             ranks=self._ranks(),
@@ -201,19 +203,23 @@ class _Events:
             gpus=tuple(self._gpus.values()),
         )
 
-    def _by_rank(self) -> dict[tuple[int, tuple[str, ...]], Phase]:
+    def _by_rank(self) -> dict[tuple[int, tuple[str, ...]], ProgramPhase]:
         """Join the same phases of one rank's processes."""
-        joined: dict[tuple[int, tuple[str, ...]], Phase] = {}
+        joined: dict[tuple[int, tuple[str, ...]], ProgramPhase] = {}
         for (process, path), phase in self._phases.items():
             known = self._processes.get(process)
             rank = None if known is None else known.rank
             key = (-1 if rank is None else rank, path)
             ranked = msgspec.structs.replace(phase, rank=rank)
-            joined[key] = _both(joined[key], ranked) if key in joined else ranked
+            joined[key] = (
+                _phase_of_two_processes(joined[key], ranked)
+                if key in joined
+                else ranked
+            )
         return joined
 
-    def _ranks(self) -> tuple[Rank, ...]:
-        ranks: dict[int, Rank] = {}
+    def _ranks(self) -> tuple[RecordedRank, ...]:
+        ranks: dict[int, RecordedRank] = {}
         for name, line in self._processes.items():
             if line.rank is None:
                 continue
@@ -223,13 +229,15 @@ class _Events:
                 peak = most(old.peak_memory, peak)
                 ranks[line.rank] = msgspec.structs.replace(old, peak_memory=peak)
             else:
-                ranks[line.rank] = Rank(
+                ranks[line.rank] = RecordedRank(
                     line.rank, line.local_rank, line.host, line.pid, peak
                 )
         return tuple(ranks[rank] for rank in sorted(ranks))
 
 
-def in_order(phases: Mapping[tuple[int, tuple[str, ...]], Phase]) -> list[Phase]:
+def in_order(
+    phases: Mapping[tuple[int, tuple[str, ...]], ProgramPhase],
+) -> list[ProgramPhase]:
     """Sort phases by start, each after the one that contains it."""
 
     def place(key: tuple[int, tuple[str, ...]]) -> list[tuple[float, str]]:
@@ -243,19 +251,27 @@ def in_order(phases: Mapping[tuple[int, tuple[str, ...]], Phase]) -> list[Phase]
     return [phases[key] for key in sorted(phases, key=lambda key: (key[0], place(key)))]
 
 
-def _both(one: Phase, other: Phase) -> Phase:
+def _phase_of_two_processes(
+    program_phase: ProgramPhase, other: ProgramPhase
+) -> ProgramPhase:
     """Join the same phase of two processes: times add up, the higher peak counts."""
-    first, last = (one, other) if one.start <= other.start else (other, one)
-    higher = max(one, other, key=lambda phase: phase.peak_memory or 0)
+    first, last = (
+        (program_phase, other)
+        if program_phase.start <= other.start
+        else (other, program_phase)
+    )
+    higher = max(program_phase, other, key=lambda phase: phase.peak_memory or 0)
     spans = GpuSpan()
     spans.merge(first.gpus)
     spans.merge(last.gpus)
-    cpu = [phase.cpu_time for phase in (one, other) if phase.cpu_time is not None]
+    cpu = [
+        phase.cpu_time for phase in (program_phase, other) if phase.cpu_time is not None
+    ]
     return msgspec.structs.replace(
         first,
-        calls=one.calls + other.calls,
-        end=max(one.end, other.end),
-        wall_time=one.wall_time + other.wall_time,
+        calls=program_phase.calls + other.calls,
+        end=max(program_phase.end, other.end),
+        wall_time=program_phase.wall_time + other.wall_time,
         cpu_time=sum(cpu) if cpu else None,
         memory_after=higher.memory_after,
         memory_before=higher.memory_before,
@@ -265,7 +281,9 @@ def _both(one: Phase, other: Phase) -> Phase:
     )
 
 
-def _since(phase: Phase, started: Seconds, ended: Seconds | None) -> Phase:
+def _since(
+    phase: ProgramPhase, started: Seconds, ended: Seconds | None
+) -> ProgramPhase:
     end, wall = phase.end, phase.wall_time
     if phase.calls == 0 and ended is not None:
         end, wall = max(ended, phase.start), max(0.0, ended - phase.start)
@@ -277,7 +295,7 @@ def _since(phase: Phase, started: Seconds, ended: Seconds | None) -> Phase:
     )
 
 
-def _loop_since(loop: Batches, started: Seconds) -> Batches:
+def _loop_since(loop: BatchTimes, started: Seconds) -> BatchTimes:
     if loop.start is None or loop.end is None:
         return loop
     return msgspec.structs.replace(
@@ -287,7 +305,7 @@ def _loop_since(loop: Batches, started: Seconds) -> Batches:
     )
 
 
-def _joined(old: GpuUsage | None, new: GpuUsage) -> GpuUsage:
+def _joined_gpu_usage(old: GpuUsage | None, new: GpuUsage) -> GpuUsage:
     if old is None:
         return new
     peak = most(old.peak_memory, new.peak_memory)

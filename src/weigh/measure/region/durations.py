@@ -13,7 +13,7 @@ _FIRST = 5000  # number of the bin of 1 s, so that no bin is below 0
 _SHORTEST = 1e-10
 
 
-class Durations:
+class DurationSummary:
     """Durations with exact count, sum, minimum and maximum.
 
     The median is exact up to :data:`EXACT` durations, and within 0.5 % beyond.
@@ -46,7 +46,7 @@ class Durations:
             self._count(self.exact)
             self.exact = None
 
-    def merge(self, other: "Durations") -> None:
+    def merge(self, other: "DurationSummary") -> None:
         """Add the durations of another object."""
         if other.exact is not None:
             self.extend(other.exact)

@@ -73,7 +73,7 @@ class GpuSpan:
         return tuple(self._gpus.values())
 
 
-class GpuMeter:
+class RegionGpuMeter:
     """Reads the visible GPUs; the probe is created when first needed.
 
     ``devices`` are in CUDA's and torch's order; ``trouble`` is the reason if reading
@@ -139,9 +139,9 @@ class GpuMeter:
         if factory is None:
             return
         try:
-            self._probe = within(_OPENING, factory)
+            self._probe = call_within_seconds(_OPENING, factory)
             if self._probe is not None:
-                self.devices = within(self._reading, self._probe.devices)
+                self.devices = call_within_seconds(self._reading, self._probe.devices)
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
 
@@ -151,7 +151,9 @@ class GpuMeter:
         self._probe = None
 
     def _look(self, probe: GpuProbe) -> tuple[GpuMark, ...]:
-        readings = {one.uuid: one for one in within(self._reading, probe.read)}
+        readings = {
+            one.uuid: one for one in call_within_seconds(self._reading, probe.read)
+        }
         return tuple(
             GpuMark(
                 device.uuid,
@@ -191,7 +193,7 @@ def is_descendant(pid: int) -> bool:
     return pid == own
 
 
-def within(seconds: Seconds, call: Callable[[], _T]) -> _T:
+def call_within_seconds(seconds: Seconds, call: Callable[[], _T]) -> _T:
     """Call a function in another thread; abandon it after *seconds*.
 
     Raises:

@@ -8,8 +8,8 @@ lost. The caller holds a lock.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
-from weigh.measure.region.account import Span
-from weigh.measure.region.gpu_meter import GpuMark, GpuMeter, GpuSpan, most
+from weigh.measure.region.account import RegionSpan
+from weigh.measure.region.gpu_meter import GpuMark, GpuSpan, RegionGpuMeter, most
 from weigh.probe.own_memory import OwnMemory
 from weigh.units import KIB, Bytes, Seconds
 
@@ -18,7 +18,7 @@ _GPU_AGE = 0.1
 _FEW = 100  # surplus over twice the open spans at which marks are dropped
 
 
-class Highest:
+class HighWaterMark:
     """The highest mark since any moment.
 
     A mark is dropped when a later one reaches it, so the kept marks are descending.
@@ -74,7 +74,7 @@ class HighWater:
     def __init__(
         self,
         memory: OwnMemory,
-        meter: GpuMeter,
+        meter: RegionGpuMeter,
         *,
         resets: bool,
         before_reset: Callable[[Bytes], bool],
@@ -84,35 +84,44 @@ class HighWater:
         self._memory = memory
         self._meter = meter
         self._before_reset = before_reset
-        self._open: set[Span] = set()
-        self._highest = Highest()
+        self._open: set[RegionSpan] = set()
+        self._highest = HighWaterMark()
         self._marks: tuple[GpuMark, ...] = ()
 
-    def open(self, span: Span, *, often: bool = False) -> None:
-        """Open *span*; if that happens *often*, GPU figures may be a little old."""
+    def open(self, region_span: RegionSpan, *, often: bool = False) -> None:
+        """Open *region_span*.
+
+        If that happens *often*, GPU figures may be a little old.
+        """
         marks = self._read_gpus(_GPU_AGE if often else 0.0)
-        span.gpus = GpuSpan(marks) if marks else None
+        region_span.gpus = GpuSpan(marks) if marks else None
         resident, mark = self.edge()
-        span.before = resident
-        span.mark = mark
-        span.peak = resident if self.resets else mark
-        span.moment = self._highest.moment()
-        self._open.add(span)
+        region_span.before = resident
+        region_span.mark = mark
+        region_span.peak = resident if self.resets else mark
+        region_span.moment = self._highest.moment()
+        self._open.add(region_span)
 
-    def close(self, span: Span, *, often: bool = False) -> None:
-        """Close *span*."""
-        self.look(span, often=often)
-        span.closed = True
-        self._open.discard(span)
+    def close(self, region_span: RegionSpan, *, often: bool = False) -> None:
+        """Close *region_span*."""
+        self.look(region_span, often=often)
+        region_span.closed = True
+        self._open.discard(region_span)
 
-    def look(self, span: Span, *, often: bool = False) -> None:
+    def look(self, region_span: RegionSpan, *, often: bool = False) -> None:
         """Update an open span."""
         self._read_gpus(_GPU_AGE if often else 0.0)
         resident, mark = self.edge()
-        span.after = resident
-        span.peak = most(span.peak, self._highest.since(span.moment))
-        rose = mark is not None and span.mark is not None and mark > span.mark
-        span.exact = self.resets or span.exact or rose
+        region_span.after = resident
+        region_span.peak = most(
+            region_span.peak, self._highest.since(region_span.moment)
+        )
+        rose = (
+            mark is not None
+            and region_span.mark is not None
+            and mark > region_span.mark
+        )
+        region_span.exact = self.resets or region_span.exact or rose
 
     def edge(self) -> tuple[Bytes | None, Bytes | None]:
         """Store the mark for all open spans, then reset it.

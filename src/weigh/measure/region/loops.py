@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 from weigh.errors import UsageError
 from weigh.measure.region.channel import clock
-from weigh.measure.region.durations import Durations
+from weigh.measure.region.durations import DurationSummary
 from weigh.measure.region.this_process import before_the_end, current, is_current
-from weigh.measure.region.tracker import OpenLoop, Tracker
+from weigh.measure.region.tracker import OpenLoop, RegionTracker
 from weigh.probe.gpu_work import wait_quietly
 
 _Batch = TypeVar("_Batch")
@@ -22,7 +22,7 @@ _MOST_ROWS = 10_000
 _LONGER = 21 / 20  # what makes a batch so much longer that the memory is read
 
 
-class Loop(Generic[_Batch]):
+class TimedLoop(Generic[_Batch]):
     """An iterable that times the processing of each of its items.
 
     A batch's time runs from its request to the request of the next, so loading counts.
@@ -45,7 +45,9 @@ class Loop(Generic[_Batch]):
         self._mine: WeakSet[Generator[_Batch]] = WeakSet()
 
     def __iter__(self) -> Iterator[_Batch]:
-        running = _run(self._iterable, self._size, self._total, sync=self._sync)
+        running = _timed_batches(
+            self._iterable, self._size, self._total, sync=self._sync
+        )
         self._mine.add(running)
         return running
 
@@ -74,7 +76,7 @@ def batches(
     total: int | None = None,
     *,
     sync: bool = False,
-) -> Loop[_Batch]:
+) -> TimedLoop[_Batch]:
     """Time each batch of a loop: ``for batch in weigh.batches(loader, size=50):``.
 
     Args:
@@ -91,22 +93,26 @@ def batches(
             f"batches needs an iterable of batches, not {type(iterable).__name__}"
         )
     if size is not None:
-        size = _whole(size, "size", least=1)
+        size = _checked_whole_number(size, "size", least=1)
     if total is not None:
-        return Loop(iterable, size, _whole(total, "total", least=0), sync=sync)
-    return Loop(iterable, size, _length(iterable), sync=sync)
+        return TimedLoop(
+            iterable, size, _checked_whole_number(total, "total", least=0), sync=sync
+        )
+    return TimedLoop(iterable, size, _length(iterable), sync=sync)
 
 
-class _Pending:
+class _PendingBatches:
     """Batch times and samples that are not yet passed to the tracker."""
 
     __slots__ = ("_loop", "_tracker", "longest", "samples", "times")
 
-    def __init__(self, tracker: Tracker, loop: OpenLoop, size: int | None) -> None:
+    def __init__(
+        self, tracker: RegionTracker, loop: OpenLoop, size: int | None
+    ) -> None:
         self._tracker = tracker
         self._loop = loop
         self.times = array("d")
-        self.samples = _Samples(size)
+        self.samples = _SampleCounter(size)
         self.longest = 0.0
 
     def note(self, length: int) -> None:
@@ -118,7 +124,7 @@ class _Pending:
     def flush(self, *, ends: bool) -> None:
         """Pass them to the tracker, unless this is a fork of the looping process."""
         if is_current(self._tracker):
-            durations = Durations()
+            durations = DurationSummary()
             durations.extend(self.times)
             counted = self.samples.taken()
             self._tracker.add_batches(
@@ -132,7 +138,7 @@ class _Pending:
         self.flush(ends=True)
 
 
-def _run(
+def _timed_batches(
     iterable: Iterable[_Batch], size: int | None, total: int | None, *, sync: bool
 ) -> Generator[_Batch]:
     """Yield the batches and time each, without keeping a reference to it."""
@@ -141,7 +147,7 @@ def _run(
     if loop is None:
         yield from iterable
         return
-    pending = _Pending(tracker, loop, size)
+    pending = _PendingBatches(tracker, loop, size)
     _running.add(pending)
     samples, times = pending.samples, pending.times
     box: list[_Batch] = []
@@ -176,7 +182,7 @@ def _run(
         pending.end()
 
 
-class _Samples:
+class _SampleCounter:
     """Counts the samples of batches; for batches of the type ``plain`` with len.
 
     ``done`` counts the completed, not yet flushed batches; ``known`` is False once a
@@ -215,7 +221,9 @@ class _Samples:
         """
         self.has_lengths = False
         try:
-            found = _longest(batch if type(batch) is self.plain else self._rows(batch))
+            found = _longest_row(
+                batch if type(batch) is self.plain else self._rows(batch)
+            )
         except Exception:  # noqa: BLE001 - as above
             return 0
         if found is None:
@@ -244,7 +252,7 @@ class _Samples:
         return bool(shapes and shapes[0]) and len(rows) == 1
 
 
-def _longest(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
+def _longest_row(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
     """Return the length of the longest of *rows*; None if they are not text or lists.
 
     To go over anything else could load or use up what it holds.
@@ -259,7 +267,7 @@ def _longest(rows: Any) -> int | None:  # noqa: ANN401 - any loader's batch
     return None
 
 
-def _whole(number: object, what: str, *, least: int) -> int:
+def _checked_whole_number(number: object, what: str, *, least: int) -> int:
     try:
         whole = index(number)  # type: ignore[arg-type] # checked here
     except TypeError:
@@ -284,5 +292,5 @@ def _end_all() -> None:
         pending.end()
 
 
-_running: set[_Pending] = set()
+_running: set[_PendingBatches] = set()
 before_the_end(_end_all)

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, NoReturn, Self, TypeVar
 
 from weigh.errors import UsageError
-from weigh.measure.region.account import Account, cpu_time, here, step_in, step_out
+from weigh.measure.region.account import OpenRegion, cpu_time, here, step_in, step_out
 from weigh.measure.region.channel import clock
 from weigh.measure.region.this_process import current, is_current
 from weigh.probe.gpu_work import wait_quietly
@@ -29,11 +29,11 @@ def clean_name(name: object, *, of: str) -> tuple[str, bool]:
     if name.isprintable() and len(name) <= _LONGEST:
         return name, False
     short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
-    text = "".join(c if c.isprintable() else _escaped(c) for c in short)
+    text = "".join(c if c.isprintable() else _escaped_character(c) for c in short)
     return text[:_LONGEST], True
 
 
-def _escaped(character: str) -> str:
+def _escaped_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
@@ -41,7 +41,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 After = Callable[[str], None]
 
 
-class Region:
+class MeasuredRegion:
     """A region of a program: the block of a ``with`` statement.
 
     Its figures are available after its end. It can be used once.
@@ -52,7 +52,7 @@ class Region:
     def __init__(self, name: str, *, sync: bool = False) -> None:
         self.name = named(name, of="phase")
         self._sync = sync
-        self._account: Account | None = None
+        self._account: OpenRegion | None = None
         self._state = "new"
 
     def __enter__(self) -> Self:
@@ -72,7 +72,7 @@ class Region:
             return  # the program's own error is the one to see
         self._state = "closed"
         if self._account is not None:
-            _leave(self._account)
+            _leave_region(self._account)
 
     @property
     def wall_time(self) -> Seconds | None:
@@ -99,14 +99,14 @@ class Region:
             f"write @weigh.measured(name={self.name!r})"
         )
 
-    def _ended(self) -> Account | None:
+    def _ended(self) -> OpenRegion | None:
         return self._account if self._state == "closed" else None
 
     def __repr__(self) -> str:
         return f"<weigh.phase {self.name!r}, {self._state}>"
 
 
-def phase(name: str, *, sync: bool = False) -> Region:
+def phase(name: str, *, sync: bool = False) -> MeasuredRegion:
     """Measure a block: ``with weigh.phase("load model"):``. Phases nest.
 
     A long or unprintable name is changed, with one warning on stderr. With *sync*,
@@ -116,7 +116,7 @@ def phase(name: str, *, sync: bool = False) -> Region:
     Raises:
         UsageError: the name is not text, or empty; later, if used or closed twice.
     """
-    return Region(name, sync=sync)
+    return MeasuredRegion(name, sync=sync)
 
 
 def measuring(
@@ -159,7 +159,7 @@ def _decorated(
         return _coroutine(function, called, after, sync=sync)
     if inspect.isgeneratorfunction(function):
         return _generator(function, called, after, sync=sync)
-    return _function(function, called, after, sync=sync)
+    return _measured_function(function, called, after, sync=sync)
 
 
 def _own_name(function: Any) -> str:
@@ -168,7 +168,7 @@ def _own_name(function: Any) -> str:
     return clean_name(str(found).replace("<locals>.", ""), of="measured")[0]
 
 
-def _function(
+def _measured_function(
     function: Callable[..., Any], name: str, after: After | None, *, sync: bool
 ) -> Callable[..., Any]:
     @wraps(function)
@@ -177,7 +177,7 @@ def _function(
         try:
             return function(*args, **kwargs)
         finally:
-            _end(account, name, after)
+            _end_region(account, name, after)
 
     return call
 
@@ -195,12 +195,12 @@ def _coroutine(
         try:
             return await function(*args, **kwargs)
         finally:
-            _end(account, name, after)
+            _end_region(account, name, after)
 
     return call
 
 
-class _Slices:
+class _GeneratorRegion:
     """A generator's region, which is open only while the generator itself runs.
 
     A generator that is advanced within another region does not affect that region, and
@@ -212,7 +212,7 @@ class _Slices:
         around = here()
         self._account = current().enter(name)
         self._inside = step_in(around)
-        self._around: Account | None = None
+        self._around: OpenRegion | None = None
         self._wall = self._cpu = 0.0
         self._since = (0.0, 0.0)
 
@@ -232,7 +232,7 @@ class _Slices:
     def end(self, name: str, after: After | None) -> None:
         """End the region."""
         if self._account is not None:
-            _leave(self._account, self._wall, self._cpu)
+            _leave_region(self._account, self._wall, self._cpu)
         if after is not None:
             after(name)
 
@@ -246,7 +246,7 @@ def _generator(
 ) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        slices = _Slices(name, sync=sync)
+        slices = _GeneratorRegion(name, sync=sync)
         generator = function(*args, **kwargs)
         try:
             with slices:
@@ -281,7 +281,7 @@ def _async_generator(
 ) -> Callable[..., Any]:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        slices = _Slices(name, sync=sync)
+        slices = _GeneratorRegion(name, sync=sync)
         generator = function(*args, **kwargs)
         try:
             with slices:
@@ -307,7 +307,7 @@ def _async_generator(
     return call
 
 
-def _enter(name: str, *, sync: bool) -> Account | None:
+def _enter(name: str, *, sync: bool) -> OpenRegion | None:
     if sync:
         wait_quietly()
     account = current().enter(name)
@@ -316,15 +316,15 @@ def _enter(name: str, *, sync: bool) -> Account | None:
     return account
 
 
-def _end(account: Account | None, name: str, after: After | None) -> None:
+def _end_region(account: OpenRegion | None, name: str, after: After | None) -> None:
     if account is not None:
-        _leave(account)
+        _leave_region(account)
     if after is not None:
         after(name)
 
 
-def _leave(
-    account: Account, wall: Seconds | None = None, cpu: Seconds | None = None
+def _leave_region(
+    account: OpenRegion, wall: Seconds | None = None, cpu: Seconds | None = None
 ) -> None:
     """Leave a region, unless this is a fork of the process that entered it."""
     if account.sync:

@@ -7,19 +7,19 @@ from collections.abc import Callable
 from threading import RLock
 
 from weigh.errors import NoGpuError
-from weigh.measure.region.tracker import Tracker, print_error
+from weigh.measure.region.tracker import RegionTracker, print_error
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuProbe, GpuReading
 
-Report = Callable[[Tracker], str]
+Report = Callable[[RegionTracker], str]
 _WORKERS = "weigh: phases of worker processes are reported only under weigh run\n"
 
 
-class _Process:
+class _ProcessState:
     """The state of this process; a fork starts with a new one."""
 
     def __init__(self) -> None:
         self.making = RLock()
-        self.tracker: Tracker | None = None
+        self.tracker: RegionTracker | None = None
         self.report: Report | None = None
         self.is_child = False
         self.reported = 0
@@ -32,17 +32,17 @@ class _Process:
         self.is_child = True
 
 
-_process = _Process()
+_process = _ProcessState()
 
 
-def current() -> Tracker:
+def current() -> RegionTracker:
     """Return this process's tracker; create it at the first call."""
     if _process.tracker is not None:
         return _process.tracker
     with _process.making:
         if _process.tracker is None:
             gpus = None if _process.is_child else visible_gpus  # NVML breaks at a fork
-            _process.tracker = Tracker(os.environ, gpus=gpus)
+            _process.tracker = RegionTracker(os.environ, gpus=gpus)
             _finish_at_exit()
         return _process.tracker
 
@@ -66,7 +66,7 @@ def report_at_exit(report: Report) -> None:
     _process.report = report
 
 
-def report_now(show: Callable[[str], None]) -> Tracker:
+def report_now(show: Callable[[str], None]) -> RegionTracker:
     """Let *show* print the report now; return its tracker."""
     tracker = current()
     if _process.report is not None:

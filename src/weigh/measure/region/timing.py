@@ -17,7 +17,7 @@ _LONG_ENOUGH = 0.2  # seconds; shorter times depend on the clock's resolution
 _STEPS = (1, 2, 5)
 
 
-class Timing(msgspec.Struct, frozen=True):
+class CallTiming(msgspec.Struct, frozen=True):
     """Seconds per call, over *repeat* times *number* calls.
 
     ``minimum`` is the figure to compare: longer times are due to other activity on the
@@ -44,7 +44,7 @@ def timeit(
     repeat: int = 5,
     setup: Callable[[], object] | None = None,
     sync: bool = True,
-) -> Timing:
+) -> CallTiming:
     """Time *function*, with the garbage collector off, as in the module ``timeit``.
 
     Work that it starts with torch, cupy or jax counts until it is done; with
@@ -67,10 +67,13 @@ def timeit(
     if number is None:
         number = _enough(function, setup, sync=sync)
     number = _at_least_one("number", number)
-    took = [_time(function, setup, number, sync=sync) / number for _ in range(repeat)]
+    took = [
+        _seconds_of_calls(function, setup, number, sync=sync) / number
+        for _ in range(repeat)
+    ]
     ordered = sorted(took)
     middle = (ordered[(repeat - 1) // 2] + ordered[repeat // 2]) / 2
-    return Timing(
+    return CallTiming(
         minimum=ordered[0],
         median=middle,
         maximum=ordered[-1],
@@ -87,12 +90,15 @@ def _enough(
     power = 1
     while True:
         for step in _STEPS:
-            if _time(function, setup, step * power, sync=sync) >= _LONG_ENOUGH:
+            if (
+                _seconds_of_calls(function, setup, step * power, sync=sync)
+                >= _LONG_ENOUGH
+            ):
                 return step * power
         power *= 10
 
 
-def _time(
+def _seconds_of_calls(
     function: Callable[[], object],
     setup: Callable[[], object] | None,
     number: int,

@@ -11,19 +11,19 @@ from threading import RLock
 
 from weigh.measure.region import channel
 from weigh.measure.region.account import (
-    Account,
     LoopSum,
-    Node,
-    Span,
+    OpenRegion,
+    RegionNode,
+    RegionSpan,
     cpu_time,
     innermost,
     step_in,
     step_out,
 )
-from weigh.measure.region.durations import Durations
-from weigh.measure.region.gpu_meter import GpuMark, GpuMeter, ProbeFactory
+from weigh.measure.region.durations import DurationSummary
+from weigh.measure.region.gpu_meter import GpuMark, ProbeFactory, RegionGpuMeter
 from weigh.measure.region.high_water import HighWater
-from weigh.model.record import Event, Phase, Regions
+from weigh.model.record import ProgramEvent, ProgramPhase, ProgramRegions
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory
 from weigh.units import MIB, Bytes, Seconds
@@ -51,7 +51,7 @@ class EventThrottle:
         self.process = process
         self._warn = warn
         self._has_wrapper = bool(path)
-        self._writer = channel.Writer(path) if path else None
+        self._writer = channel.ChannelWriter(path) if path else None
         self._peak = 0
         self._began = self._due = channel.clock()
         self.write(channel.this_process(env, process))
@@ -86,18 +86,18 @@ class EventThrottle:
         """Whether more than the final figures may be written."""
         return self._writer is not None and self._writer.written < _MOST_WRITTEN
 
-    def is_due(self, now: Seconds) -> bool:
+    def is_due(self, current_time: Seconds) -> bool:
         """Return whether it is time to write the changes."""
-        return self.has_room and (now >= self._due or self.at_the_end)
+        return self.has_room and (current_time >= self._due or self.at_the_end)
 
-    def note_written(self, now: Seconds) -> None:
+    def note_written(self, current_time: Seconds) -> None:
         """Set the next due time; the interval grows with the run."""
-        gone = now - self._began
-        self._due = now + max(min(_INTERVAL, gone / _SOON), gone / _LATE)
+        gone = current_time - self._began
+        self._due = current_time + max(min(_INTERVAL, gone / _SOON), gone / _LATE)
 
-    def _warn_why(self, error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            self._warn(f"regions do not reach weigh run: {error.strerror}")
+    def _warn_why(self, os_error: OSError) -> None:
+        if not isinstance(os_error, FileNotFoundError):
+            self._warn(f"regions do not reach weigh run: {os_error.strerror}")
         elif not self.is_under_weigh_run:
             self._warn(
                 "the file of weigh run is not here (another machine or a container): "
@@ -115,7 +115,7 @@ _OFTEN = 10  # calls after which a GPU reading may be a little old
 _MORE = "(more phases)"
 
 
-class Tracker:
+class RegionTracker:
     """Measures the regions of one process.
 
     Args:
@@ -137,17 +137,17 @@ class Tracker:
         self._warned: set[str] = set()
         process = f"{os.getpid()}.{time.time_ns():x}"
         self._events_file = EventThrottle(env, process, self.warn)
-        self._meter = GpuMeter(gpus, channel.clock)
+        self._meter = RegionGpuMeter(gpus, channel.clock)
         self._high_water = HighWater(
             memory or own_memory(),
             self._meter,
             resets=env.get("WEIGH_EXACT_PHASES") != "0",
             before_reset=self._events_file.write_peak,
         )
-        self._nodes: dict[tuple[str, ...], Node] = {}
-        self._open: set[Account] = set()
+        self._nodes: dict[tuple[str, ...], RegionNode] = {}
+        self._open: set[OpenRegion] = set()
         self._loops: dict[str, LoopSum] = {}
-        self._events: list[Event] = []
+        self._events: list[ProgramEvent] = []
         self._started = channel.clock()
 
     @property
@@ -155,7 +155,7 @@ class Tracker:
         """Whether ``weigh run`` reports the regions."""
         return self._events_file.is_under_weigh_run
 
-    def enter(self, name: str) -> Account | None:
+    def enter(self, name: str) -> OpenRegion | None:
         """Start a region below the innermost open one; None if measuring is off."""
         if self._off:
             return None
@@ -171,7 +171,10 @@ class Tracker:
         return account
 
     def leave(
-        self, account: Account, wall: Seconds | None = None, cpu: Seconds | None = None
+        self,
+        account: OpenRegion,
+        wall: Seconds | None = None,
+        cpu: Seconds | None = None,
     ) -> None:
         """End a region; *wall* and *cpu* are given if it did not run all the time."""
         now = channel.clock()
@@ -192,7 +195,7 @@ class Tracker:
             return None
         try:
             with self._lock:
-                return OpenLoop(self._loop(size, total), self._opened(Span()))
+                return OpenLoop(self._loop(size, total), self._opened(RegionSpan()))
         except Exception as error:  # noqa: BLE001 - as above
             self._turn_off(error)
             return None
@@ -200,7 +203,7 @@ class Tracker:
     def add_batches(
         self,
         loop: "OpenLoop",
-        times: Durations,
+        times: DurationSummary,
         samples: int | None,
         shortest: int | None = None,
         *,
@@ -231,7 +234,7 @@ class Tracker:
         """Record an event of the program."""
         if self._off:
             return
-        event = Event(name, channel.clock(), value)
+        event = ProgramEvent(name, channel.clock(), value)
         try:
             with self._lock:
                 self._add_event(event)
@@ -244,7 +247,7 @@ class Tracker:
             marks = self._meter.read()
             return self._meter.devices, marks
 
-    def regions(self) -> Regions:
+    def regions(self) -> ProgramRegions:
         """Return the regions so far, with times since the first one."""
         with self._lock:
             if not self._off:
@@ -254,11 +257,11 @@ class Tracker:
                 for path, node in tuple(self._nodes.items())
             }
             loops = sorted(self._loops.values(), key=lambda loop: -loop.times.total)
-            return Regions(
+            return ProgramRegions(
                 phases=tuple(channel.in_order(phases)),
                 batches=tuple(loop.batches(self._started) for loop in loops),
                 events=tuple(
-                    Event(event.name, event.time - self._started, event.value)
+                    ProgramEvent(event.name, event.time - self._started, event.value)
                     for event in self._events
                 ),
                 peak_memory=self._high_water.peak,
@@ -291,10 +294,10 @@ class Tracker:
         self._warned.add(line)
         print_error(f"weigh: {line}\n")
 
-    def _enter(self, name: str) -> Account:
+    def _enter(self, name: str) -> OpenRegion:
         parent = innermost(self)
         node = self._node(parent.node.path if parent else (), name)
-        account = Account(self, node, parent)
+        account = OpenRegion(self, node, parent)
         node.entered += 1
         self._opened(account.span, often=node.entered > _OFTEN)
         self._open.add(account)
@@ -304,22 +307,22 @@ class Tracker:
                 self._write_changes(channel.clock())
         return account
 
-    def _leave(self, account: Account, now: Seconds) -> None:
+    def _leave(self, account: OpenRegion, current_time: Seconds) -> None:
         node = account.node
         self._high_water.close(account.span, often=node.entered > _OFTEN)
         self._open.discard(account)
-        node.add(account, now)
+        node.add(account, current_time)
         self.changes += 1
         self._warn_of_gpu_trouble()
-        if self._events_file.is_due(now):
-            self._write_changes(now)
+        if self._events_file.is_due(current_time):
+            self._write_changes(current_time)
 
-    def _opened(self, span: Span, *, often: bool = False) -> Span:
-        self._high_water.open(span, often=often)
+    def _opened(self, region_span: RegionSpan, *, often: bool = False) -> RegionSpan:
+        self._high_water.open(region_span, often=often)
         self._warn_of_gpu_trouble()
-        return span
+        return region_span
 
-    def _node(self, above: tuple[str, ...], name: str) -> Node:
+    def _node(self, above: tuple[str, ...], name: str) -> RegionNode:
         """Return the node of a region; those too deep or too many share one."""
         path = (*above, name)
         if len(path) > _DEEPEST:
@@ -329,7 +332,7 @@ class Tracker:
             path = (_MORE,)
             node = self._nodes.get(path)
         if node is None:
-            node = self._nodes[path] = Node(path, channel.clock())
+            node = self._nodes[path] = RegionNode(path, channel.clock())
         return node
 
     def _loop(self, size: int | None, total: int | None) -> LoopSum:
@@ -342,7 +345,7 @@ class Tracker:
         loop.add_total(total)
         return loop
 
-    def _add_event(self, event: Event) -> None:
+    def _add_event(self, event: ProgramEvent) -> None:
         self.changes += 1
         if len(self._events) >= _MOST_EVENTS:
             self.warn(f"only the first {_MOST_EVENTS} events are kept")
@@ -351,7 +354,12 @@ class Tracker:
         self._events_file.write(channel.EventLine(self._events_file.process, event))
 
     def _add_batches(
-        self, loop: "OpenLoop", times: Durations, samples: int | None, *, ends: bool
+        self,
+        loop: "OpenLoop",
+        times: DurationSummary,
+        samples: int | None,
+        *,
+        ends: bool,
     ) -> None:
         if ends:
             self._high_water.close(loop.span)
@@ -365,7 +373,7 @@ class Tracker:
         if self._events_file.is_due(now):
             self._write_changes(now)
 
-    def _write_changes(self, now: Seconds) -> None:
+    def _write_changes(self, current_time: Seconds) -> None:
         """Write all changes for weigh run."""
         if not self._events_file.is_open:
             return
@@ -385,14 +393,14 @@ class Tracker:
         if self._meter.devices:
             lines.append(channel.GpusLine(process, self._meter.usage()))
         self._events_file.write(*lines)
-        self._events_file.note_written(now)
+        self._events_file.note_written(current_time)
 
-    def _phase_line(self, node: Node) -> channel.PhaseLine:
-        phase = self._phase(node, 0.0)
-        return channel.PhaseLine(self._events_file.process, node.path, phase)
+    def _phase_line(self, cluster_node: RegionNode) -> channel.PhaseLine:
+        phase = self._phase(cluster_node, 0.0)
+        return channel.PhaseLine(self._events_file.process, cluster_node.path, phase)
 
-    def _phase(self, node: Node, origin: Seconds) -> Phase:
-        return node.phase(origin, resets=self._high_water.resets)
+    def _phase(self, cluster_node: RegionNode, origin: Seconds) -> ProgramPhase:
+        return cluster_node.phase(origin, resets=self._high_water.resets)
 
     def _warn_of_gpu_trouble(self) -> None:
         if self._meter.trouble is not None:
@@ -408,9 +416,9 @@ class OpenLoop:
 
     __slots__ = ("span", "sum")
 
-    def __init__(self, total: LoopSum, span: Span) -> None:
+    def __init__(self, total: LoopSum, region_span: RegionSpan) -> None:
         self.sum = total
-        self.span = span
+        self.span = region_span
 
 
 def print_error(text: str) -> None:

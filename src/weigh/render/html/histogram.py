@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from weigh.model.report import Measure
+from weigh.model.report import ReportMeasure
 from weigh.render.html.curves import round_step
-from weigh.render.html.words import KINDS, NAMES, Kind, figure
+from weigh.render.html.words import KINDS, NAMES, Kind, figure_text
 
 _FEWEST = 5
 _MOST_BINS = 24
 
 
-class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+class DrawnHistogram(msgspec.Struct, frozen=True, kw_only=True):
     """A histogram to draw: its bins of equal width with their counts, and its words.
 
     ``ends`` are the labels of the axis: two, or one where all values are the same.
@@ -27,27 +27,31 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     ends: tuple[str, ...]
 
 
-def histograms(measures: Sequence[Measure]) -> tuple[Histogram, ...]:
+def measure_histograms(measures: Sequence[ReportMeasure]) -> tuple[DrawnHistogram, ...]:
     """Return a histogram of each measure that has enough values."""
     return tuple(
-        _histogram(measure) for measure in measures if len(measure.values) >= _FEWEST
+        _measure_histogram(measure)
+        for measure in measures
+        if len(measure.values) >= _FEWEST
     )
 
 
-def _histogram(measure: Measure) -> Histogram:
+def _measure_histogram(measure: ReportMeasure) -> DrawnHistogram:
     kind, name = KINDS[measure.unit], NAMES[measure.name]
     values = sorted(measure.values)
     edges = _bin_edges(values, kind)
     counts = [0] * (len(edges) - 1)
     for value in values:
         counts[min(len(counts), bisect_right(edges, value)) - 1] += 1
-    texts = [figure(edge, kind) for edge in edges]
+    texts = [figure_text(edge, kind) for edge in edges]
     requested = measure.requested
-    return Histogram(
+    return DrawnHistogram(
         name=name,
-        words=f"{name}: {len(values):,} values from {figure(values[0], kind)} to "
-        f"{figure(values[-1], kind)}, median {figure(measure.median, kind)}",
-        requested="" if requested is None else f"requested {figure(requested, kind)}",
+        words=f"{name}: {len(values):,} values from {figure_text(values[0], kind)} to "
+        f"{figure_text(values[-1], kind)}, median {figure_text(measure.median, kind)}",
+        requested=""
+        if requested is None
+        else f"requested {figure_text(requested, kind)}",
         bins=tuple(
             (first if first == last else f"{first} to {last}", number)
             for first, last, number in zip(texts, texts[1:], counts, strict=False)
@@ -56,16 +60,19 @@ def _histogram(measure: Measure) -> Histogram:
     )
 
 
-def _bin_edges(values: Sequence[float], kind: Kind) -> tuple[float, ...]:
+def _bin_edges(values: Sequence[float], figure_kind: Kind) -> tuple[float, ...]:
     """Return the edges of the bins: as many as can be written as different figures."""
     low, high = values[0], values[-1]
-    if figure(low, kind) == figure(high, kind):
+    if figure_text(low, figure_kind) == figure_text(high, figure_kind):
         return low, max(high, math.nextafter(low, math.inf))
     wanted = min(_MOST_BINS, math.ceil(2 * math.sqrt(len(values))))
-    edges = round_edges(low, high, binary=kind == "size", wanted=wanted)
-    while len({figure(edge, kind) for edge in edges}) < len(edges) and wanted > 1:
+    edges = round_edges(low, high, binary=figure_kind == "size", wanted=wanted)
+    while (
+        len({figure_text(edge, figure_kind) for edge in edges}) < len(edges)
+        and wanted > 1
+    ):
         wanted -= 1
-        edges = round_edges(low, high, binary=kind == "size", wanted=wanted)
+        edges = round_edges(low, high, binary=figure_kind == "size", wanted=wanted)
     return edges
 
 

@@ -13,24 +13,24 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from weigh.estimate.estimate import Estimate
-from weigh.model.report import GpuTable, Measure, Report, Row, Unit
+from weigh.estimate.estimate import SizeEstimate
+from weigh.model.report import GpuTable, JobReport, ReportMeasure, ReportRow, Unit
 from weigh.render.html.curves import FLOOR, LEFT, RIGHT, TOP, curve_views
-from weigh.render.html.histogram import histograms
-from weigh.render.html.masthead import held_totals, page_facts, state_words
+from weigh.render.html.histogram import measure_histograms
+from weigh.render.html.masthead import held_totals, page_facts, state_as_words
 from weigh.render.html.run_view import run_view
-from weigh.render.html.series_data import Level, RunSeries, run_series
+from weigh.render.html.series_data import ChartLevel, RunSeries, run_series
 from weigh.render.html.words import (
     ABSENT,
     KINDS,
     NAMES,
-    Table,
-    figure,
-    share,
-    size,
+    HtmlTable,
+    figure_text,
+    share_percent_text,
+    size_or_hyphen,
     table_of,
 )
-from weigh.render.printable import printable
+from weigh.render.printable import printable_text
 from weigh.request import from_usages, why_no_request
 from weigh.units import Bytes
 
@@ -38,7 +38,7 @@ _MOST_GPUS = 64
 _GPU_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
 
 
-def gpu_table(tables: Sequence[GpuTable]) -> Table | None:
+def gpu_table(tables: Sequence[GpuTable]) -> HtmlTable | None:
     """Return the scheduler's GPU figures as a table; None if no log had any."""
     if not tables:
         return None
@@ -48,13 +48,13 @@ def gpu_table(tables: Sequence[GpuTable]) -> Table | None:
 
 def _gpu_table_row(gpu: GpuTable) -> tuple[str, ...]:
     return (
-        printable(gpu.gpu),
-        size(gpu.gpu_memory),
-        share(gpu.utilization),
-        share(gpu.utilization_max),
+        printable_text(gpu.gpu),
+        size_or_hyphen(gpu.gpu_memory),
+        share_percent_text(gpu.utilization),
+        share_percent_text(gpu.utilization_max),
         ABSENT if gpu.power_mean is None else f"{gpu.power_mean:.0f} W",
-        figure(gpu.wall_time, "time"),
-        printable(gpu.health or ABSENT),
+        figure_text(gpu.wall_time, "time"),
+        printable_text(gpu.health or ABSENT),
         "once" if gpu.one_look else "throughout",
     )
 
@@ -63,7 +63,7 @@ _TIGHT, _LOOSE = 0.95, 0.5
 _LIMITED = frozenset({"memory", "gpu_memory", "time"})  # beyond it a job is killed
 
 
-def _bar_tone(measure: Measure) -> str:
+def _bar_tone(measure: ReportMeasure) -> str:
     """Return how the bar of a measure is coloured: tight, fine or loose."""
     used = measure.efficiency or 0.0
     if used > _TIGHT and measure.name in _LIMITED:
@@ -72,7 +72,7 @@ def _bar_tone(measure: Measure) -> str:
 
 
 def _unit_figure(value: float | None, unit: Unit) -> str:
-    return figure(value, KINDS[unit])
+    return figure_text(value, KINDS[unit])
 
 
 Cell: TypeAlias = int | float | str | None
@@ -115,7 +115,7 @@ _COLUMNS: tuple[tuple[str, str, CellKind], ...] = (
 )
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PageColumn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One column; ``key`` is its name in filters.
 
     ``values`` are the cells, or indexes into ``words``.
@@ -133,42 +133,44 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True):
 
     noun: Literal["tasks", "runs"]
     count: int
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
 
 
-def task_columns(rows: Sequence[Row]) -> TaskColumns | None:
-    """Turn *rows* into columns; None if there is nothing to compare."""
-    if len(rows) < _FEWEST:
+def task_columns(report_rows: Sequence[ReportRow]) -> TaskColumns | None:
+    """Turn *report_rows* into columns; None if there is nothing to compare."""
+    if len(report_rows) < _FEWEST:
         return None
-    columns = list(_columns(rows))
-    are_tasks = any(row.task is not None for row in rows)
+    columns = list(_run_table_columns(report_rows))
+    are_tasks = any(row.task is not None for row in report_rows)
     if are_tasks:
         columns = [column for column in columns if column.key != "record"]
     else:  # runs are known by their records
         columns.sort(key=lambda column: column.key != "record")
     named = 1 + (columns[0].key != "state")
-    parameters = list(_parameters(rows))
+    parameters = list(_parameter_columns(report_rows))
     if parameters:  # in which the commands differ
         columns = [column for column in columns if column.key != "command"]
     columns[named:named] = parameters
     noun: Literal["tasks", "runs"] = "tasks" if are_tasks else "runs"
-    return TaskColumns(noun=noun, count=len(rows), columns=tuple(columns))
+    return TaskColumns(noun=noun, count=len(report_rows), columns=tuple(columns))
 
 
-def _columns(rows: Sequence[Row]) -> Iterator[Column]:
+def _run_table_columns(report_rows: Sequence[ReportRow]) -> Iterator[PageColumn]:
     for key, title, kind in _COLUMNS:
-        cells = [getattr(row, key) for row in rows]
+        cells = [getattr(row, key) for row in report_rows]
         if key in _DIFFERING and len(set(cells)) == 1:
             continue
         if key == "state":
-            yield _texts(key, title, kind, [state_words(str(c)) for c in cells])
+            yield _text_column(
+                key, title, kind, [state_as_words(str(c)) for c in cells]
+            )
         elif any(c is not None and c != _USUAL.get(key) for c in cells):
             if kind == "text":
-                texts = [_short(c or "") for c in cells]
+                texts = [_shortened_cell(c or "") for c in cells]
                 shown = _below_folder(texts) if key == "output" else texts
-                yield _texts(key, title, kind, shown)
+                yield _text_column(key, title, kind, shown)
             else:
-                yield _numbers(key, title, kind, cells)
+                yield _number_column(key, title, kind, cells)
 
 
 def _below_folder(paths: Sequence[str]) -> list[str]:
@@ -178,17 +180,17 @@ def _below_folder(paths: Sequence[str]) -> list[str]:
     return [path[len(folder) + 1 :] if folder and path else path for path in paths]
 
 
-def _parameters(rows: Sequence[Row]) -> Iterator[Column]:
+def _parameter_columns(report_rows: Sequence[ReportRow]) -> Iterator[PageColumn]:
     """Yield one column per parameter that any task has."""
-    names = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    names = list(dict.fromkeys(name for row in report_rows for name in row.parameters))
     for name in names[:_MOST_PARAMETERS]:
-        cells = [row.parameters.get(name) for row in rows]
-        shown = _short(name)
+        cells = [row.parameters.get(name) for row in report_rows]
+        shown = _shortened_cell(name)
         if all(c is None or _is_number(c) for c in cells):
-            yield Column(key=shown, title=shown, kind="number", values=tuple(cells))
+            yield PageColumn(key=shown, title=shown, kind="number", values=tuple(cells))
         else:
-            texts = [_short("" if c is None else str(c)) for c in cells]
-            yield _texts(shown, shown, "text", texts)
+            texts = [_shortened_cell("" if c is None else str(c)) for c in cells]
+            yield _text_column(shown, shown, "text", texts)
 
 
 def _is_number(cell: Cell) -> bool:
@@ -196,26 +198,32 @@ def _is_number(cell: Cell) -> bool:
     return isinstance(cell, int | float) and abs(cell) <= _EXACT
 
 
-def _numbers(key: str, title: str, kind: CellKind, cells: Sequence[Cell]) -> Column:
-    rounded = (_rounded(c) if isinstance(c, float) else c for c in cells)
-    return Column(key=key, title=title, kind=kind, values=tuple(rounded))
+def _number_column(
+    key: str, title: str, cell_kind: CellKind, cells: Sequence[Cell]
+) -> PageColumn:
+    rounded = (_rounded_page_value(c) if isinstance(c, float) else c for c in cells)
+    return PageColumn(key=key, title=title, kind=cell_kind, values=tuple(rounded))
 
 
-def _rounded(value: float) -> float:
-    return round(value, _DIGITS if abs(value) < _LARGE else _DIGITS_OF_LARGE)
+def _rounded_page_value(cell_value: float) -> float:
+    return round(cell_value, _DIGITS if abs(cell_value) < _LARGE else _DIGITS_OF_LARGE)
 
 
-def _texts(key: str, title: str, kind: CellKind, texts: Sequence[str]) -> Column:
+def _text_column(
+    key: str, title: str, cell_kind: CellKind, texts: Sequence[str]
+) -> PageColumn:
     """Return a column of texts: of few different ones, the cells are indexes."""
     places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
     if len(places) > _WORTH_A_DICTIONARY * len(texts):
-        return Column(key=key, title=title, kind=kind, values=tuple(texts))
+        return PageColumn(key=key, title=title, kind=cell_kind, values=tuple(texts))
     values = tuple(places[text] for text in texts)
-    return Column(key=key, title=title, kind=kind, values=values, words=tuple(places))
+    return PageColumn(
+        key=key, title=title, kind=cell_kind, values=values, words=tuple(places)
+    )
 
 
-def _short(text: str) -> str:
-    shown = printable(text)
+def _shortened_cell(cell_text: str) -> str:
+    shown = printable_text(cell_text)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
@@ -235,19 +243,22 @@ class _PageData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render_page(
-    report: Report, curves: Sequence[Estimate] = (), *, version: str | None = None
+    report: JobReport,
+    curves: Sequence[SizeEstimate] = (),
+    *,
+    version: str | None = None,
 ) -> str:
     """Write a report as one HTML page; *version* is weigh's, for the foot.
 
     *curves* are estimates over a parameter.
     """
-    data = _PageData(runs=tuple(_drawn(report)), tasks=task_columns(report.rows))
+    data = _PageData(runs=tuple(_run_curves(report)), tasks=task_columns(report.rows))
     row_of = {row.record: row for row in report.rows}
     has_curves = any(run.charts for run in data.runs)
-    styles = _style(has_curves=has_curves)
-    scripts = tuple(_scripts(has_curves=has_curves))
+    styles = _page_style(has_curves=has_curves)
+    scripts = tuple(_page_scripts(has_curves=has_curves))
     return (
-        environment()
+        template_environment()
         .get_template("page.html")
         .render(
             report=report,
@@ -259,24 +270,24 @@ def render_page(
             runs=[run_view(one, row_of.get(one.id)) for one in report.records],
             curves=[(made, curve_views(made)) for made in curves],
             frame={"left": LEFT, "right": RIGHT, "top": TOP, "floor": FLOOR},
-            histograms=histograms(report.measures),
-            headline=_headline(report),
+            histograms=measure_histograms(report.measures),
+            headline=_unrequested_figures(report),
             data=embedded_json(data),
             tasks=data.tasks,
             style=Markup(styles),  # noqa: S704 - files of this package
             scripts=[Markup(script) for script in scripts],  # noqa: S704
-            policy=policy(styles, scripts),
+            policy=content_security_policy(styles, scripts),
             version=version,
         )
     )
 
 
-def _has_figures(measure: Measure) -> bool:
+def _has_figures(measure: ReportMeasure) -> bool:
     figures = (measure.requested, measure.median, measure.most)
     return any(value is not None for value in figures) or bool(measure.others)
 
 
-def _drawn(report: Report) -> Iterator[RunSeries]:
+def _run_curves(report: JobReport) -> Iterator[RunSeries]:
     """Yield the curves of each run, each with what it is to be compared with."""
     row_of = {row.record: row for row in report.rows}
     shared = Counter(row.element for row in report.rows)
@@ -284,29 +295,29 @@ def _drawn(report: Report) -> Iterator[RunSeries]:
         row = row_of.get(record.id)
         shares = row is not None and row.element is not None and shared[row.element] > 1
         words = "requested for its element" if shares else "requested"
-        levels: dict[str, Level] = {
-            one.name: Level(words, one.requested)
+        levels: dict[str, ChartLevel] = {
+            one.name: ChartLevel(words, one.requested)
             for one in report.measures
             if one.requested is not None
         }
-        advised = _advised(report)
+        advised = _advised_memory(report)
         if advised is not None:
-            levels.setdefault("memory", Level("advised", advised))
+            levels.setdefault("memory", ChartLevel("advised", advised))
         yield run_series(record, levels)
 
 
-def _headline(report: Report) -> tuple[tuple[str, str], ...]:
+def _unrequested_figures(report: JobReport) -> tuple[tuple[str, str], ...]:
     """Return the figures of one run that nothing was requested for."""
     if len(report.rows) != 1 or any(one.requested for one in report.measures):
         return ()
     return tuple(
-        (NAMES[one.name], figure(one.most or one.median, KINDS[one.unit]))
+        (NAMES[one.name], figure_text(one.most or one.median, KINDS[one.unit]))
         for one in report.measures
         if one.most is not None or one.median is not None
     )
 
 
-def _advised(report: Report) -> Bytes | None:
+def _advised_memory(report: JobReport) -> Bytes | None:
     """Return the memory to request for the only run of a report."""
     if report.job is not None or len(report.rows) != 1 or len(report.records) != 1:
         return None
@@ -316,53 +327,54 @@ def _advised(report: Report) -> Bytes | None:
     return from_usages([record]).memory
 
 
-def embedded_json(data: object) -> Markup:
-    """Write *data* as JSON that cannot end its script element."""
-    text = msgspec.json.encode(data).decode()
+def embedded_json(document: object) -> Markup:
+    """Write *document* as JSON that cannot end its script element."""
+    text = msgspec.json.encode(document).decode()
     for character, escape in _UNSAFE.items():
         text = text.replace(character, escape)
     return Markup(text)  # noqa: S704 - nothing of HTML is left in it
 
 
-def policy(style: str, scripts: Sequence[str]) -> str:
+def content_security_policy(style: str, scripts: Sequence[str]) -> str:
     """Allow a page's own style and scripts by their hashes, and nothing else."""
-    allowed = " ".join(_hashed(script) for script in scripts) or "'none'"
+    allowed = " ".join(_policy_hash(script) for script in scripts) or "'none'"
     return "; ".join(
         (
             "default-src 'none'",
             f"script-src {allowed}",
-            f"style-src {_hashed(style)}",
+            f"style-src {_policy_hash(style)}",
             "base-uri 'none'",
             "form-action 'none'",
         )
     )
 
 
-def _hashed(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+def _policy_hash(page_part: str) -> str:
+    return f"'sha256-{b64encode(sha256(page_part.encode()).digest()).decode()}'"
 
 
-def _style(*, has_curves: bool) -> str:
-    uplot = f"{_file(_UPLOT[1])}\n" if has_curves else ""
-    return f"\n{uplot}{_file('style.css')}"
+def _page_style(*, has_curves: bool) -> str:
+    uplot = f"{_template_file_text(_UPLOT[1])}\n" if has_curves else ""
+    return f"\n{uplot}{_template_file_text('style.css')}"
 
 
-def _scripts(*, has_curves: bool) -> Iterator[str]:
+def _page_scripts(*, has_curves: bool) -> Iterator[str]:
     """Yield the scripts; uPlot, half of the page, only if there is a curve."""
     if has_curves:
-        yield f"/*\n{_file(_UPLOT[2])}\n*/\n{_file(_UPLOT[0])}"
-    own = "\n".join(_file(name) for name in _SCRIPTS)
+        licence, program = map(_template_file_text, (_UPLOT[2], _UPLOT[0]))
+        yield f"/*\n{licence}\n*/\n{program}"
+    own = "\n".join(_template_file_text(name) for name in _SCRIPTS)
     yield f'\n"use strict";\n(() => {{\n{own}\n}})();\n'
 
 
 @cache
-def _file(name: str) -> str:
-    with open(os.path.join(_TEMPLATES, name), encoding="utf-8") as file:
+def _template_file_text(file_name: str) -> str:
+    with open(os.path.join(_TEMPLATES, file_name), encoding="utf-8") as file:
         return file.read()
 
 
 @cache
-def environment() -> Environment:
+def template_environment() -> Environment:
     """Return the templates; what they show is escaped."""
     made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -375,8 +387,8 @@ def environment() -> Environment:
         "bar_tone": _bar_tone,
         "figure": _unit_figure,
         "name": NAMES.__getitem__,
-        "printable": printable,
-        "share": share,
-        "state_words": state_words,
+        "printable": printable_text,
+        "share": share_percent_text,
+        "state_words": state_as_words,
     }
     return made

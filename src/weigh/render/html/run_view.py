@@ -5,12 +5,23 @@ from itertools import pairwise
 
 import msgspec
 
-from weigh.model.record import Batches, Phase, Rank, Record
-from weigh.model.report import Row
-from weigh.render.html.masthead import state_words
+from weigh.model.record import BatchTimes, ProgramPhase, Record, RecordedRank
+from weigh.model.report import ReportRow
+from weigh.render.html.masthead import state_as_words
 from weigh.render.html.series_data import RunSeries, run_series
-from weigh.render.html.words import ABSENT, Table, brief, figure, size, table_of
-from weigh.render.printable import command_line, count, printable
+from weigh.render.html.words import (
+    ABSENT,
+    HtmlTable,
+    brief_time_or_hyphen,
+    figure_text,
+    size_or_hyphen,
+    table_of,
+)
+from weigh.render.printable import (
+    count_with_commas,
+    printable_text,
+    quoted_command_line,
+)
 from weigh.render.region_lines import memory_by_length
 from weigh.render.words import usage_words
 from weigh.units import format_duration, format_size
@@ -21,47 +32,53 @@ _TABLE_ROWS = 20
 _LONGEST_COMMAND = 2000
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
+class HtmlRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run, safe to show."""
 
     id: str
     title: str
     state: str
     facts: tuple[tuple[str, str], ...]
-    phases: Table | None
+    phases: HtmlTable | None
     batches: tuple[tuple[str, str], ...]
-    ranks: Table | None
+    ranks: HtmlTable | None
     curves: tuple[str, ...]
-    samples: Table | None
+    samples: HtmlTable | None
 
 
-def run_view(record: Record, row: Row | None = None) -> RunView:
-    """Return *record* in words; *row* is its task."""
+def run_view(record: Record, report_row: ReportRow | None = None) -> HtmlRun:
+    """Return *record* in words; *report_row* is its task."""
     drawn = run_series(record)
-    return RunView(
-        id=printable(record.id),
-        title=_title(record, row),
-        state=printable(record.state),
-        facts=tuple((name, printable(text)) for name, text in _facts(record)),
-        phases=_phases(record.phases),
-        batches=() if record.batches is None else tuple(_batches(record.batches)),
-        ranks=_ranks(record.ranks),
+    return HtmlRun(
+        id=printable_text(record.id),
+        title=_run_heading(record, report_row),
+        state=printable_text(record.state),
+        facts=tuple((name, printable_text(text)) for name, text in _run_facts(record)),
+        phases=_phase_table(record.phases),
+        batches=() if record.batches is None else tuple(_batch_facts(record.batches)),
+        ranks=_rank_table(record.ranks),
         curves=tuple(chart.name for chart in drawn.charts),
-        samples=_samples(drawn),
+        samples=_curve_sample_table(drawn),
     )
 
 
-def _title(record: Record, row: Row | None) -> str:
-    task = None if row is None or row.task is None else f"Task {row.task}"
+def _run_heading(record: Record, report_row: ReportRow | None) -> str:
+    task = (
+        None
+        if report_row is None or report_row.task is None
+        else f"Task {report_row.task}"
+    )
     words = [task or record.label or f"Run {record.id}"]
-    parameters = record.parameters or ({} if row is None else row.parameters)
+    parameters = record.parameters or (
+        {} if report_row is None else report_row.parameters
+    )
     words += [f"{name}={value}" for name, value in parameters.items()]
-    return printable(", ".join(words))
+    return printable_text(", ".join(words))
 
 
-def _facts(record: Record) -> Iterator[tuple[str, str]]:
-    yield "command", command_line(record.command)[:_LONGEST_COMMAND]
-    ended = [state_words(record.state)]
+def _run_facts(record: Record) -> Iterator[tuple[str, str]]:
+    yield "command", quoted_command_line(record.command)[:_LONGEST_COMMAND]
+    ended = [state_as_words(record.state)]
     if record.signal is not None:
         ended.append(f"signal {record.signal}")
     elif record.exit_code:
@@ -78,7 +95,7 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     yield "record", record.id
 
 
-def _phases(phases: Sequence[Phase]) -> Table | None:
+def _phase_table(phases: Sequence[ProgramPhase]) -> HtmlTable | None:
     if not phases:
         return None
     number_of_gpus = max(len(phase.gpus) for phase in phases)
@@ -86,33 +103,33 @@ def _phases(phases: Sequence[Phase]) -> Table | None:
     shown = phases[:_MOST_PHASES]
     return table_of(
         ("phase", "calls", "time", "CPU time", "before", "peak", "after", *gpus),
-        [_phase(phase, number_of_gpus) for phase in shown],
+        [_phase_cells(phase, number_of_gpus) for phase in shown],
         left_out=len(phases) - len(shown),
         depths=tuple(min(phase.depth, 6) for phase in shown),
     )
 
 
-def _phase(phase: Phase, number_of_gpus: int) -> tuple[str, ...]:
-    peaks = [size(gpu.peak) for gpu in phase.gpus]
+def _phase_cells(phase: ProgramPhase, number_of_gpus: int) -> tuple[str, ...]:
+    peaks = [size_or_hyphen(gpu.peak) for gpu in phase.gpus]
     rank = "" if phase.rank is None else f" (rank {phase.rank})"
     return (
-        printable(phase.name) + rank,
-        count(phase.calls),
-        brief(phase.wall_time),
-        brief(phase.cpu_time),
-        size(phase.memory_before),
-        size(phase.peak_memory),
-        size(phase.memory_after),
+        printable_text(phase.name) + rank,
+        count_with_commas(phase.calls),
+        brief_time_or_hyphen(phase.wall_time),
+        brief_time_or_hyphen(phase.cpu_time),
+        size_or_hyphen(phase.memory_before),
+        size_or_hyphen(phase.peak_memory),
+        size_or_hyphen(phase.memory_after),
         *peaks,
         *[ABSENT] * (number_of_gpus - len(peaks)),
     )
 
 
-def _batches(batches: Batches) -> Iterator[tuple[str, str]]:
-    of = "" if batches.total is None else f" of {count(batches.total)}"
-    yield "batches", f"{count(batches.count)}{of}"
+def _batch_facts(batches: BatchTimes) -> Iterator[tuple[str, str]]:
+    of = "" if batches.total is None else f" of {count_with_commas(batches.total)}"
+    yield "batches", f"{count_with_commas(batches.count)}{of}"
     if batches.size is not None:
-        yield "size", count(batches.size)
+        yield "size", count_with_commas(batches.size)
     times = (
         ("quickest", batches.time_min),
         ("median", batches.time_median),
@@ -120,7 +137,9 @@ def _batches(batches: Batches) -> Iterator[tuple[str, str]]:
         ("slowest", batches.time_max),
         ("a sample", batches.time_per_sample),
     )
-    yield from ((name, brief(time)) for name, time in times if time is not None)
+    yield from (
+        (name, brief_time_or_hyphen(time)) for name, time in times if time is not None
+    )
     if batches.peak_memory is not None:
         yield "peak memory", format_size(batches.peak_memory)
     if why := memory_by_length(batches):
@@ -130,7 +149,7 @@ def _batches(batches: Batches) -> Iterator[tuple[str, str]]:
             yield f"peak of GPU {number}", format_size(gpu.peak)
 
 
-def _ranks(ranks: Sequence[Rank]) -> Table | None:
+def _rank_table(ranks: Sequence[RecordedRank]) -> HtmlTable | None:
     if not ranks:
         return None
     shown = ranks[:_MOST_RANKS]
@@ -139,9 +158,9 @@ def _ranks(ranks: Sequence[Rank]) -> Table | None:
         [
             (
                 str(rank.rank),
-                printable(rank.host or ABSENT),
-                size(rank.peak_memory),
-                figure(rank.cpu_time, "time"),
+                printable_text(rank.host or ABSENT),
+                size_or_hyphen(rank.peak_memory),
+                figure_text(rank.cpu_time, "time"),
             )
             for rank in shown
         ],
@@ -149,7 +168,7 @@ def _ranks(ranks: Sequence[Rank]) -> Table | None:
     )
 
 
-def _samples(drawn: RunSeries) -> Table | None:
+def _curve_sample_table(drawn: RunSeries) -> HtmlTable | None:
     """Return the curves as a short table, for readers without the charts.
 
     It has the sample with the most memory of each of equal stretches.
@@ -165,7 +184,7 @@ def _samples(drawn: RunSeries) -> Table | None:
         [
             (
                 format_duration(drawn.t[at]),
-                *(figure(chart.values[at], chart.kind) for chart in drawn.charts),
+                *(figure_text(chart.values[at], chart.kind) for chart in drawn.charts),
             )
             for at in kept
         ],

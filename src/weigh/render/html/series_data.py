@@ -5,9 +5,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.model.record import Record, Series
+from weigh.model.record import Record, SampleSeries
 from weigh.render.html.words import Kind
-from weigh.render.printable import printable
+from weigh.render.printable import printable_text
 
 _MOST_PHASES = 200
 _MOST_EVENTS = 200
@@ -15,14 +15,14 @@ _DEEPEST = 3  # lanes of phases above a curve
 _DIGITS = 4  # a tenth of a millisecond, or of a thousandth of a CPU
 
 
-class Level(msgspec.Struct, frozen=True):
+class ChartLevel(msgspec.Struct, frozen=True):
     """A horizontal line in a chart: the request, or the memory of the GPU."""
 
     words: str
     value: float
 
 
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
+class SeriesChart(msgspec.Struct, frozen=True, kw_only=True):
     """One curve; ``values`` belong to the run's times ``t``.
 
     ``peak`` is the measured one, which may lie between two samples.
@@ -32,11 +32,11 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     tone: str
     values: tuple[float | None, ...]
-    levels: tuple[Level, ...] = ()
+    levels: tuple[ChartLevel, ...] = ()
     peak: float | None = None
 
 
-class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+class PhaseStretch(msgspec.Struct, frozen=True, kw_only=True):
     """A phase from its first begin to its last end."""
 
     name: str
@@ -46,7 +46,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     end: float
 
 
-class Mark(msgspec.Struct, frozen=True):
+class EventMark(msgspec.Struct, frozen=True):
     """An event at a moment."""
 
     t: float
@@ -58,12 +58,12 @@ class RunSeries(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     t: tuple[float, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    phases: tuple[Stretch, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    charts: tuple[SeriesChart, ...] = ()
+    phases: tuple[PhaseStretch, ...] = ()
+    marks: tuple[EventMark, ...] = ()
 
 
-_Levels: TypeAlias = Mapping[str, Level]
+_Levels: TypeAlias = Mapping[str, ChartLevel]
 
 
 def run_series(record: Record, levels: _Levels = {}) -> RunSeries:  # noqa: B006
@@ -73,19 +73,21 @@ def run_series(record: Record, levels: _Levels = {}) -> RunSeries:  # noqa: B006
     """
     series = record.series
     if series is None or len(series.t) < 2 or len(series.memory) != len(series.t):  # noqa: PLR2004
-        return RunSeries(id=printable(record.id))
+        return RunSeries(id=printable_text(record.id))
     return RunSeries(
-        id=printable(record.id),
+        id=printable_text(record.id),
         t=tuple(round(t, _DIGITS) for t in series.t),
-        charts=tuple(_charts(record, series, levels)),
-        phases=tuple(_phases(record)),
-        marks=tuple(_marks(record)),
+        charts=tuple(_resource_charts(record, series, levels)),
+        phases=tuple(_phase_stretches(record)),
+        marks=tuple(_event_marks(record)),
     )
 
 
-def _charts(record: Record, series: Series, levels: _Levels) -> Iterator[Chart]:
+def _resource_charts(
+    record: Record, series: SampleSeries, levels: _Levels
+) -> Iterator[SeriesChart]:
     peak = None if record.usage is None else record.usage.peak_memory
-    yield Chart(
+    yield SeriesChart(
         name="Memory",
         kind="size",
         tone="memory",
@@ -95,7 +97,7 @@ def _charts(record: Record, series: Series, levels: _Levels) -> Iterator[Chart]:
     )
     if len(series.cpu) == len(series.t) and any(x is not None for x in series.cpu):
         rounded = (None if x is None else round(x, _DIGITS) for x in series.cpu)
-        yield Chart(
+        yield SeriesChart(
             name="CPUs busy",
             kind="cpus",
             tone="cpus",
@@ -108,10 +110,10 @@ def _charts(record: Record, series: Series, levels: _Levels) -> Iterator[Chart]:
             continue
         gpu = gpus[number] if number < len(gpus) else None
         total = None if gpu is None else gpu.memory_total
-        level = levels.get("gpu_memory", total and Level("GPU total", total))
-        yield Chart(
+        level = levels.get("gpu_memory", total and ChartLevel("GPU total", total))
+        yield SeriesChart(
             name=f"GPU {number} memory"
-            + ("" if gpu is None else f", {printable(gpu.name)}"),
+            + ("" if gpu is None else f", {printable_text(gpu.name)}"),
             kind="size",
             tone="gpu",
             values=column,
@@ -121,23 +123,23 @@ def _charts(record: Record, series: Series, levels: _Levels) -> Iterator[Chart]:
 
 def _requested_levels(
     record: Record, levels: _Levels, name: Literal["memory", "cpus"]
-) -> tuple[Level, ...]:
+) -> tuple[ChartLevel, ...]:
     """Return what was requested or granted; of the whole element, if not of the run."""
     if record.requested is not None and (value := getattr(record.requested, name)):
-        return (Level("requested", value),)
+        return (ChartLevel("requested", value),)
     if record.allocation is not None and (value := getattr(record.allocation, name)):
-        return (Level("granted", value),)
+        return (ChartLevel("granted", value),)
     return (levels[name],) if name in levels else ()
 
 
-def _phases(record: Record) -> Iterator[Stretch]:
+def _phase_stretches(record: Record) -> Iterator[PhaseStretch]:
     """Yield the phases of the first rank, which share the curve's time."""
     first = min((p.rank for p in record.phases if p.rank is not None), default=None)
     shown = [p for p in record.phases if p.rank == first and p.depth < _DEEPEST]
     for phase in shown[:_MOST_PHASES]:
         if phase.end > phase.start:
-            yield Stretch(
-                name=printable(phase.name),
+            yield PhaseStretch(
+                name=printable_text(phase.name),
                 depth=phase.depth,
                 calls=phase.calls,
                 start=round(phase.start, _DIGITS),
@@ -145,7 +147,9 @@ def _phases(record: Record) -> Iterator[Stretch]:
             )
 
 
-def _marks(record: Record) -> Iterator[Mark]:
+def _event_marks(record: Record) -> Iterator[EventMark]:
     for event in record.events[:_MOST_EVENTS]:
         value = "" if event.value is None else f" {event.value}"
-        yield Mark(round(event.time, _DIGITS), printable(f"{event.name}{value}"))
+        yield EventMark(
+            round(event.time, _DIGITS), printable_text(f"{event.name}{value}")
+        )

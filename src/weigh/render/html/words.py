@@ -12,7 +12,7 @@ from weigh.units import format_brief, format_duration, format_size
 ABSENT = "-"
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table; the first cell of a row is its heading.
 
     ``left_out`` rows are not shown; ``depths`` indent the headings.
@@ -26,20 +26,20 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 def table_of(
     titles: Sequence[str],
-    rows: Sequence[tuple[str, ...]],
+    table_rows: Sequence[tuple[str, ...]],
     *,
     left_out: int = 0,
     depths: tuple[int, ...] = (),
-) -> Table:
+) -> HtmlTable:
     """Return a table without the columns in which nothing was measured."""
     kept = [
         at
         for at in range(len(titles))
-        if at == 0 or any(row[at] != ABSENT for row in rows)
+        if at == 0 or any(row[at] != ABSENT for row in table_rows)
     ]
-    return Table(
+    return HtmlTable(
         titles=tuple(titles[at] for at in kept),
-        rows=tuple(tuple(row[at] for at in kept) for row in rows),
+        rows=tuple(tuple(row[at] for at in kept) for row in table_rows),
         left_out=left_out,
         depths=depths,
     )
@@ -62,44 +62,44 @@ KINDS: dict[Unit, Kind] = {
 }
 
 
-def figure(value: float | None, kind: Kind) -> str:
-    """Write *value*; a hyphen if it was not measured."""
-    if value is None or not math.isfinite(value):
+def figure_text(figure_value: float | None, figure_kind: Kind) -> str:
+    """Write *figure_value*; a hyphen if it was not measured."""
+    if figure_value is None or not math.isfinite(figure_value):
         return ABSENT
-    match kind:
+    match figure_kind:
         case "size":
-            return format_size(round(value))
+            return format_size(round(figure_value))
         case "time":
-            return format_duration(value)
+            return format_duration(figure_value)
         case "cpus":
-            return cpus(value)
+            return cpu_count_text(figure_value)
         case "share":
-            return share(value)
+            return share_percent_text(figure_value)
 
 
-def short(words: str) -> str:
+def without_trailing_zeros(rounded_figure: str) -> str:
     """Write a round figure without trailing zeros: ``8 GiB``, ``5 m``."""
-    number, space, unit = words.partition(" ")
+    number, space, unit = rounded_figure.partition(" ")
     if "." in number:
         number = number.rstrip("0").rstrip(".")
     return (number + space + unit).removesuffix(" 00 s").removesuffix(" 00 m")
 
 
-def cpus(value: float) -> str:
+def cpu_count_text(cpu_count: float) -> str:
     """Write a number of CPUs with up to two decimals."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    return f"{cpu_count:.2f}".rstrip("0").rstrip(".")
 
 
-def share(value: float | None) -> str:
+def share_percent_text(measured_share: float | None) -> str:
     """Write a share from 0 to 1 in per cent."""
-    return ABSENT if value is None else f"{value * 100:.0f} %"
+    return ABSENT if measured_share is None else f"{measured_share * 100:.0f} %"
 
 
-def size(value: int | None) -> str:
+def size_or_hyphen(measured_size: int | None) -> str:
     """Write bytes; a hyphen if they were not measured."""
-    return ABSENT if value is None else format_size(value)
+    return ABSENT if measured_size is None else format_size(measured_size)
 
 
-def brief(value: float | None) -> str:
+def brief_time_or_hyphen(measured_time: float | None) -> str:
     """Write a time that may be very short; a hyphen if it was not measured."""
-    return ABSENT if value is None else format_brief(value)
+    return ABSENT if measured_time is None else format_brief(measured_time)

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import Traits, Variables
+from weigh.schedulers.dialect import DialectTraits, DialectVariables
 from weigh.schedulers.gridengine.text import TEXT
 from weigh.schedulers.kind import SchedulerKind
 
@@ -26,7 +26,7 @@ class GridEngine(SchedulerKind):
     probe: "Argv" = ("qconf", "-sql")
     nodes_argv: tuple[str, ...] = ("qconf", "-sel")
     suffixes: tuple[str, ...] = ("sge",)
-    variables = Variables(
+    variables = DialectVariables(
         job=("JOB_ID",),
         element=("SGE_TASK_ID",),
         gpus=("SGE_HGR_gpu",),
@@ -41,7 +41,7 @@ class GridEngine(SchedulerKind):
             | {"SGE_CLUSTER_NAME"}
         ),
     )
-    traits = Traits(
+    traits = DialectTraits(
         address_space="h_vmem",
         # this exit code puts a job in error state, and dependent jobs wait
         first_element=1,

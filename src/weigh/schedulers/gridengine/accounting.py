@@ -10,7 +10,7 @@ from operator import itemgetter
 from weigh.errors import FormatError
 from weigh.model.job import ElementState
 from weigh.model.record import State
-from weigh.model.report import Accounted, PastJob, without_impossible
+from weigh.model.report import AccountedElement, PastJob, without_impossible
 from weigh.schedulers.backend import PastAccounting
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
@@ -69,7 +69,7 @@ def _of_file(line: str) -> list[str] | None:
     return fields
 
 
-def _past(fields: Iterable[str]) -> PastJob | None:
+def _gridengine_past_job(fields: Iterable[str]) -> PastJob | None:
     """Read the fields of a job, those of _USED."""
     # fmt: off
     (
@@ -77,7 +77,7 @@ def _past(fields: Iterable[str]) -> PastJob | None:
         *figures,
     ) = fields
     # fmt: on
-    ended = _end(failed, status)
+    ended = _end_of_gridengine_element(failed, status)
     if ended is None or whole_number(job) is None:
         return None
     task = _count(index) or 0
@@ -87,20 +87,22 @@ def _past(fields: Iterable[str]) -> PastJob | None:
         user=owner or None,
         exit_code=ended.exit_code,
         signal=ended.signal,
-        started=_epoch(start),
-        ended=_epoch(end),
+        started=_gridengine_epoch(start),
+        ended=_gridengine_epoch(end),
         queue=queue or None,
-        accounted=_accounted(max(task - 1, 0), ended.state, host, figures),
+        accounted=_accounted_gridengine_element(
+            max(task - 1, 0), ended.state, host, figures
+        ),
     )
 
 
 @lru_cache(maxsize=256)
-def _end(failed: str, status: str) -> ElementState | None:
+def _end_of_gridengine_element(failed: str, status: str) -> ElementState | None:
     return gridengine_commands.read_end(failed, status)
 
 
 @lru_cache(maxsize=1 << 12)  # elements of an array are submitted at once
-def _epoch(text: str) -> Seconds | None:
+def _gridengine_epoch(text: str) -> Seconds | None:
     seconds = whole_number(text)
     if seconds is None:
         return gridengine_commands.epoch_time(text)
@@ -108,26 +110,26 @@ def _epoch(text: str) -> Seconds | None:
     return (seconds / 1000 if seconds > _MILLISECONDS else float(seconds)) or None
 
 
-def _accounted(
-    number: int, state: State, host: str, figures: Iterable[str]
-) -> Accounted:
+def _accounted_gridengine_element(
+    number: int, state: State, host_name: str, figures: Iterable[str]
+) -> AccountedElement:
     slots, category, wallclock, cpu, maxrss, maxvmem = figures
     cpus = _count(slots) or None
     asked, limit = _category(category, cpus)
-    wall_time, virtual = _seconds(wallclock), _virtual(maxvmem)
+    wall_time, virtual = _qacct_seconds(wallclock), _peak_virtual_memory(maxvmem)
     # limits of time and of memory share a state: the figures show which it was
     if state == "TIMEOUT" and virtual is not None and asked is not None:
         is_early = limit is None or (wall_time is not None and wall_time < limit)
         if is_early and virtual > asked:
             state = "OUT_OF_MEMORY"
     return without_impossible(
-        Accounted(
+        AccountedElement(
             element=number,
             state=state,
-            node=host or None,
+            node=host_name or None,
             wall_time=wall_time,
-            cpu_time=_seconds(cpu),
-            max_rss=_resident(maxrss),
+            cpu_time=_qacct_seconds(cpu),
+            max_rss=_resident_memory(maxrss),
             virtual_memory=virtual,
             cpus=cpus,
             memory_asked=asked,
@@ -139,37 +141,37 @@ def _accounted(
 @lru_cache(maxsize=4096)
 def _category(text: str, slots: int | None) -> tuple[Bytes | None, int | None]:
     """Return the address space and the time requested."""
-    return _asked(text, slots), _limit(text)
+    return _requested_h_vmem(text, slots), _requested_time_limit(text)
 
 
-def _resident(text: str) -> Bytes | None:
+def _resident_memory(text: str) -> Bytes | None:
     """Read ru_maxrss, in KiB, which version 8 divides by 1024 and prints as KB.
 
     107.750KB is 110,336 KiB; a bare number is KiB.
     """
-    number = _size(text)
+    number = _qacct_size(text)
     return None if number is None else round(number * KIB)
 
 
-def _virtual(text: str) -> Bytes | None:
+def _peak_virtual_memory(text: str) -> Bytes | None:
     """Read maxvmem, which counts by 1024; 0 means that the job was too short."""
-    number = _size(text)
+    number = _qacct_size(text)
     return None if number is None else round(number) or None
 
 
-def _size(text: str) -> float | None:
+def _qacct_size(text: str) -> float | None:
     found = _NUMBER.match(text)
     if found is None:
         return None
     return float(found[1]) * (1 << 10 * _POWERS[found[2].upper()])
 
 
-def _seconds(text: str) -> Seconds | None:
+def _qacct_seconds(text: str) -> Seconds | None:
     found = _SECONDS.match(text)
     return None if found is None else float(found[1])
 
 
-def _asked(category: str, slots: int | None) -> Bytes | None:
+def _requested_h_vmem(category: str, slots: int | None) -> Bytes | None:
     """Read h_vmem, which is per slot."""
     found = _H_VMEM.search(category)
     try:
@@ -178,7 +180,7 @@ def _asked(category: str, slots: int | None) -> Bytes | None:
         return None
 
 
-def _limit(category: str) -> int | None:
+def _requested_time_limit(category: str) -> int | None:
     found = _H_RT.search(category)
     try:
         return dialect.TEXT.parse_time(found[1]) if found else None
@@ -203,25 +205,25 @@ class GridEngineAccounting(PastAccounting):
     )
     SAMPLED_EVERY: Seconds = 40.0  # sge_conf(5), load_report_time
 
-    def argv(self, job: str) -> Argv:
+    def argv(self, job_id: str) -> Argv:
         """Return the command that lists a job, for an array all its elements."""
-        return ("qacct", "-j", job)
+        return ("qacct", "-j", job_id)
 
-    def parse(self, out: str) -> tuple[Accounted, ...]:
+    def parse(self, command_output: str) -> tuple[AccountedElement, ...]:
         """Read qacct's blocks; the last attempt of an element counts."""
         found = {}
-        for block in gridengine_commands.qacct_blocks(out.splitlines()):
-            job = _past(_of_block(block))
+        for block in gridengine_commands.qacct_blocks(command_output.splitlines()):
+            job = _gridengine_past_job(_of_block(block))
             if job is not None:
                 found[job.accounted.element] = job.accounted
         return tuple(one for _, one in sorted(found.items()))
 
-    def past_argv(self, user: str, span: Seconds) -> Argv:
+    def past_argv(self, user_name: str, span: Seconds) -> Argv:
         """Return the command that lists a user's jobs of *span* seconds, and more.
 
         qacct counts whole days.
         """
-        return ("qacct", "-o", user, "-d", str(math.ceil(span / DAY)), "-j")
+        return ("qacct", "-o", user_name, "-d", str(math.ceil(span / DAY)), "-j")
 
     def is_past(self, head: str) -> bool:
         """Return whether *head* begins as ``qacct -j`` or as the accounting file."""
@@ -239,7 +241,7 @@ class GridEngineAccounting(PastAccounting):
         lines = chain((first,), lines)
         if first.startswith(_RULER):
             for block in gridengine_commands.qacct_blocks(lines):
-                job = _past(_of_block(block))
+                job = _gridengine_past_job(_of_block(block))
                 if job is not None:
                     yield job
             return
@@ -247,7 +249,7 @@ class GridEngineAccounting(PastAccounting):
             if line.startswith("#"):
                 continue
             fields = _of_file(line)
-            job = None if fields is None else _past(_used(fields))
+            job = None if fields is None else _gridengine_past_job(_used(fields))
             if (
                 job is not None or fields is None
             ):  # an attempt that was requeued is neither

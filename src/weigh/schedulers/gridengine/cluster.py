@@ -11,11 +11,16 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
+from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
 from weigh.model.record import State
 from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
+from weigh.schedulers.protocol import (
+    ClusterAnswers,
+    CommandReply,
+    SchedulerQuery,
+    unanswered,
+)
 from weigh.schedulers.words import count_elements, parsed_or_none, whole_number
 
 HOSTS = ("qhost", "-F", "-q")
@@ -44,7 +49,7 @@ _WORDS = {
 }
 
 
-class Host(msgspec.Struct, frozen=True):
+class QhostHost(msgspec.Struct, frozen=True):
     """One execution host of ``qhost``: its resources and queues, unparsed.
 
     ``values`` are by name, from the last source; for consumables, what is left.
@@ -61,7 +66,9 @@ _COMPLEX_COLUMNS = 7
 _MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
 
 
-def read_gridengine_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+def read_gridengine_cluster(
+    query: SchedulerQuery, env: Mapping[str, str]
+) -> ClusterAnswers:
     """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
     commands = (HOSTS, QUEUES, JOBS, COMPLEXES, VERSION)
     hosts, queues, jobs, complexes, version = query(commands)
@@ -69,37 +76,41 @@ def read_gridengine_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnsw
         reply.require("Grid Engine")
     found = parse_hosts(hosts.stdout)
     limits = parse_queues(queues.stdout)
-    listed, trouble = _jobs(jobs, complexes)
+    listed, trouble = _gridengine_cluster_jobs(jobs, complexes)
     return ClusterAnswers(
         name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
         version=parse_version(version.stdout),
-        nodes=_nodes(found, query),
+        nodes=_gridengine_cluster_nodes(found, query),
         queues=with_states(limits, found),
         jobs=listed,
         notes=trouble,
     )
 
 
-def _jobs(
-    jobs: Reply, complexes: Reply
+def _gridengine_cluster_jobs(
+    command_reply: CommandReply, complexes: CommandReply
 ) -> tuple[tuple[ClusterJob, ...], tuple[str, ...]]:
-    if not jobs.is_answer:
-        return (), unanswered({"qstat": jobs})
+    if not command_reply.is_answer:
+        return (), unanswered({"qstat": command_reply})
     once = per_job(complexes.stdout)
     try:
-        return parse_jobs(jobs.stdout, once=once), ()
+        return parse_qstat_jobs(command_reply.stdout, once=once), ()
     except FormatError as error:
         return (), (str(error),)
 
 
-def _nodes(hosts: Sequence[Host], query: Query) -> tuple[Node, ...]:
-    totals = gpu_totals(hosts, query)
-    return tuple(node(host, totals.get(host.name, {})) for host in hosts)
+def _gridengine_cluster_nodes(
+    qhost_hosts: Sequence[QhostHost], query: SchedulerQuery
+) -> tuple[ClusterNode, ...]:
+    totals = gpu_totals_of_hosts(qhost_hosts, query)
+    return tuple(node(host, totals.get(host.name, {})) for host in qhost_hosts)
 
 
-def gpu_totals(hosts: Sequence[Host], query: Query) -> dict[str, dict[str, str]]:
+def gpu_totals_of_hosts(
+    qhost_hosts: Sequence[QhostHost], query: SchedulerQuery
+) -> dict[str, dict[str, str]]:
     """Query each host with GPUs for its totals: ``qhost`` only shows what is left."""
-    with_gpus = [host for host in hosts if gpu_consumables(host)]
+    with_gpus = [host for host in qhost_hosts if gpu_consumables(host)]
     chosen = with_gpus[:_MOST_HOSTS]
     argvs = [host_argv(host.name) for host in chosen]
     replies = query(argvs)
@@ -114,22 +125,22 @@ def host_argv(name: str) -> tuple[str, ...]:
     return ("qconf", "-se", name)
 
 
-def parse_hosts(text: str) -> tuple[Host, ...]:
+def parse_hosts(text: str) -> tuple[QhostHost, ...]:
     """Read ``qhost -F -q``; the resources may be on one line or on several."""
-    found: list[Host] = []
+    found: list[QhostHost] = []
     for line in text.splitlines():
         if not line[:1].isspace():
             words = line.split()
             if words and not line.startswith(_TABLE_HEAD):
-                found.append(Host(words[0], {}, frozenset(), ()))
+                found.append(QhostHost(words[0], {}, frozenset(), ()))
         elif found:
             found[-1] = _with_line(found[-1], line)
     return tuple(found)
 
 
-def gpu_consumables(host: Host) -> tuple[str, ...]:
-    """Return the names of the consumables of *host* that count GPUs."""
-    return tuple(sorted(name for name in host.consumables if is_gpu(name)))
+def gpu_consumables(qhost_host: QhostHost) -> tuple[str, ...]:
+    """Return the names of the consumables of *qhost_host* that count GPUs."""
+    return tuple(sorted(name for name in qhost_host.consumables if is_gpu(name)))
 
 
 def is_gpu(name: str) -> bool:
@@ -144,26 +155,32 @@ def is_gpu_type(name: str) -> bool:
 
 def parse_host_totals(text: str) -> dict[str, str]:
     """Read the ``complex_values`` of ``qconf -se``."""
-    return _values(_attributes(text).get("complex_values", ""))
+    return _host_values(_attributes(text).get("complex_values", ""))
 
 
-def node(host: Host, totals: Mapping[str, str]) -> Node:
+def node(qhost_host: QhostHost, totals: Mapping[str, str]) -> ClusterNode:
     """Return a node from ``qhost`` and the host's configured totals."""
-    state, reason = _state(host)
-    used = sum(slots for _, slots, _, _ in host.queues)
-    left = _count(host.values.get("slots")) if "slots" in host.consumables else None
-    most = max((slots for _, _, slots, _ in host.queues), default=None)
+    state, reason = _node_state_of_queues(qhost_host)
+    used = sum(slots for _, slots, _, _ in qhost_host.queues)
+    left = (
+        _count_or_none(qhost_host.values.get("slots"))
+        if "slots" in qhost_host.consumables
+        else None
+    )
+    most = max((slots for _, _, slots, _ in qhost_host.queues), default=None)
     cpus = used + left if left is not None else most
-    return Node(
-        name=host.name,
+    return ClusterNode(
+        name=qhost_host.name,
         state=_by_use(state, used, cpus),
         reason=reason,
-        queues=tuple(name for name, *_ in host.queues),
-        cpus=cpus if cpus is not None else _count(host.values.get("num_proc")),
+        queues=tuple(name for name, *_ in qhost_host.queues),
+        cpus=cpus
+        if cpus is not None
+        else _count_or_none(qhost_host.values.get("num_proc")),
         cpus_used=used,
-        memory=gridengine_text.memory_or_none(host.values.get("mem_total")),
-        memory_used=gridengine_text.memory_or_none(host.values.get("mem_used")),
-        gpus=tuple(_gpus(host, totals)),
+        memory=gridengine_text.memory_or_none(qhost_host.values.get("mem_total")),
+        memory_used=gridengine_text.memory_or_none(qhost_host.values.get("mem_used")),
+        gpus=tuple(_gpus_of_host(qhost_host, totals)),
     )
 
 
@@ -171,15 +188,15 @@ def parse_queues(text: str) -> tuple[QueueLimits, ...]:
     """Read ``qconf -sq '*'``: one block per queue, which begins with its name."""
     blocks = re.split(r"(?m)^(?=qname\s)", text)
     rows = (_attributes(block) for block in blocks)
-    return tuple(_limits(row) for row in rows if row.get("qname"))
+    return tuple(_gridengine_queue_limits(row) for row in rows if row.get("qname"))
 
 
 def with_states(
-    queues: Sequence[QueueLimits], hosts: Sequence[Host]
+    queues: Sequence[QueueLimits], qhost_hosts: Sequence[QhostHost]
 ) -> tuple[QueueLimits, ...]:
     """Mark a queue as closed if all its instances are closed."""
     letters: dict[str, list[str]] = {}
-    for host in hosts:
+    for host in qhost_hosts:
         for name, _, _, state in host.queues:
             letters.setdefault(name, []).append(state)
     shut = {
@@ -233,7 +250,7 @@ def complex_rows(complexes: str) -> list[list[str]]:
     ]
 
 
-def parse_jobs(
+def parse_qstat_jobs(
     text: str, *, once: frozenset[str] = frozenset()
 ) -> tuple[ClusterJob, ...]:
     """Read ``qstat -u '*' -r -xml``; *once* are the resources counted per job.
@@ -245,7 +262,9 @@ def parse_jobs(
         root = ET.fromstring(text)  # noqa: S314 - the scheduler's own output
     except ET.ParseError as error:
         raise FormatError(f"qstat -xml: not XML: {error}") from error
-    return tuple(_job(element, once) for element in root.iter("job_list"))
+    return tuple(
+        _gridengine_cluster_job(element, once) for element in root.iter("job_list")
+    )
 
 
 def parse_version(text: str) -> str | None:
@@ -254,23 +273,23 @@ def parse_version(text: str) -> str | None:
     return first if any(letter.isdigit() for letter in first) else None
 
 
-def _with_line(host: Host, line: str) -> Host:
+def _with_line(qhost_host: QhostHost, line: str) -> QhostHost:
     queue = _QUEUE.fullmatch(line.rstrip())
     if queue is not None:
         row = (queue[1], int(queue[2]), int(queue[3]), queue[4])
-        return msgspec.structs.replace(host, queues=(*host.queues, row))
+        return msgspec.structs.replace(qhost_host, queues=(*qhost_host.queues, row))
     resources = _RESOURCE.findall(line)
     consumed = {name for source, name, _ in resources if source.endswith("c")}
     return msgspec.structs.replace(
-        host,
-        values=host.values | {name: value for _, name, value in resources},
-        consumables=host.consumables | consumed,
+        qhost_host,
+        values=qhost_host.values | {name: value for _, name, value in resources},
+        consumables=qhost_host.consumables | consumed,
     )
 
 
-def _state(host: Host) -> tuple[NodeState, str | None]:
+def _node_state_of_queues(qhost_host: QhostHost) -> tuple[NodeState, str | None]:
     """Combine the states of a host's queues: it is up if one of them is."""
-    letters = [state for *_, state in host.queues]
+    letters = [state for *_, state in qhost_host.queues]
     if not letters:
         return "UNKNOWN", "in no queue"
     letters_seen = {letter for each in letters for letter in each}
@@ -290,34 +309,43 @@ def _by_use(state: NodeState, used: int, cpus: int | None) -> NodeState:
     return "FULL" if cpus is not None and used >= cpus else "MIXED"
 
 
-def _gpus(host: Host, totals: Mapping[str, str]) -> Iterator[NodeGpus]:
+def _gpus_of_host(
+    qhost_host: QhostHost, totals: Mapping[str, str]
+) -> Iterator[NodeGpus]:
     kind = next(
-        (value for name, value in host.values.items() if _TYPE_NAME.fullmatch(name)),
+        (
+            value
+            for name, value in qhost_host.values.items()
+            if _TYPE_NAME.fullmatch(name)
+        ),
         UNTYPED,
     )
-    for name in gpu_consumables(host):
-        left = _count(host.values[name]) or 0
-        total = _count(totals.get(name))
+    for name in gpu_consumables(qhost_host):
+        left = _count_or_none(qhost_host.values[name]) or 0
+        total = _count_or_none(totals.get(name))
         if total is None:
             total = left
         if total:
             yield NodeGpus(kind, total, max(0, total - left))
 
 
-def _limits(row: Mapping[str, str]) -> QueueLimits:
+def _gridengine_queue_limits(row: Mapping[str, str]) -> QueueLimits:
     return QueueLimits(
         name=row["qname"],
         open="disabled" not in row.get("initial_state", ""),
         time_limit=parsed_or_none(
-            gridengine_text.TEXT.parse_time, _first(row.get("h_rt", ""))
+            gridengine_text.TEXT.parse_time,
+            _default_without_exceptions(row.get("h_rt", "")),
         ),
-        memory=gridengine_text.memory_or_none(_first(row.get("h_vmem", ""))),
+        memory=gridengine_text.memory_or_none(
+            _default_without_exceptions(row.get("h_vmem", ""))
+        ),
         accounts=_list(row.get("projects")),
-        start_mode=_first(row.get("shell_start_mode", "")),
+        start_mode=_default_without_exceptions(row.get("shell_start_mode", "")),
     )
 
 
-def _job(element: ET.Element, once: frozenset[str]) -> ClusterJob:
+def _gridengine_cluster_job(element: ET.Element, once: frozenset[str]) -> ClusterJob:
     tasks = element.findtext("tasks")
     elements = count_elements(tasks) if tasks else 1
     slots = whole_number(element.findtext("slots")) or 1
@@ -328,16 +356,18 @@ def _job(element: ET.Element, once: frozenset[str]) -> ClusterJob:
         state=_job_state(element.findtext("state", "")),
         elements=elements,
         cpus=elements * slots,
-        gpus=elements * _gpus_of(element, slots, once),
+        gpus=elements * _gpus_of_job_element(element, slots, once),
     )
 
 
-def _gpus_of(element: ET.Element, slots: int, once: frozenset[str]) -> int:
+def _gpus_of_job_element(element: ET.Element, slots: int, once: frozenset[str]) -> int:
     total = 0
     for request in element.iter("hard_request"):
         name = request.get("name", "")
         if is_gpu(name):
-            total += (_count(request.text) or 0) * (1 if name in once else slots)
+            total += (_count_or_none(request.text) or 0) * (
+                1 if name in once else slots
+            )
     return total
 
 
@@ -353,22 +383,22 @@ def _attributes(text: str) -> dict[str, str]:
     return {row[0]: row[1].strip() for row in rows if len(row) > 1}
 
 
-def _values(text: str) -> dict[str, str]:
+def _host_values(text: str) -> dict[str, str]:
     """Read ``ngpus=4(0 1 2 3),gpu_type=v100``; NONE means none."""
     return dict(re.findall(r"([\w.]+)=([^,(\s]+)", text))
 
 
-def _first(value: str) -> str:
+def _default_without_exceptions(value: str) -> str:
     """Return the default of ``48:00:00,[node7=24:00:00]``, without host exceptions."""
     return value.partition(",")[0].strip()
 
 
 def _list(value: str | None) -> tuple[str, ...] | None:
-    names = tuple(re.split(r"[\s,]+", _first(value or "").strip()))
+    names = tuple(re.split(r"[\s,]+", _default_without_exceptions(value or "").strip()))
     return None if names in {("",), ("NONE",)} else names
 
 
-def _count(text: str | None) -> int | None:
+def _count_or_none(text: str | None) -> int | None:
     try:
         return None if text is None else int(float(text.partition("(")[0]))
     except (ValueError, OverflowError):

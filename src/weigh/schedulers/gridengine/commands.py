@@ -17,21 +17,21 @@ from weigh.model.job import (
     JobScript,
     RecordedRequest,
     States,
-    Submitted,
+    SubmittedJob,
 )
-from weigh.model.record import Complexes, State
+from weigh.model.record import SiteComplexes, State
 from weigh.schedulers.backend import (
     SchedulerCommands,
     SchedulerQuestion,
     known_answer,
     one_command,
 )
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
+from weigh.schedulers.gridengine.script import gridengine_log_name as _log_name
 from weigh.schedulers.gridengine.script import gridengine_script, job_name
-from weigh.schedulers.gridengine.script import log_name as _log_name
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
 from weigh.schedulers.words import (
@@ -45,17 +45,17 @@ from weigh.schedulers.words import (
 from weigh.units import Seconds
 
 
-def parse_job(text: str) -> RecordedRequest | None:
+def parse_qstat_job(text: str) -> RecordedRequest | None:
     """Read the job in *text*; None if there is none.
 
     Each site names its GPU resource itself: if no name is recognized, the number of
     requested GPUs is not known.
     """
-    rows = _rows(text)
+    rows = _qstat_rows(text)
     if "job_number" not in rows:
         return None
     asked = comma_pairs(rows.get("hard resource_list", ""))
-    slots = _slots(rows.get("parallel environment", ""))
+    slots = _minimum_slots(rows.get("parallel environment", ""))
     tasks = rows.get("job-array tasks")
     each = gridengine_text.memory_or_none(asked.get("h_vmem"))
     return RecordedRequest(
@@ -71,7 +71,7 @@ def parse_job(text: str) -> RecordedRequest | None:
     )
 
 
-def _rows(text: str) -> dict[str, str]:
+def _qstat_rows(text: str) -> dict[str, str]:
     """Split ``name:   value`` lines; the first of two equal names counts."""
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -81,7 +81,7 @@ def _rows(text: str) -> dict[str, str]:
     return found
 
 
-def _slots(text: str) -> int:
+def _minimum_slots(text: str) -> int:
     """Read ``smp range: 2``: the minimum of a range."""
     return whole_number(text.rpartition(":")[2].strip().partition("-")[0]) or 1
 
@@ -115,7 +115,7 @@ _OVER_A_LIMIT = 37
 _SIGNALLED = 100
 
 
-def _state(letters: str) -> State:
+def _state_of_qstat_letters(letters: str) -> State:
     """Map qstat's letters: q, h, w wait; r, t run; d is being deleted; E is stuck."""
     if "E" in letters:
         return "FAILED"
@@ -126,7 +126,7 @@ def _state(letters: str) -> State:
     return "UNKNOWN"
 
 
-def _reason(letters: str) -> str | None:
+def _gridengine_wait_reason(letters: str) -> str | None:
     if "E" in letters:
         return STUCK
     if "d" in letters:
@@ -135,7 +135,11 @@ def _reason(letters: str) -> str | None:
         return ON_HOLD
     if set(letters) & set("sST"):
         return "suspended"
-    return None if _state(letters) != "UNKNOWN" else f"Grid Engine calls it {letters!r}"
+    return (
+        None
+        if _state_of_qstat_letters(letters) != "UNKNOWN"
+        else f"Grid Engine calls it {letters!r}"
+    )
 
 
 def qacct_blocks(lines: Iterable[str]) -> Iterator[dict[str, str]]:
@@ -153,7 +157,7 @@ def qacct_blocks(lines: Iterable[str]) -> Iterator[dict[str, str]]:
         yield block
 
 
-def _ended(block: dict[str, str]) -> ElementState | None:
+def _ended_state_of_block(block: dict[str, str]) -> ElementState | None:
     """Return the state in a block; None for an attempt that was requeued."""
     _, _, words = block.get("failed", "").partition(":")
     ended = read_end(block.get("failed", ""), block.get("exit_status", ""))
@@ -224,13 +228,13 @@ class GridEngineCommands(SchedulerCommands):
     )
     SHOWS_TOKENS = False
 
-    def render(self, script: JobScript) -> str:
+    def render(self, job_script: JobScript) -> str:
         """Write the job script."""
-        return gridengine_script(script)
+        return gridengine_script(job_script)
 
-    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return _log_name(job, element, is_array=is_array)
+        return _log_name(job_id, element, is_array=is_array)
 
     def submit_argv(self, script: str) -> Argv:
         """Submit a script."""
@@ -240,11 +244,13 @@ class GridEngineCommands(SchedulerCommands):
         """Return the command that checks whether it fits an empty cluster."""
         return ("qsub", "-w", "v", script)
 
-    def parse_doubt(self, out: str) -> str | None:
+    def parse_doubt(self, command_output: str) -> str | None:
         """Read why no queue is suitable, from the most specific lines."""
-        if _NO_QUEUE not in out:
+        if _NO_QUEUE not in command_output:
             return None
-        lines = [line.strip() for line in out.splitlines() if "cannot run" in line]
+        lines = [
+            line.strip() for line in command_output.splitlines() if "cannot run" in line
+        ]
         # skip queues that were not requested
         specific = [line for line in lines if _OTHER_QUEUE not in line] or lines
         specific.sort(key=lambda line: "because it" not in line)  # reasons first
@@ -252,9 +258,9 @@ class GridEngineCommands(SchedulerCommands):
         reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
         return f"the job would never start: {reasons}"
 
-    def parse_submitted(self, out: str) -> str | None:
+    def parse_submitted(self, command_output: str) -> str | None:
         """Read ``42`` or ``42.1-3:1``; other text may come before."""
-        for line in reversed(out.splitlines()):
+        for line in reversed(command_output.splitlines()):
             found = _SUBMITTED.match(line.strip())
             if found:
                 return found[1]
@@ -264,20 +270,23 @@ class GridEngineCommands(SchedulerCommands):
         """Return whether qsub failed while it talked to the master."""
         return not words.strip() or _LOST.search(words) is not None
 
-    def find_argv(self, user: str, name: str) -> Argv:  # users choose job names
+    def find_argv(self, user_name: str, name: str) -> Argv:  # users choose job names
         """Return the command that shows all jobs of that name with their context."""
         return ("qstat", "-j", job_name(name))
 
-    def parse_found(self, ran: Ran, token: str) -> str | None:
+    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
         """Read the id of the job whose context or script path holds the token.
 
         Raises:
             FormatError: qstat did not reach the master.
         """
-        if ran.code != 0 and _NO_JOB_LISTED not in ran.out + ran.err:
-            raise FormatError(f"qstat: {ran.complaint()}")
+        if (
+            command_output.code != 0
+            and _NO_JOB_LISTED not in command_output.out + command_output.err
+        ):
+            raise FormatError(f"qstat: {command_output.complaint()}")
         job = None
-        for line in ran.out.splitlines():
+        for line in command_output.out.splitlines():
             key, _, value = line.partition(":")
             if key == "job_number":
                 job = value.strip()
@@ -289,18 +298,18 @@ class GridEngineCommands(SchedulerCommands):
                 return job
         return None
 
-    def queue_argv(self, user: str) -> Argv:
+    def queue_argv(self, user_name: str) -> Argv:
         """Return the command that lists the waiting and running jobs."""
-        return ("qstat", "-u", user, "-xml")
+        return ("qstat", "-u", user_name, "-xml")
 
-    def parse_queue(self, out: str) -> States:
+    def parse_queue(self, command_output: str) -> States:
         """Read qstat's XML.
 
         Raises:
             FormatError: the output is not XML, or truncated.
         """
         try:
-            root = ET.fromstring(out)  # noqa: S314 - the scheduler's own
+            root = ET.fromstring(command_output)  # noqa: S314 - the scheduler's own
         except ET.ParseError as error:
             raise FormatError("qstat's answer is cut off or no XML") from error
         states: States = {}
@@ -310,8 +319,8 @@ class GridEngineCommands(SchedulerCommands):
                 raise FormatError("qstat lists a job without a number")
             letters = entry.findtext("state", "")
             element = ElementState(
-                state=_state(letters),
-                reason=_reason(letters),
+                state=_state_of_qstat_letters(letters),
+                reason=_gridengine_wait_reason(letters),
                 started=epoch_time(entry.findtext("JAT_start_time", "")),
                 node=entry.findtext("queue_name", "").partition("@")[2] or None,
             )
@@ -319,29 +328,29 @@ class GridEngineCommands(SchedulerCommands):
                 states.setdefault(job, {})[number - 1] = element
         return states
 
-    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+    def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return one accounting command per job: qacct accepts only one."""
-        return tuple(("qacct", "-j", job) for job in jobs)
+        return tuple(("qacct", "-j", job) for job in job_ids)
 
-    def accounting_answer(self, out: str, err: str) -> Answer:
+    def accounting_answer(self, command_output: str, error_output: str) -> Answer:
         """Classify a failure of qacct, which also fails for jobs not recorded yet.
 
         With accounting on, the file is created with the first job, and again when it is
         rotated; a file that this user may not read stays unreadable.
         """
-        output = out + err
+        output = command_output + error_output
         if _NO_SUCH_JOB.search(output) or _NO_FILE in output:
             return "unknown job"
         return "off" if _UNREADABLE in output else "failing"
 
-    def parse_ended(self, out: str) -> States:
+    def parse_ended(self, command_output: str) -> States:
         """Read qacct's blocks; the last attempt of a job counts."""
         states: States = {}
-        for block in qacct_blocks(out.splitlines()):
+        for block in qacct_blocks(command_output.splitlines()):
             job = block.get("jobnumber", "")
             if whole_number(job) is None:
                 continue
-            element = _ended(block)
+            element = _ended_state_of_block(block)
             number = whole_number(block.get("taskid", "")) or 1
             if element is not None:
                 states.setdefault(job, {})[number - 1] = element
@@ -351,28 +360,32 @@ class GridEngineCommands(SchedulerCommands):
         """Return None: each site has its own resource for GPU types."""
         return None
 
-    def parse_gpu_types(self, out: str) -> tuple[str, ...]:
+    def parse_gpu_types(self, command_output: str) -> tuple[str, ...]:
         """Read nothing."""
         return ()
 
-    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+    def cancel_argv(
+        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
+    ) -> Argv:
         """Return the command that cancels a job or some of its elements."""
-        if elements is None or (job.elements == 1 and job.own is None):
-            return ("qdel", job.id)
+        if elements is None or (
+            submitted_job.elements == 1 and submitted_job.own is None
+        ):
+            return ("qdel", submitted_job.id)
         spans = format_ranges(number + 1 for number in elements).split(",")
-        return ("qdel", *(f"{job.id}.{span}" for span in spans))
+        return ("qdel", *(f"{submitted_job.id}.{span}" for span in spans))
 
-    def session_flags(self, request: JobRequest) -> list[Argv]:
+    def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node."""
-        words = request.complexes or Complexes()
-        directives = gridengine_text.TEXT.directives(request_of(request), words)
+        words = job_request.complexes or SiteComplexes()
+        directives = gridengine_text.TEXT.directives(request_of(job_request), words)
         flags: list[Argv] = [tuple(flag.split()) for flag in directives]
-        if request.gpu_type:
-            flags.append(("-l", f"{words.gpu_type}={request.gpu_type}"))
+        if job_request.gpu_type:
+            flags.append(("-l", f"{words.gpu_type}={job_request.gpu_type}"))
         for name, value in (
-            ("q", request.queue),
-            ("P", request.account),
-            *request.extra,
+            ("q", job_request.queue),
+            ("P", job_request.account),
+            *job_request.extra,
         ):
             if value is not None:
                 flags.append((f"-{name}", value) if value else (f"-{name}",))
@@ -384,21 +397,21 @@ class GridEngineCommands(SchedulerCommands):
             return ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
         return ("qlogin", "-now", "no", *words)
 
-    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+    def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
         """Ask by what shows all details of a job."""
-        return one_command(("qstat", "-j", job), self.parse_understood)
+        return one_command(("qstat", "-j", job_id), self.parse_understood)
 
-    def parse_understood(self, out: str) -> RecordedRequest | None:
+    def parse_understood(self, command_output: str) -> RecordedRequest | None:
         """Read the request as Grid Engine understood it."""
-        return parse_job(out)
+        return parse_qstat_job(command_output)
 
-    def why(self, job: str) -> SchedulerQuestion[str | None]:
+    def why(self, job_id: str) -> SchedulerQuestion[str | None]:
         """Ask by what shows all details of a job."""
-        return one_command(("qstat", "-j", job), self.parse_why)
+        return one_command(("qstat", "-j", job_id), self.parse_why)
 
-    def parse_why(self, out: str) -> str | None:
+    def parse_why(self, command_output: str) -> str | None:
         """Read why a job is in an error state."""
-        for line in out.splitlines():
+        for line in command_output.splitlines():
             if line.startswith("error reason"):
                 _, _, rest = line.partition(":")
                 return (
@@ -407,21 +420,23 @@ class GridEngineCommands(SchedulerCommands):
         return None
 
     def cpu_resource(
-        self, complexes: Complexes | None = None
+        self, complexes: SiteComplexes | None = None
     ) -> SchedulerQuestion[str | None]:
         """Ask by what lists the resources: most are counted per slot."""
         return one_command(
             ("qconf", "-sc"), lambda out: self.parse_slots(out, complexes)
         )
 
-    def parse_slots(self, out: str, complexes: Complexes | None = None) -> str | None:
+    def parse_slots(
+        self, command_output: str, complexes: SiteComplexes | None = None
+    ) -> str | None:
         """Read whether slots multiply GPUs, and which other resource counts CPUs."""
-        words = complexes or Complexes()
-        if words.gpus not in gridengine_cluster.per_slot(out):
+        words = complexes or SiteComplexes()
+        if words.gpus not in gridengine_cluster.per_slot(command_output):
             return None
         return (
             words.cpus
-            if words.cpus in (gridengine_cluster.requestable(out) or ())
+            if words.cpus in (gridengine_cluster.requestable(command_output) or ())
             else ""
         )
 
@@ -431,9 +446,9 @@ class GridEngineCommands(SchedulerCommands):
             return known_answer(None)
         return one_command(("qconf", "-sconf"), self.parse_array_limit)
 
-    def parse_array_limit(self, out: str) -> int | None:
+    def parse_array_limit(self, command_output: str) -> int | None:
         """Read max_aj_tasks; 0 means no limit."""
-        found = _MAX_ARRAY.search(out)
+        found = _MAX_ARRAY.search(command_output)
         return (int(found[1]) or None) if found else None
 
     def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
@@ -442,23 +457,23 @@ class GridEngineCommands(SchedulerCommands):
             self.parse_from_nodes, (("qconf", "-ss"), ("qconf", "-sel"))
         )
 
-    def parse_from_nodes(self, outs: Sequence[str]) -> str | None:
+    def parse_from_nodes(self, command_outputs: Sequence[str]) -> str | None:
         """Read which execution hosts are submit hosts: with none no job may submit."""
-        submit, execute = ({*out.split()} for out in outs)
+        submit, execute = ({*out.split()} for out in command_outputs)
         if not submit or not execute or submit & execute:
             return None
         return f"no execution host is a submit host ({', '.join(sorted(submit))})"
 
-    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+    def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:
         """Ask by what lists the jobs on a host."""
         return one_command(
-            ("qstat", "-u", "*", "-s", "rs", "-q", f"*@{host}"),
-            lambda out: self.parse_on_host(out, job),
+            ("qstat", "-u", "*", "-s", "rs", "-q", f"*@{host_name}"),
+            lambda out: self.parse_on_host(out, job_id),
         )
 
-    def parse_on_host(self, out: str, job: str) -> bool:
+    def parse_on_host(self, command_output: str, job_id: str) -> bool:
         """Return whether the job is listed there."""
-        return [job] in [line.split()[:1] for line in out.splitlines()]
+        return [job_id] in [line.split()[:1] for line in command_output.splitlines()]
 
 
 COMMANDS = GridEngineCommands()

@@ -6,13 +6,19 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.model.job import States
-from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.protocol import ClusterAnswers, Live, Query, Reply, Who
+from weigh.schedulers.protocol import (
+    ClusterAnswers,
+    CommandReply,
+    LiveAnswers,
+    SchedulerQuery,
+    SubmittingUser,
+)
 from weigh.units import Bytes
 
 PARALLEL = ("qconf", "-spl")
@@ -23,7 +29,7 @@ _MAX_TASKS = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
 _LISTED = re.compile(r"[\w.:-]+")
 
 
-class Texts(msgspec.Struct, frozen=True, kw_only=True):
+class GridEngineLimitTexts(msgspec.Struct, frozen=True, kw_only=True):
     """The output of each command; None if it did not answer.
 
     ``totals`` are the hosts' ``complex_values`` by name.
@@ -38,37 +44,41 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     totals: Mapping[str, Mapping[str, str]] = {}
 
 
-def limits(texts: Texts) -> Limits:
+def gridengine_cluster_limits(texts: GridEngineLimitTexts) -> ClusterLimits:
     """Return the limits, from all outputs."""
     hosts = gridengine_cluster.parse_hosts(texts.hosts or "")
     queues = gridengine_cluster.with_states(
         gridengine_cluster.parse_queues(texts.queues or ""), hosts
     )
-    given = _default_memory(texts.complexes or "")
+    given = _default_h_vmem(texts.complexes or "")
     longest = _MAX_TASKS.search(texts.config or "")
-    return Limits(
+    return ClusterLimits(
         queues=tuple(_with_default(one, given) for one in queues),
-        nodes=tuple(_node(host, texts.totals.get(host.name, {})) for host in hosts),
+        nodes=tuple(
+            _node_type_of_host(host, texts.totals.get(host.name, {})) for host in hosts
+        ),
         enforced=False,
         most_elements=(int(longest[1]) or None) if longest else None,
         resources=gridengine_cluster.requestable(texts.complexes),
         per_slot=gridengine_cluster.per_slot(texts.complexes or ""),
-        parallel=_names(texts.parallel),
-        projects=_names(texts.projects),
+        parallel=_gridengine_names(texts.parallel),
+        projects=_gridengine_names(texts.projects),
     )
 
 
-def parse_projects(out: str, err: str, *, ended_well: bool) -> str | None:
+def parse_projects(
+    command_output: str, error_output: str, *, ended_well: bool
+) -> str | None:
     """Return the projects; without any, qconf prints a message and fails."""
     if ended_well:
-        return out
-    return "" if _NO_PROJECTS in err + out else None
+        return command_output
+    return "" if _NO_PROJECTS in error_output + command_output else None
 
 
-def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+def gridengine_jobs_argvs(job_ids: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Return the commands that list the jobs and show how each one ended."""
     there = ("qstat", "-u", "*")
-    return (there, *(("qacct", "-j", job) for job in jobs))
+    return (there, *(("qacct", "-j", job) for job in job_ids))
 
 
 def parse_listed(text: str) -> frozenset[str]:
@@ -77,8 +87,10 @@ def parse_listed(text: str) -> frozenset[str]:
     return frozenset(row[0] for row in rows if row and row[0].isdecimal())
 
 
-def _node(host: gridengine_cluster.Host, totals: Mapping[str, str]) -> NodeType:
-    node = gridengine_cluster.node(host, totals)
+def _node_type_of_host(
+    qhost_host: gridengine_cluster.QhostHost, totals: Mapping[str, str]
+) -> NodeType:
+    node = gridengine_cluster.node(qhost_host, totals)
     return NodeType(
         cpus=node.cpus,
         memory=gridengine_text.memory_or_none(totals.get("h_vmem")) or node.memory,
@@ -91,7 +103,7 @@ def _with_default(queue: QueueLimits, given: Bytes | None) -> QueueLimits:
     return msgspec.structs.replace(queue, default_memory_per_cpu=given)
 
 
-def _default_memory(complexes: str) -> Bytes | None:
+def _default_h_vmem(complexes: str) -> Bytes | None:
     """Read the default h_vmem per slot, if h_vmem is a consumable."""
     for name, _, _, _, _, consumable, default, *_ in gridengine_cluster.complex_rows(
         complexes
@@ -101,7 +113,7 @@ def _default_memory(complexes: str) -> Bytes | None:
     return None
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _gridengine_names(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     words = (line.strip() for line in text.splitlines())
@@ -109,7 +121,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _gridengine_jobs(
-    after: tuple[str, ...], replies: Sequence[Reply]
+    after: tuple[str, ...], replies: Sequence[CommandReply]
 ) -> dict[str, str | None]:
     if not replies or not replies[0].is_answer:
         return {}
@@ -127,8 +139,8 @@ def _gridengine_jobs(
     return found
 
 
-def _worst_end(ended: States, job: str) -> str | None:
-    states = {element.state for element in ended.get(job, {}).values()}
+def _worst_end(ended: States, job_id: str) -> str | None:
+    states = {element.state for element in ended.get(job_id, {}).values()}
     bad = states - {"COMPLETED"}
     return min(bad) if bad else ("COMPLETED" if states else None)
 
@@ -136,11 +148,13 @@ def _worst_end(ended: States, job: str) -> str | None:
 class GridEngineSite(SchedulerSite):
     """Grid Engine: its nodes, queues and limits."""
 
-    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+    def read_cluster(
+        self, query: SchedulerQuery, env: Mapping[str, str]
+    ) -> ClusterAnswers:
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
         return gridengine_cluster.read_gridengine_cluster(query, env)
 
-    def read_limits(self, who: Who, query: Query) -> Live:
+    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
         """Query the limits that apply to a submission of *who*; never raises."""
         commands = (
             gridengine_cluster.HOSTS,
@@ -149,15 +163,15 @@ class GridEngineSite(SchedulerSite):
             PARALLEL,
             PROJECTS,
             CONFIG,
-            *(jobs_argvs(who.after) if who.after else ()),
+            *(gridengine_jobs_argvs(who.after) if who.after else ()),
         )
         replies = query(commands)
         hosts, queues, complexes, parallel, projects, config, *jobs = replies
         if not queues.is_answer:
-            return Live(trouble=queues.complaint())
+            return LiveAnswers(trouble=queues.complaint())
         found = gridengine_cluster.parse_hosts(hosts.stdout)
-        totals = gridengine_cluster.gpu_totals(found, query)
-        texts = Texts(
+        totals = gridengine_cluster.gpu_totals_of_hosts(found, query)
+        texts = GridEngineLimitTexts(
             hosts=hosts.text,
             queues=queues.text,
             complexes=complexes.text,
@@ -171,8 +185,8 @@ class GridEngineSite(SchedulerSite):
         nodes = (
             gridengine_cluster.node(host, totals.get(host.name, {})) for host in found
         )
-        known = limits(texts)
-        return Live(
+        known = gridengine_cluster_limits(texts)
+        return LiveAnswers(
             limits=known,
             nodes=closed_nodes(nodes, known.queues),
             jobs=_gridengine_jobs(who.after, jobs),

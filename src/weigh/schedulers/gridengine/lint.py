@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from weigh.model.lint import Facts, Finding
+from weigh.model.lint import LintFinding, ScriptFacts
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu_type
 from weigh.schedulers.gridengine.text import TEXT
 from weigh.schedulers.lint.case import (
-    Case,
-    Elements,
-    Granted,
-    Option,
-    Read,
-    Requested,
-    Words,
-    nearest,
+    ArrayElements,
+    GrantedResources,
+    LintCase,
+    ReadOptions,
+    SchedulerWords,
+    ScriptOption,
+    ScriptRequest,
+    most_similar_word,
     note,
     problem,
     refused,
@@ -31,19 +31,19 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
-    Value,
+    OptionValues,
     choice,
     last,
     misread,
     missing_folder,
     on_jobs,
     parsed,
-    read_lines,
+    read_directive_lines,
     split_words,
     stray,
     unexpanded,
 )
-from weigh.schedulers.script import Line, Script
+from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.words import positive_number, whole_number
 from weigh.units import MINUTE, format_size
 
@@ -63,96 +63,108 @@ _PE = "pe"
 _OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t "}
 
 
-def directive_lines(script: Script) -> tuple[Line, ...]:
+def qsub_directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
     """Return the directive lines that qsub reads."""
     return tuple(one for one in script.lines if one.text.startswith(PREFIX))
 
 
-def read_options(script: Script, facts: Facts | None = None) -> Read:
+def read_qsub_options(
+    script: ScriptText, facts: ScriptFacts | None = None
+) -> ReadOptions:
     """Read the directives of *script*; ``-l`` yields one option per resource.
 
     A resource's option is named ``l:`` and its name; ``pe`` has both words as value.
     The options of ``sge_request`` files come first, without a line number; ``-clear``
     discards what was read before it.
     """
-    read = read_lines(directive_lines(script), _of_line)
+    read = read_directive_lines(qsub_directive_lines(script), _qsub_options_of_line)
     of_files = [
         msgspec.structs.replace(one, text=f"{one.text} ({name})")
         for name, text in (facts.defaults if facts is not None else ())
         for row in text.splitlines()
         if not row.lstrip().startswith("#")
-        for one in _of_line(Line(0, row))
-        if isinstance(one, Option)
+        for one in _qsub_options_of_line(ScriptLine(0, row))
+        if isinstance(one, ScriptOption)
     ]
-    options: list[Option] = []
+    options: list[ScriptOption] = []
     for option in (*of_files, *read.options):
         options = [] if option.name == "clear" else [*options, option]
     return msgspec.structs.replace(read, options=tuple(options))
 
 
-def _of_line(line: Line) -> Iterator[Option | Finding]:
-    words, _ = split_words(line.text.removeprefix(PREFIX))
+def _qsub_options_of_line(
+    script_line: ScriptLine,
+) -> Iterator[ScriptOption | LintFinding]:
+    words, _ = split_words(script_line.text.removeprefix(PREFIX))
     begun = False
     while words:
         word = words.pop(0)
         name = word[1:]
         if not word.startswith("-") or not name:
-            yield _no_option(line, word, begun=begun)
+            yield _no_option(script_line, word, begun=begun)
             return
         begun = True
         if name in _FLAGS:
-            yield Option(name, "", line.line, word)
+            yield ScriptOption(name, "", script_line.line, word)
         elif name == _PE:
-            yield _parallel(line, words[:2])
+            yield _parallel(script_line, words[:2])
             words = words[2:]
         elif name not in _WITH_VALUE:
-            yield _unknown(line, word)
+            yield _unknown_qsub_option(script_line, word)
             return
         elif not words:
-            yield refused(line, "option-value", f"{word} without a value: refused")
+            yield refused(
+                script_line, "option-value", f"{word} without a value: refused"
+            )
         elif name == "l":
             for part in filter(None, words.pop(0).split(",")):
                 key, equals, amount = part.partition("=")
                 value = amount if equals else "TRUE"
-                yield Option(f"l:{key}", value, line.line, f"-l {part}")
+                yield ScriptOption(f"l:{key}", value, script_line.line, f"-l {part}")
         else:
             value = words.pop(0)
-            yield Option(name, value, line.line, f"{word} {value}")
+            yield ScriptOption(name, value, script_line.line, f"{word} {value}")
 
 
-def _parallel(line: Line, words: list[str]) -> Option | Finding:
+def _parallel(script_line: ScriptLine, words: list[str]) -> ScriptOption | LintFinding:
     if len(words) < len(("name", "slots")) or words[1][:2] == "-l" or not all(words):
         name = (words or ["smp"])[0].partition("=")[0]
         effect, fix = "-pe without a number of slots: refused", f"-pe {name} 4"
-        return refused(line, "option-value", effect, fix)
-    return Option(_PE, " ".join(words), line.line, f"-pe {' '.join(words)}")
+        return refused(script_line, "option-value", effect, fix)
+    return ScriptOption(
+        _PE, " ".join(words), script_line.line, f"-pe {' '.join(words)}"
+    )
 
 
-def _no_option(line: Line, word: str, *, begun: bool) -> Finding:
-    is_comment = line.text.removeprefix(PREFIX)[:1] not in (" ", "\t")
+def _no_option(script_line: ScriptLine, word: str, *, begun: bool) -> LintFinding:
+    is_comment = script_line.text.removeprefix(PREFIX)[:1] not in (" ", "\t")
     if is_comment and word[:1].isascii() and not begun:
         effect = "'#$' begins a directive: qsub rejects this line"
         fix = "write '# $' for a comment"
-        return refused(line, "stray-word", effect, fix)
-    return stray(line, PREFIX, word, begun=begun)
+        return refused(script_line, "stray-word", effect, fix)
+    return stray(script_line, PREFIX, word, begun=begun)
 
 
-def _unknown(line: Line, word: str) -> Finding:
+def _unknown_qsub_option(script_line: ScriptLine, word: str) -> LintFinding:
     begun = word.partition("=")[0]
-    near = nearest(begun[1:], [one for one in (*_WITH_VALUE, *_FLAGS) if len(one) > 1])
+    near = most_similar_word(
+        begun[1:], [one for one in (*_WITH_VALUE, *_FLAGS) if len(one) > 1]
+    )
     fix = f"did you mean -{near}?" if near else ""
     if word.startswith("--"):
         meant = _OF_SLURM.get(begun)
         fix = f"a Slurm option; here {meant}" if meant else "a Slurm option"
-    return refused(line, "unknown-option", f"qsub has no option {word}: refused", fix)
+    return refused(
+        script_line, "unknown-option", f"qsub has no option {word}: refused", fix
+    )
 
 
 # ---- lines that look like directives, and are not read
 _MEANT = re.compile(r"(?P<indent>\s*)#(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
 
 
-def _ignored(case: Case) -> Iterator[Finding]:
-    for line in case.script.lines:
+def _gridengine_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    for line in lint_case.script.lines:
         is_read = line.text.startswith(PREFIX)
         found = None if is_read else _MEANT.match(line.text)
         if found and found["gap"]:
@@ -162,8 +174,10 @@ def _ignored(case: Case) -> Iterator[Finding]:
             effect = "spaces before '#': qsub ignores this line"
             fix = "begin it in the first column"
             yield problem(line, "ignored-directive", effect, fix)
-    slurm = next((o for o in case.script.lines if o.text.startswith("#SBATCH")), None)
-    if slurm is not None and not directive_lines(case.script):
+    slurm = next(
+        (o for o in lint_case.script.lines if o.text.startswith("#SBATCH")), None
+    )
+    if slurm is not None and not qsub_directive_lines(lint_case.script):
         effect = "qsub ignores Slurm's lines"
         yield problem(slurm, "ignored-directive", effect, "#$ -l ...")
 
@@ -192,7 +206,7 @@ def _time_fix(value: str) -> str:
     return f"write {hours[1]}:00:00" if hours else "write it like 01:30:00 or 5400"
 
 
-def _size_fix(value: str) -> str:
+def _gridengine_size_fix(value: str) -> str:
     found = re.match(r"(\d+)\s*([KMGT])i?B", value, re.IGNORECASE)
     return (
         f"write {found[1]}{found[2].upper()}" if found else "write it like 500M or 4G"
@@ -215,32 +229,34 @@ def _is_range(value: str) -> bool:
 
 
 VALUES = (
-    Value("time", _TIMES, TEXT.parse_time, "not a Grid Engine time", _time_fix),
-    Value("memory", _SIZES, _is_size, "not a Grid Engine size", _size_fix),
-    Value("array", "t", _is_range, "not a range", "-t 1-10"),
-    Value(
+    OptionValues("time", _TIMES, TEXT.parse_time, "not a Grid Engine time", _time_fix),
+    OptionValues(
+        "memory", _SIZES, _is_size, "not a Grid Engine size", _gridengine_size_fix
+    ),
+    OptionValues("array", "t", _is_range, "not a range", "-t 1-10"),
+    OptionValues(
         "option-value",
         "N",
         _NO_DIGIT_FIRST,
         "begins with a digit",
         lambda v: f"-N j{v}",
     ),
-    Value("option-value", "N", _NO_MARKS, "a name with one of / : @ \\ * ?"),
-    Value(
+    OptionValues("option-value", "N", _NO_MARKS, "a name with one of / : @ \\ * ?"),
+    OptionValues(
         "option-value",
         "m",
         r"[beasnBEASN]+",
         "not an event",
         "-m bea: begin, end, abort",
     ),
-    Value(
+    OptionValues(
         "option-value",
         _PE,
         r"\S+ [\d,-]*[1-9][\d,-]*",
         "not a number of slots",
         "-pe smp 4",
     ),
-    Value(
+    OptionValues(
         "option-value", "p", _is_priority, "no priority", "users may lower it: -p -100"
     ),
     choice("b j r R now shell sync", "y|yes|n|no", "-{}"),
@@ -250,13 +266,13 @@ VALUES = (
 )
 
 
-def _refused(case: Case) -> Iterator[Finding]:
-    yield from misread(case, VALUES)
+def _qsub_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    yield from misread(lint_case, VALUES)
     # as 8.1.9 does; another rule checks these paths
-    yield from unexpanded(case, ("o", "e", "i", "S", "wd"))
-    if case.option("M") is not None and case.option("m") is None:
+    yield from unexpanded(lint_case, ("o", "e", "i", "S", "wd"))
+    if lint_case.option("M") is not None and lint_case.option("m") is None:
         effect = "no mail is sent without -m"
-        yield note(case.option("M"), "mail-without-type", effect, "add -m ea")
+        yield note(lint_case.option("M"), "mail-without-type", effect, "add -m ea")
 
 
 # ---- values that are read otherwise than they were meant
@@ -264,15 +280,15 @@ _MANY_BYTES = 1 << 20
 GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
 
 
-def _times_and_sizes(case: Case) -> Iterator[Finding]:
-    for option in last(case, _TIMES):
+def _times_and_sizes(lint_case: LintCase) -> Iterator[LintFinding]:
+    for option in last(lint_case, _TIMES):
         seconds = parsed(option, TEXT.parse_time)
         if seconds == 0:
             yield problem(option, "time-in-seconds", "no time: killed at once")
         elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
             fix = f"{option.value} hours are {option.value}:00:00"
             yield note(option, "time-in-seconds", f"is {seconds} seconds", fix)
-    for option in last(case, _SIZES):
+    for option in last(lint_case, _SIZES):
         value, size = option.value, parsed(option, TEXT.parse_memory)
         if value == "TRUE":
             yield problem(option, "memory", "no size: not limited", "write =4G")
@@ -281,8 +297,8 @@ def _times_and_sizes(case: Case) -> Iterator[Finding]:
             yield problem(option, "memory-in-bytes", f"is {format_size(size)}", fix)
 
 
-def _virtual(case: Case) -> Iterator[Finding]:
-    option, slots = case.option("l:h_vmem"), slots_of(case)
+def _virtual_memory_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    option, slots = lint_case.option("l:h_vmem"), minimum_slots_of_case(lint_case)
     size = parsed(option, TEXT.parse_memory)
     if option is None or not size:
         return
@@ -292,14 +308,14 @@ def _virtual(case: Case) -> Iterator[Finding]:
         share = gridengine_text.TEXT.format_memory(-(-size // slots))
         fix = f"h_vmem={share} if {format_size(size)} in total was meant"
         yield note(option, "memory-per-slot", effect, fix)
-    if case.option(*(f"l:{name}" for name in GPU_RESOURCES)):
+    if lint_case.option(*(f"l:{name}" for name in GPU_RESOURCES)):
         effect = "limits virtual memory, of which CUDA reserves tens of GiB"
         fix = "omit it if the site allows, or request much more"
         yield note(option, "virtual-with-cuda", effect, fix)
 
 
-def _arrays(case: Case) -> Iterator[Finding]:
-    option, throttle = case.option("t"), case.option("tc")
+def _arrays(lint_case: LintCase) -> Iterator[LintFinding]:
+    option, throttle = lint_case.option("t"), lint_case.option("tc")
     if option is None:
         if throttle is not None:
             yield refused(throttle, "array", "-tc without -t: refused")
@@ -327,10 +343,10 @@ def _arrays(case: Case) -> Iterator[Finding]:
 _IS_WORD = re.compile(r"(?!true|false|yes|no\b)[A-Za-z]", re.IGNORECASE)
 
 
-def _gpu_resources(case: Case) -> Iterator[Finding]:
-    limits, slots = case.facts.limits, slots_of(case)
+def _gpu_resources(lint_case: LintCase) -> Iterator[LintFinding]:
+    limits, slots = lint_case.facts.limits, minimum_slots_of_case(lint_case)
     known = limits.resources if limits else None
-    named = [case.option(f"l:{name}") for name in GPU_RESOURCES]
+    named = [lint_case.option(f"l:{name}") for name in GPU_RESOURCES]
     is_counted = any(one is not None and one.value != "TRUE" for one in named)
     for option in filter(None, named):
         name, count = option.name.removeprefix("l:"), positive_number(option.value)
@@ -349,36 +365,38 @@ def _gpu_resources(case: Case) -> Iterator[Finding]:
             yield problem(option, "gpus-per-slot", effect, fix)
 
 
-def _holds(case: Case) -> Iterator[Finding]:
-    option = case.option("hold_jid", "hold_jid_ad")
+def _hold_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    option = lint_case.option("hold_jid", "hold_jid_ad")
     if option is not None:
         then = "the hold is dropped, it runs at once"
         jobs = option.value.split(",")
-        yield from on_jobs(case, option, jobs, unknown=then, never=then)
+        yield from on_jobs(lint_case, option, jobs, unknown=then, never=then)
 
 
 # ---- logs, folders and the shell
 _EQW = "the job stays in Eqw"
 
 
-def _start_folder(case: Case) -> str | None:
-    chosen = case.option("wd", "cwd")
+def _gridengine_start_folder(lint_case: LintCase) -> str | None:
+    chosen = lint_case.option("wd", "cwd")
     if chosen is None:
-        return case.facts.home
-    return case.absolute(chosen.value or case.facts.cwd, case.facts.cwd)
+        return lint_case.facts.home
+    return lint_case.absolute(chosen.value or lint_case.facts.cwd, lint_case.facts.cwd)
 
 
-def _start(case: Case) -> Iterator[Finding]:
-    option = case.option("wd")
+def _gridengine_start_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    option = lint_case.option("wd")
     if option is not None:
-        yield from missing_folder(case, option, option.value, rule="chdir", then=_EQW)
-    elif case.option("cwd") is None and case.body.commands:
+        yield from missing_folder(
+            lint_case, option, option.value, rule="chdir", then=_EQW
+        )
+    elif lint_case.option("cwd") is None and lint_case.body.commands:
         effect = "no -cwd: it starts in your home directory and writes its logs there"
         yield note(None, "starts-at-home", effect, "add #$ -cwd")
 
 
-def _logs(case: Case) -> Iterator[Finding]:
-    for option in last(case, "o e"):
+def _gridengine_log_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    for option in last(lint_case, "o e"):
         value = option.value.removeprefix(":")
         folder, slash, _ = value.rpartition("/")
         if holds_placeholder(option.value):
@@ -388,19 +406,24 @@ def _logs(case: Case) -> Iterator[Finding]:
             yield problem(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
         if slash and folder:
             yield from missing_folder(
-                case, option, folder, rule="log-directory", then=_EQW
+                lint_case, option, folder, rule="log-directory", then=_EQW
             )
 
 
-def _shared_log(case: Case) -> Iterator[Finding]:
-    elements, option = case.granted.elements, case.option("o")
+def _shared_log(lint_case: LintCase) -> Iterator[LintFinding]:
+    elements, option = lint_case.granted.elements, lint_case.option("o")
     value = option.value.removeprefix(":") if option else ""
     if elements is None or len(elements) == 1 or option is None:
         return
-    path = case.absolute(re.sub(r"\$(?:JOB_ID|JOB_NAME)", "x", value), case.start)
-    if re.search(r"\$\{?TASK_ID|^/dev/|/$", value) or case.kind(path) == "directory":
+    path = lint_case.absolute(
+        re.sub(r"\$(?:JOB_ID|JOB_NAME)", "x", value), lint_case.start
+    )
+    if (
+        re.search(r"\$\{?TASK_ID|^/dev/|/$", value)
+        or lint_case.kind(path) == "directory"
+    ):
         return
-    if "." in value.rpartition("/")[2] or case.kind(path) == "file":
+    if "." in value.rpartition("/")[2] or lint_case.kind(path) == "file":
         effect, fix = "all elements write to one file, mixed", "name a directory"
         yield problem(option, "log-shared", effect, f"add .$TASK_ID, or {fix}")
     else:
@@ -409,19 +432,19 @@ def _shared_log(case: Case) -> Iterator[Finding]:
         yield note(option, "log-shared", effect, fix)
 
 
-def _shell(case: Case) -> Iterator[Finding]:
-    option, limits = case.option("S"), case.facts.limits
+def _shell(lint_case: LintCase) -> Iterator[LintFinding]:
+    option, limits = lint_case.option("S"), lint_case.facts.limits
     if limits is not None and limits.start_mode == "unix_behavior":
         return  # '#!' counts, and -S has no effect
     if option is None:
-        if case.script.interpreter and case.script.is_shell:
+        if lint_case.script.interpreter and lint_case.script.is_shell:
             effect = "no -S: at some sites the queue's shell runs it, not '#!'"
-            fix = f"add #$ -S {case.script.interpreter[0]}"
+            fix = f"add #$ -S {lint_case.script.interpreter[0]}"
             yield note(None, "no-shell", effect, fix)
     elif option.line and not option.value.startswith("/"):
         effect = f"{option.value} is not an absolute path: the job may not start"
         yield note(option, "interpreter", effect, "-S /bin/bash")
-    elif case.is_missing(case.absolute(option.value.partition(" ")[0], None)):
+    elif lint_case.is_missing(lint_case.absolute(option.value.partition(" ")[0], None)):
         yield problem(option, "interpreter", f"{option.value} does not exist")
 
 
@@ -434,97 +457,106 @@ _ON_ONE_NODE = re.compile(
 _OF_CPUS = re.compile(r"l:(?:n|num)?_?(?:cpus?|procs?|cores?)|l:excl\w*")
 
 
-def slots_of(case: Case) -> int:
+def minimum_slots_of_case(lint_case: LintCase) -> int:
     """Return the minimum number of slots that ``-pe`` requests, one without it."""
-    return positive_number(_slots(case).partition("-")[0]) or 1
+    return positive_number(_slots_variable(lint_case).partition("-")[0]) or 1
 
 
-def _slots(case: Case) -> str:
-    return case.value(_PE).partition(" ")[2] or "1"
+def _slots_variable(lint_case: LintCase) -> str:
+    return lint_case.value(_PE).partition(" ")[2] or "1"
 
 
-def _elements(case: Case) -> Elements | None:
-    found = _RANGE.fullmatch(case.value("t"))
+def _gridengine_elements(lint_case: LintCase) -> ArrayElements | None:
+    found = _RANGE.fullmatch(lint_case.value("t"))
     if not found:
         return None
     first, last_ = sorted((int(found[1]), int(found[2] or found[1])))
     span = range(first, last_ + 1, int(found[3] or 1) or 1)
-    return Elements((span,), positive_number(case.value("tc")))
+    return ArrayElements((span,), positive_number(lint_case.value("tc")))
 
 
-def requested_by(case: Case) -> Requested:
+def requested_by_qsub_script(lint_case: LintCase) -> ScriptRequest:
     """Add up what the directives request."""
-    resources = {o.name[2:]: o for o in case.options if o.name.startswith("l:")}
+    resources = {o.name[2:]: o for o in lint_case.options if o.name.startswith("l:")}
     by = {
         **resources,
-        "queues": case.option("q"),
-        "memory": case.option("l:h_vmem"),
-        "cpus": case.option(_PE),
-        "parallel": case.option(_PE),
-        "gpus": case.option(*(f"l:{name}" for name in GPU_RESOURCES)),
-        "project": case.option("P"),
-        "time": case.option("l:h_rt"),
-        "elements": case.option("t"),
+        "queues": lint_case.option("q"),
+        "memory": lint_case.option("l:h_vmem"),
+        "cpus": lint_case.option(_PE),
+        "parallel": lint_case.option(_PE),
+        "gpus": lint_case.option(*(f"l:{name}" for name in GPU_RESOURCES)),
+        "project": lint_case.option("P"),
+        "time": lint_case.option("l:h_rt"),
+        "elements": lint_case.option("t"),
     }
-    slots, elements, gpus = slots_of(case), _elements(case), by["gpus"]
-    memory, parallel = parsed(by["memory"], TEXT.parse_memory), case.value(_PE)
-    kind = next((o for o in case.options if is_gpu_type(o.name[2:])), None)
+    slots, elements, gpus = (
+        minimum_slots_of_case(lint_case),
+        _gridengine_elements(lint_case),
+        by["gpus"],
+    )
+    memory, parallel = parsed(by["memory"], TEXT.parse_memory), lint_case.value(_PE)
+    kind = next((o for o in lint_case.options if is_gpu_type(o.name[2:])), None)
     # the name of a parallel environment says whether it is on one node
     is_here = not parallel or bool(_ON_ONE_NODE.fullmatch(parallel.partition(" ")[0]))
-    queues = filter(None, case.value("q").split(","))
-    return Requested(
+    queues = filter(None, lint_case.value("q").split(","))
+    return ScriptRequest(
         queues=tuple(queue.partition("@")[0] for queue in queues),
         memory=memory * slots if memory is not None and is_here else None,
         slot_memory=memory,
         cpus=slots if parallel and is_here else None,
-        gpus=_gpus(case, gpus, slots),
+        gpus=_count_of_requested_gpus(lint_case, gpus, slots),
         gpu_type=kind.value if kind is not None and gpus is not None else "",
         time=parsed(by["time"], TEXT.parse_time),
         resources=tuple(resources),
         parallel=parallel.partition(" ")[0] or None,
-        project=case.value("P") or None,
+        project=lint_case.value("P") or None,
         elements=len(elements) if elements else None,
         last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},
     )
 
 
-def _gpus(case: Case, option: Option | None, slots: int) -> int | None:
+def _count_of_requested_gpus(
+    lint_case: LintCase, option: ScriptOption | None, slots: int
+) -> int | None:
     """Count a job's GPUs: on many clusters they are counted per slot."""
-    count, limits = whole_number(option.value) if option else None, case.facts.limits
+    count, limits = (
+        whole_number(option.value) if option else None,
+        lint_case.facts.limits,
+    )
     if count is None or option is None or limits is None:
         return count
     return count * (slots if option.name.removeprefix("l:") in limits.per_slot else 1)
 
 
-def _granted(case: Case) -> Granted:
+def _gridengine_granted(lint_case: LintCase) -> GrantedResources:
     """Add up what the job gets at most on the node that runs its script."""
-    requested = requested_by(case)
-    slots = positive_number(_slots(case).rpartition("-")[2])
-    is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in case.options)
-    places = [one.name for one in case.options]
-    places += [case.value(name) for name in ("q", "jc", "P", _PE)]
-    may_have = re.search("gpu|cuda", " ".join(places).lower()) or not case.options
-    return Granted(
+    requested = requested_by_qsub_script(lint_case)
+    slots = positive_number(_slots_variable(lint_case).rpartition("-")[2])
+    is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in lint_case.options)
+    places = [one.name for one in lint_case.options]
+    places += [lint_case.value(name) for name in ("q", "jc", "P", _PE)]
+    may_have = re.search("gpu|cuda", " ".join(places).lower()) or not lint_case.options
+    return GrantedResources(
         cpus=None if is_unclear else slots,
-        cpus_asked=case.option(_PE) is not None,
+        cpus_asked=lint_case.option(_PE) is not None,
         tasks=slots,
         nodes=1,
         gpus=requested.gpus if may_have else 0,
         memory=requested.memory or None,
         is_virtual=True,
-        array=case.option("t"),
-        elements=_elements(case),
+        array=lint_case.option("t"),
+        elements=_gridengine_elements(lint_case),
     )
 
 
-def _limits(case: Case) -> Iterator[Finding]:
-    yield from limit_rules(case, requested_by(case))
-    if case.facts.limits is None and case.options:
-        if case.option("l:h_rt") is None:
+def _gridengine_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    yield from limit_rules(lint_case, requested_by_qsub_script(lint_case))
+    if lint_case.facts.limits is None and lint_case.options:
+        if lint_case.option("l:h_rt") is None:
             effect = "no h_rt: the queue's own limit applies"
             yield note(None, "default-time", effect)
-        if case.option("l:h_vmem", "l:mem_free") is None:
+        if lint_case.option("l:h_vmem", "l:mem_free") is None:
             yield note(None, "default-memory", "no h_vmem: the site's default applies")
 
 
@@ -538,7 +570,7 @@ _SET_BY_GRID_ENGINE = """
     SGE_O_HOST SGE_O_LOGNAME SGE_O_MAIL SGE_O_PATH SGE_O_SHELL SGE_O_TZ SGE_O_WORKDIR
     SGE_EXECD_PORT SGE_QMASTER_PORT SGE_EXECD_PIDFILE SGE_LONG_JOB_NAMES
 """
-WORDS = Words(
+WORDS = SchedulerWords(
     tool="qsub",
     array="-t",
     element="SGE_TASK_ID",
@@ -557,27 +589,41 @@ class GridEngineLint(ScriptLint):
 
     words = WORDS
     rules = (
-        *(_ignored, _refused, _times_and_sizes, _virtual, _arrays, _gpu_resources),
-        *(_holds, _start, _logs, _shared_log, _shell, _limits),
+        *(
+            _gridengine_ignored_findings,
+            _qsub_refused_findings,
+            _times_and_sizes,
+            _virtual_memory_findings,
+            _arrays,
+            _gpu_resources,
+        ),
+        *(
+            _hold_findings,
+            _gridengine_start_findings,
+            _gridengine_log_findings,
+            _shared_log,
+            _shell,
+            _gridengine_limit_findings,
+        ),
     )
 
-    def read(self, script: Script, facts: Facts) -> Read:
+    def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:
         """Read the directives."""
-        return read_options(script, facts)
+        return read_qsub_options(script, facts)
 
-    def start(self, case: Case) -> str | None:
+    def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
-        return _start_folder(case)
+        return _gridengine_start_folder(lint_case)
 
-    def granted(self, case: Case) -> Granted:
+    def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets."""
-        return _granted(case)
+        return _gridengine_granted(lint_case)
 
-    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+    def lint(self, text: str, facts: ScriptFacts) -> tuple[LintFinding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""
         found, case = super().lint(text, facts), self.case(text, facts)
         written = case.body.documents
-        lines = directive_lines(case.script)
+        lines = qsub_directive_lines(case.script)
         if not lines or not written.issuperset(one.line for one in lines):
             return found
         # a script that writes job scripts: their directives are not its own

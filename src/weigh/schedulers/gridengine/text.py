@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 
 from weigh.errors import FormatError
-from weigh.model.record import Allocation, Complexes, Job, Request
-from weigh.schedulers.dialect import Options, SchedulerText
+from weigh.model.record import Allocation, RecordedJob, Request, SiteComplexes
+from weigh.schedulers.dialect import DialectOptions, SchedulerText
 from weigh.schedulers.words import (
     binary_size,
     parsed_or_none,
@@ -40,7 +40,7 @@ class GridEngineText(SchedulerText):
 
     NAME = "gridengine"
     PREFIX = "#$"
-    OPTIONS = Options(
+    OPTIONS = DialectOptions(
         memory="-l h_vmem={}",
         time="-l h_rt={}",
         cpus="-pe smp {}",
@@ -105,10 +105,10 @@ class GridEngineText(SchedulerText):
         )
 
     def directives(
-        self, request: Request, complexes: Complexes | None = None
+        self, request: Request, complexes: SiteComplexes | None = None
     ) -> tuple[str, ...]:
         """Return *request* as ``qsub`` flags; unknown values are left out."""
-        words = complexes or Complexes()
+        words = complexes or SiteComplexes()
         flags = []
         slots = request.cpus * (request.ntasks or 1)
         if request.virtual_memory is not None:
@@ -146,11 +146,11 @@ class GridEngineText(SchedulerText):
             queue=env.get("QUEUE") or None,
         )
 
-    def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
+    def job_from_environment(self, env: Mapping[str, str]) -> RecordedJob | None:
         """Read the job's id, its array task index and the number of this attempt."""
         if not _in_job(env):
             return None
-        return Job(
+        return RecordedJob(
             id=env["JOB_ID"],
             element=whole_number(env.get("SGE_TASK_ID")),  # "undefined" outside arrays
             attempt=1 + (whole_number(env.get("RESTARTED")) or 0),
@@ -171,13 +171,13 @@ class GridEngineText(SchedulerText):
         """Return the file in the spool folder that is written when the job starts."""
         return f"{env.get('SGE_JOB_SPOOL_DIR', '')}/config"
 
-    def parse_left(self, out: str, elapsed: Seconds) -> Seconds | None:
+    def parse_left(self, command_output: str, elapsed: Seconds) -> Seconds | None:
         """Read the shorter of the limits h_rt and s_rt, of which *elapsed* has passed.
 
         Raises:
             FormatError: a limit is no time.
         """
-        found = [self.parse_time(word) for word in _LIMIT.findall(out)]
+        found = [self.parse_time(word) for word in _LIMIT.findall(command_output)]
         limits = [limit for limit in found if limit is not None]
         return max(0.0, min(limits) - elapsed) if limits else None
 

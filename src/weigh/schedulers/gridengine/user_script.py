@@ -8,31 +8,35 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import JobRequest, OwnScript, RecordedRequest, Submitted
-from weigh.model.lint import Facts
+from weigh.model.job import JobRequest, OwnScript, RecordedRequest, SubmittedJob
+from weigh.model.lint import ScriptFacts
 from weigh.schedulers.backend import (
     SchedulerQuestion,
     SchedulerUserScripts,
     known_answer,
     one_command,
 )
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import indices_of
 from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.gridengine.commands import epoch_time, parse_job, qacct_blocks
+from weigh.schedulers.gridengine.commands import (
+    epoch_time,
+    parse_qstat_job,
+    qacct_blocks,
+)
 from weigh.schedulers.gridengine.lint import (
     LINT,
     PREFIX,
-    directive_lines,
     is_job_name,
-    read_options,
-    requested_by,
+    qsub_directive_lines,
+    read_qsub_options,
+    requested_by_qsub_script,
 )
 from weigh.schedulers.gridengine.script import job_name
 from weigh.schedulers.job_script import SHEBANG
-from weigh.schedulers.lint.case import Case
+from weigh.schedulers.lint.case import LintCase
 from weigh.schedulers.lint.common import flags_alone, misread_flag
-from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
+from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJobChange
 from weigh.schedulers.script import read_script
 from weigh.schedulers.words import format_ranges, positive_number, whole_number
 
@@ -50,17 +54,19 @@ _CLOCKS, _LONGEST_SEND = 2.0, 60.0  # seconds
 _YES = frozenset({"y", "yes"})
 
 
-def _refusals(case: Case, name: str) -> Iterator[str]:
+def _refusals(lint_case: LintCase, name: str) -> Iterator[str]:
     """Yield why weigh cannot submit the script as it is; *name* is the job's."""
     for key, why in _CANNOT.items():
-        option = case.option(key)
+        option = lint_case.option(key)
         if option is not None and option.value not in {"n", "no"}:
             yield why
-    if case.option("N") is None and not is_job_name(name):
+    if lint_case.option("N") is None and not is_job_name(name):
         yield f"qsub takes no job of this name: add -N {job_name(name)}"
 
 
-def _pattern(typed: str, letter: str, where: str, indices: str, facts: Facts) -> str:
+def _gridengine_log_pattern(
+    typed: str, letter: str, where: str, indices: str, facts: ScriptFacts
+) -> str:
     """Return the pattern of a log: by default in the working directory.
 
     ``host:path`` is for one host only; a directory gets the default name.
@@ -76,7 +82,7 @@ def _pattern(typed: str, letter: str, where: str, indices: str, facts: Facts) ->
     return whole
 
 
-def _file(script: str) -> str:
+def _gridengine_script_file(script: str) -> str:
     return f"./{script}" if script.startswith("-") else script
 
 
@@ -105,7 +111,7 @@ def _of_queue(text: str) -> KnownJob | None:
     indices = rows.get("job-array tasks", "")
     typed = rows.get("stdout_path_list", "").rpartition(":")[2]
     script = rows.get("script_file", "")
-    facts = Facts(home=rows.get("sge_o_home"), user=rows.get("owner"))
+    facts = ScriptFacts(home=rows.get("sge_o_home"), user=rows.get("owner"))
     return KnownJob(
         id=job,
         user=rows.get("owner", ""),
@@ -116,12 +122,12 @@ def _of_queue(text: str) -> KnownJob | None:
         indices=indices,
         submitted=epoch_time(rows.get("submission_time", "")) or 0.0,
         line=tuple(rows.get("submit_cmd", "").split()[1:]),  # not all versions
-        output=_pattern(typed, "o", cwd, indices, facts),
-        request=parse_job(text),
+        output=_gridengine_log_pattern(typed, "o", cwd, indices, facts),
+        request=parse_qstat_job(text),
     )
 
 
-def _of_accounting(blocks: Sequence[dict[str, str]]) -> KnownJob:
+def _known_job_of_accounting(blocks: Sequence[dict[str, str]]) -> KnownJob:
     first = blocks[0]
     numbers = [whole_number(block.get("taskid", "")) for block in blocks]
     indices = format_ranges(number for number in numbers if number is not None)
@@ -130,12 +136,12 @@ def _of_accounting(blocks: Sequence[dict[str, str]]) -> KnownJob:
         user=first.get("owner", ""),
         name=first.get("jobname", ""),
         indices=indices,
-        submitted=_seconds(first),
+        submitted=_submission_seconds(first),
         request=_of_category(first.get("category", ""), first.get("slots", "")),
     )
 
 
-def _seconds(block: dict[str, str]) -> float:
+def _submission_seconds(block: dict[str, str]) -> float:
     return epoch_time(block.get("qsub_time", "")) or 0.0
 
 
@@ -148,16 +154,16 @@ def _of_category(text: str, slots: str) -> RecordedRequest:
     )
     count = positive_number(slots) or 1
     rows = f"job_number: 1\nparallel environment: x range: {count}\n{rows}"
-    return parse_job(rows) or RecordedRequest()
+    return parse_qstat_job(rows) or RecordedRequest()
 
 
-def _altered(change: RequestChange, known: str) -> Iterator[str]:
+def _altered(change: WaitingJobChange, known: str) -> Iterator[str]:
     rows = [line.partition(":")[::2] for line in known.splitlines()]
     values = {name.strip(): value.strip() for name, value in rows}
     if change.time is not None or change.memory is not None:
         text = values.get("hard resource_list", "")
         pairs = dict(part.partition("=")[::2] for part in text.split(",") if part)
-        slots = (parse_job(known) or RecordedRequest()).cpus or 1
+        slots = (parse_qstat_job(known) or RecordedRequest()).cpus or 1
         if change.time is not None:
             pairs["h_rt"] = gridengine_text.TEXT.format_time(change.time)
             soft = (
@@ -186,15 +192,15 @@ class GridEngineUserScripts(SchedulerUserScripts):
 
     def is_misread(self, flags: Sequence[str]) -> bool:
         """Return whether qsub would refuse these flags."""
-        found = read_options(flags_alone(PREFIX, flags)).findings
+        found = read_qsub_options(flags_alone(PREFIX, flags)).findings
         return bool(misread_flag(found, "qsub"))
 
     def describe(
-        self, text: str, flags: Sequence[str], path: str, facts: Facts
-    ) -> Described:
+        self, text: str, flags: Sequence[str], path: str, facts: ScriptFacts
+    ) -> DescribedScript:
         """Read a script as qsub does: its directives, then the flags."""
         case = LINT.case(self.with_flags(text, flags), facts)
-        wanted = requested_by(case)
+        wanted = requested_by_qsub_script(case)
         found = case.option("t")
         indices = found.value if found is not None and wanted.elements else ""
         throttle = positive_number(case.value("tc"))
@@ -202,15 +208,15 @@ class GridEngineUserScripts(SchedulerUserScripts):
         shell = case.value("S").rpartition(":")[2]
         merged = case.value("j") in _YES
         where = case.start or facts.cwd
-        return Described(
+        return DescribedScript(
             name=name,
             cwd=where,
             indices=indices,
             throttle=throttle,
-            output=_pattern(case.value("o"), "o", where, indices, facts),
+            output=_gridengine_log_pattern(case.value("o"), "o", where, indices, facts),
             error=""
             if merged
-            else _pattern(case.value("e"), "e", where, indices, facts),
+            else _gridengine_log_pattern(case.value("e"), "e", where, indices, facts),
             interpreter=tuple(shell.split()),
             request=JobRequest(
                 cpus=wanted.cpus or 1,
@@ -223,7 +229,7 @@ class GridEngineUserScripts(SchedulerUserScripts):
                 throttle=throttle,
             ),
             misread=misread_flag(
-                read_options(flags_alone(PREFIX, flags)).findings, "qsub"
+                read_qsub_options(flags_alone(PREFIX, flags)).findings, "qsub"
             ),
             refusals=tuple(_refusals(case, name)),
         )
@@ -238,18 +244,32 @@ class GridEngineUserScripts(SchedulerUserScripts):
     def submit_script_argv(
         self,
         script: str,
-        own: OwnScript,
+        own_script: OwnScript,
         *,
         token: str,
         comment: str = "",  # the context has a place of its own
     ) -> Argv:
         """Return the command that submits a script; its context holds *token*."""
         mark = ("-ac", f"{_TAG}={token}")
-        return ("qsub", "-terse", *own.flags, *mark, _file(script), *own.arguments)
+        return (
+            "qsub",
+            "-terse",
+            *own_script.flags,
+            *mark,
+            _gridengine_script_file(script),
+            *own_script.arguments,
+        )
 
-    def check_script_argv(self, script: str, own: OwnScript) -> Argv:
+    def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
         """Return the command that checks whether it fits an empty cluster."""
-        return ("qsub", "-w", "v", *own.flags, _file(script), *own.arguments)
+        return (
+            "qsub",
+            "-w",
+            "v",
+            *own_script.flags,
+            _gridengine_script_file(script),
+            *own_script.arguments,
+        )
 
     def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
         """Yield ``-t 3-7:2`` for each job: an array has one range with one step."""
@@ -259,85 +279,97 @@ class GridEngineUserScripts(SchedulerUserScripts):
             step = f":{run[1] - first}" if len(run) > 1 and run[1] - first > 1 else ""
             yield ("-t", f"{first}-{last}{step}", *(most if len(run) > 1 else ()))
 
-    def raised(self, request: JobRequest, names: Sequence[str]) -> Argv:
+    def raised(self, job_request: JobRequest, names: Sequence[str]) -> Argv:
         """Return the flags that overrule these fields of the request."""
         flags: list[str] = []
-        if "memory" in names and request.virtual_memory is not None:
-            each = -(-request.virtual_memory // max(1, request.cpus))
+        if "memory" in names and job_request.virtual_memory is not None:
+            each = -(-job_request.virtual_memory // max(1, job_request.cpus))
             flags += ["-l", f"h_vmem={gridengine_text.TEXT.format_memory(each)}"]
-        if "time_limit" in names and request.time_limit is not None:
+        if "time_limit" in names and job_request.time_limit is not None:
             flags += [
                 "-l",
-                f"h_rt={gridengine_text.TEXT.format_time(request.time_limit)}",
+                f"h_rt={gridengine_text.TEXT.format_time(job_request.time_limit)}",
             ]
-        if "queue" in names and request.queue is not None:
-            flags += ["-q", request.queue]
-        if "exclude" in names and request.exclude:
-            flags += ["-l", f"h=!({'|'.join(request.exclude)})"]
+        if "queue" in names and job_request.queue is not None:
+            flags += ["-q", job_request.queue]
+        if "exclude" in names and job_request.exclude:
+            flags += ["-l", f"h=!({'|'.join(job_request.exclude)})"]
         return tuple(flags)
 
     def wrapper(self, text: str, body: str) -> str:
         """Return a script with the same directives, as written, that runs *body*."""
-        head = [line.text for line in directive_lines(read_script(text))]
+        head = [line.text for line in qsub_directive_lines(read_script(text))]
         return "\n".join((SHEBANG, *head, body, ""))
 
     def wrapper_flags(self) -> Argv:
         """Return the flag that names the shell, which may be the queue's otherwise."""
         return ("-S", "/bin/bash")
 
-    def default_log(self, job: Submitted, index: int | None) -> str:
+    def default_log(self, submitted_job: SubmittedJob, index: int | None) -> str:
         """Return the name of a log that the script does not name."""
-        return f"{job.name}.o{job.id}" + ("" if index is None else f".{index}")
+        return f"{submitted_job.name}.o{submitted_job.id}" + (
+            "" if index is None else f".{index}"
+        )
 
-    def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
+    def log(
+        self, submitted_job: SubmittedJob, index: int | None, node: str | None
+    ) -> str | None:
         """Return the path of an element's log, by the pattern of its name."""
-        own = job.own or OwnScript()
+        own = submitted_job.own or OwnScript()
         named = own.logs.get("" if index is None else str(index))
         if named or not own.output:
             return named
         known = {
-            "JOB_ID": job.id,
-            "JOB_NAME": job.name,
+            "JOB_ID": submitted_job.id,
+            "JOB_NAME": submitted_job.name,
             "TASK_ID": "undefined" if index is None else str(index),
             "HOSTNAME": node,
         }
         return _VARIABLE.sub(lambda one: known.get(one[1]) or one[0], own.output)
 
     def change_argvs(
-        self, job: Submitted, change: RequestChange, known: str
+        self, submitted_job: SubmittedJob, change: WaitingJobChange, known: str
     ) -> tuple[Argv, ...]:
         """Return the commands that change a job.
 
         ``qalter -l`` replaces all requests, so those that stay are repeated.
         """
-        target = job.id
-        if job.own is not None and job.own.part:
-            target = f"{job.id}.{format_ranges(indices_of(job))}"
+        target = submitted_job.id
+        if submitted_job.own is not None and submitted_job.own.part:
+            target = f"{submitted_job.id}.{format_ranges(indices_of(submitted_job))}"
         words = [*_altered(change, known)]
         return (("qalter", *words, target),) if words else ()
 
-    def parse_refusal(self, ran: Ran) -> str | None:
+    def parse_refusal(self, command_output: CommandOutput) -> str | None:
         """Return why qalter refused a change."""
-        if ran.code == 0:
+        if command_output.code == 0:
             return None
-        return ran.complaint().removeprefix("denied: ")
+        return command_output.complaint().removeprefix("denied: ")
 
-    def sent(self, job: Submitted, user: str) -> SchedulerQuestion[str | None]:
+    def sent(
+        self, submitted_job: SubmittedJob, user_name: str
+    ) -> SchedulerQuestion[str | None]:
         """Ask by what lists ended jobs of the same name."""
-        argv = ("qacct", "-j", job.name)
-        return one_command(argv, lambda out: self.parse_sent(out, job, user))
+        argv = ("qacct", "-j", submitted_job.name)
+        return one_command(
+            argv, lambda out: self.parse_sent(out, submitted_job, user_name)
+        )
 
-    def parse_sent(self, out: str, job: Submitted, user: str) -> str | None:
-        """Read the id of a job of this name and user, submitted when *job* was.
+    def parse_sent(
+        self, command_output: str, submitted_job: SubmittedJob, user_name: str
+    ) -> str | None:
+        """Read the id of a job of this name and user, submitted at the same time.
 
         Accounting keeps no token; another job of this name that the user submits by
         hand in the same seconds would be taken for it, which sends nothing twice.
         """
         ids = {
             block.get("jobnumber", "")
-            for block in qacct_blocks(out.splitlines())
-            if block.get("owner") == user
-            and -_CLOCKS <= _seconds(block) - job.submitted <= _LONGEST_SEND
+            for block in qacct_blocks(command_output.splitlines())
+            if block.get("owner") == user_name
+            and -_CLOCKS
+            <= _submission_seconds(block) - submitted_job.submitted
+            <= _LONGEST_SEND
         }
         return ids.pop() if len(ids) == 1 else None
 
@@ -349,20 +381,22 @@ class GridEngineUserScripts(SchedulerUserScripts):
         argvs = (("qstat", "-j", found[1]), ("qacct", "-j", found[1]))
         return SchedulerQuestion(lambda outs: self.parse_known(name, outs), argvs)
 
-    def parse_known(self, name: str, outs: Sequence[str]) -> KnownJob | None:
+    def parse_known(self, name: str, command_outputs: Sequence[str]) -> KnownJob | None:
         """Read a job from qstat's and qacct's answers; either may not know it."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
         blocks = [
             block
-            for block in qacct_blocks(outs[1].splitlines())
+            for block in qacct_blocks(command_outputs[1].splitlines())
             if block.get("jobnumber") == found[1]
         ]
         if blocks:  # a newly installed scheduler counts from 1 again
-            latest = max(_seconds(block) for block in blocks)
-            blocks = [block for block in blocks if _seconds(block) == latest]
-        known = _of_queue(outs[0]) or (_of_accounting(blocks) if blocks else None)
+            latest = max(_submission_seconds(block) for block in blocks)
+            blocks = [block for block in blocks if _submission_seconds(block) == latest]
+        known = _of_queue(command_outputs[0]) or (
+            _known_job_of_accounting(blocks) if blocks else None
+        )
         if known is None:
             return None
         part = found[2] or ""

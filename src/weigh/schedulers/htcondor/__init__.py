@@ -7,7 +7,7 @@ them.
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import Traits, Variables
+from weigh.schedulers.dialect import DialectTraits, DialectVariables
 from weigh.schedulers.htcondor.text import JOB_AD, TEXT
 from weigh.schedulers.kind import SchedulerKind
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weigh.schedulers.protocol import Argv
 
 
-class HTCondor(SchedulerKind):
+class HTCondorScheduler(SchedulerKind):
     """HTCondor in the table of schedulers: see `kind.SchedulerKind`."""
 
     name = TEXT.NAME
@@ -38,14 +38,14 @@ class HTCondor(SchedulerKind):
         r"|queue(?:\s+\d+)?\s*$)",
         re.IGNORECASE,
     )
-    variables = Variables(
+    variables = DialectVariables(
         job=("CONDOR_CLUSTER_ID",),
         element=("CONDOR_PROC_ID",),
         scratch=("_CONDOR_SCRATCH_DIR",),
         gpus=("_CONDOR_AssignedGPUs",),
         in_job=(JOB_AD,),
     )
-    traits = Traits(
+    traits = DialectTraits(
         fits_nodes=True,
         element_name="{}.{}",
         waits=False,
@@ -59,4 +59,4 @@ class HTCondor(SchedulerKind):
     in_one_file = True
 
 
-KIND = HTCondor()
+KIND = HTCondorScheduler()

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
+from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -21,11 +21,11 @@ from weigh.model.job import (
     JobScript,
     RecordedRequest,
     States,
-    Submitted,
+    SubmittedJob,
 )
-from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.model.record import State
-from weigh.model.report import Accounted, without_impossible
+from weigh.model.report import AccountedElement, without_impossible
 from weigh.schedulers import job_script
 from weigh.schedulers.backend import (
     SchedulerAccounting,
@@ -38,15 +38,15 @@ from weigh.schedulers.backend import (
     known_answer,
     one_command,
 )
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.htcondor import text
 from weigh.schedulers.protocol import (
     AccountingWords,
     Argv,
     ClusterAnswers,
-    Live,
-    Query,
-    Who,
+    LiveAnswers,
+    SchedulerQuery,
+    SubmittingUser,
     unanswered,
 )
 from weigh.schedulers.words import whole_number
@@ -73,7 +73,7 @@ _OVER: dict[tuple[int, int | None], tuple[State, str]] = {
 }
 
 
-class Ad(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+class CondorAd(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """One process as condor_q and condor_history print it; MiB, KiB, seconds.
 
     What a user may write as an expression is of any type: see `number`.
@@ -138,23 +138,25 @@ class Ad(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
     def _judged(self) -> tuple[State, str | None]:
         if self.job_status == _HELD and self.hold_reason_code not in _BY_USER:
-            over = _over(self.hold_reason_code, self.hold_reason_sub_code)
+            over = _condor_end_state(self.hold_reason_code, self.hold_reason_sub_code)
             return over or ("FAILED", STUCK)
         if self.job_status == _REMOVED and not self.remote_host:
             # weigh's jobs leave by themselves when they are on hold for using too much
             by_itself = "PeriodicRemove" in (self.remove_reason or "")
-            over = _over(self.last_hold_reason_code, self.last_hold_reason_sub_code)
+            over = _condor_end_state(
+                self.last_hold_reason_code, self.last_hold_reason_sub_code
+            )
             return (over if by_itself else None) or ("CANCELLED", None)
         if self.job_status == _COMPLETED:
             return ("COMPLETED" if self.exit_code == 0 else "FAILED"), None
         return _STATES.get(self.job_status, ("UNKNOWN", None))
 
 
-def _over(code: int | None, detail: int | None) -> tuple[State, str] | None:
+def _condor_end_state(code: int | None, detail: int | None) -> tuple[State, str] | None:
     return _OVER.get((code or 0, None)) or _OVER.get((code or 0, detail))
 
 
-_AD_FIELDS = Ad.__struct_encode_fields__
+_AD_FIELDS = CondorAd.__struct_encode_fields__
 
 
 def number(value: object) -> int | None:
@@ -167,35 +169,38 @@ def ads_argv(command: str, *which: str) -> Argv:
     return (command, *which, "-json", "-attributes", ",".join(_AD_FIELDS))
 
 
-def read_ads(out: str) -> Sequence[Ad]:
+def read_ads(command_output: str) -> Sequence[CondorAd]:
     """Read the answer of either; condor_q prints nothing if there are no jobs.
 
     Raises:
         FormatError: it is truncated, or no list of jobs.
     """
-    return _read_list(out, Ad)
+    return _read_list(command_output, CondorAd)
 
 
 _Printed = TypeVar("_Printed")
 
 
-def _read_list(out: str, kind: type[_Printed]) -> list[_Printed]:
+def _read_list(command_output: str, kind: type[_Printed]) -> list[_Printed]:
+    if not command_output.strip():
+        return []
     try:
-        return msgspec.json.decode(out, type=list[kind]) if out.strip() else []  # type: ignore[valid-type] # mypy knows no such list
+        # mypy knows no such list
+        return msgspec.json.decode(command_output, type=list[kind])  # type: ignore[valid-type]
     except (msgspec.DecodeError, UnicodeError) as error:
         raise FormatError("HTCondor's answer is cut off or no list") from error
 
 
-def _read_or_none(out: str) -> Sequence[Ad]:
+def _read_or_none(command_output: str) -> Sequence[CondorAd]:
     try:
-        return read_ads(out)
+        return read_ads(command_output)
     except FormatError:
         return ()
 
 
-def _states(ads: Iterable[Ad]) -> States:
+def _states(condor_ads: Iterable[CondorAd]) -> States:
     states: States = {}
-    for ad in ads:
+    for ad in condor_ads:
         states.setdefault(str(ad.cluster_id), {})[ad.proc_id] = ad.element()
     return states
 
@@ -216,20 +221,20 @@ _GPUS = re.compile(r"request_gpus\s*=\s*[1-9]", re.IGNORECASE)
 _POLLED = "polled now and then: a short job shows its start, not its peak"
 
 
-def _accounted(ad: Ad) -> Accounted:
-    resident = number(ad.resident_set_size)
+def _accounted_condor_element(condor_ad: CondorAd) -> AccountedElement:
+    resident = number(condor_ad.resident_set_size)
     return without_impossible(
-        Accounted(
-            element=ad.proc_id,
-            state=ad.element().state,
-            node=ad.node,
-            wall_time=ad.remote_wall_clock_time,
-            cpu_time=ad.remote_user_cpu + ad.remote_sys_cpu,
+        AccountedElement(
+            element=condor_ad.proc_id,
+            state=condor_ad.element().state,
+            node=condor_ad.node,
+            wall_time=condor_ad.remote_wall_clock_time,
+            cpu_time=condor_ad.remote_user_cpu + condor_ad.remote_sys_cpu,
             max_rss=None if resident is None else resident * KIB,
-            cpus=number(ad.request_cpus),
-            gpus=number(ad.gpus),
-            memory_asked=ad.memory,
-            time_limit=number(ad.allowed_job_duration),
+            cpus=number(condor_ad.request_cpus),
+            gpus=number(condor_ad.gpus),
+            memory_asked=condor_ad.memory,
+            time_limit=number(condor_ad.allowed_job_duration),
         )
     )
 
@@ -238,7 +243,7 @@ def _accounted(ad: Ad) -> Accounted:
 QUEUE = QueueLimits(name="pool", default=True)
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+class CondorSlot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """One slot; of a partitionable one ``cpus``, ``memory`` and ``gpus`` are left."""
 
     machine: str
@@ -266,29 +271,33 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 SLOTS: Argv = (
     *("condor_status", "-json", "-attributes"),
-    ",".join(Slot.__struct_encode_fields__),
+    ",".join(CondorSlot.__struct_encode_fields__),
 )
 JOBS = ads_argv("condor_q", "-allusers")
 
 
-def read_slots(out: str) -> list[Slot]:
+def read_slots(command_output: str) -> list[CondorSlot]:
     """Read condor_status; dynamic slots are parts of the partitionable ones.
 
     Raises:
         FormatError: the output is truncated, or no list of slots.
     """
-    return [slot for slot in _read_list(out, Slot) if slot.slot_type != "Dynamic"]
+    return [
+        slot
+        for slot in _read_list(command_output, CondorSlot)
+        if slot.slot_type != "Dynamic"
+    ]
 
 
-def nodes_of(slots: Iterable[Slot]) -> tuple[Node, ...]:
+def nodes_of_slots(slots: Iterable[CondorSlot]) -> tuple[ClusterNode, ...]:
     """Return the nodes that *slots* are on."""
-    found: dict[str, list[Slot]] = {}
+    found: dict[str, list[CondorSlot]] = {}
     for slot in slots:
         found.setdefault(slot.machine, []).append(slot)
-    return tuple(_node(name, group) for name, group in found.items())
+    return tuple(_condor_node(name, group) for name, group in found.items())
 
 
-def _node(name: str, slots: list[Slot]) -> Node:
+def _condor_node(name: str, slots: list[CondorSlot]) -> ClusterNode:
     uses = zip(*(slot.uses for slot in slots), strict=True)
     cpus_used, gpus_used, memory_used = map(sum, uses)
     cpus = int(sum(slot.total_slot_cpus for slot in slots))
@@ -296,7 +305,7 @@ def _node(name: str, slots: list[Slot]) -> Node:
     state: NodeState = "FULL" if cpus_used >= cpus else "MIXED" if cpus_used else "IDLE"
     if all(one.state in {"Drained", "Owner"} or one.start is False for one in slots):
         state = "DRAINING"
-    return Node(
+    return ClusterNode(
         name=name,
         state=state,
         queues=(QUEUE.name,),
@@ -308,14 +317,14 @@ def _node(name: str, slots: list[Slot]) -> Node:
     )
 
 
-def _cluster_job(ad: Ad) -> ClusterJob:
-    one = ad.element()
+def _cluster_job(condor_ad: CondorAd) -> ClusterJob:
+    one = condor_ad.element()
     return ClusterJob(
-        user=ad.owner,
+        user=condor_ad.owner,
         queue=QUEUE.name,
         state="PENDING" if one.is_final else one.state,
-        cpus=number(ad.request_cpus) or 1,
-        gpus=number(ad.gpus) or 0,
+        cpus=number(condor_ad.request_cpus) or 1,
+        gpus=number(condor_ad.gpus) or 0,
     )
 
 
@@ -341,11 +350,11 @@ _LIMIT = 2308032
 _PASSED_ON = "HOME, LANG, LOGNAME, PATH, SHELL, USER"
 
 
-def _commands(script: JobScript) -> Iterator[str]:
+def _submit_commands(script: JobScript) -> Iterator[str]:
     wanted = script.request
     output = "/dev/null"
     if _can_hold(script.log):
-        output = f"{_value(script.log)}/$(ClusterId)_$(ProcId).out"
+        output = f"{_submit_value(script.log)}/$(ClusterId)_$(ProcId).out"
     name = re.sub(r"[^\w.=+-]+", "_", script.name)
     yield "executable = $(SUBMIT_FILE)"
     yield f"batch_name = {name}"
@@ -360,7 +369,7 @@ def _commands(script: JobScript) -> Iterator[str]:
     yield from text.TEXT.directives(job_script.request_of(wanted))
     if wanted.gpu_type:
         kind = re.sub(r"[^\w -]", ".", wanted.gpu_type)
-        yield f'require_gpus = regexp("{_word(kind)}", DeviceName, "i")'
+        yield f'require_gpus = regexp("{_condor_quoted(kind)}", DeviceName, "i")'
     yield f"periodic_remove = JobStatus == 5 && ({_ENDS})"
     if script.requeue:
         yield f"on_exit_remove = ExitCode =!= {job_script.AGAIN}"
@@ -368,23 +377,23 @@ def _commands(script: JobScript) -> Iterator[str]:
         limited = script.token or "job"
         yield f"concurrency_limits = weigh_{limited}:{_LIMIT // wanted.throttle}"
     if wanted.account is not None:
-        yield f"accounting_group = {_value(wanted.account)}"
+        yield f"accounting_group = {_submit_value(wanted.account)}"
     if wanted.mail is not None:
-        yield f"notify_user = {_value(wanted.mail)}"
+        yield f"notify_user = {_submit_value(wanted.mail)}"
         yield "notification = Complete"
-    yield from _others(script)
+    yield from _user_submit_commands(script)
 
 
-def _others(script: JobScript) -> Iterator[str]:
+def _user_submit_commands(script: JobScript) -> Iterator[str]:
     """Yield the user's own commands; all conditions on machines become one."""
-    needs = [f'Machine != "{_word(node)}"' for node in script.request.exclude]
+    needs = [f'Machine != "{_condor_quoted(node)}"' for node in script.request.exclude]
     if script.request.site.constraint:
-        needs.append(f"({_value(script.request.site.constraint)})")
+        needs.append(f"({_submit_value(script.request.site.constraint)})")
     for name, value in script.request.extra:
         if name.lower() == "requirements":
-            needs.append(f"({_value(value)})")
+            needs.append(f"({_submit_value(value)})")
         else:
-            yield f"{_value(name)} = {_value(value)}"
+            yield f"{_submit_value(name)} = {_submit_value(value)}"
     if needs:
         yield f"requirements = {' && '.join(needs)}"
 
@@ -394,7 +403,7 @@ def _can_hold(text: str) -> bool:
     return text.isprintable() and text == text.strip() and not text.endswith("\\")
 
 
-def _value(text: str) -> str:
+def _submit_value(text: str) -> str:
     """Return *text* as a value, in which ``$`` would begin a variable.
 
     Raises:
@@ -405,11 +414,11 @@ def _value(text: str) -> str:
     return text.replace("$", "$(DOLLAR)")
 
 
-def _word(text: str) -> str:
+def _condor_quoted(text: str) -> str:
     """Return *text* as part of a text in quotes."""
     if set('"\\') & set(text):
         raise UsageError(f"a submit description cannot hold {text!r}")
-    return _value(text)
+    return _submit_value(text)
 
 
 class HTCondorCommands(SchedulerCommands):
@@ -442,69 +451,73 @@ class HTCondorCommands(SchedulerCommands):
         """Return the command that reads a script and submits nothing."""
         return ("condor_submit", "-dry-run", "/dev/null", script)
 
-    def parse_doubt(self, out: str) -> str | None:
+    def parse_doubt(self, command_output: str) -> str | None:
         """Read why condor_submit would reject it."""
-        found = _REFUSED.search(out)
+        found = _REFUSED.search(command_output)
         if found is None or _LOST.search(found[1]):
             return None
         return f"condor_submit would reject the job: {found[1].strip()}"
 
-    def parse_submitted(self, out: str) -> str | None:
+    def parse_submitted(self, command_output: str) -> str | None:
         """Read ``42.0 - 42.9``; other text may come before."""
-        found = _SUBMITTED.findall(out)
+        found = _SUBMITTED.findall(command_output)
         return found[-1] if found else None
 
     def is_unanswered(self, words: str) -> bool:
         """Return whether condor_submit failed while it talked to the queue."""
         return not words.strip() or _LOST.search(words) is not None
 
-    def queue_argv(self, user: str) -> Argv:
-        """Return the command that lists the jobs of *user* in the queue."""
-        return ads_argv("condor_q", "-allusers", "-constraint", f'Owner == "{user}"')
+    def queue_argv(self, user_name: str) -> Argv:
+        """Return the command that lists the jobs of *user_name* in the queue."""
+        return ads_argv(
+            "condor_q", "-allusers", "-constraint", f'Owner == "{user_name}"'
+        )
 
-    def find_argv(self, user: str, name: str) -> Argv:  # users choose job names
+    def find_argv(self, user_name: str, name: str) -> Argv:  # users choose job names
         """Return the same command, which shows the token of each job."""
-        return self.queue_argv(user)
+        return self.queue_argv(user_name)
 
-    def parse_found(self, ran: Ran, token: str) -> str | None:
+    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
         """Read the id of the job with the token.
 
         Raises:
             FormatError: condor_q failed, or its output is truncated.
         """
-        if ran.code != 0:
-            raise FormatError(f"condor_q: {ran.complaint()}")
-        ads = read_ads(ran.out)
+        if command_output.code != 0:
+            raise FormatError(f"condor_q: {command_output.complaint()}")
+        ads = read_ads(command_output.out)
         return next((str(ad.cluster_id) for ad in ads if ad.weigh_token == token), None)
 
-    def parse_queue(self, out: str) -> States:
+    def parse_queue(self, command_output: str) -> States:
         """Read condor_q.
 
         Raises:
             FormatError: the output is truncated, or a job has no number.
         """
-        return _states(read_ads(out))
+        return _states(read_ads(command_output))
 
-    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+    def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return one command for all jobs."""
-        return (ads_argv("condor_history", *jobs),) if jobs else ()
+        return (ads_argv("condor_history", *job_ids),) if job_ids else ()
 
-    def parse_ended(self, out: str) -> States:
+    def parse_ended(self, command_output: str) -> States:
         """Read condor_history, which lists the latest end first."""
-        return _states(reversed(_read_or_none(out)))
+        return _states(reversed(_read_or_none(command_output)))
 
-    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+    def cancel_argv(
+        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
+    ) -> Argv:
         """Return the command that removes a job or some of its elements."""
-        some = (f"{job.id}.{element}" for element in elements or ())
-        return ("condor_rm", *((job.id,) if elements is None else some))
+        some = (f"{submitted_job.id}.{element}" for element in elements or ())
+        return ("condor_rm", *((submitted_job.id,) if elements is None else some))
 
-    def session_flags(self, request: JobRequest) -> list[Argv]:
+    def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Refuse: only condor_submit opens a shell on a node, and needs sshd there.
 
         Raises:
             UsageError: always.
         """
-        lines = text.TEXT.directives(job_script.request_of(request))
+        lines = text.TEXT.directives(job_script.request_of(job_request))
         words = " ".join(f"-append '{line}'" for line in lines)
         raise UsageError(f"for a shell on a node: condor_submit -interactive {words}")
 
@@ -520,7 +533,7 @@ class HTCondorCommands(SchedulerCommands):
                 "and its end"
             ),
             f"batch_name= <<'{BODY}'",
-            *_commands(script),
+            *_submit_commands(script),
             BODY,
             _OPEN,
         )
@@ -528,21 +541,23 @@ class HTCondorCommands(SchedulerCommands):
             f'"$(({PROCESS} + {script.first}))"' if script.first else f'"${PROCESS}"'
         )
         name = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
-        body = job_script.render(head, script, element=element, log=name, rules=RULES)
+        body = job_script.render_job_script(
+            head, script, element=element, log=name, rules=RULES
+        )
         tail = (_CLOSE, "true = true", f"queue {script.elements}", "")
         return "\n".join((body.rstrip("\n"), *tail))
 
-    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log; every job is an array here."""
-        return f"{job}_{element}.out"
+        return f"{job_id}_{element}.out"
 
-    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+    def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
         """Ask by what shows the request of a job."""
-        return one_command(ads_argv("condor_q", f"{job}.0"), self.parse_understood)
+        return one_command(ads_argv("condor_q", f"{job_id}.0"), self.parse_understood)
 
-    def parse_understood(self, out: str) -> RecordedRequest | None:
+    def parse_understood(self, command_output: str) -> RecordedRequest | None:
         """Read the request as HTCondor understood it; None if no job is listed."""
-        for ad in _read_or_none(out):
+        for ad in _read_or_none(command_output):
             return RecordedRequest(
                 memory=ad.memory,
                 cpus=number(ad.request_cpus),
@@ -552,14 +567,15 @@ class HTCondorCommands(SchedulerCommands):
             )
         return None
 
-    def why(self, job: str) -> SchedulerQuestion[str | None]:
+    def why(self, job_id: str) -> SchedulerQuestion[str | None]:
         """Ask by what shows why elements are on hold."""
-        return one_command(ads_argv("condor_q", job), self.parse_why)
+        return one_command(ads_argv("condor_q", job_id), self.parse_why)
 
-    def parse_why(self, out: str) -> str | None:
+    def parse_why(self, command_output: str) -> str | None:
         """Read why an element is on hold."""
         return next(
-            (ad.hold_reason for ad in _read_or_none(out) if ad.hold_reason), None
+            (ad.hold_reason for ad in _read_or_none(command_output) if ad.hold_reason),
+            None,
         )
 
     def gpu_types(self) -> SchedulerQuestion[tuple[str, ...]]:
@@ -568,9 +584,11 @@ class HTCondorCommands(SchedulerCommands):
             ("condor_status", "-af", "GPUs_DeviceName"), self.parse_gpu_types
         )
 
-    def parse_gpu_types(self, out: str) -> tuple[str, ...]:
+    def parse_gpu_types(self, command_output: str) -> tuple[str, ...]:
         """Read the names of GPUs, one per line."""
-        return tuple(sorted({line.strip() for line in out.splitlines()} - _NO_GPUS))
+        return tuple(
+            sorted({line.strip() for line in command_output.splitlines()} - _NO_GPUS)
+        )
 
     def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
         """Ask by what shows the limit, if the usual default may be too low."""
@@ -579,22 +597,22 @@ class HTCondorCommands(SchedulerCommands):
             return known_answer(None)
         return one_command(("condor_config_val", setting), self.parse_array_limit)
 
-    def parse_array_limit(self, out: str) -> int | None:
+    def parse_array_limit(self, command_output: str) -> int | None:
         """Read how many jobs one submission may have."""
-        return whole_number(out.strip())
+        return whole_number(command_output.strip())
 
-    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+    def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:
         """Ask by what lists where the elements of a job run."""
-        here = json.dumps(f"@{host}([.]|$)")
-        runs = f"ClusterId == {job} && regexp({here}, RemoteHost)"
+        here = json.dumps(f"@{host_name}([.]|$)")
+        runs = f"ClusterId == {job_id} && regexp({here}, RemoteHost)"
         return one_command(
             ("condor_q", "-allusers", "-constraint", runs, "-af", "ClusterId"),
-            lambda out: self.parse_on_host(out, job),
+            lambda out: self.parse_on_host(out, job_id),
         )
 
-    def parse_on_host(self, out: str, job: str) -> bool:
+    def parse_on_host(self, command_output: str, job_id: str) -> bool:
         """Return whether the job is listed."""
-        return job in out.split()
+        return job_id in command_output.split()
 
 
 COMMANDS = HTCondorCommands()
@@ -626,13 +644,16 @@ class HTCondorAccounting(SchedulerAccounting):
         wall_time="condor_history RemoteWallClockTime",
     )
 
-    def argv(self, job: str) -> Argv:
+    def argv(self, job_id: str) -> Argv:
         """Return the command that lists a job with all its elements."""
-        return ads_argv("condor_history", job)
+        return ads_argv("condor_history", job_id)
 
-    def parse(self, out: str) -> tuple[Accounted, ...]:
+    def parse(self, command_output: str) -> tuple[AccountedElement, ...]:
         """Read condor_history, which lists the latest end of an element first."""
-        found = {ad.proc_id: _accounted(ad) for ad in reversed(_read_or_none(out))}
+        found = {
+            ad.proc_id: _accounted_condor_element(ad)
+            for ad in reversed(_read_or_none(command_output))
+        }
         return tuple(one for _, one in sorted(found.items()))
 
 
@@ -642,15 +663,17 @@ ACCOUNTING = HTCondorAccounting()
 class HTCondorSite(SchedulerSite):
     """HTCondor: its nodes, queues and limits."""
 
-    def read_limits(self, who: Who, query: Query) -> Live:  # the same for all
+    def read_limits(
+        self, who: SubmittingUser, query: SchedulerQuery
+    ) -> LiveAnswers:  # the same for all
         """Query the slots, whose size limits a job; never raises."""
         (slots,) = query((SLOTS,))
         if not slots.is_answer:
-            return Live(trouble=slots.complaint())
+            return LiveAnswers(trouble=slots.complaint())
         try:
-            nodes = nodes_of(read_slots(slots.stdout))
+            nodes = nodes_of_slots(read_slots(slots.stdout))
         except FormatError as error:
-            return Live(trouble=str(error))
+            return LiveAnswers(trouble=str(error))
         types = (
             NodeType(
                 cpus=node.cpus,
@@ -660,10 +683,12 @@ class HTCondorSite(SchedulerSite):
             )
             for node in nodes
         )
-        limits = Limits(queues=(QUEUE,), nodes=tuple(types), enforced=False)
-        return Live(limits=limits, nodes=nodes)
+        limits = ClusterLimits(queues=(QUEUE,), nodes=tuple(types), enforced=False)
+        return LiveAnswers(limits=limits, nodes=nodes)
 
-    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+    def read_cluster(
+        self, query: SchedulerQuery, env: Mapping[str, str]
+    ) -> ClusterAnswers:
         """Query slots and jobs. Raises WeighError if there is no answer."""
         slots, jobs = query((SLOTS, JOBS))
         slots.require("HTCondor")
@@ -672,7 +697,7 @@ class HTCondorSite(SchedulerSite):
         return ClusterAnswers(
             name=None,
             version=next((words[1] for words in versions if len(words) > 1), None),
-            nodes=nodes_of(found),
+            nodes=nodes_of_slots(found),
             queues=(QUEUE,),
             jobs=tuple(map(_cluster_job, read_ads(jobs.text or ""))),
             notes=unanswered({"condor_q": jobs}),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from weigh.errors import FormatError
-from weigh.model.record import Allocation, Complexes, Job, Request
+from weigh.model.record import Allocation, RecordedJob, Request, SiteComplexes
 from weigh.schedulers import dialect
 from weigh.schedulers.dialect import SchedulerText
 from weigh.schedulers.words import binary_size, whole_number
@@ -37,7 +37,7 @@ class HTCondorText(SchedulerText):
 
     NAME = "htcondor"
     PREFIX = ""  # submit commands are lines of their own
-    OPTIONS = dialect.Options(
+    OPTIONS = dialect.DialectOptions(
         memory="request_memory = {}",
         time="allowed_job_duration = {}",
         cpus="request_cpus = {}",
@@ -83,7 +83,7 @@ class HTCondorText(SchedulerText):
         return seconds
 
     def directives(
-        self, request: Request, complexes: Complexes | None = None
+        self, request: Request, complexes: SiteComplexes | None = None
     ) -> tuple[str, ...]:
         """Return *request* as submit commands; unknown values are left out."""
         cpus = request.cpus * (request.ntasks_per_node or 1)
@@ -114,13 +114,15 @@ class HTCondorText(SchedulerText):
             nodes=1,
         )
 
-    def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
+    def job_from_environment(self, env: Mapping[str, str]) -> RecordedJob | None:
         """Read the job's id, its place in the cluster and this attempt's number."""
         ad = _job_ad(env)
         if "ClusterId" not in ad:
             return None
         attempt = max(1, ad.get("NumShadowStarts", 1))
-        return Job(id=str(ad["ClusterId"]), element=ad.get("ProcId"), attempt=attempt)
+        return RecordedJob(
+            id=str(ad["ClusterId"]), element=ad.get("ProcId"), attempt=attempt
+        )
 
     def end_time(self, env: Mapping[str, str]) -> Seconds | None:
         """Read when this attempt's time limit ends, as epoch seconds, if set."""

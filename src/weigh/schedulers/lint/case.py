@@ -7,9 +7,9 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from weigh.errors import close_names
-from weigh.model.lint import Facts, Finding, PathKind
-from weigh.schedulers.script import Line, Script
-from weigh.schedulers.shell import Body, Command, read_body
+from weigh.model.lint import LintFinding, PathKind, ScriptFacts
+from weigh.schedulers.script import ScriptLine, ScriptText
+from weigh.schedulers.shell import ShellBody, ShellCommand, read_body
 from weigh.units import Bytes
 
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
@@ -17,7 +17,7 @@ _HOME = ("~", "$HOME", "${HOME}")
 _USER = ("$USER", "${USER}", "$LOGNAME", "${LOGNAME}")
 
 
-class Spot(Protocol):
+class LineSpot(Protocol):
     """Anything with a line number: an option, a command, or a line itself."""
 
     @property
@@ -29,7 +29,7 @@ class Spot(Protocol):
         """Return the text as written."""
 
 
-class Option(msgspec.Struct, frozen=True):
+class ScriptOption(msgspec.Struct, frozen=True):
     """One option as the scheduler reads it: its long name, its value, its line.
 
     ``text`` is the option as written.
@@ -46,15 +46,15 @@ class Option(msgspec.Struct, frozen=True):
         return not self.text.startswith("--")
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadOptions(msgspec.Struct, frozen=True):
     """The options that the scheduler reads, and the lines that it misreads."""
 
-    options: tuple[Option, ...]
-    findings: tuple[Finding, ...]
-    lines: tuple[Line, ...] = ()
+    options: tuple[ScriptOption, ...]
+    findings: tuple[LintFinding, ...]
+    lines: tuple[ScriptLine, ...] = ()
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerWords(msgspec.Struct, frozen=True, kw_only=True):
     """What a scheduler calls things.
 
     ``tool`` submits; ``array`` is its option for an array; ``element`` is the variable
@@ -77,7 +77,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     meant: Mapping[str, str] = {}
 
 
-class Elements(msgspec.Struct, frozen=True):
+class ArrayElements(msgspec.Struct, frozen=True):
     """The indices of an array as ranges, and its throttle."""
 
     ranges: tuple[range, ...]
@@ -102,7 +102,7 @@ class Elements(msgspec.Struct, frozen=True):
         return max(one[-1] for one in self.ranges)
 
 
-class Granted(msgspec.Struct, frozen=True, kw_only=True):
+class GrantedResources(msgspec.Struct, frozen=True, kw_only=True):
     """What the job gets at most on the node of its script; None if not known.
 
     ``cpus_asked`` is whether an option sets the CPUs; ``memory`` is in bytes, and
@@ -117,23 +117,23 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     memory: Bytes | None = None
     is_virtual: bool = False
-    array: Option | None = None
-    elements: Elements | None = None
+    array: ScriptOption | None = None
+    elements: ArrayElements | None = None
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class LintCase(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed script: the options that the scheduler reads, the commands of the shell.
 
     ``start`` is the job's working directory, None if unknown.
     """
 
-    words: Words
-    script: Script
-    options: tuple[Option, ...]
-    body: Body
-    facts: Facts
+    words: SchedulerWords
+    script: ScriptText
+    options: tuple[ScriptOption, ...]
+    body: ShellBody
+    facts: ScriptFacts
     start: str | None = None
-    granted: Granted = Granted()
+    granted: GrantedResources = GrantedResources()
 
     @property
     def tool(self) -> str:
@@ -145,7 +145,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Return the variable that holds the array task index."""
         return self.words.element
 
-    def option(self, *names: str) -> Option | None:
+    def option(self, *names: str) -> ScriptOption | None:
         """Return the last option with one of these names: the one that counts."""
         found = [one for one in self.options if one.name in names]
         return found[-1] if found else None
@@ -191,38 +191,49 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind(path) == "missing"
 
 
-Rule: TypeAlias = Callable[[Case], Iterator[Finding]]
+Rule: TypeAlias = Callable[[LintCase], Iterator[LintFinding]]
 
 
 def problem(
-    spot: Spot | None, rule: str, effect: str, fix: str = "", *, refused: bool = False
-) -> Finding:
+    line_spot: LineSpot | None,
+    rule: str,
+    effect: str,
+    fix: str = "",
+    *,
+    refused: bool = False,
+) -> LintFinding:
     """Report what makes the job fail, or is silently wrong.
 
     *rule* is a name in `rules.RULES`.
     """
-    return Finding(
+    return LintFinding(
         rule=rule,
         severity="problem",
-        line=None if spot is None else spot.line or None,
-        text="" if spot is None else spot.text.strip(),
+        line=None if line_spot is None else line_spot.line or None,
+        text="" if line_spot is None else line_spot.text.strip(),
         effect=effect,
         cure=fix,
         accepted=not refused,
     )
 
 
-def refused(spot: Spot | None, rule: str, effect: str, fix: str = "") -> Finding:
+def refused(
+    line_spot: LineSpot | None, rule: str, effect: str, fix: str = ""
+) -> LintFinding:
     """Report what the scheduler would reject."""
-    return problem(spot, rule, effect, fix, refused=True)
+    return problem(line_spot, rule, effect, fix, refused=True)
 
 
-def note(spot: Spot | None, rule: str, effect: str, fix: str = "") -> Finding:
+def note(
+    line_spot: LineSpot | None, rule: str, effect: str, fix: str = ""
+) -> LintFinding:
     """Report a default, an assumption, or what may be meant otherwise."""
-    return msgspec.structs.replace(problem(spot, rule, effect, fix), severity="note")
+    return msgspec.structs.replace(
+        problem(line_spot, rule, effect, fix), severity="note"
+    )
 
 
-def nearest(
+def most_similar_word(
     word: str, known: tuple[str, ...] | list[str], *, alike: float = 0.6
 ) -> str:
     """Return the known word that is most similar to *word*; empty if none is."""
@@ -233,25 +244,30 @@ def nearest(
 
 def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
     """Suggest the word that was probably meant, or list the known ones."""
-    near = nearest(word, known)
+    near = most_similar_word(word, known)
     if near:
         return f"did you mean {near}?"
     return f"known: {', '.join(known[:6])}" if known else ""
 
 
-def open_case(script: Script, read: Read, facts: Facts, words: Words) -> Case:
+def open_case(
+    script: ScriptText,
+    read_options: ReadOptions,
+    facts: ScriptFacts,
+    scheduler_words: SchedulerWords,
+) -> LintCase:
     """Parse a script; the scheduler's own lint fills in where the job starts."""
     plain = "\n".join(line.text for line in script.lines)
-    return Case(
-        words=words,
+    return LintCase(
+        words=scheduler_words,
         script=script,
-        options=read.options,
-        body=read_body(plain) if script.is_shell else Body(),
+        options=read_options.options,
+        body=read_body(plain) if script.is_shell else ShellBody(),
         facts=facts,
     )
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request in a script; ``by`` has the option that set each field, by its name.
 
     ``memory``, ``cpus`` and ``gpus`` are per node, None if not requested;
@@ -277,7 +293,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     node_names: tuple[str, ...] = ()
     elements: int | None = None
     last_index: int | None = None
-    by: dict[str, Option] = {}
+    by: dict[str, ScriptOption] = {}
 
 
 _SUBMITTED_FROM = frozenset(
@@ -293,38 +309,42 @@ BRINGS = frozenset(
 )
 
 
-def commands_with_directories(case: Case) -> Iterator[tuple[Command, str | None]]:
+def commands_with_directories(
+    lint_case: LintCase,
+) -> Iterator[tuple[ShellCommand, str | None]]:
     """Yield each command with its working directory, None once it is not known.
 
     A ``cd`` in a subshell ends with it; behind one in a branch, a loop or a function
     nobody knows where the script is.
     """
-    place = case.start
+    place = lint_case.start
     entered: list[tuple[int, str | None]] = []
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         while entered and entered[-1][0] not in command.blocks:
             block, before = entered.pop()
             place = before if block < 0 or place == before else None
         entered += [(block, place) for block in command.blocks[len(entered) :]]
         yield command, place
         if command.name in _MOVES:
-            place = destination(case, command, place)
+            place = destination(lint_case, command, place)
 
 
-def destination(case: Case, command: Command, place: str | None) -> str | None:
+def destination(
+    lint_case: LintCase, command: ShellCommand, place: str | None
+) -> str | None:
     """Return the directory that a ``cd`` leads to."""
     targets = [word for word in command.words[1:] if word not in ("-P", "-L", "--")]
     target = targets[0] if targets else "~"
     if target in _SUBMITTED_FROM:
-        return case.facts.cwd
-    return case.absolute(target, place)
+        return lint_case.facts.cwd
+    return lint_case.absolute(target, place)
 
 
-def is_shared(case: Case, written: str, path: str) -> bool:
+def is_shared(lint_case: LintCase, written: str, path: str) -> bool:
     """Return whether *path* is certainly the same on the nodes as on this machine.
 
     A relative path and one in the home directory are; another absolute path may exist
     on the nodes only, such as their scratch.
     """
-    home = case.facts.home
+    home = lint_case.facts.home
     return not written.startswith("/") or bool(home and path.startswith(home + "/"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weigh.model.lint import Facts, Finding
+from weigh.model.lint import LintFinding, ScriptFacts
 from weigh.schedulers.backend import SchedulerLint
 from weigh.schedulers.lint import (
     element_rules,
@@ -18,8 +18,15 @@ from weigh.schedulers.lint import (
     splitting_rules,
     startup_rules,
 )
-from weigh.schedulers.lint.case import Case, Granted, Read, Rule, Words, open_case
-from weigh.schedulers.script import Script, read_script
+from weigh.schedulers.lint.case import (
+    GrantedResources,
+    LintCase,
+    ReadOptions,
+    Rule,
+    SchedulerWords,
+    open_case,
+)
+from weigh.schedulers.script import ScriptText, read_script
 
 COMMON: tuple[Rule, ...] = (
     *path_rules.RULES,
@@ -36,22 +43,22 @@ COMMON: tuple[Rule, ...] = (
 class ScriptLint(SchedulerLint):
     """The checks of one scheduler's scripts; ``rules`` are its own."""
 
-    words: Words
+    words: SchedulerWords
     rules: tuple[Rule, ...]
 
     @abstractmethod
-    def read(self, script: Script, facts: Facts) -> Read:
+    def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:
         """Read the options of a script."""
 
     @abstractmethod
-    def start(self, case: Case) -> str | None:
+    def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
 
     @abstractmethod
-    def granted(self, case: Case) -> Granted:
+    def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets."""
 
-    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+    def lint(self, text: str, facts: ScriptFacts) -> tuple[LintFinding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""
         case = self.case(text, facts)
         found = list(self.read(case.script, facts).findings)
@@ -67,7 +74,7 @@ class ScriptLint(SchedulerLint):
         ]
         return tuple(sorted(found, key=lambda one: one.line or len(text)))
 
-    def case(self, text: str, facts: Facts) -> Case:
+    def case(self, text: str, facts: ScriptFacts) -> LintCase:
         """Parse a script."""
         script = read_script(text)
         case = open_case(script, self.read(script, facts), facts, self.words)
@@ -76,21 +83,21 @@ class ScriptLint(SchedulerLint):
 
     def directives(self, text: str) -> int:
         """Return the number of directive lines that the scheduler reads."""
-        return len(self.read(read_script(text), Facts()).lines)
+        return len(self.read(read_script(text), ScriptFacts()).lines)
 
-    def options(self, text: str) -> Read:
+    def options(self, text: str) -> ReadOptions:
         """Return the options that the scheduler reads in a script."""
-        return self.read(read_script(text), Facts())
+        return self.read(read_script(text), ScriptFacts())
 
 
-def flags_alone(prefix: str, flags: Sequence[str]) -> Script:
+def flags_alone(prefix: str, flags: Sequence[str]) -> ScriptText:
     """Return a script that has only the *flags*, as one directive."""
     return read_script(f"{prefix} {shlex.join(flags)}" if flags else "")
 
 
-def misread_flag(found: Iterable[Finding], tool: str) -> str:
+def misread_flag(lint_findings: Iterable[LintFinding], tool: str) -> str:
     """Return why *tool* would refuse a flag, in one line; empty if it would not."""
-    first = next((one for one in found if not one.accepted), None)
+    first = next((one for one in lint_findings if not one.accepted), None)
     if first is None:
         return ""
     if first.rule == "stray-word":

@@ -3,18 +3,18 @@
 import re
 from collections.abc import Iterator
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
-    Case,
-    Elements,
-    Option,
+    ArrayElements,
+    LintCase,
     Rule,
+    ScriptOption,
     commands_with_directories,
     note,
     problem,
 )
 from weigh.schedulers.lint.path_rules import is_template
-from weigh.schedulers.shell import Command, Token, tokens, unquoted
+from weigh.schedulers.shell import ShellCommand, ShellToken, tokens, unquoted
 
 _MARK = "\x01"
 _MANY = 50
@@ -23,60 +23,70 @@ _READS = re.compile(r"-+(?:\w+[-_])?(?:in|input|infile|config|conf|params?|data|
 _WRITES = re.compile(r"out|save|log|dest|result|ckpt|checkpoint|resume|write|-o$|-d$")
 
 
-def _array(case: Case) -> tuple[Option, Elements] | None:
-    option, elements = case.granted.array, case.granted.elements
+def _array_option_and_elements(
+    lint_case: LintCase,
+) -> tuple[ScriptOption, ArrayElements] | None:
+    option, elements = lint_case.granted.array, lint_case.granted.elements
     if option is None or elements is None or not elements.ranges:
         return None
     return option, elements
 
 
-def _other_scheduler(case: Case) -> Iterator[Finding]:
-    if _uses(case, case.element):
+def _other_scheduler(lint_case: LintCase) -> Iterator[LintFinding]:
+    if _uses(lint_case, lint_case.element):
         return
-    for command in case.body.commands:
-        for foreign in case.words.foreign:
-            if foreign in _whole(command):
+    for command in lint_case.body.commands:
+        for foreign in lint_case.words.foreign:
+            if foreign in _whole_command_text(command):
                 effect = f"{foreign} is empty here: it belongs to another scheduler"
-                yield problem(command, "variable", effect, f"${case.element}")
+                yield problem(command, "variable", effect, f"${lint_case.element}")
                 return
 
 
-def _no_array(case: Case) -> Iterator[Finding]:
-    if case.granted.array is not None or not _uses(case, case.element):
+def _no_array(lint_case: LintCase) -> Iterator[LintFinding]:
+    if lint_case.granted.array is not None or not _uses(lint_case, lint_case.element):
         return
-    word = case.words.array
-    for command, template, numbers, _ in _templates(case):
+    word = lint_case.words.array
+    for command, template, numbers, _ in _templates(lint_case):
         if numbers:
             span = f"{numbers[0]}-{numbers[-1]}"
             effect = f"{_files_words(template, numbers)}: submit with {word}"
-            yield note(command, "no-array", effect, f"{case.tool} {word} {span}")
+            yield note(command, "no-array", effect, f"{lint_case.tool} {word} {span}")
             return
-    if _copes_without(case):
+    if _copes_without(lint_case):
         return
-    effect = f"{case.element} {case.words.unset} unless submitted with {word}"
+    effect = f"{lint_case.element} {lint_case.words.unset} unless submitted with {word}"
     yield note(None, "no-array", effect)
 
 
-def _copes_without(case: Case) -> bool:
+def _copes_without(lint_case: LintCase) -> bool:
     """Return whether the script provides for a job without an index, or prints it."""
-    element = case.element
+    element = lint_case.element
     default = re.compile(rf"\$\{{{element}:?[-=+]|\b{element}:?=")
-    used = [one for one in case.body.commands if element in _whole(one)]
+    used = [
+        one for one in lint_case.body.commands if element in _whole_command_text(one)
+    ]
     return (
-        any("ARRAY_" in _whole(one) for one in case.body.named("[", "[[", "test"))
-        or any(element in _whole(one) for one in case.body.named("[", "[[", "test"))
-        or any(default.search(_whole(one)) for one in used)
+        any(
+            "ARRAY_" in _whole_command_text(one)
+            for one in lint_case.body.named("[", "[[", "test")
+        )
+        or any(
+            element in _whole_command_text(one)
+            for one in lint_case.body.named("[", "[[", "test")
+        )
+        or any(default.search(_whole_command_text(one)) for one in used)
         or all(one.name in _PRINTS for one in used)
     )
 
 
-def _files(case: Case) -> Iterator[Finding]:
-    array = _array(case)
-    for _, template, numbers, is_sure in _templates(case) if array else ():
+def _files(lint_case: LintCase) -> Iterator[LintFinding]:
+    array = _array_option_and_elements(lint_case)
+    for _, template, numbers, is_sure in _templates(lint_case) if array else ():
         if array is None or not numbers:
             continue
         option, elements = array
-        without = [one for one in _few(elements) if one not in numbers]
+        without = [one for one in _first_elements(elements) if one not in numbers]
         left = [one for one in numbers if one not in elements]
         there = _files_words(template, numbers)
         span = f"{numbers[0]}-{numbers[-1]}"
@@ -102,17 +112,17 @@ def _line_patterns(element: str) -> tuple[re.Pattern[str], ...]:
     )
 
 
-def _lines(case: Case) -> Iterator[Finding]:
-    array = _array(case)
-    patterns = _line_patterns(case.element)
-    for command, place in commands_with_directories(case) if array else ():
-        text = _expanded(case, _joined(case, command))
+def _line_of_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    array = _array_option_and_elements(lint_case)
+    patterns = _line_patterns(lint_case.element)
+    for command, place in commands_with_directories(lint_case) if array else ():
+        text = _text_with_element(lint_case, _command_with_pipes(lint_case, command))
         found = next(filter(None, (one.search(text) for one in patterns)), None)
-        path = case.absolute_pattern(unquoted(found[1]), place) if found else None
+        path = lint_case.absolute_pattern(unquoted(found[1]), place) if found else None
         if array is None or found is None or path is None:
             continue
-        files = case.facts.matches.get(path) if "*" in path else None
-        count = files if "*" in path else case.facts.lines.get(path)
+        files = lint_case.facts.matches.get(path) if "*" in path else None
+        count = files if "*" in path else lint_case.facts.lines.get(path)
         if not count:
             continue
         option, elements = array
@@ -129,13 +139,15 @@ def _lines(case: Case) -> Iterator[Finding]:
         return
 
 
-def _joined(case: Case, command: Command) -> str:
+def _command_with_pipes(lint_case: LintCase, command: ShellCommand) -> str:
     """Return a command with those that its output is piped to."""
-    pieces = [_whole(command)]
-    place = case.body.commands.index(command)
-    while case.body.commands[place].piped and place + 1 < len(case.body.commands):
+    pieces = [_whole_command_text(command)]
+    place = lint_case.body.commands.index(command)
+    while lint_case.body.commands[place].piped and place + 1 < len(
+        lint_case.body.commands
+    ):
         place += 1
-        pieces.append(_whole(case.body.commands[place]))
+        pieces.append(_whole_command_text(lint_case.body.commands[place]))
     return " | ".join(pieces)
 
 
@@ -147,14 +159,14 @@ _BRACES = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}")
 _LS = re.compile(r"\$\(\s*ls\s+(?:-1\s+)?([^\s|;&)]+)\s*\)")
 
 
-def _lists(case: Case) -> Iterator[Finding]:
+def _lists(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find elements beyond the end of the bash array that they index."""
-    array = _array(case)
+    array = _array_option_and_elements(lint_case)
     if array is None:
         return
     option, elements = array
-    counts, offsets = _list_lengths(case), _offsets(case)
-    for token in case.body.tokens:
+    counts, offsets = _list_lengths(lint_case), _offsets(lint_case)
+    for token in lint_case.body.tokens:
         for name, index in _INDEXED.findall(token.text) if token.kind == "word" else ():
             offset, count = _offset(index, offsets), counts.get(name)
             if offset is None or count is None:
@@ -174,10 +186,10 @@ def _lists(case: Case) -> Iterator[Finding]:
                 return
 
 
-def _offsets(case: Case) -> dict[str, int]:
+def _offsets(lint_case: LintCase) -> dict[str, int]:
     """Return the variables that hold the element plus a constant."""
-    found: dict[str, int] = {case.element: 0}
-    for command in case.body.commands:
+    found: dict[str, int] = {lint_case.element: 0}
+    for command in lint_case.body.commands:
         words = (*command.assigned, *(command.words[1:] if _declares(command) else ()))
         for word in words:
             name, equals, value = word.partition("=")
@@ -186,12 +198,12 @@ def _offsets(case: Case) -> dict[str, int]:
             offset = _offset(unquoted(value), found)
             if offset is not None and name not in found:
                 found[name] = offset
-            elif name != case.element:
+            elif name != lint_case.element:
                 found.pop(name, None)
     return found
 
 
-def _declares(command: Command) -> bool:
+def _declares(command: ShellCommand) -> bool:
     return command.name in ("export", "declare", "local", "readonly", "typeset")
 
 
@@ -204,42 +216,44 @@ def _offset(index: str, offsets: dict[str, int]) -> int | None:
     return offsets[found[1]] + (-step if found[2] == "-" else step)
 
 
-def _list_lengths(case: Case) -> dict[str, int]:
+def _list_lengths(lint_case: LintCase) -> dict[str, int]:
     """Return the lengths of the bash arrays that are written once, where clear."""
     found: dict[str, int] = {}
     unclear: set[str] = set()
-    for command, place in commands_with_directories(case):
+    for command, place in commands_with_directories(lint_case):
         texts = command.assigned
         if _declares(command):
             texts = tuple(command.text.split(" ", 2)[1:])
         for text in texts:
             name = re.split(r"[+=\[]", text)[0]
             match = _LIST.fullmatch(text)
-            count = _count(case, match[2], place) if match else None
+            count = _count_of_tasks(lint_case, match[2], place) if match else None
             if count is None or name in found:
                 unclear.add(name)
             else:
                 found[name] = count
         if command.name in ("mapfile", "readarray") and len(command.inputs) == 1:
-            path = case.absolute(command.inputs[0], place)
-            lines = case.facts.lines.get(path) if path else None
+            path = lint_case.absolute(command.inputs[0], place)
+            lines = lint_case.facts.lines.get(path) if path else None
             if lines is not None:
                 found[command.words[-1]] = lines
     return {name: count for name, count in found.items() if name not in unclear}
 
 
-def _count(case: Case, inner: str, place: str | None) -> int | None:
+def _count_of_tasks(lint_case: LintCase, inner: str, place: str | None) -> int | None:
     total = 0
     for token in tokens(inner):
         if token.kind == "word":
-            count = _count_word(case, token, place)
+            count = _count_word(lint_case, token, place)
             if count is None:
                 return None
             total += count
     return total
 
 
-def _count_word(case: Case, token: Token, place: str | None) -> int | None:
+def _count_word(
+    lint_case: LintCase, token: ShellToken, place: str | None
+) -> int | None:
     text = token.text
     if seq := _SEQ.fullmatch(text):
         first, last = (seq[1], seq[2]) if seq[2] else ("1", seq[1] or seq[3])
@@ -251,17 +265,17 @@ def _count_word(case: Case, token: Token, place: str | None) -> int | None:
         if any(mark in rest for mark in "{$`*?"):
             return None
         return abs(int(braces[2]) - int(braces[1])) + 1
-    return _count_plain(case, text, place)
+    return _count_plain(lint_case, text, place)
 
 
-def _count_plain(case: Case, text: str, place: str | None) -> int | None:
+def _count_plain(lint_case: LintCase, text: str, place: str | None) -> int | None:
     if text[:1] in "'\"" and not any(mark in text for mark in "$`"):
         return 1
     if any(mark in text for mark in "$`{"):
         return None
     if any(mark in text for mark in "*?["):
-        path = case.absolute_pattern(text, place)
-        return case.facts.matches.get(path) or None if path else None
+        path = lint_case.absolute_pattern(text, place)
+        return lint_case.facts.matches.get(path) or None if path else None
     return 1
 
 
@@ -271,57 +285,57 @@ _OF_A_NODE = ("/tmp", "/dev/", "/var/tmp", "/local", "/proc", "/run/")  # noqa: 
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 
 
-def _shared_outputs(case: Case) -> Iterator[Finding]:
+def _shared_outputs(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find outputs that all elements of an array write, over each other."""
-    array = _array(case)
-    if array is None or len(array[1]) == 1 or _depends_on_element(case):
+    array = _array_option_and_elements(lint_case)
+    if array is None or len(array[1]) == 1 or _depends_on_element(lint_case):
         return
-    constants = _constants(case)
+    constants = _variables_with_one_value(lint_case)
     moved = False
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         if command.name in ("cd", "pushd"):
             moved = moved or not _is_constant(" ".join(command.words[1:]), constants)
-        for path in _written(command):
+        for path in _possible_output_files(command):
             if moved and not path.startswith("/"):
                 continue
-            if is_template(case, command.line):
+            if is_template(lint_case, command.line):
                 continue
             if path.startswith(_OF_A_NODE) or not _is_constant(path, constants):
                 continue
             is_trifle = command.name in _ALONE or path in command.appended
             effect = f"all elements write to {path}, over each other"
             make = note if is_trifle else problem
-            fix = f"put ${case.element} into the name"
+            fix = f"put ${lint_case.element} into the name"
             yield make(command, "output-shared", effect, fix)
             return
 
 
-def _written(command: Command) -> Iterator[str]:
+def _possible_output_files(command: ShellCommand) -> Iterator[str]:
     yield from command.outputs
     if command.name == "tee" and "-a" not in command.words:
         yield from (word for word in command.words[1:] if not word.startswith("-"))
 
 
-def _depends_on_element(case: Case) -> bool:
+def _depends_on_element(lint_case: LintCase) -> bool:
     """Return whether the script does something else in some elements."""
-    offsets = _offsets(case)
-    for place, token in enumerate(case.body.tokens):
-        following = case.body.tokens[place + 1 : place + 2]
+    offsets = _offsets(lint_case)
+    for place, token in enumerate(lint_case.body.tokens):
+        following = lint_case.body.tokens[place + 1 : place + 2]
         if token.text == "case" and any(
             name in one.text for one in following for name in offsets
         ):
             return True
     return any(
         name in command.text
-        for command in case.body.named("[", "[[", "test")
+        for command in lint_case.body.named("[", "[[", "test")
         for name in offsets
     )
 
 
-def _constants(case: Case) -> frozenset[str]:
+def _variables_with_one_value(lint_case: LintCase) -> frozenset[str]:
     """Return the variables that have one value in all elements."""
-    known = {*case.words.common, "HOME", "USER"}
-    for command in case.body.commands:
+    known = {*lint_case.words.common, "HOME", "USER"}
+    for command in lint_case.body.commands:
         words = (*command.assigned, *(command.words[1:] if _declares(command) else ()))
         for word in words:
             name, equals, value = word.partition("=")
@@ -339,56 +353,64 @@ def _is_constant(text: str, constants: frozenset[str]) -> bool:
     return all(name in constants for name in names) and len(names) == text.count("$")
 
 
-def _unused(case: Case) -> Iterator[Finding]:
-    array = _array(case)
-    if array is None or not case.body.commands or len(array[1]) == 1:
+def _unused_element_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    array = _array_option_and_elements(lint_case)
+    if array is None or not lint_case.body.commands or len(array[1]) == 1:
         return
     option, elements = array
-    if any(_uses(case, one) for one in (case.element, *case.words.foreign)):
+    if any(
+        _uses(lint_case, one) for one in (lint_case.element, *lint_case.words.foreign)
+    ):
         return
     if elements.throttle == 1:
         return  # a chain of jobs that go on with one run
-    effect = f"no line uses ${case.element}: all {len(elements):,} elements do the same"
+    effect = (
+        f"no line uses ${lint_case.element}: all {len(elements):,} elements do the same"
+    )
     yield note(option, "elements-alike", effect, "fine if the program itself reads it")
 
 
-def _throttle(case: Case) -> Iterator[Finding]:
-    array = _array(case)
+def _throttle(lint_case: LintCase) -> Iterator[LintFinding]:
+    array = _array_option_and_elements(lint_case)
     if array is not None and len(array[1]) > _MANY and array[1].throttle is None:
         effect = f"{len(array[1]):,} elements may all run at the same time"
         fix = "-tc 10"
-        if case.words.array.startswith("--"):
+        if lint_case.words.array.startswith("--"):
             fix = f"{array[0].value}%10"
         yield note(array[0], "no-throttle", effect, f"{fix} runs ten at a time")
 
 
-def _templates(case: Case) -> Iterator[tuple[Command, str, tuple[int, ...], bool]]:
+def _templates(
+    lint_case: LintCase,
+) -> Iterator[tuple[ShellCommand, str, tuple[int, ...], bool]]:
     """Yield each file name that contains the array index, with the existing numbers.
 
     The last value is whether the command certainly reads the file.
     """
-    variable = re.compile(rf"\$\{{{case.element}\}}|\${case.element}\b")
-    for command, place in commands_with_directories(case):
-        for written, is_sure in _read(command):
-            word = _expanded(case, written)
+    variable = re.compile(rf"\$\{{{lint_case.element}\}}|\${lint_case.element}\b")
+    for command, place in commands_with_directories(lint_case):
+        for written, is_sure in _possible_input_files(command):
+            word = _text_with_element(lint_case, written)
             if len(variable.findall(word)) != 1:
                 continue
-            path = case.absolute(variable.sub(_MARK, word), place)
+            path = lint_case.absolute(variable.sub(_MARK, word), place)
             template = None if path is None else path.replace(_MARK, "{}")
-            numbers = None if template is None else case.facts.files.get(template)
+            numbers = None if template is None else lint_case.facts.files.get(template)
             if template is not None and numbers is not None:
                 yield command, template, numbers, is_sure
 
 
-def _expanded(case: Case, text: str) -> str:
+def _text_with_element(lint_case: LintCase, text: str) -> str:
     """Replace variables that hold the element by the element itself."""
-    for name, offset in _offsets(case).items():
-        if not offset and name != case.element:
-            text = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", f"${{{case.element}}}", text)
+    for name, offset in _offsets(lint_case).items():
+        if not offset and name != lint_case.element:
+            text = re.sub(
+                rf"\$(?:{name}\b|\{{{name}\}})", f"${{{lint_case.element}}}", text
+            )
     return text
 
 
-def _read(command: Command) -> Iterator[tuple[str, bool]]:
+def _possible_input_files(command: ShellCommand) -> Iterator[tuple[str, bool]]:
     """Yield the words that may be files to read, and whether they certainly are."""
     for word in command.inputs:
         yield word, True
@@ -419,14 +441,14 @@ def _files_words(template: str, numbers: tuple[int, ...]) -> str:
     return f"{len(numbers):,} files {name}, {numbers[0]} to {numbers[-1]}"
 
 
-def _few(elements: Elements) -> Iterator[int]:
+def _first_elements(elements: ArrayElements) -> Iterator[int]:
     for one in elements.ranges:
         yield from one[:100_000]
 
 
-def _uses(case: Case, variable: str) -> bool:
+def _uses(lint_case: LintCase, variable: str) -> bool:
     before = ""
-    for token in case.body.tokens:
+    for token in lint_case.body.tokens:
         # a bare name as an argument is no use of it
         if variable in token.text and (
             token.text != variable or before in _TAKES_NAMES or before == "-v"
@@ -439,7 +461,7 @@ def _uses(case: Case, variable: str) -> bool:
 _TAKES_NAMES = frozenset({"export", "printenv", "unset", "declare", "read"})
 
 
-def _whole(command: Command) -> str:
+def _whole_command_text(command: ShellCommand) -> str:
     return " ".join((command.text, *command.inputs, *command.outputs))
 
 
@@ -447,9 +469,9 @@ RULES: tuple[Rule, ...] = (
     _other_scheduler,
     _no_array,
     _files,
-    _lines,
+    _line_of_file_findings,
     _lists,
     _shared_outputs,
-    _unused,
+    _unused_element_findings,
     _throttle,
 )

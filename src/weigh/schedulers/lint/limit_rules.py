@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
-from weigh.model.limits import UNTYPED, Limits, NodeType, QueueLimits
-from weigh.model.lint import Finding
+from weigh.model.limits import UNTYPED, ClusterLimits, NodeType, QueueLimits
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
-    Case,
-    Requested,
+    LintCase,
+    ScriptRequest,
     did_you_mean,
     note,
     problem,
@@ -17,27 +17,29 @@ from weigh.schedulers.lint.case import (
 from weigh.units import MIB, Bytes, format_duration, format_size
 
 
-class Against:
+class RequestAgainstLimits:
     """A script's request and the cluster's limits."""
 
-    def __init__(self, case: Case, requested: Requested, limits: Limits) -> None:
+    def __init__(
+        self, lint_case: LintCase, requested: ScriptRequest, limits: ClusterLimits
+    ) -> None:
         self.requested = requested
         self.limits = limits
-        self.is_slurm = case.tool == "sbatch"
-        self.queues = _queues(requested, limits, any_queue=not self.is_slurm)
+        self.is_slurm = lint_case.tool == "sbatch"
+        self.queues = _possible_queues(requested, limits, any_queue=not self.is_slurm)
         names = {queue.name for queue in self.queues}
         self.nodes = [
             node for node in limits.nodes if not names or names & set(node.queues)
         ]
 
-    def beyond_node(self, name: str, effect: str, fix: str = "") -> Finding:
+    def beyond_node(self, name: str, effect: str, fix: str = "") -> LintFinding:
         """Report what no node has: Slurm rejects it, Grid Engine lets it wait."""
         option = self.requested.by.get(name)
         if self.is_slurm:
             return refused(option, f"{name}-beyond-node", f"{effect}: refused", fix)
         return problem(option, f"{name}-beyond-node", f"{effect}: never starts", fix)
 
-    def beyond_queue(self, name: str, effect: str, fix: str = "") -> Finding:
+    def beyond_queue(self, name: str, effect: str, fix: str = "") -> LintFinding:
         """Report what no queue allows: the job may be accepted and never start."""
         option = self.requested.by.get(name)
         if self.is_slurm and self.limits.enforced:
@@ -53,44 +55,57 @@ class Against:
         return ", ".join(queue.name for queue in self.queues) or "the cluster"
 
 
-def limit_rules(case: Case, requested: Requested) -> Iterator[Finding]:
+def limit_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintFinding]:
     """Apply all rules that need the cluster's limits; none if they are not known.
 
     What the site's settings want in each job is known without them.
     """
-    yield from _site_rules(case, requested)
-    if case.facts.limits is None:
+    yield from _site_rules(lint_case, requested)
+    if lint_case.facts.limits is None:
         return
-    against = Against(case, requested, case.facts.limits)
-    yield from _names(against)
-    for rule in (_memory, _cpus, _gpus, _time, _nodes, _array, _resources, _defaults):
+    against = RequestAgainstLimits(lint_case, requested, lint_case.facts.limits)
+    yield from _unknown_name_findings(against)
+    for rule in (
+        _memory_limit_findings,
+        _cpu_limit_findings,
+        _gpu_limit_findings,
+        _time_limit_findings,
+        _node_limit_findings,
+        _array_limit_findings,
+        _resource_limit_findings,
+        _defaults,
+    ):
         yield from rule(against)
-    yield from _default_gpu(case, against)
+    yield from _default_gpu(lint_case, against)
 
 
 _OTHER_NAMES = {"account": ("project",), "queue": ("queues",)}
 
 
-def _site_rules(case: Case, requested: Requested) -> Iterator[Finding]:
+def _site_rules(lint_case: LintCase, requested: ScriptRequest) -> Iterator[LintFinding]:
     """Find what the site wants in each job, and the script does not request."""
-    for name in case.facts.required:
+    for name in lint_case.facts.required:
         if not any(one in requested.by for one in (name, *_OTHER_NAMES.get(name, ()))):
             effect = f"no {name} requested: this site wants one in each job"
             yield refused(None, "site-requires", effect)
     memory = requested.by.get("memory")
-    if case.facts.per_cpu and memory is not None and memory.name == "mem":
+    if lint_case.facts.per_cpu and memory is not None and memory.name == "mem":
         size = requested.memory
-        each = "" if not size else f"--mem-per-cpu={_per_cpu(size, requested.cpus)}M"
+        each = (
+            ""
+            if not size
+            else f"--mem-per-cpu={_memory_per_cpu(size, requested.cpus)}M"
+        )
         effect = "this site wants memory per CPU: refused"
         yield refused(memory, "site-memory", effect, each)
 
 
-def _per_cpu(size: Bytes, cpus: int | None) -> int:
+def _memory_per_cpu(size: Bytes, cpus: int | None) -> int:
     return -(-size // ((cpus or 1) * MIB))
 
 
-def _queues(
-    requested: Requested, limits: Limits, *, any_queue: bool
+def _possible_queues(
+    requested: ScriptRequest, limits: ClusterLimits, *, any_queue: bool
 ) -> list[QueueLimits]:
     """Return the queues that the job may run in; Grid Engine has no default queue."""
     if requested.queues:
@@ -103,7 +118,7 @@ def _queues(
     return list(limits.queues) if any_queue and not default else default
 
 
-def _names(against: Against) -> Iterator[Finding]:
+def _unknown_name_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested, limits = against.requested, against.limits
     known = [queue.name for queue in limits.queues]
     for name in requested.queues:
@@ -139,7 +154,7 @@ def _names(against: Against) -> Iterator[Finding]:
             yield refused(option, "unknown-constraint", effect, fix)
 
 
-def _closed(against: Against) -> Iterator[Finding]:
+def _closed(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     """Warn about each requested queue that is closed, or if all queues are."""
     option = against.requested.by.get("queues")
     closed = [queue.name for queue in against.queues if not queue.open]
@@ -151,8 +166,8 @@ def _closed(against: Against) -> Iterator[Finding]:
 
 
 def _membership(
-    against: Against, name: str, mine: tuple[str, ...] | None
-) -> Iterator[Finding]:
+    against: RequestAgainstLimits, name: str, mine: tuple[str, ...] | None
+) -> Iterator[LintFinding]:
     word = against.requested.account if name == "account" else against.requested.qos
     option = against.requested.by.get(name)
     if word is None:
@@ -171,9 +186,9 @@ def _membership(
             yield problem(option, f"unknown-{name}", f"{effect}: never starts", fix)
 
 
-def _memory(against: Against) -> Iterator[Finding]:
+def _memory_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested = against.requested.memory
-    largest = _most(against.nodes, lambda node: node.memory)
+    largest = _maximum_over_nodes(against.nodes, lambda node: node.memory)
     allowed = _loosest(against.queues, lambda queue: queue.memory)
     if not requested:
         return
@@ -192,9 +207,9 @@ def _memory(against: Against) -> Iterator[Finding]:
         yield against.beyond_queue("memory", f"{what}; {have}")
 
 
-def _cpus(against: Against) -> Iterator[Finding]:
+def _cpu_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested = against.requested.cpus
-    largest = _most(against.nodes, lambda node: node.cpus)
+    largest = _maximum_over_nodes(against.nodes, lambda node: node.cpus)
     allowed = _loosest(against.queues, lambda queue: queue.cpus)
     if not requested:
         return
@@ -206,7 +221,7 @@ def _cpus(against: Against) -> Iterator[Finding]:
         yield against.beyond_queue("cpus", effect)
 
 
-def _gpus(against: Against) -> Iterator[Finding]:
+def _gpu_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested, kind = against.requested.gpus, against.requested.gpu_type
     if not requested or not against.limits.nodes:
         return
@@ -249,7 +264,7 @@ def _most_on_a_node(nodes: list[NodeType]) -> int:
     return max((sum(node.gpus.values()) for node in nodes), default=0)
 
 
-def _time(against: Against) -> Iterator[Finding]:
+def _time_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested = against.requested.time
     allowed = _loosest(against.queues, lambda queue: queue.time_limit)
     if allowed is not None and against.requested.no_end:
@@ -269,7 +284,7 @@ def _time(against: Against) -> Iterator[Finding]:
     yield against.beyond_queue("time", f"{effect} {format_duration(allowed)}", fix)
 
 
-def _nodes(against: Against) -> Iterator[Finding]:
+def _node_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested = against.requested.nodes
     allowed = _loosest(against.queues, lambda queue: queue.nodes)
     if requested is not None and allowed is not None and requested > allowed:
@@ -277,7 +292,7 @@ def _nodes(against: Against) -> Iterator[Finding]:
         yield against.beyond_queue("nodes", effect)
 
 
-def _array(against: Against) -> Iterator[Finding]:
+def _array_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested, limits = against.requested, against.limits
     option = requested.by.get("elements")
     last, count = requested.last_index, requested.elements
@@ -296,7 +311,7 @@ def _array(against: Against) -> Iterator[Finding]:
         yield refused(option, "array-size", f"{effect} at once: refused", fix)
 
 
-def _resources(against: Against) -> Iterator[Finding]:
+def _resource_limit_findings(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     requested, limits = against.requested, against.limits
     for name in requested.resources:
         if limits.resources is not None and name not in limits.resources:
@@ -314,7 +329,7 @@ def _resources(against: Against) -> Iterator[Finding]:
             yield refused(requested.by.get(key), f"unknown-{key}", effect, fix)
 
 
-def _defaults(against: Against) -> Iterator[Finding]:
+def _defaults(against: RequestAgainstLimits) -> Iterator[LintFinding]:
     """Note the queue's defaults for what the job does not request."""
     if not against.queues:
         return
@@ -331,24 +346,28 @@ def _defaults(against: Against) -> Iterator[Finding]:
             f"no time limit requested: the default of {queue.name} is {given}",
         )
     if requested.memory is None and "memory" not in requested.by:
-        yield note(None, "default-memory", _default_memory(against, queue))
+        yield note(
+            None, "default-memory", _default_memory_of_queue_text(against, queue)
+        )
 
 
 _OF_GPUS = re.compile(r"gpu|cuda|nvidia|torch|tensorflow|jax\b", re.IGNORECASE)
 
 
-def _default_gpu(case: Case, against: Against) -> Iterator[Finding]:
+def _default_gpu(
+    lint_case: LintCase, against: RequestAgainstLimits
+) -> Iterator[LintFinding]:
     """Note that no GPU is requested where the queue or a command is about GPUs."""
     if len(against.queues) != 1 or against.requested.gpus or not against.nodes:
         return
     name = against.queues[0].name
-    words = (name, *(one.text for one in case.body.commands))
+    words = (name, *(one.text for one in lint_case.body.commands))
     if all(node.gpus for node in against.nodes) and any(map(_OF_GPUS.search, words)):
         effect = f"no GPU requested: {name} has GPUs, but the job gets none"
         yield note(None, "default-gpu", effect)
 
 
-def _several_defaults(requested: Requested) -> Iterator[Finding]:
+def _several_defaults(requested: ScriptRequest) -> Iterator[LintFinding]:
     if requested.time is None and "time" not in requested.by:
         effect = (
             "no time limit requested: the limit of the queue that it runs in applies"
@@ -359,7 +378,9 @@ def _several_defaults(requested: Requested) -> Iterator[Finding]:
         yield note(None, "default-memory", effect)
 
 
-def _default_memory(against: Against, queue: QueueLimits) -> str:
+def _default_memory_of_queue_text(
+    against: RequestAgainstLimits, queue: QueueLimits
+) -> str:
     given = queue.default_memory
     if given is None and queue.default_memory_per_cpu is not None:
         given = queue.default_memory_per_cpu * (against.requested.cpus or 1)
@@ -371,7 +392,9 @@ def _default_memory(against: Against, queue: QueueLimits) -> str:
     return f"{prefix} the site's default"
 
 
-def _most(nodes: list[NodeType], of: Callable[[NodeType], float | None]) -> int | None:
+def _maximum_over_nodes(
+    nodes: list[NodeType], of: Callable[[NodeType], float | None]
+) -> int | None:
     """Return the maximum over the nodes; None if the value of any is not known."""
     values = [of(node) for node in nodes]
     known = [value for value in values if value is not None]

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
     BRINGS,
-    Case,
+    LintCase,
     Rule,
     commands_with_directories,
     is_shared,
@@ -14,35 +14,35 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
-from weigh.schedulers.script import Line
-from weigh.schedulers.shell import Command
+from weigh.schedulers.script import ScriptLine
+from weigh.schedulers.shell import ShellCommand
 
 _SBATCH = "sbatch"
 _ENV_WORDS = 2
 
 
-def _byte_order_mark(case: Case) -> Iterator[Finding]:
-    if not case.script.bom:
+def _byte_order_mark(lint_case: LintCase) -> Iterator[LintFinding]:
+    if not lint_case.script.bom:
         return
-    spot = Line(1, "")
+    spot = ScriptLine(1, "")
     fix = "sed -i '1s/^\\xef\\xbb\\xbf//' removes it"
-    if case.tool == _SBATCH:
+    if lint_case.tool == _SBATCH:
         yield refused(spot, "bom", "begins with a byte order mark: refused", fix)
     else:
         effect = "begins with a byte order mark: '#!' is ignored, sh runs the script"
         yield problem(spot, "bom", effect, fix)
 
 
-def _carriage_returns(case: Case) -> Iterator[Finding]:
-    number = case.script.carriage_returns
+def _carriage_returns(lint_case: LintCase) -> Iterator[LintFinding]:
+    number = lint_case.script.carriage_returns
     if number is None:
         return
-    spot = Line(number, "")
+    spot = ScriptLine(number, "")
     fix = "sed -i 's/\\r$//' removes them"
-    if case.tool == _SBATCH:
+    if lint_case.tool == _SBATCH:
         effect = "Windows line endings (CRLF): refused"
         yield refused(spot, "carriage-returns", effect, fix)
-    elif number == 1 and case.script.interpreter:
+    elif number == 1 and lint_case.script.interpreter:
         effect = (
             "Windows line endings (CRLF): interpreter not found, the job stays in Eqw"
         )
@@ -52,57 +52,61 @@ def _carriage_returns(case: Case) -> Iterator[Finding]:
         yield problem(spot, "carriage-returns", effect, fix)
 
 
-def _first_line(case: Case) -> Iterator[Finding]:
-    lines = case.script.lines
-    if case.script.interpreter or not any(one.text.strip() for one in lines):
+def _first_line_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    lines = lint_case.script.lines
+    if lint_case.script.interpreter or not any(one.text.strip() for one in lines):
         return
     later = next((one for one in lines if one.text.lstrip().startswith("#!")), None)
     where = "the first line must be '#!/bin/bash'"
     if later is not None:
         where = "'#!' counts only at the start of the first line"
     spot = later or lines[0]
-    if case.tool == _SBATCH:
+    if lint_case.tool == _SBATCH:
         yield refused(spot, "no-shebang", f"{where}: refused")
         return
-    limits = case.facts.limits
+    limits = lint_case.facts.limits
     is_plain = limits is not None and limits.start_mode == "unix_behavior"
-    if case.option("S") is None or is_plain:
+    if lint_case.option("S") is None or is_plain:
         fix = "put #!/bin/bash first"
         effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"
         if is_plain:
             effect = "no '#!': /bin/sh runs it on this cluster, not bash"
-            if case.option("S") is not None:
+            if lint_case.option("S") is not None:
                 effect += ", and -S has no effect"
         else:
             fix += ", and #$ -S /bin/bash"
         yield note(spot, "no-shebang", effect, fix)
 
 
-def _interpreter(case: Case) -> Iterator[Finding]:
-    words = case.script.interpreter
+def _interpreter_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    words = lint_case.script.interpreter
     if not words:
         return
-    spot, path = case.script.lines[0], words[0]
-    after = "the job fails at once" if case.tool == _SBATCH else "the job stays in Eqw"
+    spot, path = lint_case.script.lines[0], words[0]
+    after = (
+        "the job fails at once" if lint_case.tool == _SBATCH else "the job stays in Eqw"
+    )
     if not path.startswith("/"):
         effect = f"{path} is not an absolute path: {after}"
         yield problem(spot, "interpreter", effect, "write #!/bin/bash")
-    elif case.is_missing(path):
+    elif lint_case.is_missing(path):
         yield problem(spot, "interpreter", f"{path} does not exist: {after}")
     elif path.endswith("/env"):
-        yield from _through_env(case, spot)
+        yield from _through_env(lint_case, spot)
 
 
-def _through_env(case: Case, spot: Line) -> Iterator[Finding]:
-    words = case.script.interpreter[1:]
+def _through_env(lint_case: LintCase, spot: ScriptLine) -> Iterator[LintFinding]:
+    words = lint_case.script.interpreter[1:]
     if len(words) >= _ENV_WORDS and not words[0].startswith("-"):
         effect = f"env looks for one program named '{' '.join(words)}': not found"
         fix = f"write #!/usr/bin/env -S {' '.join(words)}"
         yield problem(spot, "interpreter", effect, fix)
         return
-    place = case.facts.commands.get(case.script.program)
+    place = lint_case.facts.commands.get(lint_case.script.program)
     if place is not None and place.path is None:
-        effect = f"no {case.script.program} on the PATH here: the job fails at once"
+        effect = (
+            f"no {lint_case.script.program} on the PATH here: the job fails at once"
+        )
         yield problem(spot, "interpreter", effect)
 
 
@@ -110,18 +114,18 @@ _READERS = ("python", "python3", "bash", "sh", "Rscript", "perl", "julia", "torc
 _MAKERS = BRINGS | {"git", "tar", "unzip", "wget", "curl", "rsync", "cp", "mv", "ln"}
 
 
-def _missing(case: Case) -> Iterator[Finding]:
+def _missing_file_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     made: set[str] = set()
-    for command, place in commands_with_directories(case):
+    for command, place in commands_with_directories(lint_case):
         for word, outcome in _needed(command):
-            path = case.absolute(word, place)
-            if path is None or not case.is_missing(path) or _is_made(path, made):
+            path = lint_case.absolute(word, place)
+            if path is None or not lint_case.is_missing(path) or _is_made(path, made):
                 continue
-            if is_shared(case, word, path):
+            if is_shared(lint_case, word, path):
                 effect = f"{word} does not exist: {outcome}"
-                yield problem(command, "missing-path", effect, _fix(case, word))
+                yield problem(command, "missing-path", effect, _fix(lint_case, word))
                 made.add(_leaf(path))  # report each path once
-        yield from _not_executable(case, command, place, made)
+        yield from _not_executable(lint_case, command, place, made)
         made.update(_mentioned(command))
 
 
@@ -132,21 +136,23 @@ _PREFIXES = frozenset(
 
 
 def _not_executable(
-    case: Case, command: Command, place: str | None, made: set[str]
-) -> Iterator[Finding]:
+    lint_case: LintCase, command: ShellCommand, place: str | None, made: set[str]
+) -> Iterator[LintFinding]:
     """Find a program by its path whose file nobody may run."""
     word = _program_by_path(command)
-    path = case.absolute(word, place) if word else None
+    path = lint_case.absolute(word, place) if word else None
     if path is None or path in made or _is_made(path, made):
         return
-    is_off = case.kind(path) == "file" and case.facts.executable.get(path) is False
-    if is_off and is_shared(case, word, path):
+    is_off = (
+        lint_case.kind(path) == "file" and lint_case.facts.executable.get(path) is False
+    )
+    if is_off and is_shared(lint_case, word, path):
         effect = f"{word} is not executable: permission denied"
         yield problem(command, "not-executable", effect, f"chmod +x {word}")
         made.add(path)
 
 
-def _program_by_path(command: Command) -> str:
+def _program_by_path(command: ShellCommand) -> str:
     """Return the path of the program that a command runs, empty if none."""
     if "/" in command.name:
         return command.name
@@ -163,15 +169,20 @@ def _program_by_path(command: Command) -> str:
     return ""
 
 
-def _fix(case: Case, word: str) -> str:
+def _fix(lint_case: LintCase, word: str) -> str:
     """Suggest a fix if the job starts in the wrong directory."""
-    path = case.absolute(word, case.facts.cwd)
-    if case.start != case.facts.cwd and case.kind(path) in ("file", "directory"):
-        return "#$ -cwd: start where it is submitted" if case.tool == "qsub" else ""
+    path = lint_case.absolute(word, lint_case.facts.cwd)
+    if lint_case.start != lint_case.facts.cwd and lint_case.kind(path) in (
+        "file",
+        "directory",
+    ):
+        return (
+            "#$ -cwd: start where it is submitted" if lint_case.tool == "qsub" else ""
+        )
     return ""
 
 
-def _needed(command: Command) -> Iterator[tuple[str, str]]:
+def _needed(command: ShellCommand) -> Iterator[tuple[str, str]]:
     words = command.words
     arguments = [word for word in words[1:] if not word.startswith("-")]
     if command.name == "cd" and arguments:
@@ -188,7 +199,7 @@ def _needed(command: Command) -> Iterator[tuple[str, str]]:
         yield name, "there is nothing to read"
 
 
-def _mentioned(command: Command) -> Iterator[str]:
+def _mentioned(command: ShellCommand) -> Iterator[str]:
     """Yield the names that a command may have created."""
     only_reads = command.name in ("cd", "source", ".", *_READERS)
     makes_venv = {"venv", "virtualenv"} & {*command.words}
@@ -238,23 +249,23 @@ def _placeholder(text: str) -> re.Match[str] | None:
     return _ANGLES.search(text) or _ANYWHERE.search(text) or _FILLED_IN.search(text)
 
 
-def in_directives(case: Case) -> Iterator[Finding]:
+def in_directives(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find placeholders in the values of options."""
-    for option in case.options:
+    for option in lint_case.options:
         found = _placeholder(option.value)
         if found:
             effect = f"{found[0]} is a placeholder of a template"
             yield problem(option, "placeholder", effect)
 
 
-def is_template(case: Case, line: int) -> bool:
+def is_template(lint_case: LintCase, line: int) -> bool:
     """Return whether a line has a ``<placeholder>``, which bash takes for files."""
-    return bool(_ANGLES.search(case.script.lines[line - 1].text))
+    return bool(_ANGLES.search(lint_case.script.lines[line - 1].text))
 
 
-def _in_commands(case: Case) -> Iterator[Finding]:
+def _in_commands(lint_case: LintCase) -> Iterator[LintFinding]:
     reported: set[str] = set()
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         pieces = (command.text, *command.inputs, *command.outputs)
         found = next(filter(None, map(_ANYWHERE.search, pieces)), None)
         if (
@@ -270,9 +281,9 @@ def _in_commands(case: Case) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     _byte_order_mark,
     _carriage_returns,
-    _first_line,
-    _interpreter,
+    _first_line_findings,
+    _interpreter_findings,
     in_directives,
     _in_commands,
-    _missing,
+    _missing_file_findings,
 )

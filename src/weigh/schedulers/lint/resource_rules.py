@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 from weigh.errors import FormatError
-from weigh.model.lint import Finding
-from weigh.schedulers.lint.case import Case, Rule, Spot, note, problem
-from weigh.schedulers.shell import Command, unquoted
+from weigh.model.lint import LintFinding
+from weigh.schedulers.lint.case import LineSpot, LintCase, Rule, note, problem
+from weigh.schedulers.shell import ShellCommand, unquoted
 from weigh.schedulers.words import whole_number
 from weigh.units import MIB, format_size, parse_size
 
@@ -25,9 +25,9 @@ _COUNTS = {
 _OVER = frozenset({"--oversubscribe", "--overcommit", "-O", "--overlap"})
 
 
-def _assignments(case: Case) -> Iterator[tuple[Command, str, str]]:
+def _assignments(lint_case: LintCase) -> Iterator[tuple[ShellCommand, str, str]]:
     """Yield each (command, variable, value) that the script sets."""
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         words = command.assigned
         if command.name in _EXPORTS:
             words = (*words, *command.words[1:])
@@ -37,17 +37,17 @@ def _assignments(case: Case) -> Iterator[tuple[Command, str, str]]:
                 yield command, name, unquoted(value)
 
 
-def _threads(case: Case) -> Iterator[Finding]:
-    cpus = case.granted.cpus
+def _thread_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    cpus = lint_case.granted.cpus
     if cpus is None:
         return
-    for command, name, value in _assignments(case):
+    for command, name, value in _assignments(lint_case):
         count = whole_number(value)
         if name not in _THREADS or count is None or count <= cpus:
             continue
-        effect = f"{count} threads, but the job gets {_cpus(cpus)}"
-        make = problem if case.granted.cpus_asked else note
-        yield make(command, "threads-beyond-cpus", effect, _more_cpus(case, count))
+        effect = f"{count} threads, but the job gets {_cpus_text(cpus)}"
+        make = problem if lint_case.granted.cpus_asked else note
+        yield make(command, "threads-beyond-cpus", effect, _more_cpus(lint_case, count))
         return
 
 
@@ -65,21 +65,21 @@ _BY_FLAG = {
 }
 
 
-def _threads_by_flag(case: Case) -> Iterator[Finding]:
+def _threads_by_flag(lint_case: LintCase) -> Iterator[LintFinding]:
     """Note programs whose own option asks for more threads than the job has CPUs."""
-    cpus = case.granted.cpus
-    for command in case.body.commands if cpus else ():
-        words = _words(command)
+    cpus = lint_case.granted.cpus
+    for command in lint_case.body.commands if cpus else ():
+        words = _words_from_launcher(command)
         flags = _BY_FLAG.get(words[0].rpartition("/")[2], ()) if words else ()
-        count = max((_after(words, flag) for flag in flags), default=0)
+        count = max((_number_behind_flag(words, flag) for flag in flags), default=0)
         if cpus and count > cpus:
-            effect = f"{count} threads, but the job gets {_cpus(cpus)}"
-            fix = _more_cpus(case, count)
+            effect = f"{count} threads, but the job gets {_cpus_text(cpus)}"
+            fix = _more_cpus(lint_case, count)
             yield note(command, "threads-beyond-cpus", effect, fix)
             return
 
 
-def _after(words: tuple[str, ...], flag: str) -> int:
+def _number_behind_flag(words: tuple[str, ...], flag: str) -> int:
     """Return the number behind a flag; 0 if it is not there."""
     for place, word in enumerate(words):
         rest = words[place + 1] if word == flag and place + 1 < len(words) else ""
@@ -91,61 +91,71 @@ def _after(words: tuple[str, ...], flag: str) -> int:
     return 0
 
 
-def _cpus(count: int) -> str:
+def _cpus_text(count: int) -> str:
     return "1 CPU" if count == 1 else f"{count} CPUs"
 
 
-def _more_cpus(case: Case, count: int) -> str:
-    if case.tool == "sbatch":
+def _more_cpus(lint_case: LintCase, count: int) -> str:
+    if lint_case.tool == "sbatch":
         return f"--cpus-per-task={count}, or ${{SLURM_CPUS_PER_TASK}} threads"
-    return f"-pe smp {count}, or $NSLOTS threads" if case.tool == "qsub" else ""
+    return f"-pe smp {count}, or $NSLOTS threads" if lint_case.tool == "qsub" else ""
 
 
 _CANNOT = ": the step cannot start"
 
 
-def _steps(case: Case) -> Iterator[Finding]:
+def _oversized_step_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find steps that are larger than the job."""
-    granted = case.granted
-    for command in case.body.commands:
-        words = _words(command)
+    granted = lint_case.granted
+    for command in lint_case.body.commands:
+        words = _words_from_launcher(command)
         if not words or words[0] not in _COUNTS or _OVER & set(words):
             continue
-        tasks = _value(words, _COUNTS[words[0]])
-        each = _value(words, ("-c", "--cpus-per-task")) if words[0] == "srun" else None
-        nodes = _value(words, ("-N", "--nodes")) if words[0] == "srun" else None
+        tasks = _launcher_option_number(words, _COUNTS[words[0]])
+        each = (
+            _launcher_option_number(words, ("-c", "--cpus-per-task"))
+            if words[0] == "srun"
+            else None
+        )
+        nodes = (
+            _launcher_option_number(words, ("-N", "--nodes"))
+            if words[0] == "srun"
+            else None
+        )
         if nodes and granted.nodes and nodes > granted.nodes:
             effect = f"{nodes} nodes, but the job has {granted.nodes}"
             yield problem(command, "step-beyond-job", effect + _CANNOT)
         if words[0] == "srun":
-            yield from _step_resources(case, command, words)
+            yield from _step_resources(lint_case, command, words)
         needed = (tasks or 1) * (each or 1)
         if granted.cpus is None or granted.nodes != 1:
             continue
         if needed <= granted.cpus:
             if words[0] == "srun" and each is None:
-                yield from _inherited_cpus(case, command, tasks or 1)
+                yield from _inherited_cpus(lint_case, command, tasks or 1)
             continue
         what = f"{tasks} tasks" if tasks else "a task"
         what += f" of {each} CPUs" if each else ""
-        effect = f"{what}, but the job gets {_cpus(granted.cpus)}"
+        effect = f"{what}, but the job gets {_cpus_text(granted.cpus)}"
         if words[0] == "srun":
             effect += _CANNOT
         make = problem if granted.cpus_asked else note
         yield make(command, "step-beyond-job", effect, "")
 
 
-def _inherited_cpus(case: Case, command: Command, tasks: int) -> Iterator[Finding]:
+def _inherited_cpus(
+    lint_case: LintCase, command: ShellCommand, tasks: int
+) -> Iterator[LintFinding]:
     """Find a step whose tasks fit only as long as srun does not take the job's CPUs.
 
     srun reads SLURM_CPUS_PER_TASK, except from 22.05 to 23.02.
     """
-    granted, each = case.granted, case.granted.cpus_per_task or 1
+    granted, each = lint_case.granted, lint_case.granted.cpus_per_task or 1
     if tasks * each > (granted.cpus or 0):
         effect = (
             f"from Slurm 23.11 on each of the {tasks} tasks takes the job's "
-            f"{_cpus(each)}, {tasks * each} in all, but the job gets "
-            f"{_cpus(granted.cpus or 0)}: the step never starts"
+            f"{_cpus_text(each)}, {tasks * each} in all, but the job gets "
+            f"{_cpus_text(granted.cpus or 0)}: the step never starts"
         )
         yield note(command, "step-beyond-job", effect, "srun -c 1, or fewer tasks")
 
@@ -155,13 +165,16 @@ _STEP_MEMORY = re.compile(r"--mem[= ](\d+[KMGT]?)\b")
 
 
 def _step_resources(
-    case: Case, command: Command, words: tuple[str, ...]
-) -> Iterator[Finding]:
+    lint_case: LintCase, command: ShellCommand, words: tuple[str, ...]
+) -> Iterator[LintFinding]:
     """Find a step that requests more GPUs or memory than the job has."""
-    text, granted = " ".join(words), case.granted
+    text, granted = " ".join(words), lint_case.granted
     gpus, memory = _STEP_GPUS.search(text), _STEP_MEMORY.search(text)
     if gpus and granted.gpus is not None and int(gpus[1]) > granted.gpus:
-        effect = f"{_gpus(int(gpus[1]))}, but the job has {_gpus(granted.gpus)}"
+        effect = (
+            f"{_gpu_count_text(int(gpus[1]))}, but the job has "
+            f"{_gpu_count_text(granted.gpus)}"
+        )
         yield problem(command, "step-beyond-job", effect + _CANNOT)
     size = _step_size(memory[1]) if memory else None
     if size and granted.memory and granted.nodes == 1 and size > granted.memory:
@@ -181,7 +194,7 @@ _BEFORE = frozenset({"time", "exec", "nohup", "command", "stdbuf", "env"})
 _WITH_VALUES = _BEFORE | {"timeout", "nice", "ionice", "chrt"}
 
 
-def _words(command: Command) -> tuple[str, ...]:
+def _words_from_launcher(command: ShellCommand) -> tuple[str, ...]:
     """Return the words of a command from its launcher on, behind other programs."""
     words = command.words
     if words and words[0] in _WITH_VALUES:
@@ -192,7 +205,9 @@ def _words(command: Command) -> tuple[str, ...]:
     return words
 
 
-def _value(words: tuple[str, ...], names: tuple[str, ...]) -> int | None:
+def _launcher_option_number(
+    words: tuple[str, ...], names: tuple[str, ...]
+) -> int | None:
     """Return the number of an option of the launcher itself."""
     for place, word in enumerate(words[1:], 1):
         if not word.startswith("-"):
@@ -217,48 +232,51 @@ _WANTS_GPU = re.compile(
 _PER_NODE = re.compile(r"--nproc[-_]per[-_]node[= ](\d{1,4})\b")
 
 
-def _devices(case: Case) -> Iterator[Finding]:
-    gpus = case.granted.gpus
-    for command, name, value in _assignments(case) if gpus else ():
+def _devices(lint_case: LintCase) -> Iterator[LintFinding]:
+    gpus = lint_case.granted.gpus
+    for command, name, value in _assignments(lint_case) if gpus else ():
         if name != "CUDA_VISIBLE_DEVICES" or not _DEVICES.fullmatch(value) or not gpus:
             continue
         highest = max(map(int, value.split(",")))
         if highest >= gpus:
-            effect = f"device {highest} of {_gpus(gpus)}: numbers begin at 0"
+            effect = f"device {highest} of {_gpu_count_text(gpus)}: numbers begin at 0"
             yield problem(command, "devices-overridden", effect, "remove it")
-        elif not command.background and not _has_all_of_node(case, gpus):
+        elif not command.background and not _has_all_of_node(lint_case, gpus):
             effect = "overrides the scheduler's choice: maybe the GPU of another job"
             yield note(command, "devices-overridden", effect, "remove it")
 
 
-def _has_all_of_node(case: Case, gpus: int) -> bool:
+def _has_all_of_node(lint_case: LintCase, gpus: int) -> bool:
     """Return whether the job gets all GPUs of its node: no other job is there."""
-    limits = case.facts.limits
+    limits = lint_case.facts.limits
     nodes = () if limits is None else limits.nodes
     most = max((sum(node.gpus.values()) for node in nodes), default=0)
-    return case.option("exclusive") is not None or gpus == most
+    return lint_case.option("exclusive") is not None or gpus == most
 
 
-def _gpus(count: int) -> str:
+def _gpu_count_text(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
-def _processes(case: Case) -> Iterator[Finding]:
-    gpus = case.granted.gpus
-    for command in case.body.commands if gpus else ():
+def _processes(lint_case: LintCase) -> Iterator[LintFinding]:
+    gpus = lint_case.granted.gpus
+    for command in lint_case.body.commands if gpus else ():
         found = _PER_NODE.search(command.text)
         if found and gpus and int(found[1]) > gpus:
-            effect = f"{found[1]} processes on {_gpus(gpus)}: those without one fail"
+            effect = (
+                f"{found[1]} processes on {_gpu_count_text(gpus)}: those without one "
+                "fail"
+            )
             yield problem(command, "processes-beyond-gpus", effect, "")
             return
 
 
-def _no_gpu(case: Case) -> Iterator[Finding]:
-    if case.granted.gpus != 0:
+def _no_gpu(lint_case: LintCase) -> Iterator[LintFinding]:
+    if lint_case.granted.gpus != 0:
         return
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         if command.name not in ("echo", "printf") and _WANTS_GPU.search(command.text):
-            fix = "add #SBATCH --gres=gpu:1" if case.tool == "sbatch" else ""
+            fix = "add #SBATCH --gres=gpu:1" if lint_case.tool == "sbatch" else ""
             yield problem(command, "no-gpu", "no GPU was requested: finds none", fix)
             return
 
@@ -266,15 +284,15 @@ def _no_gpu(case: Case) -> Iterator[Finding]:
 _HEAP = re.compile(r"-Xmx(\d{1,9})([kKmMgGtT]?)\b")
 
 
-def _heap(case: Case) -> Iterator[Finding]:
-    memory = case.granted.memory
-    for command in case.body.commands if memory else ():
+def _heap(lint_case: LintCase) -> Iterator[LintFinding]:
+    memory = lint_case.granted.memory
+    for command in lint_case.body.commands if memory else ():
         found = _HEAP.search(command.text)
-        size = _size(found) if found else None
+        size = _java_heap_size(found) if found else None
         if found is None or size is None or not memory:
             continue
-        spot: Spot = _Part(command.line, found[0])
-        outside = _reserved(command, case)
+        spot: LineSpot = _LinePart(command.line, found[0])
+        outside = _reserved(command, lint_case)
         if size < memory <= size + outside:
             effect = (
                 f"the job gets {format_size(memory)} of address space, and Java "
@@ -285,7 +303,9 @@ def _heap(case: Case) -> Iterator[Finding]:
         if size < memory:
             continue
         rest = "the JVM needs more than its heap"
-        after = ": it does not start" if case.granted.is_virtual else ": it is killed"
+        after = (
+            ": it does not start" if lint_case.granted.is_virtual else ": it is killed"
+        )
         effect = f"the job gets {format_size(memory)}, and {rest}{after}"
         fix = f"-Xmx{max(1, memory * 3 // 4 // 2**20)}m"
         yield problem(spot, "heap-beyond-memory", effect, fix)
@@ -298,22 +318,24 @@ _BESIDE_HEAP = 1304 * MIB
 _SMALLER = "-XX:CompressedClassSpaceSize=64m -XX:ReservedCodeCacheSize=64m"
 
 
-def _reserved(command: Command, case: Case) -> int:
+def _reserved(command: ShellCommand, lint_case: LintCase) -> int:
     """Return the address space that Java takes outside its heap where it is limited."""
-    is_limited = case.granted.is_virtual and "-XX:CompressedClass" not in command.text
+    is_limited = (
+        lint_case.granted.is_virtual and "-XX:CompressedClass" not in command.text
+    )
     return _BESIDE_HEAP if is_limited else 0
 
 
-class _Part:
+class _LinePart:
     """A part of a line."""
 
     def __init__(self, line: int, text: str) -> None:
         self.line, self.text = line, text
 
 
-def _size(found: re.Match[str]) -> int | None:
+def _java_heap_size(match: re.Match[str]) -> int | None:
     try:
-        return parse_size(f"{found[1]}{found[2].upper()}iB" if found[2] else found[1])
+        return parse_size(f"{match[1]}{match[2].upper()}iB" if match[2] else match[1])
     except FormatError:
         return None
 
@@ -334,21 +356,23 @@ _USES_NODES = re.compile(
 )
 
 
-def _one_of_many(case: Case) -> Iterator[Finding]:
+def _one_of_many(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find requested nodes and tasks that the script never uses."""
-    granted = case.granted
+    granted = lint_case.granted
     nodes, tasks = granted.nodes or 1, granted.tasks or 1
-    if case.tool != "sbatch" or max(nodes, tasks) == 1:
+    if lint_case.tool != "sbatch" or max(nodes, tasks) == 1:
         return
-    commands = [one for one in case.body.commands if _is_work(one)]
+    commands = [one for one in lint_case.body.commands if _is_work(one)]
     text = " ".join(
-        one.text for one in case.body.commands if one.name not in ("echo", "printf")
+        one.text
+        for one in lint_case.body.commands
+        if one.name not in ("echo", "printf")
     )
     if (
         not commands  # a template
         or any(one in re.split(r"[^\w.-]+", text) for one in _STARTERS)
         or _USES_TASKS.search(text)
-        or any(_USES_NODES.search(one.text) for one in case.body.tokens)
+        or any(_USES_NODES.search(one.text) for one in lint_case.body.tokens)
         or any(one.background for one in commands)
     ):
         return
@@ -356,11 +380,11 @@ def _one_of_many(case: Case) -> Iterator[Finding]:
     if granted.nodes is not None and nodes > 1:
         effect = f"the script runs on one of {nodes} nodes: the others stay idle"
         make = problem if is_sure else note
-        yield make(case.option("nodes"), "no-srun", effect, "--nodes=1, or srun")
+        yield make(lint_case.option("nodes"), "no-srun", effect, "--nodes=1, or srun")
     elif granted.nodes is None and is_sure:
         effect = f"the script runs once; {tasks} tasks may be on several nodes"
         fix = f"for threads: --cpus-per-task={tasks}"
-        yield note(case.option("ntasks"), "no-srun", effect, fix)
+        yield note(lint_case.option("ntasks"), "no-srun", effect, fix)
 
 
 _HELPER_WORDS = """
@@ -373,14 +397,14 @@ _HELPER_WORDS = """
 _HELPERS = frozenset(_HELPER_WORDS.split())
 
 
-def _is_work(command: Command) -> bool:
+def _is_work(command: ShellCommand) -> bool:
     return bool(command.words) and command.name not in _HELPERS
 
 
 RULES: tuple[Rule, ...] = (
-    _threads,
+    _thread_findings,
     _threads_by_flag,
-    _steps,
+    _oversized_step_findings,
     _devices,
     _processes,
     _no_gpu,

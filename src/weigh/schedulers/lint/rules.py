@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import did_you_mean, note
-from weigh.schedulers.script import Line
+from weigh.schedulers.script import ScriptLine
 
 # (group, name, what it finds); docs/reference/rules.md is written from this table
 TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -148,17 +148,17 @@ _IGNORE = re.compile(r"#\s*weigh:\s*ignore\b[:\s]*(.*)$")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
-class Ignored(msgspec.Struct, frozen=True):
+class IgnoredRule(msgspec.Struct, frozen=True):
     """A rule that a comment names; *line* is None if it holds for the whole script."""
 
     rule: str
     line: int | None
-    spot: Line
+    spot: ScriptLine
 
 
 def acknowledged(
-    text: str, found: Sequence[Finding], settings: Iterable[str] = ()
-) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    text: str, lint_findings: Sequence[LintFinding], settings: Iterable[str] = ()
+) -> tuple[tuple[LintFinding, ...], tuple[LintFinding, ...]]:
     """Return the findings that remain, and those that are ignored.
 
     A comment ``# weigh: ignore RULE[, RULE] [reason]`` holds for the whole script, or
@@ -166,28 +166,28 @@ def acknowledged(
     ``[check] ignore`` names. An unknown name is a finding of its own.
     """
     comments = tuple(_comments(text))
-    unknown = [*_unknown(comments, settings)]
+    unknown = [*_unknown_rule_findings(comments, settings)]
     whole = {*settings, *(one.rule for one in comments if one.line is None)}
     single = {(one.rule, one.line) for one in comments}
-    kept: list[Finding] = []
-    ignored: list[Finding] = []
-    for one in (*found, *unknown):
+    kept: list[LintFinding] = []
+    ignored: list[LintFinding] = []
+    for one in (*lint_findings, *unknown):
         is_ignored = one.rule in whole or (one.rule, one.line) in single
         (ignored if is_ignored else kept).append(one)
     return tuple(kept), tuple(ignored)
 
 
-def _comments(text: str) -> Iterator[Ignored]:
+def _comments(text: str) -> Iterator[IgnoredRule]:
     for number, row in enumerate(text.splitlines(), 1):
         found = _IGNORE.search(row)
         if not found:
             continue
         line = number if row[: found.start()].strip() else None
-        for rule in _names(found[1]):
-            yield Ignored(rule, line, Line(number, found[0]))
+        for rule in _ignored_rule_names(found[1]):
+            yield IgnoredRule(rule, line, ScriptLine(number, found[0]))
 
 
-def _names(rest: str) -> Iterator[str]:
+def _ignored_rule_names(rest: str) -> Iterator[str]:
     """Yield the rules: the first word, and those that follow a comma."""
     for part in rest.split(","):
         words = part.split()
@@ -198,17 +198,19 @@ def _names(rest: str) -> Iterator[str]:
             return  # what follows is the reason
 
 
-def _unknown(comments: Iterable[Ignored], settings: Iterable[str]) -> Iterator[Finding]:
+def _unknown_rule_findings(
+    comments: Iterable[IgnoredRule], settings: Iterable[str]
+) -> Iterator[LintFinding]:
     for one in comments:
         if one.rule not in RULES:
             effect = f"no rule is named {one.rule}"
-            yield note(one.spot, "unknown-rule", effect, _suggestion(one.rule))
+            yield note(one.spot, "unknown-rule", effect, _similar_rule_text(one.rule))
     for rule in settings:
         if rule not in RULES:
             effect = f"[check] ignore: no rule is named {rule}"
-            yield note(None, "unknown-rule", effect, _suggestion(rule))
+            yield note(None, "unknown-rule", effect, _similar_rule_text(rule))
 
 
-def _suggestion(rule: str) -> str:
+def _similar_rule_text(rule: str) -> str:
     found = did_you_mean(rule, sorted(RULES))
     return "" if found.startswith("known: ") else found

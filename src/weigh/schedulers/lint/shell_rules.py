@@ -3,23 +3,25 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.hidden_exit import DROP_THE_BACKGROUND, hidden_exit
-from weigh.schedulers.lint.case import Case, Rule, note, problem
+from weigh.schedulers.lint.case import LintCase, Rule, note, problem
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.shell import Command, read_body
+from weigh.schedulers.shell import ShellCommand, read_body
 
 _SHELLS = frozenset({"bash", "sh", "dash", ""})
 _SAID = re.compile(r"line (\d+): (?:warning: )?(.*)")
 _DOCUMENT = re.compile(r"here-document at line (\d+) delimited by end-of-file")
 
 
-def _syntax(case: Case) -> Iterator[Finding]:
+def _syntax_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     """Report where bash itself cannot read the script."""
-    script = case.script
+    script = lint_case.script
     if script.program not in _SHELLS or script.carriage_returns or script.nul:
         return
-    said = case.facts.syntax.get("\n".join(one.text for one in script.lines) + "\n")
+    said = lint_case.facts.syntax.get(
+        "\n".join(one.text for one in script.lines) + "\n"
+    )
     found = _SAID.search(said) if said else None
     if found is None:
         return
@@ -44,16 +46,19 @@ _EXPANDED_LATER = frozenset(
 _NAME = re.compile(r"\$\{?([A-Z]\w*)")
 
 
-def _quotes(case: Case) -> Iterator[Finding]:
+def _quotes(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find variables of the scheduler in single quotes, which stay as they are."""
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         if _EXPANDED_LATER & {*re.split(r"[^\w.-]+", command.text)}:
             continue
         if command.name in ("echo", "printf") and command.outputs:
             continue  # the text of another script
         bare = re.sub(r'"(?:\\.|[^"\\$`]|\$(?!\())*"', "", command.text)
         for quoted in re.findall(r"'([^']*)'", bare):
-            name = next(filter(case.words.variables.__contains__, _names(quoted)), "")
+            name = next(
+                filter(lint_case.words.variables.__contains__, _variable_names(quoted)),
+                "",
+            )
             if name:
                 effect = f"${name} in single quotes is not expanded"
                 make = note if command.name in ("echo", "printf") else problem
@@ -61,7 +66,7 @@ def _quotes(case: Case) -> Iterator[Finding]:
                 return
 
 
-def _names(text: str) -> list[str]:
+def _variable_names(text: str) -> list[str]:
     return _NAME.findall(text)
 
 
@@ -69,10 +74,10 @@ def _names(text: str) -> list[str]:
 _READS_INPUT = frozenset({"srun", "mpirun", "mpiexec"})
 
 
-def _loop_input(case: Case) -> Iterator[Finding]:
+def _loop_input(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find commands in a ``while read`` loop that read its input themselves."""
-    for first, last in _read_loops(case):
-        for command in case.body.commands:
+    for first, last in _read_loops(lint_case):
+        for command in lint_case.body.commands:
             is_fed = command.has_own_input or command.background
             flags = " ".join(command.words)
             if (
@@ -86,10 +91,10 @@ def _loop_input(case: Case) -> Iterator[Finding]:
                 return
 
 
-def _read_loops(case: Case) -> Iterator[tuple[int, int]]:
+def _read_loops(lint_case: LintCase) -> Iterator[tuple[int, int]]:
     """Yield the first and last line of each ``while read`` loop."""
     opened: list[tuple[int, bool]] = []
-    found = case.body.tokens
+    found = lint_case.body.tokens
     for place, token in enumerate(found):
         if token.text == "do" and token.kind == "word":
             heads = [one.text for one in found[max(0, place - 12) : place]]
@@ -118,21 +123,23 @@ _FOREIGN = {
 _OWN = {"sbatch": "Slurm", "qsub": "Grid Engine"}
 
 
-def _foreign(case: Case) -> Iterator[Finding]:
+def _foreign(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find variables that only another scheduler sets."""
     tested = " ".join(
-        one.text for one in case.body.commands if one.name in ("[", "[[", "test")
+        one.text for one in lint_case.body.commands if one.name in ("[", "[[", "test")
     )
-    tested += "".join(f" {word}" for one in case.body.commands for word in _set_by(one))
-    cases = any(one.text == "case" for one in case.body.tokens)
-    for command in case.body.commands if not cases else ():
+    tested += "".join(
+        f" {word}" for one in lint_case.body.commands for word in _set_by(one)
+    )
+    cases = any(one.text == "case" for one in lint_case.body.tokens)
+    for command in lint_case.body.commands if not cases else ():
         if command.name in ("echo", "printf", "[", "[[", "test"):
             continue
         for owner, pattern in _FOREIGN.items():
             found = pattern.search(command.text)
-            if owner == _OWN.get(case.tool) or not found or found[1] in tested:
+            if owner == _OWN.get(lint_case.tool) or not found or found[1] in tested:
                 continue
-            if found[1] in case.words.foreign:
+            if found[1] in lint_case.words.foreign:
                 continue  # another rule
             if re.search(rf"\{{{found[1]}:?[-=+?]", command.text):
                 continue
@@ -141,22 +148,22 @@ def _foreign(case: Case) -> Iterator[Finding]:
             return
 
 
-def _set_by(command: Command) -> tuple[str, ...]:
+def _set_by(command: ShellCommand) -> tuple[str, ...]:
     words = (*command.assigned, *command.words[1:])
     names = (word.partition("=")[0] for word in words if "=" in word)
     return (*names, *(command.words[1:] if command.name == "read" else ()))
 
 
-def _only_with(case: Case) -> Iterator[Finding]:
+def _only_with(lint_case: LintCase) -> Iterator[LintFinding]:
     """Note variables that the scheduler sets only if an option requests them."""
-    for name, options in case.words.only_with.items():
-        if not case.options or case.option(*options) is not None:
+    for name, options in lint_case.words.only_with.items():
+        if not lint_case.options or lint_case.option(*options) is not None:
             continue
         used = re.compile(rf"\$(?:{name}\b|\{{{name}\}})")
         tested = re.compile(rf"-[zn]\s+\"?\$\{{?{name}|\b{name}=|\{{{name}:?[-=+?]")
-        if any(tested.search(one.text) for one in case.body.commands):
+        if any(tested.search(one.text) for one in lint_case.body.commands):
             continue
-        for command in case.body.commands:
+        for command in lint_case.body.commands:
             if command.name not in ("echo", "printf") and used.search(command.text):
                 effect = f"{name} is empty without --{options[0]}"
                 fix = f"add --{options[0]}, or ${{{name}:-1}}"
@@ -171,13 +178,13 @@ _NO_GUARD = re.compile(r"\|\|\s*(?:true|:|echo|printf|logger)\b[^|&;{]*$")
 _FEWEST_OF_COPY = 3  # the command, from, to
 
 
-def _removes(case: Case) -> Iterator[Finding]:
+def _removes(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find `rm -r` of what a copy before it may have failed to bring home."""
-    texts = {one.line: one.text for one in case.script.lines}
-    guarded, ends = set(_conditional(case)), _ends_on_errors(case)
+    texts = {one.line: one.text for one in lint_case.script.lines}
+    guarded, ends = set(_conditional(lint_case)), _ends_on_errors(lint_case)
     copied, unguarded = dict[str, int](), dict[str, int]()
     here = ""
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         text = texts.get(command.line, "")
         paths = [word for word in command.words[1:] if not word.startswith("-")]
         goes_on = bool(_NO_GUARD.search(text)) or not _GUARDS.search(text)
@@ -187,7 +194,10 @@ def _removes(case: Case) -> Iterator[Finding]:
         elif "$?" in command.text:
             unguarded.clear()
         elif command.name in _COPIES and len(paths) + 1 >= _FEWEST_OF_COPY:
-            found = {_folder(_from(here, path)): command.line for path in paths[:-1]}
+            found = {
+                _plain_folder_path(_from(here, path)): command.line
+                for path in paths[:-1]
+            }
             copied |= found
             if is_plain and (not ends or _NO_GUARD.search(text)):
                 unguarded |= found
@@ -197,21 +207,25 @@ def _removes(case: Case) -> Iterator[Finding]:
                 if effect:
                     fix = "join both: the copy && rm"
                     yield problem(command, "unsafe-remove", effect, fix)
-    yield from _removed_at_exit(case, copied)
+    yield from _removed_at_exit(lint_case, copied)
 
 
-def _removed_at_exit(case: Case, copied: Mapping[str, int]) -> Iterator[Finding]:
+def _removed_at_exit(
+    lint_case: LintCase, copied: Mapping[str, int]
+) -> Iterator[LintFinding]:
     """Find what a trap removes; many scripts have one, so it is no reason to refuse."""
-    for command in _last_trap(case):
+    for command in _last_trap(lint_case):
         for path in _removed_by(command.words[1]):
             if effect := _loses(path, path, copied):
                 fix = "remove it after the copy: cp ... && rm -rf ..."
                 yield note(command, "unsafe-remove", effect, fix)
 
 
-def _last_trap(case: Case) -> list[Command]:
+def _last_trap(lint_case: LintCase) -> list[ShellCommand]:
     """Return the one `trap ... EXIT`; none where another replaces or lifts it."""
-    traps = [one for one in case.body.named("trap") if {"EXIT", "0"} & {*one.words[2:]}]
+    traps = [
+        one for one in lint_case.body.named("trap") if {"EXIT", "0"} & {*one.words[2:]}
+    ]
     return traps if len(traps) == 1 else []
 
 
@@ -224,7 +238,7 @@ def _from(here: str, path: str) -> str:
     return path if not here or path[:1] in _ABSOLUTE else f"{here.rstrip('/')}/{path}"
 
 
-def _removed(command: Command) -> list[str]:
+def _removed(command: ShellCommand) -> list[str]:
     """Return what a command removes with all that is in it."""
     paths = [word for word in command.words[1:] if not word.startswith("-")]
     if command.name == "rm" and _is_recursive(command):
@@ -243,23 +257,23 @@ def _removed_by(text: str) -> list[str]:
 
 def _loses(path: str, place: str, copied: Mapping[str, int]) -> str:
     """Return what is lost if *path*, which is at *place*, is removed; else empty."""
-    line = _copied_from(_folder(place), copied)
+    line = _copied_from(_plain_folder_path(place), copied)
     return f"removes {path} also where line {line} could not copy it" if line else ""
 
 
-def _ends_on_errors(case: Case) -> bool:
-    options = (word for one in case.body.named("set") for word in one.words[1:])
-    words = (*options, *case.script.interpreter[1:])
+def _ends_on_errors(lint_case: LintCase) -> bool:
+    options = (word for one in lint_case.body.named("set") for word in one.words[1:])
+    words = (*options, *lint_case.script.interpreter[1:])
     return any(
         word == "errexit" or (word[:1] == "-" and word[1:2] != "-" and "e" in word)
         for word in words
     )
 
 
-def _conditional(case: Case) -> Iterator[int]:
-    """Yield the lines within `if` and `case`."""
+def _conditional(lint_case: LintCase) -> Iterator[int]:
+    """Yield the lines within `if` and `lint_case`."""
     depth, before = 0, 0
-    for token in case.body.tokens:
+    for token in lint_case.body.tokens:
         if token.kind != "word":
             continue
         if depth:
@@ -268,7 +282,7 @@ def _conditional(case: Case) -> Iterator[int]:
         depth += (token.text in {"if", "case"}) - (token.text in {"fi", "esac"})
 
 
-def _is_recursive(command: Command) -> bool:
+def _is_recursive(command: ShellCommand) -> bool:
     flags = (word for word in command.words[1:] if word.startswith("-"))
     return any(
         flag == "--recursive" or (flag[1:2] != "-" and {*"rR"} & {*flag})
@@ -276,7 +290,7 @@ def _is_recursive(command: Command) -> bool:
     )
 
 
-def _folder(path: str) -> str:
+def _plain_folder_path(path: str) -> str:
     """Return a path without `/`, `/.` and `/*` at its end, and braces of variables."""
     plain = re.sub(r"\$\{(\w+)\}", r"$\1", path)
     while plain.endswith(("/", "/.", "/*")):
@@ -294,12 +308,12 @@ def _copied_from(folder: str, copied: Mapping[str, int]) -> int | None:
     return max(lines, default=None)
 
 
-def _hidden_exit(case: Case) -> Iterator[Finding]:
+def _hidden_exit(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find a program whose failure the exit code of the script hides."""
-    if case.script.program not in _SHELLS:
+    if lint_case.script.program not in _SHELLS:
         return
-    text = "\n".join(one.text for one in case.script.lines)
-    hidden = hidden_exit(text, case.script.interpreter)
+    text = "\n".join(one.text for one in lint_case.script.lines)
+    hidden = hidden_exit(text, lint_case.script.interpreter)
     if hidden is not None and hidden.cure != DROP_THE_BACKGROUND:  # that is no-wait's
         yield note(hidden, "hidden-exit", hidden.effect, hidden.cure)
 
@@ -307,7 +321,7 @@ def _hidden_exit(case: Case) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     _removes,
     _hidden_exit,
-    _syntax,
+    _syntax_findings,
     _quotes,
     _loop_input,
     _foreign,

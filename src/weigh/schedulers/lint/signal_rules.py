@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from weigh.model.lint import Finding
-from weigh.schedulers.lint.case import Case, Rule, note, problem
-from weigh.schedulers.shell import Command
+from weigh.model.lint import LintFinding
+from weigh.schedulers.lint.case import LintCase, Rule, note, problem
+from weigh.schedulers.shell import ShellCommand
 
 _TRIFLES = frozenset(
     {"", "echo", "printf", "date", "exit", "true", ":", "[", "[[", "test", "cd", "set"}
@@ -16,10 +16,10 @@ _LONG = ("python", "Rscript", "julia", "perl", "matlab", "parallel", "java", "./
 _TRAP_WORDS = 3
 
 
-def _left_behind(case: Case) -> Iterator[Finding]:
+def _left_behind(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find background commands that still run when the script ends."""
-    behind: Command | None = None
-    for command in case.body.commands:
+    behind: ShellCommand | None = None
+    for command in lint_case.body.commands:
         if command.background:
             behind = command
         elif command.name not in _TRIFLES:
@@ -29,22 +29,22 @@ def _left_behind(case: Case) -> Iterator[Finding]:
         yield problem(behind, "no-wait", effect, "end the script with: wait")
 
 
-def _signal_to_shell(case: Case) -> str:
+def _signal_to_shell(lint_case: LintCase) -> str:
     """Return the signal that the scheduler sends to the shell before the end."""
-    option = case.option("signal")
+    option = lint_case.option("signal")
     if option is not None:
         head, _, rest = option.value.rpartition(":")
         name = rest.partition("@")[0].upper().removeprefix("SIG")
         return name if "B" in head.upper() else ""
-    return "USR1" if case.option("notify", "l:s_rt") is not None else ""
+    return "USR1" if lint_case.option("notify", "l:s_rt") is not None else ""
 
 
-def _deferred_trap(case: Case) -> Iterator[Finding]:
-    traps = [one for one in case.body.named("trap") if _trapped(one)]
-    if not traps or any(case.body.named("wait")):
+def _deferred_trap(lint_case: LintCase) -> Iterator[LintFinding]:
+    traps = [one for one in lint_case.body.named("trap") if _trapped(one)]
+    if not traps or any(lint_case.body.named("wait")):
         return
     trap, names = traps[0], {name for one in traps for name in _trapped(one)}
-    for command in case.body.commands:
+    for command in lint_case.body.commands:
         if command.line <= trap.line or command.background:
             continue
         if command.name == "srun" and names == {"TERM"}:
@@ -52,42 +52,42 @@ def _deferred_trap(case: Case) -> Iterator[Finding]:
         if command.name.startswith((*_LONG, *_STARTERS)):
             effect = "bash runs the trap only after this command, and is killed before"
             fix = "run it with '& wait $!', and forward the signal"
-            make = problem if _signal_to_shell(case) in names else note
+            make = problem if _signal_to_shell(lint_case) in names else note
             yield make(command, "deferred-trap", effect, fix)
             return
 
 
-def _signal_option(case: Case) -> Iterator[Finding]:
-    option = case.option("signal")
-    if option is None or case.tool != "sbatch" or not case.script.is_shell:
+def _signal_option(lint_case: LintCase) -> Iterator[LintFinding]:
+    option = lint_case.option("signal")
+    if option is None or lint_case.tool != "sbatch" or not lint_case.script.is_shell:
         return
     head, _, rest = option.value.rpartition(":")
     name = rest.partition("@")[0].upper().removeprefix("SIG")
     if "B" not in head.upper():
-        text = " ".join(token.text for token in case.body.tokens)
+        text = " ".join(token.text for token in lint_case.body.tokens)
         if not any(one in text for one in ("srun", "mpirun", "mpiexec")):
             effect = "only srun steps get the signal, and the script has none"
             fix = f"--signal=B:{rest}, and a trap with '& wait'"
             yield problem(option, "signal-to-nobody", effect, fix)
-    elif not any(case.body.named("exec", "source", ".")) and not any(
-        name in " ".join(one.words).upper() for one in case.body.named("trap")
+    elif not any(lint_case.body.named("exec", "source", ".")) and not any(
+        name in " ".join(one.words).upper() for one in lint_case.body.named("trap")
     ):
         effect = f"the script has no trap for {name}: it ends bash and the job early"
         yield problem(option, "signal-untrapped", effect, f"trap '...' {name}")
 
 
-def _no_signal(case: Case) -> Iterator[Finding]:
+def _no_signal(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find traps for a warning that Grid Engine is not asked to send."""
-    if case.tool != "qsub" or case.option("notify", "l:s_rt") is not None:
+    if lint_case.tool != "qsub" or lint_case.option("notify", "l:s_rt") is not None:
         return
-    for trap in case.body.named("trap"):
-        if "USR1" in _trapped(trap) and case.option("l:h_rt") is not None:
+    for trap in lint_case.body.named("trap"):
+        if "USR1" in _trapped(trap) and lint_case.option("l:h_rt") is not None:
             effect = "h_rt kills without a warning: USR1 is never sent"
             yield problem(trap, "no-soft-limit", effect, "add -l s_rt=... below h_rt")
             return
 
 
-def _trapped(command: Command) -> set[str]:
+def _trapped(command: ShellCommand) -> set[str]:
     names = {word.upper().removeprefix("SIG") for word in command.words[2:]}
     return names & _SIGNALS if len(command.words) >= _TRAP_WORDS else set()
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
-    Case,
+    LintCase,
     Rule,
     commands_with_directories,
     problem,
 )
-from weigh.schedulers.shell import Command, tokens, unquoted
+from weigh.schedulers.shell import ShellCommand, tokens, unquoted
 
 # what may stand before the command itself, with options of its own
 _STARTERS = frozenset(
@@ -54,14 +54,16 @@ class CommandLines(msgspec.Struct, frozen=True):
         return None
 
 
-def _split_lines(case: Case) -> Iterator[Finding]:
+def _split_lines(lint_case: LintCase) -> Iterator[LintFinding]:
     """Find lines with quotes, pipes or redirections that are run word by word."""
     known: dict[str, CommandLines] = {}
-    loops = [one.inputs for one in case.body.commands if not one.words and one.inputs]
-    for command, place in commands_with_directories(case):
+    loops = [
+        one.inputs for one in lint_case.body.commands if not one.words and one.inputs
+    ]
+    for command, place in commands_with_directories(lint_case):
         raw = [one.text for one in tokens(command.text) if one.kind == "word"]
         at = _expanded_command(raw, len(command.assigned))
-        held = None if at is None else _held_by(case, raw[at], place, known)
+        held = None if at is None else _held_by(lint_case, raw[at], place, known)
         found = held.that_needs_a_shell() if held else None
         if at is not None and held is not None and found is not None:
             number, what = found
@@ -71,7 +73,7 @@ def _split_lines(case: Case) -> Iterator[Finding]:
             cure = " ".join((*raw[:at], f'bash -c "{line}"'))
             yield problem(command, "word-splitting", effect, cure)
             return
-        known |= _assigned(case, command, place, loops, known)
+        known |= _assigned(lint_case, command, place, loops, known)
 
 
 def _expanded_command(raw: list[str], assigned: int) -> int | None:
@@ -95,18 +97,22 @@ def _expanded_command(raw: list[str], assigned: int) -> int | None:
 
 
 def _held_by(
-    case: Case, word: str, place: str | None, known: dict[str, CommandLines]
+    lint_case: LintCase, word: str, place: str | None, known: dict[str, CommandLines]
 ) -> CommandLines | None:
     """Return the command lines that an expansion may give, if they are known."""
     variable = _VARIABLE.fullmatch(word)
     if variable is not None:
         return known.get(variable[1] or variable[3])
     inner = _SUBSTITUTION.fullmatch(word)
-    return _of_file(case, (inner[1] or inner[2] or ""), place, known) if inner else None
+    return (
+        _of_file(lint_case, (inner[1] or inner[2] or ""), place, known)
+        if inner
+        else None
+    )
 
 
 def _of_file(
-    case: Case, text: str, place: str | None, known: dict[str, CommandLines]
+    lint_case: LintCase, text: str, place: str | None, known: dict[str, CommandLines]
 ) -> CommandLines | None:
     """Return the lines of the file among the words of a substitution."""
     for token in tokens(text):
@@ -115,16 +121,16 @@ def _of_file(
         if variable is not None:
             named = known.get(variable[1] or variable[3])
             name = named.lines[0] if named and len(named.lines) == 1 else name
-        path = case.absolute(name, place) if token.kind == "word" else None
-        lines = case.facts.texts.get(path) if path else None
+        path = lint_case.absolute(name, place) if token.kind == "word" else None
+        lines = lint_case.facts.texts.get(path) if path else None
         if lines is not None:
             return CommandLines(name, tuple(lines.splitlines()))
     return None
 
 
 def _assigned(
-    case: Case,
-    command: Command,
+    lint_case: LintCase,
+    command: ShellCommand,
     place: str | None,
     loops: list[tuple[str, ...]],
     known: dict[str, CommandLines],
@@ -146,7 +152,9 @@ def _assigned(
         plain = _without_outer_quotes(value)
         inner = _SUBSTITUTION.fullmatch(plain)
         held = (
-            _of_file(case, inner[1] or inner[2] or "", place, known) if inner else None
+            _of_file(lint_case, inner[1] or inner[2] or "", place, known)
+            if inner
+            else None
         )
         if inner is None and plain:
             line = plain.replace('\\"', '"')
@@ -156,7 +164,7 @@ def _assigned(
     if command.name in {"read", "mapfile", "readarray"} and len(command.words) > 1:
         sources = command.inputs or next(iter(loops), ())
         text = " ".join(sources) or command.text
-        held = _of_file(case, text, place, known)
+        held = _of_file(lint_case, text, place, known)
         if held is not None:
             found[command.words[-1]] = held
     return found

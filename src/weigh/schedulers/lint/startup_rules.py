@@ -4,14 +4,14 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
-    Case,
+    LintCase,
     Rule,
     commands_with_directories,
     note,
 )
-from weigh.schedulers.shell import Body, Command, read_body
+from weigh.schedulers.shell import ShellBody, ShellCommand, read_body
 
 _TESTS = frozenset({"[", "[[", "test", "tty", "shopt"})
 _ASKS_FOR_TERMINAL = re.compile(r"\$-|\bPS1\b|\btty\b|-t\s+[012]\b|login_shell")
@@ -25,19 +25,19 @@ _LEAVES = frozenset({"return", "exit"})
 _MOST_FILES = 8
 
 
-def sourced_path(case: Case, command: Command) -> str | None:
+def sourced_path(lint_case: LintCase, command: ShellCommand) -> str | None:
     """Return the absolute path of the file that a command sources, if it is known."""
     if command.name not in _SOURCES or len(command.words) == 1:
         return None
-    return case.absolute(command.words[1], case.start)
+    return lint_case.absolute(command.words[1], lint_case.start)
 
 
-def is_left_early(case: Case, path: str | None) -> bool:
+def is_left_early(lint_case: LintCase, path: str | None) -> bool:
     """Return whether a sourced file returns at its start where there is no terminal.
 
     Distributions begin ~/.bashrc so: what follows is for people who type.
     """
-    text = case.facts.texts.get(path) if path else None
+    text = lint_case.facts.texts.get(path) if path else None
     if text is None:
         return False
     body = read_body(text)
@@ -49,9 +49,9 @@ def is_left_early(case: Case, path: str | None) -> bool:
     return False
 
 
-def gives_conda(case: Case, path: str | None, depth: int = 0) -> bool | None:
+def gives_conda(lint_case: LintCase, path: str | None, depth: int = 0) -> bool | None:
     """Return whether sourcing a file defines `conda`; None where that is not known."""
-    text = case.facts.texts.get(path) if path else None
+    text = lint_case.facts.texts.get(path) if path else None
     if text is None or depth > _MOST_FILES:
         return None
     body = read_body(text)
@@ -64,7 +64,7 @@ def gives_conda(case: Case, path: str | None, depth: int = 0) -> bool | None:
         if _HOOK.search(command.text):
             return True
         if command.name in _SOURCES:
-            nested = gives_conda(case, sourced_path(case, command), depth + 1)
+            nested = gives_conda(lint_case, sourced_path(lint_case, command), depth + 1)
             if nested:
                 return True
             is_known = is_known and nested is not None
@@ -73,10 +73,12 @@ def gives_conda(case: Case, path: str | None, depth: int = 0) -> bool | None:
     return False if is_known and not _OF_CONDA.search(text) else None
 
 
-def early_return_words(case: Case, command: Command, program: str) -> tuple[str, str]:
+def early_return_words(
+    lint_case: LintCase, command: ShellCommand, program: str
+) -> tuple[str, str]:
     """Return why a sourced file leaves *program* undefined, and what defines it."""
-    name, path = command.words[1], sourced_path(case, command)
-    text = case.facts.texts.get(path or "") or ""
+    name, path = command.words[1], sourced_path(lint_case, command)
+    text = lint_case.facts.texts.get(path or "") or ""
     why = f"{name} defines no {program}"
     if _OF_CONDA.search(text):
         why = f"{name} returns before the hook in a shell that is not interactive"
@@ -87,13 +89,13 @@ def early_return_words(case: Case, command: Command, program: str) -> tuple[str,
     return f"{program} activate fails: {why}", fix
 
 
-def _is_guard(body: Body, place: int) -> bool:
+def _is_guard(shell_body: ShellBody, place: int) -> bool:
     """Return whether the command there leaves a file where there is no terminal."""
-    command = body.commands[place]
-    before = body.commands[place - 1] if place else None
+    command = shell_body.commands[place]
+    before = shell_body.commands[place - 1] if place else None
     if before is not None and before.name in _TESTS:
         return bool(_ASKS_FOR_TERMINAL.search(before.text))
-    words = [one for one in body.tokens if one.line <= command.line]
+    words = [one for one in shell_body.tokens if one.line <= command.line]
     cases = [n for n, one in enumerate(words) if one.text == "case"]
     ended = {one.text for one in words[cases[-1] :]} & {"esac"} if cases else {"esac"}
     is_open = not ended or words[-1].line == command.line
@@ -105,10 +107,10 @@ _ACTIVATES = frozenset({"conda", "mamba", "micromamba"})
 _LOADS = frozenset({"module", "ml", "spack"})
 
 
-def _strict_mode(case: Case) -> Iterator[Finding]:
+def _strict_mode(lint_case: LintCase) -> Iterator[LintFinding]:
     """Note `set -u` where scripts of others are read, which have unset variables."""
-    is_strict = any(map(_has_u, case.script.interpreter[1:]))
-    for command in case.body.commands:
+    is_strict = any(map(_has_u, lint_case.script.interpreter[1:]))
+    for command in lint_case.body.commands:
         if command.name == "set":
             words = command.words[1:]
             named = {*itertools.pairwise(words)}
@@ -126,7 +128,7 @@ def _has_u(word: str) -> bool:
     return word[:1] == "-" and word[1:2] != "-" and "u" in word
 
 
-def _reads_scripts_of_others(command: Command) -> bool:
+def _reads_scripts_of_others(command: ShellCommand) -> bool:
     words = command.words
     if command.name in _ACTIVATES:
         return len(words) > 1 and words[1] in {"activate", "deactivate"}
@@ -144,15 +146,15 @@ _READ_FIRST = frozenset({"cd", "pushd", "source", ".", "cat", "cp", "rsync", "ta
 _RUNS_FILE = re.compile(r"(?:python[0-9.]*|bash|sh|Rscript|perl|julia)$")
 
 
-def _node_local(case: Case) -> Iterator[Finding]:
+def _node_local(lint_case: LintCase) -> Iterator[LintFinding]:
     """Note a path that the script reads and that this machine has for itself."""
     made = ""
-    for command, place in commands_with_directories(case):
+    for command, place in commands_with_directories(lint_case):
         for word in _read_by(command):
-            path = case.absolute(word, place)
+            path = lint_case.absolute(word, place)
             if path is None or _is_made_before(path, made):
                 continue
-            effect = _only_here(case, path)
+            effect = _only_here(lint_case, path)
             if effect:
                 fix = "keep it on the shared disk, or copy it in the job"
                 yield note(command, "node-local", effect, fix)
@@ -168,7 +170,7 @@ def _is_made_before(path: str, made: str) -> bool:
     return any(re.search(rf"{re.escape(one)}(?![\w.-])", made) for one in above)
 
 
-def _read_by(command: Command) -> Iterator[str]:
+def _read_by(command: ShellCommand) -> Iterator[str]:
     words = [word for word in command.words[1:] if not word.startswith("-")]
     if command.name in _READ_FIRST or _RUNS_FILE.match(command.name):
         yield from words[:1]
@@ -177,16 +179,16 @@ def _read_by(command: Command) -> Iterator[str]:
         yield command.name
 
 
-def _only_here(case: Case, path: str) -> str:
+def _only_here(lint_case: LintCase, path: str) -> str:
     """Return why the nodes do not have a path; empty where they may."""
     if path.startswith(_OF_THE_MACHINE):
         top = path[: path.index("/", 1)]
         if path.startswith(("/var/", "/dev/", "/run/")):
             top = "/".join(path.split("/")[:3])
-        missing = ", and it is not there either" if case.is_missing(path) else ""
+        missing = ", and it is not there either" if lint_case.is_missing(path) else ""
         return f"{path}: a node has its own {top}, each job too at many sites{missing}"
-    is_here = case.kind(path) in ("file", "directory")
-    if is_here and _MAYBE_OF_IT.match(path) and case.facts.local_disks.get(path):
+    is_here = lint_case.kind(path) in ("file", "directory")
+    if is_here and _MAYBE_OF_IT.match(path) and lint_case.facts.local_disks.get(path):
         return f"{path} is on this machine's own disk: the nodes do not see it"
     return ""
 

@@ -7,23 +7,23 @@ from typing import TypeVar
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
-    Case,
-    Option,
-    Read,
+    LintCase,
+    ReadOptions,
+    ScriptOption,
     is_shared,
     note,
     problem,
     refused,
 )
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import Line
+from weigh.schedulers.script import ScriptLine
 
 _Parsed = TypeVar("_Parsed")
 
 
-class Value(msgspec.Struct, frozen=True):
+class OptionValues(msgspec.Struct, frozen=True):
     """A row of a table: what *options* take, and what is said about another value.
 
     *takes* is a pattern, or a function that returns False or raises FormatError.
@@ -44,39 +44,41 @@ class Value(msgspec.Struct, frozen=True):
         except FormatError:
             return False
 
-    def refusal(self, option: Option) -> Finding:
+    def refusal(self, option: ScriptOption) -> LintFinding:
         """Return why the scheduler refuses an option."""
         cure = self.cure if isinstance(self.cure, str) else self.cure(option.value)
         effect = f"{option.value!r} is {self.is_not.format(option.name)}: refused"
         return refused(option, self.rule, effect, cure)
 
 
-def choice(option: str, words: str, name: str = "--{}") -> Value:
+def choice(option: str, words: str, name: str = "--{}") -> OptionValues:
     """Return the row of an option that takes one of these words, with | between."""
     cure = f"one of {words.strip('|').replace('|', ', ')}"
     is_plain = re.fullmatch(r"[\w|]+", words) is not None
-    return Value(
+    return OptionValues(
         "option-value", option, words, f"no value of {name}", cure if is_plain else ""
     )
 
 
-def misread(case: Case, table: Iterable[Value]) -> Iterator[Finding]:
+def misread(
+    lint_case: LintCase, table: Iterable[OptionValues]
+) -> Iterator[LintFinding]:
     """Find the values that are refused; options of a file of the site are not read."""
     for row in table:
-        for option in last(case, row.options):
+        for option in last(lint_case, row.options):
             is_read = not (option.value[:1] == "=" and option.is_short)
             if option.line and is_read and not row.accepts(option.value):
                 yield row.refusal(option)
 
 
-def last(case: Case, names: str) -> list[Option]:
+def last(lint_case: LintCase, names: str) -> list[ScriptOption]:
     """Return the options of these names that count, by line."""
-    found = (case.option(name) for name in names.split())
+    found = (lint_case.option(name) for name in names.split())
     return sorted(filter(None, found), key=lambda option: option.line)
 
 
 def parsed(
-    option: Option | None, parse: Callable[[str], _Parsed | None]
+    option: ScriptOption | None, parse: Callable[[str], _Parsed | None]
 ) -> _Parsed | None:
     """Return the parsed value; None if there is none, or it would be refused."""
     try:
@@ -85,17 +87,17 @@ def parsed(
         return None
 
 
-def read_lines(
-    lines: Sequence[Line],
-    of_line: Callable[[Line], Iterable[Option | Finding]],
-    shown: Sequence[Line] | None = None,
-) -> Read:
+def read_directive_lines(
+    script_lines: Sequence[ScriptLine],
+    of_line: Callable[[ScriptLine], Iterable[ScriptOption | LintFinding]],
+    shown: Sequence[ScriptLine] | None = None,
+) -> ReadOptions:
     """Read directives; *shown* are all lines of them, if more than are read."""
-    found = [one for line in lines for one in of_line(line)]
-    return Read(
-        tuple(one for one in found if isinstance(one, Option)),
-        tuple(one for one in found if isinstance(one, Finding)),
-        tuple(lines if shown is None else shown),
+    found = [one for line in script_lines for one in of_line(line)]
+    return ReadOptions(
+        tuple(one for one in found if isinstance(one, ScriptOption)),
+        tuple(one for one in found if isinstance(one, LintFinding)),
+        tuple(script_lines if shown is None else shown),
     )
 
 
@@ -127,38 +129,42 @@ def split_words(text: str, escape: str = "") -> tuple[list[str], bool]:
     return [*words, *([] if word is None else [word])], bool(quote)
 
 
-def stray(line: Line, prefix: str, word: str, *, begun: bool) -> Finding:
+def stray(
+    script_line: ScriptLine, prefix: str, word: str, *, begun: bool
+) -> LintFinding:
     """Say what is wrong with a word that is no option."""
     if not word[:1].isascii():
         effect = f"{word[0]!r} is not an ASCII '-': refused"
-        return refused(line, "stray-word", effect, "type the dash again")
-    if holds_placeholder(line.text.removeprefix(prefix)):
-        return refused(line, "placeholder", "has a placeholder of a template: refused")
+        return refused(script_line, "stray-word", effect, "type the dash again")
+    if holds_placeholder(script_line.text.removeprefix(prefix)):
+        return refused(
+            script_line, "placeholder", "has a placeholder of a template: refused"
+        )
     if begun:
         effect = f"{word!r} is separated from its option: refused"
-        return refused(line, "stray-word", effect, "no spaces within a value")
-    return refused(line, "stray-word", f"{word!r} is not an option: refused")
+        return refused(script_line, "stray-word", effect, "no spaces within a value")
+    return refused(script_line, "stray-word", f"{word!r} is not an option: refused")
 
 
 def missing_folder(
-    case: Case, option: Option, folder: str, *, rule: str, then: str
-) -> Iterator[Finding]:
+    lint_case: LintCase, option: ScriptOption, folder: str, *, rule: str, then: str
+) -> Iterator[LintFinding]:
     """Find a folder that is not there; one that only nodes may have is noted."""
-    base = case.facts.cwd if rule == "chdir" else case.start
-    path = case.absolute(folder, base)
-    if path is None or case.kind(path) not in ("missing", "file"):
+    base = lint_case.facts.cwd if rule == "chdir" else lint_case.start
+    path = lint_case.absolute(folder, base)
+    if path is None or lint_case.kind(path) not in ("missing", "file"):
         return
-    is_sure = is_shared(case, folder, path)
+    is_sure = is_shared(lint_case, folder, path)
     where = "does not exist" if is_sure else "does not exist here"
     make = problem if is_sure else note
-    make_it = f"mkdir -p {folder if case.start == case.facts.cwd else path}"
+    make_it = f"mkdir -p {folder if lint_case.start == lint_case.facts.cwd else path}"
     cure = "" if rule == "chdir" else make_it
     yield make(option, rule, f"{folder} {where}: {then}", cure)
 
 
-def unexpanded(case: Case, but: Sequence[str]) -> Iterator[Finding]:
+def unexpanded(lint_case: LintCase, but: Sequence[str]) -> Iterator[LintFinding]:
     """Find variables in options that no shell reads."""
-    for option in case.options:
+    for option in lint_case.options:
         if option.line and option.name not in but and _DOLLAR.search(option.value):
             effect = "no shell reads this line: '$' is not expanded"
             yield problem(option, "literal-dollar", effect)
@@ -168,15 +174,20 @@ _DOLLAR = re.compile(r"\$\{?\w|\$\(|`")
 
 
 def on_jobs(
-    case: Case, option: Option, jobs: Iterable[str], *, unknown: str, never: str
-) -> Iterator[Finding]:
+    lint_case: LintCase,
+    option: ScriptOption,
+    jobs: Iterable[str],
+    *,
+    unknown: str,
+    never: str,
+) -> Iterator[LintFinding]:
     """Find jobs to wait for that are not known, or ended in one of other states.
 
     *unknown* and *never* say what the scheduler does then.
     """
     for job in jobs:
-        whole = case.facts.jobs.get(job.partition("_")[0], "")
-        state = case.facts.jobs.get(job, whole)
+        whole = lint_case.facts.jobs.get(job.partition("_")[0], "")
+        state = lint_case.facts.jobs.get(job, whole)
         if state is None:
             yield problem(option, "dependency", f"job {job} is not known: {unknown}")
         elif never and state not in ("", "PENDING", "RUNNING", "UNKNOWN", "COMPLETED"):

@@ -18,7 +18,7 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
-    Submitted,
+    SubmittedJob,
 )
 from weigh.model.record import State
 from weigh.regular_file import only_regular
@@ -37,11 +37,16 @@ from weigh.schedulers.local.script import (
     JOB,
     local_script,
 )
-from weigh.schedulers.local.script import log_name as _log_name
-from weigh.schedulers.protocol import Argv, RequestChange, Snapshot
-from weigh.store.identity import Machine, Process, is_alive, process
+from weigh.schedulers.local.script import local_log_name as _log_name
+from weigh.schedulers.protocol import Argv, JobSnapshot, WaitingJobChange
+from weigh.store.identity import (
+    MachineIdentity,
+    ProcessIdentity,
+    is_alive,
+    process_identity,
+)
 from weigh.store.lines import UNREADABLE, read_tail
-from weigh.store.location import make_folder, private
+from weigh.store.location import make_folder, open_privately
 from weigh.units import Seconds
 
 NAME = "local"
@@ -58,29 +63,29 @@ echo "$code" >"$2/exit.new" && mv "$2/exit.new" "$2/exit"
 _START = 'setsid bash -c "$1" weigh "$2" "$3" >"$3/output" 2>&1 </dev/null & echo $!'
 
 
-class Runs(msgspec.Struct, frozen=True):
+class JobRunner(msgspec.Struct, frozen=True):
     """The process that runs a job, and its machine."""
 
-    machine: Machine
-    process: Process
+    machine: MachineIdentity
+    process: ProcessIdentity
 
 
 class LocalQuestions(SchedulerQuestions):
     """What this machine answers without a command."""
 
-    def __init__(self, jobs: "Local") -> None:
-        self._jobs = jobs
+    def __init__(self, local_scheduler: "LocalScheduler") -> None:
+        self._jobs = local_scheduler
 
     def patience(self) -> SchedulerQuestion[Seconds]:
         """Ask how long a started shell may take to write its process id."""
         return known_answer(_TO_START)
 
-    def why(self, job: str) -> SchedulerQuestion[str | None]:
+    def why(self, job_id: str) -> SchedulerQuestion[str | None]:
         """Ask for the last line that the script printed outside of its elements."""
-        return SchedulerQuestion(lambda _: self._jobs.last_line_of(job))
+        return SchedulerQuestion(lambda _: self._jobs.last_line_of(job_id))
 
 
-class Local(Scheduler):
+class LocalScheduler(Scheduler):
     """This machine; *root* is the store."""
 
     name = NAME
@@ -90,7 +95,7 @@ class Local(Scheduler):
         *,
         env: Mapping[str, str],
         root: str,
-        machine: Machine,
+        machine: MachineIdentity,
         clock: Callable[[], Seconds] = time.time,
     ) -> None:
         self._env = env
@@ -99,13 +104,13 @@ class Local(Scheduler):
         self._clock = clock
         self.questions = LocalQuestions(self)
 
-    def render(self, script: JobScript) -> str:
+    def render(self, job_script: JobScript) -> str:
         """Write the job script."""
-        return local_script(script)
+        return local_script(job_script)
 
-    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return _log_name(job, element, is_array=is_array)
+        return _log_name(job_id, element, is_array=is_array)
 
     def submit(
         self,
@@ -120,7 +125,7 @@ class Local(Scheduler):
             SchedulerError: the job cannot be started.
         """
         job, folder = self._new_folder()
-        _write(os.path.join(folder, "script"), os.fsencode(script))
+        _write_local_file(os.path.join(folder, "script"), os.fsencode(script))
         try:
             started = subprocess.run(
                 ("/bin/bash", "-c", _START, "weigh", _KEEP, script, folder),
@@ -133,8 +138,8 @@ class Local(Scheduler):
             pid = int(started.stdout)
         except (OSError, ValueError, subprocess.CalledProcessError) as error:
             raise SchedulerError(f"cannot start {script}: {error}") from error
-        runs = Runs(self._machine, process(pid))
-        _write(os.path.join(folder, "process"), msgspec.json.encode(runs))
+        runs = JobRunner(self._machine, process_identity(pid))
+        _write_local_file(os.path.join(folder, "process"), msgspec.json.encode(runs))
         return job
 
     def find(self, token: str, *, name: str) -> str | None:
@@ -142,101 +147,113 @@ class Local(Scheduler):
         top = os.path.join(self._root, FOLDER)
         for job in sorted(os.listdir(top)) if os.path.isdir(top) else ():
             folder = os.path.join(top, job)
-            pid = _number(os.path.join(folder, "pid"))
-            if pid is None or token not in _tail(os.path.join(folder, "script")):
+            pid = _number_in_file(os.path.join(folder, "pid"))
+            if pid is None or token not in _end_of_local_log(
+                os.path.join(folder, "script")
+            ):
                 continue
             if (
                 self._runs(job) is None
             ):  # weigh was killed before it recorded the process
-                runs = Runs(self._machine, process(pid))
-                _write(os.path.join(folder, "process"), msgspec.json.encode(runs))
+                runs = JobRunner(self._machine, process_identity(pid))
+                _write_local_file(
+                    os.path.join(folder, "process"), msgspec.json.encode(runs)
+                )
             return job
         return None
 
     def states(
-        self, jobs: Sequence[Submitted], *, fresh: bool = False
-    ) -> Snapshot:  # every answer is fresh
+        self, submitted_jobs: Sequence[SubmittedJob], *, fresh: bool = False
+    ) -> JobSnapshot:  # every answer is fresh
         """Return the states of jobs, from their processes and logs."""
-        states = {job.id: self._elements(job) for job in jobs}
-        return Snapshot(states, self._clock())
+        states = {job.id: self._elements(job) for job in submitted_jobs}
+        return JobSnapshot(states, self._clock())
 
-    def last_line_of(self, job: str) -> str | None:
+    def last_line_of(self, job_id: str) -> str | None:
         """Return the last line that the script printed outside of its elements."""
-        path = os.path.join(self._folder(job), "output")
-        return _tail(path).strip().rpartition("\n")[2] or None
+        path = os.path.join(self._folder(job_id), "output")
+        return _end_of_local_log(path).strip().rpartition("\n")[2] or None
 
-    def change(self, job: Submitted, change: RequestChange) -> tuple[Argv, ...]:
+    def change(
+        self, submitted_job: SubmittedJob, change: WaitingJobChange
+    ) -> tuple[Argv, ...]:
         """Change what a job waits for.
 
         Raises:
             StoreError: it cannot be written.
             UsageError: something else is to change: a local job runs at once.
         """
-        if change != RequestChange(after=change.after) or change.after is None:
-            raise UsageError(f"job {job.id} runs on this machine: nothing to change")
-        path = os.path.join(self._folder(job.id), AWAITED)
-        _write(f"{path}.new", " ".join(change.after).encode())
+        if change != WaitingJobChange(after=change.after) or change.after is None:
+            raise UsageError(
+                f"job {submitted_job.id} runs on this machine: nothing to change"
+            )
+        path = os.path.join(self._folder(submitted_job.id), AWAITED)
+        _write_local_file(f"{path}.new", " ".join(change.after).encode())
         os.replace(f"{path}.new", path)  # the script reads it meanwhile
         return ()
 
-    def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
+    def cancel(
+        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
+    ) -> None:
         """Send the job, or some of its elements, a signal to end.
 
         Raises:
             SchedulerError: the job runs elsewhere.
         """
-        runs = self._runs(job.id)
+        runs = self._runs(submitted_job.id)
         if runs is None or not self._machine.sees_processes_of(runs.machine):
             where = "nowhere" if runs is None else f"on {runs.machine.host}"
-            raise SchedulerError(f"{job.id} runs {where}: cancel it there")
-        mark = os.path.join(self._folder(job.id), CANCELLED)
-        if elements is None or len(elements) == job.elements:
-            _write(mark, b"")
+            raise SchedulerError(f"{submitted_job.id} runs {where}: cancel it there")
+        mark = os.path.join(self._folder(submitted_job.id), CANCELLED)
+        if elements is None or len(elements) == submitted_job.elements:
+            _write_local_file(mark, b"")
             if is_alive(runs.process):
                 _terminate(runs.process.pid)
             return
         for number in elements:
-            _write(f"{mark}_{number}", b"")
-            pid = _number(os.path.join(self._folder(job.id), f"{ELEMENT}_{number}"))
+            _write_local_file(f"{mark}_{number}", b"")
+            pid = _number_in_file(
+                os.path.join(self._folder(submitted_job.id), f"{ELEMENT}_{number}")
+            )
             if pid is not None and _is_grandchild(pid, runs.process.pid):
                 _terminate(pid)
 
-    def _elements(self, job: Submitted) -> Elements:
-        folder = self._folder(job.id)
-        exit_code = _number(os.path.join(folder, "exit"))
-        runs = self._runs(job.id)
+    def _elements(self, submitted_job: SubmittedJob) -> Elements:
+        folder = self._folder(submitted_job.id)
+        exit_code = _number_in_file(os.path.join(folder, "exit"))
+        runs = self._runs(submitted_job.id)
         if runs is None:
             return {}
         sees = self._machine.sees_processes_of(runs.machine)
         lives = exit_code is None and sees and is_alive(runs.process)
-        facts = _Facts(
+        facts = _LocalJobFacts(
             lives=lives,
             cancelled=os.path.exists(os.path.join(folder, CANCELLED)),
             is_known=sees or exit_code is not None,
             node=runs.machine.host,
-            words=self.last_line_of(job.id),
+            words=self.last_line_of(submitted_job.id),
         )
         alone = {name for name in os.listdir(folder) if name.startswith(CANCELLED)}
         as_cancelled = msgspec.structs.replace(facts, cancelled=True)
         return {
-            number: _state(
-                _log_path(job, number),
+            number: _local_element_state(
+                _log_path(submitted_job, number),
                 as_cancelled if f"{CANCELLED}_{number}" in alone else facts,
             )
-            for number in range(job.elements)
+            for number in range(submitted_job.elements)
         }
 
-    def _runs(self, job: str) -> Runs | None:
+    def _runs(self, job_id: str) -> JobRunner | None:
         try:
             with open(
-                os.path.join(self._folder(job), "process"), "rb", opener=only_regular
+                os.path.join(self._folder(job_id), "process"), "rb", opener=only_regular
             ) as file:
-                return msgspec.json.decode(file.read(), type=Runs)
+                return msgspec.json.decode(file.read(), type=JobRunner)
         except (OSError, *UNREADABLE):
             return None
 
-    def _folder(self, job: str) -> str:
-        return os.path.join(self._root, FOLDER, job)
+    def _folder(self, job_id: str) -> str:
+        return os.path.join(self._root, FOLDER, job_id)
 
     def _new_folder(self) -> tuple[str, str]:
         """Create the folder of a new job; return the job's id and the folder."""
@@ -255,7 +272,7 @@ class Local(Scheduler):
             return job, os.path.join(top, job)
 
 
-class _Facts(msgspec.Struct, frozen=True):
+class _LocalJobFacts(msgspec.Struct, frozen=True):
     """The state of a job as a whole."""
 
     lives: bool
@@ -265,16 +282,16 @@ class _Facts(msgspec.Struct, frozen=True):
     words: str | None = None
 
 
-def _state(log: str, facts: _Facts) -> ElementState:
+def _local_element_state(log: str, facts: _LocalJobFacts) -> ElementState:
     """Return an element's state from the last line of its log, else from the job."""
-    _, mark, code = _tail(log).rpartition(f"{ENDED} ")
+    _, mark, code = _end_of_local_log(log).rpartition(f"{ENDED} ")
     if mark and code.strip().isdecimal():
-        return _ended(int(code), facts)
+        return _ended_local_element(int(code), facts)
     state, reason = _unended(facts, begun=os.path.exists(log))
     return ElementState(state=state, reason=reason, node=facts.node)
 
 
-def _ended(code: int, facts: _Facts) -> ElementState:
+def _ended_local_element(code: int, facts: _LocalJobFacts) -> ElementState:
     stopped = facts.cancelled and code >= SIGNAL_BASE
     state: State = "FAILED" if code else "COMPLETED"
     return ElementState(
@@ -282,7 +299,7 @@ def _ended(code: int, facts: _Facts) -> ElementState:
     )
 
 
-def _unended(facts: _Facts, *, begun: bool) -> tuple[State, str | None]:
+def _unended(facts: _LocalJobFacts, *, begun: bool) -> tuple[State, str | None]:
     if facts.lives:
         if facts.cancelled:
             return ("RUNNING" if begun else "PENDING"), CANCELLING
@@ -316,22 +333,24 @@ def _is_grandchild(pid: int, above: int) -> bool:
     return parent == above
 
 
-def _log_path(job: Submitted, number: int) -> str:
-    return os.path.join(job.folder, "log", _log_name(job.id, number, is_array=True))
+def _log_path(submitted_job: SubmittedJob, number: int) -> str:
+    return os.path.join(
+        submitted_job.folder, "log", _log_name(submitted_job.id, number, is_array=True)
+    )
 
 
-def _tail(path: str) -> str:
+def _end_of_local_log(path: str) -> str:
     return read_tail(path, _TAIL).decode("utf-8", "replace")
 
 
-def _number(path: str) -> int | None:
-    text = _tail(path).strip()
+def _number_in_file(path: str) -> int | None:
+    text = _end_of_local_log(path).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _write(path: str, contents: bytes) -> None:
+def _write_local_file(path: str, contents: bytes) -> None:
     try:
-        with open(path, "wb", opener=private) as file:
+        with open(path, "wb", opener=open_privately) as file:
             file.write(contents)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

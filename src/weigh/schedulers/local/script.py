@@ -36,40 +36,44 @@ RULES = ScriptRules(
 _LONGEST_WAIT = 1  # seconds between checks of a job to wait for
 
 
-def local_script(script: JobScript) -> str:
+def local_script(job_script: JobScript) -> str:
     """Return the script; ``WEIGH_JOB_ID`` is the job id in the names of its logs."""
-    return "\n".join((SHEBANG, *heading(script), "", *_body(script)))
+    return "\n".join(
+        (SHEBANG, *heading(job_script), "", *_local_body_lines(job_script))
+    )
 
 
-def log_name(job: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
+def local_log_name(job_id: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
     """Return the name of an element's log."""
-    return f"{job}_{element}.out"
+    return f"{job_id}_{element}.out"
 
 
-def _body(script: JobScript) -> Iterator[str]:
-    at_once = script.request.throttle or 1
-    yield f"export WEIGH_DIR={quoted(script.store)}"
-    yield f"cd {quoted(script.cwd)} || exit"
-    yield f"plan={quoted(script.folder)}"
+def _local_body_lines(job_script: JobScript) -> Iterator[str]:
+    at_once = job_script.request.throttle or 1
+    yield f"export WEIGH_DIR={quoted(job_script.store)}"
+    yield f"cd {quoted(job_script.cwd)} || exit"
+    yield f"plan={quoted(job_script.folder)}"
     yield f"job=${{{JOB}:-here}}"
     yield f'own="$WEIGH_DIR/{FOLDER}/$job"'
-    yield from announce(script, "$job")
-    yield from _after(script)  # the job that it waits for may make the environment
-    yield from setup_lines(script)
+    yield from announce(job_script, "$job")
+    yield from _wait_for_jobs_lines(
+        job_script
+    )  # the job that it waits for may make the environment
+    yield from setup_lines(job_script)
     yield ""
-    yield from _notify(script)
+    yield from _notify_function_lines(job_script)
     yield "element() {"
-    *_, trap = at_exit(script, RULES.job_id)
+    *_, trap = at_exit(job_script, RULES.job_id)
     yield f"  {trap}"
-    beyond = f"$(($1 + {script.first}))" if script.first else "$1"
+    beyond = f"$(($1 + {job_script.first}))" if job_script.first else "$1"
     yield f"  element={beyond} SECONDS=0"
-    yield from _tasks(script)
+    yield from _local_task_lines(job_script)
     yield "}"
     yield ""
     yield "# one element after the other, or a few at a time"
     yield "ended= worst=0"
     yield "trap 'ended=1 again=1; kill -TERM $(jobs -p) 2>/dev/null' TERM INT HUP"
-    yield f"for number in {{0..{script.elements - 1}}}; do"
+    yield f"for number in {{0..{job_script.elements - 1}}}; do"
     yield f'  while [ "$(jobs -pr | wc -l)" -ge {at_once} ]; do wait -n; done'
     yield '  [ -z "$ended" ] || break'
     yield f'  [ ! -e "$own/{CANCELLED}_$number" ] || continue'
@@ -85,29 +89,29 @@ def _body(script: JobScript) -> Iterator[str]:
     yield 'exit "$worst"\n'
 
 
-def _notify(script: JobScript) -> Iterator[str]:
+def _notify_function_lines(job_script: JobScript) -> Iterator[str]:
     """Yield the function that an element calls at its end, if it notifies."""
-    *function, _ = at_exit(script, RULES.job_id)
+    *function, _ = at_exit(job_script, RULES.job_id)
     yield from (line for line in function if line != "plan= requeued=")
 
 
-def _tasks(script: JobScript) -> Iterator[str]:
-    if script.staging is not None:
-        yield script.staged.rstrip("\n")
+def _local_task_lines(job_script: JobScript) -> Iterator[str]:
+    if job_script.staging is not None:
+        yield job_script.staged.rstrip("\n")
         return
     yield from (f"  {line}" for line in ON_SIGNAL)
-    yield f"  {tasks_command(script, RULES)} &"
+    yield f"  {tasks_command(job_script, RULES)} &"
     yield "  tasks=$!"
     yield f"  {WAIT}"
     yield '  exit "$code"'
 
 
-def _after(script: JobScript) -> Iterator[str]:
+def _wait_for_jobs_lines(job_script: JobScript) -> Iterator[str]:
     """Yield the lines that wait for other local jobs; each writes an exit code file.
 
     What the job waits for may change meanwhile: then a file in its folder has the ids.
     """
-    request = script.request
+    request = job_script.request
     ids = " ".join((*request.after, *request.after_end))
     if not ids:
         return
@@ -131,4 +135,4 @@ def _after(script: JobScript) -> Iterator[str]:
     yield "do"
     yield f"  sleep {_LONGEST_WAIT}"
     yield "done"
-    yield from check_needs(script, RULES)
+    yield from check_needs(job_script, RULES)

@@ -3,16 +3,16 @@
 import re
 from typing import TYPE_CHECKING
 
-from weigh.schedulers.dialect import Traits, Variables
+from weigh.schedulers.dialect import DialectTraits, DialectVariables
 from weigh.schedulers.kind import SchedulerKind
 from weigh.schedulers.slurm.text import JOB_VARIABLE, TEXT
 
 if TYPE_CHECKING:
-    from weigh.schedulers.backend import Steps
+    from weigh.schedulers.backend import StepStarter
     from weigh.schedulers.protocol import Argv
 
 
-class Slurm(SchedulerKind):
+class SlurmScheduler(SchedulerKind):
     """Slurm in the table of schedulers: see `kind.SchedulerKind`."""
 
     name = TEXT.NAME
@@ -29,7 +29,7 @@ class Slurm(SchedulerKind):
     probe: "Argv" = ("sinfo", "-h", "-o", "%R")
     nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
     suffixes: tuple[str, ...] = ("sbatch", "slurm")
-    variables = Variables(
+    variables = DialectVariables(
         job=("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
         element=("SLURM_ARRAY_TASK_ID",),
         scratch=("SLURM_TMPDIR",),
@@ -48,7 +48,7 @@ class Slurm(SchedulerKind):
             | {"SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_WCKEY"}
         ),
     )
-    traits = Traits(
+    traits = DialectTraits(
         several_nodes=True,
         fits_nodes=True,
         can_change=True,
@@ -60,11 +60,11 @@ class Slurm(SchedulerKind):
     text = TEXT
 
     @property
-    def steps(self) -> "Steps":
+    def steps(self) -> "StepStarter":
         """Return how its jobs start processes on their nodes."""
         from weigh.schedulers.slurm import steps  # noqa: PLC0415 - rarely
 
         return steps
 
 
-KIND = Slurm()
+KIND = SlurmScheduler()

@@ -16,7 +16,7 @@ import msgspec
 
 from weigh.model.record import State
 from weigh.model.report import (
-    Accounted,
+    AccountedElement,
     AccountedStep,
     PastJob,
     without_impossible,
@@ -88,7 +88,7 @@ def _header(line: str) -> tuple[list[str], str]:
     return (line.split(found[1]), found[1]) if found else ([], "")
 
 
-class _Columns:
+class _SacctColumns:
     """The places of sacct's columns; ``job`` and ``step`` pick values from a row.
 
     A column that is not there is read as an empty text.
@@ -116,13 +116,16 @@ class _Columns:
         return (
             len(row) == self.width
             and _TASK.fullmatch(row[self.id]) is not None
-            and _state(row[self.state]) != "UNKNOWN"
+            and _state_of_sacct_word(row[self.state]) != "UNKNOWN"
             and all(check(row[place]) for place, check in self._checks)
         )
 
 
-def _rows(
-    lines: Iterable[str], separator: str, at: _Columns, drop: Callable[[], None]
+def _sacct_rows(
+    lines: Iterable[str],
+    separator: str,
+    columns: _SacctColumns,
+    drop: Callable[[], None],
 ) -> Iterator[list[str]]:
     """Yield rows of the header's width; call *drop* for each that cannot be read.
 
@@ -134,20 +137,20 @@ def _rows(
         if held:
             whole = f"{held}\n{line}"
             joined = whole.split(separator)
-            if len(joined) < at.width and len(whole) < _LONGEST_ROW:
+            if len(joined) < columns.width and len(whole) < _LONGEST_ROW:
                 held = whole
                 continue
             held = ""
-            if fitting := _fitted(joined, separator, at):
+            if fitting := _rejoined_fields(joined, separator, columns):
                 yield fitting
                 continue
             drop()  # a torn row: this line may be a whole one
-            row = _fitted(row, separator, at) or row
-        if len(row) == at.width:
+            row = _rejoined_fields(row, separator, columns) or row
+        if len(row) == columns.width:
             yield row
-        elif len(row) < at.width:
+        elif len(row) < columns.width:
             held = line
-        elif fitting := _fitted(row, separator, at):
+        elif fitting := _rejoined_fields(row, separator, columns):
             yield fitting
         else:
             drop()
@@ -155,20 +158,22 @@ def _rows(
         drop()
 
 
-def _fitted(fields: list[str], separator: str, at: _Columns) -> list[str]:
+def _rejoined_fields(
+    fields: list[str], separator: str, columns: _SacctColumns
+) -> list[str]:
     """Join the values that their own delimiters have split; empty if nothing fits."""
-    surplus = len(fields) - at.width
-    if surplus <= 0 or not at.free:
-        return fields if at.fits(fields) else []
+    surplus = len(fields) - columns.width
+    if surplus <= 0 or not columns.free:
+        return fields if columns.fits(fields) else []
     # how many surplus delimiters each free column has: stars and bars
-    end = surplus + len(at.free) - 1
-    for bars in islice(combinations(range(end), len(at.free) - 1), _MOST_FITS):
+    end = surplus + len(columns.free) - 1
+    for bars in islice(combinations(range(end), len(columns.free) - 1), _MOST_FITS):
         edges = (-1, *bars, end)
-        more = {n: edges[i + 1] - edges[i] for i, n in enumerate(at.free)}
+        more = {n: edges[i + 1] - edges[i] for i, n in enumerate(columns.free)}
         rest = iter(fields)
-        widths = (more.get(column, 1) for column in range(at.width))
+        widths = (more.get(column, 1) for column in range(columns.width))
         row = [separator.join(islice(rest, width)) for width in widths]
-        if at.fits(row):
+        if columns.fits(row):
             return row
     return []
 
@@ -176,29 +181,33 @@ def _fitted(fields: list[str], separator: str, at: _Columns) -> list[str]:
 _Part = tuple[list[str], list[list[str]]]  # the row of a job, and those of its steps
 
 
-def _jobs(rows: Iterable[list[str]], at: _Columns) -> Iterator[PastJob]:
+def _slurm_past_jobs(
+    rows: Iterable[list[str]], columns: _SacctColumns
+) -> Iterator[PastJob]:
     """Join steps to their jobs, which sacct lists before them; other rows are skipped.
 
     They are joined by order, not by id: a requeued job has its id twice. A job whose
     memory or nodes were reduced while it ran is listed in parts, and is one job here.
     """
     resized: dict[str, list[_Part]] = {}
-    for part in _parts(rows, at):
-        parts = [*resized.pop(part[0][at.id], []), part]
-        if part[0][at.state].startswith(_RESIZED):
-            resized[part[0][at.id]] = parts
+    for part in _parts_of_job_rows(rows, columns):
+        parts = [*resized.pop(part[0][columns.id], []), part]
+        if part[0][columns.state].startswith(_RESIZED):
+            resized[part[0][columns.id]] = parts
         else:
-            yield _whole(parts, at)
+            yield _whole_past_job(parts, columns)
     for parts in resized.values():
-        yield _whole(parts, at)
+        yield _whole_past_job(parts, columns)
 
 
-def _parts(rows: Iterable[list[str]], at: _Columns) -> Iterator[_Part]:
+def _parts_of_job_rows(
+    rows: Iterable[list[str]], columns: _SacctColumns
+) -> Iterator[_Part]:
     job: list[str] | None = None
     prefix, steps = "", list[list[str]]()
     for row in rows:
         row.append("")  # a column that is not there
-        name = row[at.id]
+        name = row[columns.id]
         if "." in name:
             if job is not None and name.startswith(prefix):
                 steps.append(row)
@@ -211,32 +220,32 @@ def _parts(rows: Iterable[list[str]], at: _Columns) -> Iterator[_Part]:
         yield job, steps
 
 
-def _whole(parts: Sequence[_Part], at: _Columns) -> PastJob:
+def _whole_past_job(parts: Sequence[_Part], columns: _SacctColumns) -> PastJob:
     """Return the job of these parts: it began as the first, and ended as the last.
 
     sacct lists its steps with the part in which they began.
     """
     if len(parts) == 1:
-        return _job(*parts[0], at)
+        return _slurm_past_job(*parts[0], columns)
     (first, _), (last, _) = parts[0], parts[-1]
     row = [*first]
-    for place in (at.state, at.of("exitcode"), at.of("end")):
+    for place in (columns.state, columns.of("exitcode"), columns.of("end")):
         row[place] = last[place]
-    job = _job(row, [step for _, steps in parts for step in steps], at)
-    each = [_job(one, [], at).accounted for one, _ in parts]
+    job = _slurm_past_job(row, [step for _, steps in parts for step in steps], columns)
+    each = [_slurm_past_job(one, [], columns).accounted for one, _ in parts]
     own = job.accounted
     # what ran out of memory did so with what was left to it
     left = (each[-1] if own.state == "OUT_OF_MEMORY" else own).memory_asked
     whole = msgspec.structs.replace(
         own,
-        wall_time=_sum([one.wall_time for one in each]),
-        cpu_time=_sum([one.cpu_time for one in each]),
+        wall_time=_sum_of_durations([one.wall_time for one in each]),
+        cpu_time=_sum_of_durations([one.cpu_time for one in each]),
         memory_asked=left,
     )
     return msgspec.structs.replace(job, accounted=whole)
 
 
-def _sum(spans: Sequence[Seconds | None]) -> Seconds | None:
+def _sum_of_durations(spans: Sequence[Seconds | None]) -> Seconds | None:
     known = [one for one in spans if one is not None]
     return sum(known) if len(known) == len(spans) else None
 
@@ -248,30 +257,32 @@ _JOB_VALUES = """
 """
 
 
-def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
+def _slurm_past_job(
+    row: list[str], rows: list[list[str]], columns: _SacctColumns
+) -> PastJob:
     # fmt: off
     (
         job, name, user, command, cwd, word, code, start, end,
         queue, node, elapsed_raw, elapsed, cpu_time, max_rss, energy, *asked,
-    ) = at.job(row)
+    ) = columns.job(row)
     # fmt: on
-    cpus, nodes, gpus, memory_asked, limit = _request(*asked)
-    used = _used(rows, at, memory_asked)
+    cpus, nodes, gpus, memory_asked, limit = _requested_resources(*asked)
+    used = _usage_of_steps(rows, columns, memory_asked)
     # MaxRSS: of a list of jobs without steps
-    memory = _size(max_rss) if used.memory is None else used.memory
-    state = _state(word)
+    memory = _sacct_size(max_rss) if used.memory is None else used.memory
+    state = _state_of_sacct_word(word)
     is_short = used.is_short or _was_over_memory(word, memory, memory_asked)
     if is_short and state in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"}:
         state = "OUT_OF_MEMORY"
     # a job without a node never started
-    is_waiting = node in _NO_NODE and at.of("nodelist") < at.width
+    is_waiting = node in _NO_NODE and columns.of("nodelist") < columns.width
     accounted = without_impossible(
-        Accounted(
+        AccountedElement(
             element=0 if job.isdecimal() else _count(re.split("[_+]", job)[1]) or 0,
             state=state,
             node=None if node in _NO_NODE else node,
             wall_time=None if is_waiting else _span_of(elapsed_raw, elapsed),
-            cpu_time=_span(cpu_time),
+            cpu_time=_parse_slurm_duration(cpu_time),
             max_rss=memory,
             cpus=cpus,
             nodes=nodes,
@@ -281,10 +292,10 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
             gpu_memory=used.gpu_memory,
             gpu_utilization=used.gpu_share,
             steps=tuple(used.steps),
-            energy=max(map(_energy, {energy, *used.energies}), default=0) or None,
+            energy=max(map(_slurm_energy, {energy, *used.energies}), default=0) or None,
         )
     )
-    seen = _nodes_of_steps(rows, at) if nodes and nodes > 1 else 0
+    seen = _nodes_of_steps(rows, columns) if nodes and nodes > 1 else 0
     if seen:
         accounted = without_unseen_nodes(accounted, seen)
     exit_code, _, signal = code.partition(":")
@@ -296,14 +307,14 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
         cwd=cwd or None,
         exit_code=_count(exit_code),
         signal=_count(signal) or None,
-        started=_epoch(start),
-        ended=_epoch(end),
+        started=_slurm_epoch(start),
+        ended=_slurm_epoch(end),
         queue=queue or None,
         accounted=accounted,
     )
 
 
-class _Used(msgspec.Struct, gc=False):
+class _StepsUsage(msgspec.Struct, gc=False):
     """What the steps of a job used; ``is_short``: one was killed for memory."""
 
     steps: list[AccountedStep]
@@ -320,12 +331,14 @@ _STEP_VALUES = """
 """
 
 
-def _used(rows: list[list[str]], at: _Columns, asked: Bytes | None) -> _Used:
-    used = _Used([], set())
+def _usage_of_steps(
+    rows: list[list[str]], columns: _SacctColumns, asked: Bytes | None
+) -> _StepsUsage:
+    used = _StepsUsage([], set())
     numbered: list[tuple[str, str, Bytes]] = []
     for row in rows:
-        job, program, word, start, end, tasks, nodes, *sizes, most, energy = at.step(
-            row
+        job, program, word, start, end, tasks, nodes, *sizes, most, energy = (
+            columns.step(row)
         )
         name = job[job.find(".") + 1 :]
         is_script = name in {"batch", "interactive"}
@@ -333,18 +346,18 @@ def _used(rows: list[list[str]], at: _Columns, asked: Bytes | None) -> _Used:
         if memory is not None and is_script:
             used.memory = (used.memory or 0) + memory
         elif memory is not None:
-            largest = _size(sizes[0]) or 0
+            largest = _sacct_size(sizes[0]) or 0
             memory = max(largest, -(-memory // (_count(nodes) or 1)))
             numbered.append((start, end, memory))
         if word != "COMPLETED":  # nearly all are
-            used.is_short |= _state(word) == "OUT_OF_MEMORY"
+            used.is_short |= _state_of_sacct_word(word) == "OUT_OF_MEMORY"
             used.is_short |= _was_over_memory(word, memory, asked)
         if energy not in _NO_ENERGY:
             used.energies.add(energy)
         if "gres/gpu" in most:
             of_gpus = comma_pairs(most)
             held, busy = (
-                _size(of_gpus.get("gres/gpumem", "")),
+                _sacct_size(of_gpus.get("gres/gpumem", "")),
                 of_gpus.get("gres/gpuutil"),
             )
             used.gpu_memory = max(used.gpu_memory or 0, held or 0) or None
@@ -355,25 +368,25 @@ def _used(rows: list[list[str]], at: _Columns, asked: Bytes | None) -> _Used:
             step = AccountedStep(
                 name=name,
                 program=program or None,
-                state=_state(word),
+                state=_state_of_sacct_word(word),
                 tasks=_count(tasks) or None,
                 nodes=_count(nodes) or None,
                 memory=memory,
             )
             used.steps.append(step)
     if numbered:
-        used.memory = (used.memory or 0) + _side_by_side(numbered)
+        used.memory = (used.memory or 0) + _most_memory_at_once(numbered)
     return used
 
 
-def _nodes_of_steps(rows: list[list[str]], at: _Columns) -> int:
+def _nodes_of_steps(rows: list[list[str]], columns: _SacctColumns) -> int:
     """Return on how many nodes the steps were; 0 where that is not listed.
 
     mpirun starts its daemons by one step on all nodes but the script's own.
     """
     largest, script = 0, 0
     for row in rows:
-        step = at.step(row)
+        step = columns.step(row)
         name, nodes = step[0].partition(".")[2], _count(step[6]) or 0
         if name in {"batch", "interactive"}:
             script = 1
@@ -384,7 +397,7 @@ def _nodes_of_steps(rows: list[list[str]], at: _Columns) -> int:
     return largest + script if largest and script else largest or script
 
 
-def _side_by_side(steps: list[tuple[str, str, Bytes]]) -> Bytes:
+def _most_memory_at_once(steps: list[tuple[str, str, Bytes]]) -> Bytes:
     """Return the most memory of steps, by start and end, that ran at once.
 
     sacct knows the times to the second; a step that ends as another begins was before.
@@ -406,9 +419,9 @@ def _on_a_node(tasks: str, max_rss: str, ave_rss: str, total: str) -> Bytes | No
     MaxRSS is the largest task, TRESUsageInTot the sum of all; where nothing was
     sampled, it has no mem.
     """
-    largest, held = _size(max_rss), _size(comma_pairs(total).get("mem", ""))
+    largest, held = _sacct_size(max_rss), _sacct_size(comma_pairs(total).get("mem", ""))
     if held is None:
-        each = _size(ave_rss) or largest
+        each = _sacct_size(ave_rss) or largest
         held = None if each is None else each * (_count(tasks) or 1)
     return held if held is None else max(held, largest or 0)
 
@@ -422,13 +435,13 @@ def _was_over_memory(state: str, memory: Bytes | None, asked: Bytes | None) -> b
     return state == "CANCELLED by 0" and bool(memory and asked and memory > asked)
 
 
-def _state(word: str) -> State:
+def _state_of_sacct_word(word: str) -> State:
     found = STATES.get(word)
     return found or STATES.get(word.partition(" ")[0].rstrip("+"), "UNKNOWN")
 
 
 @lru_cache(maxsize=1 << 14)  # alike for all elements of an array
-def _request(  # noqa: PLR0913, PLR0917 - the columns of a row
+def _requested_resources(  # noqa: PLR0913, PLR0917 - the columns of a row
     cpus: str, nodes: str, tres: str, memory: str, minutes: str, limit: str
 ) -> tuple[int | None, int | None, int | None, Bytes | None, int | None]:
     """Return CPUs, nodes, GPUs, memory on one node and the time limit.
@@ -436,7 +449,7 @@ def _request(  # noqa: PLR0913, PLR0917 - the columns of a row
     ReqMem is the whole job's; before 21.08 ``4Gn`` is per node and ``4Gc`` is per CPU.
     ``gres/gpu=2`` is the number of GPUs; where a site tracks only types, their sum is.
     """
-    count, on, size = _count(cpus), _count(nodes) or None, _size(memory)
+    count, on, size = _count(cpus), _count(nodes) or None, _sacct_size(memory)
     times, parts = {"n": (1, 1), "c": (count, on or 1)}.get(memory[-1:], (1, on or 1))
     each = -(-size * times // parts) if size and times else None
     held = {
@@ -447,11 +460,11 @@ def _request(  # noqa: PLR0913, PLR0917 - the columns of a row
     typed = [n or 0 for name, n in held.items() if name[8:9] == ":"]
     gpus = held.get("gres/gpu", sum(typed) if typed else None)
     time = _count(minutes)
-    seconds = _span(limit) if time is None else time * MINUTE
+    seconds = _parse_slurm_duration(limit) if time is None else time * MINUTE
     return count, on, gpus, each, None if seconds is None else round(seconds)
 
 
-def _size(text: str) -> Bytes | None:
+def _sacct_size(text: str) -> Bytes | None:
     """Read ``3768K``, ``105683.50K`` and ``108007680``; units vary in one column."""
     if text[-1:] == "K" and text[:-1].isdecimal():
         return int(text[:-1]) * KIB  # nearly all: this is twice as fast
@@ -460,7 +473,7 @@ def _size(text: str) -> Bytes | None:
     return round(float(found[1]) * (1 << 10 * power)) if found else None
 
 
-def _span(text: str) -> Seconds | None:
+def _parse_slurm_duration(text: str) -> Seconds | None:
     """Read ``1-02:03:04``, ``02:03:04`` and ``03:04.567``."""
     found = _SPAN.fullmatch(text)
     if found is None:
@@ -472,11 +485,11 @@ def _span(text: str) -> Seconds | None:
 
 def _span_of(raw: str, text: str) -> Seconds | None:
     seconds = _count(raw)
-    return _span(text) if seconds is None else float(seconds)
+    return _parse_slurm_duration(text) if seconds is None else float(seconds)
 
 
 @lru_cache(maxsize=1 << 14)  # times repeat, and those of an array's elements
-def _epoch(text: str) -> Seconds | None:
+def _slurm_epoch(text: str) -> Seconds | None:
     """Read a local time in ISO 8601, or seconds since the epoch (SLURM_TIME_FORMAT)."""
     if text in _NO_TIME or text.isdecimal():
         return whole_number(text)
@@ -486,7 +499,7 @@ def _epoch(text: str) -> Seconds | None:
         return None
 
 
-def _energy(text: str) -> int:
+def _slurm_energy(text: str) -> int:
     """Read joules; without an energy plugin the field is 0 or has all bits set."""
     number = _count(text) or 0
     return number if number < 1 << 60 else 0
@@ -501,9 +514,11 @@ def _or_empty(parse: Callable[[str], object]) -> Callable[[str], bool]:
 
 _CHECKS: dict[str, Callable[[str], bool]] = {
     **dict.fromkeys(_COUNTS.split(), _or_empty(_count)),
-    **dict.fromkeys(_SPANS.split(), _or_empty(_span)),
-    **dict.fromkeys(_MOMENTS.split(), lambda t: t in _NO_TIME or _epoch(t) is not None),
-    "reqmem": lambda text: not text or _size(text.rstrip("?")) is not None,
+    **dict.fromkeys(_SPANS.split(), _or_empty(_parse_slurm_duration)),
+    **dict.fromkeys(
+        _MOMENTS.split(), lambda t: t in _NO_TIME or _slurm_epoch(t) is not None
+    ),
+    "reqmem": lambda text: not text or _sacct_size(text.rstrip("?")) is not None,
     "workdir": lambda text: not text or text.startswith("/"),
 }
 
@@ -532,30 +547,39 @@ class SlurmAccounting(PastAccounting):
         sampled="{often}",
     )
 
-    def argv(self, job: str) -> Argv:
+    def argv(self, job_id: str) -> Argv:
         """Return the command that lists a job's steps, of an array all elements'."""
-        return ("sacct", "-n", "-P", "-j", job, "-o", ",".join(_FIELDS))
+        return ("sacct", "-n", "-P", "-j", job_id, "-o", ",".join(_FIELDS))
 
-    def parse(self, out: str) -> tuple[Accounted, ...]:
+    def parse(self, command_output: str) -> tuple[AccountedElement, ...]:
         """Read sacct's lines; lines that do not parse are skipped.
 
         A job's own line holds what was requested, its steps what was used. The parts of
         a heterogeneous job are its elements.
         """
-        rows = (line.split("|")[: len(_FIELDS)] for line in out.splitlines())
+        rows = (line.split("|")[: len(_FIELDS)] for line in command_output.splitlines())
         least = _FIELDS.index("NNodes")  # the first columns, which are enough
         whole = (
             row + [""] * (len(_FIELDS) - len(row)) for row in rows if len(row) >= least
         )
-        jobs = _jobs(whole, _Columns(_FIELDS))
+        jobs = _slurm_past_jobs(whole, _SacctColumns(_FIELDS))
         found = {job.accounted.element: job.accounted for job in jobs}
         return tuple(one for _, one in sorted(found.items()))
 
-    def past_argv(self, user: str, span: Seconds) -> Argv:
+    def past_argv(self, user_name: str, span: Seconds) -> Argv:
         """Return the command that lists a user's jobs of the last *span* seconds."""
         days, rest = divmod(round(span), DAY)
         since = ("-S", f"now-{round(span)}seconds" if rest else f"now-{days}days")
-        return ("sacct", "-P", "-D", "-u", user, *since, "-o", ",".join(_PAST_FIELDS))
+        return (
+            "sacct",
+            "-P",
+            "-D",
+            "-u",
+            user_name,
+            *since,
+            "-o",
+            ",".join(_PAST_FIELDS),
+        )
 
     def is_past(self, head: str) -> bool:
         """Return whether *head* begins with the header of ``sacct -P``."""
@@ -572,9 +596,11 @@ class SlurmAccounting(PastAccounting):
         names, separator = _header(next(lines, "").rstrip("\r\n"))
         if not names:
             return
-        at = _Columns(names)
+        at = _SacctColumns(names)
         dropped: list[None] = []
-        for job in _jobs(_rows(lines, separator, at, lambda: dropped.append(None)), at):
+        for job in _slurm_past_jobs(
+            _sacct_rows(lines, separator, at, lambda: dropped.append(None)), at
+        ):
             yield from dropped
             dropped.clear()
             yield job

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
+from weigh.model.cluster import UNTYPED, ClusterJob, ClusterNode, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
-from weigh.schedulers.protocol import ClusterAnswers, Query, unanswered
+from weigh.schedulers.protocol import ClusterAnswers, SchedulerQuery, unanswered
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.words import (
     count_elements,
@@ -46,7 +46,7 @@ _RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
 _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
 
 
-def read_slurm_cluster(query: Query) -> ClusterAnswers:
+def read_slurm_cluster(query: SchedulerQuery) -> ClusterAnswers:
     """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
     nodes, partitions, jobs, config = query((NODES, PARTITIONS, JOBS, CONFIG))
     for reply in (nodes, partitions):
@@ -57,7 +57,7 @@ def read_slurm_cluster(query: Query) -> ClusterAnswers:
         version=version,
         nodes=parse_nodes(nodes.stdout),
         queues=parse_partitions(partitions.stdout),
-        jobs=parse_jobs(jobs.stdout),
+        jobs=parse_squeue_jobs(jobs.stdout),
         notes=unanswered({"squeue": jobs}),
     )
 
@@ -71,27 +71,35 @@ def parse_identity(config: str) -> tuple[str | None, str | None]:
 
 def rows_of(text: str) -> Iterator[dict[str, str]]:
     """Read ``scontrol -o``: one object per line, as keys and values."""
-    return map(_pairs, text.splitlines())
+    return map(_key_value_pairs, text.splitlines())
 
 
-def parse_nodes(text: str) -> tuple[Node, ...]:
+def parse_nodes(text: str) -> tuple[ClusterNode, ...]:
     """Read ``scontrol -d -o show node``, one line per node."""
-    return tuple(_node(row) for row in rows_of(text) if row.get("NodeName"))
+    return tuple(
+        _slurm_cluster_node(row) for row in rows_of(text) if row.get("NodeName")
+    )
 
 
 def parse_partitions(text: str) -> tuple[QueueLimits, ...]:
     """Read ``scontrol -o show partition``, one line per partition."""
-    return tuple(_limits(row) for row in rows_of(text) if row.get("PartitionName"))
+    return tuple(
+        _partition_limits(row) for row in rows_of(text) if row.get("PartitionName")
+    )
 
 
-def parse_jobs(text: str) -> tuple[ClusterJob, ...]:
+def parse_squeue_jobs(text: str) -> tuple[ClusterJob, ...]:
     """Read the running and waiting jobs; rows in an unknown format are skipped."""
     rows = (line.split("|") for line in text.splitlines())
-    found = (_job(tuple(map(str.strip, row))) for row in rows if len(row) == _FIELDS)
+    found = (
+        _slurm_cluster_job(tuple(map(str.strip, row)))
+        for row in rows
+        if len(row) == _FIELDS
+    )
     return tuple(job for job in found if job is not None)
 
 
-def _job(row: tuple[str, ...]) -> ClusterJob | None:
+def _slurm_cluster_job(row: tuple[str, ...]) -> ClusterJob | None:
     id_, user, queue, state, cpus, tres, _ = row
     if state not in _RUNNING | _WAITING:
         return None  # a completing job holds no resources any more
@@ -107,7 +115,7 @@ def _job(row: tuple[str, ...]) -> ClusterJob | None:
     )
 
 
-def _moment(text: str) -> str:
+def _local_time_text(text: str) -> str:
     """Write a time as local ISO 8601; the client makes Slurm print epoch seconds."""
     seconds = whole_number(text)
     if seconds is None or seconds > _LAST_SECOND:
@@ -115,7 +123,7 @@ def _moment(text: str) -> str:
     return datetime.fromtimestamp(seconds).astimezone().isoformat()[:19]
 
 
-def _pairs(line: str) -> dict[str, str]:
+def _key_value_pairs(line: str) -> dict[str, str]:
     """Split ``Key=value Key=value`` whose values may hold blanks; the first key counts.
 
     The reason is free text and is not searched for keys; little follows it.
@@ -135,11 +143,11 @@ def pairs_of(line: str) -> dict[str, str]:
     }
 
 
-def _node(row: Mapping[str, str]) -> Node:
-    return Node(
+def _slurm_cluster_node(row: Mapping[str, str]) -> ClusterNode:
+    return ClusterNode(
         name=row["NodeName"],
-        state=_state(row.get("State", "")),
-        reason=_reason(row.get("Reason", "")),
+        state=_slurm_node_state(row.get("State", "")),
+        reason=_plain_node_reason(row.get("Reason", "")),
         queues=tuple(name for name in row.get("Partitions", "").split(",") if name),
         cpus=whole_number(row.get("CPUEfctv") or row.get("CPUTot")),
         cpus_used=whole_number(row.get("CPUAlloc")),
@@ -149,16 +157,16 @@ def _node(row: Mapping[str, str]) -> Node:
     )
 
 
-def _reason(text: str) -> str | None:
+def _plain_node_reason(text: str) -> str | None:
     """Rewrite ``bad disk [root@2026-11-21T07:49:27]``; drop what follows it."""
     found = _WHO.match(text)
     if found is not None:
-        date = _moment(found[3]).partition("T")[0]
+        date = _local_time_text(found[3]).partition("T")[0]
         text = f"{found[1]} ({', '.join(filter(None, (found[2], date)))})"
     return None if text in _NONE else text
 
 
-def _state(text: str) -> NodeState:
+def _slurm_node_state(text: str) -> NodeState:
     """Map Slurm's states (``MIXED+DRAIN``, ``DOWN*``, ``IDLE+CLOUD``) to ours."""
     base, *flags = (re.sub(r"[^A-Z_]", "", part) for part in text.upper().split("+"))
     words = {base, *flags}
@@ -180,10 +188,10 @@ def _state(text: str) -> NodeState:
 
 
 def _node_gpus(row: Mapping[str, str]) -> Iterator[NodeGpus]:
-    totals = _counts(_GPU, row.get("Gres", ""))
+    totals = _counts_by_name(_GPU, row.get("Gres", ""))
     totals = totals or tres_gpus(row.get("CfgTRES", ""))
     if "GresUsed" in row:
-        used = _counts(_GPU, row["GresUsed"])
+        used = _counts_by_name(_GPU, row["GresUsed"])
     else:
         used = tres_gpus(row.get("AllocTRES", ""))
     unnamed = sum(count for name, count in used.items() if name not in totals)
@@ -196,42 +204,42 @@ def _node_gpus(row: Mapping[str, str]) -> Iterator[NodeGpus]:
 
 def tres_gpus(tres: str) -> dict[str, int]:
     """Count GPUs in ``gres/gpu=2,gres/gpu:v100=2``: typed entries repeat the sum."""
-    counts = _counts(_TRES_GPU, tres)
+    counts = _counts_by_name(_TRES_GPU, tres)
     typed = {name: count for name, count in counts.items() if name != UNTYPED}
     rest = counts.get(UNTYPED, 0) - sum(typed.values())
     return typed | {UNTYPED: rest} if rest > 0 else typed
 
 
-def _counts(pattern: re.Pattern[str], text: str) -> dict[str, int]:
+def _counts_by_name(pattern: re.Pattern[str], text: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, number in pattern.findall(text):
         counts[name or UNTYPED] = counts.get(name or UNTYPED, 0) + int(number)
     return counts
 
 
-def _limits(row: Mapping[str, str]) -> QueueLimits:
+def _partition_limits(row: Mapping[str, str]) -> QueueLimits:
     return QueueLimits(
         name=row["PartitionName"],
         default=row.get("Default") == "YES",
         open=row.get("State", "UP") == "UP",
-        time_limit=_time(row.get("MaxTime")),
-        default_time=_time(row.get("DefaultTime")),
+        time_limit=_partition_limit_seconds(row.get("MaxTime")),
+        default_time=_partition_limit_seconds(row.get("DefaultTime")),
         memory=mebibytes_in(row.get("MaxMemPerNode")),
         default_memory=mebibytes_in(row.get("DefMemPerNode")),
         default_memory_per_cpu=mebibytes_in(row.get("DefMemPerCPU")),
         cpus=whole_number(row.get("MaxCPUsPerNode")),
         nodes=whole_number(row.get("MaxNodes")),
-        accounts=_names(row.get("AllowAccounts")),
-        qos=_names(row.get("AllowQos")),
+        accounts=_slurm_names(row.get("AllowAccounts")),
+        qos=_slurm_names(row.get("AllowQos")),
     )
 
 
-def _time(text: str | None) -> int | None:
+def _partition_limit_seconds(text: str | None) -> int | None:
     known = None if text in _NONE else text
     return parsed_or_none(slurm_text.TEXT.parse_time, known)
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
+def _slurm_names(text: str | None) -> tuple[str, ...] | None:
     if text is None or text in _NONE or text == "ALL":
         return None
     return tuple(text.split(","))

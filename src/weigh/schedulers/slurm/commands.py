@@ -20,7 +20,7 @@ from weigh.model.job import (
     JobScript,
     RecordedRequest,
     States,
-    Submitted,
+    SubmittedJob,
 )
 from weigh.model.record import State
 from weigh.schedulers.backend import (
@@ -29,13 +29,13 @@ from weigh.schedulers.backend import (
     known_answer,
     one_command,
 )
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
 from weigh.schedulers.slurm.reasons import is_of_waiting
-from weigh.schedulers.slurm.script import log_name as _log_name
+from weigh.schedulers.slurm.script import slurm_log_name as _log_name
 from weigh.schedulers.slurm.script import slurm_script
 from weigh.schedulers.words import (
     count_elements,
@@ -60,7 +60,7 @@ _GPU = re.compile(
 _MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
 
 
-def parse_job(text: str) -> RecordedRequest | None:
+def parse_scontrol_job(text: str) -> RecordedRequest | None:
     """Read the first job of *text*, for an array all its lines; None without a job."""
     rows = [pairs_of(_NAME.sub("", line, count=1)) for line in job_lines(text)]
     if not rows:
@@ -71,19 +71,21 @@ def parse_job(text: str) -> RecordedRequest | None:
             RecordedRequest()
         )  # each component of a heterogeneous job has its own request
     tres = row.get("ReqTRES") or row.get("TRES") or ""
-    gpus = _gpus(row, tres)
+    gpus = _gpus_by_type(row, tres)
     throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
     return RecordedRequest(
-        memory=_memory(row, tres, None if gpus is None else sum(gpus.values())),
-        cpus=_least(row.get("NumCPUs")),
+        memory=_memory_of_slurm_element(
+            row, tres, None if gpus is None else sum(gpus.values())
+        ),
+        cpus=_minimum_of_range(row.get("NumCPUs")),
         gpus=None if gpus is None else sum(gpus.values()),
         gpu_types=tuple(sorted(name for name in gpus or () if name != UNTYPED)),
-        time_limit=_time(row.get("TimeLimit", "")),
-        queue=_word(row.get("Partition")),
-        account=_word(row.get("Account")),
-        elements=_elements(rows),
+        time_limit=_slurm_requested_seconds(row.get("TimeLimit", "")),
+        queue=_word_or_none(row.get("Partition")),
+        account=_word_or_none(row.get("Account")),
+        elements=_count_of_elements(rows),
         throttle=next(filter(None, throttles), None),
-        reason=_word(row.get("Reason")),
+        reason=_word_or_none(row.get("Reason")),
     )
 
 
@@ -92,7 +94,7 @@ def job_lines(text: str) -> list[str]:
     return [one for one in _NEXT_JOB.split(text) if one.startswith("JobId=")]
 
 
-def _elements(rows: Sequence[Mapping[str, str]]) -> int | None:
+def _count_of_elements(rows: Sequence[Mapping[str, str]]) -> int | None:
     """Count the elements: waiting ones share a line, others have one line each."""
     job = rows[0].get("ArrayJobId")
     listed = [
@@ -103,17 +105,17 @@ def _elements(rows: Sequence[Mapping[str, str]]) -> int | None:
     return sum(map(count_elements, listed)) if listed else None
 
 
-def _gpus(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
+def _gpus_by_type(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
     """Count the GPUs of an element over all its nodes, by type; None if not known."""
     tracked = tres_gpus(tres)
     if tracked:
         return tracked
     times = {
         "TresPerJob": 1,
-        "TresPerNode": _least(row.get("NumNodes")),
+        "TresPerNode": _minimum_of_range(row.get("NumNodes")),
         "TresPerTask": whole_number(row.get("NumTasks")),
         "TresPerSocket": None,
-        "Gres": _least(row.get("NumNodes")),
+        "Gres": _minimum_of_range(row.get("NumNodes")),
     }
     for key, times_each in times.items():
         # 20.11 goes on with " NtasksPerTRES:0", which has no "="
@@ -134,28 +136,30 @@ def _requested_gpus(text: str) -> dict[str, int]:
     return counts
 
 
-def _memory(row: Mapping[str, str], tres: str, gpus: int | None) -> Bytes | None:
+def _memory_of_slurm_element(
+    row: Mapping[str, str], tres: str, gpus: int | None
+) -> Bytes | None:
     """Return the memory of an element, summed over its nodes."""
     per_gpu = _MEMORY_PER_GPU.search(row.get("MemPerTres", ""))
     if per_gpu:  # while the job waits, TRES shows the default instead
-        each = _size(per_gpu[1])
+        each = _squeue_size(per_gpu[1])
         return None if each is None or not gpus else each * gpus
     total = _TRES_MEMORY.search(tres)
     if total:
-        return _size(total[1])
+        return _squeue_size(total[1])
     for key, count in (("MinMemoryNode", "NumNodes"), ("MinMemoryCPU", "NumCPUs")):
-        size = _size(row.get(key, ""))
+        size = _squeue_size(row.get(key, ""))
         if size is not None:
-            return size * (_least(row.get(count)) or 1)
+            return size * (_minimum_of_range(row.get(count)) or 1)
     return None
 
 
-def _least(text: str | None) -> int | None:
+def _minimum_of_range(text: str | None) -> int | None:
     """Read ``3``, or the minimum of ``2-4``."""
     return whole_number((text or "").partition("-")[0])
 
 
-def _size(text: str) -> Bytes | None:
+def _squeue_size(text: str) -> Bytes | None:
     """Read ``100M`` or ``62.50G``; Slurm prints fractions that it would not accept."""
     whole, dot, rest = text.partition(".")
     try:
@@ -169,12 +173,12 @@ def _size(text: str) -> Bytes | None:
     return exact + round(part)
 
 
-def _time(text: str) -> int | None:
+def _slurm_requested_seconds(text: str) -> int | None:
     known = None if text in _NONE else text
     return parsed_or_none(slurm_text.TEXT.parse_time, known)
 
 
-def _word(text: str | None) -> str | None:
+def _word_or_none(text: str | None) -> str | None:
     return None if text is None or text in _NONE else text
 
 
@@ -257,20 +261,20 @@ _STARTED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"})
 _NO_REASON = frozenset({"", "None", "none", "(null)", "NonZeroExitCode"})
 
 
-def _rows(out: str) -> list[str]:
+def _squeue_rows(command_output: str) -> list[str]:
     """Split what squeue printed into one text per job.
 
     Raises:
         FormatError: the last one is cut off.
     """
-    end = f"{_END}\n" if f"{_END}\n" in out else "\n"
-    if out and not out.endswith(end):
+    end = f"{_END}\n" if f"{_END}\n" in command_output else "\n"
+    if command_output and not command_output.endswith(end):
         raise FormatError("squeue's answer is cut off")
-    return out.split(end)[:-1]
+    return command_output.split(end)[:-1]
 
 
-def _put(elements: Elements, index: str, state: ElementState) -> None:
-    """Store *state* under each element that *index* lists.
+def _put(elements: Elements, index: str, element_state: ElementState) -> None:
+    """Store *element_state* under each element that *index* lists.
 
     A plain job is its own element 0. An array that was cancelled before it started may
     be listed without an index: it applies to all elements without a line of their
@@ -278,17 +282,17 @@ def _put(elements: Elements, index: str, state: ElementState) -> None:
     """
     number = whole_number(index)
     if number is not None:
-        elements[number] = state
+        elements[number] = element_state
     elif index not in _PLAIN:
         for member in parse_ranges(index):
-            elements.setdefault(member, state)
-    elif state.state == "CANCELLED" and state.node is None:
-        elements[REST] = state
+            elements.setdefault(member, element_state)
+    elif element_state.state == "CANCELLED" and element_state.node is None:
+        elements[REST] = element_state
     else:
-        elements[0] = state
+        elements[0] = element_state
 
 
-def _reason(text: str, word: str, state: State) -> str | None:
+def _slurm_wait_reason(text: str, word: str, state: State) -> str | None:
     if state == "UNKNOWN":
         return f"Slurm calls it {word}"
     if state == "RUNNING" and word != "RUNNING":
@@ -312,13 +316,13 @@ class SlurmCommands(SchedulerCommands):
     NO_CLUSTER = re.compile(r"Could not establish a configuration source")
     SHOWS_TOKENS = True
 
-    def render(self, script: JobScript) -> str:
+    def render(self, job_script: JobScript) -> str:
         """Write the job script."""
-        return slurm_script(script)
+        return slurm_script(job_script)
 
-    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+    def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return _log_name(job, element, is_array=is_array)
+        return _log_name(job_id, element, is_array=is_array)
 
     def submit_argv(self, script: str) -> Argv:
         """Return the command that submits a script."""
@@ -328,27 +332,29 @@ class SlurmCommands(SchedulerCommands):
         """Return the command that checks a script; it uses up a job id, runs no job."""
         return ("sbatch", "--test-only", script)
 
-    def parse_doubt(self, out: str) -> str | None:
+    def parse_doubt(self, command_output: str) -> str | None:
         """Read why sbatch would reject it; None if it accepts it, or if unknown."""
-        failure = _FAILURE.search(out)
+        failure = _FAILURE.search(command_output)
         if failure is None or _NOBODY.search(failure[1]):
             return None
         before = [
-            _ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)
+            _ERROR.sub("", line)
+            for line in command_output.splitlines()
+            if _ERROR.match(line)
         ]
         if not before and _NOT_NOW.search(failure[1]):
             return None
         reasons = "; ".join(dict.fromkeys((*before, failure[1].strip())))
         return f"sbatch would reject the job: {reasons}"
 
-    def parse_start(self, out: str) -> Seconds | None:
+    def parse_start(self, command_output: str) -> Seconds | None:
         """Read the start time in ``Job 69 to start at 1795254181 using ...``."""
-        found = _START.search(out)
+        found = _START.search(command_output)
         return None if found is None else epoch_seconds_in(found[1])
 
-    def parse_submitted(self, out: str) -> str | None:
+    def parse_submitted(self, command_output: str) -> str | None:
         """Read ``481516`` or ``481516;cluster``; a site's wrapper may print more."""
-        for line in reversed(out.splitlines()):
+        for line in reversed(command_output.splitlines()):
             number = line.strip().partition(";")[0]
             if whole_number(number) is not None:
                 return number
@@ -358,37 +364,39 @@ class SlurmCommands(SchedulerCommands):
         """Return whether sbatch failed while it talked to the controller."""
         return not words.strip() or _LOST.search(words) is not None
 
-    def find_argv(self, user: str, name: str) -> Argv:  # a site may change job names
+    def find_argv(
+        self, user_name: str, name: str
+    ) -> Argv:  # a site may change job names
         """Return the command that lists the script and comment of each job."""
-        return ("squeue", "-h", "-t", "all", "-u", user, "-o", _FIND_FORMAT)
+        return ("squeue", "-h", "-t", "all", "-u", user_name, "-o", _FIND_FORMAT)
 
-    def parse_found(self, ran: Ran, token: str) -> str | None:
+    def parse_found(self, command_output: CommandOutput, token: str) -> str | None:
         """Read the id of the job whose script path or comment holds the token.
 
         Raises:
             FormatError: squeue failed, or its output is cut off.
         """
-        if ran.code != 0:
-            why = ran.complaint().removeprefix("squeue: ")
+        if command_output.code != 0:
+            why = command_output.complaint().removeprefix("squeue: ")
             raise FormatError(f"squeue: {why}")
-        for line in _rows(ran.out):
+        for line in _squeue_rows(command_output.out):
             job, _, marks = line.partition("|")
             if token in marks and whole_number(job) is not None:
                 return job
         return None
 
-    def queue_argv(self, user: str) -> Argv:
+    def queue_argv(self, user_name: str) -> Argv:
         """Return the command that lists each element, also those that just ended."""
-        return ("squeue", "-h", "-r", "-t", "all", "-u", user, "-o", _QUEUE_FORMAT)
+        return ("squeue", "-h", "-r", "-t", "all", "-u", user_name, "-o", _QUEUE_FORMAT)
 
-    def parse_queue(self, out: str) -> States:
+    def parse_queue(self, command_output: str) -> States:
         """Read squeue's lines, one per element.
 
         Raises:
             FormatError: the last line is cut off, or a line has an unknown format.
         """
         states: States = {}
-        for line in _rows(out):
+        for line in _squeue_rows(command_output):
             fields = line.split("|", _QUEUE_FIELDS)
             if len(fields) < _QUEUE_FIELDS or whole_number(fields[0]) is None:
                 raise FormatError(f"squeue answered {line[:60]!r}")
@@ -396,7 +404,7 @@ class SlurmCommands(SchedulerCommands):
             state = STATES.get(word, "UNKNOWN")
             element = ElementState(
                 state=state,
-                reason=_reason(reason, word, state),
+                reason=_slurm_wait_reason(reason, word, state),
                 # of a job that never started: its begin time or cancellation time
                 started=None
                 if state == "PENDING" or node in _NO_NODE
@@ -407,7 +415,9 @@ class SlurmCommands(SchedulerCommands):
             _put(states.setdefault(job, {}), index, element)
         return states
 
-    def with_other_token(self, out: str, tokens: Mapping[str, str]) -> frozenset[str]:
+    def with_other_token(
+        self, command_output: str, tokens: Mapping[str, str]
+    ) -> frozenset[str]:
         """Return the listed jobs with the mark of another submission, or with no mark.
 
         A controller that lost its state gives ids out again. A comment of the user's
@@ -417,7 +427,7 @@ class SlurmCommands(SchedulerCommands):
             FormatError: the last line is cut off.
         """
         found: set[str] = set()
-        for line in _rows(out):
+        for line in _squeue_rows(command_output):
             job, _, rest = line.partition("|")
             token = tokens.get(job)
             marks = rest.split("|", _QUEUE_FIELDS - 1)[-1]
@@ -428,17 +438,17 @@ class SlurmCommands(SchedulerCommands):
                 found.add(job)
         return frozenset(found)
 
-    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+    def ended_argvs(self, job_ids: Sequence[str]) -> tuple[Argv, ...]:
         """Return one accounting command for all jobs and their steps."""
-        if not jobs:
+        if not job_ids:
             return ()
-        return (("sacct", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
+        return (("sacct", "-n", "-P", "-j", ",".join(job_ids), "-o", _ENDED_FIELDS),)
 
-    def accounting_answer(self, out: str, err: str) -> Answer:
+    def accounting_answer(self, command_output: str, error_output: str) -> Answer:
         """Classify a failure of sacct: it reports when a site has no accounting."""
-        return "off" if _NO_ACCOUNTING in out + err else "failing"
+        return "off" if _NO_ACCOUNTING in command_output + error_output else "failing"
 
-    def parse_ended(self, out: str) -> States:
+    def parse_ended(self, command_output: str) -> States:
         """Read sacct's lines. Its exit codes above 128 have lost the 128.
 
         If a step ran out of memory, its element ended for that reason, even if the
@@ -447,7 +457,7 @@ class SlurmCommands(SchedulerCommands):
         states: States = {}
         short: set[str] = set()
         began: dict[str, Seconds | None] = {}  # of those that were reduced as they ran
-        for line in out.splitlines():
+        for line in command_output.splitlines():
             fields = line.split("|", _ENDED_COUNT - 1)
             if len(fields) < _ENDED_COUNT:
                 continue
@@ -472,7 +482,7 @@ class SlurmCommands(SchedulerCommands):
                 began[place] = started
             element = ElementState(
                 state=state,
-                reason=_reason(fields[7], word, state),
+                reason=_slurm_wait_reason(fields[7], word, state),
                 exit_code=whole_number(code),
                 signal=whole_number(signal) or None,
                 started=started,
@@ -490,24 +500,28 @@ class SlurmCommands(SchedulerCommands):
                 )
         return states
 
-    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+    def cancel_argv(
+        self, submitted_job: SubmittedJob, elements: Sequence[int] | None
+    ) -> Argv:
         """Return the command that cancels a job or some of its elements."""
-        if elements is None or (job.elements == 1 and job.own is None):
-            return ("scancel", job.id)
-        if job.own is not None and job.own.components:
-            return ("scancel", *(job.own.components[one] for one in elements))
-        return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
+        if elements is None or (
+            submitted_job.elements == 1 and submitted_job.own is None
+        ):
+            return ("scancel", submitted_job.id)
+        if submitted_job.own is not None and submitted_job.own.components:
+            return ("scancel", *(submitted_job.own.components[one] for one in elements))
+        return ("scancel", f"{submitted_job.id}_[{format_ranges(elements)}]")
 
-    def session_flags(self, request: JobRequest) -> list[Argv]:
+    def session_flags(self, job_request: JobRequest) -> list[Argv]:
         """Return the options of a shell on a node."""
         flags: list[Argv] = [
-            (one,) for one in slurm_text.TEXT.directives(request_of(request))
+            (one,) for one in slurm_text.TEXT.directives(request_of(job_request))
         ]
         for name, value in (
-            ("partition", request.queue),
-            ("account", request.account),
-            ("qos", request.qos),
-            *request.extra,
+            ("partition", job_request.queue),
+            ("account", job_request.account),
+            ("qos", job_request.qos),
+            *job_request.extra,
         ):
             if value is not None:
                 flags.append((f"--{name}={value}" if value else f"--{name}",))
@@ -517,18 +531,21 @@ class SlurmCommands(SchedulerCommands):
         """Return the command that runs *command*, or else a shell, on a node."""
         return ("srun", "--pty", *words, *(command or ("bash", "-l")))
 
-    def understood(self, job: str) -> SchedulerQuestion[RecordedRequest | None]:
+    def understood(self, job_id: str) -> SchedulerQuestion[RecordedRequest | None]:
         """Ask by what shows all details of a job."""
         return one_command(
-            ("scontrol", "-o", "show", "job", job), self.parse_understood
+            ("scontrol", "-o", "show", "job", job_id), self.parse_understood
         )
 
-    def parse_understood(self, out: str) -> RecordedRequest | None:
+    def parse_understood(self, command_output: str) -> RecordedRequest | None:
         """Read the request as Slurm understood it.
 
         Of a job with whole nodes that has started, Slurm shows what these nodes have.
         """
-        found, rows = parse_job(out), [pairs_of(line) for line in job_lines(out)]
+        found, rows = (
+            parse_scontrol_job(command_output),
+            [pairs_of(line) for line in job_lines(command_output)],
+        )
         has_nodes = any(
             row.get("OverSubscribe") == "NO" and row.get("JobState") != "PENDING"
             for row in rows
@@ -541,9 +558,9 @@ class SlurmCommands(SchedulerCommands):
         """Ask by what lists the generic resources of all nodes."""
         return one_command(("sinfo", "-h", "-o", "%G"), self.parse_gpu_types)
 
-    def parse_gpu_types(self, out: str) -> tuple[str, ...]:
+    def parse_gpu_types(self, command_output: str) -> tuple[str, ...]:
         """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no name."""
-        return tuple(sorted(set(_GPU_TYPE.findall(out))))
+        return tuple(sorted(set(_GPU_TYPE.findall(command_output))))
 
     def array_limit(self, elements: int) -> SchedulerQuestion[int | None]:
         """Ask by what shows the limit, if the usual default may be too low."""
@@ -551,9 +568,9 @@ class SlurmCommands(SchedulerCommands):
             return known_answer(None)
         return one_command(("scontrol", "show", "config"), self.parse_array_limit)
 
-    def parse_array_limit(self, out: str) -> int | None:
+    def parse_array_limit(self, command_output: str) -> int | None:
         """Read MaxArraySize, which is one more than the highest index."""
-        found = _MAX_ARRAY.search(out)
+        found = _MAX_ARRAY.search(command_output)
         return int(found[1]) if found else None
 
     def why_not_from_nodes(self, queue: str | None) -> SchedulerQuestion[str | None]:
@@ -564,13 +581,15 @@ class SlurmCommands(SchedulerCommands):
             tuple((*show, name) for name in queue.split(",")) if queue else (show,),
         )
 
-    def parse_from_nodes(self, outs: Sequence[str]) -> str | None:
+    def parse_from_nodes(self, command_outputs: Sequence[str]) -> str | None:
         """Read AllocNodes: the nodes from which jobs may be submitted to the partition.
 
         Of several partitions that a job names, one that takes its jobs is enough.
         """
-        lines = [dict(_PAIR.findall(line)) for line in "".join(outs).splitlines()]
-        if len(outs) == 1 and len(lines) > 1:
+        lines = [
+            dict(_PAIR.findall(line)) for line in "".join(command_outputs).splitlines()
+        ]
+        if len(command_outputs) == 1 and len(lines) > 1:
             lines = [one for one in lines if one.get("Default") == "YES"]
         why = None
         for one in lines:
@@ -581,25 +600,38 @@ class SlurmCommands(SchedulerCommands):
             why = f"partition {name} takes jobs from {allowed} only (AllocNodes)"
         return why
 
-    def runs_on_host(self, job: str, host: str) -> SchedulerQuestion[bool]:
+    def runs_on_host(self, job_id: str, host_name: str) -> SchedulerQuestion[bool]:
         """Ask by what shows whether a job runs on a host."""
         states = "RUNNING,SUSPENDED,COMPLETING"
         return one_command(
-            ("squeue", "--noheader", "-t", states, "-j", job, "-w", host, "-o", "%A"),
-            lambda out: self.parse_on_host(out, job),
+            (
+                "squeue",
+                "--noheader",
+                "-t",
+                states,
+                "-j",
+                job_id,
+                "-w",
+                host_name,
+                "-o",
+                "%A",
+            ),
+            lambda out: self.parse_on_host(out, job_id),
         )
 
-    def parse_on_host(self, out: str, job: str) -> bool:  # squeue selects it
+    def parse_on_host(
+        self, command_output: str, job_id: str
+    ) -> bool:  # squeue selects it
         """Return whether the job is listed there."""
-        return bool(out.split())
+        return bool(command_output.split())
 
     def patience(self) -> SchedulerQuestion[Seconds]:
         """Ask by what shows the configuration with the credential lifetime."""
         return one_command(("scontrol", "show", "config"), self.parse_patience)
 
-    def parse_patience(self, out: str) -> Seconds:
+    def parse_patience(self, command_output: str) -> Seconds:
         """Read ``ttl=`` of AuthInfo: Slurm rejects older requests as expired."""
-        found = _TTL.search(out)
+        found = _TTL.search(command_output)
         return (float(found[1]) if found else _DEFAULT_TTL) + _AFTER_TTL
 
 

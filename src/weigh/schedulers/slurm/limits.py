@@ -5,11 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.model.cluster import Node
-from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.cluster import ClusterNode
+from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.schedulers.backend import SchedulerSite
 from weigh.schedulers.cluster_view import closed_nodes
-from weigh.schedulers.protocol import ClusterAnswers, Live, Query, Reply, Who
+from weigh.schedulers.protocol import (
+    ClusterAnswers,
+    CommandReply,
+    LiveAnswers,
+    SchedulerQuery,
+    SubmittingUser,
+)
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.words import mebibytes_in, whole_number
 from weigh.units import Bytes
@@ -20,7 +26,7 @@ QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
 _UNKNOWN_JOB = "Invalid job id"
 
 
-class Texts(msgspec.Struct, frozen=True, kw_only=True):
+class SlurmLimitTexts(msgspec.Struct, frozen=True, kw_only=True):
     """The output of each command; None if it did not answer."""
 
     nodes: str | None = None
@@ -30,19 +36,19 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     qos: str | None = None
 
 
-def associations_argv(user: str) -> tuple[str, ...]:
+def associations_argv(user_name: str) -> tuple[str, ...]:
     """Return the command that lists a user's accounts and QOS with their limits."""
-    return ("sacctmgr", "-nP", "show", "assoc", f"user={user}", _ASSOCIATION)
+    return ("sacctmgr", "-nP", "show", "assoc", f"user={user_name}", _ASSOCIATION)
 
 
-def submitted_argv(user: str) -> tuple[str, ...]:
+def submitted_argv(user_name: str) -> tuple[str, ...]:
     """Return the command that lists each waiting or running element of a user."""
-    return ("squeue", "-h", "-r", "-u", user, "-o", "%A")
+    return ("squeue", "-h", "-r", "-u", user_name, "-o", "%A")
 
 
-def limits(
-    texts: Texts, *, account: str | None = None, qos: str | None = None
-) -> Limits:
+def slurm_cluster_limits(
+    texts: SlurmLimitTexts, *, account: str | None = None, qos: str | None = None
+) -> ClusterLimits:
     """Return the limits; *account* and *qos* are those that the job will request."""
     config = _config(texts.config or "")
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
@@ -55,8 +61,8 @@ def limits(
     ]
     has_limits = "limits" in enforced or "safe" in enforced
     size = whole_number(config.get("MaxArraySize"))
-    return Limits(
-        queues=tuple(_queues(texts.partitions or "", config)),
+    return ClusterLimits(
+        queues=tuple(_partition_queue_limits(texts.partitions or "", config)),
         nodes=_node_types(nodes),
         # 26.05 lists them in a different order than older versions
         accounts=tuple(sorted({one[0] for one in mine}))
@@ -78,17 +84,17 @@ def limits(
     )
 
 
-def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+def slurm_jobs_argvs(job_ids: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Return the commands that show the states of jobs: the queue, accounting."""
-    ids = ",".join(jobs)
+    ids = ",".join(job_ids)
     return (
         ("squeue", "-h", "-t", "all", "-j", ids, "-o", "%F|%T"),
         ("sacct", "-X", "-n", "-P", "-j", ids, "-o", "JobID,State"),
     )
 
 
-def parse_jobs(
-    jobs: tuple[str, ...], queue: str | None, accounting: str | None
+def parse_states_of_jobs(
+    job_ids: tuple[str, ...], queue: str | None, accounting: str | None
 ) -> dict[str, str | None]:
     """Return the state of each job, None for one that Slurm does not know.
 
@@ -104,7 +110,7 @@ def parse_jobs(
             words.add(state.partition(" ")[0].rstrip("+"))
         known |= here  # the queue is more current than accounting
     found: dict[str, str | None] = {}
-    for job in jobs:
+    for job in job_ids:
         if job in known:
             found[job] = _worst(known[job])
         elif queue is not None and accounting is not None:
@@ -171,7 +177,9 @@ def _most_of_qos(
     return [] if most is None else [most]
 
 
-def _queues(partitions: str, config: Mapping[str, str]) -> Iterator[QueueLimits]:
+def _partition_queue_limits(
+    partitions: str, config: Mapping[str, str]
+) -> Iterator[QueueLimits]:
     """Yield the partitions; the cluster's defaults fill in missing values."""
     node = mebibytes_in(config.get("DefMemPerNode")) or None
     cpu = mebibytes_in(config.get("DefMemPerCPU")) or None
@@ -197,7 +205,8 @@ def _node_types(text: str) -> tuple[NodeType, ...]:
     """Group nodes with equal hardware, and count each group."""
     rows = {row.get("NodeName", ""): row for row in slurm_cluster.rows_of(text)}
     counted = Counter(
-        _key(node, rows[node.name]) for node in slurm_cluster.parse_nodes(text)
+        _node_type_key(node, rows[node.name])
+        for node in slurm_cluster.parse_nodes(text)
     )
     return tuple(
         NodeType(
@@ -216,22 +225,24 @@ _Gpus = tuple[tuple[str, int], ...]
 _Names = tuple[str, ...]
 
 
-def _key(
-    node: Node, row: Mapping[str, str]
+def _node_type_key(
+    cluster_node: ClusterNode, row: Mapping[str, str]
 ) -> tuple[int | None, Bytes | None, _Gpus, _Names, _Names]:
     features = row.get("AvailableFeatures", "")
     kept = mebibytes_in(row.get("MemSpecLimit")) or 0
-    memory = None if node.memory is None else node.memory - kept
+    memory = None if cluster_node.memory is None else cluster_node.memory - kept
     return (
-        node.cpus,
+        cluster_node.cpus,
         memory,
-        tuple((one.name, one.total) for one in node.gpus),
+        tuple((one.name, one.total) for one in cluster_node.gpus),
         () if features in {"", "(null)"} else tuple(features.split(",")),
-        node.queues,
+        cluster_node.queues,
     )
 
 
-def _with_use(limits: Limits, who: Who, query: Query) -> Limits:
+def _with_use(
+    limits: ClusterLimits, who: SubmittingUser, query: SchedulerQuery
+) -> ClusterLimits:
     """Subtract the user's jobs from those that may be submitted."""
     if limits.most_submitted is None:
         return limits
@@ -242,7 +253,7 @@ def _with_use(limits: Limits, who: Who, query: Query) -> Limits:
 
 
 def _slurm_jobs(
-    after: tuple[str, ...], replies: Sequence[Reply]
+    after: tuple[str, ...], replies: Sequence[CommandReply]
 ) -> dict[str, str | None]:
     if not replies:
         return {}
@@ -250,17 +261,19 @@ def _slurm_jobs(
     listed = queue.text
     if listed is None and is_unknown_job(queue.complaint()):
         listed = ""
-    return parse_jobs(after, listed, accounting.text)
+    return parse_states_of_jobs(after, listed, accounting.text)
 
 
 class SlurmSite(SchedulerSite):
     """Slurm: its nodes, queues and limits."""
 
-    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+    def read_cluster(
+        self, query: SchedulerQuery, env: Mapping[str, str]
+    ) -> ClusterAnswers:
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
         return slurm_cluster.read_slurm_cluster(query)
 
-    def read_limits(self, who: Who, query: Query) -> Live:
+    def read_limits(self, who: SubmittingUser, query: SchedulerQuery) -> LiveAnswers:
         """Query the limits that apply to a submission of *who*; never raises."""
         commands = (
             slurm_cluster.NODES,
@@ -268,22 +281,22 @@ class SlurmSite(SchedulerSite):
             slurm_cluster.CONFIG,
             associations_argv(who.user),
             QOS,
-            *(jobs_argvs(who.after) if who.after else ()),
+            *(slurm_jobs_argvs(who.after) if who.after else ()),
         )
         replies = query(commands)
         nodes, partitions, config, associations, qos, *jobs = replies
         if not (partitions.is_answer and config.is_answer):
             trouble = partitions if not partitions.is_answer else config
-            return Live(trouble=trouble.complaint())
-        texts = Texts(
+            return LiveAnswers(trouble=trouble.complaint())
+        texts = SlurmLimitTexts(
             nodes=nodes.text,
             partitions=partitions.text,
             config=config.text,
             associations=associations.text,
             qos=qos.text,
         )
-        found = limits(texts, account=who.account, qos=who.qos)
-        return Live(
+        found = slurm_cluster_limits(texts, account=who.account, qos=who.qos)
+        return LiveAnswers(
             limits=_with_use(found, who, query),
             nodes=closed_nodes(
                 slurm_cluster.parse_nodes(texts.nodes or ""), found.queues

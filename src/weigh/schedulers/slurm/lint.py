@@ -6,15 +6,15 @@ The behaviour of sbatch was observed on 22.05.8.
 import re
 from collections.abc import Iterator, Mapping
 
-from weigh.model.lint import Facts, Finding
+from weigh.model.lint import LintFinding, ScriptFacts
 from weigh.schedulers.lint.case import (
-    Case,
-    Granted,
-    Option,
-    Read,
-    Words,
+    GrantedResources,
+    LintCase,
+    ReadOptions,
+    SchedulerWords,
+    ScriptOption,
     did_you_mean,
-    nearest,
+    most_similar_word,
     note,
     problem,
     refused,
@@ -23,7 +23,7 @@ from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.lint.values import (
-    Value,
+    OptionValues,
     choice,
     last,
     misread,
@@ -32,7 +32,7 @@ from weigh.schedulers.lint.values import (
     parsed,
     unexpanded,
 )
-from weigh.schedulers.script import Line, Script
+from weigh.schedulers.script import ScriptLine, ScriptText
 from weigh.schedulers.slurm.sbatch_options import PREFIX, read_options
 from weigh.schedulers.slurm.sbatch_request import (
     GPU_RESOURCE,
@@ -55,16 +55,16 @@ _ALIKE = 0.75
 _OF_ENGINES = re.compile(r"\s*(?:\{\{|\{%|<%)")
 
 
-def _ignored(case: Case) -> Iterator[Finding]:
-    lines = case.script.lines
-    first = case.script.first_command or len(lines) + 1
+def _slurm_ignored_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    lines = lint_case.script.lines
+    first = lint_case.script.first_command or len(lines) + 1
     if first <= len(lines) and _OF_ENGINES.match(lines[first - 1].text):
         effect = "a template that a program fills in: no job script yet"
         yield problem(lines[first - 1], "placeholder", effect)
         return
     for line in lines:
         found = _MEANT.match(line.text)
-        if line.line in case.body.documents:
+        if line.line in lint_case.body.documents:
             continue  # the script writes another script
         if line.text.startswith(PREFIX):
             yield from _misplaced(line, first)
@@ -72,48 +72,52 @@ def _ignored(case: Case) -> Iterator[Finding]:
             yield _passed_over(line, found)
 
 
-def _misplaced(line: Line, first: int) -> Iterator[Finding]:
-    if line.line > first and line.text.removeprefix(PREFIX)[:1] in " \t-":
+def _misplaced(script_line: ScriptLine, first: int) -> Iterator[LintFinding]:
+    if script_line.line > first and script_line.text.removeprefix(PREFIX)[:1] in " \t-":
         effect = f"after the first command (line {first}): ignored"
         fix = "move it above all commands"
-        yield problem(line, "directive-after-command", effect, fix)
-    if line.text.rstrip().endswith("\\"):
+        yield problem(script_line, "directive-after-command", effect, fix)
+    if script_line.text.rstrip().endswith("\\"):
         effect = "a directive cannot continue on the next line: that is a command"
-        yield problem(line, "ignored-directive", effect, "write #SBATCH on each line")
+        yield problem(
+            script_line, "ignored-directive", effect, "write #SBATCH on each line"
+        )
 
 
-def _is_off(found: re.Match[str]) -> bool:
+def _is_off(match: re.Match[str]) -> bool:
     """Return whether a directive is switched off: ``##SBATCH``, ``#xSBATCH``."""
-    word, hashes = found["word"], found["hashes"] or ""
+    word, hashes = match["word"], match["hashes"] or ""
     is_other = word.endswith(_WORD) and word not in (_WORD, f"S{_WORD}")
     return bool(hashes) and (is_other or (word == _WORD and len(hashes) > 1))
 
 
-def _is_meant(found: re.Match[str], rest: str) -> bool:
-    word = found["word"]
-    if _is_off(found):
+def _is_meant(match: re.Match[str], rest: str) -> bool:
+    word = match["word"]
+    if _is_off(match):
         return False
-    if word == _WORD or not found["hashes"]:
+    if word == _WORD or not match["hashes"]:
         return word == _WORD
     if not word.isupper() and not all(one.startswith("-") for one in rest.split()):
         return False  # `# sbatch --array=1-9 job.sh` is a usage comment
-    if word.upper() == _WORD or (found["gap"] and not word.isupper()):
+    if word.upper() == _WORD or (match["gap"] and not word.isupper()):
         return word.upper() == _WORD
-    return bool(nearest(word, [_WORD], alike=_ALIKE))
+    return bool(most_similar_word(word, [_WORD], alike=_ALIKE))
 
 
-def _passed_over(line: Line, found: re.Match[str]) -> Finding:
-    ignored, hashes, gap = "sbatch ignores this line", found["hashes"], found["gap"]
+def _passed_over(script_line: ScriptLine, match: re.Match[str]) -> LintFinding:
+    ignored, hashes, gap = "sbatch ignores this line", match["hashes"], match["gap"]
     if not hashes:
         effect = "no '#' before it: bash takes it for a command"
-        return problem(line, "ignored-directive", effect, f"{PREFIX} ...")
-    if found["word"] != _WORD:
-        effect = f"{hashes}{gap}{found['word']}: {ignored}"
-        return problem(line, "ignored-directive", effect, f"write {PREFIX}")
+        return problem(script_line, "ignored-directive", effect, f"{PREFIX} ...")
+    if match["word"] != _WORD:
+        effect = f"{hashes}{gap}{match['word']}: {ignored}"
+        return problem(script_line, "ignored-directive", effect, f"write {PREFIX}")
     if gap:
-        return problem(line, "ignored-directive", f"a space after '#': {ignored}")
+        return problem(
+            script_line, "ignored-directive", f"a space after '#': {ignored}"
+        )
     effect, fix = f"spaces before '#': {ignored}", "begin it in the first column"
-    return problem(line, "ignored-directive", effect, fix)
+    return problem(script_line, "ignored-directive", effect, fix)
 
 
 # ---- values that sbatch refuses
@@ -141,7 +145,7 @@ def _node_fix(value: str) -> str:
     return f"{most}-{least}" if most and whole_number(least) is not None else ""
 
 
-def _size_fix(value: str) -> str:
+def _slurm_size_fix(value: str) -> str:
     found = re.fullmatch(r"(\d+)(?:[.,](\d+))?\s*([KMGT])i?B?", value, re.IGNORECASE)
     if not found:
         return "write it like 500M or 4G"
@@ -158,37 +162,39 @@ def _type_first(value: str) -> str:
 
 
 VALUES = (
-    Value(
+    OptionValues(
         "time",
         "time time-min",
         TEXT.parse_time,
         "not a Slurm time",
         "write 01:30:00 or 1-12:00:00",
     ),
-    Value(
+    OptionValues(
         "memory",
         f"{MEMORY_OPTIONS} tmp",
         TEXT.parse_memory,
         "not a Slurm size",
-        _size_fix,
+        _slurm_size_fix,
     ),
-    Value(
+    OptionValues(
         "gpus",
         "gpus gpus-per-node gpus-per-task gpus-per-socket",
         TYPED_COUNT.pattern,
         "not a number of GPUs",
         _type_first,
     ),
-    Value("option-value", _COUNTS, r"\+?0*[1-9]\d{0,17}", "not a whole number"),
-    Value("option-value", "nodes", _are_nodes, "not a number of nodes", _node_fix),
-    Value(
+    OptionValues("option-value", _COUNTS, r"\+?0*[1-9]\d{0,17}", "not a whole number"),
+    OptionValues(
+        "option-value", "nodes", _are_nodes, "not a number of nodes", _node_fix
+    ),
+    OptionValues(
         "option-value",
         "signal",
         rf"(?:[BR]{{1,2}}:)?(?:\d+|(?:SIG)?(?:{_SIGNALS}|URG|XCPU|XFSZ))(?:@\d+)?",
         "not a signal",
         "write it like B:USR1@120",
     ),
-    Value(
+    OptionValues(
         "array",
         "array",
         lambda value: not value or array_elements(value) is not None,
@@ -197,7 +203,7 @@ VALUES = (
             f"write it like {value.replace('..', '-') if '..' in value else '0-9%3'}"
         ),
     ),
-    Value(
+    OptionValues(
         "dependency",
         "dependency",
         rf"{_DEPENDENCY}(?:[,?]{_DEPENDENCY})*",
@@ -217,36 +223,36 @@ VALUES = (
 )
 
 
-def _refused(case: Case) -> Iterator[Finding]:
-    yield from misread(case, VALUES)
-    for option in case.options:
+def _sbatch_refused_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    yield from misread(lint_case, VALUES)
+    for option in lint_case.options:
         if option.value[:1] == "=" and option.is_short:
             value, never = option.value, option.name in ("time", "gpus")
             fix = f"{option.text[:2]} {value[1:]} or --{option.name}{value}"
             effect = f"{value!r} is read including its '='"
             make = refused if never or option.name in _COUNTS.split() else problem
             yield make(option, "short-equals", effect, fix)
-    memory = last(case, MEMORY_OPTIONS)
+    memory = last(lint_case, MEMORY_OPTIONS)
     if len(memory) > 1:
         effect = f"{' and '.join(f'--{one.name}' for one in memory)} exclude each other"
         yield refused(memory[-1], "memory", f"{effect}: refused", "keep one")
     for name in ("mem-per-gpu", "ntasks-per-gpu"):
-        if case.option(name) and not case.option(*_MAY_BRING_GPUS):
+        if lint_case.option(name) and not lint_case.option(*_MAY_BRING_GPUS):
             effect = f"--{name} without a request of GPUs: refused"
-            yield refused(case.option(name), "no-gpu", effect, "add --gpus=1")
-    if case.option("cpus-per-task") and case.option("cpus-per-gpu"):
+            yield refused(lint_case.option(name), "no-gpu", effect, "add --gpus=1")
+    if lint_case.option("cpus-per-task") and lint_case.option("cpus-per-gpu"):
         effect = "--cpus-per-gpu and --cpus-per-task exclude each other: refused"
         yield refused(
-            case.option("cpus-per-gpu"), "option-value", effect, "keep one of them"
+            lint_case.option("cpus-per-gpu"), "option-value", effect, "keep one of them"
         )
     least, most = (
-        parsed(case.option(one), TEXT.parse_time) for one in ("time-min", "time")
+        parsed(lint_case.option(one), TEXT.parse_time) for one in ("time-min", "time")
     )
     if least and most and least > most:
         effect = "--time-min is more than --time: refused"
-        yield refused(case.option("time-min"), "time", effect)
-    alone = case.option("gpus-per-task")
-    if alone and not case.option("ntasks", "gpus", "ntasks-per-node"):
+        yield refused(lint_case.option("time-min"), "time", effect)
+    alone = lint_case.option("gpus-per-task")
+    if alone and not lint_case.option("ntasks", "gpus", "ntasks-per-node"):
         effect = "--gpus-per-task needs --ntasks or --gpus: refused"
         yield refused(alone, "gpus", effect, "add --ntasks=1")
 
@@ -264,8 +270,8 @@ _LIKELY_GIB = 256  # a bare --mem up to this was probably meant in GiB
 _LIKELY_HOURS = frozenset({1, 2, 3, 4, 5, 6, 8, 12, 24, 36, 48, 72, 96, 168})
 
 
-def _times(case: Case) -> Iterator[Finding]:
-    for option in last(case, "time time-min"):
+def _slurm_time_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    for option in last(lint_case, "time time-min"):
         hours = whole_number(option.value) or 0
         if found := _TWO_FIELDS.fullmatch(option.value):
             yield _two_fields(option, int(found[1]), int(found[2]))
@@ -274,7 +280,7 @@ def _times(case: Case) -> Iterator[Finding]:
             yield note(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
 
 
-def _two_fields(option: Option, first: int, second: int) -> Finding:
+def _two_fields(option: ScriptOption, first: int, second: int) -> LintFinding:
     hours = first * HOUR + second * MINUTE
     is_days = hours > 0 and hours % DAY == 0  # nobody wants 24 minutes
     meant = "a day is" if hours == DAY else f"{first} hours are"
@@ -293,8 +299,8 @@ def _minutes(count: int) -> str:
     return "1 minute" if count == 1 else f"{count} minutes"
 
 
-def _sizes(case: Case) -> Iterator[Finding]:
-    for option in last(case, f"{MEMORY_OPTIONS} tmp"):
+def _slurm_size_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    for option in last(lint_case, f"{MEMORY_OPTIONS} tmp"):
         size = parsed(option, TEXT.parse_memory)
         if size and 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
             make = problem if size <= _TOO_LITTLE else note
@@ -302,8 +308,8 @@ def _sizes(case: Case) -> Iterator[Finding]:
             yield make(option, "memory-in-mib", f"is {format_size(size)}", fix)
 
 
-def _gres(case: Case) -> Iterator[Finding]:
-    for option in case.options:
+def _gres(lint_case: LintCase) -> Iterator[LintFinding]:
+    for option in lint_case.options:
         for part in option.value.split(",") if option.name == "gres" else ():
             name, _, rest = part.partition(":")
             turned = re.fullmatch(r"gpu[:=](\d+)(?::([A-Za-z]\w*))?", part)
@@ -328,8 +334,8 @@ def _gres(case: Case) -> Iterator[Finding]:
 _OF_A_GPU = re.compile(r"[avhlpktq]\d+\w*|rtx\w*", re.IGNORECASE)
 
 
-def _mail(case: Case) -> Iterator[Finding]:
-    kinds, user = case.option("mail-type"), case.option("mail-user")
+def _mail(lint_case: LintCase) -> Iterator[LintFinding]:
+    kinds, user = lint_case.option("mail-type"), lint_case.option("mail-user")
     if user is not None and kinds is None:
         effect, fix = "no mail is sent without --mail-type", "add --mail-type=END,FAIL"
         yield note(user, "mail-without-type", effect, fix)
@@ -343,10 +349,10 @@ def _mail(case: Case) -> Iterator[Finding]:
         yield make(kinds, "option-value", effect, did_you_mean(kind, known))
 
 
-def _literal(case: Case) -> Iterator[Finding]:
+def _literal(lint_case: LintCase) -> Iterator[LintFinding]:
     # other rules check paths; what goes on to bash keeps its $
     but = ("comment", "wrap", "export", "output", "error", "input", "chdir")
-    yield from unexpanded(case, but)
+    yield from unexpanded(lint_case, but)
 
 
 # ---- logs and folders
@@ -362,14 +368,16 @@ _INSTEAD = {
 }
 
 
-def _start_folder(case: Case) -> str | None:
+def _slurm_start_folder(lint_case: LintCase) -> str | None:
     """Return the job's working directory as the script sets it."""
-    return case.absolute(case.value("chdir") or case.facts.cwd, case.facts.cwd)
+    return lint_case.absolute(
+        lint_case.value("chdir") or lint_case.facts.cwd, lint_case.facts.cwd
+    )
 
 
-def _logs(case: Case) -> Iterator[Finding]:
+def _slurm_log_findings(lint_case: LintCase) -> Iterator[LintFinding]:
     reported: set[str] = set()
-    for option in last(case, "output error input"):
+    for option in last(lint_case, "output error input"):
         folder, slash, leaf = option.value.rpartition("/")
         if holds_placeholder(option.value):
             continue
@@ -380,16 +388,16 @@ def _logs(case: Case) -> Iterator[Finding]:
                 effect = "names a directory: no log is written"
                 yield problem(option, "log-directory", effect)
             if slash and folder not in reported:
-                yield from _log_folder(case, option, folder)
+                yield from _log_folder(lint_case, option, folder)
             reported.add(folder)
-            yield from _patterns(case, option)
+            yield from _log_pattern_findings(lint_case, option)
 
 
 def _is_literal(value: str) -> bool:
     return value.startswith("~") or "$" in value or "`" in value
 
 
-def _unread(option: Option) -> Finding:
+def _unread(option: ScriptOption) -> LintFinding:
     found = _VARIABLE.search(option.value)
     instead = _INSTEAD.get(found[1]) if found else None
     fix = f"write {instead}" if instead else "write the full path; %u is the user"
@@ -398,8 +406,10 @@ def _unread(option: Option) -> Finding:
     return problem(option, "literal-dollar", f"{effect}fails without a log", fix)
 
 
-def _log_folder(case: Case, option: Option, folder: str) -> Iterator[Finding]:
-    known = {"u": case.facts.user, "x": case.value("job-name")}
+def _log_folder(
+    lint_case: LintCase, option: ScriptOption, folder: str
+) -> Iterator[LintFinding]:
+    known = {"u": lint_case.facts.user, "x": lint_case.value("job-name")}
     letters = [letter for _, letter in _PATTERN.findall(folder)]
     if {*letters} & {*"AaJjNnst"}:
         effect = "Slurm does not create the log's directory: the job fails without it"
@@ -407,16 +417,20 @@ def _log_folder(case: Case, option: Option, folder: str) -> Iterator[Finding]:
         return
     filled = _PATTERN.sub(lambda one: known.get(one[2]) or one[0], folder)
     then = "the job fails without a log"
-    yield from missing_folder(case, option, filled, rule="log-directory", then=then)
+    yield from missing_folder(
+        lint_case, option, filled, rule="log-directory", then=then
+    )
 
 
-def _patterns(case: Case, option: Option) -> Iterator[Finding]:
+def _log_pattern_findings(
+    lint_case: LintCase, option: ScriptOption
+) -> Iterator[LintFinding]:
     letters = [letter for _, letter in _PATTERN.findall(option.value)]
-    is_array = case.option("array") is not None
+    is_array = lint_case.option("array") is not None
     for letter in letters:
         if letter not in "%AaJjNnstuxbw":
             yield note(option, "log-pattern", f"%{letter} is not a Slurm pattern")
-        elif letter == "a" and not is_array and not _names_element(case):
+        elif letter == "a" and not is_array and not _names_element(lint_case):
             effect = "%a is 4294967294 in a job that is not an array"
             yield note(option, "log-pattern", effect, "%j is the job id")
     if is_array and not {*letters} & {*"ajJ"} and not option.value.startswith("/dev/"):
@@ -424,24 +438,26 @@ def _patterns(case: Case, option: Option) -> Iterator[Finding]:
         yield problem(option, "log-shared", effect, "add %A_%a")
 
 
-def _names_element(case: Case) -> bool:
+def _names_element(lint_case: LintCase) -> bool:
     """Return whether it is likely to be submitted with ``--array``."""
-    return any(case.element in token.text for token in case.body.tokens)
+    return any(lint_case.element in token.text for token in lint_case.body.tokens)
 
 
-def _start(case: Case) -> Iterator[Finding]:
-    option = case.option("chdir")
+def _slurm_start_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    option = lint_case.option("chdir")
     if option is not None and _is_literal(option.value):
         effect = "'$' and '~' are not expanded: the job runs in /tmp"
         yield problem(option, "literal-dollar", effect, "write the full path")
     elif option is not None:
         then = "the job runs in /tmp"
-        yield from missing_folder(case, option, option.value, rule="chdir", then=then)
+        yield from missing_folder(
+            lint_case, option, option.value, rule="chdir", then=then
+        )
 
 
 # ---- arrays, dependencies and nodes
-def _array(case: Case) -> Iterator[Finding]:
-    option = case.option("array")
+def _slurm_array_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    option = lint_case.option("array")
     if option is not None and not option.value:
         yield problem(option, "array", "no index: a plain job, not an array")
     elif option is not None and "%" in option.value and elements_of(option):
@@ -451,8 +467,8 @@ def _array(case: Case) -> Iterator[Finding]:
             yield note(option, "no-throttle", effect, "%10 runs ten at a time")
 
 
-def _dependencies(case: Case) -> Iterator[Finding]:
-    option = case.option("dependency")
+def _dependencies(lint_case: LintCase) -> Iterator[LintFinding]:
+    option = lint_case.option("dependency")
     for part in re.split(r"[,?]", option.value) if option is not None else ():
         if option is None or not re.fullmatch(_DEPENDENCY, part, re.IGNORECASE):
             continue
@@ -461,17 +477,19 @@ def _dependencies(case: Case) -> Iterator[Finding]:
         jobs = [job.partition("+")[0] for job in ids.split(":") if job]
         if kind == "afternotok":
             for job in jobs:
-                if case.facts.jobs.get(job) == "COMPLETED":
+                if lint_case.facts.jobs.get(job) == "COMPLETED":
                     effect = f"job {job} has completed: this one would never start"
                     yield problem(option, "dependency", effect)
         never = "this one would never start" if kind in ("afterok", "aftercorr") else ""
         unknown = "the job would run at once, or be refused"
-        yield from on_jobs(case, option, jobs, unknown=unknown, never=never)
+        yield from on_jobs(lint_case, option, jobs, unknown=unknown, never=never)
 
 
-def _nodes(case: Case) -> Iterator[Finding]:
-    excluded = case.option("exclude")
-    known = None if case.facts.limits is None else case.facts.limits.node_names
+def _slurm_node_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    excluded = lint_case.option("exclude")
+    known = (
+        None if lint_case.facts.limits is None else lint_case.facts.limits.node_names
+    )
     for name in node_names_of(excluded) if known is not None else ():
         if known is not None and name not in known:
             effect = f"node {name} does not exist: refused"
@@ -479,14 +497,18 @@ def _nodes(case: Case) -> Iterator[Finding]:
             return
 
 
-def _limits(case: Case) -> Iterator[Finding]:
-    requested = requested_by(case)
-    yield from limit_rules(case, requested)
+def _slurm_limit_findings(lint_case: LintCase) -> Iterator[LintFinding]:
+    requested = requested_by(lint_case)
+    yield from limit_rules(lint_case, requested)
     for rule, name, option, default in (
         ("default-time", "time", "--time", "often short"),
         ("default-memory", "memory", "--mem", "often little"),
     ):
-        if case.facts.limits is None and case.options and name not in requested.by:
+        if (
+            lint_case.facts.limits is None
+            and lint_case.options
+            and name not in requested.by
+        ):
             effect = f"no {option}: the queue's default applies, {default}"
             yield note(None, rule, effect)
 
@@ -526,7 +548,7 @@ _SETS_TASKS = (
     *("ntasks", "ntasks-per-node", "ntasks-per-gpu", "ntasks-per-socket"),
     "ntasks-per-core",
 )
-WORDS = Words(
+WORDS = SchedulerWords(
     tool="sbatch",
     array="--array",
     element="SLURM_ARRAY_TASK_ID",
@@ -554,21 +576,36 @@ class SlurmLint(ScriptLint):
 
     words = WORDS
     rules = (
-        *(_ignored, _refused, _times, _sizes, _gres, _mail, _literal, _logs, _start),
-        *(_array, _dependencies, _nodes, _limits),
+        *(
+            _slurm_ignored_findings,
+            _sbatch_refused_findings,
+            _slurm_time_findings,
+            _slurm_size_findings,
+            _gres,
+            _mail,
+            _literal,
+            _slurm_log_findings,
+            _slurm_start_findings,
+        ),
+        *(
+            _slurm_array_findings,
+            _dependencies,
+            _slurm_node_findings,
+            _slurm_limit_findings,
+        ),
     )
 
-    def read(self, script: Script, facts: Facts) -> Read:
+    def read(self, script: ScriptText, facts: ScriptFacts) -> ReadOptions:
         """Read the directives."""
         return read_options(script)
 
-    def start(self, case: Case) -> str | None:
+    def start(self, lint_case: LintCase) -> str | None:
         """Find the job's working directory."""
-        return _start_folder(case)
+        return _slurm_start_folder(lint_case)
 
-    def granted(self, case: Case) -> Granted:
+    def granted(self, lint_case: LintCase) -> GrantedResources:
         """Add up what the job gets."""
-        return granted_by(case)
+        return granted_by(lint_case)
 
     def default_files(
         self, cwd: str, env: Mapping[str, str]

@@ -49,10 +49,10 @@ _BY_LETTERS = {name.lower(): words for name, words in _REASONS.items()}
 
 def is_of_waiting(reason: str) -> bool:
     """Return whether this is a known reason why a job waits."""
-    return _letters(_plain(reason)) in _BY_LETTERS
+    return _letters(_plain_slurm_reason(reason)) in _BY_LETTERS
 
 
-def _plain(reason: str) -> str:
+def _plain_slurm_reason(reason: str) -> str:
     return reason.strip("()").partition(",")[0]
 
 
@@ -87,7 +87,7 @@ class SlurmReasons(SchedulerReasons):
         """
         if reason == _THROTTLE and throttle:
             return f"{_REASONS[_THROTTLE]} of {throttle} at once"
-        plain = _plain(reason)
+        plain = _plain_slurm_reason(reason)
         if is_of_waiting(reason):
             return _BY_LETTERS[_letters(plain)]
         for prefix, whose in (("QOS", "the QOS's"), ("Assoc", "your account's")):

@@ -6,19 +6,19 @@ The behaviour of sbatch was observed on 22.05.8.
 import itertools
 from collections.abc import Iterator
 
-from weigh.model.lint import Finding
+from weigh.model.lint import LintFinding
 from weigh.schedulers.lint.case import (
-    Option,
-    Read,
-    nearest,
+    ReadOptions,
+    ScriptOption,
+    most_similar_word,
     refused,
 )
 from weigh.schedulers.lint.values import (
-    read_lines,
+    read_directive_lines,
     split_words,
     stray,
 )
-from weigh.schedulers.script import Line, Script
+from weigh.schedulers.script import ScriptLine, ScriptText
 
 PREFIX = "#SBATCH"
 
@@ -71,91 +71,101 @@ _RENAMED = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
 _HETJOB = ("hetjob", "packjob")
 
 
-def directive_lines(script: Script) -> tuple[Line, ...]:
+def directive_lines(script: ScriptText) -> tuple[ScriptLine, ...]:
     """Return the lines that sbatch reads: those above the first command."""
     end = script.first_command or len(script.lines) + 1
     return tuple(one for one in script.lines[: end - 1] if one.text.startswith(PREFIX))
 
 
-def read_options(script: Script) -> Read:
+def read_options(script: ScriptText) -> ReadOptions:
     """Read the directives of the first component of a job."""
     lines = directive_lines(script)
     first = itertools.takewhile(
         lambda line: line.text.removeprefix(PREFIX).strip() not in _HETJOB, lines
     )
-    return read_lines([*first], _of_line, lines)
+    return read_directive_lines([*first], _of_line, lines)
 
 
-def _of_line(line: Line) -> Iterator[Option | Finding]:
-    rest = line.text.removeprefix(PREFIX)
+def _of_line(script_line: ScriptLine) -> Iterator[ScriptOption | LintFinding]:
+    rest = script_line.text.removeprefix(PREFIX)
     words, is_open = split_words(rest, escape="\\")
     if is_open:
-        yield refused(line, "stray-word", "a quote is not closed: refused")
+        yield refused(script_line, "stray-word", "a quote is not closed: refused")
         return
     begun = False
     while words:
         word = words.pop(0)
         if not word.startswith("-") or word == "-":
-            yield stray(line, PREFIX, word, begun=begun)
+            yield stray(script_line, PREFIX, word, begun=begun)
             return
-        begun, found = True, _named(line, word)
-        if isinstance(found, Finding):
+        begun, found = True, _named(script_line, word)
+        if isinstance(found, LintFinding):
             yield found
             continue
         name, value = found
         if value is None and not words:
-            yield refused(line, "option-value", f"{word} without a value: refused")
+            yield refused(
+                script_line, "option-value", f"{word} without a value: refused"
+            )
             return
         if value is None:
             value = words.pop(0)
             word += f" {value}"
-        yield Option(name, value, line.line, word)
+        yield ScriptOption(name, value, script_line.line, word)
 
 
-def _named(line: Line, word: str) -> tuple[str, str | None] | Finding:
+def _named(script_line: ScriptLine, word: str) -> tuple[str, str | None] | LintFinding:
     """Return an option's name and value; None is the next word."""
-    return _long_option(line, word) if word[1] == "-" else _short_option(line, word)
+    return (
+        _long_option(script_line, word)
+        if word[1] == "-"
+        else _short_option(script_line, word)
+    )
 
 
-def _long_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
+def _long_option(
+    script_line: ScriptLine, word: str
+) -> tuple[str, str | None] | LintFinding:
     written, equals, value = word[2:].partition("=")
-    name = _completed(Line(line.line, word), written)
-    if isinstance(name, Finding):
+    name = _completed(ScriptLine(script_line.line, word), written)
+    if isinstance(name, LintFinding):
         return name
     if name in _WITH_VALUE:
         return name, value if equals else None
     if equals and name in _KNOWN and name not in _MAYBE_VALUE.split():
-        return refused(line, "option-value", f"--{name} takes no value: refused")
+        return refused(script_line, "option-value", f"--{name} takes no value: refused")
     return name, value
 
 
-def _short_option(line: Line, word: str) -> tuple[str, str | None] | Finding:
+def _short_option(
+    script_line: ScriptLine, word: str
+) -> tuple[str, str | None] | LintFinding:
     letter, value = word[1], word[2:]
     if letter in _SHORT_FLAGS:
         return _SHORT_FLAGS[letter], ""
     if letter not in _SHORT:
         fix = f"{PREFIX} -{word}" if len(value) > 1 else ""
         effect = f"sbatch has no option -{letter}: refused"
-        return refused(line, "unknown-option", effect, fix)
+        return refused(script_line, "unknown-option", effect, fix)
     if word[1:].partition("=")[0] in _KNOWN:
         effect = f"one dash: read as -{letter} with {value!r}"
-        return refused(line, "unknown-option", effect, f"{PREFIX} -{word}")
+        return refused(script_line, "unknown-option", effect, f"{PREFIX} -{word}")
     return _SHORT[letter], value or None
 
 
-def _completed(spot: Line, written: str) -> str | Finding:
+def _completed(spot: ScriptLine, written: str) -> str | LintFinding:
     """Complete an abbreviated option, as getopt does."""
     begun = [name for name in _KNOWN if name.startswith(written)]
     if written in begun or len(begun) == 1:
         name = written if written in begun else begun[0]
         return _ALIASES.get(name, name)
     if begun:
-        meant = "gpus" if written == "gpu" else nearest(written, begun)
+        meant = "gpus" if written == "gpu" else most_similar_word(written, begun)
         effect = f"--{written} is ambiguous: refused"
         return refused(spot, "unknown-option", effect, f"did you mean --{meant}?")
     if written in _OF_PLUGINS.split() or written.startswith("container-"):
         return written
-    meant = _RENAMED.get(written) or nearest(written, _KNOWN)
+    meant = _RENAMED.get(written) or most_similar_word(written, _KNOWN)
     effect = f"sbatch has no option --{written}: refused"
     fix = f"did you mean --{meant}?" if meant else ""
     return refused(spot, "unknown-option", effect, fix)

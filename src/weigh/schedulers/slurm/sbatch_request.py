@@ -4,11 +4,11 @@ import re
 
 from weigh.errors import FormatError
 from weigh.schedulers.lint.case import (
-    Case,
-    Elements,
-    Granted,
-    Option,
-    Requested,
+    ArrayElements,
+    GrantedResources,
+    LintCase,
+    ScriptOption,
+    ScriptRequest,
 )
 from weigh.schedulers.lint.values import (
     parsed,
@@ -26,7 +26,7 @@ _ELEMENT = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 MEMORY_OPTIONS = "mem mem-per-cpu mem-per-gpu"
 
 
-def array_elements(value: str) -> Elements | None:
+def array_elements(value: str) -> ArrayElements | None:
     """Read ``0-9,20-30:2%5``; None if sbatch would reject it."""
     text, _, throttle = value.partition("%")
     if text.startswith("[") and text.endswith("]"):
@@ -39,15 +39,15 @@ def array_elements(value: str) -> Elements | None:
         if last_ < first or not step:
             return None
         ranges.append(range(first, last_ + 1, step))
-    return Elements(tuple(ranges), positive_number(throttle))
+    return ArrayElements(tuple(ranges), positive_number(throttle))
 
 
-def elements_of(option: Option | None) -> Elements | None:
+def elements_of(option: ScriptOption | None) -> ArrayElements | None:
     """Read an array; None if sbatch would reject it or it is not an array."""
     return array_elements(option.value) if option is not None and option.value else None
 
 
-def _has_no_end(option: Option | None) -> bool:
+def _has_no_end(option: ScriptOption | None) -> bool:
     try:
         return option is not None and TEXT.parse_time(option.value) is None
     except FormatError:
@@ -62,40 +62,45 @@ _UNCLEAR_CPUS = (
 )
 
 
-def requested_by(case: Case) -> Requested:
+def requested_by(lint_case: LintCase) -> ScriptRequest:
     """Add up what the directives request."""
-    gres = case.option("gres")
-    by_count = case.option("gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus")
+    gres = lint_case.option("gres")
+    by_count = lint_case.option(
+        "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpus"
+    )
     by = {
-        "queues": case.option("partition"),
-        "memory": case.option(*MEMORY_OPTIONS.split()),
-        "cpus": case.option("cpus-per-task") or case.option("ntasks-per-node"),
+        "queues": lint_case.option("partition"),
+        "memory": lint_case.option(*MEMORY_OPTIONS.split()),
+        "cpus": lint_case.option("cpus-per-task")
+        or lint_case.option("ntasks-per-node"),
         "gpus": gres if _gpus_of(gres) else by_count,
-        "time": case.option("time"),
-        "account": case.option("account"),
-        "qos": case.option("qos"),
-        "features": case.option("constraint"),
-        "nodes": case.option("nodes"),
-        "node_names": case.option("nodelist"),
-        "elements": case.option("array"),
+        "time": lint_case.option("time"),
+        "account": lint_case.option("account"),
+        "qos": lint_case.option("qos"),
+        "features": lint_case.option("constraint"),
+        "nodes": lint_case.option("nodes"),
+        "node_names": lint_case.option("nodelist"),
+        "elements": lint_case.option("array"),
         "gres": gres,
     }
     nodes, gpus = _number(by["nodes"]), _gpus_of(by["gpus"])
-    elements, cpus = elements_of(by["elements"]), _cpus(case, nodes)
+    elements, cpus = elements_of(by["elements"]), _cpus(lint_case, nodes)
     words = (re.split("[:=]", w.removeprefix("gres/"))[0] for w in _listed(gres))
-    return Requested(
+    return ScriptRequest(
         queues=_listed(by["queues"]),
         memory=_memory(by["memory"], cpus or 1, gpus[1] if gpus else 1),
         cpus=cpus,
         nodes=nodes,
-        gpus=_gpus_on_node(case, by["gpus"], gpus[1], nodes or 1) if gpus else None,
+        gpus=_gpus_on_node(lint_case, by["gpus"], gpus[1], nodes or 1)
+        if gpus
+        else None,
         gpu_type=gpus[0] if gpus else "",
         time=parsed(by["time"], TEXT.parse_time),
         no_end=_has_no_end(by["time"]),
         node_names=node_names_of(by["node_names"]),
         account=by["account"].value if by["account"] else None,
         qos=by["qos"].value if by["qos"] else None,
-        features=_features(case.value("constraint")),
+        features=_features(lint_case.value("constraint")),
         resources=tuple(dict.fromkeys(w for w in words if w not in {"", "none"})),
         elements=len(elements) if elements else None,
         last_index=elements.last if elements else None,
@@ -103,7 +108,7 @@ def requested_by(case: Case) -> Requested:
     )
 
 
-def _listed(option: Option | None) -> tuple[str, ...]:
+def _listed(option: ScriptOption | None) -> tuple[str, ...]:
     return tuple(option.value.split(",")) if option else ()
 
 
@@ -113,7 +118,7 @@ def _features(constraint: str) -> tuple[str, ...]:
     return tuple(word for word in words if not word.isdecimal())
 
 
-def _gpus_of(option: Option | None) -> tuple[str, int] | None:
+def _gpus_of(option: ScriptOption | None) -> tuple[str, int] | None:
     """Read (type, number) of ``--gres`` or one of ``--gpus...``."""
     for part in _listed(option) if option and option.name == "gres" else ():
         if found := GPU_RESOURCE.fullmatch(part):
@@ -128,42 +133,44 @@ def _gpus_of(option: Option | None) -> tuple[str, int] | None:
     )
 
 
-def _gpus_on_node(case: Case, option: Option | None, count: int, nodes: int) -> int:
+def _gpus_on_node(
+    lint_case: LintCase, option: ScriptOption | None, count: int, nodes: int
+) -> int:
     name = option.name if option else ""
-    tasks = _number(case.option("ntasks")) or 1
+    tasks = _number(lint_case.option("ntasks")) or 1
     times = {"gpus": 1, "gpus-per-task": tasks}.get(name)
     return count if times is None else -(-count * times // nodes)
 
 
-def _cpus(case: Case, nodes: int | None) -> int | None:
+def _cpus(lint_case: LintCase, nodes: int | None) -> int | None:
     each, on_node = (
-        _number(case.option(n)) for n in ("cpus-per-task", "ntasks-per-node")
+        _number(lint_case.option(n)) for n in ("cpus-per-task", "ntasks-per-node")
     )
     if on_node is None and nodes == 1:  # else Slurm may spread the tasks over nodes
-        on_node = _number(case.option("ntasks"))
+        on_node = _number(lint_case.option("ntasks"))
     return None if each is None and on_node is None else (each or 1) * (on_node or 1)
 
 
-def _memory(option: Option | None, cpus: int, gpus: int) -> int | None:
+def _memory(option: ScriptOption | None, cpus: int, gpus: int) -> int | None:
     size, name = parsed(option, TEXT.parse_memory), option.name if option else ""
     times = {"mem-per-cpu": cpus, "mem-per-gpu": gpus}.get(name, 1)
     return None if size is None else size * times
 
 
-def _number(option: Option | None) -> int | None:
+def _number(option: ScriptOption | None) -> int | None:
     return whole_number(option.value.partition("-")[0]) if option else None
 
 
-def node_names_of(option: Option | None) -> tuple[str, ...]:
+def node_names_of(option: ScriptOption | None) -> tuple[str, ...]:
     """Return the nodes that an option names."""
     return tuple(slurm_text.node_names(option.value)) if option else ()
 
 
-def granted_by(case: Case) -> Granted:
+def granted_by(lint_case: LintCase) -> GrantedResources:
     """Add up what the job gets at most on the node that runs its script."""
-    requested, nodes = requested_by(case), case.option("nodes")
+    requested, nodes = requested_by(lint_case), lint_case.option("nodes")
     each, ntasks, on_node = (
-        case.option(n) for n in ("cpus-per-task", "ntasks", "ntasks-per-node")
+        lint_case.option(n) for n in ("cpus-per-task", "ntasks", "ntasks-per-node")
     )
     tasks = _number(ntasks)
     count = 1 if not ntasks or on_node or tasks == 1 else None
@@ -172,26 +179,26 @@ def granted_by(case: Case) -> Granted:
     if tasks is None and count is not None:
         tasks = count * (_number(on_node) or 1)
     cpus = (_number(each) or 1) * ((_number(on_node) if on_node else tasks) or 1)
-    is_unclear = any(case.option(name) for name in _UNCLEAR_CPUS)
+    is_unclear = any(lint_case.option(name) for name in _UNCLEAR_CPUS)
     by_gpus = requested.gpus and each is None  # sites set CPUs for each GPU
-    return Granted(
+    return GrantedResources(
         cpus=None if is_unclear or by_gpus or tasks is None else cpus,
         cpus_asked=bool(each or ntasks or on_node),
         cpus_per_task=_number(each),
         tasks=tasks,
         nodes=count,
-        gpus=_granted_gpus(case, requested),
+        gpus=_granted_gpus(lint_case, requested),
         memory=requested.memory or None,
-        array=case.option("array"),
-        elements=elements_of(case.option("array")),
+        array=lint_case.option("array"),
+        elements=elements_of(lint_case.option("array")),
     )
 
 
-def _granted_gpus(case: Case, requested: Requested) -> int | None:
+def _granted_gpus(lint_case: LintCase, requested: ScriptRequest) -> int | None:
     """Return the GPUs of the job; None if something else may bring them."""
     if requested.gpus is not None:
-        is_known = case.option("ntasks") or not case.option("gpus-per-task")
+        is_known = lint_case.option("ntasks") or not lint_case.option("gpus-per-task")
         return requested.gpus if is_known else None
-    asks = case.option("gres", "tres-per-task", "exclusive", "constraint", "qos")
-    in_queue = re.search(r"gpu|cuda|[avh]\d+", case.value("partition").lower())
-    return None if asks or in_queue or not case.options else 0
+    asks = lint_case.option("gres", "tres-per-task", "exclusive", "constraint", "qos")
+    in_queue = re.search(r"gpu|cuda|[avh]\d+", lint_case.value("partition").lower())
+    return None if asks or in_queue or not lint_case.options else 0

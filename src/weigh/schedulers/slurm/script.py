@@ -4,7 +4,12 @@ from collections.abc import Iterator
 
 from weigh.errors import UsageError
 from weigh.model.job import JobRequest, JobScript
-from weigh.schedulers.job_script import ScriptRules, render, request_of, warning
+from weigh.schedulers.job_script import (
+    ScriptRules,
+    render_job_script,
+    request_of,
+    warning,
+)
 from weigh.schedulers.slurm.text import TEXT
 
 _OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
@@ -25,24 +30,24 @@ _LOG = (
 )
 
 
-def slurm_script(script: JobScript) -> str:
+def slurm_script(job_script: JobScript) -> str:
     """Return the script of a job.
 
     Raises:
         UsageError: a directive cannot hold a value.
     """
-    return render(
-        (f"{TEXT.PREFIX} {flag}" for flag in _flags(script)),
-        script,
-        element=_element(script.first),
-        log=None if can_hold(script.log) else _LOG,
+    return render_job_script(
+        (f"{TEXT.PREFIX} {flag}" for flag in _slurm_flags(job_script)),
+        job_script,
+        element=_slurm_element_expression(job_script.first),
+        log=None if can_hold(job_script.log) else _LOG,
         rules=RULES,
     )
 
 
-def log_name(job: str, element: int, *, is_array: bool) -> str:
+def slurm_log_name(job_id: str, element: int, *, is_array: bool) -> str:
     """Return the name of an element's log."""
-    return f"{job}_{element}.out" if is_array else f"{job}.out"
+    return f"{job_id}_{element}.out" if is_array else f"{job_id}.out"
 
 
 def can_hold(text: str) -> bool:
@@ -50,32 +55,33 @@ def can_hold(text: str) -> bool:
     return text.isprintable() and not set('"\\') & set(text)
 
 
-def _element(first: int) -> str:
+def _slurm_element_expression(first: int) -> str:
     number = "${SLURM_ARRAY_TASK_ID:-0}"
     return f'"$(({number} + {first}))"' if first else f'"{number}"'
 
 
-def _flags(script: JobScript) -> Iterator[str]:
-    wanted = script.request
-    yield f"--job-name={_word(_name(script.name))}"
-    if script.token and not any(flag == "comment" for flag, _ in wanted.extra):
-        yield f"--comment=weigh:{script.token}"
-    if can_hold(script.log):
-        pattern = "%A_%a" if script.is_array else "%j"
-        yield f"--output={_word(script.log.replace('%', '%%') + f'/{pattern}.out')}"
+def _slurm_flags(job_script: JobScript) -> Iterator[str]:
+    wanted = job_script.request
+    yield f"--job-name={_slurm_quoted(_slurm_job_name(job_script.name))}"
+    if job_script.token and not any(flag == "comment" for flag, _ in wanted.extra):
+        yield f"--comment=weigh:{job_script.token}"
+    if can_hold(job_script.log):
+        pattern = "%A_%a" if job_script.is_array else "%j"
+        log_folder = job_script.log.replace("%", "%%")
+        yield f"--output={_slurm_quoted(f'{log_folder}/{pattern}.out')}"
     else:
         yield "--output=/dev/null"
-    if script.is_array:
+    if job_script.is_array:
         throttle = f"%{wanted.throttle}" if wanted.throttle else ""
-        yield f"--array=0-{script.elements - 1}{throttle}"
+        yield f"--array=0-{job_script.elements - 1}{throttle}"
     if wanted.nodes > 1 and not wanted.ntasks:
         yield f"--nodes={wanted.nodes}"
         yield "--ntasks-per-node=1"
     yield from TEXT.directives(request_of(wanted))
-    warn_time = warning(script)
+    warn_time = warning(job_script)
     if warn_time is not None:  # to the shell, which passes it on to the tasks
         yield f"--signal=B:USR1@{warn_time}"
-    if script.requeue:
+    if job_script.requeue:
         yield "--requeue"
         yield "--open-mode=append"
     for flag, value in (
@@ -91,7 +97,7 @@ def _flags(script: JobScript) -> Iterator[str]:
         *wanted.extra,
     ):
         if value is not None:
-            yield f"--{flag}={_word(value)}" if value else f"--{flag}"
+            yield f"--{flag}={_slurm_quoted(value)}" if value else f"--{flag}"
 
 
 def _dependency(wanted: JobRequest) -> str | None:
@@ -99,11 +105,11 @@ def _dependency(wanted: JobRequest) -> str | None:
     return ",".join(":".join((how, *jobs)) for how, jobs in kinds if jobs) or None
 
 
-def _name(name: str) -> str:
+def _slurm_job_name(name: str) -> str:
     return name if can_hold(name) else "".join(c if can_hold(c) else "_" for c in name)
 
 
-def _word(text: str) -> str:
+def _slurm_quoted(text: str) -> str:
     """Quote *text* for a directive.
 
     Raises:

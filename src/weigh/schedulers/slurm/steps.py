@@ -69,13 +69,13 @@ def step_of(env: Mapping[str, str]) -> tuple[str | None, ...]:
     return step, env.get("SLURM_SRUN_COMM_PORT")
 
 
-def node_of(env: Mapping[str, str], host: str) -> str | None:
-    """Return the name of this node, the machine *host*, in the job of *env*.
+def node_of(env: Mapping[str, str], host_name: str) -> str | None:
+    """Return the name of this node, the machine *host_name*, in the job of *env*.
 
     MPICH's daemons set the variable of the first node on all: where the job's nodes are
     called as their machines are, the machine's name counts.
     """
-    name = host.partition(".")[0]
+    name = host_name.partition(".")[0]
     if name in text.node_names(env.get("SLURM_JOB_NODELIST", "")):
         return name
     return env.get(NODE)
@@ -143,13 +143,13 @@ def job_query() -> tuple[str, ...]:
     return "squeue", "--me", "--noheader", "-O", fields
 
 
-def parse_job(out: str, session: int) -> tuple[str, int] | None:
+def parse_job(command_output: str, session: int) -> tuple[str, int] | None:
     """Read the running job that *session* allocated, and the number of its nodes.
 
     None if there is none, or several: then it is not known which is meant.
     """
     found = []
-    for line in out.splitlines():
+    for line in command_output.splitlines():
         words = line.split()
         if len(words) == 4 and words[1] == str(session) and words[3] == "R":  # noqa: PLR2004 - see job_query
             found.append((words[0], whole_number(words[2]) or 1))

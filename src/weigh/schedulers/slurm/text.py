@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
-from weigh.model.record import Allocation, Job, Request, SiteFlags
-from weigh.schedulers.dialect import Options, SchedulerText
+from weigh.model.record import Allocation, RecordedJob, Request, SiteFlags
+from weigh.schedulers.dialect import DialectOptions, SchedulerText
 from weigh.schedulers.words import binary_size, positive_number, whole_number
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
@@ -31,7 +31,7 @@ def _memory_flag(request: Request, memory: Bytes) -> str:
     return f"--mem-per-cpu={TEXT.format_memory(-(-memory // cpus))}"
 
 
-def _of_site(site: SiteFlags) -> Iterator[str]:
+def _slurm_site_flags(site: SiteFlags) -> Iterator[str]:
     if site.disk is not None and not site.disk_resource:
         yield f"--tmp={TEXT.format_memory(site.disk)}"
     if site.exclusive:
@@ -45,7 +45,7 @@ def _of_site(site: SiteFlags) -> Iterator[str]:
             yield f"--{name}={value}"
 
 
-def _layout(request: Request) -> Iterator[str]:
+def _layout_flags(request: Request) -> Iterator[str]:
     if not request.ntasks:
         return
     per_node, nodes = request.ntasks_per_node or 1, request.nodes or 1
@@ -73,7 +73,7 @@ def _of_each_layout(request: Request) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _gpus(env: Mapping[str, str]) -> int | None:
+def _gpus_of_slurm_job(env: Mapping[str, str]) -> int | None:
     counted = whole_number(env.get("SLURM_GPUS_ON_NODE"))
     if counted is not None:
         return counted
@@ -81,7 +81,7 @@ def _gpus(env: Mapping[str, str]) -> int | None:
     return len(listed.split(",")) if listed else None
 
 
-def _memory(
+def _allocated_slurm_memory(
     env: Mapping[str, str], *, cpus: int | None, gpus: int | None
 ) -> Bytes | None:
     for variable, count in (
@@ -101,10 +101,10 @@ _MOST_NODES = 10_000
 def node_names(listed: str) -> Iterator[str]:
     """Yield the names in a list of nodes such as ``login,node[1-3,7]``."""
     for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", listed):
-        yield from _expanded(part)
+        yield from _expanded_host_names(part)
 
 
-def _expanded(part: str) -> list[str]:
+def _expanded_host_names(part: str) -> list[str]:
     """Return the names of ``node[1-3,7]``; none of a form that is not understood."""
     head, bracket, rest = part.partition("[")
     if not bracket:
@@ -124,7 +124,7 @@ class SlurmText(SchedulerText):
 
     NAME = "slurm"
     PREFIX = "#SBATCH"
-    OPTIONS = Options(
+    OPTIONS = DialectOptions(
         memory="--mem={}",
         memory_per_cpu="--mem-per-cpu={}",
         time="--time={}",
@@ -189,13 +189,13 @@ class SlurmText(SchedulerText):
         """Return *request* as ``sbatch`` flags; unknown values are left out."""
         if request.nodes is None and request.ntasks:
             return self.any_layout(request)
-        flags = [*_layout(request)]
+        flags = [*_layout_flags(request)]
         if request.memory is not None:
             flags.append(_memory_flag(request, request.memory))
         return (
             *flags,
             *_of_each_layout(request),
-            *_of_site(request.site or SiteFlags()),
+            *_slurm_site_flags(request.site or SiteFlags()),
         )
 
     def any_layout(self, request: Request) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class SlurmText(SchedulerText):
         flags = [f"--ntasks={request.ntasks}"]
         if request.memory_per_cpu is not None:
             flags.append(f"--mem-per-cpu={self.format_memory(request.memory_per_cpu)}")
-        site = _of_site(request.site or SiteFlags())
+        site = _slurm_site_flags(request.site or SiteFlags())
         return (*flags, *_of_each_layout(request), *site)
 
     def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
@@ -221,18 +221,18 @@ class SlurmText(SchedulerText):
         cpus = positive_number(env.get("SLURM_CPUS_ON_NODE")) or positive_number(
             env.get("SLURM_CPUS_PER_TASK")
         )
-        gpus = _gpus(env)
+        gpus = _gpus_of_slurm_job(env)
         return Allocation(
             scheduler="slurm",
             cpus=cpus,
-            memory=_memory(env, cpus=cpus, gpus=gpus),
+            memory=_allocated_slurm_memory(env, cpus=cpus, gpus=gpus),
             nodes=positive_number(env.get("SLURM_JOB_NUM_NODES"))
             or positive_number(env.get("SLURM_NNODES")),
             gpus=gpus,
             queue=env.get("SLURM_JOB_PARTITION") or None,
         )
 
-    def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
+    def job_from_environment(self, env: Mapping[str, str]) -> RecordedJob | None:
         """Read the job's id, its array task index and the number of this attempt.
 
         An element has the id of its array: ``481516`` and 7 for ``481516_7``.
@@ -242,7 +242,7 @@ class SlurmText(SchedulerText):
             return None
         element = whole_number(env.get("SLURM_ARRAY_TASK_ID"))
         array_id = env.get("SLURM_ARRAY_JOB_ID") if element is not None else None
-        return Job(
+        return RecordedJob(
             id=array_id or own_id,
             element=element,
             attempt=1 + (whole_number(env.get("SLURM_RESTART_COUNT")) or 0),
@@ -262,13 +262,13 @@ class SlurmText(SchedulerText):
             return None
         return "squeue", "-h", "-j", job, "-o", "%L"
 
-    def parse_left(self, out: str, elapsed: Seconds) -> Seconds | None:
+    def parse_left(self, command_output: str, elapsed: Seconds) -> Seconds | None:
         """Read squeue's time left, whose short form is MM:SS.
 
         Raises:
             FormatError: it is no time.
         """
-        left = out.strip()
+        left = command_output.strip()
         has_minutes = left.count(":") == 1 and "-" not in left
         seconds = self.parse_time(f"00:{left}" if has_minutes else left)
         return None if seconds is None else float(seconds)

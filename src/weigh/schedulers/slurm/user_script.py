@@ -5,23 +5,23 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from weigh.model.job import JobRequest, OwnScript, Submitted
-from weigh.model.lint import Facts
+from weigh.model.job import JobRequest, OwnScript, SubmittedJob
+from weigh.model.lint import ScriptFacts
 from weigh.schedulers.backend import (
     SchedulerQuestion,
     SchedulerUserScripts,
     known_answer,
     one_command,
 )
-from weigh.schedulers.command import Ran
+from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.elements import indices_of
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.common import flags_alone, misread_flag
-from weigh.schedulers.protocol import Argv, Described, KnownJob, RequestChange
+from weigh.schedulers.protocol import Argv, DescribedScript, KnownJob, WaitingJobChange
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
-from weigh.schedulers.slurm.commands import job_lines, parse_job
+from weigh.schedulers.slurm.commands import job_lines, parse_scontrol_job
 from weigh.schedulers.slurm.lint import LINT
 from weigh.schedulers.slurm.sbatch_options import PREFIX, directive_lines, read_options
 from weigh.schedulers.slurm.sbatch_request import elements_of, requested_by
@@ -51,13 +51,13 @@ _CANNOT = {
 }
 
 
-def _named(pattern: str, name: str, facts: Facts) -> str:
+def _log_path_before_submission(pattern: str, name: str, facts: ScriptFacts) -> str:
     """Fill in the patterns that are known before the submission."""
     known = {"x": name, "u": facts.user}
     return _PATTERN.sub(lambda one: known.get(one[2]) or one[0], pattern)
 
 
-def _file(script: str) -> str:
+def _slurm_script_file(script: str) -> str:
     return f"./{script}" if script.startswith("-") else script
 
 
@@ -83,11 +83,11 @@ def _of_controller(lines: Sequence[str]) -> dict[str, str]:
         "line": "",
         "indices": ",".join(one.partition("%")[0] for one in listed),
         "part": row.get("ArrayTaskId", offsets[0]) if is_element else "",
-        "submitted": _epoch(row.get("SubmitTime", "")),
+        "submitted": _epoch_text(row.get("SubmitTime", "")),
     }
 
 
-def _of_accounting(rows: Sequence[Sequence[str]]) -> dict[str, str]:
+def _sacct_submission_fields(rows: Sequence[Sequence[str]]) -> dict[str, str]:
     place, raw, user, submitted, name, cwd, line = rows[0]
     job, array, index = place.replace("+", "_").partition("_")
     is_element = array and len(rows) == 1 and raw != job
@@ -101,7 +101,7 @@ def _of_accounting(rows: Sequence[Sequence[str]]) -> dict[str, str]:
         "line": line,
         "indices": "",
         "part": index if is_element and whole_number(index) is not None else "",
-        "submitted": _epoch(submitted),
+        "submitted": _epoch_text(submitted),
     }
 
 
@@ -125,7 +125,7 @@ def _of_row(place: str) -> Iterator[int]:
         yield from parse_ranges(index)
 
 
-def _epoch(text: str) -> str:
+def _epoch_text(text: str) -> str:
     return text if whole_number(text) is not None else ""
 
 
@@ -141,7 +141,7 @@ def _logs_of(lines: Sequence[str]) -> dict[str, str]:
     return logs
 
 
-def _updates(change: RequestChange, known: str) -> Iterator[tuple[str, str]]:
+def _updates(change: WaitingJobChange, known: str) -> Iterator[tuple[str, str]]:
     if change.time is not None:
         yield "TimeLimit", slurm_text.TEXT.format_time(change.time)
     if change.memory is not None:
@@ -172,8 +172,8 @@ class SlurmUserScripts(SchedulerUserScripts):
         return bool(misread_flag(found, "sbatch"))
 
     def describe(
-        self, text: str, flags: Sequence[str], path: str, facts: Facts
-    ) -> Described:
+        self, text: str, flags: Sequence[str], path: str, facts: ScriptFacts
+    ) -> DescribedScript:
         """Read a script as sbatch does: its directives, then the flags."""
         case = LINT.case(self.with_flags(text, flags), facts)
         array = case.value("array")
@@ -186,13 +186,17 @@ class SlurmUserScripts(SchedulerUserScripts):
         error = case.value("error")
         comment = case.option("comment")
         wanted = requested_by(case)
-        return Described(
+        return DescribedScript(
             name=name,
             cwd=cwd,
             indices=indices,
             throttle=elements.throttle if elements else None,
-            output=posixpath.join(cwd, _named(output, name, facts)),
-            error=posixpath.join(cwd, _named(error, name, facts)) if error else "",
+            output=posixpath.join(
+                cwd, _log_path_before_submission(output, name, facts)
+            ),
+            error=posixpath.join(cwd, _log_path_before_submission(error, name, facts))
+            if error
+            else "",
             comment=comment.value if comment else "",
             request=JobRequest(
                 cpus=wanted.cpus or 1,
@@ -225,35 +229,50 @@ class SlurmUserScripts(SchedulerUserScripts):
     def submit_script_argv(
         self,
         script: str,
-        own: OwnScript,
+        own_script: OwnScript,
         *,
         token: str,
         comment: str = "",
     ) -> Argv:
         """Return the command that submits a script; its comment holds *token*."""
         mark = f"--comment={f'{comment} ' if comment else ''}weigh:{token}"
-        return ("sbatch", "--parsable", *own.flags, mark, _file(script), *own.arguments)
+        return (
+            "sbatch",
+            "--parsable",
+            *own_script.flags,
+            mark,
+            _slurm_script_file(script),
+            *own_script.arguments,
+        )
 
-    def check_script_argv(self, script: str, own: OwnScript) -> Argv:
+    def check_script_argv(self, script: str, own_script: OwnScript) -> Argv:
         """Return the command that checks a script; it uses up a job id, runs no job."""
-        return ("sbatch", "--test-only", *own.flags, _file(script), *own.arguments)
+        return (
+            "sbatch",
+            "--test-only",
+            *own_script.flags,
+            _slurm_script_file(script),
+            *own_script.arguments,
+        )
 
     def only(self, indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
         """Yield ``--array=3,7``: one job runs any set of indices."""
         most = f"%{throttle}" if throttle else ""
         yield (f"--array={format_ranges(indices)}{most}",)
 
-    def raised(self, request: JobRequest, names: Sequence[str]) -> Argv:
+    def raised(self, job_request: JobRequest, names: Sequence[str]) -> Argv:
         """Return the flags that overrule these fields of the request."""
         flags: list[str] = []
-        if "memory" in names and request.memory is not None:
-            flags.append(f"--mem={slurm_text.TEXT.format_memory(request.memory)}")
-        if "time_limit" in names and request.time_limit is not None:
-            flags.append(f"--time={slurm_text.TEXT.format_time(request.time_limit)}")
-        if "queue" in names and request.queue is not None:
-            flags.append(f"--partition={request.queue}")
-        if "exclude" in names and request.exclude:
-            flags.append(f"--exclude={','.join(request.exclude)}")
+        if "memory" in names and job_request.memory is not None:
+            flags.append(f"--mem={slurm_text.TEXT.format_memory(job_request.memory)}")
+        if "time_limit" in names and job_request.time_limit is not None:
+            flags.append(
+                f"--time={slurm_text.TEXT.format_time(job_request.time_limit)}"
+            )
+        if "queue" in names and job_request.queue is not None:
+            flags.append(f"--partition={job_request.queue}")
+        if "exclude" in names and job_request.exclude:
+            flags.append(f"--exclude={','.join(job_request.exclude)}")
         return tuple(flags)
 
     def wrapper(self, text: str, body: str) -> str:
@@ -266,13 +285,19 @@ class SlurmUserScripts(SchedulerUserScripts):
         """Return no flag: the first line names the shell."""
         return ()
 
-    def default_log(self, job: Submitted, index: int | None) -> str:
+    def default_log(self, submitted_job: SubmittedJob, index: int | None) -> str:
         """Return the name of a log that the script does not name."""
-        return f"slurm-{job.id}.out" if index is None else f"slurm-{job.id}_{index}.out"
+        return (
+            f"slurm-{submitted_job.id}.out"
+            if index is None
+            else f"slurm-{submitted_job.id}_{index}.out"
+        )
 
-    def log(self, job: Submitted, index: int | None, node: str | None) -> str | None:
+    def log(
+        self, submitted_job: SubmittedJob, index: int | None, node: str | None
+    ) -> str | None:
         """Return the path of an element's log, by the pattern of its name."""
-        own = job.own or OwnScript()
+        own = submitted_job.own or OwnScript()
         if own.components and index is not None:
             if index:
                 return None  # the script runs in the first part only
@@ -281,11 +306,11 @@ class SlurmUserScripts(SchedulerUserScripts):
         if named or not own.output:
             return named
         known = {
-            "A": job.id,
+            "A": submitted_job.id,
             "a": None if index is None else str(index),
             "b": None if index is None else str(index % 10),
-            "j": job.id if index is None else None,
-            "J": job.id if index is None else None,
+            "j": submitted_job.id if index is None else None,
+            "J": submitted_job.id if index is None else None,
             "N": node,
             "n": "0",
             "t": "0",
@@ -306,45 +331,67 @@ class SlurmUserScripts(SchedulerUserScripts):
         return None if missing else path
 
     def change_argvs(
-        self, job: Submitted, change: RequestChange, known: str
+        self, submitted_job: SubmittedJob, change: WaitingJobChange, known: str
     ) -> tuple[Argv, ...]:
         """Return the command that changes a job."""
-        own = job.own
-        target = job.id
+        own = submitted_job.own
+        target = submitted_job.id
         if own is not None and own.part:
-            target = f"{job.id}_{format_ranges(indices_of(job))}"
+            target = f"{submitted_job.id}_{format_ranges(indices_of(submitted_job))}"
         words = dict(_updates(change, known))
         fields = (f"{name}={value}" for name, value in words.items())
         return (("scontrol", "update", f"JobId={target}", *fields),)
 
-    def parse_refusal(self, ran: Ran) -> str | None:
+    def parse_refusal(self, command_output: CommandOutput) -> str | None:
         """Return why scontrol refused a change."""
-        if ran.code == 0 and not ran.err.strip():
+        if command_output.code == 0 and not command_output.err.strip():
             return None
-        lines = [one.strip() for one in (ran.err + ran.out).splitlines() if one.strip()]
+        lines = [
+            one.strip()
+            for one in (command_output.err + command_output.out).splitlines()
+            if one.strip()
+        ]
         failed = [line for line in lines if not line.endswith("No error")]
         if len(failed) < len(lines) and all(map(_GONE.search, failed)):
             return None  # changed what still waits
         words = "; ".join(dict.fromkeys(failed))
         return (
-            re.sub(r"\s*for job \d+|slurm_update error: ", "", words) or ran.complaint()
+            re.sub(r"\s*for job \d+|slurm_update error: ", "", words)
+            or command_output.complaint()
         )
 
-    def sent(self, job: Submitted, user: str) -> SchedulerQuestion[str | None]:
+    def sent(
+        self, submitted_job: SubmittedJob, user_name: str
+    ) -> SchedulerQuestion[str | None]:
         """Ask by what lists how the user's jobs of the last day were sent."""
         fields = "JobID,SubmitLine"
-        argv = ("sacct", "-n", "-P", "-X", "-u", user, "-S", "now-1days", "-o", fields)
-        return one_command(argv, lambda out: self.parse_sent(out, job, user))
+        argv = (
+            "sacct",
+            "-n",
+            "-P",
+            "-X",
+            "-u",
+            user_name,
+            "-S",
+            "now-1days",
+            "-o",
+            fields,
+        )
+        return one_command(
+            argv, lambda out: self.parse_sent(out, submitted_job, user_name)
+        )
 
-    def parse_sent(self, out: str, job: Submitted, user: str) -> str | None:
+    def parse_sent(
+        self, command_output: str, submitted_job: SubmittedJob, user_name: str
+    ) -> str | None:
         """Read the id of the job whose command line has the token, on any line."""
         found = None
-        for line in out.splitlines():
+        for line in command_output.splitlines():
             place, has_more, _ = line.partition("|")
             number = place.partition("_")[0]
             if has_more and whole_number(number) is not None:
                 found = number
-            if found is not None and job.token in line:
+            if found is not None and submitted_job.token in line:
                 return found
         return None
 
@@ -360,19 +407,22 @@ class SlurmUserScripts(SchedulerUserScripts):
         )
         return SchedulerQuestion(lambda outs: self.parse_known(name, outs), argvs)
 
-    def parse_known(self, name: str, outs: Sequence[str]) -> KnownJob | None:
+    def parse_known(self, name: str, command_outputs: Sequence[str]) -> KnownJob | None:
         """Read a job from scontrol's and sacct's lines; either may not know it."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
-        live = job_lines(outs[0])
-        past = [row.split(_SEPARATOR, _COUNT - 1) for row in _NEXT_ROW.split(outs[1])]
+        live = job_lines(command_outputs[0])
+        past = [
+            row.split(_SEPARATOR, _COUNT - 1)
+            for row in _NEXT_ROW.split(command_outputs[1])
+        ]
         past = [row for row in past if len(row) == _COUNT]
         if live:
             known = _of_controller(live)
             known["line"] = past[0][-1] if past else ""
         elif past:
-            known = _of_accounting(past)
+            known = _sacct_submission_fields(past)
         else:
             return None
         indices = {index for row in past for index in _of_row(row[0])}
@@ -391,28 +441,41 @@ class SlurmUserScripts(SchedulerUserScripts):
             part=part if part and indices else "",
             submitted=float(known["submitted"] or 0),
             logs=_logs_of(live),
-            request=parse_job(outs[0]) if live else None,
+            request=parse_scontrol_job(command_outputs[0]) if live else None,
             components=tuple(components[one] for one in sorted(components)),
         )
 
-    def raw_logs(self, job: Submitted) -> SchedulerQuestion[dict[str, str]]:
+    def raw_logs(
+        self, submitted_job: SubmittedJob
+    ) -> SchedulerQuestion[dict[str, str]]:
         """Ask by what lists the job id of each element, if logs have it."""
-        own = job.own or OwnScript()
+        own = submitted_job.own or OwnScript()
         needed = any(found[1] in "jJ" for found in _PATTERN.findall(own.output))
         if not own.indices or not needed:
             return known_answer({})
-        argv = ("sacct", "-n", "-P", "-X", "-j", job.id, "-o", "JobID,JobIDRaw")
-        return one_command(argv, lambda out: self.parse_raw(out, job))
+        argv = (
+            "sacct",
+            "-n",
+            "-P",
+            "-X",
+            "-j",
+            submitted_job.id,
+            "-o",
+            "JobID,JobIDRaw",
+        )
+        return one_command(argv, lambda out: self.parse_raw(out, submitted_job))
 
-    def parse_raw(self, out: str, job: Submitted) -> dict[str, str]:
+    def parse_raw(
+        self, command_output: str, submitted_job: SubmittedJob
+    ) -> dict[str, str]:
         """Read the logs by index, from lines ``481516_3|481519``."""
-        own = job.own or OwnScript()
+        own = submitted_job.own or OwnScript()
         logs = {}
-        for line in out.splitlines():
+        for line in command_output.splitlines():
             place, _, raw = line.partition("|")
             index = place.partition("_")[2]
             if whole_number(index) is not None and whole_number(raw) is not None:
-                values = {"A": job.id, "a": index, "j": raw, "J": raw}
+                values = {"A": submitted_job.id, "a": index, "j": raw, "J": raw}
                 logs[index] = _PATTERN.sub(
                     lambda one, known=values: known.get(one[2], one[0]),  # type: ignore[misc]
                     own.output,
