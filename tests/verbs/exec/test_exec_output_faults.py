@@ -155,7 +155,8 @@ def test_after_an_unforeseen_error_the_tasks_have_their_grace(batch: Batch) -> N
     batch.write(f"{saves}; echo in >> ran; while :; do sleep 0.05; done", WAIT)
     plant = (
         "import sys; from weigh.runner.reaper import ChildReaper\n"
-        "from weigh import __main__; from pathlib import Path; whole = ChildReaper.reap\n"
+        "from weigh import __main__; from pathlib import Path\n"
+        "whole = ChildReaper.reap\n"
         "def reap(self):\n"
         "    if not hasattr(self, 'hit') and Path('ran').exists():\n"
         "        self.hit = True; raise RuntimeError('planted')\n"
