@@ -7,7 +7,7 @@ import click
 from weigh.cli import options
 from weigh.cli.submit import notify
 from weigh.errors import UsageError
-from weigh.flow.follow.cancel import cancel_jobs as cancel_flow
+from weigh.flow.follow.cancel import cancel_jobs
 from weigh.flow.here import here_now
 from weigh.render.printable import printable_text
 
@@ -38,7 +38,7 @@ def cancel(
     """  # noqa: D301 - click reads \b as: keep these lines
     if running and pending:
         raise UsageError("--running with --pending selects all: leave both out")
-    done = cancel_flow(
+    done = cancel_jobs(
         here_now(notify),
         names,
         keep=keep,

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import click
 
 from weigh.cli import options
-from weigh.flow.follow.logs import LogFile
-from weigh.flow.follow.logs import log_files_of_job as logs_flow
+from weigh.flow.follow.logs import LogFile, log_files_of_job
 from weigh.flow.here import here_now
 from weigh.regular_file import only_regular
 from weigh.render.printable import printable_text
@@ -61,7 +60,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
     weigh logs --failed ppo-sweep
     """  # noqa: D301 - click reads \b as: keep these lines
     task = task_option if task is None else task
-    files = logs_flow(here_now(), name, task, failed=failed)
+    files = log_files_of_job(here_now(), name, task, failed=failed)
     if not files:
         click.echo("weigh: nothing has been printed yet", err=True)
     if paths:

@@ -9,8 +9,7 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import SIGNAL_BASE
 from weigh.flow.here import here_now
-from weigh.flow.plan.plan import PlanAnswer
-from weigh.flow.plan.plan import plan_task_file as plan_flow
+from weigh.flow.plan.plan import PlanAnswer, plan_task_file
 from weigh.flow.run.run_measured import InterruptedRun
 from weigh.planning.options import ALL, PlanOptions
 from weigh.render.columns import fill_by_columns
@@ -112,7 +111,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = PlanOptions(**words)  # type: ignore[arg-type]
     try:
-        answer = plan_flow(here_now(_notify_on_stderr), chosen)
+        answer = plan_task_file(here_now(_notify_on_stderr), chosen)
     except InterruptedRun as interrupted:  # click would take it for ^C
         return SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:

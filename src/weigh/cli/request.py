@@ -10,8 +10,7 @@ from weigh.errors import UsageError
 from weigh.estimate.history import RISKS
 from weigh.flow.here import here_now
 from weigh.flow.request.growth import JobSteps
-from weigh.flow.request.request import RequestAnswer
-from weigh.flow.request.request import request_of_records as request_flow
+from weigh.flow.request.request import RequestAnswer, request_of_records
 from weigh.lazy_modules import lazy_module
 from weigh.render.request_lines import FORMS
 from weigh.schedulers import KINDS
@@ -181,7 +180,7 @@ def _request_answer(
     others = (*(_OF_RECORDS if history else _OF_HISTORY), *_OF_ACCOUNTS)
     _check_goes_with(words, others, source)
     if not history:
-        return request_flow(
+        return request_of_records(
             here_now(),
             records,
             form=words["form"],

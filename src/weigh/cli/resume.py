@@ -7,7 +7,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import notify
-from weigh.flow.follow.resume import resume_unfinished_tasks as resume_flow
+from weigh.flow.follow.resume import resume_unfinished_tasks
 from weigh.flow.here import here_of
 from weigh.planning.resume_policy import ResumeOptions
 from weigh.render.resume_lines import resume_json, resumed_lines
@@ -61,7 +61,7 @@ def resume(
     """  # noqa: D301 - click reads \b as: keep these lines
     cwd, env = os.getcwd(), os.environ
     chosen = ResumeOptions(**words)  # type: ignore[arg-type]
-    answer = resume_flow(here_of(cwd, env, notify), name, chosen)
+    answer = resume_unfinished_tasks(here_of(cwd, env, notify), name, chosen)
     if as_json:
         click.echo(resume_json(answer))
     else:

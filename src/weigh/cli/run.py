@@ -13,8 +13,7 @@ from weigh.cli.options import DURATION, HEADROOM, SECONDS, SIZE
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.run import WatchedCommand
-from weigh.flow.run.run import run_command_measured as run_flow
+from weigh.flow.run.run import WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
 _SHORTEST_INTERVAL = 0.001
@@ -294,7 +293,7 @@ def _watch(
         return attach(pid, options, notify=notify)
     if not command:
         raise click.UsageError("no command to run: weigh run -- COMMAND")
-    return run_flow(command, options, launchers=launchers, notify=notify)
+    return run_command_measured(command, options, launchers=launchers, notify=notify)
 
 
 def _progress_flags(options: RunOptions) -> list[str]:

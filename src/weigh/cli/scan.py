@@ -14,8 +14,7 @@ from weigh.flow.scan.cpu_scan import is_cpu_scan, scan_cpus
 from weigh.flow.scan.estimate_options import TypedOptions
 from weigh.flow.scan.from_records import RecordScanAnswer, fit_named
 from weigh.flow.scan.memory_scan import AUTO, scan_memory
-from weigh.flow.scan.scan import ScanOptions
-from weigh.flow.scan.scan import scan_sizes as scan_flow
+from weigh.flow.scan.scan import ScanOptions, scan_sizes
 from weigh.render.estimate_lines import estimate_json, estimate_screen_lines
 from weigh.render.scaling_lines import (
     scaling_json,
@@ -168,7 +167,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         found = fit_named(here_now(), names, by, typed_options)
         _print_scan_answer(found, as_json=as_json)
         return 0
-    done = scan_flow(
+    done = scan_sizes(
         here_now(),
         ScanOptions(command=command_of_context(context), **words),
         typed_options,

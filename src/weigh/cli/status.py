@@ -6,8 +6,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.submit import notify
-from weigh.flow.follow.status import has_jobs_here, status_elsewhere
-from weigh.flow.follow.status import standings_of_jobs as status_flow
+from weigh.flow.follow.status import has_jobs_here, standings_of_jobs, status_elsewhere
 from weigh.flow.here import here_now
 from weigh.model.job import NOT_STARTED
 from weigh.render.status_lines import detail_lines, list_lines, status_json
@@ -52,10 +51,10 @@ def status(
             lines = list_lines(standings, time.time(), others, with_folder=True)
             click.echo("\n".join(lines))
             return 0
-    standings = status_flow(here_now(notify), names)
+    standings = standings_of_jobs(here_now(notify), names)
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
-        standings = status_flow(here_now(notify), names)
+        standings = standings_of_jobs(here_now(notify), names)
     now = time.time()
     if as_json:
         click.echo(status_json(standings))

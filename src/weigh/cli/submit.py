@@ -11,8 +11,7 @@ from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.here import here_now
 from weigh.flow.site.schedulers import NAMES
-from weigh.flow.submit.submit import SubmitOptions
-from weigh.flow.submit.submit import submit_plan as submit_flow
+from weigh.flow.submit.submit import SubmitOptions, submit_plan
 from weigh.model.job import JobSetup
 from weigh.render.request_lines import WIDTH, folded_lines
 from weigh.render.submit_lines import (
@@ -358,7 +357,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     )
     if is_interactive:
         return _open_session(chosen)
-    answer = submit_flow(here_now(notify), chosen)
+    answer = submit_plan(here_now(notify), chosen)
     return _print_submit_answer(answer, as_json=as_json)
 
 

@@ -8,8 +8,7 @@ import click
 from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of_context
 from weigh.errors import UsageError
-from weigh.flow.sweep.sweep import STDOUT, SweepOptions
-from weigh.flow.sweep.sweep import write_sweep as sweep_flow
+from weigh.flow.sweep.sweep import STDOUT, SweepOptions, write_sweep
 from weigh.render.sweep_lines import (
     head_line,
     sweep_json,
@@ -82,7 +81,7 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
         if not yes:
             _confirm_task_count(tasks)
 
-    done = sweep_flow(sweep_options, confirm=confirm, stdout=sys.stdout.buffer)
+    done = write_sweep(sweep_options, confirm=confirm, stdout=sys.stdout.buffer)
     if as_json:
         click.echo(sweep_json(done))
         return 0

@@ -13,12 +13,12 @@ from weigh.render.printable import (
     count_with_commas,
     csv_cell,
     local_time,
+    printable_text,
     quoted_command_line,
     short_command,
     shortened_text,
     width_of,
 )
-from weigh.render.printable import printable_text as safe
 from weigh.store.index import RecordHead, UsageHead
 from weigh.units import duration_or_dash, format_size
 
@@ -171,7 +171,7 @@ def record_list_json(listing: RecordListing) -> bytes:
 def skipped_record_warnings(listing: RecordListing) -> list[str]:
     """Return a warning for each kind of record that could not be read."""
     texts = [
-        f"records skipped: {safe(path)} belongs to another user: chown it"
+        f"records skipped: {printable_text(path)} belongs to another user: chown it"
         for path in listing.closed
     ]
     if listing.torn:
@@ -180,7 +180,7 @@ def skipped_record_warnings(listing: RecordListing) -> list[str]:
     for schema in sorted(set(listing.newer.values())):
         number = sum(one == schema for one in listing.newer.values())
         noun = "record" if number == 1 else "records"
-        writer = f"written by a newer weigh ({safe(schema)})"
+        writer = f"written by a newer weigh ({printable_text(schema)})"
         texts.append(f"{count_with_commas(number)} {noun} skipped: {writer}")
     return texts
 
@@ -191,7 +191,7 @@ def _table_cells(
     head = record_row.head
     usage = head.usage or UsageHead()
     cells = [
-        safe(head.id[:id_length]),
+        printable_text(head.id[:id_length]),
         _short_start_time(head.started, year),
         _record_state_text(record_row),
         duration_or_dash(usage.wall_time),
@@ -241,8 +241,11 @@ def commands_within(heads: Sequence[RecordHead], room: int) -> list[str]:
         names = _differing_names([heads[place].parameters for place in places])
         for place in places:
             head, words = heads[place], lines[place]
-            label = f"{safe(head.label)}: " if head.label else ""
-            given = {name: safe(str(head.parameters.get(name, "-"))) for name in names}
+            label = f"{printable_text(head.label)}: " if head.label else ""
+            given = {
+                name: printable_text(str(head.parameters.get(name, "-")))
+                for name in names
+            }
             forms = [label + form for form in _command_forms(words, differ, given)]
             fits = (form for form in forms if width_of(form) <= room)
             texts[place] = shortened_text(next(fits, forms[-1]), room)
@@ -309,7 +312,7 @@ def _record_state_text(record_row: RecordRow) -> str:
         return f"{head.state} signal {head.signal}"
     if head.state == "FAILED" and head.exit_code:
         return f"{head.state} exit {head.exit_code}"
-    return f"{head.state} stale" if record_row.stale else safe(head.state)
+    return f"{head.state} stale" if record_row.stale else printable_text(head.state)
 
 
 def _record_memory_text(usage: UsageHead) -> str:

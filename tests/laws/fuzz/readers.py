@@ -25,7 +25,7 @@ from weigh.model.job import JobRequest, OwnScript, SubmittedJob
 from weigh.model.limits import ClusterLimits, NodeType, QueueLimits
 from weigh.model.lint import ScriptFacts
 from weigh.probe.python_environment import parse_torch
-from weigh.progress.reader import RunProgressReader as ProgressReader
+from weigh.progress.reader import RunProgressReader
 from weigh.runner.events import read_past_events
 from weigh.runner.halt import parse_halt
 from weigh.runner.progress_file import read_progress
@@ -130,7 +130,7 @@ def of_output(read: Callable[[str], object]) -> Callable[[str], object]:
 
 
 def _progress(text: str) -> object:
-    reader = ProgressReader()
+    reader = RunProgressReader()
     data = raw(text)
     for number in range(3):
         reader.feed(data[number::3] if number else data, float(number))

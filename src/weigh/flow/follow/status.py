@@ -22,8 +22,7 @@ from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import JobView, latest_task_states, look
 from weigh.flow.here import Here
 from weigh.flow.plan.directory import plan_in_folder_of
-from weigh.flow.site.schedulers import environment_of_cluster as reaching_cluster
-from weigh.flow.site.schedulers import kind_of_cluster_name
+from weigh.flow.site.schedulers import environment_of_cluster, kind_of_cluster_name
 from weigh.flow.submit.rounds import SubmissionRounds, reach_of_schedulers, settle_all
 from weigh.joblog import output_folder, output_name
 from weigh.model.element_time import NOT_STARTED
@@ -152,7 +151,7 @@ def _with_steps(job_standing: JobStanding, env: Mapping[str, str]) -> JobStandin
         kind,
         job.id,
         run=run_scheduler_command,
-        env=reaching_cluster(job.scheduler, env),
+        env=environment_of_cluster(job.scheduler, env),
     )
     steps = found[0].steps if len(found) == 1 else ()
     return msgspec.structs.replace(job_standing, steps=steps)

@@ -13,8 +13,7 @@ from weigh.flow.here import Here
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import InterruptedRun, error_in, run_measured
 from weigh.flow.scan.estimate_options import ParsedOptions, TypedOptions, parse_options
-from weigh.flow.scan.from_records import RecordScanAnswer
-from weigh.flow.scan.from_records import scan_answer_of_records as fit_answer
+from weigh.flow.scan.from_records import RecordScanAnswer, scan_answer_of_records
 from weigh.model.record import Record
 from weigh.need import has_waited
 from weigh.store.find import find_all
@@ -258,7 +257,7 @@ def _answer_of_scan(
     measured: ScanRuns, size_name: str, parsed: ParsedOptions
 ) -> RecordScanAnswer | None:
     try:
-        found = fit_answer(measured.records[::-1], size_name, parsed)
+        found = scan_answer_of_records(measured.records[::-1], size_name, parsed)
     except UsageError as error:  # too few sizes ran
         measured.say(f"no curve: {error}")
         return None

@@ -15,11 +15,11 @@ from weigh.probe.pages import (
     ALONE,
     PAGE,
     SHARED,
+    MappedStretch,
     ProcessPages,
     merged_stretches,
     spread,
 )
-from weigh.probe.pages import MappedStretch as FileMapping
 from weigh.units import Bytes
 
 _RUN = 4  # pages per read
@@ -176,7 +176,7 @@ class _MappedPlace(NamedTuple):
     """Where one process, which stands for *weight* of them, maps a file."""
 
     pages: ProcessPages
-    mapping: FileMapping
+    mapping: MappedStretch
     weight: float
 
 

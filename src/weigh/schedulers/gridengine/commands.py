@@ -30,8 +30,11 @@ from weigh.schedulers.command import CommandOutput
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
-from weigh.schedulers.gridengine.script import gridengine_log_name as _log_name
-from weigh.schedulers.gridengine.script import gridengine_script, job_name
+from weigh.schedulers.gridengine.script import (
+    gridengine_log_name,
+    gridengine_script,
+    job_name,
+)
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
 from weigh.schedulers.words import (
@@ -234,7 +237,7 @@ class GridEngineCommands(SchedulerCommands):
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return _log_name(job_id, element, is_array=is_array)
+        return gridengine_log_name(job_id, element, is_array=is_array)
 
     def submit_argv(self, script: str) -> Argv:
         """Submit a script."""

@@ -35,9 +35,9 @@ from weigh.schedulers.local.script import (
     ELEMENT,
     FOLDER,
     JOB,
+    local_log_name,
     local_script,
 )
-from weigh.schedulers.local.script import local_log_name as _log_name
 from weigh.schedulers.protocol import Argv, JobSnapshot, WaitingJobChange
 from weigh.store.identity import (
     MachineIdentity,
@@ -110,7 +110,7 @@ class LocalScheduler(Scheduler):
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return _log_name(job_id, element, is_array=is_array)
+        return local_log_name(job_id, element, is_array=is_array)
 
     def submit(
         self,
@@ -335,7 +335,9 @@ def _is_grandchild(pid: int, above: int) -> bool:
 
 def _log_path(submitted_job: SubmittedJob, number: int) -> str:
     return os.path.join(
-        submitted_job.folder, "log", _log_name(submitted_job.id, number, is_array=True)
+        submitted_job.folder,
+        "log",
+        local_log_name(submitted_job.id, number, is_array=True),
     )
 
 

@@ -35,8 +35,7 @@ from weigh.schedulers.protocol import Answer, Argv
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
 from weigh.schedulers.slurm.reasons import is_of_waiting
-from weigh.schedulers.slurm.script import slurm_log_name as _log_name
-from weigh.schedulers.slurm.script import slurm_script
+from weigh.schedulers.slurm.script import slurm_log_name, slurm_script
 from weigh.schedulers.words import (
     count_elements,
     epoch_seconds_in,
@@ -322,7 +321,7 @@ class SlurmCommands(SchedulerCommands):
 
     def log_name(self, job_id: str, element: int, *, is_array: bool) -> str:
         """Return the name of an element's log."""
-        return _log_name(job_id, element, is_array=is_array)
+        return slurm_log_name(job_id, element, is_array=is_array)
 
     def submit_argv(self, script: str) -> Argv:
         """Return the command that submits a script."""
