@@ -33,6 +33,7 @@ def accumulate(batch: int, largest: int) -> GradientAccumulation | None:
     """
     if largest < 1 or batch <= largest:
         return None
+    # a divisor of the batch: from the fewest steps that fit, up to one sample each
     steps = next(
         steps for steps in range(-(-batch // largest), batch + 1) if batch % steps == 0
     )
@@ -54,7 +55,7 @@ class MemoryLimit(msgspec.Struct, frozen=True):
 class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a fit; ``near`` and ``level`` are shares."""
 
-    target: float | None = None
+    target: float | None = None  # the size to answer for, None: only what was measured
     limits: tuple[MemoryLimit, ...] = ()
     near: float = 0.95
     level: float = 0.95
@@ -99,6 +100,7 @@ class SizesWithinLimit(msgspec.Struct, frozen=True):
     accumulation: GradientAccumulation | None = None
 
 
+# keys of the published JSON document, which keep their old names
 _JSON_KEYS = {"options": "wanted", "capacities": "cards"}
 
 
@@ -136,6 +138,7 @@ def advise_from_estimate(estimate: SizeEstimate, options: FitOptions) -> ScanAdv
         if getattr(estimate, limit.of) is not None
     )
     timed = estimate.speed
+    # only a time that falls with the size makes a larger size better
     quicker = timed is not None and isinstance(timed.curve, InverseCurve)
     best = estimate.best_size(options.near) if quicker else None
     recommended, held_back = (
@@ -195,6 +198,7 @@ def rows(estimate: SizeEstimate) -> tuple[MeasuredSize, ...]:
 def need(estimate: SizeEstimate, size: float, level: float) -> SizeNeed:
     """Return what *size* needs, with upper bounds at *level*."""
     gpu, host, timed = estimate.gpu_memory, estimate.memory, estimate.time
+    # doubts of the quantity that usually limits the size
     first = gpu or host or timed
     return SizeNeed(
         size=size,
@@ -230,6 +234,7 @@ def _sizes_within_limit(
         return SizesWithinLimit(limit, held)
     fits = held.unbounded or size >= target
     split = None
+    # a part of a sample cannot be split
     if _is_batch(estimate, limit) and float(target).is_integer() and not fits:
         split = accumulate(int(target), size)
     return SizesWithinLimit(limit, held, fits, split)
@@ -251,6 +256,7 @@ def _recommended_size(
     It must fit one of several GPUs, but all limits of host memory.
     """
     timed = estimate.speed
+    # beyond that not even the time is trusted
     far = TRUSTED_RATIO * timed.largest_size if timed else math.inf
     choices = [
         (math.inf if best is None else best, None),
@@ -269,6 +275,7 @@ def _held_back(
     estimate: SizeEstimate, capacities: tuple[SizesWithinLimit, ...]
 ) -> list[tuple[float, str | None]]:
     """Return the sizes that memory allows, each with the reason in words."""
+    # a job takes one of the GPUs, so the roomiest decides; the host's limits all apply
     gpus = [capacity for capacity in capacities if capacity.limit.of == GPU]
     limits = [capacity for capacity in capacities if capacity.limit.of == HOST]
     deciding = [max(gpus, key=_largest_held_size), *limits] if gpus else limits
@@ -277,6 +284,8 @@ def _held_back(
         for capacity in deciding
     ]
     for curve, given in ((estimate.gpu_memory, gpus), (estimate.memory, limits)):
+        # a failure counts only where no limit was given: limits have taken it into
+        # account
         if curve is not None and curve.failed is not None and not given:
             below = math.ceil(curve.failed) - 1
             choices.append((below, f"{curve.failed:g} ran out of memory"))
@@ -308,6 +317,7 @@ def _next_size_to_measure(
         for capacity in capacities
         if capacity.holding.next_size
     ]
+    # without a target the tightest limit is the one to narrow down first
     if proposed and target is None:
         return min(proposed)
     return next_size(curve, wanted=target, fits=max(sizes, default=None))

@@ -70,11 +70,13 @@ def compare_record_groups(groups: Sequence[ComparedRecords]) -> RunComparison:
 
 
 def _counted_runs(group: ComparedRecords) -> _CountedRuns:
+    # a record with repeats has one run for each of them
     ran = [(record, *run) for record in group.records for run in _runs_of(record)]
     if not ran:
         raise UsageError(
             f"{group.name} has no measurement: measure it with weigh run -- COMMAND"
         )
+    # failed runs count only if there is nothing else
     whole = [run for run in ran if run[2]] or ran
     records = {record.id: record for record, _, _ in whole}
     return _CountedRuns(
@@ -111,6 +113,7 @@ def _different_parameters(
 ) -> Iterator[ParameterDifference]:
     names = dict.fromkeys(n for group in groups for r in group for n in r.parameters)
     for name in names:
+        # a dict keeps the order of the values, a set would not
         values = [{r.parameters.get(name): None for r in group} for group in groups]
         if any(one != values[0] for one in values):
             each = (
@@ -134,6 +137,7 @@ def _comparison_doubts(
             " and ".join(dict.fromkeys(filter(None, map(read, group))))
             for group in groups
         ]
+        # an unknown host or GPU is no difference
         if len(set(filter(None, values))) > 1:
             each = (f"{letter(n)} {value or '?'}" for n, value in enumerate(values))
             yield f"different {what}: {', '.join(each)}"
@@ -166,6 +170,7 @@ def _doubts_of_side(side: ComparisonSide, group: Sequence[Record]) -> Iterator[s
 def _gpu_names(record: Record) -> str:
     if record.usage is None:
         return ""
+    # GPUs that were visible but not used do not matter
     used = [gpu.name for gpu in record.usage.gpus if gpu.job_peak != 0]
     counts = {name: used.count(name) for name in used}
     words = (name if n == 1 else f"{n} x {name}" for name, n in counts.items())
@@ -219,9 +224,11 @@ def figure_change(base: Sequence[_Reading], other: Sequence[_Reading]) -> Figure
     first, low, high = (list(column) for column in zip(*base, strict=True))
     second, its_low, its_high = (list(column) for column in zip(*other, strict=True))
     middles = median_of(first), median_of(second)
+    # a ratio needs values above 0
     interval = ratio_interval(first, second) if min(first + second) > 0 else None
     is_apart = None if interval is None else not interval[0] <= 1 <= interval[1]
     is_bounded = low != high or its_low != its_high
+    # bounds that overlap in both directions may hide the same peak
     if is_bounded and median_of(low) <= median_of(its_high):
         is_apart = False if median_of(its_low) <= median_of(high) else is_apart
     return FigureChange(
@@ -239,6 +246,7 @@ def _peak_reading(usage: Usage) -> _Reading | None:
 
 
 def _gpu_busy(usage: Usage) -> float | None:
+    # a GPU that the job never used would halve the mean
     used = [gpu for gpu in usage.gpus if gpu.job_peak != 0]
     busy = [g.utilization_mean for g in used if g.utilization_mean is not None]
     return sum(busy) / len(busy) if busy else None

@@ -90,6 +90,7 @@ def fit_line(points: Sequence[SizePoint]) -> LinearCurve:
 
 def fit_inverse(points: Sequence[SizePoint]) -> InverseCurve:
     """Fit a Theil-Sen line in ``1 / x``; it takes two sizes."""
+    # the order of sizes turns around with 1 / x
     turned = [msgspec.structs.replace(p, x=1 / p.x) for p in reversed(points)]
     line = fit_line(turned)
     return InverseCurve(line.intercept, line.slope)
@@ -123,6 +124,7 @@ def fit_quadratic(points: Sequence[SizePoint]) -> QuadraticCurve | None:
     """
     if len(points) < _SIZES_FOR_SQUARES:
         return None
+    # sizes are scaled to 1: the test for a unique solution is an absolute number
     scale, height = points[-1].x, points[-1].y
     rows = [(1.0, p.x / scale, (p.x / scale) ** 2) for p in points]
     weights = [height / p.y for p in points]
@@ -155,6 +157,7 @@ def half_slopes(points: Sequence[SizePoint]) -> tuple[float, float]:
     if len(points) <= 2:  # noqa: PLR2004 - one slope only
         slope = fit_line(points).slope if len(points) > 1 else 0.0
         return slope, slope
+    # the middle point belongs to both halves, so three points have two slopes
     middle = (len(points) - 1) // 2
     return fit_line(points[: middle + 1]).slope, fit_line(points[middle:]).slope
 
@@ -185,14 +188,15 @@ def bent_line(points: Sequence[SizePoint]) -> QuadraticCurve:
     """
     lower, upper = half_slopes(points)
     first, middle, last = ends(points)
+    # the slope of a chord is the parabola's at its middle: from one half to the other
     square = (upper - lower) / (last.x - first.x)
     slope = upper - square * (middle.x + last.x)
     return QuadraticCurve(last.y - (slope + square * last.x) * last.x, slope, square)
 
 
 _SIZES_FOR_SQUARES = 5
-_APART = 1.05
-_STEEPEST = 3.0
+_APART = 1.05  # sizes closer than that make no slope
+_STEEPEST = 3.0  # largest exponent
 _MOST_EXPONENT = 700.0  # of e, in a double
 
 
@@ -216,6 +220,7 @@ def _least_squares(
 def _eliminate(matrix: list[list[float]]) -> list[float] | None:
     order = len(matrix)
     for i in range(order):
+        # the largest pivot keeps the division stable
         pivot = max(range(i, order), key=lambda row: abs(matrix[row][i]))
         if abs(matrix[pivot][i]) < 1e-12:  # noqa: PLR2004 - the columns depend on each other
             return None

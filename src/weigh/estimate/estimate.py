@@ -33,6 +33,8 @@ def share_of_best(fitted_curve: FittedCurve, size: float) -> float:
         not isinstance(fitted_curve.curve, InverseCurve)
         or fitted_curve.curve.floor <= 0
     ):
+        # without a floor the fit has no best speed: the fastest size measured stands
+        # for it
         return min(point.y for point in fitted_curve.points) / fitted_curve.curve.at(
             size
         )
@@ -54,7 +56,7 @@ def near_best(fitted_curve: FittedCurve, near: float = 0.95) -> int | None:
     return max(1, round(curve.work * near / (curve.floor * (1 - near))))
 
 
-_FEWEST = 2
+_FEWEST = 2  # sizes that make a curve
 _BETTER = 0.8  # a product of parameters must explain a fifth more than a single one
 
 
@@ -89,6 +91,7 @@ class SizeEstimate(msgspec.Struct, frozen=True, kw_only=True):
         larger sizes do more work.
         """
         timed, whole = self.time_per_sample, self.time
+        # a loop that was timed at some sizes only says less than the whole run at all
         if timed is not None and (
             whole is None or len(timed.points) >= len(whole.points)
         ):
@@ -232,17 +235,20 @@ def _fit_of_quantity(
     if len({x for x, _ in pairs}) < _FEWEST:
         return None
     timed = quantity in {"time", "time_per_sample"}
+    # a request must cover the largest run; a time is typical in the middle
     points = gather_size_points(pairs, keep="middle" if timed else "most")
     return fit_curve(
         points,
         quantity,
         base=_memory_without_batch(readings.rows) if quantity == "gpu_memory" else None,
         failure=failure,
+        # scores are of memory curves: the margin of times has another unit
         scores=() if timed else backtest(points),
     )
 
 
 def _memory_without_batch(rows: Sequence[SizeReading]) -> float | None:
+    # the model is the same at every size
     return max((row.gpu_base for row in rows if row.gpu_base is not None), default=None)
 
 
@@ -255,6 +261,7 @@ def _misfit(size_estimate: SizeEstimate) -> float:
 
 
 def _whole_value(fitted_curve: FittedCurve, value: float) -> float:
+    # half a byte cannot be requested, and rounding down would be too little
     return math.ceil(value) if "memory" in fitted_curve.quantity else value
 
 

@@ -53,6 +53,7 @@ def margin_unit(points: Sequence[SizePoint], line: float, size: float) -> float:
     last, xs = points[-1], [point.x for point in points]
     gap = max(0.0, last.y * size / last.x - line)
     mean = fmean(xs)
+    # the standard error of a slope grows with the distance from the middle of the sizes
     spread = math.sqrt(sum((one - mean) ** 2 for one in xs))
     leverage = max(0.0, size - mean) / spread if spread else 0.0
     rise = last.y - min(point.y for point in points)
@@ -111,6 +112,7 @@ def _table_start(level: float) -> float:
         return 0.0
     rows = [(-math.log(1 - at), value) for at, value in _START]
     place = -math.log(1 - level)
+    # the last segment also serves levels above the table
     beyond = sum(low < place for low, _ in rows[1:-1])
     (low, below), (high, above) = rows[beyond], rows[beyond + 1]
     return below + (above - below) * (place - low) / (high - low)
@@ -145,6 +147,7 @@ def choose_curve(points: Sequence[SizePoint], *, falling: bool = False) -> Curve
     if len(points) < _SIZES_TO_LEAVE_OUT:
         return fit_line(points)
     best: Curve = fit_constant(points)
+    # a clear rise is no constant, whatever its cross-validation shows
     error = math.inf if _rises(ys) else _left_out_error(points, fit_constant)
     for fitter in _candidates(points):
         curve, own = fitter(points), _left_out_error(points, fitter)
@@ -186,6 +189,7 @@ def _left_out_error(points: Sequence[SizePoint], fitter: Fitter) -> float:
     folds = min(len(points), _FOLDS)
     errors = []
     for fold in range(folds):
+        # every n-th point, so that each fold has small and large sizes
         made = fitter([p for i, p in enumerate(points) if i % folds != fold])
         if made is None:
             return float("inf")
@@ -222,15 +226,16 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
     `coefficient`). ``power`` is set if memory grows faster than the size.
     """
 
-    quantity: Quantity
-    points: tuple[SizePoint, ...]
+    quantity: Quantity  # decides the unit of all values: bytes or seconds
+    points: tuple[SizePoint, ...]  # at least one, in order of size
     curve: Curve
+    # between -1 and 1, see `curve.bend`; 0 unless the curve is a line
     bend: float = 0.0
-    base: float | None = None
-    failed: float | None = None
-    failed_in: int | None = None
+    base: float | None = None  # bytes
+    failed: float | None = None  # None: no size failed
+    failed_in: int | None = None  # bytes; None: not known
     power: PowerCurve | None = None
-    scores: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()  # in units of the margin
 
     @property
     def largest_size(self) -> float:
@@ -267,6 +272,7 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         """Return the bound at *size*, *factor* units of the margin above the curve."""
         curve = self.curve.at(size)
         margin = factor * self._margin_unit(size, curve)
+        # never below the prediction, which the lean may have raised above the curve
         bounds = [self.predict(size), min(curve + margin, self._steepest(size, factor))]
         bounds.append(self._as_far_off(size, curve, factor))
         bounds += [point.high for point in self.points if self._is_less(point, size)]
@@ -274,6 +280,7 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
             bounds += self._steeper(size)
         highest = max(bounds)
         if self.quantity == "gpu_memory":
+            # a bound within a segment would reserve less than the allocator takes
             return float(math.ceil(highest / _SEGMENT) * _SEGMENT)
         return highest
 
@@ -306,8 +313,11 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         """
         misfit = max(point.high - self.curve.at(point.x) for point in self.points)
         if self._is_time:
+            # a time is off by more beyond the sizes, about as the square root of the
+            # distance
             misfit *= math.sqrt(max(1.0, size / self.largest_size))
             return curve + misfit + factor * self._margin_unit(size, curve)
+        # memory is off by no more beyond the sizes: the margin covers growth there
         size = min(size, self.largest_size)
         curve = self.curve.at(size)
         return curve + misfit + factor * self._share * max(0.0, curve)
@@ -366,6 +376,8 @@ class FittedCurve(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(self.curve, ConstantCurve):
             gap = _TIME_GAP_OF_CONSTANT * curve * (size / last.x - 1)
         growth = _TIME_GROWTH * (curve - last.y)
+        # the extra share grows from 0 at the largest size to all of it at _NEAR times
+        # that
         beyond = max(0.0, size - last.x) / ((_NEAR - 1) * last.x)
         share = _TIME + _TIME_FAR * min(1.0, beyond)
         return max(0.0, gap) + max(0.0, growth) + share * curve
@@ -388,6 +400,7 @@ def fit_curve(
     curve = choose_curve(points, falling=quantity in _TIMES)
     bent = bend(points) if isinstance(curve, LinearCurve) else 0.0
     power = None
+    # a line that starts below the model's own memory cannot be right near zero
     if isinstance(curve, LinearCurve) and curve.intercept < (base or 0.0):
         power = fit_power(points, base or 0.0)
     return FittedCurve(
@@ -409,6 +422,7 @@ def backtest(points: Sequence[SizePoint]) -> tuple[float, ...]:
     The largest size comes first, then the largest of at most half of it, and so on.
     """
     scores: list[float] = []
+    # the same situation as in use: small sizes measured, a target of twice the largest
     held = points[-1]
     while True:
         known = [point for point in points if point.x <= held.x / _HALF]
@@ -453,9 +467,11 @@ def next_size(
     """
     largest = fitted_curve.largest_size
     if fitted_curve.failed is not None and fitted_curve.failed > largest:
+        # the middle on a scale of ratios: both ends may be off by a factor
         return _rounded_size(math.sqrt(largest * fitted_curve.failed))
     size = _STEP * largest
     if wanted is not None and wanted > size:
+        # half of a far target, so that its double is the target
         size = max(size, wanted / _STEP)
     elif wanted is not None and wanted > largest:
         size = wanted
@@ -469,7 +485,7 @@ def _fit_caveats(fitted_curve: FittedCurve, x: float | None) -> Iterator[str]:
     far = len(apart(fitted_curve.points))
     if far < min(sizes, FEWEST_SIZES):
         yield f"only {far} of the {sizes} sizes differ by 5 %: a bend takes three"
-    elif sizes < FEWEST_SIZES:
+    elif sizes < FEWEST_SIZES:  # one or two sizes
         yield (
             f"only {count_with_noun(sizes, 'size')} measured: it takes three to see a "
             "bend"
@@ -495,6 +511,7 @@ def _fit_caveats(fitted_curve: FittedCurve, x: float | None) -> Iterator[str]:
         share = 100 * _swing(fitted_curve.points)
         yield f"the values differ by {share:.0f} %, but do not follow the size"
     smallest, largest = fitted_curve.points[0].x, fitted_curve.largest_size
+    # up to _NEAR times the largest size the last slope is trusted even then
     if sizes > 1 and largest < _CLOSE * smallest and (x or largest) > _NEAR * largest:
         yield (
             f"sizes from {size_text(smallest)} to {size_text(largest)} are too close "
@@ -516,6 +533,7 @@ def _rounded_size(size: float) -> int:
     """Round to two digits, as a person would choose a size; at least 1."""
     if size < 1:
         return 1
+    # digits to the left of the point are rounded, those to the right are dropped
     digits = _DIGITS - 1 - math.floor(math.log10(size))
     return max(1, int(round(size, min(0, digits))))
 
@@ -534,7 +552,7 @@ class FittingSizes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     memory: int
-    level: float
+    level: float  # confidence of the bound, between 0 and 1
     size: int | None
     at_most: int | None
     unbounded: bool = False
@@ -549,11 +567,14 @@ def sizes_that_fit(
     flat = isinstance(fitted_curve.curve, ConstantCurve)
     size = _largest(fitted_curve, memory, level)
     most = _largest(fitted_curve, memory, None)
+    # a constant needs no caveat for a size: it is the same at each
     far = most if most is not None and not flat else None
     why = caveats(fitted_curve, far)
     failed = _failed_within(fitted_curve, memory)
     if failed is not None and most is not None:
         most = min(most, math.ceil(failed) - 1)
+        # between a size that ran and one that failed nothing is known: stay near the
+        # former
         below = min(
             most, max(int(fitted_curve.largest_size), int(_AFTER_FAILURE * failed))
         )
@@ -571,6 +592,7 @@ def sizes_that_fit(
 
 def _failed_within(fitted_curve: FittedCurve, memory: float) -> float | None:
     """Return the size that ran out of memory with at least *memory* available."""
+    # it failed with less than that, which shows nothing about *memory*
     if fitted_curve.failed_in is not None and memory > fitted_curve.failed_in:
         return None
     return fitted_curve.failed
@@ -592,6 +614,7 @@ def _largest(
     if not fits(1):
         return None
     low, high = 1, 2
+    # double until it no longer fits, then halve the interval
     while high < _FARTHEST and fits(high):
         low, high = high, high * 2
     if high >= _FARTHEST:

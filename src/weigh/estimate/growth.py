@@ -49,6 +49,7 @@ def still_stepping(
     *tops* never fall; a stair is at least *least* bytes high. Stairs that come further
     and further apart do not count: that is how a program warms up.
     """
+    # rises within a twentieth of the run are one stair: allocations come in bursts
     stairs = _stairs(times, tops, least, (end - times[0]) / 20)
     if len(stairs) < _FEWEST:
         return False
@@ -65,6 +66,7 @@ def _stairs(
     """Return the rises of *least* bytes or more; those within *width* are merged."""
     stairs: list[tuple[Seconds, Bytes]] = []
     base, since = tops[0], None
+    # a stair is complete when its width has passed: only then is its height known
     for time, top in zip(times, tops, strict=True):
         if since is None and top > base:
             since = time
@@ -83,12 +85,12 @@ _SETTLED = 0.25  # of the run: loading may peak higher than all that follows
 _HALF, _LAST = 0.5, 0.75  # of the run: memory must rise since both
 _BLOCKS = 12  # stretches of the settled part
 _TAIL_BLOCKS = 16  # stretches of the last half, for the line
-_FEWEST_BLOCKS = 5
+_FEWEST_BLOCKS = 5  # stretches, however few the samples
 _GRID = 48  # moments per part of the run: 1,128 slopes
 _SCORE = 2.33  # one flat series in a hundred reaches it
 _TAIL_SCORE = 1.64  # one in twenty: a second opinion, on half of the series
 _MATERIAL = 0.05  # of the peak, in another run as long: at 2 %, flat curves rise, too
-_NEGLIGIBLE = 0.002
+_NEGLIGIBLE = 0.002  # share of the peak over the whole run: less than that is no rise
 _LEAST = MIB  # the same, in bytes: an interpreter's memory is never quite steady
 _DYING = 0.5  # of the earlier rate, left in the last quarter
 _RELEASE = 0.05  # of the run, at its end, in which a program may release its memory
@@ -116,6 +118,7 @@ class _MemoryTrack:
         self.start = times[0]
         self.end = _before_release(times, memory)
         self.duration = self.end - self.start
+        # before that point the program may still load
         first = bisect_left(times, self.at(_SETTLED))
         last = bisect_right(times, self.end)
         self.times = times[first:last]
@@ -138,6 +141,7 @@ class _MemoryTrack:
     def stretches(self, begin: float, most: int) -> list[_MemoryStretch]:
         """Cut the run since *begin* into at most *most* equal stretches."""
         first = bisect_left(self.times, self.at(begin))
+        # two samples or more for each stretch
         count = max(_FEWEST_BLOCKS, min(most, (len(self.times) - first) // 2))
         edges = _even_times(self.at(begin), self.end, count + 1)
         return [self._stretch(left, right) for left, right in pairwise(edges)]
@@ -169,6 +173,7 @@ def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> MemoryGrowth
         return MemoryGrowth(growing=None, peak=peak, end=end)
     track = _MemoryTrack(times, memory)
     trend = _rising(track, _least_rise(track, peak))
+    # a smaller rise is kept as the trend, but not called growth
     if trend is not None and trend.rate * track.duration >= _MATERIAL * peak:
         return MemoryGrowth(growing=True, peak=peak, end=end, trend=trend)
     if still_stepping(track.times, track.tops, track.end, _MATERIAL * peak):
@@ -201,6 +206,7 @@ def extrapolate(growth: MemoryGrowth, time: Seconds) -> MemoryExtrapolation:
     middle, low, high = (
         trend.level + rate * ahead for rate in (trend.rate, trend.low, trend.high)
     )
+    # the line is a median: the highest samples lie above it by the scatter
     value = max(peak, round(middle + trend.scatter))
     return MemoryExtrapolation(
         value,
@@ -223,11 +229,13 @@ def bound_by_steps(
     machine that did other work as well. Return 0 if memory does not rise, or if the
     steps leave no time for a start-up.
     """
+    # when the first step began: before it the program loaded
     began = growth.end - progress.done * progress.step_time
     if growth.trend is None or progress.total is None or began <= 0:
         return 0
     times, memory = series
     held = memory[max(bisect_right(times, began) - 1, 0)]
+    # each further step adds as much as one of those done
     ahead = max(0.0, progress.total - progress.done) / progress.done
     return growth.peak + round(max(0, growth.peak - held) * ahead)
 
@@ -263,6 +271,7 @@ def _rising(track: _MemoryTrack, least: float) -> MemoryTrend | None:
             _line_through_stretches(teeth, _tops(teeth)) if _teeth_rise(teeth) else None
         )
         return line if line is not None and line.rate > least else None
+    # of two rising views, the one whose slope is known best
     return min(rising, key=lambda t: (t.high - t.low) / t.rate)
 
 
@@ -340,6 +349,7 @@ def _line_through_stretches(
     """Fit a line to *points*; a *recent* rate outside its interval takes precedence."""
     times, values = zip(*points, strict=True)
     rate, low, high = slope_interval(times, values)
+    # the tops of the last quarter show the rate that continues
     if recent is not None and not low <= recent <= high:
         rate, low, high = recent, min(low, recent), max(high, recent)
     middle = times[len(times) // 2]
@@ -372,6 +382,7 @@ def _before_release(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Second
     recent = memory[bisect_left(times, times[-1] - (1 - _LAST) * duration) :]
     enough = _KEPT * median_of(recent)
     last = len(times) - 1
+    # a low end that lasts for more than _RELEASE of the run is not a release
     while memory[last] < enough and times[-1] - times[last] <= _RELEASE * duration:
         last -= 1
     return times[last] if memory[last] >= enough else times[-1]
@@ -469,6 +480,7 @@ def _steps_of_events(
     ]
     if not steps:
         return []
+    # the time before the first step is start-up: the rate is from first to last
     (begin, first, _), (end, last, name) = steps[0], steps[-1]
     if last <= first or end <= begin:
         return []

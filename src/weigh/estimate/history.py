@@ -28,7 +28,7 @@ RISKS: tuple[Risk, ...] = get_args(Risk)
 # times the distance from the largest value to the third, relative to the largest
 GUARDS: dict[Risk, float] = {"low": 2.0, "normal": 1.0, "high": 0.25}
 _LEAST, _FALLING, _MOST_GUARD = 0.02, 0.15, 0.2
-_TOP = 3
+_TOP = 3  # largest values kept: the guard is the distance from the first to the third
 
 ENOUGH = 3  # completed runs, for a first prediction
 TRIED = 5  # replayed runs, until the cheapest view is taken
@@ -40,7 +40,7 @@ REPLAYED = 300  # latest runs, on which the views are compared
 MOST_SEEN = "the most seen"
 _FIT = "a line in {}"
 _KEPT = 64  # of many bounds only the largest matter
-_HALF = 0.5
+_HALF = 0.5  # share of the least value: a line never requests less
 
 
 def known_risk(word: str) -> Risk:
@@ -61,6 +61,7 @@ def margin_above_largest(runs: int, top: Sequence[float], risk: Risk = "low") ->
     *top* are the three largest, in order. Values that lie apart are likely to be
     exceeded by as much again.
     """
+    # zero or one value have no distance; a share, so that it applies to any unit
     apart = (top[0] - top[-1]) / top[0] if top[0] > 0 else 0.0
     return _LEAST + _FALLING / runs + min(_MOST_GUARD, GUARDS[risk] * apart)
 
@@ -118,6 +119,7 @@ def _smaller(sizes: Sequence[float], than: Sequence[float]) -> bool:
 
 def _covers(sizes: Sequence[float], others: Sequence[float]) -> bool:
     pairs = list(zip(sizes, others, strict=True))
+    # with NaN the comparison is false: an unknown size settles nothing
     return bool(pairs) and all(a >= b for a, b in pairs)
 
 
@@ -135,10 +137,10 @@ class PastValue(msgspec.Struct, frozen=True):
 class HistoryReplay(msgspec.Struct, frozen=True):
     """What this method would have cost on past runs, each predicted from earlier."""
 
-    runs: int = 0
-    killed: int = 0
-    requested: float = 0.0
-    used: float = 0.0
+    runs: int = 0  # predicted
+    killed: int = 0  # of these, how many would have been killed at least once
+    requested: float = 0.0  # value x weight, the kills' requests included
+    used: float = 0.0  # value x weight
 
     @property
     def waste(self) -> float | None:
@@ -177,7 +179,7 @@ class HistoryPrediction(msgspec.Struct, frozen=True):
     risk: Risk
     by: str
     margin: float
-    runs: int
+    runs: int  # runs that it is learned from
     replay: HistoryReplay
     reach: float = 1.0
     after_kill: float | None = None
@@ -191,7 +193,7 @@ class HistoryView(msgspec.Struct, frozen=True):
     """
 
     by: str
-    largest: float
+    largest: float  # bytes or seconds
     runs: int
     top: tuple[float, ...]
 
@@ -211,11 +213,12 @@ class RunHistory:
         self._risk = known_risk(risk)
         self._size_names = tuple(sizes)
         self._top: tuple[float, ...] = ()
-        self._least = math.inf
-        self._largest = [0.0] * len(sizes)
+        self._least = math.inf  # the least value seen
+        self._largest = [0.0] * len(sizes)  # the largest of each size
         self._latest: deque[PastValue] = deque(maxlen=WINDOW)
         self._bounds: list[LowerBound] = []
         self._replays: deque[HistoryReplay] = deque(maxlen=REPLAYED)
+        # of each run, the cost of every view
         self._costs: deque[list[HistoryReplay]] = deque(maxlen=REPLAYED)
 
     @classmethod
@@ -232,6 +235,8 @@ class RunHistory:
             FormatError: a run's figures are not measurements.
         """
         history = cls(sizes, risk=risk)
+        # the replayed runs, and before them as many as the first of their lines look
+        # back on
         late = max(0, len(runs) - REPLAYED - WINDOW)
         for run in runs[:late]:
             if isinstance(run, PastValue):
@@ -251,6 +256,7 @@ class RunHistory:
             FormatError: its figures are not measurements.
         """
         self._check(run)
+        # predict before learning: the replay must not know the run
         if self.runs:
             self._replay(run)
         self._remember(run)
@@ -266,6 +272,7 @@ class RunHistory:
         self._bounds.append(bound)
 
     def predict(self, sizes: Sequence[float] = ()) -> HistoryPrediction:
+        # unknown sizes are NaN: each view that takes one falls back to the most seen
         """Return what the next run, of *sizes*, should request.
 
         Raises:
@@ -302,6 +309,7 @@ class RunHistory:
 
     def _fit(self, place: int, size: float) -> HistoryView | None:
         """Return the line at a size, raised over all its errors."""
+        # a NaN is not above 0: runs without that size are left out
         runs = [run for run in self._latest if run.sizes[place] > 0]
         if not size > 0 or len(runs) < ENOUGH - 1:
             return None
@@ -311,7 +319,9 @@ class RunHistory:
         def fit(size: float) -> float:
             return max(least, line(size))
 
+        # relative errors, as requests are raised by a factor
         errors = largest_of(y / fit(x) for x, y in points)
+        # a line far beyond the sizes seen may give anything: at most in proportion
         most = self._top[0] * min(self._reach_of(place, size), FURTHEST)
         largest = max(least, min(fit(size) * errors[0], most))
         by = _FIT.format(self._size_names[place])
@@ -319,11 +329,13 @@ class RunHistory:
 
     def _choose(self, views: Sequence[HistoryView]) -> HistoryView:
         """Return the view that would have cost least on the latest runs."""
+        # with so few replays the cheapest is a matter of chance: take the safest
         if len(self._costs) < TRIED:
             return max(views, key=lambda view: view.request(self._risk))
         totals = [
             sum(column, HistoryReplay()) for column in zip(*self._costs, strict=True)
         ]
+        # kills are rare and dear: each counts as several runs' worth of waste
         prices = [
             (one.waste or 0.0) + KILL_PRICE * one.killed / one.runs for one in totals
         ]
@@ -394,6 +406,7 @@ def with_largest(top: tuple[float, ...], value: float) -> tuple[float, ...]:
 
 
 def _replayed(request: float, run: PastValue, most: float) -> HistoryReplay:
+    # each kill costs its whole request, then the next try is larger
     total, tried, killed = 0.0, request, False
     while tried < run.value:
         total, tried, killed = total + tried, escalate(tried, most), True

@@ -17,7 +17,7 @@ NUMBER, FILE = "{number}", "{file}"
 MOST_SIZES = 4  # parameters to learn from: each takes more runs
 
 _PROGRAMS = frozenset(("py", "r", "sh", "jl", "pl", "m", "rb", "lua", "js", "jar"))
-_LONGEST_ENDING = 8
+_LONGEST_ENDING = 8  # letters of a file name's ending; a longer one is part of a word
 
 
 def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
@@ -53,20 +53,23 @@ def is_size(value: float | str) -> bool:
 
 
 def _general(word: str, values: Mapping[str, str]) -> str:
+    # a parameter is often given as name=value: the name stays, the value varies
     name, equals, value = word.partition("=")
     if equals and name and not _is_path(name):
         return f"{name}={_general(value, values)}"
+    # the parameter's own name says more than {number}
     if word in values:
         return values[word]
     if is_number(word):
         return NUMBER
     if _is_path(word):
+        # a script is the program, wherever it lies; a data file varies
         return _word_before_ending(word) if _ending_of_word(word) in _PROGRAMS else FILE
     return word
 
 
 def _is_path(word: str) -> bool:
-    if word.startswith("-"):
+    if word.startswith("-"):  # an option, even with a dot or a slash in it
         return False
     return "/" in word or bool(_ending_of_word(word))
 

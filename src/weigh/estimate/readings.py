@@ -16,7 +16,7 @@ from weigh.outcome import ran_out_on_gpu
 from weigh.units import Bytes, count_with_noun
 
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
-_WORD_END, _A_NUMBER = "\0", "\1"
+_WORD_END, _A_NUMBER = "\0", "\1"  # an argument cannot hold \0, and hardly holds \1
 
 Constants = tuple[str | None, ...]
 
@@ -24,9 +24,11 @@ Constants = tuple[str | None, ...]
 class ReadingsGroup(msgspec.Struct, frozen=True):
     """What records have in common; in ``command``, ``{name}`` stands for a size."""
 
+    # without numbers that vary, so that runs of different sizes are one group
     command: tuple[str, ...]
     host: str | None
     gpus: tuple[str, ...]
+    # limits of memory in the environment or the command, such as -Xmx
     knobs: tuple[str, ...] = ()
 
 
@@ -74,6 +76,7 @@ def _gpu_names_of_record(record: Record) -> tuple[str, ...]:
 def _taken_apart(record: Record) -> _SplitCommand:
     whole = _WORD_END.join(record.command)
     numbers = tuple(_NUMBER.findall(whole))
+    # an option's sign is not part of its number: -1 is found as 1
     values = {abs(v) for v in record.parameters.values() if not isinstance(v, str)}
     constants = tuple(None if float(n) in values else n for n in numbers)
     return _SplitCommand(_NUMBER.sub(_A_NUMBER, whole), numbers, constants)
@@ -163,6 +166,7 @@ def read(records: Sequence[Record], size_names: Sequence[str]) -> SizeReadings:
     group = _largest_group(having, groups)
     chosen = [r for r, other in zip(having, groups, strict=True) if other == group]
     done = [record for record in chosen if record.state == "COMPLETED"]
+    # each repeat is a reading of its own; None marks an impossible one
     found = [
         row for record in done for row in _size_readings_of_record(record, size_names)
     ]
@@ -234,6 +238,7 @@ def products(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def gpu_memory(usage: Usage) -> int | None:
     """Return the job's peak on one GPU, None if not measured."""
+    # the fullest GPU decides: each has to hold its own part
     return max((gpu.job_peak or 0 for gpu in usage.gpus), default=0) or None
 
 
@@ -269,6 +274,7 @@ def _largest_group(
     records: Sequence[Record], groups: Sequence[ReadingsGroup]
 ) -> ReadingsGroup:
     """Return the group with the most completed records; the first of equals."""
+    # the group that a curve can be fitted to, not the one with most attempts
     ran = [g for r, g in zip(records, groups, strict=True) if r.state == "COMPLETED"]
     return Counter(ran or groups).most_common(1)[0][0]
 
@@ -299,7 +305,9 @@ def _memory_available(record: Record, *, gpu: bool) -> Bytes | None:
     if gpu:
         gpus = record.usage.gpus if record.usage else ()
         totals = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
+        # the smallest GPU of several is the one that was full
         return min(totals, default=None)
+    # the job's own limit applies before the machine's memory
     if record.allocation is not None and record.allocation.memory is not None:
         return record.allocation.memory
     return record.host.memory if record.host else None
@@ -308,6 +316,7 @@ def _memory_available(record: Record, *, gpu: bool) -> Bytes | None:
 def _size_readings_of_record(
     record: Record, size_names: Sequence[str]
 ) -> Iterator[SizeReading | None]:
+    # a warm-up run is not typical
     usages: list[Usage | None] = [r.usage for r in record.repeats if not r.warmup]
     for usage in usages or [record.usage]:
         row = (
@@ -340,6 +349,7 @@ def _gpu_base(usage: Usage, batches: BatchTimes | None) -> int | None:
     """Return the job's memory on the fullest GPU when the batches began."""
     if batches is None:
         return None
+    # what was held on the GPU by others before the job is not the model's
     before = {gpu.uuid: gpu.memory_before or 0 for gpu in usage.gpus}
     held = [
         max(0, gpu.before - before.get(gpu.uuid, 0))

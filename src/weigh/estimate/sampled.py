@@ -19,7 +19,7 @@ from weigh.estimate.history import (
     with_largest,
 )
 
-_LIFT = 0.1
+_LIFT = 0.1  # the largest share by which a sampled peak is raised
 
 
 class SampledMemory(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +31,7 @@ class SampledMemory(msgspec.Struct, frozen=True, gc=False):
     value: float
     looks: int | None = None
     requested: float | None = None
-    weight: float = 1.0
+    weight: float = 1.0  # seconds for which it was held: the cost of a byte too many
 
     @property
     def is_well_seen(self) -> bool:
@@ -48,6 +48,7 @@ class SampledMemory(msgspec.Struct, frozen=True, gc=False):
         if self.looks is None:
             return self.value
         raised = self.value * (1 + min(_LIFT, 1 / max(1, self.looks)))
+        # the job completed within its request, so its peak was not above that
         if self.requested is not None and self.value <= self.requested:
             return min(raised, self.requested)
         return raised
@@ -57,8 +58,8 @@ class SampledHistory:
     """The runs of one kind so far, in a few numbers: none of them is kept."""
 
     def __init__(self) -> None:
-        self.runs = 0
-        self.killed_at = 0.0
+        self.runs = 0  # completed and sampled
+        self.killed_at = 0.0  # bytes; the largest limit that killed a run
         self._proven = 0.0
         self._top: tuple[float, ...] = ()
         self._sampled = False
@@ -67,6 +68,7 @@ class SampledHistory:
     @property
     def proven(self) -> float | None:
         """Return the largest request of a job that completed, None if not known."""
+        # a larger peak or a later kill shows that it was not enough
         enough = self._proven >= self._most and self._proven > self.killed_at
         return self._proven if enough and self._proven else None
 
@@ -74,8 +76,9 @@ class SampledHistory:
         """Learn from a run that completed, also from one that nobody sampled."""
         if run.requested is not None and run.value <= run.requested:
             self._proven = max(self._proven, run.requested)
-        if not run.is_well_seen:
+        if not run.is_well_seen:  # proves a request, but shows no peak
             return
+        # predict first and learn afterwards: the replay must not know the run
         if self.runs >= ENOUGH:
             self._enter(run, self._value()[0])
         self.runs += 1
@@ -115,6 +118,7 @@ class SampledHistory:
     def _value(self) -> tuple[float, float]:
         factor = 1 + margin_above_largest(self.runs, self._top, self._risk)
         value = self._most * factor
+        # a kill at less than has since completed shows nothing new
         if self.killed_at >= self._most:
             value = max(value, escalate(self.killed_at))
         proven = self.proven
@@ -122,6 +126,7 @@ class SampledHistory:
 
     def _enter(self, run: SampledMemory, request: float) -> None:
         total, tried = 0.0, request
+        # as a user would: kill, request twice as much, run again
         is_killed = tried < run.value
         while tried < run.value:
             total, tried = total + tried, escalate(tried, self._most)

@@ -18,7 +18,8 @@ _MOST_SIZES = 100  # pairwise slopes grow with the square
 class SizePoint(msgspec.Struct, frozen=True):
     """The measurement at one size, between ``low`` and ``high`` over its runs."""
 
-    x: float
+    x: float  # the size
+    # bytes or seconds: the largest run or the median, see `gather_size_points`
     y: float
     low: float
     high: float
@@ -29,7 +30,7 @@ class MemoryFailure(msgspec.Struct, frozen=True):
     """The smallest size that ran out of memory; ``room`` is how much was available."""
 
     size: float
-    room: Bytes | None = None
+    room: Bytes | None = None  # None: not known
 
 
 def gather_size_points(

@@ -29,10 +29,11 @@ class CpuScan(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     rows: tuple[CpuRow, ...]
-    efficiency: float
+    efficiency: float  # least speed-up per CPU that pays, between 0 and 1
     cpus: int | None = None
     request: Request | None = None
     exit_code: int = 0
+    # commands that a dry run would have started
     planned: tuple[tuple[str, ...], ...] = ()
     schema: str = SCHEMA
 

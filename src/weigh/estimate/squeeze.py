@@ -50,22 +50,27 @@ def next_limit(plain: SqueezeRun, probes: Sequence[SqueezeRun]) -> int | None:
     failed = [one for one in probes if not one.works]
     worked = [one for one in probes if one.works]
     least = min(worked, key=lambda one: one.limit, default=plain)
+    # the plain run has no limit: what it used stands for one
     high = least.limit or max(1, plain.memory // MIB)
     below = [one for one in failed if one.limit < high]
     most = max(below, key=lambda one: one.limit, default=None)
     low = 0 if most is None else most.limit
+    # nothing to gain: known to a tenth, to a MiB, or below any request
     if high / max(1, low) <= _CLOSE or high - low <= 1 or least.memory <= _ENOUGH:
         return None
     if most is not None and most.ran and least.limit:
         best = min(one.time for one in (plain, *worked))
         return _where_slow(most, least, _SLOW * best)
+    # nothing failed yet: divide by a fixed factor instead of taking the middle
     return round(math.sqrt(high * low) if low else high / math.sqrt(_FLOOR))
 
 
 def _where_slow(low: SqueezeRun, high: SqueezeRun, time: Seconds) -> int:
     """Return the limit between two at which a run takes *time*, and a little more."""
+    # time falls as a power of the memory between the two: linear in logarithms
     share = math.log(low.time / time) / math.log(low.time / high.time)
     limit = low.limit * math.pow(high.limit / low.limit, share) * _ABOVE
+    # a little inside both ends, which have been run already
     least, most = low.limit * _ABOVE, high.limit / _ABOVE
     return round(max(least, min(limit, most)))
 
