@@ -28,6 +28,7 @@ def main() -> NoReturn:
     try:
         launchers = prepare(sys.argv[1:])
     except OSError as error:
+        # pythonw and some daemons have no stderr
         if sys.stderr is not None:
             sys.stderr.write(f"weigh: cannot start a process: {error.strerror}\n")
         sys.exit(WeighError.exit_code)
@@ -90,6 +91,7 @@ def _exit_with_code(exit_code: int) -> NoReturn:
     """
     import threading  # noqa: PLC0415 - by now it is there
 
+    # output may still be written by them; daemons are cut off, as at a normal end
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
@@ -102,6 +104,7 @@ def _fill_closed_streams() -> None:
 
     The job was forked before, and still finds them closed.
     """
+    # a closed 0 to 2 would be the number of the next file that weigh opens
     for number in range(3):
         try:
             os.fstat(number)

@@ -25,6 +25,7 @@ def compile_bounded(pattern: str) -> "re.Pattern[str]":
 
 def _nests_repeats(pattern_parts: Any, *, inside: bool) -> bool:  # noqa: ANN401 - of the parser
     for operation, argument in pattern_parts:
+        # argument is (least, most, part) of a repetition
         repeats = str(operation) in _REPEATS and argument[1] > _MANY
         if repeats and inside:
             return True

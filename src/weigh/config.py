@@ -26,9 +26,11 @@ Value: TypeAlias = str | int | float | bool
 
 SITE_FILE = "/etc/weigh/config.toml"
 PREFIX = "WEIGH_"
+# a larger file is a mistake, and would be parsed at each start
 _LARGEST_FILE: Bytes = MIB
 _ONLY_OWN = ("named",)  # of [cluster]: environments of clusters
 
+# a variable is always text; a file has true and false of its own
 _ANSWERS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -39,7 +41,7 @@ class ConfigSetting(msgspec.Struct, frozen=True):
     """One value and its origin: the path of a file, or the name of a variable."""
 
     value: Value
-    origin: str
+    origin: str  # where a message points to
 
 
 class ConfigValues(msgspec.Struct, frozen=True):
@@ -54,8 +56,8 @@ class ConfigValues(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
-    exec: dict[str, ConfigSetting] = {}
-    submit: dict[str, ConfigSetting] = {}
+    exec: dict[str, ConfigSetting] = {}  # by long names of options
+    submit: dict[str, ConfigSetting] = {}  # the healer's limits, see SUBMIT_KEYS
     mask: SecretMask = SecretMask()
     ignore: tuple[str, ...] = ()
 
@@ -72,8 +74,9 @@ class SettingKind(msgspec.Struct, frozen=True):
     that is not allowed.
     """
 
-    type: Any
-    allowed: str
+    type: Any  # a type for msgspec.convert
+    allowed: str  # completes "KEY must be"
+    # None: the converted value is the setting
     parse: Callable[[Any], Any] | None = None
 
     def read(self, where: str, written_value: object) -> Any:  # noqa: ANN401 - of the kind
@@ -95,9 +98,11 @@ class SettingKind(msgspec.Struct, frozen=True):
 
 def _positive_seconds(written: str | float) -> float:
     try:
+        # a number without a unit is seconds
         seconds = parse_duration(str(written), bare_unit=1)
     except FormatError as error:
         raise ValueError(written) from error
+    # this rejects nan as well
     if not 0 < seconds < float("inf"):
         raise ValueError(written)
     return seconds
@@ -112,6 +117,7 @@ def _parsed_yes_or_no(written: str | bool) -> bool:  # noqa: FBT001 - as in a fi
 
 def _checked_size_text(written: str) -> str:
     parse_size(written)
+    # stays text, so that a message can quote what was written
     return written
 
 
@@ -201,11 +207,13 @@ def load_config(
         FormatError: a file or variable is invalid; names it, and the key or line.
     """
     config = ConfigValues()
+    # the site first: the user's file overrides it
     for path in (site_file, _user_file(env)):
         if path and is_regular_file(path):
             config = _with_file(
                 config, path, _parsed_settings(path, _settings_file_bytes(path))
             )
+    # the project's file overrides both: it is nearer to the work
     config = _with_project(config, cwd, env)
     return msgspec.structs.replace(
         config, settings=config.settings | _from_environment(env)
@@ -228,11 +236,17 @@ def _with_project(
             if distrust and name == "weigh.toml":
                 warning = f"{path}: not read: {distrust}"
                 warnings = (*config.warnings, warning)
+                # no search further up: those settings are the ones that this file was
+                # to replace
                 return msgspec.structs.replace(config, warnings=warnings)
+            # a pyproject.toml may belong to other tools only, so it is skipped without
+            # a warning
             table = None if distrust else _weigh_settings_table(path)
             if table is not None:
                 table, ignored = _allowed_project_settings(path, table)
                 found = _with_file(config, path, table)
+                # the warnings of _with_file include those of the
+                # layers before
                 warnings = (*found.warnings, *ignored)
                 return msgspec.structs.replace(found, warnings=warnings)
     return config
@@ -285,6 +299,7 @@ def _weigh_settings_table(path: str) -> Mapping[str, object] | None:
 def _settings_file_bytes(path: str) -> bytes:
     try:
         with open(path, "rb", opener=only_regular) as file:
+            # one byte more than allowed shows that the file is too large
             contents = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
@@ -313,6 +328,7 @@ def _with_file(
         name: kind.read(f"{path}: {name}", table.get(name, {}))
         for name, kind in TABLES.items()
     }
+    # tables were read above; what is left are the plain keys
     plain = {key: value for key, value in table.items() if key not in TABLES}
     settings, unknown = _read_keys(path, plain, KEYS)
     options, strange = _read_keys(
@@ -333,6 +349,8 @@ def _with_file(
             name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
             for name, value in tables["gpus"].items()
         },
+        # a queue table in a nearer file replaces the whole table, not single
+        # queues
         cluster=config.cluster | tables["cluster"],
         exec=config.exec | options,
         submit=config.submit | submit,
@@ -389,6 +407,7 @@ def _read_keys(
     """Read the known keys of *table*; return a warning for each of the others."""
     settings, warnings = {}, []
     for written, value in table.items():
+        # TOML files use dashes or underscores, as the options do
         key = written.replace("-", "_")
         kind = kinds.get(key)
         if kind is not None:

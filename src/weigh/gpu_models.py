@@ -25,13 +25,13 @@ class GpuModel(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     memory: Bytes
-    nominal: int
+    nominal: int  # GB, as in its name
     words: tuple[str, ...]
     totals: tuple[Bytes, ...] = ()
     others: tuple[int, ...] = ()
     sized: tuple[str, ...] = ()
     mig: dict[str, Bytes] = {}
-    profile: str | None = None
+    profile: str | None = None  # None: a whole GPU
 
 
 def _table_model(  # noqa: PLR0913 - a row of the table below
@@ -71,8 +71,9 @@ _FORMS = re.compile(
     r"workstation|maxq|max|q|lc|mba|graphics|accelerator"
 )
 _SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
+# as Slurm (a100_1g.5gb), NVML (MIG 1g.5gb) and nvidia-smi (1g.10gb+me) write it
 _MIG = re.compile(r"(?:^|[:_\s.-])(?:mig[\s_.-]*)?(\d+g\.\d+gb)(?:\+\w+)?$")
-_CLOSE = 0.06  # switching ECC on or off changes a total by as much
+_CLOSE = 0.06  # switching ECC on or off changes a total by as much  # of a total
 
 
 def _joined_name_words(gpu_name: str) -> str:
@@ -324,6 +325,8 @@ def model_of_nvml_name(
     """
     found = list(_possible_models(nvml_name))
     if memory_total is not None:
+        # a total far from all known ones belongs to another model of the same
+        # name
         found = [model for model in found if _is_close(model, memory_total)]
         if found:
             return _with_total(_nearest_size(found, memory_total), memory_total)
@@ -345,6 +348,8 @@ def _site_model(gpu_name: str, sites: Mapping[str, Bytes]) -> GpuModel | None:
 
 def _same_name(first_name: str, second_name: str) -> bool:
     return first_name.casefold() == second_name.casefold() or (
+        # two slices are equal only by their whole name: words drop the
+        # profile
         _MIG.search(first_name.lower()) is None
         and _MIG.search(second_name.lower()) is None
         and _name_words_and_size(first_name) == _name_words_and_size(second_name)
@@ -362,6 +367,7 @@ def _possible_models(gpu_name: str) -> Iterator[GpuModel]:
         yield from _unsliced_models(gpu_name)
         return
     parent = gpu_name.strip()[: profile.start()]
+    # a bare profile has no parent to narrow the choice
     models = list(_unsliced_models(parent)) if parent.strip(" :-_") else list(MODELS)
     slices = [
         _sliced_model(model, profile[1]) for model in models if profile[1] in model.mig
@@ -410,6 +416,8 @@ def _is_close(model: GpuModel, memory: Bytes) -> bool:
 
 def _with_total(model: GpuModel, total: Bytes) -> GpuModel:
     """Return *model* with memory *total*, unless that is one that drivers list."""
+    # nvidia-smi lists whole MiB, NVML bytes: less than one apart is the same
+    # total
     if any(abs(total - known) < MIB for known in model.totals):
         return model
     return msgspec.structs.replace(model, memory=total)

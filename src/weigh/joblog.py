@@ -24,8 +24,8 @@ COLUMNS = (
 )
 HEADER = "\t".join(COLUMNS)
 _NEWLINE, _NUL = "\n", "\0"
-TIMED_OUT = -1
-SKIPPED = -2
+TIMED_OUT = -1  # an exit code, as in GNU parallel
+SKIPPED = -2  # an exit code: the task was never started
 _LATEST = 253_402_300_800  # the year 10000: no calendar writes it
 
 
@@ -40,7 +40,7 @@ class JoblogEntry(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     started: Seconds
     wall_time: Seconds
-    sent: int
+    sent: int  # bytes copied to the host; weigh copies none
     received: int
     exit_code: int
     signal: int

@@ -77,6 +77,7 @@ def total_memory(recorded_nodes: Sequence[RecordedNode]) -> Bytes | None:
 
 def name_order(node_name: str) -> tuple[int, str]:
     """Return a key that sorts cn9 before cn10."""
+    # a name of thousands of digits would be more than int() accepts
     digits = "".join(c for c in node_name if c.isdecimal() and c.isascii())
     return int(digits[:18] or 0), node_name
 
@@ -85,6 +86,7 @@ def joined_ranks(ranks: Iterable[RecordedRank]) -> tuple[RecordedRank, ...]:
     """Return each rank once, with the larger of two figures, in order."""
     found: dict[tuple[str | None, str | None, int], RecordedRank] = {}
     for rank in ranks:
+        # each step counts its ranks from 0
         key = rank.step, rank.launcher, rank.rank
         before = found.get(key)
         found[key] = rank if before is None else _joined_rank(before, rank)
@@ -101,6 +103,7 @@ def _joined_rank(recorded_rank: RecordedRank, other_rank: RecordedRank) -> Recor
         size=largest_known((recorded_rank.size, other_rank.size)),
         peak_memory=largest_known((recorded_rank.peak_memory, other_rank.peak_memory)),
         cpu_time=largest_known((recorded_rank.cpu_time, other_rank.cpu_time)),
+        # whoever saw it first knows best when it began
         start=min(
             (at for at in (recorded_rank.start, other_rank.start) if at is not None),
             default=None,
@@ -117,6 +120,7 @@ def unseen_ranks(ranks: Sequence[RecordedRank]) -> tuple[str, ...]:
     for rank in ranks:
         seen[rank.step] = seen.get(rank.step, 0) + 1
         sizes[rank.step] = max(sizes.get(rank.step, 0), rank.size or 0)
+    # a launcher announced more ranks than were seen
     short = [step for step in seen if seen[step] < sizes[step]]
     if not short:
         return ()
@@ -136,6 +140,8 @@ def imbalance_notes(ranks: Sequence[RecordedRank]) -> Iterator[str]:
     """
     several = len({rank.step for rank in ranks}) > 1
     for name, figure, least, wrote in _FIGURES:
+        # neither unmeasured nor 0: a rank without a figure would lower the
+        # mean
         known = [(value, rank) for rank in ranks if (value := figure(rank))]
         mean = sum(value for value, _ in known) / max(1, len(known))
         most, rank = max(known, key=lambda pair: pair[0], default=(0, None))
@@ -203,6 +209,8 @@ def join_records(record_parts: Sequence[Record]) -> Record:
     record_parts = sorted(record_parts, key=lambda one: one.part or 0)
     first, worst = record_parts[0], min(record_parts, key=_failure_order_key)
     started = min(one.started for one in record_parts)
+    # each part counts its times from its own start; the joined record from the
+    # first
     shifts = [_seconds_between(started, one.started) for one in record_parts]
     ranks = joined_ranks(
         _rank_later(rank, by)
@@ -224,6 +232,7 @@ def join_records(record_parts: Sequence[Record]) -> Record:
         first,
         part=None,
         started=started,
+        # without the end of one part, the end of the run is not known
         ended=max(end for end in ends if end) if all(ends) else None,
         state=worst.state,
         exit_code=worst.exit_code,
@@ -251,6 +260,7 @@ def join_records(record_parts: Sequence[Record]) -> Record:
 
 def _failure_order_key(failed_record: Record) -> tuple[int, str]:
     """Return a key that puts first what failed first, in the worst way."""
+    # "~" sorts behind each date: a part without an end failed last
     return _state_order(failed_record.state), failed_record.ended or "~"
 
 
@@ -275,6 +285,7 @@ def _usage_of_parts(
     if not usages:
         return None
     wall = max(
+        # a part that began later also ends later on the common clock
         by + (one.usage.wall_time if one.usage else 0.0)
         for one, by in zip(record_parts, shifts, strict=True)
     )
@@ -287,8 +298,11 @@ def _usage_of_parts(
         wall_time=wall,
         user_time=whole(lambda usage: usage.user_time),
         system_time=whole(lambda usage: usage.system_time),
+        # ranks on one node do not add up to a single process
         max_process_memory=largest_known(one.max_process_memory for one in usages),
         virtual_memory=whole(lambda usage: usage.virtual_memory),
+        # ranks of a node can share its control group: a sum would count it several
+        # times
         cgroup_peak=largest_known(one.cgroup_peak for one in usages),
         read_bytes=whole(lambda usage: usage.read_bytes),
         write_bytes=whole(lambda usage: usage.write_bytes),
@@ -332,6 +346,7 @@ def _joined_series(
         (*_series_samples(sample_series), *_series_samples(other_series)),
         key=lambda row: row[0],
     )
+    # of two neighbours keep the larger, so that the curve still reaches the peak
     while len(rows) > _POINTS:
         pairs = zip(rows[::2], rows[1::2], strict=False)
         rows = [max(pair, key=lambda row: row[1]) for pair in pairs]
@@ -345,6 +360,7 @@ def _joined_series(
 def _series_samples(
     series: SampleSeries,
 ) -> Iterable[tuple[Seconds, Bytes, float | None]]:
+    # parts of an older or shorter run may lack the CPU's curve
     cpu = series.cpu or (None,) * len(series.t)
     return zip(series.t, series.memory, cpu, strict=True)
 
@@ -354,6 +370,7 @@ def _seconds_between(early: str, late: str) -> Seconds:
         times = [datetime.fromisoformat(text) for text in (early, late)]
     except ValueError:
         return 0.0
+    # clocks of nodes differ: a part cannot begin before the run
     return max(0.0, (times[1] - times[0]).total_seconds())
 
 

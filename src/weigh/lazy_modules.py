@@ -19,6 +19,7 @@ class LazyModule:
 
     def __getattr__(self, name: str) -> object:
         """Return what the module calls *name*; import the module first if needed."""
+        # not kept: import_module finds a loaded module in sys.modules at once
         return getattr(import_module(self._name), name)
 
 

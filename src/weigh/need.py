@@ -26,13 +26,13 @@ Cause = Literal["others", "own", "limit", "unknown"]
 
 CPU_TOLERANCE = 0.1  # a reader of the command's output, or the odd helper thread
 _WORTH_SHARE = 0.1  # of the CPU time
-_WORTH_TIME: Seconds = 0.3
+_WORTH_TIME: Seconds = 0.3  # seconds; a shorter wait changes no request
 _OTHERS = 0.1  # CPUs; less is weigh itself, and the noise of /proc/stat
 _FULL = 0.85  # of the CPUs
 _BOUND = 0.9  # of a CPU wanted: there is little else that the run waits for
 _BLOCKED = 0.25  # of the looks
-_FEW_CPUS = 0.5
-_NOT_ITS_OWN = ("others", "limit")
+_FEW_CPUS = 0.5  # a run that used fewer was mostly idle
+_NOT_ITS_OWN = ("others", "limit")  # causes that go away with CPUs of the job's own
 
 
 def has_waited(usage: Usage) -> bool:
@@ -45,10 +45,12 @@ def has_waited(usage: Usage) -> bool:
 
 def cause_of_cpu_wait(cpu_wait: CpuWait) -> Cause:
     """Return why threads waited: a CPU limit, other programs, or each other."""
+    # the kernel's throttling explains most of the wait
     if (cpu_wait.throttled or 0.0) > cpu_wait.time / 2:
         return "limit"
     if (cpu_wait.others or 0.0) >= _OTHERS:
         return "others"
+    # nobody else ran: its own threads took turns
     if cpu_wait.cpus is not None and cpu_wait.threads > cpu_wait.cpus:
         return "own"
     return "unknown"
@@ -145,7 +147,7 @@ def _counted_cpus_text(cpu_count: int) -> str:
 
 
 CRAWLS = 2 / 3  # of the time in collections; well set programs: a quarter to a half
-_OVER_LIVE = 1.5
+_OVER_LIVE = 1.5  # times what was alive after the last collection: see the module
 _LEAST_HEAP: Bytes = 32 * MIB
 _OUTSIDE: Bytes = 35 * MIB  # code, compiled code, stacks, what a collector notes
 _FULL_HEAP = 0.9  # alive of its limit
@@ -171,18 +173,24 @@ def heap_need(usage: Usage) -> HeapNeed | None:
     jvm, peak = usage.jvm, usage.peak_memory
     if jvm is None or jvm.flags or peak is None:
         return None
+    # the largest process is taken to be the Java machine
     largest = usage.max_process_memory or peak.value
     if has_crawled(jvm):
+        # how much was missing is unknown, so double it, as after a kill
         heap = 2 * jvm.heap_limit
     elif jvm.live is None:  # nothing was collected, so all it made may be live
         heap = min(largest, jvm.heap_limit)
     else:
         heap = min(round(_OVER_LIVE * jvm.live), jvm.heap_limit)
+    # whole MiB, because -Xmx gets them
     heap = max(_LEAST_HEAP, math.ceil(heap / MIB) * MIB)
+    # what the job's other processes held at the peak
     others = max(0, peak.value - largest)
     memory = round(heap * (1 + _CARDS)) + (jvm.metaspace or 0) + _OUTSIDE + others
     virtual = usage.virtual_memory
     if virtual is not None:
+        # Java reserves the address space of its heap limit at once: exchange
+        # the two
         virtual = max(virtual - jvm.heap_limit, 0) + heap
     knob = f"-Xmx{heap // MIB}m"
     return HeapNeed(memory, knob, virtual, tuple(_java_request_notes(usage, knob)))
@@ -268,12 +276,14 @@ def _knobs_not_in_parameters(
     parameters: Mapping[str, int | float | str],
     of_usage: Mapping[str, str],
 ) -> tuple[str, ...]:
+    # what the run showed comes last: it was in force, whatever the command has
     found = {**dict(_IN_COMMAND.findall(" ".join(command))), **of_usage}
     values = {str(value) for value in parameters.values()}
     return tuple(
         sorted(
             f"{name.rstrip('= ')}={value}"
             for name, value in found.items()
+            # a parameter of 64 may stand as 64m in the command
             if value not in values and value.rstrip("kKmMgGtTiB") not in values
         )
     )
@@ -287,6 +297,7 @@ def _knobs_of_usage(usage: Usage) -> Iterator[tuple[str, str]]:
     # options are words of the command; a variable is seen in longer runs only
     if sign is None or sign.knob is None or sign.value is None:
         return
+    # an upper-case name is a variable; options were found in the command
     if sign.knob.isupper() and sign.knob not in _OF_JAVA:
         yield sign.knob, sign.value
 

@@ -34,6 +34,7 @@ _SIGNAL_NAMES = {
     25: "SIGXFSZ",
 }
 _KILL, _XCPU = 9, 24
+# SIGKILL is missing: the kernel, the scheduler and users all send it
 _STATES_BY_SIGNAL: dict[int, State] = {
     1: "CANCELLED",
     2: "CANCELLED",
@@ -151,7 +152,7 @@ _OTHER_ERROR = (
     r"|ZeroDivisionError)\b"
 )
 _CHAIN_ROOM = 200  # characters before a traceback that may name its cause
-_LONGEST_LINE = 2000
+_LONGEST_LINE = 2000  # characters that are searched in one line
 
 
 class OutOfMemory(msgspec.Struct, frozen=True):
@@ -167,10 +168,14 @@ def judge_run_end(measurement: RunMeasurement) -> tuple[State, RunOutcome | None
     A shell reports a child killed by signal n as exit code 128 + n, so both count.
     """
     number = measurement.signal or _signal_in(measurement.exit_code)
+    # first, because the kernel's count is evidence, and exit code 137 alone is
+    # not
     if measurement.oom_kills is not None and measurement.oom_kills > 0:
         return _outcome_of_memory_kill(measurement)
     if measurement.exit_code == 0:
         return "COMPLETED", None
+    # weigh passed a signal on, so how the command ended then is only the
+    # consequence
     if measurement.end_signal is not None:
         name = signal_name(measurement.end_signal)
         return "CANCELLED", RunOutcome(f"weigh was sent {name} and passed it on")
@@ -201,6 +206,8 @@ def out_of_memory(output_text: str, *, by_kill: bool = True) -> OutOfMemory | No
     """
     compiled = _compiled_memory_patterns()
     gpu, host, signs = compiled.gpu, compiled.host, compiled.signs
+    # a progress bar overwrites its line by a carriage return: search each version
+    # alone
     rows = output_text.replace("\r", "\n").split("\n")
     found: list[tuple[int, OutOfMemory]] = []
     for number, row in enumerate(rows):
@@ -208,6 +215,8 @@ def out_of_memory(output_text: str, *, by_kill: bool = True) -> OutOfMemory | No
         if signs.search(line) is None:  # nearly all: this is ten times as fast
             continue
         tables = [(gpu, True), (host, False), (compiled.killed, False)]
+        # in this order: a line about a GPU often matches the words for host
+        # memory, too
         for words, on_gpu in tables[: 3 if by_kill else 2]:
             match = words.search(line)
             if match is None or _only_mentions_message(
@@ -221,8 +230,10 @@ def out_of_memory(output_text: str, *, by_kill: bool = True) -> OutOfMemory | No
             is_gpu = (on_gpu or device is not None) and not _is_on_cpu(line)
             found.append((number, OutOfMemory(line[begin:end].strip(" :"), is_gpu)))
             break
+    # the program survived the last message if another error follows it
     if not found or _ended_otherwise(rows[found[-1][0] + 1 :]):
         return None
+    # the first message is the cause; later ones can be its consequences
     return next((one for _, one in found if one.on_gpu), found[0][1])
 
 
@@ -316,12 +327,15 @@ def _is_on_cpu(output_line: str) -> bool:
 def _ended_otherwise(output_rows: list[str]) -> bool:
     """Return whether an independent traceback of another kind follows."""
     other = _compiled_memory_patterns().other_error
+    # lines that name an error other than lack of memory
     ends = [at for at, row in enumerate(output_rows) if other.match(row)]
     if not ends:
         return False
     begins = [at for at in range(ends[-1]) if output_rows[at].startswith(_TRACEBACK)]
     if not begins:
         return False
+    # Python links a second traceback to the first: then memory was the cause
+    # after all
     before = "\n".join(output_rows[: begins[-1]])[-_CHAIN_ROOM:]
     return not any(words in before for words in _CHAINED)
 
@@ -332,6 +346,7 @@ def signal_name(signal_number: int) -> str:
 
 
 def _signal_in(exit_code: int | None) -> int | None:
+    # only a known signal counts: 255 is an exit code of its own
     if exit_code is None or exit_code - SIGNAL_BASE not in _SIGNAL_NAMES:
         return None
     return exit_code - SIGNAL_BASE
@@ -369,7 +384,7 @@ _ERROR_WORDS = (
     r"|denied|no such|not found|not recognized|invalid|illegal|undefined|missing"
     r"|\bkilled\b|exceed|fault|out of memory|no space|quota"
 )
-_RULE = "-" * 20
+_RULE = "-" * 20  # opens and closes a box of mpirun
 _OF_LAUNCHER = ("mpirun", "prterun", "MPI_ABORT", "Primary job")
 
 
@@ -389,6 +404,7 @@ def _line_with_cause(output_text: str) -> str:
     """
     every = [line.rstrip() for line in output_text.splitlines() if line.strip()]
     lines = _without_launcher(every)
+    # what stands behind the error is dropped from the end
     while lines and re.fullmatch(_AFTERWORDS, lines[-1]):
         lines.pop()
     if not lines:
@@ -429,10 +445,12 @@ def _without_launcher(output_lines: list[str]) -> list[str]:
     """Return *output_lines* without the boxes that mpirun prints at the end."""
     kept = list(output_lines)
     while kept and kept[-1].startswith(_RULE):
+        # from the closing rule up to the opening one
         begin = len(kept) - 2
         while begin >= 0 and not kept[begin].startswith(_RULE):
             begin -= 1
         box = "\n".join(kept[max(begin, 0) : -1])
+        # a box of the program's own stays
         if begin < 0 or not any(name in box for name in _OF_LAUNCHER):
             break
         del kept[begin:]
@@ -446,10 +464,13 @@ def _exception_of_traceback(output_lines: list[str]) -> str | None:
     ]
     if not heads:
         return None
+    # launchers put a rank's name before each line: follow only the rank that
+    # failed
     prefix = output_lines[heads[-1]].removesuffix(f"{_TRACEBACK}:")
     below = (
         line.removeprefix(prefix)
         for line in output_lines[heads[-1] + 1 :]
         if line.startswith(prefix)
     )
+    # frames are indented, the exception is not
     return next((line for line in below if line and not line[0].isspace()), None)

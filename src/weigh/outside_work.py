@@ -64,7 +64,8 @@ _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 _SEPARATORS = r"[;&|\n()]+"
 # a client starts in up to half a second, and then waits
 _STARTS: Seconds = 0.5
-_BUSY = 0.1  # CPUs
+_BUSY = 0.1  # CPUs  # busy on average, beyond its start
+# bytes; a client that holds more does work of its own
 _CLIENT_MEMORY: Bytes = 128 * MIB
 _BUSY_GPU = 20.0  # per cent
 
@@ -72,6 +73,7 @@ _BUSY_GPU = 20.0  # per cent
 def outside_work(record: Record) -> str | None:
     """Return who did the work of a run in its place; None if the run did it itself."""
     usage = record.usage
+    # ranks and nodes were measured where the work was done
     if usage is None or record.ranks or record.nodes:
         return None
     peak = None if usage.peak_memory is None else usage.peak_memory.value
@@ -118,6 +120,8 @@ def outside_work_of(
     for words in _commands_of(command):
         name = words[0].rpartition("/")[2]
         needed, who = _CLIENTS.get(name, (frozenset[str](), ""))
+        # an ssh without a command opens a shell, in which weigh does not see
+        # what runs
         if name == "ssh" and len([w for w in words[1:] if w[:1] != "-"]) < 2:  # noqa: PLR2004
             continue  # a host and a command
         if who and (not needed or needed & set(words[1:])):
@@ -132,16 +136,20 @@ def _commands_of(command: Sequence[str]) -> Iterator[Sequence[str]]:
     words = list(command)
     while words:
         name = words[0].rpartition("/")[2]
+        # VARIABLE=value before the command
         if words[0].partition("=")[0].isidentifier() and "=" in words[0]:
             del words[0]
         elif name in _WRAPPERS:
             del words[0]
+            # options of a wrapper, and the number that timeout or nice
+            # takes
             while words and (words[0][:1] == "-" or words[0][:1].isdigit()):
                 del words[0]
             if name == "weigh":
                 words = words[words.index("--") + 1 :] if "--" in words else []
         elif name in _SHELLS:
             for at, word in enumerate(words[:-1]):
+                # -c, also at the end of joined options: bash -lc
                 if word[:1] == "-" and word.endswith("c"):
                     yield from _commands_in(words[at + 1])
                     return
@@ -153,12 +161,14 @@ def _commands_of(command: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _commands_in(text: str) -> Iterator[Sequence[str]]:
     """Yield the commands of a line of shell, if it may have a client."""
+    # shlex and re cost start-up time, and few lines have a client
     if not any(name in text for name in _CLIENTS):
         return
     import re  # noqa: PLC0415 - start-up time
     import shlex  # noqa: PLC0415 - as above
 
     for part in re.split(_SEPARATORS, text):
+        # an open quote: the separator stood inside a text
         try:
             yield from _commands_of(shlex.split(part))
         except ValueError:

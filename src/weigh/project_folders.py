@@ -21,6 +21,8 @@ def folders_of_project(cwd: str, environ: Mapping[str, str]) -> Iterator[str]:
     yield cwd
     if _ends_search(cwd, environ):
         return
+    # computed once a folder above is looked at: most commands run in the
+    # project's root
     shared: set[_Identity | None] | None = None
     folder, parent = cwd, os.path.dirname(cwd)
     while parent != folder:
@@ -39,6 +41,7 @@ def temporary_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     TMPDIR may be that of another machine: a login node's, which compute nodes lack.
     """
     named = environ.get("TMPDIR", "")
+    # /dev/shm is memory, so it gets no temporary files
     folders = dict.fromkeys((named, *_TEMPORARY[:2]))
     return tuple(folder for folder in folders if os.path.isabs(folder))
 
@@ -52,6 +55,7 @@ def distrust_reason(file_path: str) -> str | None:
         return None
     status = os.stat(file_path)
     user = os.geteuid()
+    # root could change anything anyway
     if status.st_uid not in (user, 0):
         return "it belongs to another user"
     writers = status.st_mode & _OTHERS_WRITE
@@ -69,12 +73,14 @@ def _is_private_group(group_id: int, user_id: int) -> bool:
         group, user = grp.getgrgid(group_id), pwd.getpwuid(user_id)
     except KeyError:
         return False
+    # an empty list of members: only the user has it as the primary group
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
 def _ends_search(folder: str, environ: Mapping[str, str]) -> bool:
     """Return whether *folder* is the home folder or the root of a repository."""
     home = environ.get("HOME")
+    # the name first: it costs no system call
     if home and (folder == home or _file_identity(folder) == _file_identity(home)):
         return True
     return any(os.path.exists(os.path.join(folder, name)) for name in _REPOSITORY)
@@ -88,6 +94,7 @@ def _shared_folders(environ: Mapping[str, str]) -> Iterator[_Identity | None]:
         if folder:
             yield _file_identity(folder)
     home = environ.get("HOME")
+    # HOME may be a link, and its real parents are shared as well
     for folder in (home, os.path.realpath(home)) if home else ():
         above = os.path.dirname(folder)
         while above != os.path.dirname(above):

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 
+# opening a FIFO without a writer would block; on Windows the flag does not exist
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -21,6 +22,8 @@ def only_regular(file_path: str, flags: int) -> int:
     Raises:
         OSError: it cannot be opened, or is a FIFO or a device, also behind a link.
     """
+    # looked at by its descriptor: between a check of the path and open() it may be
+    # replaced
     descriptor = os.open(file_path, flags | _FLAGS)
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # open() itself names a folder

@@ -40,15 +40,15 @@ from weigh.units import (
 COMPLETED = "COMPLETED"
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 DEFAULT_HEADROOM = 0.2
-MOST_HEADROOM = 10.0
-ENOUGH_RUNS = 3
+MOST_HEADROOM = 10.0  # as a factor: 1000 %
+ENOUGH_RUNS = 3  # completed runs, from which on their spread is reported
 
 LEAST_MEMORY: Bytes = 50 * MIB  # the shell of the job script, and weigh itself
 # of weigh exec and the shell of a job script, without pages that tasks share: measured
 # in a control group (tests/laws/roads/test_runner_memory.py)
 RUNNER_MEMORY: Bytes = 20 * MIB
 LEAST_VIRTUAL: Bytes = 200 * MIB  # a shell maps its locale archive, 110 MiB of it
-LEAST_TIME = 5 * MINUTE
+LEAST_TIME = 5 * MINUTE  # seconds; also the smallest step of a time limit
 STILL_RISING = (
     "memory was still rising at the end of the run: a longer job needs more; "
     "measure a longer run"
@@ -69,7 +69,7 @@ _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 _WIDEST_BOUND = 1.5  # a wider bound reflects missing knowledge, not the need
 _ESTIMATED = "status:"  # the source of a peak whose shared pages were not counted
 _AT_ONCE: Seconds = 1.0  # a run that ends sooner did none of the job's work
-_FILE_SHARE = 0.2
+_FILE_SHARE = 0.2  # of the peak; less mapped data is not worth a note
 _FILE_FLOOR = 32 * MIB  # a program's own libraries are not mapped data
 _GPU_MAKERS = frozenset(
     ("nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct")
@@ -103,9 +103,9 @@ class RunForRequest(msgspec.Struct, frozen=True):
 class QuantityNeed(msgspec.Struct, frozen=True):
     """What one quantity needs, before rounding, and the notes on it."""
 
-    size: float | None
+    size: float | None  # bytes or seconds, before rounding; None: not measured
     notes: tuple[str, ...] = ()
-    heap: "HeapNeed | None" = None
+    heap: "HeapNeed | None" = None  # None: no Java heap whose size is to be set
 
 
 def from_usages(
@@ -124,6 +124,8 @@ def from_usages(
     time = _time_need(runs, headroom)
     gpus, gpu_type, gpu_notes = _gpu_need(runs)
     layout = _largest_layout(records)
+    # each rank runs under a weigh of its own, and the node has to hold all of
+    # them
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
@@ -134,6 +136,8 @@ def from_usages(
         ),
         time_limit=round_time(time.size or 0),
         headroom=headroom,
+        # the completed runs decide; the others count only where no run
+        # completed
         runs=sum(run.completed for run in runs) or len(runs),
         gpus=gpus,
         gpu_type=gpu_type,
@@ -154,6 +158,8 @@ def from_usages(
         memory_per_cpu=_rounded_request_memory(
             _request_memory_per_cpu(layout, node, headroom), LEAST_MEMORY
         ),
+        # with a part unmeasured or no complete run, the true need can only be
+        # larger
         lower_bound=any(record.missing for record in records)
         or not any(run.completed for run in runs),
         memory_kind=None if memory.heap is None else memory.heap.kind,
@@ -175,11 +181,12 @@ class RankLayout(msgspec.Struct, frozen=True):
     to its ranks, such as the job's script, ``weigh`` that of each rank's own weigh.
     """
 
-    nodes: int | None = None
+    nodes: int | None = None  # nodes that the ranks need
+    # tasks of the job: ranks, or one per node that starts its ranks itself
     ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    cpus: int | None = None
-    rank: Bytes | None = None
+    ntasks_per_node: int | None = None  # the largest number that ran on a node at once
+    cpus: int | None = None  # per task
+    rank: Bytes | None = None  # bytes; None: measured per node only
     script: Bytes = 0
     weigh: Bytes = 0
 
@@ -212,6 +219,8 @@ def _layout_of(record: Record) -> RankLayout:
     hosts: dict[str, list[RecordedRank]] = {}
     for rank in ranks:
         hosts.setdefault(rank.host or "", []).append(rank)
+    # what a node's peak holds beyond the peaks of its ranks is the job script and the
+    # launcher
     peaks = {node.name: node.peak_memory for node in record.nodes}
     script = (
         peak.value - sum(rank.peak_memory or 0 for rank in hosts.get(name, ()))
@@ -223,6 +232,7 @@ def _layout_of(record: Record) -> RankLayout:
     if not _are_tasks(ranks):  # one process per node starts its ranks
         cpus = max(sum(busy[id(r)] for r in on_node) for on_node in hosts.values())
         return RankLayout(len(hosts), len(hosts), 1, max(1, math.ceil(cpus)))
+    # the size that a launcher announced counts ranks that weigh did not see, too
     tasks = max(_ranks_at_once(ranks), *(rank.size or 0 for rank in ranks))
     return RankLayout(
         nodes=max(len(hosts), math.ceil(tasks / per_node)),
@@ -270,6 +280,7 @@ def _request_memory_per_cpu(
     """
     if layout.rank is None or not layout.ntasks_per_node or node_memory is None:
         return None
+    # in the worst placement a rank is alone on its node, with the job script
     rank = _value_with_headroom(layout.rank + layout.script + layout.weigh, headroom)
     return max(rank, node_memory / layout.ntasks_per_node) / (layout.cpus or 1)
 
@@ -328,6 +339,7 @@ def parse_headroom(headroom_text: str) -> float:
         number = float(word.removesuffix("%"))
     except ValueError:
         number = math.nan
+    # 2 could mean 2 % or 200 %: ask instead of guessing
     if 1 < number < math.inf and not percent:
         raise FormatError(
             f"headroom {headroom_text!r}: per cent, or a factor? write {number:g}% or "
@@ -384,10 +396,12 @@ def gpu_type(gpu_name: str) -> str | None:
     """Guess a site's short name of a GPU: ``Tesla V100-SXM2-32GB`` is ``v100``."""
     plain = gpu_name.lower().replace("-", " ").replace("(tm)", "")
     words = [word for word in plain.split() if word not in _GPU_MAKERS]
+    # a family alone is no type: the model's number follows it
     if words[:1] and words[0] in _GPU_FAMILIES:
         words = _family_joined(words)
     if not words:
         return None
+    # a MIG slice is a type of its own: A100-SXM4-40GB MIG 1g.5gb is a100_1g.5gb
     instance = f"_{words[words.index('mig') + 1]}" if "mig" in words[1:-1] else ""
     kept = [
         c for c in words[0] + instance if c.isascii() and (c.isalnum() or c in "._")
@@ -407,11 +421,13 @@ def _family_joined(model_words: list[str]) -> list[str]:
 def _runs_of_record(record: Record) -> Iterator[RunForRequest]:
     of_job = record.allocation.memory if record.allocation else None
     on_gpu = bool(ran_out_on_gpu(record.outcome))
+    # the record's state can be that of another repeat, which completed
     failed = "FAILED" if record.state == COMPLETED else record.state
     # a run that failed in its warm-up has nothing else
     repeats = [one for one in record.repeats if not one.warmup] or record.repeats[-1:]
     for repeat in repeats:
         ended_well = repeat.exit_code == 0 and repeat.signal is None
+        # 0 stands for unknown here: no limit is 0 bytes
         granted = max(of_job or 0, repeat.usage.memory_limit or 0) or None
         state = COMPLETED if ended_well else failed
         yield RunForRequest(
@@ -434,6 +450,7 @@ def _nothing_measured(records: Sequence[Record]) -> str:
 
 def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed:
     run = _run_with_largest_use(runs, _memory_use)
+    # of a killed run this is what it was granted, which can be above its peak
     base = _memory_use(run) if run else None
     if run is None or base is None:
         return QuantityNeed(
@@ -444,6 +461,8 @@ def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed
         return QuantityNeed(
             base * 2, (where, "the true need is unknown: it may be even more")
         )
+    # the peak of a Java program shows how far its heap was allowed to fill, not its
+    # need
     heap = _heap_need(run)
     if heap is not None:
         need = _value_with_headroom(heap.memory, headroom)
@@ -455,6 +474,7 @@ def _memory_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed
     if granted is not None and granted > _value_with_headroom(base, headroom):
         notes.append(_why_granted(runs, granted))
         return QuantityNeed(granted, tuple(notes))
+    # an upper bound includes what samples can have missed, so it gets no headroom
     reach = max(_memory_reach(run.usage) for run in runs)
     return QuantityNeed(max(_value_with_headroom(base, headroom), reach), tuple(notes))
 
@@ -472,6 +492,7 @@ def _granted_lower_limit(runs: Sequence[RunForRequest]) -> Bytes | None:
     These are runs that ran out of GPU memory and, if no run completed, failed runs:
     they may have lacked memory even if the samples do not show it.
     """
+    # once a run completed, the failure of another is no sign of too little memory
     none_completed = not any(run.completed for run in runs)
     return max(
         (
@@ -506,6 +527,7 @@ def _memory_use(run: RunForRequest) -> Bytes | None:
 def _time_need(runs: Sequence[RunForRequest], headroom: float) -> QuantityNeed:
     run = max(runs, key=lambda run: run.usage.wall_time)
     base = run.usage.wall_time
+    # it ran up to its limit: the length of the rest is unknown
     if run.state == "TIMEOUT":
         where = f"time doubled from {format_duration(base)}, where a run was stopped"
         return QuantityNeed(
@@ -576,6 +598,7 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
         yield from weigh_need.cache_words(usage)
     if usage.jvm is not None:
         yield from weigh_need.crawl_note(usage)
+    # below the least request a wide bound changes nothing
     is_wide = peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY)
     if peak.certainty != "exact" and is_wide:
         most = f"memory may have reached {format_size(peak.high)} between samples"
@@ -599,6 +622,8 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
 def _incomplete_run_notes(
     quantity_text: str, run: RunForRequest, runs: Sequence[RunForRequest]
 ) -> Iterator[str]:
+    # if no run completed, the basis of the request is noted as such for all of
+    # them
     if not run.completed and any(other.completed for other in runs):
         yield (
             f"the biggest {quantity_text} is of a run that did not complete "
@@ -713,6 +738,7 @@ def _cpus_for(usage: Usage) -> int:
 def _cpu_notes(runs: Sequence[RunForRequest], layout: RankLayout) -> Iterator[str]:
     """Yield what the run that waited longest for CPUs would do with them."""
     waited = [run.usage for run in runs if run.usage.cpu_wait is not None]
+    # where ranks are tasks, CPUs are counted per rank, and this wait is not
     if not waited or layout.cpus:
         return
     yield from weigh_need.need_notes(max(waited, key=_cpu_wait_time))
@@ -738,5 +764,6 @@ def _rounded_request_memory(memory_size: float | None, least: Bytes) -> Bytes | 
 def _round_up(
     exact_value: float, steps: Sequence[tuple[int, int]], coarsest: int
 ) -> int:
+    # the bounds rise, so the first that holds the value has its step
     step = next((step for bound, step in steps if exact_value <= bound), coarsest)
     return math.ceil(exact_value / step) * step

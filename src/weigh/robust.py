@@ -32,6 +32,7 @@ def ratio_interval(
         for values, mean in zip(logs, means, strict=True)
     ]
     freedoms = [count - 1 for count in counts]
+    # one side is a single run: its variance is taken from the other side
     if min(counts) == 1:
         variance = sum(squares) / max(freedoms)
         error, freedom = sum(variance / count for count in counts), max(freedoms)
@@ -39,6 +40,7 @@ def ratio_interval(
         errors = [s / f / n for s, f, n in zip(squares, freedoms, counts, strict=True)]
         error = sum(errors)
         each = sum(one**2 / f for one, f in zip(errors, freedoms, strict=True))
+        # Welch and Satterthwaite's; the small term keeps 4.0 from becoming 3
         freedom = math.floor(error**2 / each + 1e-9) if each > 0 else 1
     reach = student_quantile(freedom) * math.sqrt(error)
     difference = means[1] - means[0]
@@ -108,6 +110,7 @@ def rise_score(values: Sequence[float]) -> float:
     variance = _slope_variance(values) * inflation(values)
     if not sign or variance <= 0:
         return 0.0
+    # the count is moved by one towards zero: it changes in steps of two
     return (sign - math.copysign(1, sign)) / math.sqrt(variance)
 
 
@@ -137,6 +140,7 @@ def inflation(values: Sequence[float], most: float = _MOST_CORRELATION) -> float
     count = len(values)
     slope = median_of(pair_slopes(range(count), values))
     rest = [value - slope * turn for turn, value in enumerate(values)]
+    # small against the rise: that is the bend of a curve, not noise
     if max(rest) - min(rest) < _PLAIN * abs(slope) * (count - 1):
         return 1.0
     mean = sum(rest) / count

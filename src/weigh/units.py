@@ -25,8 +25,8 @@ _SIZE_PREFIXES = "KMGTP"
 _DURATION_UNITS = {"ms": 0.001, "s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
 _NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.ASCII)
 _TIME_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(ms|[smhd])", re.ASCII)
-_LONGEST_DURATION = 40
-_LONGEST_QUOTED = 15
+_LONGEST_DURATION = 40  # characters
+_LONGEST_QUOTED = 15  # characters of a number in a message
 _LONGEST_HOURS = 1000 * 366 * 24
 
 
@@ -41,6 +41,7 @@ def parse_size(size_text: str) -> Bytes:
     """
     number = size_text.strip().lower()
     has_unit = number[-1:].isalpha()
+    # "4GiB" -> "4", "G": drop "b", then the "i" behind a prefix
     number = number.removesuffix("b")
     if number[-2:-1].upper() in _SIZE_PREFIXES:
         number = number.removesuffix("i")
@@ -57,6 +58,7 @@ def parse_size(size_text: str) -> Bytes:
     ):
         raise FormatError(f"not a size: {size_text!r} (write it like 500M or 4GiB)")
     if is_lone:
+        # a number from 1024 on is hardly meant in gibibytes
         large = f"{number}G, " if value < KIB else ""
         raise FormatError(
             f"{number} has no unit: write {large}{number}M or {number}B (bytes)"
@@ -69,6 +71,7 @@ def format_size(memory_size: Bytes) -> str:
     if memory_size < KIB:
         return f"{memory_size} B"
     scaled, power = memory_size / KIB, 0
+    # round() first: 1023.96 KiB would be shown as 1024 KiB
     while round(scaled) >= KIB and power < len(_SIZE_PREFIXES) - 1:
         scaled, power = scaled / KIB, power + 1
     return f"{_three_digits(scaled)} {_SIZE_PREFIXES[power]}iB"
@@ -76,7 +79,7 @@ def format_size(memory_size: Bytes) -> str:
 
 def format_duration(seconds: Seconds) -> str:
     """Format a time for people: ``0.25 s``, ``12.4 s``, ``3 m 20 s``."""
-    if seconds < MINUTE - 0.05:
+    if seconds < MINUTE - 0.05:  # below the least time that rounds to 60.0 s
         return f"{_three_digits(seconds)} s"
     whole = round(seconds)
     if whole < HOUR:
@@ -170,6 +173,8 @@ def _clock_seconds(clock_text: str) -> int | None:
         return None
     if dash and not _is_whole(days):
         return None
+    # behind days the first field is hours (D-HH), without days the last one is seconds
+    # (MM:SS)
     used = units[: len(fields)] if dash else units[-len(fields) :]
     seconds = sum(count * unit for count, unit in zip(counts, used, strict=True))
     return int(days or 0) * DAY + seconds
@@ -187,10 +192,12 @@ def _unit_seconds(duration_text: str, bare_unit: Seconds | None) -> Seconds | No
             )
         return number * (bare_unit or 0)
     parts = _TIME_PART.findall(duration_text)
+    # the parts have to make up the whole text: nothing stands between them
     if not duration_text or "".join(map("".join, parts)) != "".join(
         duration_text.split()
     ):
         return None
+    # a unit that stands twice is a mistake, such as 1h30h
     if len({unit for _, unit in parts}) < len(parts):
         return None
     return sum(float(digits) * _DURATION_UNITS[unit] for digits, unit in parts)

@@ -29,6 +29,7 @@ else:  # each is imported when it is first used
     run_measured = lazy_module("weigh.flow.run.run_measured")
     weigh_request = lazy_module("weigh.request")
 
+# what `weigh run` reports by its exit code becomes an exception of the same meaning
 _ERRORS: dict[int, type[WeighError]] = {
     WEIGH_FAILED: WeighError,
     NOT_EXECUTABLE: CommandNotExecutableError,
@@ -104,12 +105,17 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
     with folder:
         path = os.path.join(folder.name, "record.json")
         measured = run_measured.MeasuredRun(
+            # the options come from the caller too, so they are checked
+            # like words
             words, path, options=[_word_of_command(o) for o in options]
         )
         code = measured.wait()
         record = measured.record()
+        # without usage nothing was started: the exit code is then weigh's own, not the
+        # command's
         if record is None or record.usage is None:
             _refuse(code, words)
+        # a Run has all fields of a Record, with usage never None
         fields = {name: getattr(record, name) for name in record.__struct_fields__}
         return Run(**fields)
 
@@ -120,6 +126,7 @@ def _command_words(command: object) -> list[str]:
     Raises:
         UsageError: it is one text, or a word is none.
     """
+    # a text is iterable, too: it would become a command of single letters
     if isinstance(command, str | bytes | os.PathLike) or not isinstance(
         command, Iterable
     ):
@@ -141,6 +148,7 @@ def _word_of_command(word: object) -> str:
 
 def _checked_parameter(name: str, value: object) -> str:
     if "=" in name or not name.strip():
+        # the command line splits a parameter at its first "="
         raise UsageError(f"run: a parameter cannot be called {name!r:.40}")
     return f"--param={name}={value}"
 

@@ -22,10 +22,11 @@ from weigh.schedulers.launched import (
 )
 from weigh.sweep.quoting import bash_quoted
 
-_MOST_READ = 1 << 16
+_MOST_READ = 1 << 16  # bytes of a script; directives stand at its head
 _MOST_TASKS = 1000  # of a long task file only so many lines are looked at
 _MOST_SHOWN = 60  # characters
 ACKNOWLEDGED = "--ignore-directives"
+# "for ... done" on one line is a whole task; a lone "do" or an open "for" is a piece
 _PIECE_OF_A_LOOP = re.compile(r"\s*(?:do|done|(?:for|while|until)\b(?!.*\bdone))\b")
 
 
@@ -37,6 +38,7 @@ def refuse_job_script(command: Sequence[str], *, cwd: str, path: str | None) -> 
     Raises:
         UsageError: it does; names the directives and the way out.
     """
+    # submissions first: they can never be acknowledged, lost directives can
     for one in launched(command):
         if one.runner in SUBMITS:
             raise UsageError(_of_a_submission(one))
@@ -85,6 +87,7 @@ def refuse_submissions(task_file: str, lines: Sequence[str]) -> None:
         UsageError: it is one; names the way out.
     """
     lines = lines[:_MOST_TASKS]
+    # one submission among other tasks may be the last step of a chain
     submitting = [one for line in lines if (one := next(_submissions(line), None))]
     is_loop = any(_PIECE_OF_A_LOOP.match(line) for line in lines)
     if submitting and (is_loop or len(submitting) == len(lines)):
@@ -123,6 +126,7 @@ def lost_directives(
     lines: Iterable[str], *, cwd: str, path: str | None, most: int = _MOST_TASKS
 ) -> str | None:
     """Return what is lost when the first *most* of *lines* run; None for nothing."""
+    # zip stops first at the range, so that a pipe is not read further than needed
     for _, line in zip(range(most), lines, strict=False):
         for why in _losses(launched_by_line(line), cwd, path):
             return why
@@ -147,6 +151,7 @@ def _losses(
             continue
         for file in one.files:
             place = os.path.join(cwd, file)
+            # a bare word is searched on PATH, as the shell does
             if not one.runner and "/" not in file:
                 place = shutil.which(file, path=path) or ""
             options = _directives(place)
@@ -158,6 +163,8 @@ def _losses(
 
 def _lost(file: str, options: Sequence[str]) -> str:
     number = len(options)
+    # a long option's name shows which scheduler is meant; Grid Engine has short ones
+    # only
     is_long = options[0].startswith("--")
     tool = " or ".join(
         kind.submits
@@ -182,12 +189,14 @@ def _of_a_submission(submission: LaunchedScript) -> str:
 def _directives(path: str) -> tuple[str, ...]:
     """Return the directives of a file; none where it cannot be read."""
     try:
+        # a FIFO or device would be waited for
         if not stat.S_ISREG(os.stat(path).st_mode):
             return ()
         with open(path, "rb") as file:
             text = file.read(_MOST_READ)
     except (OSError, ValueError):
         return ()
+    # a NUL byte shows a binary: it has no directives
     if b"\0" in text:
         return ()
     return directives_of(text.decode("utf-8", "surrogateescape"))

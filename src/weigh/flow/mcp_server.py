@@ -39,10 +39,10 @@ _GRACE = 15.0  # seconds until a stopped command is killed
 class AgentLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What agents may do: submit at all, CPU and GPU hours in all, seconds of a run."""
 
-    submit: bool = False
-    cpu_hours: float | None = None
-    gpu_hours: float | None = None
-    run_time: float = 600.0
+    submit: bool = False  # a server starts without the right to submit
+    cpu_hours: float | None = None  # None: no limit
+    gpu_hours: float | None = None  # None: no limit
+    run_time: float = 600.0  # seconds
 
 
 class RefusedCall(Exception):  # noqa: N818 - what an agent reads
@@ -55,6 +55,7 @@ class AgentTools:
     def __init__(self, folder: str, limits: AgentLimits) -> None:
         self._folder = folder
         self._limits = limits
+        # hours submitted since the server started
         self._spent = {"CPU": 0.0, "GPU": 0.0}
         self._lock = threading.Lock()  # the SDK runs calls side by side
 
@@ -77,6 +78,8 @@ class AgentTools:
         ]
         with tempfile.TemporaryDirectory(prefix="weigh-") as kept:
             path = os.path.join(kept, "record.json")
+            # -q: the record is in the file, and the summary would push out the
+            # command's output
             argv = ["run", "-q", f"--output={path}", *options, "--", *command]
             code, output, error = self._call(argv, self._limits.run_time)
             try:
@@ -84,6 +87,7 @@ class AgentTools:
                     record: dict[str, Any] = json.load(file)
             except (OSError, ValueError) as why:
                 raise RefusedCall(_end_of_output(error) or f"exit code {code}") from why
+        # long, and of no use to an agent's next step
         for key in ("series", "monitor", "provenance"):
             record.pop(key, None)
         return {
@@ -123,6 +127,7 @@ class AgentTools:
         What a task needs comes from earlier records of such commands; else give memory
         (2GiB), cpus, time (1h) and gpu_memory of one task. gpu is a type, such as v100.
         """
+        # a name is a folder below plan/: no path, no hidden file, no option
         if not name or name != os.path.basename(name) or name.startswith((".", "-")):
             raise RefusedCall(
                 f"{name!r:.40} is no name for a plan: use letters and digits"
@@ -138,6 +143,8 @@ class AgentTools:
             with open(tasks, "x", encoding="utf-8") as file:  # follows no link
                 file.write(text)
         except FileExistsError as error:
+            # the same tasks again are no conflict: an agent may repeat a
+            # call
             if _text_of(tasks, len(text)) != text:
                 raise RefusedCall(
                     f"{name}.txt exists and has other tasks: another name"
@@ -168,6 +175,8 @@ class AgentTools:
         elements x CPUs (or GPUs) x time limit.
         """
         folder = os.path.join("plan", os.path.basename(plan.rstrip("/")))
+        # the plan stands below this server's folder, whatever path the agent
+        # wrote
         costs = self._costs(folder, time)
         options = {"--queue": queue, "--time": time, "--on": on}
         # healing sends more than the budget counts, whatever the settings say
@@ -179,6 +188,8 @@ class AgentTools:
                 "this server submits nothing: its user has to start it as "
                 "weigh mcp --allow-submit; dry_run shows the script"
             )
+        # one at a time: two submissions could each fit the budget, but not
+        # both
         with self._lock:
             self._check_budget(costs)
             answer = self._read(argv)
@@ -229,6 +240,8 @@ class AgentTools:
         """Return the JSON document that a verb prints."""
         code, output, error = self._call(argv)
         try:
+            # FAILED is an answer, too: a check or report that found a problem prints
+            # its document
             found = json.loads(output) if code <= FAILED else None
         except ValueError:
             found = None
@@ -249,11 +262,13 @@ class AgentTools:
         if any("\0" in word for word in argv):
             raise RefusedCall("a word holds a NUL byte: no program can get it")
         process = subprocess.Popen(
+            # with -P no module in the agent's folder can replace one of weigh's
             [sys.executable, "-P", "-m", "weigh", *argv],
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # a group of its own, so that it can be killed as a whole
             start_new_session=True,
         )
         output, error = (_OutputEnd(pipe) for pipe in (process.stdout, process.stderr))
@@ -327,6 +342,7 @@ def serve(folder: str, limits: AgentLimits) -> None:
             "pip install 'weigh[mcp]'"
         ) from error
     server = MCPServer("weigh", instructions=_INSTRUCTIONS, version=__version__)
+    # the SDK reads names, types and docstrings of the methods to describe them
     tools = AgentTools(folder, limits)
     for name in ("run", "request", "plan", "submit", "status", "report"):
         server.add_tool(_in_thread(getattr(tools, name), anyio, ToolError), name=name)
@@ -337,6 +353,7 @@ def _in_thread(tool: Any, anyio: Any, refusal: type[Exception]) -> Any:  # noqa:
     """Return *tool* as a coroutine, so that the server answers while a command runs."""
     from functools import partial, wraps  # noqa: PLC0415 - only here
 
+    # wraps keeps the signature, from which the SDK makes the tool's schema
     @wraps(tool)
     async def call(**words: Any) -> Any:  # noqa: ANN401 - as above
         try:

@@ -25,9 +25,12 @@ class WeighCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the phase train, also after an interrupted one."""
+        # the Trainer reports no end of a training that was interrupted by an
+        # exception
         self._training.end_all()
         self._training.begin("train")
         size = args.train_batch_size * args.gradient_accumulation_steps
+        # below 0 where the Trainer does not know its number of steps
         left = state.max_steps - state.global_step
         self._training.begin_steps(size or None, left if left >= 0 else None)
 
@@ -43,12 +46,16 @@ class WeighCallback(TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start evaluate if the Trainer does."""
+        # evaluation at the end of an epoch is announced here, that of a step
+        # above
         self._begin_evaluation(control)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
     ) -> None:
         """Check loss and gradient; leave logging out of the next step."""
+        # with other names the Trainer logs learning rates and epochs, which are always
+        # finite
         known = {name: (logs or {}).get(name) for name in ("loss", "grad_norm")}
         self._numbers.look(int(state.global_step), **known)
         self._training.pause()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def show_records() -> None:
     """Register the HTML views with the running IPython shell, if any."""
+    # only in a notebook, so IPython was imported before
     shell: Any = sys.modules["IPython"].get_ipython()
     if shell is None:
         return

@@ -30,6 +30,7 @@ class WeighCallback(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Start the phase train."""
         self._training.begin("train")
+        # a custom loader or a list of them has no batch size
         loader = getattr(trainer, "train_dataloader", None)
         size = getattr(loader, "batch_size", None)
         self._training.begin_steps(size or None, _batches_to_come(trainer))
@@ -54,6 +55,8 @@ class WeighCallback(Callback):
             samples = None
         self._training.step(samples)
         if self._numbers.is_due():
+            # what training_step returned: the loss, or a dictionary with
+            # it
             found = outputs.get("loss") if isinstance(outputs, dict) else outputs
             self._numbers.look(getattr(trainer, "global_step", batch_idx), loss=found)
 
@@ -95,6 +98,7 @@ class WeighCallback(Callback):
 def samples_in(batch: Any) -> int | None:
     """Count the samples of a batch: a tensor, or columns of them; None if neither."""
     shape = getattr(batch, "shape", None)
+    # columns of one batch are equally long, so the first decides
     if shape:
         return int(shape[0])
     if hasattr(batch, "values"):

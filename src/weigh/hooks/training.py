@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weigh.measure.region.tracker import OpenLoop, RegionTracker
     from weigh.units import Seconds
 
-_FLUSH_INTERVAL = 1.0
+_FLUSH_INTERVAL = 1.0  # seconds
 
 
 class TrainingPhases:
@@ -22,7 +22,7 @@ class TrainingPhases:
 
     def __init__(self) -> None:
         self._phases: list[MeasuredRegion] = []
-        self._steps: _StepTimer | None = None
+        self._steps: _StepTimer | None = None  # None: no loop is running
 
     def begin(self, name: str) -> None:
         """Start a phase within the open ones."""
@@ -68,15 +68,15 @@ class TrainingPhases:
 
 
 _IN_A_ROW = 3  # gradients; mixed precision skips single steps with infinite ones
-_LOOK_INTERVAL = 1.0
+_LOOK_INTERVAL = 1.0  # seconds
 
 
 class NumberWatch:
     """Reports once each that a loss or gradient is not finite, printed or not."""
 
     def __init__(self) -> None:
-        self._lost: dict[str, int] = {}
-        self._due = 0.0
+        self._lost: dict[str, int] = {}  # by name: how often in a row it was not finite
+        self._due = 0.0  # the time of the next look, on the clock of regions
 
     def is_due(self) -> bool:
         """Return whether to look: to read a number waits for the GPU."""
@@ -91,6 +91,8 @@ class NumberWatch:
         for name, number in numbers.items():
             try:
                 value = float(number)  # type: ignore[arg-type] # checked here
+            # a tensor of several numbers raises RuntimeError or
+            # ValueError
             except (TypeError, ValueError, RuntimeError):
                 continue
             row = 0 if isfinite(value) else self._lost.get(name, 0) + 1
@@ -110,6 +112,7 @@ class _StepTimer:
         self._tracker: RegionTracker = current()
         self._loop: OpenLoop | None = self._tracker.begin_loop(size, total)
         self._times: array[Seconds] = array("d")
+        # None: a step did not report its samples, so the sum is unknown
         self._samples: int | None = 0
         self._since = self._flushed = clock()
 
@@ -121,11 +124,15 @@ class _StepTimer:
         self._times.append(now - self._since)
         known = self._samples is not None and samples is not None
         self._samples = (self._samples or 0) + (samples or 0) if known else None
+        # not at each step: passing them on costs more than a short step
         if now - self._flushed >= _FLUSH_INTERVAL:
             self.flush(ends=False)
+        # only now, so that the flush is not part of the next step
         self._since = clock()
 
     def flush(self, *, ends: bool) -> None:
+        # a forked worker has a tracker of its own: the steps belong to its
+        # parent's
         if self._loop is not None and is_current(self._tracker):
             times = DurationSummary()
             times.extend(self._times)

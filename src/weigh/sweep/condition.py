@@ -19,7 +19,8 @@ Condition: TypeAlias = Callable[[Row], bool]
 
 _Term: TypeAlias = Callable[[Row], Any]
 
-_LONGEST = 1000
+_LONGEST = 1000  # characters
+# no powers: 9**9**9 would never end
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -31,6 +32,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _contains_value(searched_value: object, many: object) -> bool:
+    # text in text, or a value in a list: Python's other uses of "in" make no
+    # sense here
     if isinstance(many, tuple) or (
         isinstance(searched_value, str) and isinstance(many, str)
     ):
@@ -59,6 +62,7 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
     Raises:
         FormatError: *condition_text* is not a condition, or has an unknown name.
     """
+    # ast.parse() reports a NUL differently in each version of Python
     if "\0" in condition_text:
         raise _condition_error(condition_text, "null bytes")
     try:
@@ -68,6 +72,7 @@ def parse_condition(condition_text: str, names: Collection[str]) -> Condition:
         raise _condition_error(
             condition_text, _syntax_error_text(condition_text, error)
         ) from error
+    # thousands of nested parentheses
     except (ValueError, RecursionError, MemoryError) as error:
         raise _condition_error(condition_text, "too deep, or no text") from error
 
@@ -106,6 +111,7 @@ def _condition_term(condition_node: ast.expr, names: Collection[str]) -> _Term:
             return _boolean_term(condition_node, names)
         case ast.Constant(value=bool() | int() | float() | str() as value):
             return lambda _: value
+        # a dotted name is an attribute to Python, and one parameter here
         case ast.Name() | ast.Attribute():
             return _parameter_term(condition_node, names)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
@@ -151,6 +157,7 @@ def _boolean_term(condition_node: ast.expr, names: Collection[str]) -> _Term:
 def _comparison_term(node: ast.Compare, names: Collection[str]) -> _Term:
     first = _condition_term(node.left, names)
     links = []
+    # a chain such as 1 < x < 5 is true if each link is
     for op, right in zip(node.ops, node.comparators, strict=True):
         if type(op) not in _COMPARISONS:
             raise SyntaxError("'is' cannot stand in a condition (write ==)")
@@ -180,6 +187,7 @@ def _parameter_term(condition_node: ast.expr, names: Collection[str]) -> _Term:
 
 
 def _checked_number(row_value: object) -> int | float:
+    # True is an int to Python, but no number in a condition
     if isinstance(row_value, int | float) and not isinstance(row_value, bool):
         return row_value
     raise TypeError
@@ -188,10 +196,13 @@ def _checked_number(row_value: object) -> int | float:
 def _syntax_error_text(condition_text: str, error: SyntaxError) -> str:
     if error.lineno is None:  # ours
         return error.msg
+    # the usual mistakes first: Python's own messages for them are hard to
+    # understand
     if "=>" in condition_text or "=<" in condition_text:
         return "write >= or <="
     if "=" in condition_text and not re.search("[=!<>]=", condition_text):
         return "write == to compare"
+    # Python points behind the text where something is missing
     if not error.offset or error.offset > len(condition_text.strip()):
         return "it is incomplete"
     return f"{error.msg}, character {error.offset}"

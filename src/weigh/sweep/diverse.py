@@ -19,7 +19,7 @@ Parameters: TypeAlias = Mapping[str, Value]
 
 _ORDERS = 30.0  # maximum over minimum from which logarithms are used
 _SEED_WEIGHT = 0.1  # seeds hardly change what a task needs
-_UNLIKE = 1.0
+_UNLIKE = 1.0  # of two different words; as far as the ends of a number's range
 _FLAG = re.compile(r"-{1,2}([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _SETTING = re.compile(r"([A-Za-z_][\w./-]*)=(.*)", re.DOTALL)
 
@@ -33,12 +33,15 @@ def choose_diverse(tasks: Sequence[Parameters], task_count: int) -> tuple[int, .
     if task_count <= 0 or not tasks:
         return ()
     space = _TaskSpace(tasks)
+    # the smallest index among equal ones keeps the choice deterministic
     chosen = [max(range(len(tasks)), key=lambda at: (space.size(at), -at))]
     nearest = [math.inf] * len(tasks)
     while len(chosen) < min(task_count, len(tasks)):
         last = chosen[-1]
+        # below every distance, so it is not chosen again
         nearest[last] = -1.0
         for at, before in enumerate(nearest):
+            # 0 cannot become less: it equals a chosen task
             if before > 0:
                 nearest[at] = min(before, space.distance(at, last))
         chosen.append(max(range(len(tasks)), key=lambda at: (nearest[at], -at)))
@@ -50,11 +53,14 @@ def varying_task_parameters(tasks: Sequence[Parameters]) -> tuple[str, ...]:
     first: dict[str, Value | None] = dict(tasks[0]) if tasks else {}
     unlike: dict[str, None] = {}
     for task in tasks:
+        # a parameter that is missing in some task differs, too
         if len(task) < len(first):
             unlike.update((name, None) for name in first if name not in task)
         for name, value in task.items():
             if name not in first or first[name] != value:
                 unlike[name] = None
+                # remembered, so that a task without it is noticed
+                # later
                 first.setdefault(name, None)
     return tuple(unlike)
 
@@ -76,6 +82,7 @@ def read_parameters(task_line: str) -> dict[str, Value]:
             found[is_flag[1]] = ""
         else:
             found[flag or f"#{place}"] = typed_value(word)
+        # a flag without a value takes the next word as its value
         flag = is_flag[1] if is_flag is not None and is_flag[2] is None else ""
     return found
 
@@ -87,6 +94,7 @@ class _TaskSpace:
         names = varying_task_parameters(tasks)
         self._weights = [_SEED_WEIGHT if is_seed(name) else 1.0 for name in names]
         columns = [_scaled_values([task.get(name) for task in tasks]) for name in names]
+        # without a varying parameter zip() yields no points at all
         self._points = list(zip(*columns, strict=True)) or [()] * len(tasks)
 
     def size(self, value_place: int) -> float:
@@ -118,6 +126,7 @@ def _scaled_values(values: Sequence[Value | None]) -> list[float | str | None]:
     by_factor = least > 0 and most / least >= _ORDERS
     scale = math.log if by_factor else float
     low = scale(least)
+    # all values equal: any span but 0 puts them at 0
     span = (scale(most) - low) or 1.0
     return [
         (scale(value) - low) / span if isinstance(value, int | float) else value

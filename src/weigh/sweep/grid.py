@@ -14,21 +14,21 @@ from weigh.errors import UsageError
 from weigh.sweep.condition import Condition
 from weigh.sweep.values import ParameterAxis, Value
 
-MOST_COMBINATIONS = 10_000_000
-MOST_DRAWS = 1_000_000
+MOST_COMBINATIONS = 10_000_000  # that are tested, one by one
+MOST_DRAWS = 1_000_000  # each remembers a place that it swapped: some 100 MB at most
 
 
 class ParameterCombination(msgspec.Struct, frozen=True):
     """One value per parameter: its text in the command, and its value."""
 
-    texts: dict[str, str]
-    values: dict[str, Value]
+    texts: dict[str, str]  # by name, as typed
+    values: dict[str, Value]  # by name, parsed
 
 
 class GridDimension(msgspec.Struct, frozen=True):
     """Axes that advance together, value by value; usually one parameter."""
 
-    axes: tuple[ParameterAxis, ...]
+    axes: tuple[ParameterAxis, ...]  # all of the same length
 
     def __len__(self) -> int:
         return len(self.axes[0].texts)
@@ -62,6 +62,7 @@ class ParameterGrid(msgspec.Struct, frozen=True):
     def combination(self, index: int) -> ParameterCombination:
         """Return the combination at *index*, from 0."""
         places: list[int] = []
+        # as digits of a number, of which the last dimension is the lowest
         for dimension in reversed(self.dimensions):
             index, place = divmod(index, len(dimension))
             places.append(place)
@@ -99,6 +100,7 @@ def make_grid(
     for group in zips:
         _check_zip(group, by_name, group_of)
         group_of |= dict.fromkeys(group, tuple(group))
+    # a group stands where its first parameter does
     groups = dict.fromkeys(group_of.get(name, (name,)) for name in by_name)
     repeated: list[str] = []
     dimensions = tuple(
@@ -126,6 +128,7 @@ def matching_combinations(
         )
     if not conditions:
         return range(grid.size)
+    # "Q" is 8 bytes per index; a list of integers takes five times that
     return array("Q", _combinations_meeting(grid, range(grid.size), conditions))
 
 
@@ -164,6 +167,7 @@ def _combinations_meeting(
     grid: ParameterGrid, indices: Iterator[int] | range, conditions: Sequence[Condition]
 ) -> Iterator[int]:
     for index in indices:
+        # without a condition the values are not needed
         values = grid.combination(index).values if conditions else {}
         if all(holds(values) for holds in conditions):
             yield index
@@ -177,7 +181,9 @@ def _shuffled_numbers(number_count: int, chance: RandomSource) -> Iterator[int]:
     moved: dict[int, int] = {}
     for place in range(min(number_count, MOST_DRAWS)):
         other = place + chance.randrange(number_count - place)
+        # the number at a place that was swapped before has moved
         yield moved.get(other, other)
+        # the place itself is never drawn again, so its entry can go
         moved[other] = moved.pop(place, place)
 
 
@@ -205,6 +211,7 @@ def _without_repeated_values(
     dimension: GridDimension, repeated: list[str]
 ) -> GridDimension:
     """Keep the first of equal values, and add the others to *repeated*."""
+    # values that advance together are repeated only as a whole row
     rows = list(zip(*(axis.texts for axis in dimension.axes), strict=True))
     first: dict[tuple[str, ...], int] = {}
     for place, row in enumerate(rows):

@@ -39,6 +39,7 @@ _RESERVED = frozenset(
 
 
 def shell_line(argv: Sequence[str]) -> str:
+    # only the first word can be a keyword or an assignment
     """Return *argv* as one line of bash that contains no newline."""
     first, *rest = argv
     return " ".join([_command_word(first), *map(bash_quoted, rest)])
@@ -68,5 +69,6 @@ def _escaped_in_dollar_quotes(match: re.Match[str]) -> str:
     character = match[0]
     if character in _SHORT:
         return _SHORT[character]
+    # each byte of a character by itself: $'...' knows bytes only
     raw = character.encode("utf-8", "surrogateescape")
     return "".join(f"\\{byte:03o}" for byte in raw)

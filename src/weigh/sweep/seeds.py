@@ -32,6 +32,7 @@ def like_counting(axes: Iterable[ParameterAxis]) -> tuple[str, str] | None:
     That is how a range is written elsewhere; it may still be meant as it is.
     """
     for axis in axes:
+        # only a lone value: 1-5,7-9 is a list of what it looks like
         ends = _LIKE_COUNTING.fullmatch(axis.texts[0]) if len(axis.texts) == 1 else None
         if ends is not None:
             return axis.name, f"{ends[1]}..{ends[2]}"

@@ -50,6 +50,7 @@ def parse_stages(stages_text: str) -> tuple[SweepStep, ...]:
     from msgspec import toml  # noqa: PLC0415 - only for a stage file
 
     try:
+        # msgspec checks what the types demand while it decodes
         stages = toml.decode(stages_text.encode(), type=_StageFile).stage
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{error} ({_HOW})") from error

@@ -18,6 +18,7 @@ from weigh.sweep.values import typed_value
 SEQ = "Seq"
 COMMAND = "Command"
 
+# characters; Python's own limit is 131,072, and a command may be longer
 _LONGEST_CELL = 1 << 30
 _NEEDS_QUOTES = re.compile('[\t\r\n"]')
 
@@ -51,6 +52,7 @@ def read_table(file_lines: Iterable[str]) -> Iterator[Task]:
     rows = csv.reader(file_lines, "excel-tab", strict=True)
     try:
         names = next(rows, [])
+        # a table without parameters has two columns
         if names[:1] != [SEQ] or names[1:][-1:] != [COMMAND]:
             raise FormatError(
                 f"not a table of tasks: its first line is not {SEQ} ... {COMMAND}"
@@ -64,11 +66,13 @@ def read_table(file_lines: Iterable[str]) -> Iterator[Task]:
 def _task_of_cells(
     names: Sequence[str], cells: Sequence[str], line_number: int
 ) -> Task:
+    # 18 digits, as in a joblog, fit into 64 bits
     if len(cells) != len(names) + 2 or not re.fullmatch("[0-9]{1,18}", cells[0]):
         raise FormatError(
             f"table of tasks, line {line_number}: {len(names) + 2} columns, a number "
             "first"
         )
+    # parsed as on the command line, so that the values are the same
     values = map(typed_value, cells[1:-1])
     return Task(int(cells[0]), cells[-1], dict(zip(names, values, strict=True)))
 

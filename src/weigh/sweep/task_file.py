@@ -49,16 +49,17 @@ _ONLY_SETS = re.compile(
     )\s*(?:\#.*)?""",
     re.VERBOSE,
 )
+# after one of them, or at the start, a # begins a comment
 _WORD_ENDS = frozenset(" \t;&|()<>")
 INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"}
 
 
 class TaskLine(msgspec.Struct, frozen=True, gc=False):
     """One task: its number, its line, and where that line begins."""
-
-    seq: int
-    line: int
-    offset: int
+  # number of the task, from 1
+    seq: int  # of the file, from 1
+    line: int  # bytes from the start of the file
+    offset: int  # without the end of the line
     text: bytes
 
     @property
@@ -88,12 +89,14 @@ def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[Tas
             if directive is not None:
                 raise UsageError(_foreign_directive_text(file_name, number, directive))
         else:
+            # first of all UTF-16, in which every other byte is NUL
             if b"\0" in text:
                 raise FormatError(_nul_byte_text(file_name, number, raw))
             if _ONLY_SETS.fullmatch(text):
                 raise UsageError(_lone_assignment_text(file_name, number, text))
             seq += 1
             yield TaskLine(seq, number, offset, text)
+        # counted in raw bytes, so that a reader can seek to the task
         offset += len(raw)
 
 
@@ -125,6 +128,8 @@ def makes_a_script(raw_line: bytes, *, is_first: bool = False) -> bool:
     Such a line names an interpreter, or is a directive for a scheduler.
     """
     bare = raw_line.removeprefix(_BOM) if is_first else raw_line
+    # only in the first line, where the kernel reads it; "#!" further down is a
+    # comment
     if is_first and bare.startswith(b"#!"):
         return True
     bare = bare.lstrip()
@@ -139,6 +144,8 @@ def open_quote(text: bytes) -> str | None:
     Quotes within ``$(...)`` within quotes are not followed: a result there may be
     wrong, as only a shell can decide that.
     """
+    # the pattern decides nearly all lines at once; the loop below names what is
+    # open
     if _WHOLE.fullmatch(text):
         return None
     return _unclosed_quote(text.decode("utf-8", "replace"))
@@ -158,6 +165,7 @@ def _unclosed_quote(command_text: str) -> str | None:
         elif character in "'\"":
             # $'...' has escapes, unlike plain quotes
             quote = "$'" if character == "'" and before == "$" else character
+        # the rest is a comment, in which quotes are plain characters
         elif character == "#" and before in _WORD_ENDS:
             return None
         # the second of two dollars starts nothing: $$ is the process id of the shell
@@ -184,6 +192,7 @@ def _kind_of_other_file(file_name: str) -> str | None:
 
 
 def _script_not_tasks_text(file_name: str, line_number: int, raw_line: bytes) -> str:
+    # a byte order mark may stand before it
     if b"#!" in raw_line[:8]:
         return (
             f"{file_name}:{line_number} begins with #!: a script, no task file "

@@ -31,6 +31,7 @@ def fill_fields(argv: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...
 
     def filled(match: re.Match[str]) -> str:
         escaped, name = match[1], match[2]
+        # {{name}} of a parameter, written so that it stays in the command
         if escaped in texts:
             return f"{{{escaped}}}"
         return texts.get(name, match[0])
@@ -96,10 +97,13 @@ def bash_command_line(argv: Sequence[str]) -> str:
 
 def _task_command_line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
     """Return the line of a task, with variables for what an attempt may use."""
+    # a sweep's own parameter called memory or cpus takes precedence
     reserved = [name for name in variables.NAMES if name not in texts]
     if not any(f"{{{name}" in word for name in reserved for word in argv):
         return shell_line(fill_fields(argv, texts))
     return " ".join(
+        # a placeholder cannot be the program, so the first word stays as it
+        # is
         _quoted_with_variables(word, texts)
         if turn
         else shell_line(fill_fields((word,), texts))
@@ -115,11 +119,14 @@ def _quoted_with_variables(command_word: str, texts: Mapping[str, str]) -> str:
         if found[1] in texts:
             continue
         if command_word[end : found.start()]:
+            # the text in between is quoted by itself; the shell joins the
+            # parts again
             parts.append(
                 bash_quoted(*fill_fields((command_word[end : found.start()],), texts))
             )
         parts.append(variables.placeholder_expression(found[1], found[2]))
         end = found.end()
+    # a word that consists of placeholders alone needs no empty quotes
     if command_word[end:] or not parts:
         parts.append(bash_quoted(*fill_fields((command_word[end:],), texts)))
     return "".join(parts)
@@ -137,6 +144,8 @@ def with_distinct_lines(
     grid: ParameterGrid, indices: Sequence[int], argv: Sequence[str]
 ) -> Sequence[int]:
     """Drop combinations with the line of another one: of ``{a}{b}``, 1,11 and 11,1."""
+    # a digest per task would be needed otherwise: 10 million of them are a
+    # gigabyte
     if _are_all_distinct(grid, argv):
         return indices
     seen: set[bytes] = set()
@@ -147,6 +156,7 @@ def with_distinct_lines(
         if digest not in seen:
             seen.add(digest)
             kept.append(index)
+    # an index of a grid that large does not fit into 8 bytes
     return kept if grid.size >= 1 << 64 else array("Q", kept)
 
 
@@ -155,6 +165,7 @@ def _are_all_distinct(grid: ParameterGrid, argv: Sequence[str]) -> bool:
 
     Then no two combinations have the same line.
     """
+    # with a second field in the word, two different pairs may give the same text
     alone = {
         name
         for word in argv

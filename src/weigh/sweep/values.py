@@ -14,7 +14,7 @@ import msgspec
 
 from weigh.errors import FormatError
 
-MOST_VALUES = 1_000_000
+MOST_VALUES = 1_000_000  # of one parameter
 
 # the number of digits is bounded, so that arithmetic on them is fast
 NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
@@ -24,6 +24,7 @@ _RANGE = re.compile(rf"({_END})\.\.({_END})(?::(.*))?", re.DOTALL)
 _LIKE_A_RANGE = re.compile(rf"{_END}\.\..*|\.\.{_END}", re.DOTALL)
 _LOG = re.compile(r"log *([0-9]{1,9})")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+# more digits than two ends of 40 with exponents up to 999 are rarely needed
 _EXACT = Context(prec=400)
 _SHORT, _LONG = 6, 15  # significant digits of a geometric value
 
@@ -60,6 +61,7 @@ def _counted_range(first_end: str, last_end: str) -> tuple[str, ...]:
     start, end = int(first_end), int(last_end)
     _refuse_too_many(abs(end - start))
     down = -1 if end < start else 1
+    # 01..10 counts 01, 02, ...: names of files sort then
     padded = any(re.match(r"[+-]?0[0-9]", one) for one in (first_end, last_end))
     width = max(len(first_end), len(last_end)) if padded else 0
     return tuple(f"{n:0{width}d}" for n in range(start, end + down, down))
@@ -74,6 +76,7 @@ def _stepped_range(first_end: str, last_end: str, step_text: str) -> tuple[str, 
         raise FormatError("a step of 0 never ends")
     if by < 0 < end - start:
         raise FormatError(f"a step of {step_text} leads away from {last_end}")
+    # the ends decide on the direction, so the sign of the step can be left out
     by = abs(by).copy_sign(_EXACT.subtract(end, start))
     count = _EXACT.divide(_EXACT.subtract(end, start), by)
     _refuse_too_many(count)
@@ -81,8 +84,10 @@ def _stepped_range(first_end: str, last_end: str, step_text: str) -> tuple[str, 
         _EXACT.add(start, _EXACT.multiply(by, Decimal(n)))
         for n in range(int(count) + 1)
     )
+    # written as the ends are
     if "e" in (first_end + last_end).lower():
         return tuple(map(_scientific_text, values))
+    # 0.10..0.30:0.05 keeps its two decimals
     fewest = min(_decimal_places(first_end), _decimal_places(last_end))
     return tuple(_plain_decimal_text(value, fewest) for value in values)
 
@@ -92,6 +97,7 @@ def _geometric_range(
 ) -> tuple[str, ...]:
     """Count by equal factors; integer ends yield integers, each once."""
     low, high = float(first_end), float(last_end)
+    # float() makes 1e-999 a zero, and 1e999 infinite
     if not (0 < low < math.inf and 0 < high < math.inf):
         raise FormatError("log needs both ends above 0")
     if value_count < 2:  # noqa: PLR2004 - two ends
@@ -101,6 +107,8 @@ def _geometric_range(
         math.exp(
             math.log(low) + n / (value_count - 1) * (math.log(high) - math.log(low))
         )
+        # the ends are taken as typed: computed, they could differ in the last
+        # digit
         for n in range(1, value_count - 1)
     ]
     if _INTEGER.fullmatch(first_end) and _INTEGER.fullmatch(last_end):
@@ -123,6 +131,7 @@ def _distinct_between_ends(
     first_end: str, inner: Sequence[str], last_end: str
 ) -> tuple[str, ...]:
     """Keep each number once, and only those between the ends: rounding may exceed."""
+    # a descending range has low and high exchanged
     low, high = sorted((float(first_end), float(last_end)))
     between = {float(text): text for text in inner if low < float(text) < high}
     ends = (first_end, last_end) if low < high else (first_end,)
@@ -153,6 +162,7 @@ def _plain_decimal_text(decimal_value: Decimal, fewest: int) -> str:
     text = f"{decimal_value:f}"
     whole, _, decimals = text.partition(".")
     decimals = decimals.rstrip("0").ljust(fewest, "0")
+    # a small negative number may round to -0
     whole = "0" if whole == "-0" and not decimals.strip("0") else whole
     return f"{whole}.{decimals}" if decimals else whole
 
@@ -169,7 +179,7 @@ _NAME = re.compile(NAME)
 _NUMBER = re.compile(NUMBER)
 _PATTERN = re.compile(r"[*?]")  # of files, as a shell has it
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")  # every JSON reader can hold these
-_LONGEST_SAID = 40
+_LONGEST_SAID = 40  # characters of a value in a message
 _QUOTED = {
     "'": re.compile("'((?:[^']|'')*)'"),
     '"': re.compile('"((?:[^"]|"")*)"'),
@@ -233,6 +243,8 @@ def parse_values(
         if len(texts) + len(found) > MOST_VALUES:
             raise FormatError(f"{parameter_name} has more than {MOST_VALUES:,} values")
         texts += found
+        # a quoted 1 and the name of a file are text, even if they look like
+        # numbers
         values += found if is_text else map(typed_value, found)
     return make_axis(parameter_name, values, texts)
 
@@ -271,6 +283,8 @@ def typed_value(value_text: str) -> Value:
     """
     if _WHOLE_NUMBER.fullmatch(value_text):
         return int(value_text)
+    # an integer of more than 18 digits is left out here, too: as a float it would
+    # change
     if _NUMBER.fullmatch(value_text) and not value_text.lstrip("+-").isdecimal():
         number = float(value_text)
         return number if math.isfinite(number) else value_text
@@ -314,6 +328,8 @@ def _split_items(parameter_name: str, values_text: str) -> Iterator[tuple[str, b
     """Split at commas outside quotes; yield each item, and whether it was quoted."""
     at = 0
     while at <= len(values_text):
+        # spaces before a quote do not count; within plain text they do not
+        # either
         start = _past_spaces(values_text, at)
         if values_text[start : start + 1] in _QUOTED:
             item, at = _quoted_item(parameter_name, values_text, start)

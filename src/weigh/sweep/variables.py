@@ -13,6 +13,7 @@ MEMORY, CPUS = "WEIGH_MEMORY_MB", "WEIGH_CPUS"  # MiB; a number of CPUs
 NAMES = ("memory", "cpus")
 PLACEHOLDER = re.compile(r"(?<!\$)(?<!\{)\{(memory|cpus)(?::([^{}]*))?\}(?!\})")
 _MEMORY_FORM = re.compile(r"(?:([1-9]\d?|100)%)?(/cpus)?,?(m|M|MiB|MB)?")
+# a form's unit -> what stands behind the number
 _SUFFIX = {None: "M", "M": "M", "m": "", "MiB": "MiB", "MB": "MB"}
 _WHOLE_HEAP = re.compile(r"-Xmx\{memory(?::(?:100%)?(?:M|MiB|MB)?)?\}")
 # where a line quotes: only what a shell expands may be replaced
@@ -31,6 +32,8 @@ def placeholder_expression(name: str, form: str | None) -> str:
     if name == "cpus":
         if form:
             raise FormatError(f"{{cpus:{form}}} has no forms: write {{cpus}}")
+        # ":?" ends the command with a message if weigh did not set the
+        # variable
         return f"${{{CPUS}:?}}"
     found = _MEMORY_FORM.fullmatch(form or "")
     if found is None:
@@ -52,6 +55,7 @@ def memory_and_cpu_variables(
 ) -> dict[str, str]:
     """Return the variables for a run that may hold *memory* bytes on *cpu_count*."""
     found = {} if memory is None else {MEMORY: str(max(1, memory // MIB))}
+    # 0 would be no limit to some programs
     return found if cpu_count is None else {**found, CPUS: str(max(1, cpu_count))}
 
 
@@ -69,6 +73,7 @@ def check_heap(command_word: str) -> None:
 
 def uses_grant(task_line: bytes) -> bool:
     """Return whether a task's line reads how much memory the attempt may hold."""
+    # only a placeholder outside single quotes becomes the variable's name
     return MEMORY.encode() in with_expanded_placeholders(task_line)
 
 
@@ -77,6 +82,7 @@ def with_expanded_placeholders(task_line: bytes) -> bytes:
 
     Those in single quotes stay as they are, and so does a form that does not exist.
     """
+    # nearly all lines: do not search further
     if b"{memory" not in task_line and b"{cpus" not in task_line:
         return task_line
 
