@@ -14,6 +14,7 @@ from weigh.model.mask import SIGNS
 from weigh.runner.shell import does_shell_accept, plain_words
 from weigh.sweep.task_file import (
     TaskLine,
+    lines_of_task_file,
     open_quote,
     read_task_lines,
     task_text,
@@ -131,7 +132,7 @@ class TaskSource:
         return line[: end + 1]
 
     def _index(self) -> None:
-        for task in read_task_lines(self._file, self.name):
+        for task in read_task_lines(lines_of_task_file(self._file), self.name):
             self._check(task)
             self.keys.append(hash(task.text))
             self._offsets.append(task.offset)

@@ -6,12 +6,14 @@ it comes from Windows and is dropped. Tasks are numbered from 1.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
 
 import msgspec
 
 from weigh.errors import FormatError, UsageError
 
 _BOM = b"\xef\xbb\xbf"
+_LONGEST_LINE = 1 << 24  # bytes; Linux takes 6 MiB of arguments at most
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
 # closed quotes, and backslashes before something: most lines need no further check
 # each character matches in one way: possessive quantifiers are wrong before 3.11.5
@@ -68,6 +70,14 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
         return self.text.decode("utf-8", "surrogateescape")
 
 
+def lines_of_task_file(task_file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file; one too long for a command is cut, and the last."""
+    while line := task_file.readline(_LONGEST_LINE + 1):
+        yield line
+        if len(line) > _LONGEST_LINE:
+            return
+
+
 def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[TaskLine]:
     """Yield the tasks of the file *file_name* with *file_lines*.
 
@@ -81,6 +91,11 @@ def read_task_lines(file_lines: Iterable[bytes], file_name: str) -> Iterator[Tas
         raise UsageError(f"{file_name} is {other}")
     seq = offset = 0
     for number, raw in enumerate(file_lines, start=1):
+        if len(raw) > _LONGEST_LINE:
+            raise FormatError(
+                f"{file_name}:{number}: a line of over {_LONGEST_LINE >> 20} MiB, too "
+                "long for a command (put it into a script)"
+            )
         text = task_text(raw, is_first=number == 1)
         if not text:
             if makes_a_script(raw, is_first=number == 1):

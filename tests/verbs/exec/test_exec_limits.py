@@ -130,3 +130,25 @@ def test_tasks_left_by_a_machine_that_may_be_dead_are_no_success(
     assert done.returncode == 1
     assert weigh("exec", "--pull", "plan/q", "--gone", "dead").returncode == 0
     assert (tmp_path / "ran").read_text() == "a\n" * 3
+
+
+@pytest.mark.parametrize("verb", ["exec", "plan", "check"])
+def test_a_line_that_no_command_can_be_is_refused_without_being_read(
+    tmp_path: Path, verb: str
+) -> None:
+    path = tmp_path / "tasks.txt"
+    with path.open("wb") as file:
+        file.write(b"echo 1\necho ")
+        file.truncate(4 << 30)  # a hole: no disk holds it
+    ran = subprocess.run(
+        ["bash", "-c", 'ulimit -v 4000000; exec "$@"', "bash", sys.executable]
+        + ["-m", "weigh", verb, str(path)],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 2, ran.stderr
+    assert "tasks.txt:2: a line of over 16 MiB, too long for a command" in ran.stderr

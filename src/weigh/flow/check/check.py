@@ -30,7 +30,7 @@ from weigh.sweep.diverse import (
     varying_task_parameters,
 )
 from weigh.sweep.table import read_table, table_path
-from weigh.sweep.task_file import is_script
+from weigh.sweep.task_file import is_script, lines_of_task_file
 from weigh.units import MIB, Seconds, format_duration
 
 _OUTPUT = "output"
@@ -80,7 +80,7 @@ def is_job_script(path: str) -> bool:
         raise UsageError("weigh check needs a file, not standard input")
     try:
         with open(path, "rb") as file:
-            return is_script(file, _is_description)
+            return is_script(lines_of_task_file(file), _is_description)
     except IsADirectoryError:
         return False  # refused where tasks are read
     except OSError as error:
