@@ -21,6 +21,7 @@ from weigh.units import MIB, Bytes, count_with_noun
 
 _LEAST_MARGIN, _FALLING = 0.03, 0.21  # the latter over the number of first tasks
 _OF_WEIGH = 24 * MIB  # what a task holds at most whose peak was below that of weigh
+# stored as the reason of a job: is_rest recognizes it by the beginning
 _SIZED, NOT_SENT = "sized from", "was not submitted"
 _MOST_FIRST = 0.5  # of all tasks: more kinds would leave too few to wait
 _VARIES = 1.05  # sizes of files that differ by less do not count
@@ -33,7 +34,7 @@ class TaskTraits(msgspec.Struct, frozen=True):
     names, ``numbers`` its sizes.
     """
 
-    kind: int
+    kind: int  # index in the plan
     files: Bytes = 0
     numbers: Mapping[str, float] = {}
 
@@ -42,7 +43,7 @@ class FirstTasks(msgspec.Struct, frozen=True):
     """The places of the tasks to run first; ``by`` is what their sizes are."""
 
     places: tuple[int, ...]
-    by: str | None
+    by: str | None  # in words; None: drawn
 
 
 def choose_first(task_traits: Sequence[TaskTraits], task_count: int) -> FirstTasks:
@@ -51,6 +52,8 @@ def choose_first(task_traits: Sequence[TaskTraits], task_count: int) -> FirstTas
     All are of one kind if else more than half of the tasks would run first.
     """
     kinds = {line.kind for line in task_traits}
+    # a sample of each kind may be most of the plan, and then little is left to size by
+    # it
     is_one = task_count * len(kinds) > _MOST_FIRST * len(task_traits)
     by, sizes = _task_sizes(task_traits)
     places: dict[int, list[int]] = defaultdict(list)
@@ -69,8 +72,11 @@ def _task_sizes(
 ) -> tuple[str | None, Sequence[float]]:
     """Return what the sizes are, and that of each task; None if none is known."""
     files = [line.files for line in task_traits]
+    # the numbers count only where the files are alike
     if max(files) > _VARIES * max(1, min(files)):
         return "the size of their files", files
+    # ranks instead of values: numbers of unlike units can be added, and 1e6 does not
+    # drown 0.1
     ranks: dict[str, dict[float, float]] = {}
     for name in dict.fromkeys(name for line in task_traits for name in line.numbers):
         values = sorted({line.numbers.get(name, 0.0) for line in task_traits})
@@ -94,14 +100,17 @@ def _picked_places(
     elif not task_sizes:
         yield from sorted(group, key=_pseudo_random_key)[:task_count]
     else:
+        # stable: of equal sizes the first in the file
         order = sorted(group, key=lambda place: -task_sizes[place])
         last = len(order) - 1
         for number in range(task_count):
+            # evenly from the largest to the smallest, both included
             yield order[round(number * last / max(1, task_count - 1))]
 
 
 def _pseudo_random_key(task_place: int) -> bytes:
     """Return a number that has nothing to do with the order of the file."""
+    # not random: a plan that is made again chooses the same tasks
     return hashlib.blake2b(b"%d" % task_place).digest()
 
 
@@ -112,7 +121,9 @@ def first_plan(plan: Plan, first_tasks: FirstTasks) -> Plan:
     """
     kinds = kinds_of(plan)
     numbers = sorted(kinds)
+    # places count from 0 among the planned tasks; numbers are those of the task file
     early = [numbers[place] for place in first_tasks.places]
+    # tasks of unlike kinds were not packed with each other, so each gets an element
     together = plan.together if len({kinds[task] for task in early}) == 1 else 1
     begin = [early[at : at + together] for at in range(0, len(early), together)]
     rest = list(_waiting_tasks(plan, frozenset(early)))
@@ -127,6 +138,7 @@ def first_plan(plan: Plan, first_tasks: FirstTasks) -> Plan:
     )
     return msgspec.structs.replace(
         plan,
+        # the first elements have tasks of their own; the queue comes with the rest
         schema=SCHEMA,
         elements=elements,
         queue=None,
@@ -140,6 +152,7 @@ def kinds_of(plan: Plan) -> dict[int, int]:
     if plan.queue is not None:
         return dict(zip(plan.queue.tasks, plan.queue.kinds, strict=True))
     return {
+        # plans of an older weigh have no kinds in their elements
         task: kind
         for element in plan.elements
         for task, kind in zip(
@@ -153,6 +166,8 @@ def _waiting_tasks(plan: Plan, first_numbers: frozenset[int]) -> Iterator[list[i
     files = [element.tasks for element in plan.elements]
     if plan.queue is not None:
         left = [task for task in plan.queue.tasks if task not in first_numbers]
+        # the queue's elements have no tasks: its tasks are divided to write the plan's
+        # files
         size = -(-len(left) // len(plan.elements))
         files = [tuple(left[at : at + size]) for at in range(0, len(left), size)]
     for tasks in files:
@@ -167,9 +182,9 @@ class FirstTaskUsage(msgspec.Struct, frozen=True):
     The peak is None where it was below that of weigh, which started the task.
     """
 
-    kind: int
-    peak: Bytes | None = None
-    trouble: str | None = None
+    kind: int  # index in the plan
+    peak: Bytes | None = None  # None: below that of weigh
+    trouble: str | None = None  # None: its peak is a measure
     has_ended: bool = True
 
 
@@ -197,6 +212,7 @@ def rest_choices(
     trouble = next(
         (one.trouble for one in first_usages if one.trouble is not None), None
     )
+    # a task that still runs may yet become a measure: the others wait for it
     if trouble is not None and (
         strict or not all(one.has_ended for one in first_usages)
     ):
@@ -204,6 +220,7 @@ def rest_choices(
     peaks: dict[int, list[Bytes]] = {}
     for one in first_usages:
         if one.trouble is None:
+            # a peak below weigh's own is at most that of weigh
             peaks.setdefault(one.kind, []).append(one.peak or _OF_WEIGH)
     if not peaks:
         return [ResumeChoice(run=True, reason=NOT_SENT)] * len(kinds)
@@ -215,6 +232,8 @@ def rest_choices(
         ResumeChoice(
             run=True,
             reason=reason,
+            # a kind of which no first task was measured: the most of all is the safest
+            # guess
             need=needs.get(kind, most),
             together=together,
             sized=True,

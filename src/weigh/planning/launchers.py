@@ -10,6 +10,8 @@ LAUNCHERS = frozenset(
     (_SRUN, "mpirun", "mpiexec", "mpiexec.hydra", "prun", "prterun", "orterun")
 )
 MAY_LAUNCH = re.compile("|".join(map(re.escape, sorted(LAUNCHERS))))
+# options of Slurm's srun, Open MPI, MPICH's Hydra and PRRTE together: the same letters
+# seldom differ in meaning; where they do, the name of the launcher decides
 _TASKS = frozenset(("-n", "-np", "--np", "--ntasks", "--n"))
 _PER_NODE = frozenset(("--ntasks-per-node", "-ppn", "--npernode", "-npernode", "-N"))
 # without a value; the word after any other option may be its value
@@ -24,21 +26,23 @@ _FLAGS = frozenset(
     --bynode --byslot -prepend-rank
     """.split()  # noqa: SIM905 - the words can be read
 )
+# with two values: a name and what it is set to
 _PAIRS = frozenset(("-mca", "--mca", "--prtemca", "-gmca", "--gmca", "-env", "-genv"))
 
 
 class LauncherLayout(msgspec.Struct, frozen=True):
     """What a launcher starts, as far as its options state it; else None."""
 
-    ntasks: int | None = None
+    ntasks: int | None = None  # all ranks
     nodes: int | None = None
-    per_node: int | None = None
-    cpus: int | None = None
+    per_node: int | None = None  # ranks on a node
+    cpus: int | None = None  # of each rank
 
 
 def is_launcher(program_word: str) -> bool:
     """Return whether *program_word* names a launcher, with or without its folder."""
     name = program_word.rpartition("/")[2]
+    # sites install several, such as mpirun.openmpi and mpiexec.mpich
     return name in LAUNCHERS or name.partition(".")[0] in ("mpirun", "mpiexec")
 
 
@@ -51,6 +55,7 @@ def launch_of(command_words: Sequence[str]) -> LauncherLayout | None:
     ]
     if not found:
         return None
+    # several in one line are taken to run one after another: the largest has to fit
     return max(found, key=lambda one: one.ntasks or 0)
 
 
@@ -59,6 +64,7 @@ def without_launcher(command_words: Sequence[str]) -> Sequence[str]:
     if not command_words or not is_launcher(command_words[0]):
         return command_words
     options = list(_launcher_options(command_words[0], command_words[1:]))
+    # a launcher without a program is taken as the program
     return command_words[1 + sum(len(one) for one in options) :] or command_words
 
 
@@ -73,10 +79,12 @@ def _parsed_launch(command_words: Sequence[str]) -> LauncherLayout:
         if end == len(rest):
             break
         rest = rest[end + 1 :]
+    # the parts of one launch run at the same time: their ranks add up
     counts = [part.ntasks for part in parts[1:]]
     if len(counts) == 1:
         return parts[1]
     known = [count for count in counts if count is not None]
+    # a sum without one of its parts would be too small: rather not known
     return LauncherLayout(ntasks=sum(known) if len(known) == len(counts) else None)
 
 
@@ -84,9 +92,11 @@ def _stated_launch(launcher_name: str, command_words: Sequence[str]) -> Launcher
     found: dict[str, int | None] = {}
     for option in _launcher_options(launcher_name, command_words):
         key, value = _key_and_value(option)
+        # a variable of the shell, or srun's 2-4 nodes: not known before the job runs
         number = int(value) if value.isdecimal() and value.isascii() else None
         if key in _TASKS:
             found["ntasks"] = number
+        # -N are nodes for srun, and ranks per node for Open MPI
         elif key in ("--nodes", "-N") and launcher_name == _SRUN:
             found["nodes"] = number
         elif key in _PER_NODE:
@@ -94,6 +104,7 @@ def _stated_launch(launcher_name: str, command_words: Sequence[str]) -> Launcher
         elif key in ("-c", "--cpus-per-task") and launcher_name == _SRUN:
             found["cpus"] = number
     launch = LauncherLayout(**found)
+    # srun starts one rank on each node if nothing else is given
     if launch.ntasks is None and launch.nodes is not None:
         tasks = launch.nodes * (launch.per_node or 1)
         launch = msgspec.structs.replace(launch, ntasks=tasks)
@@ -120,7 +131,10 @@ def _launcher_options(
         and command_words[at].startswith("-")
         and command_words[at] != "--"
     ):
+        # an option that is not known most often has a value; if it has none, the value
+        # is taken for the program, and only the name is wrong
         word, size = command_words[at], 2
+        # srun joins short options with their values: -c4, -pdebug
         is_joined = "=" in word or (
             launcher_name == _SRUN and not word.startswith("--") and len(word) > 2  # noqa: PLR2004
         )

@@ -47,6 +47,7 @@ _NOISE = 1.05  # slow-down that equal runs show by chance
 _NAMED = 3  # tasks or parameters that are listed by name
 _MOST_SIZES = 6  # sizes that are listed one by one
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "time": "time"}
+# size's name, sizes measured, number of runs
 _Source = tuple[str, tuple[float, ...], int]
 
 
@@ -71,6 +72,7 @@ def plan_for_target(
     elements = tuple(
         PlannedElement(
             file=f"tasks_{number}.txt",
+            # bins count from 0, task files from 1
             tasks=tuple(at + 1 for at in bin_.items),
             gpu_memory=bin_.gpu_memory,
             memory=bin_.memory,
@@ -81,12 +83,15 @@ def plan_for_target(
         for number, bin_ in enumerate(packing.bins)
     )
     request = _element_request(elements, needs, capacity, target, headroom)
+    # first packed as if each element ran one wave: a queue takes its sizes from that
     waves = ElementWaves(packing.bins, elements, capacity.count)
     pulled = _pulled_queue(options, needs, waves, headroom)
     if pulled is not None:
         elements = _pulling_elements(elements, pulled[1])
+        # an element of a queue runs many tasks, one after another
         request = msgspec.structs.replace(request, time_limit=pulled[1].limit)
     return Plan(
+        # an older weigh must not read a plan of a queue as one without tasks
         schema=SCHEMA if pulled is None else SCHEMA_OF_QUEUES,
         name=_plan_name(options),
         task_file=options.task_file,
@@ -103,6 +108,7 @@ def plan_for_target(
         notes=tuple(
             plan_notes(
                 needs,
+                # what tasks share a GPU is seen in the bins, not in elements that pull
                 waves.elements,
                 target,
                 has_time_option=options.time is not None,
@@ -118,7 +124,7 @@ class ElementWaves(msgspec.Struct, frozen=True):
 
     bins: tuple[PackedBin, ...]
     elements: tuple[PlannedElement, ...]
-    count: int | None
+    count: int | None  # None: as many as fit
 
 
 def _pulled_queue(
@@ -131,13 +137,16 @@ def _pulled_queue(
         FormatError: --hours is not a time.
     """
     hours = None if options.hours is None else parse_hours(options.hours)
+    # --hours 0 asks for elements with tasks of their own
     if hours == 0:
         return None
     bins, elements = waves.bins, waves.elements
     places = [(at, needs.places[at]) for bin_ in bins for at in bin_.items]
+    # in the order of the task file, of which the queue's numbers are positions
     places.sort()
     kinds = [needs.kinds[kind] for _, kind in places]
     times = [kind.used.time for kind in kinds if kind.used.time is not None]
+    # without the time of every task neither the order nor a time limit is known
     if not kinds or len(times) < len(kinds):
         if hours is not None and kinds:
             raise UsageError(
@@ -149,11 +158,15 @@ def _pulled_queue(
         return None
     items = [kind.item for kind in kinds]
     slots = slots_per_element(items, bins, task_limit=waves.count)
+    # each element may get any task, so it is as large as the largest bin in each
+    # resource
     full = TaskNeed(
         gpu_memory=max(bin_.gpu_memory for bin_ in bins),
         memory=max(bin_.memory for bin_ in bins),
         cpus=max(bin_.cpus for bin_ in bins),
     )
+    # tasks that share a GPU run longer than alone: by how much in the mean, the
+    # elements' bounds show
     alone = sum(bin_.time or 0.0 for bin_ in bins)
     slower = sum(element.time or 0.0 for element in elements) / alone if alone else 1.0
     slower = max(1.0, slower)
@@ -185,7 +198,7 @@ def _pulling_elements(
         gpu_memory=max(element.gpu_memory for element in elements),
         memory=max(element.memory for element in elements),
         cpus=max(element.cpus for element in elements),
-        time=size_.expected,
+        time=size_.expected,  # predicted, not the limit
     )
     return tuple(
         msgspec.structs.replace(largest, file=f"tasks_{number}.txt")
@@ -194,6 +207,7 @@ def _pulling_elements(
 
 
 def _plan_name(options: PlanOptions) -> str:
+    # the plan's directory has this name: it must not be hidden, an option or elsewhere
     stem = posixpath.splitext(posixpath.basename(options.task_file))[0]
     name = options.name or (stem if stem.strip("-.") else "tasks")
     if posixpath.sep in name or name.strip(".") == "" or not name.isprintable():
@@ -207,6 +221,7 @@ def _whole_gpus_per_task(needs: TaskNeeds) -> int:
     Raises:
         UsageError: tasks differ: all elements of an array have the same request.
     """
+    # an example of each count
     counts = {kind.item.gpus: place for place, kind in enumerate(needs.kinds)}
     if len(counts) > 1:
         uses = " and ".join(
@@ -235,11 +250,14 @@ def _element_capacity(
             f"a task uses {whole} GPUs and a node has {options.node_gpus}: "
             "--nodes N --gpus-per-task G spreads a task over nodes, G on each"
         )
+    # a node with 4 GPUs runs 4 elements of one GPU: each has a quarter of memory and
+    # CPUs
     shares = (options.node_gpus or 1) // (whole or 1) if has_gpus else 1
     memory, cpus = (
         parsed_size_option("--node-memory", options.node_memory),
         options.node_cpus,
     )
+    # whole GPUs and ranks are requested for one task; several would have to split them
     count = options.per_gpu
     if whole or ranks.nodes > 1 or ranks.ntasks:
         count = 1
@@ -268,9 +286,11 @@ def _bin_time_bound(
     """
     if bin_.time is None:
         return None
+    # a measured factor replaces the bound; a small one is the noise between equal runs
     if slow_down is not None:
         return bin_.time * (slow_down if slow_down > _NOISE else 1.0)
     kinds = [needs.kinds[needs.places[at]] for at in bin_.items]
+    # time is seconds, busy the share of it in which the task keeps the GPU at work
     parts = [(kind.item.time or 0.0, kind.busy or 0.0) for kind in kinds]
     on_gpu = sum(time * busy for time, busy in parts)
     return max(bin_.time, max(time * (1 - busy) for time, busy in parts) + on_gpu)
@@ -288,16 +308,20 @@ def _element_request(
     wanted = max(
         (_with_runner(element, needs, headroom) for element in elements), default=0
     )
+    # rounded up, but not above the node's share: no node could run that
     rounded = round_memory(wanted)
     if capacity.memory is not None:
         rounded = max(memory, min(rounded, capacity.memory))
+    # one unknown time makes that of all unknown: all elements of an array have one
+    # limit
     times = [element.time for element in elements]
     known = [time for time in times if time is not None]
     per_node = max(1, ranks.per_node)
     cpus = max((element.cpus for element in elements), default=1)
     return PlanRequest(
+        # whole CPUs per rank, since a scheduler divides them among the ranks
         cpus=max(-(-cpus // per_node), ranks.cpus) * per_node,
-        memory=rounded or None,
+        memory=rounded or None,  # None: not known, the queue's default
         time_limit=_limit_of_waves(known, needs)
         if known and len(known) == len(times)
         else None,
@@ -317,6 +341,8 @@ def _with_runner(element: PlannedElement, needs: TaskNeeds, headroom: float) -> 
         return 0
     kinds = [needs.kinds[place] for place in element.kinds]
     floors = (kind for kind in kinds if kind.item.memory == LEAST_MEMORY)
+    # such a need was raised to the least request, which includes a runner already: what
+    # the tasks do not need of it is free for weigh exec
     spare = sum(
         LEAST_MEMORY - round((kind.used.memory or LEAST_MEMORY) * (1 + headroom))
         for kind in floors
@@ -329,6 +355,8 @@ def _limit_of_waves(bounds: Sequence[Seconds], needs: TaskNeeds) -> int:
 
     Where the headroom is small, it holds the longest task and what weigh itself needs.
     """
+    # used, not item: the limit has the headroom already, and only has to hold the start
+    # and the grace time in addition
     longest = max(needs.kinds[place].used.time or 0.0 for place in needs.places)
     return round_time(max(*bounds, limit_for_tasks(longest)))
 
@@ -353,6 +381,7 @@ def tasks_too_big_message(plan: Plan, *, states_cpus: bool = False) -> str:
     if first.resource == "cpus":
         need = count_with_noun(first.need, "CPU")
         has = str(first.capacity)
+        # an option that the user gave is not corrected by a suggestion
         if not states_cpus:
             need += " as measured"
             way_out = f"; --cpus {has} if fewer are enough"
@@ -360,9 +389,11 @@ def tasks_too_big_message(plan: Plan, *, states_cpus: bool = False) -> str:
         need, has = format_size(first.need), format_size(first.capacity)
         need += " of GPU memory" if first.resource == "gpu_memory" else " of memory"
         need += " with headroom"
+    # only GPU memory belongs to the GPU; memory and CPUs are the node's
     where = plan.gpu.name if plan.gpu and first.resource == "gpu_memory" else "a bin"
     if where == "a bin":
         where = "a GPU's share of the node" if plan.gpu else "the node"
+    # leaving all tasks out would leave no plan
     out = "" if len(plan.left_out) == plan.tasks else "; --leave-out plans the rest"
     return (
         f"{tasks}{f' and {more:,} more' if more > 0 else ''}: {need}, "
@@ -390,12 +421,14 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
             "begins with srun or mpirun): torchrun finds the other nodes by itself, "
             "other programs use MASTER_ADDR, MASTER_PORT and SLURM_NODEID"
         )
+    # elements of an array have one request, so it is that of the most ranks
     counts = {kind.item.ntasks for kind in kinds}
     if len(counts) > 1:
         yield (
             f"tasks start {max(1, min(counts))} to {max(counts)} ranks: each element "
             f"requests {max(counts)} (plan them from separate task files for less)"
         )
+    # many kinds may have the same note: once each, in their order
     yield from dict.fromkeys(note for kind in kinds for note in kind.notes)
     if not any(kind.item.memory for kind in kinds):
         yield "memory is not known: --memory, or measure a task with weigh run"
@@ -404,6 +437,7 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
     together = any(len(element.tasks) > 1 for element in elements)
     shares_a_guess = together and target.gpu and slow_down is None
     if shares_a_guess and not has_time_option:
+        # without the share of GPU time nothing can be assumed on taking turns
         unknown = any(kind.busy is None for kind in kinds)
         yield (
             "the slow-down of tasks that share a GPU was not measured: the time "
@@ -413,6 +447,7 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
         yield "the time is taken from --time: no slow-down by sharing a GPU is added"
     yield from _prediction_notes(kinds)
     yield from _size_notes(needs)
+    # none with a record is a plan by options, which needs no note
     unlike = sum(kind.tasks for kind in kinds if not kind.records)
     if 0 < unlike < len(needs.places):
         yield f"{unlike:,} tasks match no record: only the options count for them"
@@ -441,11 +476,14 @@ def _size_notes(needs: TaskNeeds) -> Iterator[str]:
 
 def _prediction_notes(kinds: Sequence[TaskKind]) -> Iterator[str]:
     """Yield what was predicted, from which runs, and how far beyond them."""
+    # one sentence per curve, not one per task or quantity
     predicted: dict[_Source, list[NeedPrediction]] = {}
     tasks: dict[_Source, int] = {}
     for kind in kinds:
         for one in kind.predictions:
             predicted.setdefault((one.by, one.sizes, one.runs), []).append(one)
+        # a set: a kind whose memory and time come from one curve has its tasks counted
+        # once
         for source in {(one.by, one.sizes, one.runs) for one in kind.predictions}:
             tasks[source] = tasks.get(source, 0) + kind.tasks
     for (by, sizes, runs), found in predicted.items():
@@ -461,6 +499,7 @@ def _prediction_notes(kinds: Sequence[TaskKind]) -> Iterator[str]:
 
 
 def _extrapolation_text(need_predictions: Sequence[NeedPrediction]) -> str:
+    # the largest extrapolation decides how far the plan can be trusted
     farthest = max(need_predictions, key=lambda one: one.ratio)
     if farthest.ratio <= 1:
         return "; no task is larger"

@@ -56,21 +56,31 @@ class NeedCurves:
         *sizes_of_runs* are the numbers in the command of each.
         """
         self._records = [
+            # a fit takes the largest group of equal commands: without one all of these
+            # runs are a group, and the numbers of their commands are parameters
             msgspec.structs.replace(record, command=(), parameters=dict(own))
             for record, own in zip(records, sizes_of_runs, strict=True)
         ]
         self._made: dict[tuple[str, ...], SizeEstimate | None] = {}
+        # None: no curve goes through the runs at these sizes
         names = list(_varying_sizes(sizes_of_runs))[:_MOST_NAMES]
+        # only quantities that grow with a size; the others come from the records as
+        # they are
         self._fits: dict[Quantity, tuple[tuple[str, ...], FittedCurve]] = {}
         for quantity in _QUANTITIES:
             found = self._best(quantity, names)
             if found is not None:
                 self._fits[quantity] = found
+        # sizes of no curve (a verbosity, a number of epochs without effect) do not make
+        # a run at other values count as unmeasured
         by = (name for names, _ in self._fits.values() for name in names)
         self.names = tuple(dict.fromkeys(by))
+        # both by the sizes that matter: thousands of tasks share a few of them
         self._predicted: dict[tuple[object, ...], tuple[NeedPrediction, ...]] = {}
         self._measured: dict[tuple[object, ...], tuple[str, ...]] = {}
         for record in self._records:
+            # a run that was killed shows less than is needed at its size: it is no
+            # measurement
             if record.state == COMPLETED:
                 at = self._those_that_matter(record.parameters)
                 self._measured[at] = (*self._measured.get(at, ()), record.id)
@@ -89,6 +99,8 @@ class NeedCurves:
         program's defaults, too.
         """
         key = self._those_that_matter(task_sizes)
+        # a task that names only some of these sizes matches no run: which values its
+        # program takes for the others is not known
         some_are_missing = None in key and any(value is not None for value in key)
         return () if some_are_missing else self._measured.get(key, ())
 
@@ -99,8 +111,10 @@ class NeedCurves:
 
     def _at(self, task_sizes: Sizes) -> Iterator[NeedPrediction]:
         for quantity, (names, fit) in self._fits.items():
+            # the curve cannot be read without its size: the records decide
             if any(name not in task_sizes for name in names):
                 continue
+            # a product of sizes (batch * length) is one axis of the curve
             size = 1.0
             for name in names:
                 size *= task_sizes[name]
@@ -111,6 +125,8 @@ class NeedCurves:
                 sizes=tuple(point.x for point in fit.points),
                 runs=fit.runs,
                 expected=fit.predict(size),
+                # the curve does not see runs that ran out of memory: what they had was
+                # too small
                 bound=max(fit.upper(size), _failed_amount_plus_one(fit, size)),
             )
 
@@ -119,7 +135,9 @@ class NeedCurves:
     ) -> tuple[tuple[str, ...], FittedCurve] | None:
         """Return the parameter, or product of parameters, that explains *quantity*."""
         best: tuple[tuple[str, ...], FittedCurve] | None = None
-        least = 0.0
+        least = 0.0  # mean relative error of the best so far
+        # single sizes come first, so that a product has to be clearly better than they
+        # are
         for by in products(names):
             fit = self._fit(quantity, by)
             if not _grows_with_size(fit):
@@ -148,6 +166,7 @@ class NeedCurves:
             (fitted_curve.curve.at(row.x), getattr(row, fitted_curve.quantity))
             for row in rows
         ]
+        # a run that used nothing has no relative error
         errors = [float(abs(predicted - y) / y) for predicted, y in pairs if y]
         return sum(errors) / max(1, len(errors))
 
@@ -166,9 +185,12 @@ def has_varying_size(sizes_of_runs: Sequence[Sizes]) -> bool:
 def _varying_sizes(sizes_of_runs: Sequence[Sizes]) -> Iterator[str]:
     """Yield the names whose values differ; of names that always agree, the first."""
     seen: set[tuple[float | None, ...]] = set()
+    # by column: two options that always change together explain the same, and one is
+    # enough
     for name in dict.fromkeys(name for own in sizes_of_runs for name in own):
         column = tuple(own.get(name) for own in sizes_of_runs)
         known = [value for value in column if value is not None]
+        # a size that fewer than half of the runs name explains too few of them
         if len(set(known)) > 1 and 2 * len(known) >= len(column) and column not in seen:
             seen.add(column)
             yield name
@@ -178,11 +200,13 @@ def _grows_with_size(fitted_curve: FittedCurve | None) -> TypeGuard[FittedCurve]
     """Return whether the quantity measurably depends on the size."""
     if fitted_curve is None or isinstance(fitted_curve.curve, ConstantCurve):
         return False
+    # a constant curve predicts no more than the records do
     steady = _STEADY if len(fitted_curve.points) >= FEWEST_SIZES else _STEADY_OF_TWO
     apart = (
         1 - fitted_curve.points[0].x / fitted_curve.largest_size
     )  # close sizes are weak evidence
     ys = [point.y for point in fitted_curve.points]
+    # relative to the largest, so that the test has no unit
     return max(ys) - min(ys) > apart * steady.get(fitted_curve.quantity, 0.0) * max(ys)
 
 
@@ -190,6 +214,7 @@ Parameters = Mapping[str, int | float | str]
 ParametersOf = Callable[[int, str], Parameters]
 
 _MOST_READ = 200  # records that a curve is fitted to
+# enough to find a record again, as everywhere that ids are shown
 _SHOWN = 6  # letters of an id
 _MOST_NAMED = 20  # records that a kind of task lists as its source
 
@@ -199,9 +224,9 @@ class StatedUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu_memory: Bytes | None = None
     memory: Bytes | None = None
-    cpus: int | None = None
+    cpus: int | None = None  # of one node
     time: Seconds | None = None
-    gpus: int | None = None
+    gpus: int | None = None  # whole ones, per node
     nodes: int | None = None
 
     @property
@@ -229,8 +254,8 @@ class TaskNeeds(msgspec.Struct, frozen=True):
     """
 
     kinds: tuple[TaskKind, ...]
-    places: tuple[int, ...]
-    gpu: GpuUsage | None = None
+    places: tuple[int, ...]  # index in kinds, by task
+    gpu: GpuUsage | None = None  # None: no record held GPU memory
     unlike: dict[str, float] = {}
     unnamed: dict[str, int] = {}
 
@@ -240,8 +265,11 @@ class TaskNeeds(msgspec.Struct, frozen=True):
         items = [kind.item for kind in self.kinds]
         nodes = max(item.nodes for item in items)
         per_node = max(item.per_node for item in items)
+        # an element must hold any task: where layouts differ, the largest node count
+        # with the largest number of ranks per node does
         layouts = {(item.nodes, item.ntasks) for item in items}
         ntasks = items[0].ntasks if len(layouts) == 1 else nodes * per_node
+        # a task's CPUs are those of a node: its ranks share them, rounded up
         cpus = max(-(-item.cpus // max(1, item.per_node)) for item in items)
         return ElementRanks(nodes, ntasks, per_node, cpus)
 
@@ -253,9 +281,9 @@ class ElementRanks(msgspec.Struct, frozen=True):
     """
 
     nodes: int = 1
-    ntasks: int = 0
-    per_node: int = 0
-    cpus: int = 1
+    ntasks: int = 0  # on all nodes
+    per_node: int = 0  # of the fullest node
+    cpus: int = 1  # of each rank
 
 
 class _NeedBasis(msgspec.Struct, frozen=True):
@@ -264,10 +292,10 @@ class _NeedBasis(msgspec.Struct, frozen=True):
     ``failed`` is a run of such a command that failed at once, where there is no other.
     """
 
-    records: tuple[str, ...] = ()
+    records: tuple[str, ...] = ()  # ids
     predictions: tuple[NeedPrediction, ...] = ()
-    launch: LauncherLayout | None = None
-    failed: str | None = None
+    launch: LauncherLayout | None = None  # None: the line starts no ranks
+    failed: str | None = None  # id; None: there are other runs
 
     def predicts(self, quantity: Quantity) -> bool:
         """Return whether a curve predicts *quantity*."""
@@ -291,21 +319,26 @@ def needs_of_tasks(
     """
     grounds = _NeedFinder(library, given.quantities)
     places: list[int] = []
+    # tasks of one basis are one kind: a plan of 100,000 tasks works out few needs
     found: dict[_NeedBasis, int] = {}
     counts: list[int] = []
     examples: list[str] = []
     for number, line in enumerate(task_lines, start=1):
         own = parameters_of(number, line) if parameters_of else {}
         basis = grounds.of(line, own)
+        # a cheap filter: splitting each line into words is slow
         if MAY_LAUNCH.search(line):
             launch = launch_of(task_line_words(line))
             basis = msgspec.structs.replace(basis, launch=launch)
         place = found.setdefault(basis, len(found))
+        # a kind that is new gets the next index; the first line is shown as its
+        # example, without secrets
         if place == len(counts):
             counts.append(0)
             examples.append(MASK.line(line))
         counts[place] += 1
         places.append(place)
+    # several kinds may rest on the same records, which are read once
     measured: dict[tuple[str, ...], tuple[_MeasuredKind, tuple[GpuUsage, ...]]] = {}
     kinds: list[TaskKind] = []
     for basis, place in found.items():
@@ -324,6 +357,7 @@ def needs_of_tasks(
                 kind, tasks=counts[place], example=examples[place], notes=notes
             )
         )
+    # stated nodes win over any layout that was measured
     if given.nodes is None:
         kinds = list(_placed_alike(kinds, [basis.launch for basis in found]))
     used_gpus = [gpu for _, gpus in measured.values() for gpu in gpus]
@@ -348,10 +382,11 @@ class _NeedFinder:
         self._library = library
         self._finder = SimilarRecordFinder(library)
         self._stated = stated
+        # by the ids of the records: lines that differ only in numbers share the fit
         self._fitted: dict[tuple[str, ...], NeedCurves | None] = {}
-        self._only: dict[tuple[str, ...], Sizes] = {}
+        self._only: dict[tuple[str, ...], Sizes] = {}  # sizes that all these runs share
         self.unlike: dict[str, float] = {}
-        self.unnamed: Counter[str] = Counter()
+        self.unnamed: Counter[str] = Counter()  # tasks without a size, by its name
 
     def of(self, task_line: str, parameters: Parameters) -> _NeedBasis:
         """Return the records of equal runs, or else predictions from similar ones.
@@ -375,10 +410,13 @@ class _NeedFinder:
         curves = self._curves(names, alike)
         sizes = sizes_in(task_line_words(task_line), parameters)
         for name, only in self._only[names].items():
+            # nothing is known of the effect of a size that never varied: the plan notes
+            # it
             if sizes.get(name, only) != only:
                 self.unlike[name] = only
         if curves is not None and curves.names:
             measured = curves.measured(sizes)
+            # a run at the same sizes is worth more than any curve through others
             if measured:
                 return _NeedBasis(measured)
             predictions = tuple(
@@ -400,6 +438,7 @@ class _NeedFinder:
         self, names: tuple[str, ...], alike: Sequence[CandidateRecords]
     ) -> NeedCurves | None:
         """Fit curves to the records of *names*; None where their sizes are equal."""
+        # in the order of *names*, and cut off at the same place
         sizes = [own for one in alike for own in one.sizes][: len(names)]
         self._only[names] = _only_sizes(sizes)
         if not has_varying_size(sizes):
@@ -425,12 +464,16 @@ def _kind_with_predictions(
         return task_kind
     item, used, virtual = task_kind.item, task_kind.used, task_kind.virtual_memory
     for one in predictions:
+        # the headroom is what the user asks for at least, even where the curve is
+        # certain
         need = max(one.bound, one.expected * (1 + headroom))
         if one.quantity == "gpu_memory":
             item = msgspec.structs.replace(item, gpu_memory=math.ceil(need))
             used = msgspec.structs.replace(used, gpu_memory=math.ceil(one.expected))
         elif one.quantity == "memory":
             memory = max(LEAST_MEMORY, round_shared(need))
+            # each byte of memory is also a byte of address space, what is only mapped
+            # stays
             virtual = _enlarged_address_space(virtual, memory - item.memory)
             item = msgspec.structs.replace(item, memory=memory)
             used = msgspec.structs.replace(used, memory=math.ceil(one.expected))
@@ -460,8 +503,8 @@ class _MeasuredKind(NamedTuple):
     """
 
     kind: TaskKind
-    request: Request | None
-    starts: bool
+    request: Request | None  # None: there are no records
+    starts: bool  # False also if weigh ran in each rank
 
 
 def _measured_kind(
@@ -473,6 +516,7 @@ def _measured_kind(
     walls = (record.usage.wall_time for record in records if record.usage)
     time = _longest_time(walls) if given.time is None else given.time
     gpu_memory = given.gpu_memory
+    # GPUs differ in what a run holds on them: the fullest decides
     if gpu_memory is None:
         gpu_memory = max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
     cpus = given.cpus or (request.cpus if request else 1)
@@ -482,8 +526,11 @@ def _measured_kind(
         None if time is None else _size_with_headroom(time, headroom),
     )
     if request is not None and given.time is None:
+        # it knows more than the longest time: runs that were stopped by their limit
+        # double it
         limit = request.time_limit
     measured = (request and request.memory) or 0
+    # 0: not known, and the plan notes that
     needed = measured if memory is None else _size_with_headroom(memory, headroom)
     kind = TaskKind(
         item=TaskNeed(
@@ -496,12 +543,14 @@ def _measured_kind(
             time,
             whole,
         ),
+        # both are filled in by the caller, once per kind
         tasks=0,
         example="",
         runs=request.runs if request else 0,
         records=tuple(record.id for record in records),
         busy=_longest_time(_gpu_busy_share(gpu) for gpu in gpus),
         notes=measurement_notes(records, given),
+        # a stated memory above the measured one moves the address space along with it
         virtual_memory=_enlarged_address_space(
             request.virtual_memory if request else None, needed - measured
         ),
@@ -511,6 +560,8 @@ def _measured_kind(
 
 def _starts_itself(record: Record) -> bool:
     """Return whether the command started the ranks: none had a weigh of its own."""
+    # rank_memory is that of each rank's own weigh, which exists if the launcher started
+    # it
     has_own = record.monitor is not None and bool(record.monitor.rank_memory)
     return not has_own and bool(record.ranks or launch_of(words_run(record.command)))
 
@@ -523,8 +574,11 @@ def _kind_with_layout(
     if launch is None and given.nodes is not None:  # each node runs the line
         return _with_layout(task_kind, given.nodes, 0)
     measured = base.request
+    # neither the line nor the run starts ranks: one process on one node
     if launch is None and (measured is None or (measured.ntasks or 1) == 1):
         return task_kind
+    # the launcher was in front of weigh run, so it is not part of the measured command,
+    # and this line would start a single rank
     if launch is None and measured is not None and not base.starts:
         return _with_note(task_kind, _missing_launcher_note(measured))
     return _kind_with_ranks(task_kind, base, basis, given)
@@ -534,12 +588,14 @@ def _placed_alike(
     kinds: Sequence[TaskKind], launches: Sequence[LauncherLayout | None]
 ) -> Iterator[TaskKind]:
     """Yield the kinds; ranks that may be anywhere go where as many were measured."""
+    # what was measured on two nodes fits two nodes, and is not known to fit one
     nodes = {kind.item.ntasks: kind.item.nodes for kind in kinds if kind.records}
     for kind, launch in zip(kinds, launches, strict=True):
         is_free = launch and not (kind.records or launch.nodes or launch.per_node)
         if is_free and kind.item.ntasks in nodes:
             old = kind.item
             kind = _with_layout(kind, nodes[old.ntasks], old.ntasks)  # noqa: PLW2901
+            # the CPUs of a rank stay; those of a node follow from the ranks on it
             cpus = old.cpus // max(1, old.per_node) * kind.item.per_node
             item = msgspec.structs.replace(kind.item, cpus=max(1, cpus))
             kind = msgspec.structs.replace(kind, item=item)  # noqa: PLW2901
@@ -554,6 +610,8 @@ def _kind_with_ranks(
     measured = request if request is not None and request.ntasks else None
     as_measured = (measured and measured.ntasks) or 0
     ntasks = launch.ntasks or as_measured
+    # the most certain source first: the option, the launcher's options, the measured
+    # run
     nodes = given.nodes or launch.nodes
     if nodes is None and launch.per_node:
         nodes = -(-ntasks // launch.per_node)
@@ -562,6 +620,7 @@ def _kind_with_ranks(
         each = measured.ntasks_per_node or 1
         nodes = measured.nodes if keeps else -(-ntasks // each)
     nodes = nodes or 1
+    # a single rank needs no launcher, and 0 stands for that
     if ntasks <= 1:
         return _with_layout(task_kind, nodes, 0)
     nodes = min(nodes, ntasks)
@@ -572,10 +631,12 @@ def _kind_with_ranks(
     item = msgspec.structs.replace(task_kind.item, cpus=cpus * per_node)
     task_kind = msgspec.structs.replace(task_kind, item=item)
     task_kind = _with_layout(task_kind, nodes, ntasks)
+    # memory that is stated or predicted is already that of a node
     if request is None or given.memory is not None or basis.predicts("memory"):
         return task_kind
     if measured is not None:
         return _kind_with_rank_memory(task_kind, measured)
+    # the measured command started its ranks itself: its peak includes them all
     if base.starts:
         return task_kind
     note = f"measured as one process: a node is planned for {per_node} times its memory"
@@ -586,6 +647,7 @@ def _kind_with_rank_memory(task_kind: TaskKind, measured: Request) -> TaskKind:
     """Return the kind with memory for its ranks, each as large as those *measured*."""
     factor, per_node = 1.0, task_kind.item.per_node
     if per_node > (measured.ntasks_per_node or 1) and task_kind.item.memory:
+        # memory_per_cpu covers the largest rank in any placement, so this is one rank's
         each = (measured.memory_per_cpu or 0) * measured.cpus
         factor = max(1.0, each * per_node / task_kind.item.memory)
     note = None
@@ -635,6 +697,7 @@ def _gpus_with_memory(record: Record) -> tuple[GpuUsage, ...]:
     """Return the GPUs on which a record's run held memory."""
     if record.usage is None:
         return ()
+    # a GPU that was only visible is not one that the task needs
     return tuple(gpu for gpu in record.usage.gpus if _gpu_peak(gpu))
 
 
@@ -651,6 +714,7 @@ def _gpu_peak(gpu_usage: GpuUsage) -> Bytes | None:
 
 def _gpu_busy_share(gpu_usage: GpuUsage) -> float | None:
     mean = gpu_usage.utilization_mean
+    # NVML reports per cent
     return None if mean is None else min(1.0, mean / 100)
 
 

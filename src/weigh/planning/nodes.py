@@ -25,6 +25,8 @@ def line_run_on_nodes(task_line: bytes, node_count: int, python: str) -> bytes:
     text = task_line.decode("utf-8", "surrogateescape").rstrip("\n")
     if node_count == 1 or any(map(is_launcher, task_line_words(text))):
         return task_line
+    # bash puts *python* into $0 and the task's line into $1, so that neither is parsed
+    # again
     words = ("bash", "-c", _PLACE, python, text)
     started = f"{_STEP.format(nodes=node_count)} {shlex.join(words)}"
     return started.encode("utf-8", "surrogateescape")

@@ -7,6 +7,7 @@ from weigh.planning.needs import StatedUsage
 from weigh.units import HOUR, Bytes, Seconds, parse_limit, parse_size
 
 ALL = "all"
+# above any site's limit: a larger number is a typing error
 _LONGEST: Seconds = 10_000 * HOUR
 
 
@@ -23,11 +24,11 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     hours: str | None = None
     headroom: str | None = None
     records: str = ALL
-    per_gpu: int | None = None
-    gpus_per_task: int | None = None
+    per_gpu: int | None = None  # most tasks on a GPU
+    gpus_per_task: int | None = None  # whole ones
     nodes: int | None = None
     node_memory: str | None = None
-    node_cpus: int | None = None
+    node_cpus: int | None = None  # with node_memory and node_gpus the size of a node
     node_gpus: int | None = None
     leave_out: bool = False
     replace: bool = False
@@ -75,6 +76,7 @@ def parse_hours(option_text: str) -> Seconds:
         FormatError: *option_text* is not a time.
     """
     try:
+        # a plain number is hours; with a unit it is a time like that of --time
         seconds = float(option_text) * HOUR
     except ValueError:
         seconds = float(parse_limit(option_text))

@@ -26,6 +26,7 @@ from weigh.request import round_time
 from weigh.units import HOUR, MINUTE, Seconds, format_duration, format_limit
 
 AT_ONCE = 10  # elements that run at once unless --throttle is given
+# each unit is a file of its own in the queue's directory once it is claimed
 MOST_UNITS = 4096
 _SHORT = 30 * MINUTE  # the time limit of an element of short tasks
 _AHEAD = 32  # units among which one that fits is looked for
@@ -53,6 +54,8 @@ def units_of(
 
 
 def _queue_units(times: Sequence[Seconds], elements: int) -> Iterator[QueueUnit]:
+    # equal times in file order: without a fixed order two readers would disagree on
+    # units
     order = sorted(range(len(times)), key=lambda at: (-times[at], at))
     if len(order) <= MOST_UNITS:
         yield from (QueueUnit((at + 1,)) for at in order)
@@ -60,15 +63,20 @@ def _queue_units(times: Sequence[Seconds], elements: int) -> Iterator[QueueUnit]
     begin = 0
     while begin < len(order):
         left = len(order) - begin
+        # half of what is left, in equal parts; at least as many tasks as keep the
+        # number of units near its limit
         size = max(1, left // (2 * elements), -(-left // MOST_UNITS))
         batch = order[begin : begin + size * elements]
+        # dealt out in turn, so that each unit gets long and short tasks
         dealt = (batch[at::elements] for at in range(min(elements, len(batch))))
         yield from (QueueUnit(tuple(at + 1 for at in unit)) for unit in dealt)
         begin += len(batch)
 
 
 def _expected_kind_time(kinds: Sequence[TaskKind], kind_number: int) -> Seconds:
+    # plan files can be edited: an index without a kind is an unknown time
     time = kinds[kind_number].used.time if 0 <= kind_number < len(kinds) else None
+    # unknown counts as longest: it starts first, while there is time to run long
     return math.inf if time is None else time
 
 
@@ -82,6 +90,7 @@ def time_to_start(task_kind: TaskKind) -> Seconds | None:
     """
     if task_kind.used.time is None:
         return None
+    # a predicted time may be wrong by more than the factor: its own bound counts, too
     bounds = (one.bound for one in task_kind.predictions if one.quantity == "time")
     return max((_SURE * task_kind.used.time, *bounds))
 
@@ -92,9 +101,11 @@ def least_limit(plan: Plan, reserved: int = 0) -> int | None:
     *reserved* seconds of it belong to the job script. None if a time is not known.
     """
     needed = [time_to_start(kind) for kind in plan.kinds]
+    # an element with tasks of its own starts them all at once: none waits
     if plan.queue is None:
         needed = [kind.used.time for kind in plan.kinds]
     known = [one for one in needed if one is not None]
+    # one unknown time may be the longest
     if not known or len(known) < len(needed):
         return None
     return limit_for_tasks(max(known), reserved)
@@ -109,6 +120,7 @@ def planned_limit(plan: Plan, reserved: int = 0) -> int | None:
     if limit is None or not reserved:
         return limit
     if plan.queue is not None:
+        # the tasks keep the time that they have without a reserve
         return max(limit, limit_for_tasks(time_for_tasks(limit, 0), reserved))
     return max(limit, least_limit(plan, reserved) or 0)
 
@@ -119,6 +131,7 @@ def enough_time(plan: Plan, limit: int, reserved: int = 0) -> tuple[int, str | N
     The note also says if the elements run only some of the tasks in that time.
     """
     least = least_limit(plan, reserved)
+    # without a queue each element runs its tasks whatever the limit is
     if plan.queue is None or least is None:
         return limit, None
     needed = max(time_to_start(kind) or 0.0 for kind in plan.kinds)
@@ -129,6 +142,7 @@ def enough_time(plan: Plan, limit: int, reserved: int = 0) -> tuple[int, str | N
             f"task starts only if {format_duration(needed)} is left, not "
             f"{format_duration(left)}"
         )
+    # 0: not known, and then the share is above 1 and nothing is noted
     expected = plan.queue.expected or 0.0
     if (share := time_for_tasks(limit, reserved) / (expected or 1.0)) >= 1:
         return limit, None
@@ -146,6 +160,7 @@ def element_capacity_for_tasks(plan: Plan) -> TaskNeed | None:
     queue = plan.queue
     if queue is None:
         return None
+    # equal tasks fill an element by their number alone, without adding up resources
     if len({_resource_needs(item) for item in _queue_items(plan, queue)}) == 1:
         return None
     elements = plan.elements
@@ -153,6 +168,7 @@ def element_capacity_for_tasks(plan: Plan) -> TaskNeed | None:
         gpu_memory=max(element.gpu_memory for element in elements),
         memory=max(element.memory for element in elements),
         cpus=max(element.cpus for element in elements),
+        # whole GPUs are the same for all tasks of a plan, see make_plan
         gpus=plan.kinds[queue.kinds[0]].item.gpus,
     )
 
@@ -168,9 +184,9 @@ def _resource_needs(task_need: TaskNeed) -> tuple[int, ...]:
 class SizedElements(msgspec.Struct, frozen=True):
     """The elements of a plan: how many, their time limit and their expected time."""
 
-    elements: int
-    limit: int
-    expected: Seconds
+    elements: int  # how many
+    limit: int  # seconds
+    expected: Seconds  # of one element
 
 
 class QueuedWork(msgspec.Struct, frozen=True):
@@ -181,11 +197,11 @@ class QueuedWork(msgspec.Struct, frozen=True):
     ``work`` is the time in which one element runs all in its ``slots``.
     """
 
-    longest: Seconds
+    longest: Seconds  # of one task
     done: tuple[Seconds, ...]
     to_start: tuple[tuple[int, Seconds], ...]
     work: Seconds
-    slots: int
+    slots: int  # tasks at once in one element
 
     def time_of(self, elements: int, headroom: float) -> Seconds:
         """Return how long tasks have to run in each of *elements* that share them all.
@@ -194,12 +210,17 @@ class QueuedWork(msgspec.Struct, frozen=True):
         elements have done the work before it, and that of the tasks which other
         elements look at first.
         """
+        # done is as if one task ran at a time: work is shorter by what slots run in
+        # parallel
         share = self.work / (self.done[-1] or 1.0) / elements
         share *= 1 + headroom / 2  # a sum of many tasks varies less than each
         most = 0.0
+        # place counts from the longest task on, in the order in which they are claimed
         for place, needed in self.to_start:
             waits = 0.0
             if place >= elements * self.slots:
+                # others may take tasks from behind this one while they look for one
+                # that fits
                 last = min(place + units_looked_ahead(elements), len(self.done) - 1)
                 waits = share * self.done[last]
             most = max(most, waits + needed)
@@ -217,6 +238,8 @@ def queued_work(
         ((kind.used.time or 0.0, time_to_start(kind) or 0.0) for kind in kinds),
         reverse=True,
     )
+    # later places overwrite earlier ones: the last task that needs so much time left is
+    # the one that waits longest
     last_of = {needed: place for place, (_, needed) in enumerate(times)}
     return QueuedWork(
         longest=times[0][0] * slower,
@@ -248,6 +271,7 @@ def sized_elements(
     Raises:
         UsageError: a task takes too long for *limit*.
     """
+    # even a limit that the user states must let the longest task start
     last = max(needed for _, needed in queued.to_start)
     least = limit_for_tasks(last)
     if limit is not None and math.floor(limit) < least:
@@ -256,8 +280,11 @@ def sized_elements(
             f"{format_duration(last)} is left: "
             f"--hours {math.ceil(10 * least / HOUR) / 10:g} or more"
         )
+    # half an hour, or room for two of the longest tasks one after another
     most = max(_SHORT, limit_for_tasks(last + queued.longest))
     most = most if limit is None else math.floor(limit)
+    # few elements wait less in the scheduler's queue; more are needed if the work of
+    # each would exceed the limit
     elements = _smallest_sufficient(
         lambda count: limit_for_tasks(queued.time_of(count, headroom)) <= most,
         min(AT_ONCE, waves),
@@ -267,6 +294,7 @@ def sized_elements(
     granted = round_time(needed)
     if limit is not None:
         granted = min(granted, most)
+    # no element ends before its longest task, however many share the work
     return SizedElements(elements, granted, max(queued.work / elements, queued.longest))
 
 
@@ -274,6 +302,7 @@ def _smallest_sufficient(
     suffices: Callable[[int], bool], least: int, largest_number: int
 ) -> int:
     """Return the smallest number from *least* on that suffices, or *largest_number*."""
+    # bisection: if a number suffices, so does each larger one
     return least + bisect_left(range(least, largest_number), x=True, key=suffices)
 
 
@@ -287,6 +316,7 @@ def size_of_round(
     """
     if is_long:
         return min(tasks, most_tasks * elements), 1
+    # fewer elements than before where fewer tasks are left, and then evenly filled
     count = min(elements, -(-tasks // most_tasks))
     return count, min(most_tasks, -(-tasks // count))
 
@@ -309,6 +339,7 @@ def slots_per_element(
 
     That is how many of the tasks with the smallest needs fit, by each resource.
     """
+    # the fullest bin shows that so many fit, whatever the sums of resources are
     most = max(len(bin_.items) for bin_ in packed_bins)
     alike = len({(item.cpus, item.memory, item.gpu_memory) for item in items}) == 1
     if alike:

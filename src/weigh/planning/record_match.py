@@ -23,6 +23,7 @@ Sizes = dict[str, float]
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 _CODE = frozenset({"-c", "-e"})  # options whose value is a program
 _PLACE = "argument "
+# without any of these a shell only splits at blanks, and shlex is slow
 _QUOTING = frozenset("'\"\\$`")
 # numbers that are an address or an identity, never an amount
 _PLACES = ("port", "master_port", "device", "gpu", "cuda", "rank", "local_rank")
@@ -45,9 +46,12 @@ def words_run(command: Sequence[str]) -> list[str]:
     if posixpath.basename(words[0] if words else "") not in _SHELLS:
         return words
     for place, word in enumerate(words[1:-1], 1):
+        # the line's words are compared, as a task of a plan is a line, too
         if re.fullmatch("-[a-z]*c", word):  # bash -euo pipefail -c LINE
             return [*task_line_words(words[place + 1]), *words[place + 2 :]]
         before = words[place - 1]
+        # the first word that is no option, nor the value of -o, is a script: no line
+        # follows
         if word[:1] not in {"-", "+"} and not re.fullmatch("[-+][a-z]*o", before):
             break
     return words
@@ -85,17 +89,22 @@ def sizes_in(
     identities are left out.
     """
     named = dict(_named_numbers(command_words))
+    # a sweep writes the same number into the option and into the parameters: count it
+    # once
     options = {_plain_option_name(name) for name in named}
     from_parameters = {
         name: float(value)
         for name, value in parameters.items()
         if not isinstance(value, str) and _plain_option_name(name) not in options
     }
+    # positions last: a curve prefers the first of two names that agree, and a named
+    # size says more
     places = {name: named.pop(name) for name in [*named] if name.startswith(_PLACE)}
     found = {**named, **from_parameters, **places}
     return {
         name: value
         for name, value in found.items()
+        # a fit rejects a size of 0 or less
         if 0 < value < math.inf and not _is_label(name)
     }
 
@@ -108,6 +117,7 @@ def _named_numbers(command_words: Sequence[str]) -> Iterator[tuple[str, float]]:
             yield name, float(value)
         elif is_number(word):
             yield option or f"{_PLACE}{place}", float(word)
+        # -5 is a number, not an option
         option = word if word.startswith("-") and not is_number(word) else None
 
 
@@ -125,6 +135,7 @@ def _plain_option_name(option_name: str) -> str:
 
 
 _MOST_RUNS = 5  # of one command, the newest
+# that are compared with each line: a history of years must not slow a plan down
 _MOST_COMMANDS = 300
 _USELESS = frozenset({"FAILED", "CANCELLED", "INTERRUPTED", "UNKNOWN"})
 
@@ -138,10 +149,10 @@ class CandidateRecords(msgspec.Struct, frozen=True):
     """
 
     names: tuple[str, ...]
-    stem: tuple[str, ...]
-    words: frozenset[str]
+    stem: tuple[str, ...]  # program and script
+    words: frozenset[str]  # the others, and labels
     numbers: frozenset[str]
-    sizes: tuple[Sizes, ...] = ()
+    sizes: tuple[Sizes, ...] = ()  # one for each of names
 
 
 class RecordLibrary(msgspec.Struct, frozen=True):
@@ -189,6 +200,7 @@ def record_candidates(heads: Iterable[RunHead]) -> tuple[CandidateRecords, ...]:
     """
     runs: dict[tuple[str, ...], list[RunHead]] = {}
     for head in heads:
+        # the newest come first, so the limits on their number drop the oldest
         if head.usage is None or failed_at_once(head.state, head.usage.wall_time):
             continue
         if head.command in runs or len(runs) < _MOST_COMMANDS:
@@ -201,6 +213,7 @@ def failed_runs(heads: Iterable[RunHead]) -> dict[tuple[str, ...], str]:
     found: dict[tuple[str, ...], str] = {}
     for head in heads:
         if head.usage and failed_at_once(head.state, head.usage.wall_time):
+            # heads come newest first, so the first one stays
             found.setdefault(command_parts(words_run(head.command))[0], head.id)
     return found
 
@@ -238,10 +251,13 @@ class SimilarRecordFinder:
         self, stem: tuple[str, ...], plain_words: frozenset[str]
     ) -> tuple[CandidateRecords, ...]:
         same = [one for one in self._known if one.stem == stem]
+        # a user who names one record means it, even for another program
         if not same and self._named and len(self._known) == 1:
             return self._known
         if not same:
             return ()
+        # among runs of one program the other words decide: --model large is not --model
+        # small
         most = max(len(one.words & plain_words) for one in same)
         return tuple(one for one in same if len(one.words & plain_words) == most)
 
@@ -250,6 +266,7 @@ def nearest_records(
     alike: Sequence[CandidateRecords], numbers: frozenset[str]
 ) -> tuple[str, ...]:
     """Return the ids of the records that also share the most numbers."""
+    # the words are equally alike: of these the runs at the task's own numbers
     if len(alike) > 1:
         most = max(len(one.numbers & numbers) for one in alike)
         alike = [one for one in alike if len(one.numbers & numbers) == most]
@@ -259,6 +276,7 @@ def nearest_records(
 def _candidate_of_command(
     command: tuple[str, ...], heads: Sequence[RunHead]
 ) -> CandidateRecords:
+    # failed runs are a lower bound of what is needed: better than nothing
     useful = [head for head in heads if head.state not in _USELESS] or list(heads)
     useful = useful[:_MOST_RUNS]
     words = words_run(command)
@@ -267,6 +285,7 @@ def _candidate_of_command(
     return CandidateRecords(
         names=tuple(head.id for head in useful),
         stem=stem,
+        # a label that a task's line contains is a hint of the user's
         words=plain | labels,
         numbers=numbers,
         sizes=tuple(sizes_in(words, head.parameters) for head in useful),
@@ -278,12 +297,16 @@ def command_parts(command_words: Sequence[str]) -> Parts:
     start = 0
     while start < len(command_words) and is_assignment(command_words[start]):
         start += 1
+    # mpirun -n 8 SOLVER is the same program as SOLVER
     run = without_launcher(command_words[start:])
+    # without its folder: /usr/bin/python and a venv's are one program
     program = [word.rpartition("/")[2] for word in run[:1]]
     script = next((w for w in run[1:] if not w.startswith("-")), None)
     if run[1:2] == ["-c"]:  # python -c CODE: CODE is the script
         script = "-c"
+    # a number is no script, but an argument of the program
     if script is not None and not is_number(script):
+        # ./train.py and train.py are one; a/run.py and b/run.py are two
         program.append(posixpath.normpath(script))
     stem = tuple(program)
     pieces = frozenset(piece for word in command_words for piece in word.split("="))

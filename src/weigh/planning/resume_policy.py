@@ -36,6 +36,8 @@ from weigh.units import (
 
 HELD = "waits for the first tasks: "  # how the reason of a task begins that waits
 _LARGER_GPU = "needs more GPU memory than the GPU has: --gpus TYPE:N"
+# the need is not known, only that it is more: doubling finds it in few rounds and
+# wastes half at most
 _FACTOR = 2
 _MARGIN = 1.2  # above the largest peak that was not enough, and a predicted time
 # Python's last line of output when the program is wrong, not its environment
@@ -54,6 +56,7 @@ _BUG_CODES = {
 _BUG_REASONS = ("a bug", "failed", "raise ")  # how the reason of a bug begins
 
 
+# states of tasks that no round runs again, with the reason that is shown
 _NOT_LEFT: dict[State, str] = {
     "PENDING": "not ended yet",
     "RUNNING": "not ended yet",
@@ -73,24 +76,26 @@ class ResumeChoice(msgspec.Struct, frozen=True):
     ``together`` is how many tasks ran at once in its element, ``avoid`` is a node.
     """
 
-    run: bool
+    run: bool  # False: leave it
     reason: str
     memory: int = 1
     time: int = 1
     need: Bytes | None = None
-    together: int = 1
-    avoid: str | None = None
+    together: int = 1  # tasks at once in its element
+    avoid: str | None = None  # None: any node
     sized: bool = False
 
     @property
     def ran_short(self) -> bool:
         """Return whether the task ran out of memory."""
+        # a need that follows from the first tasks is a size, not an answer to a failure
         return self.memory > 1 or (self.need is not None and not self.sized)
 
     def at_once(self, memory: Bytes | None) -> int:
         """Return how many such tasks run at once in an element that had *memory*."""
         if self.need is None or memory is None:
             return self.together
+        # a task that needs more than the element had still runs: then the element grows
         return max(1, min(self.together, memory // self.need))
 
 
@@ -115,19 +120,22 @@ class LastRequest(msgspec.Struct, frozen=True):
     """What a task had last: its element's request, how many shared it, the round."""
 
     request: JobRequest
-    together: int = 1
+    together: int = 1  # tasks that shared the element
     round: int = 1
 
     @property
     def factor(self) -> int:
         """Return how much more is tried next: 4 rounds reach 32 times."""
+        # 1, 2, 8, 32 times the first request
         return _FACTOR if self.round == 1 else _FACTOR**2
 
     def held_by(self, task_state: TaskState) -> Bytes:
         """Return what a task could hold at most of the memory of its element."""
         memory = self.request.memory or 0
+        # nobody else used the element's memory
         if task_state.alone or self.together == 1:
             return memory
+        # weigh exec reserves by the tasks' needs; without one each has an equal part
         return min(memory, task_state.reserved or memory // self.together)
 
 
@@ -152,17 +160,22 @@ def decide_resumption(  # noqa: PLR0913 - keyword-only past the fourth
     it lacked is not known, or above the limits.
     """
     choice = _choice_by_cause(task_state, element, last_output, command, failures)
+    # --gpus changes the one thing that the task lacked
     if options.gpus is not None and choice.reason == _LARGER_GPU:
         choice = ResumeChoice(run=True, reason="ran out of GPU memory")
+    # the user knows better: the program was fixed, or the outcome looked up
     if (options.bugs and task_state.state == "FAILED") or (
         options.unknown and task_state.state == "UNKNOWN"
     ):
         choice = replace(choice, run=True)
     if not choice.run:
         return choice
+    # a person cancelled it: a healer must not start it again behind their back
     if options.limits is not None and task_state.state == "CANCELLED":
         return _choice_to_leave("cancelled")
     choice = replace(choice, together=last_request.together)
+    # short: an earlier attempt ran out of memory, so the old request would fail once
+    # more
     if choice.memory > 1 or (task_state.short and options.memory is None):
         choice = _choice_with_memory(choice, task_state, last_request, options)
     if choice.run and choice.time > 1:
@@ -177,8 +190,10 @@ def _choice_by_cause(
     command: str,
     failures: int,
 ) -> ResumeChoice:
+    # it never ran, so its program has not failed
     if task_state.state == "FAILED" and NOT_STARTED in (task_state.reason or ""):
         return ResumeChoice(run=True, reason="waited for a job that failed")
+    # a task that was stopped because its loss diverged fails the same way again
     if task_state.state == "FAILED" or _has_diverged(task_state):
         return _choice_after_failure(task_state, last_output, failures)
     if task_state.state == "OUT_OF_MEMORY":
@@ -194,13 +209,16 @@ def _choice_by_cause(
         run=True,
         reason=_WORDS.get(task_state.state, task_state.state.lower()),
         time=_FACTOR if is_late else 1,
+        # only a lost node is suspect: what the scheduler preempted may go back there
         avoid=element.node if is_lost else None,
     )
 
 
 def _choice_after_out_of_memory(last_output: str, command: str) -> ResumeChoice:
+    # None: killed from outside, where the output shows nothing
     lacked = out_of_memory(last_output)
     fixed = None if lacked is None else fixed_heap(lacked.words, command)
+    # -Xmx and the like: the program stops at its own limit, whatever the job has
     if fixed is not None:
         return _choice_to_leave(f"raise {fixed}: more memory for the job cannot help")
     if lacked is not None and lacked.on_gpu:
@@ -212,10 +230,12 @@ def _choice_after_failure(
     task_state: TaskState, last_output: str, failures: int
 ) -> ResumeChoice:
     shown = _BUG.findall(last_output)
+    # the last one ended the program; earlier ones were caught, or are its causes
     bug = shown[-1].strip() if shown else _BUG_CODES.get(task_state.exit_code or 0)
     bug = task_state.reason if _has_diverged(task_state) else bug
     if bug is not None:
         return _choice_to_leave(f"a bug: {bug}")
+    # once may be chance (a file system, a network): twice is taken as the program's own
     if failures > 1:
         return _choice_to_leave(f"failed {failures} times")
     return ResumeChoice(run=True, reason="failed once")
@@ -236,21 +256,28 @@ def _choice_with_memory(
     options: ResumeOptions,
 ) -> ResumeChoice:
     """Return the choice with more memory than was too small, within the limits."""
+    # it ended for another reason this time: both are named
     if choice.memory == 1:
         choice = replace(choice, reason=f"{choice.reason}, ran out of memory before")
     choice = replace(choice, memory=last_request.factor)
+    # the user's size is for all tasks: nothing is worked out for each
     if options.memory is not None:
         return choice
     if last_request.request.memory is None:
+        # a limit of address space can be raised in its place; otherwise the size to
+        # double is only known to the site
         if last_request.request.virtual_memory is None:
             return _choice_to_leave(
                 f"{choice.reason}, the queue's default: --memory SIZE"
             )
         return choice
+    # 0: not measured, so what it could hold decides
     held, peak = last_request.held_by(task_state), task_state.peak or 0
     most = options.limits and options.limits.max_memory
+    # it had the maximum already, or used more: with it the task would fail again
     if most and max(held, peak) >= most:
         return _choice_to_leave(f"{choice.reason}: --max-memory is {format_size(most)}")
+    # a peak above what the task could hold is the better evidence
     need = max(last_request.factor * held, int(_MARGIN * peak))
     return replace(choice, need=min(need, most or need))
 
@@ -267,6 +294,7 @@ def _with_time(
         task_state.needs or 0.0,
         last_request.factor,
     )
+    # seconds; without a healer nothing limits what a person sends again
     most = options.limits and options.limits.max_time
     if options.time is not None:
         return replace(choice, time=more)
@@ -274,6 +302,7 @@ def _with_time(
         return _choice_to_leave(f"{choice.reason}, the queue's default: --time TIME")
     if most and limit >= most:
         return _choice_to_leave(f"{choice.reason}: --max-time is {format_limit(most)}")
+    # by its progress it cannot end within the limit: starting it would waste the time
     if most and needs > most:
         about = f"needs about {format_duration(needs)}"
         return _choice_to_leave(f"{about}: --max-time is {format_limit(most)}")
@@ -282,6 +311,7 @@ def _with_time(
 
 def enough_time_factor(limit: int, needs: Seconds, factor: int = _FACTOR) -> int:
     """Return by how much to raise a time limit; *needs* is the time by its progress."""
+    # whole powers of two, so that tasks with almost equal needs share one request
     while max(1, limit) * factor < _MARGIN * needs:
         factor *= _FACTOR
     return factor
@@ -289,7 +319,7 @@ def enough_time_factor(limit: int, needs: Seconds, factor: int = _FACTOR) -> int
 
 def choices_kept_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
     """Yield the choices; tasks of one element get the largest factors among them."""
-    most: dict[tuple[str, int], tuple[int, int]] = {}
+    most: dict[tuple[str, int], tuple[int, int]] = {}  # factors of memory and time
     for task, choice in choices:
         if choice.run:
             memory, time = most.get((task.job, task.element), (1, 1))
@@ -312,10 +342,13 @@ def group_by_request(
     groups: dict[object, list[Chosen]] = {}
     for task, choice in choices:
         if choice.run:
+            # these do not say how large an element is: tasks that differ in them only
+            # go together
             had = replace(requests[task.job], after=(), exclude=(), throttle=None)
             more = enlarged_request(had, [choice], options)
             memory = None if choice.need is None else more.memory
             at_once = choice.at_once(had.memory), choice.together
+            # memory after rounding: needs that round to the same request share an array
             key = had, choice.memory, choice.time, memory, at_once
             groups.setdefault(key, []).append((task, choice))
     return [_with_largest_need(chosen) for chosen in groups.values()]
@@ -334,6 +367,7 @@ def enlarged_request(
     It is never less than before, except for CPUs where fewer tasks run at once. What
     ran out of memory keeps what it is given: no option lets that fall again.
     """
+    # all choices of a group agree in what is requested
     more, limits = choices[0], options.limits or HealLimits()
     memory, virtual, cpus = (
         job_request.memory,
@@ -348,9 +382,11 @@ def enlarged_request(
     elif more.need is not None and memory is not None:
         wanted = round_shared(more.need * at_once)  # has a share of the runner
         memory = max(memory, min(wanted, limits.max_memory or wanted))
+        # fewer tasks at once use fewer CPUs
         cpus = -(-cpus * at_once // more.together)
     elif more.memory > 1:
         memory = None if memory is None else round_shared(memory * more.memory)
+    # address space grows by the same factor: its limit may be what the task ran into
     if virtual is not None and more.ran_short and options.memory is None:
         ratio = (
             more.memory
@@ -361,12 +397,14 @@ def enlarged_request(
     elif virtual is not None and memory is not None and memory != job_request.memory:
         mapped = virtual - (job_request.memory or virtual)  # does not change
         virtual = memory + max(0, mapped)
+    # None: the queue's default, which only an option can change
     limit = job_request.time_limit
     if options.time is not None:
         limit = parse_limit(options.time)
     elif more.time > 1 and limit is not None:
         longer = round_time(limit * more.time)
         limit = max(limit, min(longer, limits.max_time or longer))
+    # once avoided, a node stays excluded in later rounds
     avoid = [choice.avoid for choice in choices if choice.avoid]
     return replace(
         job_request,
@@ -392,6 +430,7 @@ def is_bug(reason: str) -> bool:
 def request_change_text(before: JobRequest, after: JobRequest) -> str:
     """Write what of an element's request has changed; empty if nothing."""
     old, new = before.memory, after.memory
+    # Grid Engine limits address space: then that is what has changed
     if old is None or new is None:
         old, new = before.virtual_memory, after.virtual_memory
     words = []
@@ -429,7 +468,7 @@ class EarlierRounds(msgspec.Struct, frozen=True, kw_only=True):
 
     rounds: int
     finished: int
-    hours: float | None
+    hours: float | None  # CPU hours
 
 
 def healer_stop_reason(
@@ -451,6 +490,7 @@ def healer_stop_reason(
     is_first = any(choice.sized for choice in runs)  # they are no second try
     if before.rounds >= heal_limits.max_rounds and not is_first:
         return f"{before.rounds} rounds, as many as --max-rounds allows"
+    # a round that gives more may succeed although the last one finished nothing
     gains = before.finished > 0 or any(c.memory > 1 or c.time > 1 for c in runs)
     if before.rounds > 1 and not gains:
         return f"no progress in round {before.rounds}"
@@ -461,6 +501,7 @@ def healer_stop_reason(
 
 def _no_retry_reason(chosen: Sequence[ResumeChoice]) -> str:
     """Return why none of the unfinished tasks runs again."""
+    # tasks that wait for the first ones have no failure of their own: name theirs
     held = next((one.reason for one in chosen if is_held(one.reason)), None)
     if held is not None:
         return f"the others were not sent: {held.removeprefix(HELD)}"

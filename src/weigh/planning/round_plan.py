@@ -23,8 +23,8 @@ class PreviousPlace(NamedTuple):
     """Where a task was: the plan of its job, its element there, its kind if known."""
 
     plan: Plan
-    element: int
-    kind: int | None
+    element: int  # from 0
+    kind: int | None  # None: the plan does not have it
 
 
 def previous_task_place(plan: Plan, element: int, task_number: int) -> PreviousPlace:
@@ -49,17 +49,22 @@ def plan_of_round(  # noqa: PLR0913 - keyword-only past the fourth
     *plan* is the first one. Its tasks are pulled from a *queue* if they were before;
     *keeps*: tasks stay with those of their element.
     """
+    # a round runs all of its tasks at once: nothing waits and nothing is left out
     made = replace(plan, left_out=(), held=0, rest=None)
     if plan.queue is not None:
         return _plan_with_queue(
             made, tasks, choice, choice.at_once(memory), queue, plan.held
         )
     parts = dict[object, list[int]]()
+    # elements are filled as before, or with as many tasks as have room with their new
+    # need
     most = max(len(element.tasks) for element in plan.elements)
     most = choice.at_once(memory) if choice.need else most
     most = -(-len(tasks) // -(-len(tasks) // most))  # in equal parts
+    # tasks of unlike kinds were packed to fit together: those stay in their element
     is_filled = (bool(choice.need) or len(plan.kinds) <= 1) and not keeps
     for place, (task, one) in enumerate(tasks.items()):
+        # element numbers start again in each plan, so the plan is part of the key
         key = place // most if is_filled else (id(one.plan), one.element)
         parts.setdefault(key, []).append(task)
     if choice.sized:
@@ -98,12 +103,15 @@ def _plan_with_queue(  # noqa: PLR0913, PLR0917 - a part of plan_of_round
     grown = [
         _enlarged_kind(one.plan.kinds[one.kind or 0], choice) for one in tasks.values()
     ]
+    # kinds of several plans meet here: equal ones become one
     kinds = list(dict.fromkeys(grown))
     long = choice.time > 1 and plan.gpu is None  # tasks may share a GPU
+    # tasks that waited for the first ones had elements planned for them: so many
     before = held or len(plan.elements)
     count, slots = size_of_round(len(tasks), most_tasks, before, is_long=long)
     memory = plan.elements[0].memory * choice.memory
     if choice.sized:
+        # sized from first tasks: what fits is known, and a factor on the guess is not
         memory = slots * max(one.item.memory for one in kinds)
     element = replace(plan.elements[0], tasks=(), kinds=(), memory=memory)
     return replace(
@@ -118,6 +126,7 @@ def _plan_with_queue(  # noqa: PLR0913, PLR0917 - a part of plan_of_round
             tasks=tuple(tasks),
             kinds=tuple(map(kinds.index, grown)),
             slots=slots,
+            # how many elements one wave each would take
             waves=-(-len(tasks) // slots),
         ),
     )
@@ -128,6 +137,8 @@ def _enlarged_kind(task_kind: TaskKind, choice: ResumeChoice) -> TaskKind:
         memory = (
             task_need.memory * choice.memory if choice.need is None else choice.need
         )
+        # a task that ran out of time takes longer than was thought, by the factor that
+        # its limit grows by
         time = None if task_need.time is None else task_need.time * choice.time
         return replace(task_need, memory=memory, time=time)
 
@@ -143,4 +154,5 @@ def narrowed_request(
     alike = len({kind.item.cpus for kind in plan.kinds}) <= 1
     if plan.together >= most_tasks or not alike:
         return job_request
+    # in proportion to the tasks at once, rounded up to whole CPUs
     return replace(job_request, cpus=-(-job_request.cpus * plan.together // most_tasks))

@@ -17,8 +17,8 @@ _LONGEST = 40  # characters of a command that a message repeats
 class PlanTarget(msgspec.Struct, frozen=True):
     """A GPU to plan for, and the user's name for it."""
 
-    gpu: TargetGpu | None
-    word: str | None = None
+    gpu: TargetGpu | None  # None: no GPU, or whole ones of any type
+    word: str | None = None  # None: any type is requested
     note: str | None = None
 
 
@@ -33,6 +33,7 @@ def plan_targets(
     """
     uses_gpu = any(kind.item.gpu_memory or kind.item.gpus for kind in needs.kinds)
     words = [word.strip() for word in (names or "").split(",") if word.strip()]
+    # parsed even if no GPU is used: a misspelled name is reported in any case
     named = [_parsed_target(word, sites) for word in words]
     if names is not None:
         if not uses_gpu:
@@ -49,6 +50,8 @@ def plan_targets(
         if all(kind.item.gpus for kind in needs.kinds):
             return [PlanTarget(None)]  # whole GPUs of any type
         raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
+    # drivers' names are not those that schedulers know: only of a known model can the
+    # type be requested
     model = gpu_models.model_of_nvml_name(measured.name, measured.memory_total)
     if model is None:
         return [PlanTarget(TargetGpu(measured.name, measured.memory_total))]
@@ -64,6 +67,7 @@ def _parsed_target(gpu_word: str, sites: Mapping[str, Bytes]) -> PlanTarget:
     """Read ``V100-32GB``, or ``p100=11.9GiB`` for a GPU with that much memory."""
     name, equals, size = (part.strip() for part in gpu_word.partition("="))
     if not equals:
+        # the one with the least memory is first: what fits it fits the others
         model, *others = gpu_models.gpu_models_called(name, sites=sites)
         also = " or ".join(other.name for other in others)
         note = f"{name} is read as {model.name}; write {also} if you mean that"
