@@ -60,6 +60,7 @@ _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
 _SUFFIXES = "|".join(name for kind in KINDS.values() for name in kind.suffixes)
 _SUBMITS = "|".join(kind.submits for kind in KINDS.values())
+# a cheap search first: most task files never need the module on job scripts
 _SCRIPT = re.compile(
     rf"\b(?:ba|k|z)?sh\b|\.(?:{_SUFFIXES}|job)\b|\b(?:{_SUBMITS})\b|^\s*(?:do|done)\b"
 )
@@ -76,6 +77,7 @@ def execute(
         StoreError: the joblog or the output cannot be written.
     """
     began = time.monotonic()
+    # an unknown signal is refused here, before a task has started
     checkpoint_signal(options)
     options = _with_limit(options, here.env)
     queue = None
@@ -97,11 +99,13 @@ def execute(
             identity.process_identity(os.getpid()),
             None if blank.job is None else blank.job.id,
         )
+        # before the joblog is read: what another run adds until then would be missed
         held = lock.acquire_lock(joblog + lock.SUFFIX, me, notify=console.notify)
         opened.callback(held.release)
         _warn_of_job_scripts(here, source, console)
         shared, plan_of = None, planned_needs(source.name, len(source))
         number_of = planned_numbers(source.name, len(source))
+        # tasks of a queue have their needs by kind, and numbers of the whole plan
         if queue is not None:
             shared, plan_of = pull.shared_queue(here, queue, options.gone)
             number_of = shared.number_of
@@ -141,6 +145,7 @@ def _refuse_changed_tasks(task_file: str) -> None:
 def _remember_run(here: Here, run_id: str, task_file: str, joblog_path: str) -> None:
     """Record the run in the store, for ``last``; elements of jobs are not recorded."""
     joblog_path = os.path.join(here.cwd, joblog_path)
+    # joblogs of a plan are in PLAN/log
     plan = os.path.join(os.path.dirname(os.path.dirname(joblog_path)), PLAN_FILE)
     if os.path.exists(plan):
         return
@@ -189,6 +194,7 @@ def _warn_of_job_scripts(here: Here, source: TaskSource, console: RunConsole) ->
     Raises:
         UsageError: the tasks do nothing but submit jobs.
     """
+    # a task file may have millions of lines, mostly alike
     first = range(1, min(len(source), _MOST_CHECKED) + 1)
     lines = [os.fsdecode(source.text(seq)) for seq in first]
     if not any(_SCRIPT.search(line) for line in lines):
@@ -203,6 +209,7 @@ def _warn_of_job_scripts(here: Here, source: TaskSource, console: RunConsole) ->
 
 def _with_task_regions(path: str, measurement: RunMeasurement) -> RunMeasurement:
     """Add the regions that a task's program wrote to its measurement."""
+    # a record has the time of day, the channel a clock of its own
     started = channel.clock() - (time.time() - measurement.started)
     ended = started + measurement.usage.wall_time
     regions = channel.read_channel(path, started=started, ended=ended)
@@ -213,6 +220,7 @@ def _with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
     """Fill in the job's time limit if only the scheduler knows it."""
     if options.time_limit is not None or time_until_limit(None, env) is not None:
         return options
+    # the job's variables do not show it: one query at the start
     left = queried_time_left(env)
     return options if left is None else replace(options, time_limit=left)
 

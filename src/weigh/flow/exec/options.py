@@ -57,9 +57,11 @@ def choose_layout(
     elif options.per_gpu is not None:
         jobs = len(gpus) * options.per_gpu
     else:
+        # by default a GPU has one task, and each task at least one CPU
         jobs = min(ours.cpus, len(gpus)) if gpus else ours.cpus
     if options.per_gpu is not None:
         gpus = gpus[:jobs]  # a slot has one GPU
+    # one slot has all cores anyway
     cores = ours.cores if options.pin and jobs > 1 else ()
     return lay_out(jobs, cpu_count=ours.cpus, cores=cores, gpu_names=gpus)
 
@@ -75,8 +77,10 @@ def within_open_files(layout: SlotLayout, tasks: int) -> tuple[SlotLayout, str |
         _open_file_limit() + _FILES_OF_WEIGH + (_FILES_OF_GPUS if layout.gpus else 0)
     )
     needed = spare + wanted * _FILES_OF_A_TASK
+    # RLIM_INFINITY is -1 in Python, so it cannot be compared
     if soft == resource.RLIM_INFINITY or needed <= soft:
         return layout, None
+    # only root may go above the hard limit
     limit = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
@@ -116,6 +120,7 @@ def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     if limit is not None:
         return time.monotonic() + limit
     end = end_from_environment(env)
+    # the end is a time of day; the monotonic clock does not jump when that is set
     return None if end is None else time.monotonic() + end - time.time()
 
 
@@ -123,6 +128,7 @@ def find_parameters(
     task_file: str, opened: ExitStack
 ) -> Callable[[int, str], dict[str, int | float | str]]:
     """Return a function that reads a task's parameters from the table of its sweep."""
+    # weigh sweep writes the table next to its task file
     path = f"{os.path.splitext(task_file)[0]}.tsv"
     if not os.path.exists(path):
         return lambda _seq, _command: {}
@@ -190,6 +196,8 @@ def _planned_element(
         return (), None
     name = os.path.basename(task_file)
     for element in plan.elements:
+        # another number of tasks: the file was changed, and the plan's numbers mean
+        # others
         if element.file == name and len(element.tasks) == tasks:
             return plan.kinds, element
     return (), None

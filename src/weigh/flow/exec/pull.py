@@ -33,6 +33,7 @@ def queue_folder(folder: str) -> str:
         UsageError: the plan has no queue, or there is no plan.
         FormatError: it is no plan.
     """
+    # the directory of the queue itself, as job scripts name it
     if os.path.exists(os.path.join(folder, QUEUE_TASKS)):
         return folder
     plan = read_plan(folder)
@@ -98,6 +99,7 @@ def shared_queue(
         kind_of=lambda seq: queue.kinds[seq - 1],
         number_of=lambda seq: queue.tasks[seq - 1],
         time_to_start=lambda kind: times[kind],
+        # None: all tasks need the same, so the slots are the limit
         room=TaskReservation() if room is None else _reservation(room),
         gone=lambda owners: _gone(here, owners, folder, gone),
     ), lambda seq: needs[queue.kinds[seq - 1]]
@@ -115,7 +117,7 @@ def _gone(
     found: set[str] = set()
     remote: list[QueueOwner] = []
     for owner in owners:
-        if not owner.joblog:
+        if not owner.joblog:  # a resume: what it claimed is in a queue of its own
             continue
         past = _past_runs_in_events(os.path.join(folder, owner.joblog) + events.SUFFIX)
         if past is not None and owner.run not in past.open_runs:
@@ -124,9 +126,11 @@ def _gone(
             dead = not is_alive(owner.process)
             if dead and not (past and previous_run.find_survivors(past, machine)):
                 found.add(owner.name)
+        # a restart ended all processes there; --gone names the machines that ended
         elif machine.is_later_boot_of(owner.machine) or owner.machine.host in hosts:
             found.add(owner.name)
         elif owner.job is not None:
+            # another node: only its scheduler knows
             remote.append(owner)
     return found | _ended_jobs(here, remote)
 
@@ -149,6 +153,7 @@ def _ended_jobs(here: Here, owners: Sequence[QueueOwner]) -> set[str]:
     try:
         known = jobs.read_jobs(here.root)
         found = set()
+        # one query per scheduler, for all owners
         for name in dict.fromkeys(job.scheduler for job in known):
             ours = [
                 job
@@ -158,6 +163,7 @@ def _ended_jobs(here: Here, owners: Sequence[QueueOwner]) -> set[str]:
             if not ours:
                 continue
             snapshot = schedulers.reach(here, name).states(ours, fresh=True)
+            # silence is no end: a task would run twice
             if snapshot.trouble is not None:
                 continue
             by_id = {job.id: job for job in ours}
@@ -165,6 +171,7 @@ def _ended_jobs(here: Here, owners: Sequence[QueueOwner]) -> set[str]:
                 job = by_id.get(owner.job or "")
                 if job is None or owner.element is None:
                     continue
+                # elements are numbered in the plan, and the job may be a part of it
                 if snapshot.of(job, owner.element - job.first).is_final:
                     found.add(owner.name)
     except WeighError:

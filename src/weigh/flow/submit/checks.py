@@ -32,6 +32,7 @@ _OURS = frozenset(
     {"memory-per-slot", "no-soft-limit", "literal-dollar", "log-shared", "no-shell"}
     | {"no-throttle", "elements-alike", "no-array", "starts-at-home"}
 )
+# names in one line at most
 _NAMED = 3
 
 
@@ -61,7 +62,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the third
             the message names the reason and the fix.
         FormatError: a settings file does not parse.
     """
-    if scheduler not in KINDS:
+    if scheduler not in KINDS:  # this machine has no limits
         return SubmitChecks()
     who = SubmittingUser(
         user=current_user(),
@@ -79,11 +80,13 @@ def check_request(  # noqa: PLR0913 - keyword-only past the third
     found = text_findings(here, text, live, scheduler=scheduler)
     if written is not None:
         lines = _own_lines(written, text, scheduler)
+        # the user cannot act on what weigh wrote itself
         found = tuple(
             one for one in found if not _is_finding_on_weigh(one, written, lines)
         )
         found += tuple(_limits_exceeded_together(elements, written, live.limits))
     refuse(found)
+    # each part of the request is allowed here: is there a node with all of it?
     fit = _fitting(job_request, live, scheduler)
     refuse(tuple(_no_node(job_request, live, fit)))
     doubts = (_doubt_of_finding(one) for one in found if one.severity == "note")
@@ -183,6 +186,7 @@ def _no_node(
 ) -> Iterator[LintFinding]:
     """Yield an error if no node has all of the request, though each part is allowed."""
     if (
+        # without the list of nodes, or a queue that is known, nothing follows from it
         fitting_nodes
         or not live_answers.nodes
         or not live_answers.limits
@@ -227,6 +231,7 @@ def _unavailable(fitting_nodes: Sequence[ClusterNode]) -> Iterator[str]:
 
 def _own_lines(job_script: JobScript, text: str, scheduler: str) -> frozenset[int]:
     """Return the line numbers of the commands that weigh wrote; no directives."""
+    # lines of --setup are the user's, though weigh wrote them into the script
     theirs = set(job_script.setup.lines)
     is_directive = KINDS[scheduler].directive.match
     return frozenset(
@@ -261,12 +266,14 @@ def queues_of(
 ) -> tuple[QueueLimits, ...]:
     """Return the queues that the job may run in: those named, the default, or all."""
     if job_request.queue is not None:
+        # Grid Engine: a queue on one host is written queue@host, and may be a pattern
         names = [name.partition("@")[0] for name in job_request.queue.split(",")]
         return tuple(
             queue
             for queue in limits.queues
             if any(fnmatchcase(queue.name, name) for name in names)
         )
+    # without a default queue the scheduler takes any that fits
     return tuple(one for one in limits.queues if one.default) or limits.queues
 
 
@@ -282,6 +289,7 @@ def _submit_check_rows(
         )
         return
     queues = queues_of(job_request, live_answers.limits)
+    # with several queues the scheduler chooses
     is_clear = bool(job_request.queue) or len(queues) == 1
     names = ", ".join(queue.name for queue in queues[:_NAMED])
     free = sum(_is_free(node, job_request) for node in fitting_nodes)
@@ -296,6 +304,7 @@ def _submit_check_rows(
         return  # a note names the default
     limits = [queue.time_limit for queue in queues]
     known = [limit for limit in limits if limit is not None]
+    # one queue without a limit is enough: the job may run there
     is_limited = bool(known) and len(known) == len(limits)
     allows = f"queue allows {format_limit(max(known))}" if is_limited else "no limit"
     yield SubmitCheck(f"time {format_limit(job_request.time_limit)}", "ok", allows)
@@ -331,6 +340,7 @@ def _is_free(cluster_node: ClusterNode, job_request: JobRequest) -> bool:
 
 
 def _unused_limit(total: int | None, used: int | None) -> float:
+    # not shown by the cluster: assumed to be enough
     return float("inf") if total is None else total - (used or 0)
 
 
@@ -351,8 +361,10 @@ def refuse_missing_program(job_script: JobScript, env: Mapping[str, str]) -> Non
         CommandNotExecutableError: it is a file that cannot be executed.
     """
     setup = job_script.setup
+    # any of these may change PATH
     if setup.modules or setup.conda or setup.venv or setup.lines or setup.container:
         return
+    # a job that is waited for may build the program
     for name in () if job_script.needs else job_script.programs:
         # bash, since a line may begin with one of its own words
         words = ["/bin/bash", "-c", 'command -v -- "$1"', "-", name]

@@ -23,6 +23,7 @@ from weigh.sweep.task_file import INTERPRETERS
 if TYPE_CHECKING:  # it imports this one
     from weigh.flow.submit.submit import SubmitOptions
 
+# a job of `python train.py` is called train, not python
 _ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
 
 
@@ -41,6 +42,7 @@ def plan_command(
     _refuse_a_file(command[0], here.cwd, here.env.get("PATH"))
     top = os.path.join(here.cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
+    # the line as the plan's writer stores it, to recognise an earlier plan
     written = line_run_on_nodes(line[:-1], options.nodes or 1, sys.executable) + b"\n"
     if not options.ignore_directives:
         refuse_job_script(command, cwd=here.cwd, path=here.env.get("PATH"))
@@ -50,6 +52,7 @@ def plan_command(
     except OSError as error:
         raise StoreError(f"cannot write {top}: {error.strerror}") from error
     name = os.path.basename(folder)
+    # weigh plan reads a task file; the process id keeps submitters apart
     path = os.path.join(top, f".{name}.{os.getpid()}.txt")
     plan_options = PlanOptions(
         task_file=path,
@@ -67,6 +70,7 @@ def plan_command(
             made = plan_task_file(here, plan_options).plans[0]
         finally:
             os.unlink(path)
+            # where planning failed the reserved directory is still empty
             if is_new:
                 plan_directory.release(folder)
             if not os.listdir(top):
@@ -143,6 +147,7 @@ def _command_plan_folder(
         folder = os.path.join(top, name or free)
         if _is_plan_of_command(folder, line, submitted):
             return folder, False
+        # a dry run reserves nothing
         if options.dry_run and not os.path.lexists(folder):
             return folder, False
         if not options.dry_run and plan_directory.reserve(folder):

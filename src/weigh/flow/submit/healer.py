@@ -22,7 +22,9 @@ from weigh.schedulers import find_kind
 from weigh.schedulers.backend import Scheduler
 from weigh.units import GIB, MIB, MINUTE
 
+# requested for the one process of weigh resume that decides on a node
 _MEMORY = 200 * MIB
+# where it is limited: mapped libraries count as well
 _ADDRESS_SPACE = 2 * GIB
 _TIME = 10 * MINUTE
 
@@ -42,12 +44,14 @@ def send_healer(
         SchedulerError: the scheduler refused it, or nodes may not submit jobs.
         SubmissionUnknownError: whether it was accepted is not known.
     """
+    # some sites allow sbatch and qsub on login nodes only
     why_not = scheduler.ask(
         scheduler.questions.why_not_from_nodes(submitted_jobs[-1].request.queue)
     )
     if why_not is not None:
         raise SchedulerError(why_not)
     last = submitted_jobs[-1]
+    # by its token: schedulers use ids again
     words = ("resume", "--heal", "--confirm", last.token)
     token, sent = sending.new_token()
     script = JobScript(
@@ -76,7 +80,7 @@ def send_healer(
         cwd=script.cwd,
         script=path,
         elements=1,
-        tasks=0,
+        tasks=0,  # it runs none of the plan
         submitted=round(time.time(), 3),
         request=script.request,
         setup=script.setup,
@@ -134,6 +138,7 @@ def _healer_setup(last: SubmittedJob, env: Mapping[str, str]) -> JobSetup:
     A job does not inherit its variables everywhere. The node's own programs come first.
     """
     kind = find_kind(last.scheduler)
+    # what selects the cluster, such as SGE_ROOT: without it qsub finds none
     kept = () if kind is None else sorted(kind.variables.kept)
     lines = [
         f"export {name}={quote(env[name])}"
@@ -142,7 +147,9 @@ def _healer_setup(last: SubmittedJob, env: Mapping[str, str]) -> JobSetup:
     ]
     if env.get("PATH"):
         lines.append(f'export PATH="$PATH":{quote(env["PATH"])}')
+    # the tasks' own lines first, so PATH is extended after them
     lines = [*last.setup.lines, *lines]
+    # weigh itself is not in the tasks' container, and imports none of their modules
     return replace(
         last.setup, lines=tuple(lines), container=None, imports=(), checks=False
     )

@@ -40,7 +40,7 @@ class InteractiveSession(msgspec.Struct, frozen=True, kw_only=True):
     """The command line that opens a shell, or runs a command, on a node."""
 
     argv: tuple[str, ...]
-    request: JobRequest
+    request: JobRequest  # with what was filled in
 
 
 def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
@@ -55,11 +55,13 @@ def session_of(here: Here, options: SubmitOptions) -> InteractiveSession:
     idle = [
         f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(options, name)
     ]
+    # --no-checks is the one part of the setup that a shell can have
     if idle or options.setup != JobSetup(checks=options.setup.checks):
         raise UsageError(
             "--interactive opens a shell and runs no job script: omit "
             f"{', '.join(idle) or '--module, --conda and the like'}"
         )
+    # the script would run in the shell, its directives without effect
     if not options.ignore_directives:
         refuse_job_script(options.command, cwd=here.cwd, path=here.env.get("PATH"))
     name, env = where_to(here, options.scheduler, options.cluster)
@@ -106,6 +108,7 @@ def interactive(
             filled, live.limits, *kind.text.OPTIONS.resource
         )
     flags = kind.backend.session_flags(filled)
+    # checked as the script that would request the same
     rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
     refuse(text_findings(here, script, live, scheduler=scheduler))
@@ -122,6 +125,7 @@ def _filled_interactive_request(
     memory = _MEMORY_WITH_GPU if job_request.gpus else _MEMORY
     time = _TIME
     limits = live_answers.limits
+    # without an answer the defaults stay: the scheduler may refuse them
     if limits is not None:
         queues = queues_of(job_request, limits)
         names = {queue.name for queue in queues}
@@ -133,7 +137,9 @@ def _filled_interactive_request(
         allowed = [queue.memory for queue in queues if queue.memory is not None]
         memory = min([memory, *allowed, *([max(sizes)] if sizes else [])])
         ends = [int(one.time_limit) for one in queues if one.time_limit is not None]
+        # a queue without a limit takes any time
         time = min(time, max(ends)) if len(ends) == len(queues) and ends else time
+    # CUDA maps far more than it uses: a limit of address space would kill it
     with_gpu = kind.traits.address_space is not None and job_request.gpus
     memory = memory if job_request.memory is None else job_request.memory
     virtual = None if with_gpu else memory + _MAPPED
@@ -153,6 +159,7 @@ def _one_slot_interactive_request(
     words = job_request.complexes or SiteComplexes()
     if words.gpus not in limits.per_slot:
         return job_request
+    # one slot is one CPU unless the site has a resource for CPUs
     has_cpus = words.cpus in (limits.resources or ())
     cpus = ((name, value.format(words.cpus, job_request.cpus)),) if has_cpus else ()
     return msgspec.structs.replace(

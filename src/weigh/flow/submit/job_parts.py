@@ -35,7 +35,7 @@ class JobOrigin(msgspec.Struct, frozen=True):
 
     job: str
     reason: str
-    round: int = 1
+    round: int = 1  # the submissions of a plan, from 1
 
 
 def split_into_job_parts(
@@ -47,6 +47,7 @@ def split_into_job_parts(
         return
     count = -(-job_script.elements // limit)
     throttle = job_script.request.throttle
+    # the parts run at the same time, so each gets its part of the throttle
     share = None if throttle is None else max(1, throttle // count)
     request = msgspec.structs.replace(job_script.request, throttle=share)
     for first in range(0, job_script.elements, limit):
@@ -86,6 +87,7 @@ def with_first(folder: str, plan: Plan, count: int, *, cwd: str) -> tuple[Plan, 
         text_of = texts_of(folder, plan, opened)
         kinds = first_tasks.kinds_of(plan)
         words = {task: text_of(task).decode("utf-8", "replace") for task in kinds}
+    # sizes by path: tasks of a sweep name the same files again and again
     files: dict[str, Bytes] = {}
     lines = [
         _task_traits(kinds[task], words[task], cwd, files) for task in sorted(kinds)
@@ -106,6 +108,7 @@ def texts_of(
     """Return a function for the line of a task; *opened* closes the task files."""
     files = [(element.file, element.tasks) for element in plan.elements]
     if plan.queue is not None:
+        # a job's queue may lie elsewhere: `file` is its absolute path
         files = [(file or plan.queue.file, plan.queue.tasks)]
     digests = {element.file: element.digest for element in plan.elements}
     if plan.queue is not None:
@@ -119,6 +122,7 @@ def texts_of(
         file, seq = places[task]
         if file not in sources:
             refuse_changed_tasks(os.path.join(folder, file), digests.get(file, ""))
+            # one open file at a time: a plan may have more than a process may open
             for source in sources.values():
                 source.close()
             sources.clear()
@@ -145,6 +149,7 @@ def _task_traits(
 ) -> "first_tasks.TaskTraits":
     """Return what the line of a task shows; *files* are sizes that are known."""
     words = record_match.task_line_words(text)
+    # --input=FILE names a file too
     values = (word.partition("=")[2] for word in words)
     pieces = dict.fromkeys((*words, *filter(None, values)))
     for piece in pieces:

@@ -56,6 +56,7 @@ def parse_gpus(text: str | None) -> tuple[str | None, int]:
         return None, 0
     kind, colon, count = text.rpartition(":")
     if not colon:
+        # a bare number is a count, a bare name one GPU of that type
         kind, count = ("", text) if text.isdecimal() else (text, "1")
     if not positive_number(count) or (colon and not kind):
         raise FormatError(f"not GPUs: {text!r} (write it like 1, v100 or v100:2)")
@@ -186,11 +187,13 @@ def complete_request(
             f"{scheduler.name} runs a task on one node: several nodes need "
             f"{' or '.join(others)}"
         )
+    # ranks on the node that has most of them; 1 where tasks start none
     per_node = max(1, -(-ask.ntasks // ask.nodes))
     limit, note_on_time = _time_limit(typed, plan, reserved)
     notes += [note_on_time] if note_on_time else []
     request = msgspec.structs.replace(
         typed,
+        # rounded up, so that each rank has the same number of CPUs
         cpus=-(-(typed.cpus or ask.cpus) // per_node) * per_node,
         memory=ask.memory if typed.memory is None else typed.memory,
         time_limit=limit,
@@ -201,16 +204,20 @@ def complete_request(
         name, note = _gpu_word(ask.gpu, scheduler)
         request = msgspec.structs.replace(request, gpus=ask.gpus, gpu_type=name)
         notes += note
+    # Grid Engine kills by address space: it has to be derived from memory
     if traits.address_space is not None and request.virtual_memory is None:
         request, note = _with_virtual(request, plan, traits.address_space)
         notes += note
+    # with one slot a count per slot is the count of the job
     if kind is not None and request.gpus and request.cpus > 1:
         request, note = _one_slot_request(request, scheduler, kind.text.OPTIONS)
         notes += note
+    # after all else: how many fit on this machine depends on the request
     throttle = typed.throttle or _default_throttle(request, plan, scheduler.name)
     request = msgspec.structs.replace(request, throttle=throttle)
     if scheduler.name == LOCAL and request.gpus and not os.path.exists(_NVIDIA):
         notes.append(_NO_GPU)
+    # on this machine nothing is reserved, so nothing is missing
     if scheduler.name != LOCAL:
         notes += _what_is_not_known(request, plan)
     return request, notes
@@ -245,6 +252,7 @@ def _gpu_word(
     types = scheduler.ask(scheduler.questions.gpu_types())
     alike = _similar_gpu_names(name, types)
     if alike:
+        # the longest name fits most closely: v100-32gb rather than v100
         return max(alike, key=len), ()
     known = f": it has {', '.join(types)}" if types else ""
     note = f"any GPU: the site has no name for {name}{known} (--gpus TYPE:N)"
@@ -254,12 +262,14 @@ def _gpu_word(
 def _similar_gpu_names(name: str, types: Sequence[str]) -> list[str]:
     """Return the site's names that may mean the GPU; a slice is never a whole GPU."""
     profile = gpu_models.profile_of(name)
+    # a whole GPU; else the profile of a slice (MIG), such as 1g.10gb
     if profile is None:
         plain = name.lower()
         return [word for word in types if plain.startswith(word.lower())]
     slices = [word for word in types if gpu_models.profile_of(word) == profile]
     models = _models(name)
     same = [word for word in slices if models & _models(word)]
+    # a site may name its slices by the profile alone
     return same or [word for word in slices if word.lower() == profile]
 
 
@@ -307,6 +317,7 @@ def elements_this_machine_holds(job_request: JobRequest) -> int:
     cpus = min(machine.cpus or 1, resources.read_cpu_quota() or math.inf)
     counts = [cpus // max(1, job_request.cpus)]
     if job_request.memory:
+        # a container may have less than the machine; 0 or None: no limit known
         limits = (machine.memory, *cgroup.limited_groups()[0].values())
         counts += [limit // job_request.memory for limit in limits if limit]
     return max(1, int(min(counts)))
@@ -327,6 +338,7 @@ def _with_virtual(
     size = job_request.memory + _MAPPED + plan.together * _MAPPED_PER_TASK
     measured = [kind.virtual_memory for kind in plan.kinds]
     known = [one for one in measured if one is not None]
+    # all kinds, or the one that was not measured may map more
     if known and len(known) == len(measured):  # of libraries too, mapped and not used
         more = max(0, job_request.memory - (plan.request.memory or 0))  # as typed
         size = max(job_request.memory, plan.together * max(known) + more) + _MAPPED
@@ -363,6 +375,7 @@ def differences(
     nodes = request.nodes
     slots = request.cpus or 1
     memory = None if request.memory is None else request.memory * nodes
+    # each request per CPU or per slot was rounded up on its own
     rounded = nodes * slots if request.site.per_cpu else nodes
     yield from _size_differences("memory", memory, recorded.memory, parts=rounded)
     yield from _size_differences(
@@ -381,7 +394,7 @@ def differences(
         ),
         (
             "elements",
-            submitted_job.elements if submitted_job.elements > 1 else None,
+            submitted_job.elements if submitted_job.elements > 1 else None,  # no array
             recorded.elements,
         ),
         ("throttle", _effective_throttle(submitted_job), recorded.throttle),

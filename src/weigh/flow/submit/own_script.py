@@ -57,10 +57,13 @@ else:  # each is imported when it is first used
     submit = lazy_module("weigh.flow.submit.submit")
 
 FOLDER = "scripts"  # in the store: one directory per script with its flags
+# what runs with --measure: one copy per text, so it stays as it was submitted
 _COPIES = "copies"
+# replaced in the name of a script's directory
 _UNSAFE = re.compile(r"[^\w.-]+")
 _OPEN = frozenset({"PENDING", "RUNNING"})
 _SHELL = "/bin/sh"
+# letters looked at for sbatch and the like: task files may be large
 _MOST_READ = 1 << 16
 _HAS_ROOM = 4 * GIB  # from here on weigh's share is lost in the request
 # measured: the sum over the processes of a job rose by 33 to 50 MiB
@@ -90,10 +93,10 @@ class ScriptDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A script that is about to be submitted, as its scheduler reads it."""
 
     name: str
-    script: str
-    typed: str
+    script: str  # its absolute path
+    typed: str  # its path as the user wrote it, for messages
     text: str
-    folder: str
+    folder: str  # where its rounds are kept, in the store
     cwd: str
     own: OwnScript
     described: DescribedScript
@@ -137,12 +140,14 @@ def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
     sendings = SubmissionRounds(
         draft.folder, root=here.root, reach=reach_of_schedulers(here), name=draft.typed
     )
+    # before the jobs are read, so that none sent meanwhile is missed
     number = sendings.next_number(here.notify)
     if not options.again:
         _refuse_running_script(here, draft)
     answer = SubmitAnswer(
         scheduler=kind,
         script=draft.script,
+        # there is no token before it is sent: the word stands in its place
         text=_measuring_script(draft, kind, here.root, "TOKEN")
         if draft.own.measured
         else draft.text,
@@ -177,6 +182,7 @@ def draft_of(
     described = kind.user_scripts.describe(text, options.flags, path, facts)
     is_misread = options.checks and bool(described.misread)
     _refuse_no_job(text, options, kind.lint.directives(text), is_misread=is_misread)
+    # submitted on its own, such a script would bypass the rounds of its plan
     if _is_of_plan(path, text):
         plan = os.path.dirname(options.script) or os.curdir
         raise UsageError(
@@ -198,6 +204,8 @@ def draft_of(
         script=os.path.normpath(path),
         typed=options.script,
         text=text,
+        # the path and the flags identify a script, so a second submission of it is
+        # noticed
         folder=folder
         or _job_folder_of_script(here.root, os.path.normpath(path), options, kind.name),
         cwd=here.cwd,
@@ -231,6 +239,7 @@ def send_script(
     if own.measured:
         _keep(_script_copy_path(draft, store), draft.text)
         file = os.path.join(sent, os.path.basename(draft.script))
+        # the wrapper lies in the token's directory, where the job links its id
         write_script(file, _measuring_script(draft, kind, store, sent))
     scripts = KINDS[kind].user_scripts
     expected = None
@@ -270,6 +279,7 @@ def _scheduler_of_script(
     """
     text = read_script_file(os.path.join(here.cwd, options.script), options.script)
     chosen, reached = submit.where_to(here, options.scheduler, options.cluster)
+    # directives of another scheduler are plain comments to this one
     meant = guess(text) or chosen
     if options.scheduler is None and options.cluster is None and meant != chosen:
         path = here.env.get("PATH", "")
@@ -299,6 +309,7 @@ def _scheduler_of_script(
 def _job_folder_of_script(
     root: str, path: str, options: ScriptOptions, kind: str
 ) -> str:
+    # NUL and -- keep flags apart from arguments
     words = (kind, path, *options.flags, "--", *options.arguments)
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
     stem = _UNSAFE.sub("_", os.path.basename(path))
@@ -315,6 +326,7 @@ def _refuse_running_script(here: Here, draft: ScriptDraft) -> None:
     earlier = [job for job in known if job.folder == draft.folder]
     for view in look(here, earlier, known, fresh=bool(earlier)):
         states = {state.state for state in view.elements}
+        # without an answer the job may still run
         if states & _OPEN or (view.snapshot.trouble and "UNKNOWN" in states):
             raise UsageError(
                 f"{draft.typed} is job {view.job.id}, which has not ended "
@@ -392,6 +404,7 @@ def _argv(draft: ScriptDraft, kind: str, token: str, file: str | None = None) ->
 def _is_of_plan(path: str, text: str) -> bool:
     """Return whether weigh wrote a script for the plan in its folder."""
     plan = os.path.join(os.path.dirname(path), "plan.json")
+    # in the head only: a user's script may quote the line further down
     return os.path.isfile(plan) and "; written by weigh " in text[:4096]
 
 
@@ -407,6 +420,7 @@ def _refuse_no_job(
         return
     name = options.script
     program = INTERPRETERS.get(os.path.splitext(name)[1].lower())
+    # a file named *.py is a program, whatever it contains
     submits: set[str] = set()
     if program is None:
         submits = {one.runner for one in launched_by_line(text[:_MOST_READ])} & SUBMITS
@@ -440,6 +454,7 @@ def _keep(path: str, text: str) -> None:
     """
     if os.path.exists(path):
         return
+    # written apart and renamed: another submission may do the same now
     fresh = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -465,6 +480,7 @@ def _measuring_script(
         (
             f"# {shlex.quote(draft.script)}, measured; written by weigh {__version__}.",
             announce_line(KINDS[kind].script_rules.job_id, sent),
+            # -P: a weigh.py in the job's directory must not be imported instead
             f"if {python} -P -c 'import weigh' 2>/dev/null; then",
             f"  export WEIGH_DIR={shlex.quote(store_folder)}",
             f"  exec {python} -P -m weigh run -q --no-wait-orphans -- \\",
@@ -481,6 +497,7 @@ def _as_understood(
     submitted_job: SubmittedJob, scheduler: Scheduler, store_folder: str
 ) -> SubmittedJob:
     """Return the job with its array and request as the scheduler understood them."""
+    # a site's plugins and defaults may have changed what was requested
     known = scheduler.known(submitted_job.id, is_new=True)
     if known is None or submitted_job.own is None:
         return submitted_job
@@ -498,6 +515,7 @@ def _as_understood(
 def _array_fields_of_script(
     own_script: OwnScript, known_job: KnownJob
 ) -> dict[str, object]:
+    # compared as numbers: 0-3 and 0,1,2,3 are the same array
     indices = set(parse_ranges(known_job.indices))
     if indices == set(parse_ranges(own_script.indices)) or not indices:
         return {}
@@ -512,6 +530,7 @@ def _script_request(typed: JobRequest, recorded: RecordedRequest | None) -> JobR
     nodes = max(1, typed.nodes)
 
     def known(there: int | None, here: int | None) -> int | None:
+        # the scheduler counts all nodes, a request one
         return here if there is None else -(-there // nodes)
 
     return msgspec.structs.replace(

@@ -8,7 +8,9 @@ import msgspec
 from weigh.flow.plan.directory import FOLDER
 from weigh.model.job import JobScript, JobSetup, SubmittedJob
 
+# after the name of the job that waits for it
 NAME = "-prefetch"
+# of the download, which no record describes
 MEMORY = "4G"
 
 
@@ -19,6 +21,7 @@ def setup_before(setup: JobSetup, cwd: str) -> JobSetup:
     """
 
     def there(path: str | None) -> str | None:
+        # a bare name is one of conda's environments, which may be anywhere
         is_folder = path is not None and os.sep in path
         return (
             None

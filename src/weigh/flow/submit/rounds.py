@@ -63,10 +63,16 @@ from weigh.units import Seconds, format_duration
 FOLDER = "sent"
 _HEALED = "healed"
 _OPEN = "sending"  # in the store: one file per plan with a round that has no end
+# after this its sbatch was killed by the timeout, and can send nothing more
 _LONGEST_SEND: Seconds = TO_SUBMIT + 5.0
+# how long a second caller waits to learn the job's id from the first
 _FOR_THE_OTHER: Seconds = 5.0
+# from the first answer without the job to giving it up: see above, a controller that
+# has just restarted
 _SECOND_LOOK: Seconds = 10.0
+# between two looks at a sender that still runs
 _PACE: Seconds = 0.1
+# what link(2) answers where the file system has no hard links, or no more
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _NEVER_CAME = "never reached the scheduler"
 
@@ -108,7 +114,7 @@ class PartAnswer(msgspec.Struct, frozen=True):
     """The outcome of a part: the job's id, or None if it never became a job."""
 
     id: str | None
-    reason: str | None = None
+    reason: str | None = None  # why ``id`` is None
 
 
 class StoppedHealer(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +140,9 @@ class PartFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     found: str | None = None
     silent: str | None = None
-    lives: bool | None = None
+    lives: bool | None = None  # None: the sender is not visible from here
     sent: Seconds = 0.0
-    over: Seconds | None = None
+    over: Seconds | None = None  # None: not known to have ended
     unlisted: Seconds = 0.0
     patience: Seconds = 0.0
 
@@ -145,7 +151,7 @@ class OpenPart(msgspec.Struct, frozen=True):
     """A part whose outcome is not known yet; it will be in ``left`` seconds."""
 
     why: str
-    left: Seconds | None = None
+    left: Seconds | None = None  # None: not known how long it takes
 
 
 def decide_part_outcome(facts: PartFacts) -> PartAnswer | OpenPart:
@@ -153,13 +159,16 @@ def decide_part_outcome(facts: PartFacts) -> PartAnswer | OpenPart:
 
     If the sender is not visible, its sbatch counts as ended after the longest timeout.
     """
+    # a job that exists is certain, whatever its sender does
     if facts.found is not None:
         return PartAnswer(facts.found)
     if facts.over is None and facts.lives:
         return OpenPart("its sender still runs")
     if facts.silent is not None:
         return OpenPart(facts.silent)
+    # negative as long as the sbatch may still run
     over = facts.sent - _LONGEST_SEND if facts.over is None else facts.over
+    # both have to pass: see the top of this module
     left = max(facts.patience - over, _SECOND_LOOK - facts.unlisted)
     if left > 0:
         return OpenPart("the scheduler does not list it yet", left)
@@ -191,6 +200,7 @@ class SubmissionRound:
 
     def __exit__(self, *_: object) -> None:
         with suppress(StoreError):
+            # a round without either file is settled like one whose sender was killed
             self._note("end" if self._is_done() else "left")
 
     def path(self, name: str) -> str:
@@ -203,6 +213,7 @@ class SubmissionRound:
         Raises:
             StoreError: the directory cannot be created.
         """
+        # begins with a letter: a need of digits alone is a scheduler's id
         token = f"w{secrets.token_hex(6)}"
         folder = os.path.join(self._top, token)
         _make_round_folder(folder)
@@ -230,6 +241,8 @@ class SubmissionRound:
         if self.is_over():
             raise SchedulerError(f"{submitted_job.name} was not submitted: {late}")
         number = 1 + sum(1 for _ in self.parts())
+        # before the first part is written: settle_all has to find the round if this
+        # process is killed after it
         if number == 1:
             _mark_open(self.sender.store, self.folder)
         link_new(
@@ -237,6 +250,7 @@ class SubmissionRound:
         )
         try:
             job_id = scheduler.submit(script, cwd=submitted_job.cwd, argv=argv)
+        # the wait for a late arrival is counted from here
         except SubmissionUnknownError as error:
             self._note(f"{number}.over")
             answer = self._settle_part(number, submitted_job)
@@ -248,9 +262,11 @@ class SubmissionRound:
         except SchedulerError as error:
             self._answer(number, submitted_job, PartAnswer(None, str(error)))
             raise
+        # Ctrl-C, for example: sbatch was killed, and may have sent its request
         except BaseException:
             self._note(f"{number}.over")
             raise
+        # sbatch may have taken minutes: the time of the draft would be too early
         submitted_job = replace(submitted_job, submitted=round(time.time(), 3))
         sent = replace(submitted_job, id=job_id)
         if self._answer(number, submitted_job, PartAnswer(job_id)).id is None:
@@ -273,6 +289,8 @@ class SubmissionRound:
             path = self.path(f"{number}.part")
             if not os.path.lexists(path):
                 return
+            # an unreadable part keeps its number, or a later one would be sent in its
+            # place
             if (part := _read_round_file(path, RoundPart)) is not None:
                 yield number, part.job
 
@@ -295,8 +313,10 @@ class SubmissionRound:
         """Determine the outcome of each part; return messages on parts still open."""
         lives, still = self.lives(), []
         for number, job in self.parts():
+            # its sender may have died between the answer and the record
             if (known := self.answer(number)) is not None:
                 self._record(job, known.id)
+            # the job is in another user's store, and that user's commands ask for it
             elif not self._is_ours():
                 still.append(
                     f"{job.name}: {self.sender} got no answer when it was submitted; "
@@ -308,8 +328,10 @@ class SubmissionRound:
                     still.append(_unknown_outcome_text(job, None, verdict))
                 else:
                     notify(_settled(job, verdict))
+        # its sender, on another machine, may be between two parts
         if not still and lives is None and self._age() < _LONGEST_SEND:
             still.append(f"{self.sender} may still be submitting it (weigh status)")
+        # a sender that lives ends its round itself
         if not still and not lives:
             self.__exit__()
         return still
@@ -321,6 +343,7 @@ class SubmissionRound:
         """Return whether each part has an answer, and each job is recorded."""
         if any(self.answer(number) is None for number, _ in self.parts()):
             return False
+        # healers are not recorded as jobs
         sent = {job.token for job in self.accepted() if not job.is_healer}
         if not sent or not self._is_ours():
             return True
@@ -332,12 +355,14 @@ class SubmissionRound:
     def _age(self) -> Seconds:
         """Return how long ago its sender last wrote a file, in seconds."""
         names = ("round", *(f"{number}.part" for number, _ in self.parts()))
+        # by the clock of the file system, like _now
         times = (_file_change_time(self.path(name)) or 0.0 for name in names)
         return _now(self._top) - max(times)
 
     def _settle_part(
         self, number: int, submitted_job: SubmittedJob, *, lives: bool | None = True
     ) -> PartAnswer | OpenPart:
+        # the sbatch died with its sender at the latest now
         if lives is False:
             self._note(f"{number}.over")
         now = _now(self._top)
@@ -346,9 +371,12 @@ class SubmissionRound:
             sent=self._since(now, f"{number}.part") or 0.0,
             over=self._since(now, f"{number}.over"),
         )
+        # while its sbatch runs its sender learns the outcome first
         if not (lives and facts.over is None):
             facts = self._looked(facts, submitted_job)
             if facts.found is None and facts.silent is None:
+                # only the first call creates the file: its time is that of the first
+                # answer
                 self._note(f"{number}.unlisted")
                 since = self._since(now, f"{number}.unlisted") or 0.0
                 facts = replace(facts, unlisted=since)
@@ -360,6 +388,7 @@ class SubmissionRound:
     def _looked(self, facts: PartFacts, submitted_job: SubmittedJob) -> PartFacts:
         """Search for the job: by the id that it wrote, else at the scheduler."""
         with suppress(OSError):
+            # the link's target is the id; it needs no answer of the scheduler
             own = os.readlink(os.path.join(self._top, submitted_job.token, ANNOUNCED))
             return replace(facts, found=own)
         try:
@@ -379,6 +408,7 @@ class SubmissionRound:
     ) -> PartAnswer:
         """Store the outcome of a part; return the stored one if another was first."""
         path = self.path(f"{number}.answer")
+        # whoever links first decides, and the others follow
         if not link_new(path, msgspec.json.encode(answer)):
             answer = self.answer(number) or answer
         self._record(submitted_job, answer.id)
@@ -433,6 +463,7 @@ class SubmissionRounds:
             if not one.lives():
                 if still := one.settle(notify):
                     raise SubmissionUnknownError(still[0])
+            # a sender that failed meanwhile leaves the plan to this caller
             elif not _sender_has_ended(one) or one.ids():
                 raise TakenError(self._taken(one))
         return number + 1
@@ -468,6 +499,8 @@ class SubmissionRounds:
             path = os.path.join(self._top, f"{number}.round")
             if not os.path.lexists(path):
                 return
+            # an unreadable sender counts as one that is not visible, so its parts get
+            # all the time there is
             sender = _read_round_file(path, RoundSender) or _NOBODY
             yield SubmissionRound(self.folder, number, sender, self._reach, None)
 
@@ -481,6 +514,7 @@ class SubmissionRounds:
 
     def note_stop(self, stopped: StoppedHealer) -> None:
         """Keep why there is no further round, for `weigh status`."""
+        # replaced as a whole: status may read it at any moment
         fresh = os.path.join(self._top, f".{secrets.token_hex(8)}")
         with suppress(OSError, StoreError):
             _create_new(fresh, msgspec.json.encode(stopped))
@@ -534,6 +568,7 @@ def settle_all(here: Here) -> list[str]:
             if not one.is_over():
                 still += one.settle(here.notify)
                 is_open |= not one.is_over()
+        # else the mark stays, and the next command looks again
         if not is_open:
             with suppress(OSError):
                 os.unlink(entry)
@@ -573,6 +608,7 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
     return sent
 
 
+# the sender of a round whose file cannot be read
 _NOBODY = RoundSender(
     user="?", machine=MachineIdentity("?"), process=ProcessIdentity(0), store=""
 )
@@ -612,6 +648,7 @@ def link_new(path: str, contents: bytes) -> bool:
         StoreError: it cannot be written.
     """
     folder = os.path.dirname(path)
+    # the contents are on disk before the name exists: no reader finds half a file
     fresh = os.path.join(folder, f".{secrets.token_hex(8)}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -632,6 +669,7 @@ def link_new(path: str, contents: bytes) -> bool:
             return _create_new(path, contents)
         finally:
             os.unlink(fresh)
+        # the new name itself is only on disk once its directory is
         _sync_folder(folder)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
@@ -702,6 +740,7 @@ def _now(folder: str) -> Seconds:
 
 def _mark_open(root: str, folder: str) -> None:
     """Note in the store that the plan has an open round, for calls without a plan."""
+    # one file per mark: two processes cannot overwrite each other's
     top = make_folder(root, _OPEN)
     link_new(os.path.join(top, secrets.token_hex(8)), os.fsencode(folder))
 

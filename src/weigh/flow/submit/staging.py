@@ -51,6 +51,7 @@ def staging_of(
         return None
     return parse_staging(
         sources,
+        # % begins a pattern in a destination
         here.cwd.replace("%", "%%") if destination is None else destination,
         scratch or _site_scratch(config),
         cwd=here.cwd,
@@ -115,6 +116,7 @@ def measure_source(path: str) -> InputExtent:
     """
     if os.path.isfile(path):
         return InputExtent(size=os.stat(path).st_size)
+    # links are followed by os.walk, as the copy follows those that lead out
     extent, top, entries = InputExtent(), os.path.realpath(path), 0
     for folder, folders, files in os.walk(path, followlinks=True):
         entries += len(folders) + len(files)
@@ -123,6 +125,7 @@ def measure_source(path: str) -> InputExtent:
             break
         for name in (*folders, *files):
             entry = os.path.join(folder, name)
+            # copied as a link: what it leads to is copied, and counted, anyway
             if os.path.islink(entry) and not _leads_out(entry, top):
                 folders[:] = [other for other in folders if other != name]
                 continue
@@ -153,11 +156,13 @@ def _staged_file_size(entry: str, top: str) -> Bytes:
 def _leads_out(link: str, top: str) -> bool:
     """Return whether a link's target is copied instead: not one inside of *top*."""
     is_inside = _is_below(os.path.realpath(link), top)
+    # an absolute target would lead back to the original, not into the copy
     return os.path.isabs(os.readlink(link)) or not is_inside
 
 
 def _is_met_again(link: str, top: str) -> bool:
     """Return whether a link leads to a directory on its own way down from *top*."""
+    # only its own way down: two links to one directory are no circle
     target, above = os.path.realpath(link), os.path.dirname(link)
     while _is_below(above, top):
         if _is_below(os.path.realpath(above), target):
@@ -175,6 +180,7 @@ def continued(
     if staging is None:
         return None
     by_id = {job.id: job for job in submitted_jobs}
+    # tasks of one element stay together, so each new element continues one
     before = dict.fromkeys((task.job, task.element) for task in task_states)
     earlier = tuple(
         _earlier_attempts_of(by_id[job], element) for job, element in before
@@ -188,6 +194,7 @@ def _earlier_attempts_of(submitted_job: SubmittedJob, element: int) -> EarlierAt
     label = f"{submitted_job.id}_{number}"
     if submitted_job.staging is None or not submitted_job.staging.continues:
         return EarlierAttempts((label,), submitted_job.id, number)
+    # a destination is named by the job and element of the first attempt
     before = submitted_job.staging.continues[number]
     return EarlierAttempts((label, *before.labels), before.job, before.element)
 
@@ -203,6 +210,7 @@ def staged(job_script: JobScript, scheduler: str) -> JobScript:
     lines = staged_script_lines(
         job_script.staging,
         staged_lines(job_script, _rules(scheduler)),
+        # no scheduler sets an id there: the script of this machine has a variable
         job_word='"$job"' if scheduler == LOCAL else JOB,
         element='"$element"',
         when_home=when_home(),
@@ -230,6 +238,7 @@ def left_behind(plan: Plan, staging: StagingPlan | None, cwd: str) -> Iterator[s
     if staging is None:
         return
     home = os.path.expanduser("~")
+    # one example per kind: files that only other tasks name are not seen
     words = (word for kind in plan.kinds for word in _NO_NAME.split(kind.example))
     for word in dict.fromkeys(os.path.normpath(os.path.expanduser(w)) for w in words):
         name = word.split("/")[0]

@@ -84,16 +84,19 @@ else:  # each is imported when it is first used
     submit_prefetch = lazy_module("weigh.flow.submit.prefetch")
     submit_staging = lazy_module("weigh.flow.submit.staging")
 
+# directories that each node usually has for itself
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as typed; None: take the value from the plan."""
 
+    # the directory of a plan; None: a ``command`` is submitted
     plan: str | None = None
     command: tuple[str, ...] = ()
     scheduler: str | None = None
     name: str | None = None
+    # sizes and times are text here, read once the scheduler is known
     memory: str | None = None
     virtual_memory: str | None = None
     time: str | None = None
@@ -109,20 +112,21 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     notify: str | None = None
     after: tuple[str, ...] = ()
     throttle: int | None = None
-    first: int | None = None
+    first: int | None = None  # tasks of each kind; None: all tasks
     setup: JobSetup = JobSetup()
     cluster: str | None = None
     prefetch: str | None = None
     stage_in: tuple[str, ...] = ()
     stage_out: str | None = None
     scratch: str | None = None
-    stage_max: str | None = None
+    stage_max: str | None = None  # a size; None: _MOST_STAGED of staging
     requeue: bool = False
+    # None: as the settings have it
     heal: bool | None = None
     max_memory: str | None = None
     max_time: str | None = None
     max_rounds: int | None = None
-    max_hours: float | None = None
+    max_hours: float | None = None  # CPU hours; None: no limit
     again: bool = False
     ignore_directives: bool = False
     dry_run: bool = False
@@ -147,12 +151,14 @@ def submit_plan(here: Here, options: SubmitOptions) -> SubmitAnswer:
     settle_all(here)
     name, reached = where_to(here, options.scheduler, options.cluster)
     names = [name]
+    # a command on PATH may have no cluster behind it: then the next one counts
     if options.scheduler is None and options.cluster is None:
         names = schedulers.available_schedulers(here.env)
     while True:
         name = names.pop(0)
         to = SubmitTarget(name, reached)
         try:
+            # a dry run sends nothing that could fail, so the cluster is asked
             if options.dry_run and names:
                 _refuse_without_cluster(here, name)
             return _submit_to(here, to, options)
@@ -223,6 +229,7 @@ def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAn
     sendings = SubmissionRounds(
         written.parts[0].folder, root=here.root, reach=reach_of_schedulers(here)
     )
+    # before the jobs are read: who begins this number has seen all that were sent
     number = sendings.next_number(here.notify)
     if not options.again:
         _refuse_submitted_plan(jobs.read_jobs(here.root), written.parts[0].folder)
@@ -231,6 +238,8 @@ def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAn
         return written.answer
     if options.setup.checks:
         written = _checked_plan_answer(there, options, written)
+    # even with --again the plan's own round begins first: only one process may look
+    # whether the plan was used
     with ExitStack() as rounds:
         sending = rounds.enter_context(sendings.begin(number, heal_limits=typed.heal))
         source, parts = sending.folder, written.parts
@@ -242,6 +251,7 @@ def _submit_to(here: Here, to: SubmitTarget, options: SubmitOptions) -> SubmitAn
             )
             sending = rounds.enter_context(anew.begin(1, heal_limits=typed.heal))
         answer = msgspec.structs.replace(written.answer, script=script_path(parts[0]))
+        # the plan was divided for --first, and is in no directory yet
         if work.plan.held:
             parts = _frozen(parts, work.plan, sending, source)
         written = WrittenSubmission(parts=parts, plan=work.plan, answer=answer)
@@ -258,6 +268,7 @@ def _sent(
     """Submit the written parts, and before them the prefetch job."""
     parts, answer = written.parts, written.answer
     if options.prefetch is not None:
+        # a cluster has its scheduler, and `name` carries the cluster's mark
         on = None if options.cluster else name
         fetch = _prefetch(here, options, on, parts[0].name)
         note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
@@ -300,6 +311,8 @@ def limits_of(here: Here, options: SubmitOptions, kind: str) -> HealLimits | Non
     }
     given = {name: value for name, value in typed.items() if value is not None}
     settings = here.settings.submit
+    # a setting is for all clusters: where no job can follow another it is ignored,
+    # while a typed --heal is refused below
     if options.heal is None and "heal" in settings and settings["heal"].value:
         if not can_heal(kind):
             return None
@@ -318,6 +331,7 @@ def limits_of(here: Here, options: SubmitOptions, kind: str) -> HealLimits | Non
     found: dict[str, Any] = {
         name: one.value for name, one in settings.items() if name != "heal"
     }
+    # what was typed comes before the settings
     found |= given
     for name, parse in (("max_memory", parse_size), ("max_time", parse_limit)):
         if name in found:
@@ -365,6 +379,8 @@ def _anew(job_scripts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     elif plan.queue is None:
         freeze(above, folder, plan.files)
     else:
+        # a queue's directory never changes, while weigh plan --replace may write the
+        # plan's own
         files = os.path.join(above, plan.queue.folder)
         freeze(files, os.path.join(folder, plan.queue.folder), (PLAN_FILE, QUEUE_TASKS))
         freeze(files, folder, (PLAN_FILE,))
@@ -421,6 +437,7 @@ def _typed_submission(here: Here, options: SubmitOptions, name: str) -> TypedSub
 def _work_to_send(here: Here, options: SubmitOptions) -> WorkToSend:
     """Read the plan, or make one of the command; of --first only the first tasks."""
     folder, plan = _plan_to_submit(here, options)
+    # a first look, before tasks are read: it counts once open rounds are settled
     if not options.again:
         _refuse_submitted_plan(jobs.read_jobs(here.root), folder)
     work = WorkToSend(folder=folder, plan=plan, together=plan.together)
@@ -435,6 +452,7 @@ def _written_submission(
 ) -> WrittenSubmission:
     """Complete the request with what the plan needs, and write the job scripts."""
     plan, kind, scheduler = work.plan, typed.kind, typed.scheduler
+    # stage-out and requeue need the end of the time limit for themselves
     reserved = reserved_time(typed.staging, requeue=options.requeue)
     request, notes = complete_request(plan, typed.request, scheduler, reserved)
     checked = here.settings.cluster if options.setup.checks else {}
@@ -446,6 +464,8 @@ def _written_submission(
         more += submit_healer.why_none(scheduler, request.queue, label, held=plan.held)
     if typed.staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
+    # paths in task lines start where weigh plan was called; with staging results go
+    # back to where weigh submit was called
     folder = here.cwd
     if typed.staging is None:
         folder = plan_directory.planned_in(work.folder) or here.cwd
@@ -455,6 +475,7 @@ def _written_submission(
     if typed.staging is not None:
         script = submit_staging.staged(script, kind)
         more += submit_staging.left_behind(plan, typed.staging, here.cwd)
+    # a longer array would be refused, by Slurm above MaxArraySize
     limit = scheduler.ask(scheduler.questions.array_limit(script.elements))
     parts = list(job_parts.split_into_job_parts(script, limit))
     answer = SubmitAnswer(
@@ -489,12 +510,13 @@ def _job_script_of_plan(
         cwd=here.cwd,
         store=here.root,
         python=sys.executable,
-        elements=len(plan.elements) - plan.held,
+        elements=len(plan.elements) - plan.held,  # the healer sends those held
         together=work.together,
         queue=plan.queue.folder if plan.queue else "",
         request=job_request,
         setup=options.setup,
         programs=programs_of(plan),
+        # only jobs with a GPU try torch on the node
         imports_torch=job_request.gpus > 0
         and torch_imports.imports_torch(plan, options.setup, here.cwd),
         staging=typed.staging,
@@ -531,6 +553,7 @@ def _ship_all(
     """Submit a script, or each part of one that was too long for one job."""
     made: list[SubmittedJob] = []
     for part in job_scripts:
+        # each later part continues the first, so all of them are one chain of jobs
         origin = job_parts.JobOrigin(made[0].id, job_parts.TOO_LONG) if made else None
         try:
             made.append(ship(scheduler, part, plan, sending, origin=origin))
@@ -542,6 +565,7 @@ def _ship_all(
         answer,
         job=made[0],
         more=tuple(made[1:]),
+        # [-0:] would be all elements
         held=sum(len(one.tasks) for one in plan.elements[-plan.held :])
         if plan.held
         else 0,
@@ -588,6 +612,7 @@ def _checked_plan_answer(
         elements=sum(part.elements for part in parts),
         written=script,
     )
+    # jobs of this machine: no cluster whose limits they could exceed
     if not checks.rows:
         return written
     # what is not known is then a default, which a rule names
@@ -608,6 +633,7 @@ def _staging(
     if not options.stages:
         return None, ()
     staging = submit_staging.staging_of(here, words, here.settings)
+    # an earlier job may still make the inputs: then they count as empty below
     if staging is not None and not options.after and options.prefetch is None:
         submit_staging.refuse_missing(staging)
     notes = (
@@ -629,6 +655,7 @@ def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
             "nothing to submit: weigh submit PLAN, or weigh submit -- COMMAND"
         )
     folder = os.path.abspath(os.path.join(here.cwd, options.plan))
+    # a name with a suffix was meant as a script or as a command
     if not os.path.exists(folder) and "." in os.path.basename(options.plan):
         way_out = "weigh plan makes a plan"
         if " " in options.plan:
@@ -644,6 +671,7 @@ def _plan_to_submit(here: Here, options: SubmitOptions) -> tuple[str, Plan]:
 def _commands_of_scripts(
     job_scripts: Sequence[JobScript], kind: str
 ) -> Iterator[tuple[str, ...]]:
+    # this machine starts jobs itself, without a command to show
     if kind in KINDS:
         for part in job_scripts:
             yield KINDS[kind].backend.submit_argv(script_path(part))
@@ -684,7 +712,7 @@ def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
     """Return the request as typed; the plan fills in the rest."""
     gpu_type, gpus = parse_gpus(options.gpus)
     return JobRequest(
-        cpus=options.cpus or 0,
+        cpus=options.cpus or 0,  # 0: the plan's
         memory=None if options.memory is None else parse_size(options.memory),
         virtual_memory=None
         if options.virtual_memory is None

@@ -20,10 +20,14 @@ from weigh.store.location import open_privately
 
 SCRIPT = "job.sh"
 LOGS = "log"
+# of all tasks: the job script looks each of them up before the first task
 _MOST_PROGRAMS = 5
+# letters of a name that needs no expansion by the shell: others are only known when the
+# task runs
 _PLAIN = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-"
 )
+# words in front of the program of a task
 _STARTERS = frozenset({"time", "exec", "nice", "env", "command"})
 
 
@@ -38,12 +42,14 @@ def programs_of(plan: Plan) -> tuple[str, ...]:
     found = dict.fromkeys(
         word for kind in plan.kinds for word in _programs_in_line(kind.example)
     )
+    # only the first word of a line is its program
     return tuple(found)[:_MOST_PROGRAMS]
 
 
 def _programs_in_line(line: str) -> Iterator[str]:
     try:
         words = shlex.split(line)
+    # a quote is not closed here: bash may read the line differently
     except ValueError:
         return
     for word in words:
@@ -91,6 +97,8 @@ def ship(
         text = scheduler.render(job_script)
     make_log_folder(job_script)
     write_script(path, text)
+    # the plan's copy is for people and may be replaced; the scheduler reads this one,
+    # whose path carries the token
     as_sent = os.path.join(sent, SCRIPT)
     write_script(as_sent, text)
     checked = job_script.setup.checks
@@ -98,7 +106,7 @@ def ship(
     location.make_folder(sending.sender.store)
     draft = SubmittedJob(
         scheduler=scheduler.name,
-        id="",
+        id="",  # the scheduler's answer fills it in
         name=job_script.name,
         folder=job_script.folder,
         cwd=job_script.cwd,
@@ -162,6 +170,7 @@ def write_script(path: str, text: str) -> None:
     """
     try:
         with open(path, "wb", opener=open_privately) as file:
+            # file names may hold bytes that are not UTF-8
             file.write(text.encode("utf-8", "surrogateescape"))
         os.chmod(path, os.stat(path).st_mode | 0o100)  # make it executable
     except OSError as error:

@@ -17,12 +17,15 @@ _NEED_TORCH = frozenset(
     {"torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "timm"}
     | {"accelerate", "deepspeed", "flair", "sentence_transformers", "stanza", "fastai"}
 )
+# they come with torch, so what they start uses it
 _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
 _IMPORT = re.compile(
     r"(?:^|;)[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w., \t]+))",
     re.MULTILINE,
 )
+# per plan: submitting must not read a whole source tree
 _MOST_FILES = 100
+# letters; imports stand at the top
 _LONGEST_FILE = 1 << 20
 
 
@@ -51,9 +54,11 @@ class _ImportReader:
         try:
             words = shlex.split(line, comments=True)
         except ValueError:
+            # a quote that is not closed, as in the middle of a here-document
             words = line.split()
         if any(os.path.basename(word) in _LAUNCHERS for word in words):
             return True
+        # each word with the one before it
         for flag, word in zip(("", *words), words, strict=False):
             if flag == "-c" and self._text_needs_torch(word, self._cwd):
                 return True
@@ -102,6 +107,7 @@ def _module_files(name: str, folder: str) -> Iterable[str]:
     for _ in range(len(name) - len(name.lstrip(".")) - 1):  # ..model is one level up
         folder = os.path.dirname(folder)
     path = folder
+    # each package on the way runs its __init__ first
     for part in filter(None, name.split(".")):
         path = os.path.join(path, part)
         yield os.path.join(path, "__init__.py")
