@@ -107,7 +107,9 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         measured = run_measured.MeasuredRun(
             # the options come from the caller too, so they are checked
             # like words
-            words, path, options=[_word_of_command(o) for o in options]
+            words,
+            path,
+            options=[_word_of_command(o) for o in options],
         )
         code = measured.wait()
         record = measured.record()

@@ -58,7 +58,8 @@ INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"
 
 class TaskLine(msgspec.Struct, frozen=True, gc=False):
     """One task: its number, its line, and where that line begins."""
-  # number of the task, from 1
+
+    # number of the task, from 1
     seq: int  # of the file, from 1
     line: int  # bytes from the start of the file
     offset: int  # without the end of the line

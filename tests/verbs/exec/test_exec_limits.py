@@ -140,9 +140,9 @@ def test_a_line_that_no_command_can_be_is_refused_without_being_read(
     with path.open("wb") as file:
         file.write(b"echo 1\necho ")
         file.truncate(4 << 30)  # a hole: no disk holds it
+    weigh = [sys.executable, "-m", "weigh"]
     ran = subprocess.run(
-        ["bash", "-c", 'ulimit -v 4000000; exec "$@"', "bash", sys.executable]
-        + ["-m", "weigh", verb, str(path)],
+        ["bash", "-c", 'ulimit -v 4000000; exec "$@"', "bash", *weigh, verb, str(path)],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,
