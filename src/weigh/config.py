@@ -3,8 +3,8 @@
 They apply below the options of the command line. A layer nearer to the user wins, key
 by key. If no file exists, loading costs a few ``stat`` calls and imports nothing.
 
-`KEYS` has a `Kind` for each setting: its conversion, and what is allowed. An invalid
-value is a FormatError of one form: "FILE: KEY must be ALLOWED, not VALUE".
+`KEYS` has a `SettingKind` for each setting: its conversion, and what is allowed. An
+invalid value is a FormatError of one form: "FILE: KEY must be ALLOWED, not VALUE".
 """
 
 import os

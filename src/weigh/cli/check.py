@@ -7,8 +7,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SECONDS
 from weigh.errors import FAILED, SIGNAL_BASE, UsageError
-from weigh.flow.check.check import CheckOptions, choose_tasks, is_job_script
-from weigh.flow.check.check import try_tasks as check_flow
+from weigh.flow.check.check import CheckOptions, choose_tasks, is_job_script, try_tasks
 from weigh.flow.here import here_now
 from weigh.lazy_modules import lazy_module
 from weigh.render.check_lines import check_document, check_screen, planned_line
@@ -88,7 +87,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         for task in choose_tasks(path, check_options).tasks:
             click.echo(planned_line(task.seq, task.line))
         return 0
-    done = check_flow(
+    done = try_tasks(
         here_now(),
         path,
         check_options,

@@ -1,8 +1,8 @@
 """One measured quantity against a size: its curve, upper bound and caveats.
 
-`fit` chooses a curve through the measured points. The margin above it comes from the
-errors of past curves (conformal prediction). `holding` inverts it: the sizes that fit
-in a given memory. `caveats` lists the reasons not to trust a single number.
+`fit_curve` chooses a curve through the measured points. The margin above it comes from
+the errors of past curves (conformal prediction). `sizes_that_fit` inverts it: the sizes
+that fit in a given memory. `caveats` lists the reasons not to trust a single number.
 """
 
 import math

@@ -55,10 +55,6 @@ class Here(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the same place and store with the environment *env*."""
         return msgspec.structs.replace(self, env=env)
 
-    def in_silence(self) -> "Here":
-        """Return the same place, where nobody is notified."""
-        return msgspec.structs.replace(self, notify=notify_nobody)
-
 
 def here_of(
     cwd: str, env: Mapping[str, str], notify: Callable[[str], None] = notify_nobody

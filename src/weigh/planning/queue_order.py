@@ -83,10 +83,10 @@ def _expected_kind_time(kinds: Sequence[TaskKind], kind_number: int) -> Seconds:
 def time_to_start(task_kind: TaskKind) -> Seconds | None:
     """Return how much time has to be left to start a task; None if that is unknown.
 
-    :func:`sized` grants it to elements, so the two cannot disagree. The upper bound of
-    a fit is too small for that: of 1,000 tasks with a predicted time that is wrong by
-    sigma .3, 1.2 times the prediction cuts off 22, twice it 2. It is never rounded: a
-    request of five minutes is what a job asks for, not what a task needs.
+    :func:`sized_elements` grants it to elements, so the two cannot disagree. The upper
+    bound of a fit is too small for that: of 1,000 tasks with a predicted time that is
+    wrong by sigma .3, 1.2 times the prediction cuts off 22, twice it 2. It is never
+    rounded: a request of five minutes is what a job asks for, not what a task needs.
     """
     if task_kind.used.time is None:
         return None

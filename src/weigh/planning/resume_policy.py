@@ -1,7 +1,7 @@
 """Decide which unfinished tasks run again, with how much more, and until when; no I/O.
 
 A person who resumes a job and the healer decide by the same rules. A healer also keeps
-to limits (`Heal`), leaves what somebody cancelled, and stops where a round gains
+to limits (`HealLimits`), leaves what somebody cancelled, and stops where a round gains
 nothing, so that each chain of rounds ends.
 """
 
@@ -154,7 +154,7 @@ def decide_resumption(  # noqa: PLR0913 - keyword-only past the fourth
 ) -> ResumeChoice:
     """Decide by the reason why a task did not finish.
 
-    *last_output* are its last output.
+    *last_output* is the end of its output.
 
     *failures* counts its failures in all jobs of the plan. A task does not run if what
     it lacked is not known, or above the limits.

@@ -1,7 +1,7 @@
 """Counters inside counters (steps in epochs in folds): how far each one is.
 
-A `Track` follows one counter: its position, and how often it started over. A `Nest`
-holds all counters of a run, and finds out which ones are inside which.
+A `CounterTrack` follows one counter: its position, and how often it started over. A
+`NestedCounters` holds all counters of a run, and finds out which ones are inside which.
 """
 
 from weigh.progress.parser import EPOCH, FOLD, PATTERN, StepCount

@@ -53,7 +53,7 @@ class SafeTerminal:
         self.raw = stream
 
     def write(self, text: str) -> int:
-        """Write *text* as :func:`shown` returns it."""
+        """Write *text* as :func:`without_control_characters` returns it."""
         return self.raw.write(without_control_characters(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -66,7 +66,7 @@ class SafeTerminal:
 
 
 def unguarded_stream(stream: TextIO) -> TextIO:
-    """Return the stream behind a :class:`Terminal`, for colours and cursor moves."""
+    """Return the stream behind a :class:`SafeTerminal`, for colours and moves."""
     return stream.raw if isinstance(stream, SafeTerminal) else stream
 
 

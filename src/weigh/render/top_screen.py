@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from weigh.render.gpu_lines import gpu_list as gpu_text
+from weigh.render.gpu_lines import gpu_list
 from weigh.render.printable import (
     named_words,
     printable_text,
@@ -118,7 +118,7 @@ def _upper_part(
     if top_view.gpus or top_view.gpu_note:
         yield Text("")
         yield _screen_line("GPUs", width, "bold")
-    yield from (_screen_line(line, width) for line in gpu_text(top_view.gpus))
+    yield from (_screen_line(line, width) for line in gpu_list(top_view.gpus))
     if top_view.gpu_note:
         yield Padding(
             Text(printable_text(top_view.gpu_note), style="yellow"), (0, 0, 0, 2)

@@ -1,7 +1,7 @@
 """Build a run of ``weigh exec``: its options, its files, its past, and its loop.
 
-The verb describes the machine and the job; :func:`build` opens the run's files and
-:meth:`Run.run` connects the parts of the runner with each other.
+The verb describes the machine and the job; :func:`build_exec_run` opens the run's files
+and :meth:`TaskFileRun.run` connects the parts of the runner with each other.
 """
 
 import gc

@@ -119,8 +119,8 @@ class ClusterAnswers(msgspec.Struct, frozen=True, kw_only=True):
 class LiveAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """The answers of the scheduler; ``jobs`` are the states of the given jobs by id.
 
-    ``trouble`` is why the scheduler does not answer; ``limits`` is None if none are
-    knows any.
+    ``trouble`` is why the scheduler does not answer; ``limits`` is None where no
+    limit is known.
     """
 
     limits: ClusterLimits | None = None

@@ -55,8 +55,8 @@ def make_folder(root: str, *below: str) -> str:
     """Make *root* and the folders *below* it, readable by their owner only.
 
     Records contain commands, which contain names and sometimes secrets: hence mode 0700
-    (unless a group shares the folder above, see `private`), and a ``.gitignore`` that
-    keeps a new store out of commits.
+    (unless a group shares the folder above, see `open_privately`), and a ``.gitignore``
+    that keeps a new store out of commits.
 
     Raises:
         StoreError: a folder cannot be made.
@@ -88,7 +88,7 @@ def open_privately(file_path: str, flags: int) -> int:
 
 
 def file_mode(file_path: str) -> int:
-    """Return the mode of a new file *file_path*, see `private`."""
+    """Return the mode of a new file *file_path*, see `open_privately`."""
     return 0o660 if _is_shared(os.path.dirname(file_path)) else 0o600
 
 
@@ -109,7 +109,7 @@ def hand_over_to_folder_owner(file_path: str) -> None:
 def make_private_folder(file_path: str) -> None:
     """Make the folder *file_path*, and missing folders above it.
 
-    Only the owner may access it, see `private`. Raises OSError.
+    Only the owner may access it, see `open_privately`. Raises OSError.
     """
     os.makedirs(os.path.dirname(file_path) or ".", exist_ok=True)
     mode = 0o770 if _is_shared(os.path.dirname(file_path)) else 0o700

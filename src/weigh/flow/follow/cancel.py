@@ -36,7 +36,7 @@ def cancel_jobs(
     """Cancel the jobs called *names* except those called *keep*.
 
     ``all`` means all jobs that have not ended. *only* restricts this to elements in
-    that state. *notify* receives the outcome of submissions that had no answer.
+    that state. ``here.notify`` receives the outcome of submissions that had no answer.
 
     Raises:
         UsageError: there is no such job.

@@ -21,7 +21,7 @@ _WORDS = frozenset({jobs_file.LAST, "all"})
 
 
 def store_of_jobs(here: Here, names: Sequence[str]) -> str:
-    """Return the store that has the jobs called *names*: that of *cwd*, or another.
+    """Return the store with the jobs called *names*: that of this folder or another.
 
     Another store counts only if the name means a job in one store alone.
     """

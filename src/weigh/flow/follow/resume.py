@@ -105,8 +105,9 @@ def resume_unfinished_tasks(
 ) -> ResumedJob:
     """Submit the unfinished tasks of a plan, with one job per request.
 
-    *notify* receives the outcome of an earlier submission that had no answer, and what
-    resume waits for. To heal, it waits for another sender, whose round then counts.
+    ``here.notify`` receives the outcome of an earlier submission that had no answer,
+    and what resume waits for. To heal, it waits for another sender, whose round then
+    counts.
 
     Raises:
         UsageError: there is no such job, or another process is resuming it, or its

@@ -153,8 +153,8 @@ class PlanAnswer(msgspec.Struct, frozen=True):
 def plan_task_file(here: Here, options: PlanOptions) -> PlanAnswer:
     """Plan the tasks of a file for one GPU, or compare several GPUs.
 
-    With at most one GPU the plan is written to ``plan/NAME``. *notify* receives the
-    progress of a probe.
+    With at most one GPU the plan is written to ``plan/NAME``. ``here.notify``
+    receives the progress of a probe.
 
     Raises:
         UsageError: there is no task; a task's needs are not known; a task fits into no

@@ -173,7 +173,7 @@ def ends_of_jobs(
     """Return the function that `as_jobs_ended` applies to each record.
 
     It queries the scheduler once, when it first meets a completed run of a job: about
-    the jobs in *ids*, or else about all that the store at *root* knows.
+    the jobs in *ids*, or else about all that the store knows.
     """
     titles: dict[str, str] = {}
     short: set[tuple[str, int, int]] = set()

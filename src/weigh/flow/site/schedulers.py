@@ -62,7 +62,7 @@ def schedulers_on_path(env: Mapping[str, str]) -> list[str]:
 
 
 def reach(here: Here, name: str) -> Scheduler:
-    """Return the scheduler called *name*; *root* is the store.
+    """Return the scheduler called *name*, which reads and writes the store.
 
     Raises:
         UsageError: there is no scheduler of that name.

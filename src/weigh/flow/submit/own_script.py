@@ -108,7 +108,7 @@ class ScriptDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submit_own(here: Here, options: ScriptOptions) -> SubmitAnswer:
-    """Check a script, and submit it with its own directives and the *flags*.
+    """Check a script, and submit it with its own directives and the typed flags.
 
     Raises:
         UsageError: there is no such script, it would be refused, or has not ended.

@@ -74,7 +74,7 @@ class GpuSampler:
             return tuple(account.usage() for account in self._accounts.values())
 
     def rows(self) -> tuple[tuple[tuple[Seconds, Bytes], ...], ...]:
-        """Return the job's memory on each GPU over *clock*'s time: (time, bytes)."""
+        """Return the job's memory on each GPU over time: (seconds, bytes)."""
         with self._lock:
             return tuple(
                 tuple(account.job_moments()) for account in self._accounts.values()

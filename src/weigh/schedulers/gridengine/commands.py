@@ -359,14 +359,6 @@ class GridEngineCommands(SchedulerCommands):
                 states.setdefault(job, {})[number - 1] = element
         return states
 
-    def gpu_types_argv(self) -> Argv | None:
-        """Return None: each site has its own resource for GPU types."""
-        return None
-
-    def parse_gpu_types(self, command_output: str) -> tuple[str, ...]:
-        """Read nothing."""
-        return ()
-
     def cancel_argv(
         self, submitted_job: SubmittedJob, elements: Sequence[int] | None
     ) -> Argv:
