@@ -61,16 +61,17 @@ class RunInProgress(Protocol):
         """Return weigh's own processes."""
 
 
-_FIRST_CHECKPOINT = 0.2
+_FIRST_CHECKPOINT = 0.2  # seconds, so that a run that is killed early has a record
 _SECOND_CHECKPOINT = 1.0  # seconds after the first
-_CHECKPOINT_INTERVAL = 10.0
+_CHECKPOINT_INTERVAL = 10.0  # seconds
 _IDLE_CHECKPOINT = 60.0  # seconds between those of a tree that uses no CPU
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 _SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
+# wait4 also reports stops and continues, which weigh follows
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
-_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT  # the status stays for the later wait
 
 
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +120,7 @@ def run_command(
     launcher = launchers.pop(0) if launchers else JobLauncher()
     wakeup = signals.SignalWakeup()
     try:
+        # the launchers of later repeats are children of weigh, and not of this job
         excluded = [*watch.excluded, *(waiting.pid for waiting in launchers)]
         run = _MeasuredCommand(launcher, watch, wakeup, excluded)
         try:
@@ -157,8 +159,9 @@ class _MeasuredCommand:
         self._user = self._system = 0.0
         self._has_witness = self._has_failed = self._has_children = False
         self._leader_stopped = self._asked_to_stop = False
+        # signal that weigh got and that asks for the end
         self._end_signal: int | None = None
-        self._reaped = 0
+        self._reaped = 0  # children reaped so far
 
     def start(self, command: list[str], env: dict[str, str]) -> None:
         """Open all counters, then let the launcher exec the command."""
@@ -166,6 +169,7 @@ class _MeasuredCommand:
             self._warnings.append("cannot adopt orphans: daemons may be missed")
         if self._tree.reading(os.getpid()) is None:
             self._warnings.append(_why_no_tree())
+        # opened before exec: the counter is inherited by all that the job starts
         self._clock = open_cpu_clock(self._leader)
         self._ledger = open_ledger(self._leader, os.environ)
         self._cgroup = read_cgroup()
@@ -174,6 +178,7 @@ class _MeasuredCommand:
         launch = self._launcher.launch(command, env, self._watch.streams)
         self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._launch_cpu_time = launch.cpu_time
+        # ru_maxrss of the job includes what the launcher held before exec
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = RunSampler(
             self._tree,
@@ -184,6 +189,7 @@ class _MeasuredCommand:
         )
         # the same origin as that of the samples, with which phases are compared
         self._started = time.time() - self._sampler.elapsed()
+        # the launcher's own run and wait time are not the job's
         self._sampler.before = {self._leader: _schedstat(self._leader)}
         self._orphans = CommandOrphans(
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
@@ -192,6 +198,7 @@ class _MeasuredCommand:
         self._checkpointed: tuple[Seconds, Seconds | None] = 0.0, None  # when, CPU used
         self._hurry: Seconds | None = None  # between checkpoints, after a signal to end
         self._observe_at = dict.fromkeys(self._watch.observers, 0.0)
+        # they came before there was a job to pass them on to
         for number in self._wakeup.missed():
             self._pass_on(number)
             self._follow(number)
@@ -212,6 +219,7 @@ class _MeasuredCommand:
         while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
             wakes = (due, self._checkpoint_at, self._orphans.wake_at)
+            # the earliest of all due times; a signal wakes it before
             info = self._wakeup.wait(min(*wakes, *self._observe_at.values()) - now)
             if info is not None:
                 self._take(info)
@@ -248,6 +256,7 @@ class _MeasuredCommand:
             try:
                 self._observe_at[observe] = self.elapsed() + observe(self)
             except Exception as error:  # noqa: BLE001 - as for a sample
+                # an observer that failed once is not called again
                 self._observe_at[observe] = float("inf")
                 self._measuring_failed(error)
 
@@ -299,6 +308,7 @@ class _MeasuredCommand:
         elif self._exit is not None:
             self._take_after_the_end(number)
         else:
+            # the terminal or a scheduler may have signalled the whole group already
             if self._wakeup.is_for_the_job(info, self._tree.pids()):
                 self._pass_on(number)
             if self._wakeup.is_stop_request(number):  # weigh may be killed next
@@ -327,6 +337,7 @@ class _MeasuredCommand:
     def _reap(self) -> None:
         """Reap every child that ended, and add up its resource usage."""
         self._peek()
+        # one SIGCHLD may stand for several children
         while True:
             try:
                 pid, status, used = os.wait4(-1, _ANY_CHANGE)
@@ -339,6 +350,7 @@ class _MeasuredCommand:
                     self._leader_stopped = os.WIFSTOPPED(status)
                     self._stop_too()
                 continue
+            # weigh's own children: witness, launchers, agents
             if pid in self._tree.excluded:
                 continue
             self._reaped += 1
@@ -370,6 +382,7 @@ class _MeasuredCommand:
         """Note the end of the command; decide whether to stop its orphans."""
         self._exit = status
         self._wakeup.dismiss_witness()
+        # the witness is gone, and its id may be another's
         self._tree.excluded = self._excluded
         number = signals.ended_by(status)
         if (
@@ -391,6 +404,7 @@ class _MeasuredCommand:
         # a run that is killed early has lost the later half of it at most
         pause = max(current_time, _SECOND_CHECKPOINT)
         if self._hurry is not None:
+            # after a signal the pauses double, from the first one on
             pause, self._hurry = self._hurry, 2 * self._hurry
         self._checkpoint_at = current_time + min(pause, _CHECKPOINT_INTERVAL)
         if self._watch.checkpoint is None or self._is_unchanged(current_time):
@@ -441,6 +455,7 @@ class _MeasuredCommand:
     def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:
         user, system, cpu = self._cpu_times()
         io = self._io_since_start()
+        # a mark that has not risen is from before the job
         rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
         peak = self._tracker.peak(self._method())
         samples = peak_in_samples(self._sampler.samples, peak)
@@ -476,6 +491,7 @@ class _MeasuredCommand:
             return series
         from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
 
+        # samples of GPUs are on the monotonic clock, the series on the run's
         began = time.monotonic() - self._sampler.elapsed()
         columns = gpu_columns(self._gpus.rows(), [began + at for at in series.t])
         return msgspec.structs.replace(series, gpu_memory=columns)
@@ -483,9 +499,13 @@ class _MeasuredCommand:
     def _cpu_times(self) -> tuple[Seconds | None, Seconds | None, Seconds | None]:
         """Return (user, system, total): exact for reaped children, else from perf."""
         counted = self._clock.read() if self._clock is not None else None
+        # the launcher's own start is not the job's CPU time
         system = max(0.0, self._system - self._launch_cpu_time)
+        # each is a lower bound: reaped children, the perf clock, processes alive at a
+        # look
         both = max(self._user + system, counted or 0.0, self._sampler.most_cpu_time)
         if self._exit is None:
+            # the split is known only of reaped processes
             return None, None, both
         return self._user, system, both
 

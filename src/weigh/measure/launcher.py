@@ -24,13 +24,14 @@ from weigh.errors import (
 )
 
 _ENOENT, _ENOEXEC, _EACCES, _ENOTDIR = 2, 8, 13, 20
-_OF_SHELLS = frozenset("|&;<>()$`")
+_OF_SHELLS = frozenset("|&;<>()$`")  # characters that only a shell gives a meaning
 _LANGUAGES = {".py": "python", ".R": "Rscript", ".jl": "julia"}
 _BUILTINS = frozenset(("cd", "conda", "export", "module", "source", "ulimit"))
 _MOST_WAITING = 32  # launchers for further repeats are forked later
 # bytes of the payload's length. End of file cannot mark its end, because the children
 # hold each other's pipes open
 _SIZE = 8
+# values of LC_CTYPE that the interpreter sets by itself
 _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
 
 # the signal mask that weigh was started with; the job gets the same
@@ -62,6 +63,7 @@ class JobLauncher:
         try:
             self.pid = os.fork()
         except OSError:
+            # both pipes' other ends are closed below
             os.close(self._go)
             os.close(self._status)
             raise
@@ -76,6 +78,7 @@ class JobLauncher:
 
     def is_waiting(self) -> bool:
         """Return whether the child still exists."""
+        # look without reaping: the measuring loop needs the exit status
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         try:
             return os.waitid(os.P_PID, self.pid, flags) is None
@@ -106,10 +109,12 @@ class JobLauncher:
         payload = b"\0".join([counts, *words, *opened, *settings])
         self._send(payload)
         with open(self._status, "rb") as status:
+            # "!" and an errno follow if exec failed; at success exec closes the pipe
             figures, _, failure = status.read().partition(b"!")
         if failure:
             os.waitpid(self.pid, 0)
             raise launch_error(command[0], int(failure))
+        # a child that was killed before has written nothing
         peak, cpu_time, *_ = *figures.split(), b"0", b"0"
         return LaunchedChild(int(peak), int(cpu_time) / 1e9)
 
@@ -126,6 +131,7 @@ class JobLauncher:
         try:
             with open(self._go, "wb") as go:
                 go.write(len(payload).to_bytes(_SIZE, "big") + payload)
+        # it has been killed; launch finds no figures then
         except BrokenPipeError:
             return
 
@@ -138,6 +144,7 @@ def prepare(argv: list[str]) -> list[JobLauncher]:
 
     Errors in *argv* are reported later, by the command line.
     """
+    # what follows "--" is the job's, not weigh's
     own = argv[: argv.index("--")] if "--" in argv else argv
     if not own or own[0] != "run" or not hasattr(os, "fork"):
         return []
@@ -149,6 +156,7 @@ def prepare(argv: list[str]) -> list[JobLauncher]:
         try:
             launchers.append(JobLauncher())
         except OSError:
+            # one launcher is enough to begin: others are forked when they are needed
             if not launchers:
                 raise
             break
@@ -174,6 +182,7 @@ def _become_the_job(go: int, status: int) -> None:
         with open(go, "rb") as pipe:
             size = int.from_bytes(pipe.read(_SIZE), "big")
             payload = pipe.read(size)
+        # weigh has ended, or wants no more of this run
         if not size or len(payload) < size:
             os._exit(0)
         _restore_signals()
@@ -193,6 +202,7 @@ def _become_the_job(go: int, status: int) -> None:
     except ValueError:  # no command has an empty name
         os.write(status, b"!%d" % _ENOENT)
     finally:
+        # only if exec failed: at success nothing of this is left
         os._exit(NOT_FOUND)
 
 
@@ -219,7 +229,9 @@ def _open_streams(words: list[bytes]) -> None:
         try:
             opened = os.open(path, mode | os.O_NOCTTY)
         except OSError:
+            # the job keeps weigh's own stream instead
             continue
+        # dup2 makes the copy inheritable, which an opened file is not
         os.dup2(opened, target)
         if opened != target:
             os.close(opened)
@@ -259,6 +271,7 @@ def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> 
             if error.errno == _ENOEXEC and not _in_other_language(path):
                 script = [b"/bin/sh", path, *command[1:]]
                 os.execve("/bin/sh", script, env)  # noqa: S606
+            # a file in PATH in place of a folder is not the reason to report
             if error.errno != _ENOTDIR or b"/" in name:
                 failure = error
     raise failure
@@ -370,6 +383,7 @@ def _shell_word(word: str) -> str:
 
 def _program_file(name: str) -> str | None:
     """Return the file that *name* stands for, executable or not."""
+    # a name with a slash is not searched in PATH
     folders = [""] if "/" in name else os.get_exec_path()
     paths = (os.path.join(folder, name) for folder in folders)
     return next((path for path in paths if os.path.isfile(path)), None)
@@ -383,6 +397,7 @@ def _program_suggestion(name: str) -> str:
     command on PATH.
     """
     if len(name.split()) > 1:
+        # quotes around a whole command line, with a pipe in it
         if set(name) & _OF_SHELLS:
             return f"   (for a shell: bash -c {_shell_word(name)})"
         return f"   (without the quotes: {name})"

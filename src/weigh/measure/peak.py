@@ -48,7 +48,7 @@ class EndedProcess(msgspec.Struct, frozen=True):
 
     others: Bytes
     held: Bytes
-    most: float
+    most: float  # bytes; infinite where the CPU time is not exact
 
 
 class PeakTracker:
@@ -62,13 +62,13 @@ class PeakTracker:
         self._top: PeakLook | None = None
         self._guessed: PeakLook | None = None  # until a count shows what is right of it
         self._most_by_account: Bytes = 0  # had none of it been page cache
-        self._reaped: Bytes = 0
+        self._reaped: Bytes = 0  # bytes; the largest ru_maxrss so far
         self._last: MemoryHolding | None = None
         self._readings: Mapping[int, ProcessReading] = {}
-        self._last_cpu_time: Seconds | None = None
-        self._ended: list[EndedProcess] = []
+        self._last_cpu_time: Seconds | None = None  # None: not exact
+        self._ended: list[EndedProcess] = []  # the largest few, by what was held
         self._grown: Bytes = 0  # with what they are known to have grown by
-        self._met: set[int] = set()
+        self._met: set[int] = set()  # process ids
         self._has_unseen = False  # processes that other processes waited for
         self._ended_at: Seconds | None = None
 
@@ -92,6 +92,7 @@ class PeakTracker:
         used so far, if that is exact: only a process that runs can grow.
         """
         self._depart({reading.pid for reading in readings}, cpu_time)
+        # of the processes that have just ended, before this look replaces the last one
         self._grown = max(self._grown, self._grown_unseen())
         marks = {reading.pid: self._rise_of_mark(reading) for reading in readings}
         self.virtual = max(self.virtual, sum(map(self._virtual_with_spike, readings)))
@@ -127,6 +128,7 @@ class PeakTracker:
             return
         if self._guessed is None or look.value > self._guessed.value:
             self._guessed = look
+        # without its guess it is a peak that is certain
         self._keep(_without(look, 1.0))
 
     def _keep(self, look: PeakLook) -> None:
@@ -169,6 +171,7 @@ class PeakTracker:
                     grown = one.resident - before.resident
                     let_go = before.file + before.shared - one.file - one.shared
                     spike -= max(0, let_go)
+                # the same spike on top of the look before, where that held less
                 spike = min(spike, last.total + spike + grown - held.total)
             spikes.append(max(0, spike))
         largest = max(spikes)
@@ -176,6 +179,7 @@ class PeakTracker:
 
     def _virtual_with_spike(self, reading: ProcessReading) -> Bytes:
         before = self._readings.get(reading.pid)
+        # the kernel's mark only rises: an unchanged one is from an earlier look
         if before is not None and reading.virtual_peak == before.virtual_peak:
             return reading.virtual
         return max(reading.virtual, reading.virtual_peak)
@@ -209,6 +213,7 @@ class PeakTracker:
             top = self._guessed
         if top is None and not self._reaped:
             return None
+        # all that is known is that the job was smaller than the launcher
         if not reaped and self._reaped and (top is None or self._was_short()):
             return self._below_the_floor()
         if top is None:
@@ -218,6 +223,7 @@ class PeakTracker:
         low = max(top.low, self.largest, reaped)
         # a reaped process below the floor may have been the launcher itself
         high = max(top.high, value, self._most_by_account, self._reaped)
+        # a bound far above the figure means that much was not seen
         if high > value * _DOUBTFUL + MIB:
             certainty = "guessed"
         is_alone = len(self._met) <= 1 and not self._has_unseen
@@ -287,6 +293,7 @@ class PeakTracker:
             room = (cpu_time - last_cpu_time) * _FASTEST_GROWTH + MIB
         self._ended.append(EndedProcess(last.total - whole, held, held + room))
         if len(self._ended) > _MOST_ENDED:
+            # the smallest can matter least for the peak
             self._ended.remove(min(self._ended, key=lambda one: one.others + one.held))
 
 

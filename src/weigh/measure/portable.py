@@ -56,11 +56,12 @@ class CpuBudget:
 
     def _earn(self, current_time: Seconds) -> None:
         earned = (current_time - self._at) * self._share
+        # credit is limited, so that a long idle time does not pay for a burst later
         self._left = min(self._credit, self._left + earned)
         self._at = current_time
 
 
-_MOST_SAMPLES = 4000
+_MOST_SAMPLES = 4000  # at so many samples, half of them are dropped
 
 
 class KernelPeak(msgspec.Struct, frozen=True):
@@ -83,13 +84,13 @@ class PortableSamples:
 
     def __init__(self) -> None:
         self.samples: list[TreeSample] = []
-        self.looks = 0
+        self.looks = 0  # readings taken
         self.largest: Bytes = 0
-        self.unshared: Bytes = 0
-        self.virtual: Bytes | None = None
-        self.high: Bytes = 0
+        self.unshared: Bytes = 0  # of what no two processes share
+        self.virtual: Bytes | None = None  # None: not known on this system
+        self.high: Bytes = 0  # of the most that each process is known to have held
         self.top: TreeSample | None = None
-        self.unread = 0
+        self.unread = 0  # processes whose memory could not be read
 
     def add(self, time: Seconds, seen: TreeReading) -> None:
         """Add one reading."""
@@ -100,6 +101,7 @@ class PortableSamples:
         sample = TreeSample(time, seen.memory, seen.cpu_time, seen.processes)
         self.samples.append(sample)
         if len(self.samples) >= _MOST_SAMPLES:
+            # half as many, so that thinning is rare
             self.samples = thin_samples(self.samples, _MOST_SAMPLES // 2)
         self.largest = max(self.largest, seen.largest_process)
         self.unshared = max(self.unshared, seen.unshared or 0)
@@ -125,8 +127,10 @@ def peak_memory(
     exact = largest.exact if largest is not None else None
     sampled = seen.top.memory if seen.top is not None else 0
     value = max(sampled, exact or 0)
+    # a process larger than any that was sampled lived between two samples
     unseen = max(0, largest.size - seen.largest) if largest is not None else 0
     high = max(value, (seen.high if processes > 1 else sampled) + unseen)
+    # one process: the kernel's own peak is the truth, above every sample
     if exact is not None and processes == 1:
         high = value
     if high == 0:
@@ -165,10 +169,10 @@ def _portable_source(
 Checkpoint: TypeAlias = Callable[[RunMeasurement], None]
 
 _SHARE = 0.005  # of a core, for finding processes and for reading them each
-_FIRST_INTERVAL = 0.005
+_FIRST_INTERVAL = 0.005  # seconds, then twice as many each time up to the interval
 _GRACE = 5.0  # seconds between TERM and KILL for orphans
-_FIRST_CHECKPOINT = 0.2
-_CHECKPOINT_INTERVAL = 10.0
+_FIRST_CHECKPOINT = 0.2  # seconds
+_CHECKPOINT_INTERVAL = 10.0  # seconds
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
@@ -230,8 +234,8 @@ def _launch_portable_command(
 class _CommandExit(msgspec.Struct, frozen=True):
     """How the command ended, with the kernel's figures for it and its children."""
 
-    code: int
-    at: Seconds
+    code: int  # below 0: ended by that signal
+    at: Seconds  # seconds on the clock of `perf_counter`
     user_time: Seconds | None = None
     system_time: Seconds | None = None
     largest: KernelPeak | None = None
@@ -302,6 +306,7 @@ class _CaughtSignals:
         self._early: list[int] = []
         self._take: Callable[[int], None] = self._early.append
 
+    # from a thread, Python cannot set handlers
     def __enter__(self) -> Self:
         if threading.current_thread() is not threading.main_thread():
             return self
@@ -373,8 +378,10 @@ class _PortableRun:
 
     def finish(self, *, stop_orphans: bool) -> None:
         """Sample until the orphans have ended too, by themselves or by a signal."""
+        # without psutil only the command itself is known
         if self._tree is None:
             return
+        # whatever it costs: the budget may have skipped the last children
         self._tree.walk()
         self._look()
         kill_at: Seconds | None = None
@@ -394,6 +401,7 @@ class _PortableRun:
         """Handle one signal."""
         name = signal.Signals(number).name
         if self._waiter.ended.is_set():
+            # after the command, a second signal is for weigh: KILL instead of TERM
             self._got_second_signal = self._end_signal is not None
         elif name in _LEFT_TO_TERMINAL:
             return
@@ -407,6 +415,7 @@ class _PortableRun:
         if self._end_signal is not None or self._waiter.exit is None:
             return self._end_signal is not None
         code = self._waiter.exit.code
+        # a shell ends with 128 and the number of the signal that ended its command
         number = -code if code < 0 else code - SIGNAL_BASE
         ending = [getattr(signal, name, None) for name in _ENDING]
         return number in ending or code == _ENDED_BY_CTRL_C
@@ -417,6 +426,7 @@ class _PortableRun:
     def _look(self) -> Seconds:
         """Take one sample; return the seconds until the next one."""
         if self._tree is not None:
+            # finding new processes and reading known ones have budgets of their own
             if self._finding.wait(self._elapsed()) == 0:
                 before = time.thread_time()
                 self._tree.walk()
@@ -425,6 +435,7 @@ class _PortableRun:
             self._seen.add(self._elapsed(), self._tree.read())
             self._reading.spend(time.thread_time() - before, self._elapsed())
         self._write_checkpoint()
+        # fast at first, then at the interval
         self._turn = min(2 * self._turn, self._interval)
         return max(self._turn, self._reading.wait(self._elapsed()))
 
@@ -480,6 +491,7 @@ class _PortableRun:
 
     def _totals(self, exited: _CommandExit | None) -> ProcessTotals:
         """Return the kernel's totals plus detached processes, or sampled totals."""
+        # before the end only samples are known
         if exited is None or exited.user_time is None:
             return ProcessTotals() if self._tree is None else self._tree.totals()
         accounted = ProcessTotals(
@@ -498,6 +510,7 @@ class _PortableRun:
         return self._seen.virtual if sys.platform == "linux" else None
 
     def _real_interval(self, wall: Seconds) -> Seconds:
+        # looks that take long make it longer than was set
         return max(self._interval, wall / max(1, self._seen.looks))
 
     def _monitor(self, wall: Seconds) -> MeasuringCost:

@@ -24,13 +24,13 @@ from contextlib import suppress
 from weigh.measure.output import end_of_line
 from weigh.units import KIB, MIB, Bytes, Seconds
 
-_BLOCK = 64 * KIB
+_BLOCK = 64 * KIB  # bytes per read
 _WINDOW = struct.Struct("HHHH")
 _HIGHEST = 1 << 20  # above any descriptor
 _PATIENCE = 2.0  # seconds for the copier to finish after the job
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _NEWLINE = b"\n"
-_ERASE = b"\r\x1b[K"
+_ERASE = b"\r\x1b[K"  # to the first column, and delete to the end of the line
 _QUIET_FOR = 50  # ms without output until the line is drawn again below it
 
 
@@ -58,9 +58,11 @@ class OutputPassage:
         if self.is_terminal:
             _make_like(self.inner, self.target)
         self.heard, self.side = os.pipe()
+        # neither weigh nor the copier may wait for the other
         os.set_blocking(self.heard, False)
         os.set_blocking(self.side, False)
         with suppress(OSError):
+            # a larger pipe, so that less is lost while weigh is busy; Linux only
             fcntl.fcntl(self.side, fcntl.F_SETPIPE_SZ, MIB)
 
     def close(self) -> None:
@@ -163,6 +165,7 @@ class PtyTee:
 
     def finish(self, feeds: Sequence[Callable[[bytes], None]]) -> None:
         """Wait for the rest of the output, as long as more arrives."""
+        # otherwise the copier would never see the end
         self.launched()
         patience = time.monotonic() + _PATIENCE
         while open_ends := [p.heard for p in self._passages if p.heard >= 0]:
@@ -170,6 +173,7 @@ class PtyTee:
             if left <= 0:
                 break
             select.select(open_ends, (), (), left)
+            # there is still output: be patient anew
             if self.look(feeds, cost=_PATIENCE):
                 patience = time.monotonic() + _PATIENCE
         self._let_go()
@@ -187,6 +191,7 @@ class PtyTee:
                 is_over = False
                 os.close(passage.heard)
                 passage.heard = -1
+        # a copier that still has output to copy goes on without weigh
         if self.pid is not None and is_over:
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
@@ -196,6 +201,7 @@ class PtyTee:
         self._passages = []
 
     def _fork(self) -> None:
+        # before the copier has handlers of its own, a signal must not run weigh's
         every = signal.valid_signals()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, every)
         try:
@@ -205,6 +211,7 @@ class PtyTee:
                 _be_the_copier(self._passages, notes)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # the copier has these ends now
         for passage in self._passages:
             os.close(passage.outer)
             os.close(passage.side)
@@ -222,6 +229,7 @@ def _passages(fds: Sequence[int]) -> list[OutputPassage]:
                 continue
         except OSError:  # closed
             continue
+        # stdout and stderr are often one file
         same = (status.st_dev, status.st_ino, status.st_rdev)
         if same in found:
             found[same].targets.append(fd)
@@ -270,6 +278,7 @@ def _be_the_copier(passages: Sequence[OutputPassage], notes: int | None) -> None
     """Copy until every passage is closed; never returns."""
     code = 1
     try:
+        # nothing else: an open end of another pipe would never see its end
         kept = {fd for p in passages for fd in (p.outer, p.side, p.target)}
         _close_all_but(kept | ({notes} if notes is not None else set()))
         line = None if notes is None else _DrawnLine(notes, passages[0].target)
@@ -293,6 +302,7 @@ def _be_the_copier(passages: Sequence[OutputPassage], notes: int | None) -> None
 def _close_all_but(kept: set[int]) -> None:
     """Close all other descriptors, especially weigh's ends of other pipes."""
     below = -1
+    # the gaps between the descriptors that are kept
     for fd in (*sorted(kept), _HIGHEST):
         os.closerange(below + 1, fd)
         below = fd
@@ -306,6 +316,7 @@ def _copy_streams(copies: "dict[int, _StreamCopy]", line: "_DrawnLine | None") -
         poll.register(copy.source, select.POLLIN)
         poll.register(copy.target, 0)  # reports when its reader has closed it
     while copies:
+        # wait for a pause in the output, then draw the line below it
         found = poll.poll(_QUIET_FOR if line is not None and line.is_due else None)
         if line is not None and not found:
             line.draw()
@@ -342,6 +353,7 @@ class _DrawnLine:
     def read(self) -> bool:
         """Read and draw the newest line; return False if weigh is gone."""
         lines = os.read(self.notes, _BLOCK)
+        # of several lines only the newest
         self._text = lines.removesuffix(_NEWLINE).rpartition(_NEWLINE)[2]
         if lines:
             self.draw()
@@ -364,6 +376,7 @@ class _DrawnLine:
 
     def follow(self, chunk: bytes) -> None:
         """Note what the job has written."""
+        # in the middle of a line, weigh's would be mixed with it
         self._is_free = chunk.endswith(_NEWLINE)
         self.is_due = self._is_free
 
@@ -391,6 +404,7 @@ class _StreamCopy:
         except OSError:  # EIO: the last process has closed that terminal
             chunk = b""
         if self._line is not None:
+            # the job's output begins where weigh's line stood
             self._line.erase()
         if not chunk or not self._write(chunk):
             return False
@@ -420,6 +434,7 @@ class _StreamCopy:
         """Write to weigh's pipe what fits; drop the rest up to a line's end."""
         if self._side < 0:
             return
+        # the beginning of a line was lost: go on at the next one
         if self._is_torn:
             chunk = _NEWLINE + chunk[end_of_line(chunk) :]
         try:

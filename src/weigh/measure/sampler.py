@@ -58,7 +58,7 @@ class ForkFilter:
 
     def __init__(self, tree: ProcTree) -> None:
         self._tree = tree
-        self._residents: dict[int, Bytes] = {}
+        self._residents: dict[int, Bytes] = {}  # bytes, at the last sample
 
     def sift(
         self, readings: Sequence[ProcessReading]
@@ -75,12 +75,15 @@ class ForkFilter:
     ) -> list[ProcessReading]:
         residents = {reading.pid: reading.resident for reading in readings}
         kept = []
+        # only new processes are asked for their parent
         for reading in readings:
             pid = reading.pid
             times = None if pid in self._residents else self._tree.times(pid)
             if times is None or times.parent not in residents:
                 kept.append(reading)
                 continue
+            # a vfork child runs in its parent's memory, which counts once, until it
+            # execs
             if pages.share_memory_map(times.parent, pid):
                 continue
             # read again: until a moment ago it may have been a vfork child
@@ -88,6 +91,8 @@ class ForkFilter:
                 self._tree.times(pid) or times,
                 self._tree.times(times.parent),
             )
+            # the parent may have changed since the fork: at most what it held at either
+            # look
             if parent is not None and times.is_fork_of(parent):
                 before = self._residents.get(times.parent, 0)
                 inherited[pid] = max(before, residents[times.parent])
@@ -99,7 +104,7 @@ class ForkFilter:
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 _UNSEEN_CPU_TIME = 1e-3  # seconds, of processes while the perf clock stands still
-_IDLE_CHANGE = 4 * MIB
+_IDLE_CHANGE = 4 * MIB  # bytes; an idle tree changes by less
 _MOST_SAMPLES = 4096
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
 _FIRST_SIGN = 0.5  # seconds
@@ -151,9 +156,11 @@ class RunSampler:
         self._clock = clock
         self._started = clock() if started is None else started
         self._schedule = LookSchedule(interval)
+        # it no longer counts the job, so that it cannot show idleness
         self._cpu_clock_stands = False
         self._clocks: Mapping[int, Seconds] = {}  # of an idle tree's processes
-        self._counted: Seconds = 0.0
+        self._counted: Seconds = 0.0  # CPU seconds at the last look
+        # seconds; so that the first look reads them
         self._times_read: Seconds = -_TIMES_INTERVAL
 
     def elapsed(self) -> Seconds:
@@ -163,6 +170,7 @@ class RunSampler:
     def look(self) -> Seconds:
         """Take one sample; return the seconds until the next one."""
         counted = None if self._cpu_clock is None else self._cpu_clock.read()
+        # no CPU time means no new memory: the look may be skipped
         is_idle = (
             counted is not None
             and counted - self._counted <= _IDLE_CPU_TIME
@@ -174,18 +182,22 @@ class RunSampler:
         if is_idle and self._schedule.may_skip(self.elapsed()):
             self._repeat(counted)
             return self._schedule.least_wait()
+        # a look that imports a module costs more than looks do
         modules = len(sys.modules)
         before, spent = time.thread_time(), self._gauge.spent
         readings, inherited = self._fork_filter.sift(self._tree.read())
         now = self.elapsed()
         cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
+        # without a clock, the wall time is the only bound of what the job used
         used = now if cpu_time is None else cpu_time
         held = self._gauge.hold(readings, self._tracker.best, used)
+        # a clock that stands shows no limit of growth
         exact = None if self._cpu_clock_stands else counted
         sample = self._tracker.look(now, readings, held, inherited, exact)
         self._keep(sample, cpu_time)
         self._counted = counted or 0.0
         self._clocks = {}
+        # a single process is no distributed run, and weigh itself waits for it
         if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
             if not self._is_brief:
@@ -195,8 +207,10 @@ class RunSampler:
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
         cost = cost_of_look(cost, has_loaded=len(sys.modules) > modules)
+        # it has changed although it used no CPU time: the clock is wrong
         if is_idle and _has_changed(self.samples[-2:]):
             self._cpu_clock_stands = True
+        # nothing was seen, so the next look must not be skipped
         looked_at = now if readings else float("-inf")
         return self._schedule.wait_after(looked_at, self.elapsed(), cost, used)
 
@@ -222,6 +236,7 @@ class RunSampler:
         now = self.elapsed()
         held = self._gauge.finish()
         if held is not None:
+            # the group's account is left, though its processes are gone
             self._tracker.look(now, (), held)
         if self._waits is not None:
             self._waits.finish()
@@ -312,6 +327,7 @@ class RunSampler:
             )
         )
         if len(self.samples) >= self._most_samples:
+            # of each two the larger stays, so that no peak is lost
             pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
             self.samples = [_larger_sample(*pair) for pair in pairs]
 
@@ -323,6 +339,7 @@ class RunSampler:
             return None
         self._times_read = current_time
         times = [self._tree.times(reading.pid) for reading in readings]
+        # the sum falls when processes end, so the largest one is kept
         total = sum(each.cpu_time for each in times if each is not None)
         self.most_cpu_time = max(self.most_cpu_time, total)
         return total
@@ -382,6 +399,7 @@ def peak_in_samples(
     if peak is None or not samples:
         return list(samples)
     kept = [_limited_to(sample, peak.value) for sample in samples]
+    # no sample reached the peak: put it at the nearest one
     if peak.time is not None and max(one.memory for one in kept) < peak.value:
         gaps = [abs(one.time - peak.time) for one in kept]
         place = gaps.index(min(gaps))
@@ -492,6 +510,7 @@ def _rate(
     if before is None or now is None:
         return None
     elapsed, used = now[0] - before[0], now[1] - before[1]
+    # the sum falls when a process ends and takes its time with it
     return used / elapsed if elapsed > 0 and used >= 0 else None
 
 
