@@ -31,12 +31,13 @@ from weigh.store.location import file_mode
 from weigh.units import Seconds
 
 SUFFIX = ".lock"
-SIGN_OF_LIFE = 10.0
+SIGN_OF_LIFE = 10.0  # seconds between touches of the file by its holder
 SILENCE = 6 * SIGN_OF_LIFE  # seconds after which a holder elsewhere counts as dead
 _EMPTY_FOR = 3.0  # seconds in which its creator writes its name into it
 _LOST_AFTER = 3  # looks that find another's lock: one alone may be transient
-_POLL = 0.5
-_TRIES = 10
+_POLL = 0.5  # seconds between looks at another's lock
+_TRIES = 10  # to lock a file that another process inspects
+# a link or a FIFO planted under the name is refused, and never waited for
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -61,6 +62,7 @@ class JoblogLock:
         self._path = lock_path
         self._fd = descriptor
         self._me = new_holder
+        # looks in a row that found another's lock
         self._strange = 0
 
     def touch(self) -> None:
@@ -80,11 +82,13 @@ class JoblogLock:
         if fd is not None:
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # flock belongs to the open file: closing one of its descriptors keeps it
             os.dup2(fd, self._fd, inheritable=False)
             os.close(fd)
             self._strange = 0
             return
         holder = _lock_holder(self._path)
+        # a file that cannot be read is no evidence of another holder
         self._strange += holder is not None
         if self._strange >= _LOST_AFTER:
             self.trouble = _lock_held_message(self._path, holder)
@@ -140,6 +144,7 @@ def _create_lock_file(lock_path: str, new_holder: JoblogHolder) -> int | None:
         write_all(fd, msgspec.json.encode(new_holder))
     except OSError:
         with suppress(OSError):
+            # an empty lock would make the next process wait for its name
             os.unlink(lock_path)
         os.close(fd)
         raise
@@ -161,6 +166,7 @@ def _has_locked_created_file(
                 os.close(descriptor)
                 raise
         break
+    # with or without the kernel's lock: having created the file decides
     if is_same(lock_path, descriptor):
         return True
     os.close(descriptor)
@@ -192,6 +198,7 @@ def _remove_dead_lock(
     try:
         check_regular(os.fstat(fd), lock_path, must_be_owned=True)
         try:
+            # the kernel's lock ends with its holder, so this is certain
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(
@@ -223,6 +230,7 @@ def _is_holder_dead(
     if holder is None:
         if text and not text.startswith(b"{"):
             raise FormatError(f"{lock_path} is not a lock file of weigh: remove it")
+        # no name: its creator is about to write it, or died before
         return not _is_file_changing(lock_path, descriptor, _EMPTY_FOR, sleep)
     if new_holder.machine.sees_processes_of(holder.machine):
         if holder.process != new_holder.process and is_alive(holder.process):
@@ -278,9 +286,12 @@ def _take_away(lock_path: str, descriptor: int) -> None:
     """Remove the file that is open as *descriptor*, and no other that replaced it."""
     aside = f"{lock_path}.{os.getpid()}.dead"
     with suppress(FileNotFoundError):
+        # first rename, then compare: between a comparison and an unlink another
+        # process could create its own lock there
         os.rename(lock_path, aside)
         if not is_same(aside, descriptor):
             try:
+                # it was another's lock: put it back, unless a newer one is there
                 os.link(aside, lock_path)
             except FileExistsError:
                 pass  # its holder has already created another

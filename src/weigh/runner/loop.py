@@ -47,13 +47,13 @@ class RunRules(msgspec.Struct, frozen=True, kw_only=True):
     is the time limit of weigh itself.
     """
 
-    retries: int = 1
+    retries: int = 1  # per task, the first attempt included
     oom_retries: int = 3
     halt: HaltRule = HaltRule()
-    timeout: Seconds | None = None
-    grace: Seconds = 30.0
+    timeout: Seconds | None = None  # of one attempt; None: no limit
+    grace: Seconds = 30.0  # from the first signal to KILL
     guard: bool = True
-    wait_orphans: bool = True
+    wait_orphans: bool = True  # else what a task leaves behind is stopped
     end_at: Seconds | None = None
 
 
@@ -65,7 +65,7 @@ class LoopParts(msgspec.Struct, frozen=True, kw_only=True):
     tasks that run at once.
     """
 
-    run: str
+    run: str  # the id of this run
     source: TaskSource
     queue: TurnQueue
     layout: SlotLayout
@@ -73,17 +73,18 @@ class LoopParts(msgspec.Struct, frozen=True, kw_only=True):
     watcher: AttemptWatcher
     joblog: JoblogFile
     events: EventsFile
-    held: JoblogLock
+    held: JoblogLock  # once it is lost to another process, no more tasks start
     output: TasksOutput
     channels: SlotChannels
     gauge: MachineMemoryGauge
     progress: ProgressWatch
+    # how often each task was started, earlier runs included
     attempts: dict[int, int]
     plan_of: Callable[[int], TaskReservation]
     number_of: Callable[[int], int]
     room: TaskReservation
     notify: Callable[[str], None]
-    show: Callable[[TaskTally], Seconds]
+    show: Callable[[TaskTally], Seconds]  # returns when it is due again, from now
 
 
 class FinalFailure(msgspec.Struct, frozen=True):
@@ -112,21 +113,22 @@ class RunResult(msgspec.Struct, frozen=True):
     tally: TaskTally
     signal: int | None = None
     trouble: str | None = None
-    halted: str | None = None
-    halt_code: int | None = None
-    failures: tuple[FinalFailure, ...] = ()
+    halted: str | None = None  # why --halt stopped the run; None: it did not
+    halt_code: int | None = None  # exit code of the task that decided --halt
+    failures: tuple[FinalFailure, ...] = ()  # at most _MOST_FAILURES
     has_abandoned: bool = False
 
 
-_TICK = 0.25
+_TICK = 0.25  # seconds; the longest sleep, and between looks at locks and outputs
 # seconds; sooner, it is the first signal again, passed on by the job's shell
 SECOND_SIGNAL_AFTER = 3.0
-_WIDTH = 80 - len("weigh: ")
+_WIDTH = 80 - len("weigh: ")  # columns left for a message after its prefix
 _MOST_FAILURES = 20  # that get a line each
-_LONGEST_DOUBT = 160
-_POLL = 0.02
+_LONGEST_DOUBT = 160  # characters; the last line of an output may be long
+_POLL = 0.02  # seconds between looks at tasks that end after an unexpected error
 _RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
-_RESTORE_INTERVAL = 1.0
+_RESTORE_INTERVAL = 1.0  # seconds between looks whether the joblog is unchanged
+# descriptors, processes or memory ran out: the end of a task frees some
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
 _ORPHAN_PATIENCE = 5.0  # seconds until processes a task left behind are reported
@@ -146,7 +148,9 @@ class TaskLoop:
         self._running: dict[str, TaskAttempt] = {}
         self._reaper = ChildReaper()
         self._stopper = AttemptStopper(rules.grace)
+        # by process id, until the leader is reaped
         self._leaders: dict[int, TaskAttempt] = {}
+        # by process group, until the last process has ended
         self._groups: dict[int, TaskAttempt] = {}
         self._orphans = TaskOrphans(
             loop_parts.run, self._running, self._groups, self._leaders
@@ -176,13 +180,16 @@ class TaskLoop:
         self._halt_code: int | None = None
         self._failures: list[FinalFailure] = []
         self._doubts: list[tuple[int, str]] = []  # exit code 0 after an error
+        # while a task runs that needs all memory, nothing starts
         self._is_alone = False
+        # --halt counts what this run's tasks did, not those of earlier runs
         self._earlier = (tally.failed, tally.done)
+        # deadlines on the monotonic clock; 0: due at once
         self._spawn_at: Seconds = 0.0
         self._show_at: Seconds = 0.0
         self._look_at: Seconds = 0.0
         self._restore_at: Seconds = 0.0
-        self._mentioned: set[int] = set()
+        self._mentioned: set[int] = set()  # tasks whose orphans were reported
 
     def run(self, waited: Collection[int]) -> RunResult:
         """Run until no task is left or the run has to stop.
@@ -200,12 +207,14 @@ class TaskLoop:
                 # after SIGSTOP and SIGCONT, CPython returns an uninitialized siginfo
                 if info is not None and info.si_signo in handled:
                     self._take_signal(info.si_signo)
+                # at each wake-up: the kernel merges the SIGCHLDs of several children
                 self._reap()
                 self._act_on_deadlines()
         except Exception:
             self._end_tasks()
             raise
         finally:
+            # here no task runs: what is left nobody else would end
             self._clear()
         self._write_the_rest()
         self._report_doubts()
@@ -229,6 +238,7 @@ class TaskLoop:
                     self._running.pop(attempt.record, None)
             now = time.monotonic()
             self._stopper.act_on_deadlines(now)
+            # stuck in the kernel: waiting for it might never end
             for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
                 self._running.pop(attempt.record, None)
             time.sleep(_POLL)
@@ -258,6 +268,7 @@ class TaskLoop:
 
     def _start_tasks(self) -> None:
         while self._free and self._may_start() and not self._is_alone:
+            # a fork has just failed
             if time.monotonic() < self._spawn_at:
                 return
             try:
@@ -299,6 +310,8 @@ class TaskLoop:
                 floor=parts.watcher.floor,
                 output=stream,
             )
+            # both before the fork: the child inherits the stamp, and a process that
+            # the kernel kills at once for memory counts as one of this attempt
             stamp_processes(parts.run, task_turn.seq)
             self._retry_policy.started(attempt)
             parts.spawner.start(attempt, stream.descriptors())
@@ -308,6 +321,7 @@ class TaskLoop:
             return False
         self._attempts[task_turn.seq] = number
         self._is_alone = task_turn.alone
+        # memory that ran out next to other tasks may be theirs
         attempt.state.shared = bool(self._running)
         if len(self._running) == 1:  # with more, all are marked already
             next(iter(self._running.values())).state.shared = True
@@ -328,6 +342,7 @@ class TaskLoop:
                 stream.close()
         parts.queue.put_back(task_turn)
         is_resource = os_error.errno in _PASSING
+        # without a stream its output could not be opened, and waiting does not help
         if is_full(os_error) or (stream is None and not is_resource):
             where = parts.output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {os_error.strerror}")
@@ -349,6 +364,7 @@ class TaskLoop:
         for reaped in ended:
             attempt = self._leaders.pop(reaped.pid, None)
             if attempt is None:
+                # not a leader: a process that a task left behind
                 attempt = self._orphans.claim(reaped.pid)
             else:
                 attempt.state.status = reaped.status
@@ -358,14 +374,17 @@ class TaskLoop:
                 touched[attempt.record] = attempt
         if not ended:
             return
+        # the kernel gave the children of the ended processes to weigh
         for attempt, orphan in self._orphans.find():
             touched[attempt.record] = attempt
             self._parts.watcher.left(attempt, orphan)
         for attempt in touched.values():
+            # only an orphan ended: its leader still runs
             if attempt.state.status is None:
                 continue
             if not attempt.state.orphans:
                 self._finish(attempt)
+            # a task that was stopped must leave nothing running
             elif not self._rules.wait_orphans or attempt.state.stop is not None:
                 self._stopper.stop_orphans(attempt)
 
@@ -379,11 +398,14 @@ class TaskLoop:
         self._tally.begun -= attempt.launch.began
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
+        # before its output is closed, whose end shows why it failed
         ending = self._retry_policy.judge(attempt, self._running.values())
         size, fault = _close_output(attempt)
         if fault is not None:
             ending = _ending_without_output(ending, fault)
         is_short = fault is not None and is_full(fault)
+        # tasks write their files themselves: weigh sees no error of theirs, so a
+        # full disk makes any output doubtful, and any failure
         if is_short or ((size or not ending.succeeded) and parts.output.is_full()):
             where = parts.output.folder or "the output"
             self._stop_launching(f"the disk under {where} is full")
@@ -392,10 +414,12 @@ class TaskLoop:
                 "INTERRUPTED", ending.exit_code, ending.signal, outcome
             )
         self._memory.ended(attempt)
+        # before its slot is free: the slot's next task writes to the same file
         attempt.state.channel = parts.channels.take(attempt.slot.number)
         self._free.give_back(attempt.slot)
         if not self._is_retried(attempt, ending):
             self._settle(attempt, ending, size)
+        # last: from here on the attempt is the watcher's alone
         parts.watcher.ended(attempt, ending)
 
     def _is_retried(self, attempt: TaskAttempt, ending: AttemptEnding) -> bool:
@@ -404,10 +428,12 @@ class TaskLoop:
         if verdict == "settled":
             return False
         is_short = ending.is_oom and verdict in {"with more", "alone"}
+        # there is no more memory here: another attempt would fail as well
         if is_short and self._memory.had_everything(attempt, ending):
             return False
         if attempt.state.stop in {"memory", "gpu_memory"}:
             self._memory.learn(attempt)
+        # nothing starts any more: the next run repeats the task
         if verdict == "unfinished" or self._is_stopping():
             self._tally.interrupted += 1
             return True
@@ -435,7 +461,7 @@ class TaskLoop:
         trouble = self._parts.joblog.append(
             JoblogEntry(
                 seq=attempt.seq,
-                host=":",
+                host=":",  # as GNU parallel names this machine
                 started=attempt.launch.started,
                 wall_time=wall,
                 sent=0,
@@ -474,7 +500,7 @@ class TaskLoop:
 
     def _write_the_rest(self) -> None:
         """Write the rest of the joblog; tasks it cannot record count as not done."""
-        self._restore_joblog(float("inf"))
+        self._restore_joblog(float("inf"))  # however recent the last look was
         joblog = self._parts.joblog
         trouble = joblog.try_again()
         if self._trouble is None:
@@ -538,6 +564,7 @@ class TaskLoop:
             signal.SIGINT,
             signal.SIGTERM,
         ):
+            # a person types ^C twice on purpose
             if (
                 signal_number == signal.SIGINT
                 or now - self._signal_at > SECOND_SIGNAL_AFTER
@@ -564,7 +591,7 @@ class TaskLoop:
                     and now - attempt.launch.began >= rules.timeout
                 ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
-        for attempt, why, evidence in self._parts.progress.lost():
+        for attempt, why, evidence in self._parts.progress.lost():  # maybe ended since
             if attempt.state.stop is None and attempt.record in self._running:
                 attempt.state.evidence = evidence
                 self._stopper.stop(attempt, why, signal.SIGTERM)
@@ -574,6 +601,7 @@ class TaskLoop:
         if rules.guard and now >= self._memory.due:
             self._memory.look(now, self._running.values())
         end_at = rules.end_at
+        # so early that the tasks have all of their grace time
         if end_at is not None and now >= end_at - rules.grace and self._signal is None:
             self._parts.notify("the time limit is near")
             self._take_signal(signal.SIGTERM)
@@ -589,6 +617,7 @@ class TaskLoop:
             "and keeps running"
         )
         self._has_abandoned = True
+        # count it as killed: its status will not come
         if attempt.state.status is None:
             self._leaders.pop(attempt.launch.pid, None)
             attempt.state.status, attempt.state.ended = signal.SIGKILL, current_time
@@ -604,6 +633,7 @@ class TaskLoop:
         for attempt in self._running.values():
             if attempt.output is not None:
                 attempt.output.look()
+            # False, which is less than any patience, while its leader runs
             waits = (
                 attempt.state.status is not None and current_time - attempt.state.ended
             )

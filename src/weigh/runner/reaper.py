@@ -13,12 +13,12 @@ _READ, _WRITTEN = 9, 11  # words of /proc/PID/io
 class ReapedChild(msgspec.Struct, frozen=True, gc=False):
     """A child that ended, with the usage of it and of the children it waited for."""
 
-    pid: int
-    status: int
-    at: Seconds
+    pid: int  # no longer in use: the kernel may give it to another process
+    status: int  # as wait4 reports it
+    at: Seconds  # on the monotonic clock
     user: Seconds
     system: Seconds
-    max_rss: Bytes
+    max_rss: Bytes  # of the largest process, not their sum
     read_bytes: Bytes
     write_bytes: Bytes
 
@@ -42,6 +42,7 @@ class ChildReaper:
         read, written = self._traffic()
         while True:
             try:
+                # one by one, so that each difference in traffic has one owner
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return found

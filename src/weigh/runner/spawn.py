@@ -18,11 +18,12 @@ from weigh.store.identity import process_identity
 from weigh.sweep.variables import CPUS, MEMORY, with_expanded_placeholders
 from weigh.units import MIB, Bytes, Seconds
 
+# where the ranks of torch.distributed meet
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 _PORT_OF_OURS = "WEIGH_PORT"
 _TORCHRUN = "PET_MASTER_PORT"  # the default of torchrun's --master-port
 _NODES = tuple(one.variables.nodes for one in KINDS.values() if one.variables.nodes)
-_TRIES = 50
+_TRIES = 50  # ports drawn until one is not taken
 
 
 def meeting_place(env: Mapping[str, str]) -> dict[str, str]:
@@ -53,7 +54,7 @@ def free_port(taken: Collection[int] = ()) -> int | None:
     try:
         for _ in range(_TRIES):
             held.append(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM))
-            held[-1].bind(("", 0))
+            held[-1].bind(("", 0))  # the kernel chooses a free one
             port: int = held[-1].getsockname()[1]
             if port not in taken:
                 return port
@@ -68,12 +69,13 @@ def free_port(taken: Collection[int] = ()) -> int | None:
 MARK = b"WEIGH_TASK"
 _MEMORY = MEMORY.encode()
 _ENOENT, _E2BIG, _EACCES, _ENOEXEC = 2, 7, 13, 8
+# tasks must not read weigh's own input, which may be the task file
 _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
 _INTERPRETER_IGNORES = frozenset(
     {signal.SIGPIPE, signal.SIGXFSZ}
 )  # what the interpreter ignores
 _PORT_LIFE: Seconds = 1.0  # finding one takes longer than many tasks run
-_TICKS = os.sysconf("SC_CLK_TCK")
+_TICKS = os.sysconf("SC_CLK_TCK")  # per second
 
 
 def granted_memory(
@@ -112,12 +114,13 @@ class AttemptSpawner:
         self._memory = memory
         self._slots = max(1, len(layout.slots))
         self._mask = tuple(mask)
-        self._everywhere = os.sched_getaffinity(0)
+        self._everywhere = os.sched_getaffinity(0)  # to return to after a pinned start
         self._defaults = _signals_at_default()
         threads = thread_settings(os.environ, layout.threads)
         self._ports = [os.fsencode(name) for name in port_names(os.environ)]
         self._port_until: dict[int, Seconds] = {}
         self._port_of: dict[int, int] = {}
+        # made once for each slot; a start changes only what differs by task
         self._envs = {
             slot.number: {
                 **env,
@@ -166,6 +169,7 @@ class AttemptSpawner:
                 f"{len(attempt.text):,} bytes and the environment are more than the "
                 "kernel accepts (put the line into a script)"
             )
+            # with no environment, as that may be what is too large
             stand_in = [self._shell.program, b"-c", b"exit %d" % NOT_EXECUTABLE]
             attempt.launch.pid = self._posix_spawn(
                 stand_in[0], stand_in, {}, [_NO_INPUT]
@@ -234,8 +238,8 @@ class AttemptSpawner:
             argv,
             env,
             file_actions=actions,
-            setpgroup=0,
-            setsigmask=self._mask,
+            setpgroup=0,  # a group of its own, so that one signal reaches all of it
+            setsigmask=self._mask,  # weigh itself blocks the signals it waits for
             setsigdef=self._defaults,
         )
 

@@ -9,7 +9,7 @@ from weigh.measure.checkpoint_signal import send_checkpoint_signal
 from weigh.runner.attempt import Stop, TaskAttempt
 from weigh.units import Seconds
 
-_KILL_AGAIN = 0.05
+_KILL_AGAIN = 0.05  # seconds between KILLs, as orphans may be found after the first
 _NEVER = float("inf")
 # Warnings of a scheduler. Grid Engine sends them to the job's whole process group. They
 # kill a program without a handler for them, even if it handles TERM.
@@ -25,7 +25,8 @@ class AttemptStopper:
     def __init__(self, grace: Seconds) -> None:
         self.wake_at: Seconds = _NEVER
         self._grace = grace
-        self._stopping: dict[str, TaskAttempt] = {}
+        self._stopping: dict[str, TaskAttempt] = {}  # by record, as all of these
+        # those that were sent TERM, and need no other one half-way
         self._reminded: set[str] = set()
         self._killed: dict[str, Seconds] = {}  # when KILL was first sent
 
@@ -45,9 +46,11 @@ class AttemptStopper:
         if signal_number in _WARNINGS and not _send_checkpoint_warning(
             attempt, signal_number
         ):
+            # it is on its way: a warning that nobody handles adds nothing
             if attempt.record in self._stopping:
                 return
             signal_number = signal.SIGTERM
+        # the first reason counts, and later signals do not extend the grace time
         if attempt.state.stop is None:
             attempt.state.stop = why
         if attempt.state.kill_at is None:
@@ -126,6 +129,7 @@ def _send_checkpoint_warning(attempt: TaskAttempt, signal_number: int) -> int:
 
 
 def _send_signal_to_attempt(attempt: TaskAttempt, signal_number: int) -> None:
+    # after the leader was reaped, the group's number may be another's
     if attempt.state.status is None:
         send_to_group(attempt.launch.pid, signal_number)
     send_to_all(attempt.state.orphans, signal_number)

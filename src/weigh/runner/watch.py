@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from weigh.runner.gpu_meter import SlotGpuMeter, TaskGpus
     from weigh.runner.node_watch import NodeWatch
 
-_TICK = 0.02
+_TICK = 0.02  # seconds between rounds of the thread
 _NOBODY = 0  # no process has this id
 _FIRST_LOOK = 0.005  # seconds; shorter attempts are measured by the kernel alone
-_SYNC_INTERVAL = 1.0
-_CHECKPOINT_AFTER = 10.0
-_CHECKPOINT_INTERVAL = 60.0
+_SYNC_INTERVAL = 1.0  # seconds between flushes of the joblog to the disk
+_CHECKPOINT_AFTER = 10.0  # seconds from the start of an attempt to its first one
+_CHECKPOINT_INTERVAL = 60.0  # seconds between those that follow
 _FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
 
@@ -64,17 +64,18 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run: str
-    interval: Seconds
-    slots: int
+    interval: Seconds  # between samples, as the user chose it
+    slots: int  # with 1, a task has the machine's launchers to itself
     blank: Record
     machine: MachineIdentity
-    weigh: ProcessIdentity
-    root: str
+    weigh: ProcessIdentity  # this process, by which others see whether it lives
+    root: str  # the store
     command: Callable[[bytes], tuple[str, ...]]
     events: EventsFile
-    sync: Callable[[], None]
+    sync: Callable[[], None]  # also keeps the lock, and shows a sign of life
     add_regions: Callable[[str, RunMeasurement], RunMeasurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
+    # replaces the value of a parameter whose name is that of a secret
     hide: Callable[[str, int | float | str], int | float | str]
     meter_gpus: Callable[[Callable[[], list[int]]], "SlotGpuMeter | None"]
     progress: ProgressWatch
@@ -110,7 +111,7 @@ class _SampledAttempt:
             started=attempt.launch.began,
             is_alone=slots == 1,
         )
-        self.due: Seconds = 0.0
+        self.due: Seconds = 0.0  # at once
         self.checkpoint_at = attempt.launch.began + _CHECKPOINT_AFTER
         self.gpus: TaskGpus | None = None
         self.nodes: NodeWatch | None = None
@@ -156,9 +157,12 @@ class AttemptWatcher:
         self.set_aside: Callable[[int], None] = lambda _pid: None  # the loop's
         self._watching = watching
         self._batch = RecordBatch(watching.root, watching.machine)
+        # events of this round, appended in one write
         self._news: list[AttemptStarted | AttemptEnded] = []
+        # from the loop's thread: how an attempt ended, an orphan of it, or None
+        # as it started; append and popleft of a deque are atomic
         self._queue: deque[tuple[TaskAttempt, AttemptEnding | int | None]] = deque()
-        self._young: dict[str, TaskAttempt] = {}
+        self._young: dict[str, TaskAttempt] = {}  # not yet sampled, by record
         self._watched: dict[str, _SampledAttempt] = {}
         self._gpus = watching.meter_gpus(self._pids)
         self._closing = threading.Event()
@@ -229,6 +233,7 @@ class AttemptWatcher:
         if news is None:
             self._news.append(_start_event(attempt, self._watching.run))
             self._young[attempt.record] = attempt
+        # its parent has ended, so no link of the tree leads to it
         elif isinstance(news, int):
             tree = self._watch(attempt).tree
             if news not in tree.pids():
@@ -251,6 +256,7 @@ class AttemptWatcher:
 
     def _pids(self) -> list[int]:
         """Return the processes of all tasks; the GPU sampler's thread calls it."""
+        # a copy: the watcher's thread changes the dictionary meanwhile
         trees = [watched.tree for watched in tuple(self._watched.values())]
         return [pid for tree in trees for pid in tree.pids()]
 
@@ -273,8 +279,9 @@ class AttemptWatcher:
             pause = watched.sampler.look()
         except Exception as error:  # noqa: BLE001 - no error stops the tasks
             self.trouble = f"measuring failed: {type(error).__name__}: {error}"
-            pause = 1.0
+            pause = 1.0  # seconds; it would fail at each look
         samples = watched.sampler.samples
+        # read by the memory guard in the loop's thread
         watched.attempt.host.peak = watched.tracker.best
         watched.attempt.host.now = samples[-1].memory if samples else 0
         now = time.monotonic()
@@ -352,9 +359,11 @@ class AttemptWatcher:
                 progress = measured.progress
                 needs = None if progress is None else progress.whole_time
             self._batch.add(self._record(attempt, ending, measured))
+        # also without a record: an attempt without this event counts as running
         self._news.append(_end_event(attempt, ending, usage, needs))
         if watched is not None:
             watched.tree.close()
+            # only then was one written
             if watched.checkpoint_at > attempt.launch.began + _CHECKPOINT_AFTER:
                 checkpoint.remove_checkpoint(self._watching.root, attempt.record)
 
@@ -414,6 +423,7 @@ class AttemptWatcher:
         now = time.monotonic()
         if closing or now >= self._sync_at:
             self._sync_at = now + _SYNC_INTERVAL
+            # a child's peak starts at the size of what forked it, and weigh grows
             self.floor = own_peak()
             self.trouble = self._batch.trouble or self.trouble
             with self._noting("writing the joblog to disk"):
@@ -457,6 +467,7 @@ def _end_event(
     return AttemptEnded(
         seq=attempt.seq,
         attempt=attempt.number,
+        # by the monotonic clock, as the clock may have been set meanwhile
         time=round(
             attempt.launch.started + attempt.state.ended - attempt.launch.began, 3
         ),
@@ -481,6 +492,7 @@ def new_records() -> Callable[[], str]:
 
     def draw() -> str:
         if not drawn:
+            # 64 ids: one system call for many short tasks
             text = os.urandom(6 * 64).hex()
             drawn.extend(text[at : at + 12] for at in range(0, len(text), 12))
         return drawn.popleft()
