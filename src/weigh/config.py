@@ -245,8 +245,7 @@ def _with_project(
             if table is not None:
                 table, ignored = _allowed_project_settings(path, table)
                 found = _with_file(config, path, table)
-                # the warnings of _with_file include those of the
-                # layers before
+                # the warnings of _with_file include those of the layers before
                 warnings = (*found.warnings, *ignored)
                 return msgspec.structs.replace(found, warnings=warnings)
     return config
@@ -349,8 +348,7 @@ def _with_file(
             name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
             for name, value in tables["gpus"].items()
         },
-        # a queue table in a nearer file replaces the whole table, not single
-        # queues
+        # a queue table in a nearer file replaces the whole table, not single queues
         cluster=config.cluster | tables["cluster"],
         exec=config.exec | options,
         submit=config.submit | submit,

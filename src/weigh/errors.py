@@ -147,8 +147,7 @@ def cannot_read(file_path: str, os_error: OSError, hint: str = "") -> str:
 def _nearest_name(wanted_name: str, names: list[str]) -> str | None:
     """Return the name nearest to *wanted_name*; the same ending alone is not near."""
     stem = os.path.splitext(wanted_name)[0]
-    # "a.toml" and "b.toml" are alike by their ending only: compare the stems as
-    # well
+    # "a.toml" and "b.toml" are alike by their ending only: compare the stems as well
     for near in close_names(wanted_name, names):
         if (
             difflib.SequenceMatcher(None, stem, os.path.splitext(near)[0]).ratio()

@@ -325,8 +325,7 @@ def model_of_nvml_name(
     """
     found = list(_possible_models(nvml_name))
     if memory_total is not None:
-        # a total far from all known ones belongs to another model of the same
-        # name
+        # a total far from all known ones belongs to another model of the same name
         found = [model for model in found if _is_close(model, memory_total)]
         if found:
             return _with_total(_nearest_size(found, memory_total), memory_total)
@@ -348,8 +347,7 @@ def _site_model(gpu_name: str, sites: Mapping[str, Bytes]) -> GpuModel | None:
 
 def _same_name(first_name: str, second_name: str) -> bool:
     return first_name.casefold() == second_name.casefold() or (
-        # two slices are equal only by their whole name: words drop the
-        # profile
+        # two slices are equal only by their whole name: words drop the profile
         _MIG.search(first_name.lower()) is None
         and _MIG.search(second_name.lower()) is None
         and _name_words_and_size(first_name) == _name_words_and_size(second_name)
@@ -416,8 +414,7 @@ def _is_close(model: GpuModel, memory: Bytes) -> bool:
 
 def _with_total(model: GpuModel, total: Bytes) -> GpuModel:
     """Return *model* with memory *total*, unless that is one that drivers list."""
-    # nvidia-smi lists whole MiB, NVML bytes: less than one apart is the same
-    # total
+    # nvidia-smi lists whole MiB, NVML bytes: less than one apart is the same total
     if any(abs(total - known) < MIB for known in model.totals):
         return model
     return msgspec.structs.replace(model, memory=total)

@@ -15,8 +15,7 @@ _OF_PYTHON = {_LIBRARY, os.path.join(_LIBRARY, "lib-dynload")}  # named, and not
 
 def put_own_packages_first() -> None:
     """Change `sys.path`, and forget modules that came from foreign folders."""
-    # python -P adds no folder; else the first is that of the script or the
-    # current one
+    # python -P adds no folder; else the first is that of the script or the current one
     started_here = "" if sys.flags.safe_path else sys.path[0]
     foreign = foreign_folders(os.environ.get("PYTHONPATH", ""), started_here)
     if not foreign:
@@ -33,8 +32,7 @@ def put_own_packages_first() -> None:
     }
     for name in list(sys.modules):
         if name.partition(".")[0] in strange:
-            # submodules with their package: a mixture of two versions
-            # would fail
+            # submodules with their package: a mixture of two versions would fail
             del sys.modules[name]
 
 
@@ -54,8 +52,7 @@ def path_with_foreign_last(
     path: list[str], foreign: frozenset[str], package_folder: str
 ) -> list[str]:
     """Return *path* with the *foreign* folders last, of these weigh's own one first."""
-    # an empty entry is the current folder, which holds whatever the job left
-    # there
+    # an empty entry is the current folder, which holds whatever the job left there
     kept = [folder for folder in path if folder and folder not in foreign]
     moved = [folder for folder in path if folder in foreign]
     return [*kept, *sorted(moved, key=lambda folder: folder != package_folder)]

@@ -140,8 +140,7 @@ def imbalance_notes(ranks: Sequence[RecordedRank]) -> Iterator[str]:
     """
     several = len({rank.step for rank in ranks}) > 1
     for name, figure, least, wrote in _FIGURES:
-        # neither unmeasured nor 0: a rank without a figure would lower the
-        # mean
+        # neither unmeasured nor 0: a rank without a figure would lower the mean
         known = [(value, rank) for rank in ranks if (value := figure(rank))]
         mean = sum(value for value, _ in known) / max(1, len(known))
         most, rank = max(known, key=lambda pair: pair[0], default=(0, None))
@@ -209,8 +208,7 @@ def join_records(record_parts: Sequence[Record]) -> Record:
     record_parts = sorted(record_parts, key=lambda one: one.part or 0)
     first, worst = record_parts[0], min(record_parts, key=_failure_order_key)
     started = min(one.started for one in record_parts)
-    # each part counts its times from its own start; the joined record from the
-    # first
+    # each part counts its times from its own start; the joined record from the first
     shifts = [_seconds_between(started, one.started) for one in record_parts]
     ranks = joined_ranks(
         _rank_later(rank, by)

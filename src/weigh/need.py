@@ -189,8 +189,7 @@ def heap_need(usage: Usage) -> HeapNeed | None:
     memory = round(heap * (1 + _CARDS)) + (jvm.metaspace or 0) + _OUTSIDE + others
     virtual = usage.virtual_memory
     if virtual is not None:
-        # Java reserves the address space of its heap limit at once: exchange
-        # the two
+        # Java reserves the address space of its heap limit at once: exchange the two
         virtual = max(virtual - jvm.heap_limit, 0) + heap
     knob = f"-Xmx{heap // MIB}m"
     return HeapNeed(memory, knob, virtual, tuple(_java_request_notes(usage, knob)))

@@ -168,14 +168,12 @@ def judge_run_end(measurement: RunMeasurement) -> tuple[State, RunOutcome | None
     A shell reports a child killed by signal n as exit code 128 + n, so both count.
     """
     number = measurement.signal or _signal_in(measurement.exit_code)
-    # first, because the kernel's count is evidence, and exit code 137 alone is
-    # not
+    # first, because the kernel's count is evidence, and exit code 137 alone is not
     if measurement.oom_kills is not None and measurement.oom_kills > 0:
         return _outcome_of_memory_kill(measurement)
     if measurement.exit_code == 0:
         return "COMPLETED", None
-    # weigh passed a signal on, so how the command ended then is only the
-    # consequence
+    # weigh passed a signal on, so how the command ended then is only the consequence
     if measurement.end_signal is not None:
         name = signal_name(measurement.end_signal)
         return "CANCELLED", RunOutcome(f"weigh was sent {name} and passed it on")
@@ -206,8 +204,7 @@ def out_of_memory(output_text: str, *, by_kill: bool = True) -> OutOfMemory | No
     """
     compiled = _compiled_memory_patterns()
     gpu, host, signs = compiled.gpu, compiled.host, compiled.signs
-    # a progress bar overwrites its line by a carriage return: search each version
-    # alone
+    # a progress bar overwrites its line by a carriage return: search each version alone
     rows = output_text.replace("\r", "\n").split("\n")
     found: list[tuple[int, OutOfMemory]] = []
     for number, row in enumerate(rows):
@@ -215,8 +212,7 @@ def out_of_memory(output_text: str, *, by_kill: bool = True) -> OutOfMemory | No
         if signs.search(line) is None:  # nearly all: this is ten times as fast
             continue
         tables = [(gpu, True), (host, False), (compiled.killed, False)]
-        # in this order: a line about a GPU often matches the words for host
-        # memory, too
+        # in this order: a line about a GPU often matches the words for host memory, too
         for words, on_gpu in tables[: 3 if by_kill else 2]:
             match = words.search(line)
             if match is None or _only_mentions_message(
@@ -334,8 +330,7 @@ def _ended_otherwise(output_rows: list[str]) -> bool:
     begins = [at for at in range(ends[-1]) if output_rows[at].startswith(_TRACEBACK)]
     if not begins:
         return False
-    # Python links a second traceback to the first: then memory was the cause
-    # after all
+    # Python links a second traceback to the first: then memory was the cause after all
     before = "\n".join(output_rows[: begins[-1]])[-_CHAIN_ROOM:]
     return not any(words in before for words in _CHAINED)
 
@@ -464,8 +459,7 @@ def _exception_of_traceback(output_lines: list[str]) -> str | None:
     ]
     if not heads:
         return None
-    # launchers put a rank's name before each line: follow only the rank that
-    # failed
+    # launchers put a rank's name before each line: follow only the rank that failed
     prefix = output_lines[heads[-1]].removesuffix(f"{_TRACEBACK}:")
     below = (
         line.removeprefix(prefix)

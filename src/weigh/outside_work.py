@@ -120,8 +120,7 @@ def outside_work_of(
     for words in _commands_of(command):
         name = words[0].rpartition("/")[2]
         needed, who = _CLIENTS.get(name, (frozenset[str](), ""))
-        # an ssh without a command opens a shell, in which weigh does not see
-        # what runs
+        # an ssh without a command opens a shell, in which weigh does not see what runs
         if name == "ssh" and len([w for w in words[1:] if w[:1] != "-"]) < 2:  # noqa: PLR2004
             continue  # a host and a command
         if who and (not needed or needed & set(words[1:])):
@@ -141,8 +140,7 @@ def _commands_of(command: Sequence[str]) -> Iterator[Sequence[str]]:
             del words[0]
         elif name in _WRAPPERS:
             del words[0]
-            # options of a wrapper, and the number that timeout or nice
-            # takes
+            # options of a wrapper, and the number that timeout or nice takes
             while words and (words[0][:1] == "-" or words[0][:1].isdigit()):
                 del words[0]
             if name == "weigh":

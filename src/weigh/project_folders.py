@@ -21,8 +21,7 @@ def folders_of_project(cwd: str, environ: Mapping[str, str]) -> Iterator[str]:
     yield cwd
     if _ends_search(cwd, environ):
         return
-    # computed once a folder above is looked at: most commands run in the
-    # project's root
+    # computed once a folder above is looked at: most commands run in the project's root
     shared: set[_Identity | None] | None = None
     folder, parent = cwd, os.path.dirname(cwd)
     while parent != folder:

@@ -124,8 +124,7 @@ def from_usages(
     time = _time_need(runs, headroom)
     gpus, gpu_type, gpu_notes = _gpu_need(runs)
     layout = _largest_layout(records)
-    # each rank runs under a weigh of its own, and the node has to hold all of
-    # them
+    # each rank runs under a weigh of its own, and the node has to hold all of them
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
@@ -136,8 +135,7 @@ def from_usages(
         ),
         time_limit=round_time(time.size or 0),
         headroom=headroom,
-        # the completed runs decide; the others count only where no run
-        # completed
+        # the completed runs decide; the others count only where no run completed
         runs=sum(run.completed for run in runs) or len(runs),
         gpus=gpus,
         gpu_type=gpu_type,
@@ -158,8 +156,7 @@ def from_usages(
         memory_per_cpu=_rounded_request_memory(
             _request_memory_per_cpu(layout, node, headroom), LEAST_MEMORY
         ),
-        # with a part unmeasured or no complete run, the true need can only be
-        # larger
+        # with a part unmeasured or no complete run, the true need can only be larger
         lower_bound=any(record.missing for record in records)
         or not any(run.completed for run in runs),
         memory_kind=None if memory.heap is None else memory.heap.kind,
@@ -622,8 +619,7 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
 def _incomplete_run_notes(
     quantity_text: str, run: RunForRequest, runs: Sequence[RunForRequest]
 ) -> Iterator[str]:
-    # if no run completed, the basis of the request is noted as such for all of
-    # them
+    # if no run completed, the basis of the request is noted as such for all of them
     if not run.completed and any(other.completed for other in runs):
         yield (
             f"the biggest {quantity_text} is of a run that did not complete "

@@ -10,11 +10,13 @@ class AxesThenCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put what is behind the first ``--`` aside, word for word."""
+        # the first "--": further ones belong to the command
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = tuple(args[at + 1 :])
         try:
             rest = super().parse_args(ctx, args[:at])
         except click.NoSuchOption as error:
+            # with "--" the options before it are weigh's own: click's message is right
             if at < len(args):
                 raise
             message = f"no such option: {error.option_name} (the command goes after --)"
@@ -44,9 +46,11 @@ def _refuse_other_words(
     """Show where ``--`` goes, at the first word that is no NAME=VALUES."""
     before = ""
     for word in ctx.params.get("axes") or ():
+        # "lr=0.1 0.01": blanks where commas belong
         if "=" not in word and before and (has_command and word[:1].isdecimal()):
             message = f"values have commas between them: {before},{word}"
             raise click.UsageError(message, ctx)
+        # the command is known, so this is a value, or a name with nothing behind it
         if "=" not in word and (has_command or "," in word or ".." in word):
             raise click.UsageError(_without_name(word), ctx)
         if "=" not in word:
@@ -61,6 +65,7 @@ def _refuse_command_without_dashes(ctx: click.Context, arguments: list[str]) -> 
     at = next(
         (i for i, word in enumerate(arguments) if "=" not in word), len(arguments)
     )
+    # an option may be weigh's, so only a plain word is taken for the command
     if 0 < at < len(arguments) and arguments[at][:1] != "-":
         raise click.UsageError(_with_dashes(ctx, arguments, at), ctx)
 

@@ -19,7 +19,7 @@ else:  # each is imported when it is first used
     script = lazy_module("weigh.flow.check.script")
     script_lines = lazy_module("weigh.render.script_lines")
 
-_LONGEST_TIMEOUT = 86400.0
+_LONGEST_TIMEOUT = 86400.0  # seconds, a day: trying is no run
 
 
 def _timeout(_: click.Context, option: click.Parameter, seconds: float) -> float:
@@ -75,6 +75,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     weigh check tasks.txt --tasks 8 --timeout 60
     weigh check run.sh
     """  # noqa: D301 - click reads \b
+    # CheckOptions has no fields of these names
     as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
     form = words.pop("form")
     settings = options.settings_of(click.get_current_context())
@@ -98,6 +99,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     else:
         for line in check_screen(done):
             click.echo(line)
+    # first: an interrupted trial has judged only some of the tasks
     if done.signal is not None:
         return SIGNAL_BASE + done.signal
     return FAILED if done.wrong else 0

@@ -27,6 +27,7 @@ def completion(shell: str) -> int:
 def completion_script(shell: str) -> str:
     """Return the script that asks weigh what may come next."""
     shell_class = SHELLS[shell]
+    # the command is not used by the template, so an empty one stands for all of weigh
     completer = shell_class(click.Command("weigh"), {}, "weigh", "_WEIGH_COMPLETE")
     # not its source(), which starts bash to ask for its version
     return (shell_class.source_template % completer.source_vars()).strip()

@@ -26,6 +26,7 @@ def doctor(*, job: str | None, as_json: bool) -> int:
     Nothing is changed. The exit code is 1 if something is broken, and 0 if there
     are only warnings.
     """
+    # a current folder that was deleted is a finding, so the check starts elsewhere
     found = doctor_flow(here_of(current_folder() or os.sep, os.environ), job=job)
     if as_json:
         click.echo(doctor_document(found).decode())

@@ -37,8 +37,8 @@ class ExecCommand(options.SettingsCommand):
         return f"exec.{name}" if name in settings.exec else name
 
 
-_REDRAW = 0.5
-_HEARTBEAT = 60.0
+_REDRAW = 0.5  # seconds between two drawings of the line
+_HEARTBEAT = 60.0  # seconds between two lines where nothing can be redrawn
 
 
 @click.command(
@@ -204,6 +204,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     is_dry = words.pop("dry_run")
     words["halt"] = parse_halt(words["halt"])
     context = click.get_current_context()
+    # a typed -j wins over per_gpu of a settings file
     if options.is_typed(context, "jobs") and options.is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
     _refuse_exec_contradictions(words)
@@ -216,6 +217,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         for line in exec_lines.plan_lines(*tasks_to_run(task_file, exec_options)):
             click.echo(line)
         return 0
+    # tasks that print here themselves would break a line that is redrawn
     console = _StderrConsole(quiet=quiet, alone=not exec_options.ungroup)
     finished = execute(
         here_of(current_folder() or os.sep, os.environ),
@@ -223,6 +225,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         exec_options,
         RunConsole(console.notify, console.show),
     )
+    # a drawn line is removed before anything is printed for good
     console.clear()
     for line in (*settings.warnings, *finished.warnings):
         _write_exec_text(f"weigh: {line}\n")
@@ -231,6 +234,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         _print_exec_line(msgspec.json.encode(report).decode() + "\n")
     else:
         text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
+        # with -u the output of tasks is on stdout, so the summary goes to stderr
         (_write_exec_text if exec_options.ungroup else _print_exec_line)(text)
     return _exec_exit_code(finished)
 
@@ -246,6 +250,7 @@ def _refuse_exec_contradictions(words: dict[str, Any]) -> None:
         ("resume_failed", "--resume-failed"),
         ("halt", "--halt"),
     ):
+        # one run cannot choose an order or an end for tasks that others take, too
         if words["pull"] and words[name] not in (False, HaltRule()):
             raise click.UsageError(f"--pull: other runs have a say, so omit {option}")
     if words["pull"] and not words["resume"]:
@@ -265,6 +270,7 @@ class _StderrConsole:
         """*alone*: no task writes to the terminal, so a line can be redrawn."""
         self._quiet = quiet
         terminal = sys.stderr is not None and sys.stderr.isatty()
+        # TERM is missing or "dumb" where control sequences are shown as characters
         self._draws = alone and terminal and os.environ.get("TERM", "dumb") != "dumb"
         self._is_drawn = False
         self._began = time.monotonic()
@@ -284,8 +290,11 @@ class _StderrConsole:
         standing = _exec_progress(tally, time.monotonic() - self._began)
         if self._draws:
             line = f"\r\x1b[K{exec_lines.progress_line(standing)}"
+            # is_drawn stays true if this drawing was dropped: an older line is on the
+            # screen
             self._is_drawn = draw_on_stderr(line, is_ours=True) or self._is_drawn
             return _REDRAW
+        # the first call comes at once, when there is nothing to report
         if self._first:
             self._first = False
             return _HEARTBEAT
@@ -323,6 +332,7 @@ def _exec_report(task_file: str, finished: FinishedRun) -> exec_lines.ExecReport
         task_file=task_file,
         joblog=finished.joblog,
         events=finished.events,
+        # the folder is made with the first output file
         output=folder if folder and os.path.isdir(folder) else None,
         tasks=tally.tasks,
         done=tally.done,
@@ -356,6 +366,7 @@ def _untaken_text(finished: FinishedRun) -> str | None:
 
 def _exec_exit_code(finished: FinishedRun) -> int:
     result = finished.result
+    # in this order: what weigh itself could not do outranks what tasks did
     if result.trouble is not None:
         return WEIGH_FAILED
     if result.signal is not None:
@@ -363,10 +374,12 @@ def _exec_exit_code(finished: FinishedRun) -> int:
     if result.halt_code is not None:
         return result.halt_code
     untaken = finished.pulled and finished.pulled.untaken
+    # "later": another run of the queue will take them, so nothing is wrong here
     if untaken and not untaken.later:
         return NO_TIME_LEFT
     if finished.pulled and finished.pulled.unsure:
         return FAILED  # tasks of a host that may be dead are left
+    # tasks done in earlier runs count as done
     tally = result.tally
     return 0 if tally.done >= tally.tasks else FAILED
 
@@ -380,6 +393,7 @@ def _write_exec_text(text: str, *, is_drawn: bool = False) -> None:
 def _print_exec_line(text: str) -> None:
     """Write to stdout; a failure here does not change the exit code."""
     if sys.stderr is not None:
+        # stderr first, so that both appear in order on one terminal
         sys.stderr.flush()
     trouble = print_patiently(text)
     if trouble is not None and not isinstance(trouble, BrokenPipeError):

@@ -14,10 +14,10 @@ from weigh.flow.here import here_now
 from weigh.regular_file import only_regular
 from weigh.render.printable import printable_text
 
-_PAUSE = 0.5
-_PIECE = 1 << 16
-_LAST = 10
-_MOST_FILES = 20
+_PAUSE = 0.5  # seconds between two looks at the files
+_PIECE = 1 << 16  # bytes that are read of a file before the next one has its turn
+_LAST = 10  # lines of each of several files
+_MOST_FILES = 20  # files that are shown; an array can have thousands
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -74,6 +74,7 @@ def logs(  # noqa: PLR0913 - a parameter per option
             err=True,
         )
         files = tuple(sorted(files, key=_last_change)[-_MOST_FILES:])
+    # 0 lines cannot be asked for, so "or" serves as the default
     most = lines or (_LAST if len(files) > 1 else None)
 
     # a file to follow that is not there yet comes later, and begins at 0
@@ -101,6 +102,7 @@ def _show(path: str, most: int | None, *, title: str | None) -> int:
     """Print a file, or its last lines; return the offset that was reached."""
     try:
         with open(path, "rb", opener=only_regular) as file:
+            # a deque of a fixed length keeps the last lines while the file is read once
             whole = file if most is None else deque(file, most)
             if title is not None:
                 _write_log_bytes(
@@ -117,24 +119,29 @@ def _follow(files: Sequence[LogFile], ends: list[int]) -> None:
     """Print what is appended, until all elements have ended."""
     last = None
     while True:
+        # before the reading: what an element writes just before its end is read after
+        # it
         over = all(one.is_over() for one in files)
         is_behind = False
         for place, one in enumerate(files):
             added = _added(one.to_show() if over else one.path, ends[place])
             is_behind |= len(added) == _PIECE
             ends[place] += len(added)
+            # a title where the file changes, as tail -f prints it
             if added and last != place and len(files) > 1:
                 _write_log_bytes(f"==> {printable_text(one.title)}\n".encode())
                 last = place
             _write_log_bytes(added)
         if over and not is_behind:
             return
+        # a file that filled its piece has more, so no pause
         if not is_behind:
             time.sleep(_PAUSE)
 
 
 def _added(path: str, begin: int) -> bytes:
     try:
+        # opened for one piece only: a job can have more files than descriptors
         with open(path, "rb", opener=only_regular) as file:
             file.seek(begin)
             return file.read(_PIECE)

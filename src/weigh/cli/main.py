@@ -93,6 +93,7 @@ class LazyVerbs(PlainHelp, click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read ``help``, ``help VERB`` and ``version`` as the options that they are."""
+        # "weigh help run" is "weigh run --help"
         if args[:1] == ["help"]:
             if args[1:2] and args[1] in PAGES:
                 click.echo(_without_marks(read_page(args[1])), nl=False)
@@ -103,6 +104,7 @@ class LazyVerbs(PlainHelp, click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            # click knows the options of the group only: here they stand before the verb
             verb = next((word for word in args if word in VERBS), None)
             if verb is None:
                 raise
@@ -146,6 +148,8 @@ class LazyVerbs(PlainHelp, click.Group):
                 formatter.write(f"{indent}{verb:<{width}}  {text}\n")
                 formatter.write(f"{indent}{'':<{width}}    {example}\n")
         with formatter.section("More"):
+            # click pads names to the longest of the list, so each comes padded to all
+            # verbs' width
             formatter.write_dl([(f"{verb:<{width}}", _MORE[verb][1]) for verb in _MORE])
 
 
@@ -164,6 +168,7 @@ def _without_marks(page: str) -> str:
     for line in page.splitlines():
         if line.startswith("```"):
             is_code = not is_code
+        # lines of HTML comments are for the page's readers on the web
         elif not line.startswith("<!--"):
             lines.append(f"  {line}" if is_code and line else line.lstrip("# "))
     text = "\n".join(lines)
@@ -205,6 +210,7 @@ def run_cli(argv: Sequence[str], launchers: list[JobLauncher]) -> int:
     guard_terminal()
     code = _carried_out(argv, launchers)
     trouble = settle_stdout()
+    # of run and exec the exit code is that of the job, whatever happens to the output
     if trouble is not None and code == 0 and argv[:1] not in (["run"], ["exec"]):
         code = _report_lost_output(trouble)
     if sys.stderr is not None:
@@ -234,6 +240,7 @@ def exit_code_of(error: Exception | KeyboardInterrupt, argv: Sequence[str]) -> i
         return SIGNAL_BASE + signal.SIGINT
     if isinstance(error, OSError):
         return _explain(error)
+    # Python has no class of its own for a thread that the system refuses
     if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
         _complain(_OF_SYSTEM[errno.EAGAIN])
         return WEIGH_FAILED
@@ -250,11 +257,13 @@ def _explain(os_error: OSError) -> int:
     if os_error.filename is not None:
         _complain(f"{os_error.filename}: {os_error.strerror}")
         return WEIGH_FAILED
+    # buffered output can fail only now, in the flush
     trouble = settle_stdout()
     if trouble is not None or _is_of_stdout(os_error):
         return _report_lost_output(trouble or os_error)
     words = _GONE if _is_folder_gone(os_error) else _OF_SYSTEM.get(os_error.errno or 0)
     if words is None:
+        # unknown: weigh's first module reports it as a bug
         raise os_error
     _complain(words)
     return WEIGH_FAILED
@@ -290,6 +299,7 @@ def _is_of_stdout(os_error: OSError) -> bool:
     """Return whether printing to stdout raised *os_error* (stderr never raises)."""
     place = os_error.__traceback__
     while place is not None:
+        # an OSError of writing names no file: the traceback shows where it was raised
         if place.tb_frame.f_code is click.echo.__code__:
             return True
         place = place.tb_next
@@ -318,16 +328,19 @@ def _complain_of_usage(error: click.ClickException, argv: Sequence[str]) -> None
         click.echo(error.ctx.get_help(), err=True)
         return
     context = getattr(error, "ctx", None)
+    # the verb by argv, where the error came before click made a context
     path = " ".join(["weigh", *(word for word in argv[:1] if word in VERBS)])
     path = context.command_path if context else path
     message = " ".join(_without_prefix(error, argv).split()).rstrip(".")
     hint = "" if f"{path} --help" in message else f"   (see {path} --help)"
     is_short = len(f"weigh: {message}{hint}") <= _WIDTH
+    # the hint is left out where the line would not fit
     _complain(f"{message}{hint}" if is_short else message)
 
 
 def _without_prefix(error: click.ClickException, argv: Sequence[str]) -> str:
     """Return the message; of an invalid value "--time: ...", not click's sentence."""
+    # the option was probably meant for the command
     if isinstance(error, click.NoSuchOption) and "--" in argv:
         known = error.possibilities or ()
         near = close_names(error.option_name, known, n=1, cutoff=_CLOSE)

@@ -62,6 +62,8 @@ def mcp(
     limits = AgentLimits(
         submit=allow_submit,
         cpu_hours=cpu_hours,
+        # without a figure no GPU hours: an agent's submissions cost what nobody
+        # permitted
         gpu_hours=0.0 if allow_submit and gpu_hours is None else gpu_hours,
         run_time=run_time,
     )

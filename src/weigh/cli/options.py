@@ -95,6 +95,7 @@ class BoundedCount(click.IntRange):
             self.fail(f"{number} is more than {self._most:,}", param, ctx)
         return number
 
+    # click would add the range to the help text, where it takes a line
     def _describe_range(self) -> str:
         return ""
 
@@ -203,7 +204,9 @@ class SettingsCommand(PlainHelp):
         Raises:
             FormatError: a settings file cannot be parsed, or has an invalid value.
         """
+        # what stands behind "--" is the command's, also its --help
         own = args[: args.index("--")] if "--" in args else args
+        # a help text or a completion works with broken settings files, too
         if extra.get("resilient_parsing") or _HELP.intersection(own):
             return super().make_context(info_name, args, parent, **extra)
         settings = config.load_config(current_folder() or os.sep, os.environ)
@@ -232,6 +235,7 @@ class SettingsCommand(PlainHelp):
         if name is None or error.ctx is None or not is_from_file(error.ctx, name):
             return None
         origin = self.defaults(settings)[name].origin
+        # a variable's name has no slash
         is_file = os.sep in origin
         where = f"{origin}: {self.key(name, settings)}" if is_file else origin
         return FormatError(f"{where}: {error.message}")
@@ -264,7 +268,7 @@ def flag_of(context: click.Context, name: str) -> str:
     return next(one.opts[-1] for one in context.command.params if one.name == name)
 
 
-_MOST = 50
+_MOST = 50  # words that are offered for <TAB>
 
 
 def files(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
@@ -290,6 +294,7 @@ def _offered_completions(
     """Return the first of *found*, (word, description), that start with *begun*."""
     fitting = ((word, what) for word, what in found if word.startswith(begun))
     try:
+        # lazily: a store may have thousands of records
         first = dict(islice(fitting, _MOST))
     except (WeighError, OSError):
         return []  # a failing <TAB> completes nothing, and prints no error

@@ -24,7 +24,7 @@ else:  # each is imported when it is first used
 
 PATIENCE: Seconds = 5.0  # the longest total time that a blocked stream delays weigh
 _MOST = 1 << 20  # bytes that may wait to be written; newer ones are dropped
-_PIECE = 4096
+_PIECE = 4096  # bytes of one write
 
 
 class PatientStream:
@@ -59,6 +59,7 @@ class PatientStream:
 
     def flush(self) -> None:
         """Wait until everything is written, or patience is used up."""
+        # used up once, patience is used up for good: each print would wait again
         if self._patience > 0 and not self.wait(self._patience):
             self._patience = 0.0
 
@@ -71,10 +72,12 @@ class PatientStream:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         piece = text.encode(encoding, "backslashreplace")
         with self._changed:
+            # "most" bytes may wait before it; 0 means that only an empty queue takes it
             if self.error is not None or self._size > most:
                 return False
             self._waiting.append(piece)
             self._size += len(piece)
+            # started with the first text: most commands never write to stderr
             if self._thread is None and not self._start():
                 self._write_now()
             self._changed.notify_all()
@@ -84,6 +87,7 @@ class PatientStream:
         """Write what waits here: no thread can be started (ulimit -u)."""
         while self._waiting:
             with suppress(OSError):
+                # this may block, but without a thread there is no other way
                 os.write(self._fd, self._waiting.popleft())
         self._size = 0
 
@@ -112,10 +116,12 @@ class PatientStream:
             try:
                 rest = piece
                 while rest:
+                    # os.write() may take only a part
                     rest = rest[os.write(self._fd, rest[:_PIECE]) :]
             except OSError as error:
                 self._give_up(error)
                 return
+            # only after it was written, so that wait() includes the piece in progress
             with self._changed:
                 self._size -= len(piece)
                 self._changed.notify_all()
@@ -132,6 +138,7 @@ def make_stderr_patient() -> None:
     """Replace stderr, so that weigh does not hang or fail if it is blocked or gone."""
     stderr = sys.stderr
     try:
+        # a stream that is guarded already has the patient one inside
         wrapped = getattr(stderr, "raw", stderr)
         if stderr is None or isinstance(wrapped, PatientStream) or stderr.fileno() != 2:  # noqa: PLR2004 - a test's own stream
             return
@@ -192,6 +199,7 @@ def print_patiently(text: str) -> OSError | None:
         return error
     except ValueError:
         fd = -1
+    # a thread and a copy of the descriptor serve only the real stdout
     if fd != 1:  # a test's own stream
         stdout.write(text)
         return None
@@ -215,6 +223,7 @@ def settle_stdout() -> OSError | None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
+        # Python's own flush at the end then succeeds
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return error
     except ValueError:  # closed

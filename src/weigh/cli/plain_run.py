@@ -21,8 +21,9 @@ from weigh.flow.run.record_sink import current_folder
 from weigh.flow.run.run import WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
-_VALUED = {"-o": "output", "--output": "output", "--label": "label"}
+_VALUED = {"-o": "output", "--output": "output", "--label": "label"}  # option -> field
 _QUIET = ("-q", "--quiet")
+# settings that change a plain run: click applies them
 _OF_RUN = frozenset((*RunOptions.__struct_fields__, "headroom", "quiet"))
 
 
@@ -48,13 +49,16 @@ def read_plain(argv: Sequence[str]) -> PlainRun | None:
             found.quiet = True
             continue
         name, equals, value = word.partition("=")
+        # "-o=FILE": click takes "=FILE" as the name; leave such cases to it
         if (name not in _VALUED and name != "--param") or (equals and name == "-o"):
             return None
+        # a missing value reads as "--", which leaves the line to click
         value = value if equals else next(words, "--")
         if name == "--param":
             parameters.append(value)
         else:
             setattr(found, _VALUED[name], value)
+        # "-x" as a value is more likely a forgotten one: click's message explains it
         if value.startswith("-"):
             return None
     try:
@@ -71,11 +75,13 @@ def run_plain(argv: Sequence[str], launchers: list[JobLauncher]) -> int | None:
 
     A trouble with stdout is no trouble here: the job's exit code passes.
     """
+    # click answers a completion itself
     plain = None if "_WEIGH_COMPLETE" in os.environ else read_plain(argv)
     if plain is None:
         return None
     try:
         settings = config.load_config(current_folder() or os.sep, os.environ)
+    # click reads them again, and reports what is wrong
     except WeighError:
         return None
     if _OF_RUN & settings.settings.keys():

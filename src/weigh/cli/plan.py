@@ -109,6 +109,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     weigh plan tasks.txt --gpu V100-16GB,V100-32GB,A100-40GB
     weigh plan tasks.txt --from ppo,dqn --node-cpus 32 --node-memory 128GiB
     """  # noqa: D301 - click reads \b as: keep these lines
+    # click's names are those of the struct's fields
     chosen = PlanOptions(**words)  # type: ignore[arg-type]
     try:
         answer = plan_task_file(here_now(_notify_on_stderr), chosen)

@@ -34,10 +34,11 @@ from weigh.render.printable import (
 from weigh.render.record_show import render_record
 from weigh.store.lines import encode_record
 
-_SHOWN = 20
+_SHOWN = 20  # records that are listed without --all or -n
 _WIDTH = 80
 
 
+# what other tools call them
 _MEANT = {"list": "weigh records", "ls": "weigh records", "delete": "weigh records rm"}
 
 
@@ -53,6 +54,7 @@ class _RecordVerbs(click.Group):
             UsageError: there is none; shows what was probably meant.
         """
         name = args[0]
+        # an option, or a command of this group: click's own way
         if name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
         near = close_names(name, self.list_commands(ctx), n=1)
@@ -104,6 +106,7 @@ def records(  # noqa: PLR0913 - one parameter an option
     record_filter = RecordFilter(label=label, states=states, limit=limit)
     store = _store()
     listing = list_records(store, record_filter)
+    # warnings on stderr, so that the list alone goes into a pipe
     for warning in filter(
         None, (store.note, *record_list.skipped_record_warnings(listing))
     ):

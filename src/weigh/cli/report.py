@@ -46,6 +46,7 @@ def print_report(name: str, words: Mapping[str, Any]) -> int:
             click.echo(
                 report_lines.report_screen_text(report, is_ascii=not _can_draw())
             )
+    # a note can be a remark without anything to change, which --strict accepts
     return int(words["strict"] and any(note.is_finding for note in report.notes))
 
 
@@ -53,6 +54,7 @@ def _write_page(name: str, words: Mapping[str, Any]) -> JobReport:
     path = words["html"]
     page = report_page.page_of(here_now(), name, logs=words["logs"])
     report_page.write_page(page.html, path)
+    # on stdout the page itself is the output
     if path != report_page.STDOUT:
         click.echo(f"weigh: wrote {path}", err=True)
     return page.report
@@ -146,6 +148,7 @@ def _refuse_report_contradictions(name: str, words: Mapping[str, Any]) -> None:
     }
     forms = [option for option, is_given in given.items() if is_given]
     if len(forms) > 1:
+        # each of them writes one document
         raise UsageError(f"{forms[0]} and {forms[1]}: choose one of them")
     if words["since"] is None:
         return

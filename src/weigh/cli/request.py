@@ -25,6 +25,7 @@ else:  # each is imported when it is first used
     past_jobs = lazy_module("weigh.flow.request.past_jobs")
     history_lines = lazy_module("weigh.render.history_lines")
 
+# the order of KINDS is that in which schedulers are looked for
 _FIRST, *_OTHERS = KINDS.values()
 _DEFAULTS = (
     _FIRST.name,
@@ -32,6 +33,7 @@ _DEFAULTS = (
 )
 _HISTORY = "history"
 _ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
+# options by the source that uses them: with another one they would have no effect
 _OF_HISTORY = ("risk", "parameters")
 _OF_RECORDS = ("headroom", "steps", "done", "samples")
 _OF_ACCOUNTS = ("name", "days")
@@ -49,6 +51,7 @@ def _next_run_parameters(
                 f"{text!r} is not NAME=VALUE (write it like batch_size=50)",
                 param=option,
             )
+        # as in a record, where a number is stored as one
         try:
             parameters[name.strip()] = float(value)
         except ValueError:
@@ -144,6 +147,7 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     sbatch $(weigh request --for flags) job.sh
     """  # noqa: D301 - click reads \b as: keep these lines
     answer = _request_answer(records, words)
+    # without --name there is no single request, only the kinds of jobs found
     if not isinstance(answer, RequestAnswer):
         if words["form"] == "json":
             raise UsageError(f"{len(answer)} kinds of jobs: --name chooses one")
@@ -202,6 +206,7 @@ def _check_goes_with(
     words: dict[str, Any], others: tuple[str, ...], source: str
 ) -> None:
     """Refuse an option that would have no effect."""
+    # --param yields {} where it is not given, the others None
     given = [name for name in others if words[name] not in (None, {})]
     if given:
         flag = "--" + {"parameters": "param"}.get(given[0], given[0]).replace("_", "-")

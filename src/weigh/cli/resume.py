@@ -66,4 +66,5 @@ def resume(
         click.echo(resume_json(answer))
     else:
         click.echo("\n".join(resumed_lines(answer)))
+    # the healer learns by the exit code whether it has to go on
     return int(confirm and not answer.is_done)

@@ -16,9 +16,11 @@ from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import WatchedCommand, run_command_measured
 from weigh.measure.launcher import JobLauncher
 
-_SHORTEST_INTERVAL = 0.001
+_SHORTEST_INTERVAL = 0.001  # seconds
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
+# with these no command has to follow
 _WITHOUT_DASHES = {"-h", "--help", "--attach", "--stages"}
+# options that --stages passes on; any other typed one is refused
 _OF_STAGES = frozenset(("stages", "start", "command", "output", "label", "quiet"))
 
 
@@ -44,6 +46,7 @@ def _put_dashes(command: click.Command, arguments: list[str]) -> str:
         name = arguments[at].partition("=")[0]
         if name not in flags:
             return f"no such option: {name} (the command goes after --)"
+        # an option with a value takes the next word, too
         at += 1 if flags[name] or "=" in arguments[at] else 2
     if at >= len(arguments):
         return "no command to run: weigh run -- COMMAND"
@@ -234,6 +237,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     run_options = _run_options_typed(words, settings)
     command = list(words["command"])
 
+    # forked before click was imported, so that the job is not charged for weigh's size
     launchers = context.obj or []
 
     def watch(notify: Callable[[str], None]) -> WatchedCommand:
@@ -317,5 +321,6 @@ def _run_options_typed(
         for name, one in settings.settings.items()
         if name in _WITHOUT_OPTION
     }
+    # a line that is drawn again needs a terminal that can erase it
     draws = not words["quiet"] and os.environ.get("TERM", "dumb") != "dumb"
     return RunOptions(**own, **without_option, draws=draws, mask=settings.mask)

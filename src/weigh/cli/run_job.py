@@ -86,6 +86,7 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
             _warn(line)
 
     record, warnings, joined, losses = watch(notify)
+    # 127 can also come from a script whose interpreter does not exist
     if command and record.exit_code == NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
     if record.part:  # the first rank reports for all
@@ -94,8 +95,10 @@ def report_on(  # noqa: PLR0913 - keyword-only past the third
         _warn(line)
     if not quiet:
         _report_of_run(joined or record, headroom, notify, settings)
+    # as a shell reports it
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
+    # of a failed run its own exit code matters more than its memory
     if not record.exit_code and fail_above is not None:
         return _check_limit(joined or record, fail_above)
     return record.exit_code or 0
@@ -141,6 +144,7 @@ def _summarise(record: Record, headroom: float | None, settings: ConfigValues) -
             request = request_request.as_site_wants(
                 request, settings.cluster, os.environ
             )
+    # a job's GPUs are named by its allocation, or by this variable
     has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = _colour()
     text = run_lines.render_summary(

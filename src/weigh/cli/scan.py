@@ -24,6 +24,7 @@ from weigh.render.scaling_lines import (
 )
 
 _ALL = "all"
+# options that have no effect where nothing runs
 _OF_RUNS = ("repeat", "label", "resume", "confirm", "dry_run")
 
 
@@ -153,6 +154,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         **{name: words.pop(name) for name in TypedOptions.__struct_fields__}
     )
     records, efficiency = words.pop("records"), words.pop("efficiency")
+    # "memory=auto" alone: no size is a parameter of the command
     if not records and words["axes"] == (AUTO,):
         return _scan_memory(
             command_of_context(context), as_json=as_json, dry_run=words["dry_run"]
@@ -162,6 +164,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         return _scan_cpus(options, efficiency, as_json=as_json)
     if records:
         _check_from(context, words["axes"])
+        # no names stand for all records
         names = () if records == (_ALL,) else records
         by = words["axes"][0] if words["axes"] else None
         found = fit_named(here_now(), names, by, typed_options)
@@ -173,6 +176,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         typed_options,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
     )
+    # of a dry run
     for command in done.planned:
         click.echo(shlex.join(command))
     if done.fit is not None:

@@ -11,7 +11,7 @@ from weigh.flow.here import here_now
 from weigh.model.job import NOT_STARTED
 from weigh.render.status_lines import detail_lines, list_lines, status_json
 
-_PAUSE = 10.0
+_PAUSE = 10.0  # seconds; the scheduler itself is queried less often
 
 
 @click.command(context_settings=options.SETTINGS)
@@ -47,11 +47,13 @@ def status(
         return int(bool(why_not))
     if not names and not has_jobs_here(here_now()):
         standings, others = status_elsewhere(here_now())
+        # scripts that read JSON or wait expect this folder's jobs only
         if (standings or others) and not (wait or as_json):
             lines = list_lines(standings, time.time(), others, with_folder=True)
             click.echo("\n".join(lines))
             return 0
     standings = standings_of_jobs(here_now(notify), names)
+    # a stuck job never starts by itself: waiting for it would never end
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
         standings = standings_of_jobs(here_now(notify), names)

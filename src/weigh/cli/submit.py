@@ -23,6 +23,7 @@ from weigh.render.submit_lines import (
 )
 
 _COUNT = options.BoundedCount()
+# keys of click's meta: words that click must not see
 _COMMAND = "weigh.command"
 _EXTRA = "weigh.extra"
 _SCRIPT = "weigh.script"
@@ -36,6 +37,7 @@ _VALUED = {
     *("--on", "--cluster", "--notify"),
     *(f"--{name.replace('_', '-')}" for name in _LIMITS),
 }
+# fields of JobSetup that are options
 _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 
 
@@ -49,12 +51,15 @@ class SubmitCommand(click.Command):
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
             args = args[:at]
         place = self._script_at(args)
+        # "weigh submit python3 train.py": the file is an argument of a command
         if place and args[0][:1] != "-":
             line = " ".join(args)
             raise click.UsageError(
                 f"put -- before the command: weigh submit -- {line}", ctx
             )
         if place is not None:
+            # with a script, flags belong to the scheduler unless they are known to be
+            # weigh's
             own, flags = _split_script_arguments([*args[:place], *args[place + 1 :]])
             ctx.meta[_SCRIPT] = args[place], flags
             return super().parse_args(ctx, own)
@@ -76,6 +81,8 @@ class SubmitCommand(click.Command):
         try:
             return super().parse_args(ctx, own)
         except click.NoSuchOption as error:
+            # click knows a similar option, or the command after "--" was given: its
+            # message is right
             if "--" in args or error.possibilities:
                 raise
             name = error.option_name
@@ -91,6 +98,7 @@ class SubmitCommand(click.Command):
             if isinstance(one, click.Option) and not one.is_flag
         }
         for place, word in enumerate(arguments):
+            # a file behind an option with a value is that value
             before = arguments[place - 1] if place else ""
             if word[:1] != "-" and before not in valued and os.path.isfile(word):
                 return place
@@ -107,6 +115,7 @@ def _split_script_arguments(arguments: list[str]) -> tuple[list[str], tuple[str,
             continue
         own.append(word)
         if word in _VALUED:
+            # a missing value is left to click's message
             own += [value for value in (next(words, None),) if value is not None]
     return own, tuple(flags)
 
@@ -118,8 +127,10 @@ def _typed_job_setup(words: dict[str, Any]) -> JobSetup:
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(f"--imports: {name!r} is not the name of a module")
     container = words["container"]
+    # the job starts in a folder of its own, so paths are made absolute here
     if words["venv"] is not None:
         words["venv"] = os.path.abspath(words["venv"])
+    # docker://IMAGE is no path
     if container is not None and "://" not in container:
         words["container"] = os.path.abspath(container)
         if not os.path.exists(container):

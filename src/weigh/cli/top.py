@@ -37,8 +37,8 @@ else:  # each is imported when it is first used
     printable = lazy_module("weigh.render.printable")
     top_screen = lazy_module("weigh.render.top_screen")
 
-_SHORTEST_INTERVAL = 0.1
-_LONGEST_INTERVAL = 3600.0
+_SHORTEST_INTERVAL = 0.1  # seconds
+_LONGEST_INTERVAL = 3600.0  # seconds
 _FIRST_INTERVAL = 0.5  # seconds between the two looks that a share of CPU takes
 _LEAVING = 1.0  # seconds that a terminal has to take the last of the screen
 _QUIT = b"qQ\x03\x04"  # Ctrl-C, Ctrl-D, where they come as keys
@@ -131,6 +131,7 @@ def _has_screen() -> bool:
 
 
 def _print_once(watcher: TopWatcher, interval: float) -> int:
+    # the share of a CPU is known only from the second look on
     watcher.look()
     time.sleep(min(interval, _FIRST_INTERVAL))
     try:
@@ -156,6 +157,8 @@ def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
                 pause = min(interval, _FIRST_INTERVAL)
                 screen.show(watcher.look())
                 while not out.error and not _is_quit_typed(pause):
+                    # the last screen is still being written: do not queue another one
+                    # behind it
                     if out.wait(0.0):
                         screen.show(watcher.look())
                     pause = interval
@@ -165,6 +168,7 @@ def _draw_until_quit(watcher: TopWatcher, interval: Seconds) -> int:
         out.wait(_LEAVING)
         if ended != getattr(signal, "SIGTSTP", None):
             return 0 if ended in {0, signal.SIGINT} else SIGNAL_BASE + ended
+        # the handlers were put back, so this stops weigh as Ctrl-Z stops any program
         os.kill(os.getpid(), ended)  # stops here until it is continued
 
 
@@ -223,5 +227,6 @@ def _is_quit_typed(seconds: Seconds) -> bool:
         return False
     with suppress(OSError):  # the terminal is gone
         typed = os.read(sys.stdin.fileno(), 1024)
+        # an empty read is the end of the input
         return not typed or bool(set(typed) & set(_QUIT))
     return True

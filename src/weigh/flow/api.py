@@ -104,9 +104,8 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         ) from error
     with folder:
         path = os.path.join(folder.name, "record.json")
+        # the options hold values of the caller, too, so they are checked like words
         measured = run_measured.MeasuredRun(
-            # the options come from the caller too, so they are checked
-            # like words
             words,
             path,
             options=[_word_of_command(o) for o in options],

@@ -143,8 +143,7 @@ class AgentTools:
             with open(tasks, "x", encoding="utf-8") as file:  # follows no link
                 file.write(text)
         except FileExistsError as error:
-            # the same tasks again are no conflict: an agent may repeat a
-            # call
+            # the same tasks again are no conflict: an agent may repeat a call
             if _text_of(tasks, len(text)) != text:
                 raise RefusedCall(
                     f"{name}.txt exists and has other tasks: another name"
@@ -175,8 +174,7 @@ class AgentTools:
         elements x CPUs (or GPUs) x time limit.
         """
         folder = os.path.join("plan", os.path.basename(plan.rstrip("/")))
-        # the plan stands below this server's folder, whatever path the agent
-        # wrote
+        # the plan stands below this server's folder, whatever path the agent wrote
         costs = self._costs(folder, time)
         options = {"--queue": queue, "--time": time, "--on": on}
         # healing sends more than the budget counts, whatever the settings say
@@ -188,8 +186,7 @@ class AgentTools:
                 "this server submits nothing: its user has to start it as "
                 "weigh mcp --allow-submit; dry_run shows the script"
             )
-        # one at a time: two submissions could each fit the budget, but not
-        # both
+        # one at a time: two submissions could each fit the budget, but not both
         with self._lock:
             self._check_budget(costs)
             answer = self._read(argv)

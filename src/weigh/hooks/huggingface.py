@@ -25,8 +25,7 @@ class WeighCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the phase train, also after an interrupted one."""
-        # the Trainer reports no end of a training that was interrupted by an
-        # exception
+        # the Trainer reports no end of a training that was interrupted by an exception
         self._training.end_all()
         self._training.begin("train")
         size = args.train_batch_size * args.gradient_accumulation_steps
@@ -46,8 +45,7 @@ class WeighCallback(TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start evaluate if the Trainer does."""
-        # evaluation at the end of an epoch is announced here, that of a step
-        # above
+        # evaluation at the end of an epoch is announced here, that of a step above
         self._begin_evaluation(control)
 
     def on_log(

@@ -55,8 +55,7 @@ class WeighCallback(Callback):
             samples = None
         self._training.step(samples)
         if self._numbers.is_due():
-            # what training_step returned: the loss, or a dictionary with
-            # it
+            # what training_step returned: the loss, or a dictionary with it
             found = outputs.get("loss") if isinstance(outputs, dict) else outputs
             self._numbers.look(getattr(trainer, "global_step", batch_idx), loss=found)
 

@@ -91,8 +91,7 @@ class NumberWatch:
         for name, number in numbers.items():
             try:
                 value = float(number)  # type: ignore[arg-type] # checked here
-            # a tensor of several numbers raises RuntimeError or
-            # ValueError
+            # a tensor of several numbers raises RuntimeError or ValueError
             except (TypeError, ValueError, RuntimeError):
                 continue
             row = 0 if isfinite(value) else self._lost.get(name, 0) + 1
@@ -131,8 +130,7 @@ class _StepTimer:
         self._since = clock()
 
     def flush(self, *, ends: bool) -> None:
-        # a forked worker has a tracker of its own: the steps belong to its
-        # parent's
+        # a forked worker has a tracker of its own: the steps belong to its parent's
         if self._loop is not None and is_current(self._tracker):
             times = DurationSummary()
             times.extend(self._times)

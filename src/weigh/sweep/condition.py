@@ -32,8 +32,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _contains_value(searched_value: object, many: object) -> bool:
-    # text in text, or a value in a list: Python's other uses of "in" make no
-    # sense here
+    # text in text, or a value in a list: Python's other uses of "in" make no sense here
     if isinstance(many, tuple) or (
         isinstance(searched_value, str) and isinstance(many, str)
     ):
@@ -196,8 +195,7 @@ def _checked_number(row_value: object) -> int | float:
 def _syntax_error_text(condition_text: str, error: SyntaxError) -> str:
     if error.lineno is None:  # ours
         return error.msg
-    # the usual mistakes first: Python's own messages for them are hard to
-    # understand
+    # the usual mistakes first: Python's own messages for them are hard to understand
     if "=>" in condition_text or "=<" in condition_text:
         return "write >= or <="
     if "=" in condition_text and not re.search("[=!<>]=", condition_text):

@@ -59,8 +59,7 @@ def varying_task_parameters(tasks: Sequence[Parameters]) -> tuple[str, ...]:
         for name, value in task.items():
             if name not in first or first[name] != value:
                 unlike[name] = None
-                # remembered, so that a task without it is noticed
-                # later
+                # remembered, so that a task without it is noticed later
                 first.setdefault(name, None)
     return tuple(unlike)
 

@@ -59,11 +59,10 @@ INTERPRETERS = {".py": "python3", ".r": "Rscript", ".jl": "julia", ".pl": "perl"
 class TaskLine(msgspec.Struct, frozen=True, gc=False):
     """One task: its number, its line, and where that line begins."""
 
-    # number of the task, from 1
-    seq: int  # of the file, from 1
-    line: int  # bytes from the start of the file
-    offset: int  # without the end of the line
-    text: bytes
+    seq: int  # number of the task, from 1
+    line: int  # of the file, from 1
+    offset: int  # bytes from the start of the file
+    text: bytes  # without the end of the line
 
     @property
     def command(self) -> str:
@@ -144,8 +143,7 @@ def makes_a_script(raw_line: bytes, *, is_first: bool = False) -> bool:
     Such a line names an interpreter, or is a directive for a scheduler.
     """
     bare = raw_line.removeprefix(_BOM) if is_first else raw_line
-    # only in the first line, where the kernel reads it; "#!" further down is a
-    # comment
+    # only in the first line, where the kernel reads it; "#!" further down is a comment
     if is_first and bare.startswith(b"#!"):
         return True
     bare = bare.lstrip()
@@ -160,8 +158,7 @@ def open_quote(text: bytes) -> str | None:
     Quotes within ``$(...)`` within quotes are not followed: a result there may be
     wrong, as only a shell can decide that.
     """
-    # the pattern decides nearly all lines at once; the loop below names what is
-    # open
+    # the pattern decides nearly all lines at once; the loop below names what is open
     if _WHOLE.fullmatch(text):
         return None
     return _unclosed_quote(text.decode("utf-8", "replace"))

@@ -102,8 +102,7 @@ def _task_command_line(argv: Sequence[str], texts: Mapping[str, str]) -> str:
     if not any(f"{{{name}" in word for name in reserved for word in argv):
         return shell_line(fill_fields(argv, texts))
     return " ".join(
-        # a placeholder cannot be the program, so the first word stays as it
-        # is
+        # a placeholder cannot be the program, so the first word stays as it is
         _quoted_with_variables(word, texts)
         if turn
         else shell_line(fill_fields((word,), texts))
@@ -119,8 +118,7 @@ def _quoted_with_variables(command_word: str, texts: Mapping[str, str]) -> str:
         if found[1] in texts:
             continue
         if command_word[end : found.start()]:
-            # the text in between is quoted by itself; the shell joins the
-            # parts again
+            # the text in between is quoted by itself; the shell joins the parts again
             parts.append(
                 bash_quoted(*fill_fields((command_word[end : found.start()],), texts))
             )
@@ -144,8 +142,7 @@ def with_distinct_lines(
     grid: ParameterGrid, indices: Sequence[int], argv: Sequence[str]
 ) -> Sequence[int]:
     """Drop combinations with the line of another one: of ``{a}{b}``, 1,11 and 11,1."""
-    # a digest per task would be needed otherwise: 10 million of them are a
-    # gigabyte
+    # a digest per task would be needed otherwise: 10 million of them are a gigabyte
     if _are_all_distinct(grid, argv):
         return indices
     seen: set[bytes] = set()

@@ -107,8 +107,7 @@ def _geometric_range(
         math.exp(
             math.log(low) + n / (value_count - 1) * (math.log(high) - math.log(low))
         )
-        # the ends are taken as typed: computed, they could differ in the last
-        # digit
+        # the ends are taken as typed: computed, they could differ in the last digit
         for n in range(1, value_count - 1)
     ]
     if _INTEGER.fullmatch(first_end) and _INTEGER.fullmatch(last_end):
@@ -243,8 +242,7 @@ def parse_values(
         if len(texts) + len(found) > MOST_VALUES:
             raise FormatError(f"{parameter_name} has more than {MOST_VALUES:,} values")
         texts += found
-        # a quoted 1 and the name of a file are text, even if they look like
-        # numbers
+        # a quoted 1 and the name of a file are text, even if they look like numbers
         values += found if is_text else map(typed_value, found)
     return make_axis(parameter_name, values, texts)
 
@@ -328,8 +326,7 @@ def _split_items(parameter_name: str, values_text: str) -> Iterator[tuple[str, b
     """Split at commas outside quotes; yield each item, and whether it was quoted."""
     at = 0
     while at <= len(values_text):
-        # spaces before a quote do not count; within plain text they do not
-        # either
+        # spaces before a quote do not count; within plain text they do not either
         start = _past_spaces(values_text, at)
         if values_text[start : start + 1] in _QUOTED:
             item, at = _quoted_item(parameter_name, values_text, start)

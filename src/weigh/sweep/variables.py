@@ -32,8 +32,7 @@ def placeholder_expression(name: str, form: str | None) -> str:
     if name == "cpus":
         if form:
             raise FormatError(f"{{cpus:{form}}} has no forms: write {{cpus}}")
-        # ":?" ends the command with a message if weigh did not set the
-        # variable
+        # ":?" ends the command with a message if weigh did not set the variable
         return f"${{{CPUS}:?}}"
     found = _MEMORY_FORM.fullmatch(form or "")
     if found is None:
