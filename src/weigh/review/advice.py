@@ -37,11 +37,13 @@ from weigh.units import (
 )
 
 _NEAR = 0.95  # of a limit: the next run may exceed it
+# of a limit used: worth a line, and above _NEAR a finding
 _CLOSE = 0.9
+# 20 % of headroom and rounding leave a good request at 0.7 to 0.83
 _MEMORY_WELL = 0.7  # of the request used: less is worth a line
 _TIME_WELL = 0.6
 _CPUS_WELL = 0.8
-_IDLE_CPU = 0.65
+_IDLE_CPU = 0.65  # of one CPU: busy less is worth a line
 _TOLERANCE = 0.1  # of a CPU
 _AT_ONCE: Seconds = 1.0  # a run that ends sooner did none of the work
 _PETTY = 100 * MIB  # a smaller gain is not worth a line
@@ -98,6 +100,7 @@ class AdviceSubject(msgspec.Struct, frozen=True, kw_only=True):
 def ended_well(element: ReviewedElement) -> bool:
     """Return whether most tasks completed, so that usage shows the need."""
     rows = [run.row for run in element.runs if run.is_last]
+    # one bad input among many must not keep an element's usage from counting
     good = sum(row.state == "COMPLETED" for row in rows)
     return good > len(rows) / 2
 
@@ -117,6 +120,8 @@ def memory_flag(subject: AdviceSubject, memory: Bytes) -> str:
     """
     per_cpu = subject.dialect.OPTIONS.memory_per_cpu
     if subject.requested.per_cpu and per_cpu is not None:
+        # both flags are typed together: the memory is divided by the CPUs that are
+        # advised
         cpus = fewer_cpus(subject) or subject.requested.cpus or 1
         return per_cpu.format(subject.dialect.format_memory(-(-memory // cpus)))
     if not subject.limits_addresses:
@@ -144,6 +149,7 @@ def cpu_flag(subject: AdviceSubject, cpu_count: int) -> str:
         # the memory per CPU has to grow when CPUs are fewer
         all_of_it = less_memory(subject) or subject.requested.memory
         return f"{flag} {memory_flag(subject, all_of_it)}"
+    # a limit per slot times fewer slots would be less in all: it is written again
     memory = _with_slots(subject) if subject.limits_addresses else None
     return flag if memory is None else f"{flag} {_per_slot(subject, memory, cpu_count)}"
 
@@ -160,12 +166,15 @@ def fewer_cpus(subject: AdviceSubject) -> int | None:
 
     None for a job on several nodes, whose CPUs are counted together.
     """
+    # what was not measured may have been busy
     if unmeasured_parts(subject) or subject.requested.nodes > 1:
         return None
     measure, requested = subject.measures.get("cpus"), subject.requested.cpus
     enough = enough_cpus(subject)
     if not requested or enough is None or measure is None or measure.median is None:
         return None
+    # the busiest element decides how many are enough, the usual one whether it is worth
+    # it
     is_fewer = enough < requested and measure.median / requested < _CPUS_WELL
     return enough if is_fewer and subject.completed else None
 
@@ -183,9 +192,13 @@ def less_memory(subject: AdviceSubject) -> Bytes | None:
     if not requested or need is None or not subject.completed or _is_rising(subject):
         return None
     enough = max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
+    # in share and in bytes: 30 % of 200 MiB are no reason to change a script
     is_less = need / requested < _MEMORY_WELL and requested - enough >= _PETTY
+    # an element that was killed needs more, whatever the others used
     if not is_less or _count_in_state(subject, "OUT_OF_MEMORY"):
         return None
+    # where address space is limited, less memory is a smaller request only if it is
+    # limited to less
     return None if _is_held_by_addresses(subject, enough) else enough
 
 
@@ -195,6 +208,7 @@ def _is_held_by_addresses(subject: AdviceSubject, enough: Bytes) -> bool:
         return False
     requested = subject.requested.virtual_memory or subject.requested.memory or 0
     return (
+        # 0: no source knows the address space, so that less may break the program
         not _address_space_with_headroom(subject)
         or _enough_address_space(subject, enough) >= requested
     )
@@ -225,6 +239,7 @@ def _address_space_with_headroom(subject: AdviceSubject) -> float:
     measure = subject.measures.get("memory")
     others = measure.others if measure else ()
     sizes = [one.virtual for one in subject.elements if one.virtual is not None]
+    # the scheduler's own figure counts, too: it includes what ran outside weigh
     source = _virtual_source(subject)
     sizes += [round(one.value) for one in others if one.source == source]
     return max(sizes, default=0) * (1 + DEFAULT_HEADROOM)
@@ -259,6 +274,7 @@ def enough_cpus(subject: AdviceSubject) -> int | None:
     waited = _usages_that_waited(subject)
     if not waited:
         return enough
+    # one run per element: what each would have used without waiting is known
     if all(len(one.runs) == 1 for one in subject.elements):
         return max(enough, *map(cpus_for, waited))
     return max(enough, subject.requested.cpus or 1)  # they may have waited for others
@@ -273,10 +289,12 @@ def _usages_that_waited(subject: AdviceSubject) -> list[Usage]:
 
 def _memory_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     measure, requested = subject.measures.get("memory"), subject.requested.memory
+    # the figures are a client's: no advice follows from them
     if (who := _who_did_the_work(subject)) is not None:
         yield ReportNote(about="memory", words=who, weight=90, is_finding=True)
         return
     killed = tasks_out_of_memory(subject)
+    # the state is the same for both memories, the way out is not
     on_gpu = _count_in_state(subject, "OUT_OF_MEMORY") - killed
     enough = enough_memory(subject)
     if on_gpu:
@@ -336,6 +354,7 @@ def _largest_memory_need(subject: AdviceSubject) -> Bytes | None:
     """
     needs = [one.need for one in subject.elements if one.need is not None]
     time, memory = subject.measures.get("time"), subject.measures.get("memory")
+    # another time of the job means that weigh saw only a part of it
     if needs and memory and time and time.others:
         source = _virtual_source(subject)
         others = (one for one in memory.others if one.source != source)
@@ -364,6 +383,7 @@ def _out_of_memory_note(
 
     If nothing was requested, the note with the whole request has the figure.
     """
+    # a run that requested nothing had the memory of its control group
     limits = (
         run.record.usage.memory_limit or 0
         for one in subject.elements
@@ -374,7 +394,9 @@ def _out_of_memory_note(
     others = measure.others if measure else ()
     measured = [one.value for one in others if one.source != _virtual_source(subject)]
     most = max([*measured, (measure.most if measure else None) or LEAST_MEMORY])
+    # as weigh resume does: what it had was too small, by an unknown factor
     again = round_memory(max(requested * 2, most * (1 + DEFAULT_HEADROOM)))
+    # where address space is limited, that limit may be what was reached
     virtual = max(again, 2 * (subject.requested.virtual_memory or 0))
     flag = memory_flag(subject, virtual if subject.limits_addresses else again)
     what = f"{count_with_noun(killed, subject.unit)} {'was' if killed == 1 else 'were'}"
@@ -414,6 +436,7 @@ def _near_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNo
         about="memory",
         words=words + subject.basis(),
         flag=memory_flag(subject, enough),
+        # notes are sorted by weight: what loses work comes before what only wastes
         weight=80 if share >= _NEAR else 40,
         is_finding=share >= _NEAR,
     )
@@ -421,6 +444,7 @@ def _near_memory(subject: AdviceSubject, enough: Bytes, need: Bytes) -> ReportNo
 
 def _time_limit_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     measure, requested = subject.measures.get("time"), subject.requested.time_limit
+    # elements that were stopped show no need: the longest that ended does not matter
     late = _count_in_state(subject, "TIMEOUT")
     most = _longest_wall_time(measure)
     if late:
@@ -460,6 +484,7 @@ def _timed_out_note(subject: AdviceSubject, late: int) -> ReportNote:
     requested = subject.requested.time_limit
     what = f"{count_with_noun(late, subject.unit)} {'was' if late == 1 else 'were'}"
     needs = forecast_time(subject) or 0.0
+    # by the rule of resume_policy: report and resume must not differ
     factor = enough_time_factor(requested or 1, needs)
     more = "twice as much"
     if requested and needs:
@@ -513,11 +538,13 @@ def _cpu_advice(subject: AdviceSubject) -> Iterator[ReportNote]:
     enough = enough_cpus(subject)
     if measure is None or not requested or enough is None or measure.median is None:
         return
+    # the median: one element that waited for its input is not a rule
     share = measure.median / requested
     if share > 1 + _TOLERANCE:
         yield _too_few_cpus_note(measure, requested)
     elif (fewer := fewer_cpus(subject)) is not None:
         yield _less_cpus(subject, measure, fewer)
+    # there is no smaller request than one CPU, so this is only for information
     elif requested == 1 and share < _IDLE_CPU and _is_cpu_idle(subject):
         yield ReportNote(
             about="CPUs",
@@ -590,9 +617,10 @@ def _count_in_state(subject: AdviceSubject, state: str) -> int:
 
 
 def _excess_text(enough: float, largest_amount: float) -> str:
-    if largest_amount <= 0:
+    if largest_amount <= 0:  # nothing was used
         return "more than"
     share = 100 * (enough / largest_amount - 1)
+    # 12 x is easier to read than 1100 %
     if share < 1000:  # noqa: PLR2004 - a percentage to read
         return f"{share:.0f} % above"
     return f"{enough / largest_amount:.0f} x"

@@ -32,14 +32,14 @@ class ReviewedElement(msgspec.Struct, frozen=True, kw_only=True):
     number: int | None = None
     runs: tuple[ReviewedRun, ...]
     requested: ElementRequest
-    state: ElementState | None = None
+    state: ElementState | None = None  # None: not queried
     memory: Bytes | None = None
-    need: Bytes | None = None
+    need: Bytes | None = None  # None: no run was measured
     virtual: Bytes | None = None
     gpu_memory: Bytes | None = None
-    cpus: float | None = None
-    utilization: float | None = None
-    started: Seconds | None = None
+    cpus: float | None = None  # mean busy
+    utilization: float | None = None  # 0 to 1
+    started: Seconds | None = None  # since the epoch
     wall_time: Seconds | None = None
 
 
@@ -51,8 +51,10 @@ def elements_of_runs(
     """Group runs by element; *element_states* are those that the scheduler reports."""
     groups: dict[int, list[ReviewedRun]] = {}
     for run in runs:
+        # a plain job has no array task index: it is element 0
         groups.setdefault(run.row.element or 0, []).append(run)
     for number in range(len(element_states)):
+        # elements without runs have a state and a time, too
         groups.setdefault(number, [])
     return [
         msgspec.structs.replace(
@@ -92,6 +94,7 @@ def most_at_once(spans: Iterable[tuple[Seconds, Seconds, float]]) -> float | Non
     """
     changes: list[tuple[Seconds, float]] = []
     for start, end, amount in spans:
+        # an end at or before the start would be taken away before it was added
         changes += [(start, amount), (max(end, start + _INSTANT), -amount)]
     if not changes:
         return None
@@ -117,16 +120,22 @@ def memory_at_once(
     for number, run in enumerate(runs):
         held = _memory_held_by_run(run, memory_of(run))
         if held is not None and run.row.started is not None:
+            # tasks that followed each other in one slot seem to overlap by the rounding
+            # of their times
             start, wall = run.row.started, (run.row.wall_time or 0.0) - _ROUNDING
             over = max(start + wall, start + _INSTANT)
             # at one moment, what ends goes first
             changes += [(start, True, number, held), (over, False, number, held)]
     if not changes:
         return None
+    # mapped bytes of the runs that are under way, by program
     files: dict[str, list[Bytes]] = {}
     most = own = mapped = 0
+    # the number of the run makes the keys differ, since held cannot be compared
     for _, begins, _, held in sorted(changes, key=lambda change: change[:3]):
         sizes = files.setdefault(held.program, [])
+        # each program counts with its largest run: replace its part, as that may have
+        # changed
         mapped -= max(sizes, default=0)
         if begins:
             sizes.append(held.file)
@@ -155,8 +164,10 @@ def _memory_held_by_run(
     if memory is None:
         return None
     peak = usage.peak_memory if usage else None
+    # without a record all memory counts as its own: rather too much than too little
     file = min(memory, (peak.file or 0) if peak else 0)
     words = reviewed_run.row.command.split()
+    # the first word that is no assignment (OMP_NUM_THREADS=4 solver)
     program = next((word for word in words if "=" not in word), "")
     return _HeldMemory(program, memory - file, file)
 
@@ -167,6 +178,7 @@ def _element_of_runs(
     timed = [run for run in group if run.row.started is not None]
     started, ended = _element_span(timed, state)
     wall = None if started is None or ended is None else max(0.0, ended - started)
+    # longer runs have more weight in an element's mean
     busy = [
         (run.row.gpu_utilization, run.row.wall_time or 0.0)
         for run in group
@@ -174,7 +186,7 @@ def _element_of_runs(
     ]
     return ReviewedElement(
         runs=tuple(group),
-        requested=_NOTHING,
+        requested=_NOTHING,  # the caller fills it in
         state=state,
         memory=memory_at_once(timed),
         need=memory_at_once(timed, lambda run: run.need),
@@ -196,6 +208,7 @@ def _element_span(
     starts = [start for run in timed if (start := run.row.started) is not None]
     ends = [end for run in timed if (end := _run_end_time(run)) is not None]
     began, over = (state.started, state.ended) if state else (None, None)
+    # both from one source: the clocks of the scheduler's server and of the node differ
     if began is None or over is None:
         began, over = min(starts, default=began), max(ends, default=over)
     return began, over
@@ -225,6 +238,8 @@ def _run_virtual_memory(reviewed_run: ReviewedRun) -> Bytes | None:
 
 def _peak_gpu_memory(runs: Sequence[ReviewedRun]) -> Bytes | None:
     """Return the peak memory over GPUs, each summed over its runs."""
+    # runs on different GPUs do not add up: the fullest one counts, which a request has
+    # to fit
     gpus = {uuid for run in runs for uuid, _ in run.gpu_peaks}
     if gpus:
         held = (
@@ -245,6 +260,8 @@ def _run_memory_on_gpu(gpu_uuid: str, reviewed_run: ReviewedRun) -> float | None
 
 def _mean_busy_cpus(runs: Sequence[ReviewedRun]) -> float | None:
     times = [time for run in runs if (time := run.row.cpu_time) is not None]
+    # weigh's own times: the scheduler's include the set-up, which no CPU time here
+    # covers
     began, over = _element_span(runs, None)
     if not times or began is None or over is None or over <= began:
         return None
@@ -285,6 +302,7 @@ def resource_measures(
 def _measures_in_order(
     elements: Sequence[ReviewedElement], requested: ElementRequest
 ) -> Iterator[ReportMeasure]:
+    # an element that never started is not one that used nothing
     ran = [one for one in elements if one.runs or one.wall_time]
     memory = [one.memory for one in ran]
     yield _measure_of_values(
@@ -292,6 +310,7 @@ def _measures_in_order(
         memory,
     )
     held = [one.gpu_memory for one in ran]
+    # a type of GPU that was planned for, but not requested, is no denominator
     total = requested.gpu_memory if requested.gpus or any(held) else None
     yield _measure_of_values(
         _MeasuredResource("gpu_memory", "bytes", total, source=_GPU_SOURCE), held
@@ -328,6 +347,7 @@ def measure_of(
     """Return a measure with these values; CPUs are judged by their median."""
     median = statistics.median(known_values) if known_values else None
     most = max(known_values, default=None)
+    # a limit must hold for the largest; CPUs only make an element slower
     judged = median if report_measure.name == "cpus" else most
     is_judged = requested and judged is not None
     return msgspec.structs.replace(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from weigh.model.report import ReportNote, ReportRow
 from weigh.units import count_with_noun
 
-_SLOWER = 1.25
+_SLOWER = 1.25  # times the others' median
 _CLEARLY = 10.0  # seconds: starts and a busy moment cost short tasks as much
 _ENOUGH = 3  # tasks on a node, so that it is compared
 _MOST_ROWS = 0.75  # of a node's tasks must be slower than the others' median
@@ -28,6 +28,7 @@ def failure_notes(
 
     *unit* is what a row is called.
     """
+    # grouped by what was printed, without numbers: 500 tasks with one bug are one line
     failed = [row for row in report_rows if row.state in FAILED - _OF_LIMITS]
     ways: dict[str, list[ReportRow]] = {}
     for row in failed:
@@ -105,6 +106,7 @@ def _common_failure_note(
     return ReportNote(
         about="failed",
         words=f"{which}{where}: {failure_text(first)}",
+        # a failure of many is more likely the program's than that of one input
         weight=95 if number > 1 else 75,
         is_finding=True,
     )
@@ -152,10 +154,12 @@ def _unfinished_notes(
 
 def _slow_nodes(times: dict[str, list[float]]) -> Iterator[tuple[str, float]]:
     for node, own in times.items():
+        # without its own times: a slow node with half of the tasks would hide itself
         others = [time for name, all_ in times.items() if name != node for time in all_]
         if len(own) < _ENOUGH or len(others) < _ENOUGH:
             continue
         middle = statistics.median(others)
+        # one long task is not a slow node: most of its tasks have to be slower
         slower = sum(time > middle for time in own) / len(own)
         own_middle = statistics.median(own)
         factor = own_middle / middle if middle > 0 else 0.0

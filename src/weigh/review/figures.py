@@ -12,12 +12,14 @@ from weigh.schedulers import kind_or_first
 from weigh.schedulers.protocol import AccountingWords
 from weigh.units import Seconds
 
+# sources differ by some per cent in what they count, which is no news to a reader
 _SAME = 0.05  # a smaller relative difference counts as the same
 
 
 _WHOLE_SECONDS = 2.0  # accounting has whole seconds, weigh milliseconds
 
 
+# written by a site's epilogue from NVIDIA's DCGM
 _TABLE = "the job log's GPU table"
 
 
@@ -50,10 +52,12 @@ def with_other_figures(
 
     *killed*: a task was killed for memory, even if accounting reports another state.
     """
+    # figures of a job that runs are those so far, and would contradict ours
     over = tuple(one for one in accounted if one.state not in {"RUNNING", "PENDING"})
     if not over and not tables:
         return tuple(measures)
     walls = (one.most for one in measures if one.name == "time")
+    # in a killed job a figure below the limit is a sample from before the kill
     killed = killed or any(one.state == "OUT_OF_MEMORY" for one in accounted)
     others = _OtherFigures(
         over,
@@ -82,6 +86,7 @@ def filled_measures(
     over = [one for one in accounted if one.state not in {"RUNNING", "PENDING"}]
     kind = kind_or_first(scheduler)
     limits_addresses = kind.traits.address_space is not None
+    # what is compared with the request is what the scheduler limits
     sizes = [one.virtual_memory if limits_addresses else one.max_rss for one in over]
     values: dict[str, list[float | None]] = {
         "memory": [size or None for size in sizes],  # 0: there was no sample
@@ -150,11 +155,13 @@ def _other_memory_figures(
     ours, accounted, words = measure.most, other_figures.accounted, other_figures.words
     sizes = [one.max_rss for one in accounted if one.max_rss is not None]
     theirs = max(sizes, default=None)
+    # some schedulers leave the field empty where no sample was taken
     if theirs is None and words.zero and accounted and ours is not None:
         theirs = 0
     if theirs is not None and not _is_nearly_equal(ours, theirs):
         often, is_known = _sampling_interval_text(accounted)
         word = _word_on_memory(ours, theirs, words, killed=other_figures.killed)
+        # a lower figure is explained by rare samples only where the interval is known
         if word == words.below and words.unsure and not is_known:
             word = words.unsure
         word = word.format(often=often)
@@ -256,6 +263,7 @@ def _other_cpu_figures(
     word = "over the whole job, including its set-up"
     longest = max(one.wall_time or 0.0 for one in other_figures.accounted)
     is_longer = _is_longer(other_figures.wall_time, longest)
+    # a longer job has a lower mean: only in the same time less CPU time is missing
     if measure.median is not None and theirs < measure.median and not is_longer:
         word = "misses what was killed or left the job: trust weigh's"
     yield OtherFigure(

@@ -32,9 +32,11 @@ def gpu_time_and_energy(runs: Sequence[ReviewedRun]) -> GpuTotals:
     measured = 0
     for run in runs:
         start, wall = run.row.started, run.row.wall_time
+        # without a time it is not known with which runs it shared the GPU
         if start is None or not wall:
             continue
         gpus = held_gpus(run)
+        # older GPUs have no energy counter: the sum is of those that have one
         measured += any(gpu.energy is not None for gpu in gpus)
         for gpu in gpus:
             spans.setdefault(gpu.uuid, []).append((start, start + wall))
@@ -54,6 +56,7 @@ def held_gpus(reviewed_run: ReviewedRun) -> tuple[GpuUsage, ...]:
     if record is None or record.usage is None:
         return ()
     gpus = record.usage.gpus
+    # what a job was granted it holds, used or not; elsewhere it may be other people's
     if record.allocation is not None:
         return gpus
     return tuple(gpu for gpu in gpus if gpu.was_used is not False)
@@ -62,6 +65,7 @@ def held_gpus(reviewed_run: ReviewedRun) -> tuple[GpuUsage, ...]:
 def covered_time(spans: Iterable[tuple[Seconds, Seconds]]) -> Seconds:
     """Return the time that spans cover, with overlaps counted once."""
     total, until = 0.0, float("-inf")
+    # in the order of their starts: what lies before *until* is counted already
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))
         until = max(until, end)
@@ -72,4 +76,6 @@ def _shared_energy(energy_spans: Sequence[tuple[float, Seconds, Seconds]]) -> fl
     joules = sum(energy for energy, _, _ in energy_spans)
     long = sum(end - start for _, start, end in energy_spans)
     once = covered_time((start, end) for _, start, end in energy_spans)
+    # each run read the whole counter, so shared time was added up as often as it was
+    # shared
     return joules * once / long

@@ -32,6 +32,7 @@ from weigh.units import format_duration
 _IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
 _FULL = 0.95  # of the GPU's memory
+# busy so much, the CPU probably did what the GPU was requested for
 _AT_WORK = 0.8  # of a CPU
 
 
@@ -49,6 +50,7 @@ def gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     if not gpus:
         yield _undetected_gpu_note(subject)
         return
+    # 0 of several detected: none was touched, which is not the same as none detected
     used = used_gpus(subject) or 0
     if not used:
         if subject.requested.gpus and subject.completed:
@@ -70,6 +72,7 @@ def used_gpus(subject: AdviceSubject) -> int | None:
     ]
     if not usages:
         return None
+    # None is unknown: such a GPU may have been used, so that dropping it is not advised
     return max(sum(gpu.was_used is not False for gpu in usage) for usage in usages)
 
 
@@ -116,6 +119,7 @@ def _never_used(subject: AdviceSubject) -> ReportNote:
 
 def _unused_gpu_notes(subject: AdviceSubject, used: int) -> Iterator[ReportNote]:
     requested = subject.requested.gpus
+    # a run that failed may have ended before it came to its other GPUs
     if used < requested and subject.completed:
         yield ReportNote(
             about="GPU",
@@ -132,6 +136,7 @@ def _idle_gpu_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
         return
     held = subject.measures.get("gpu_memory")
     share = (
+        # None: the GPU's memory is not known, so that it cannot be shared by memory
         held.most / held.requested if held and held.requested and held.most else None
     )
     words = f"busy {100 * busy.median:.0f} % of the time"
@@ -194,6 +199,7 @@ def _throttling_notes(
 ) -> Iterator[ReportNote]:
     slowed = [(gpu.throttle or {}).get(reason, 0.0) for gpu in gpu_usages]
     worst = max(slowed, default=0.0)
+    # seconds; a moment is nothing to report
     if worst < 1:
         return
     what = "heat" if reason == "thermal" else "its power limit"
@@ -214,6 +220,7 @@ def report_notes(
 ) -> tuple[ReportNote, ...]:
     """Return what to change and what went wrong, the most important first."""
     found = list(_unsorted_notes(subject, report_rows))
+    # after all others: what no note is about is fine
     found += _fine_resource_notes(subject, {note.about for note in found})
     if any(note.words.endswith(subject.basis()) for note in found):
         found += _few_runs_notes(subject)
@@ -261,6 +268,7 @@ def _rising_memory_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield what was not measured, and the ranks that are far from the mean."""
+    # each part once, however many runs lack it
     for part in unmeasured_parts(subject):
         yield ReportNote(
             about="missing",
@@ -269,6 +277,7 @@ def _rank_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
             is_finding=True,
         )
     runs = [run for one in subject.elements for run in one.runs if run.record]
+    # ranks of several runs would be as many notes as runs
     if len(runs) == 1 and runs[0].record is not None:
         for line in imbalance_notes(runs[0].record.ranks):
             yield ReportNote(about="ranks", words=line, weight=20)
@@ -283,6 +292,7 @@ def _fine_resource_notes(
         word
         for name, word in about.items()
         if word not in found
+        # the wall time is complete even where a part was not measured
         and not (word != "time" and unmeasured_parts(subject))
         and (one := subject.measures.get(name)) is not None
         and one.efficiency is not None
@@ -306,6 +316,7 @@ def _missing_request_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
     """Yield the request to use, if nothing was requested."""
     if not subject.requested.is_nothing:
         return
+    # a record with repeats is several runs, but one source
     every = (run.record for one in subject.elements for run in one.runs if run.record)
     apart = {record.id: record for record in every}
     reasons = {why_no_request(record) for record in apart.values()}
@@ -326,6 +337,7 @@ def _missing_request_notes(subject: AdviceSubject) -> Iterator[ReportNote]:
 
 def _long_enough(request: Request, subject: AdviceSubject) -> Request:
     """Return *request* with the time that unfinished runs need by their progress."""
+    # a run that was stopped shows only how long it was allowed to run
     needs = forecast_time(subject)
     if needs is None:
         return request

@@ -13,6 +13,7 @@ from weigh.units import Bytes, Seconds
 
 OUT_OF_MEMORY, TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
 _DOUBLED = 2
+# less than for memory: elapsed times are not sampled
 _TIME_MARGIN = 0.1
 
 
@@ -37,6 +38,7 @@ class JobsOfKind:
         self.states[figures.state] += 1
         size = figures.virtual_memory if by_addresses else figures.max_rss
         if figures.state == COMPLETED:
+            # samples that fit into the job: few of them miss a short peak
             looks = int(wall_time / interval)
             self.memory.add(
                 SampledMemory(size or 0, looks, figures.memory_asked, wall_time)
@@ -45,6 +47,7 @@ class JobsOfKind:
             self.longest = max(self.longest, wall_time)
             self.time_limit = max(self.time_limit, figures.time_limit or 0)
         elif figures.state == OUT_OF_MEMORY:
+            # its last sample or its limit, whichever is more, was too small
             self.memory.add_kill(max(size or 0, figures.memory_asked or 0))
         elif figures.state == TIMEOUT:
             self.stopped = max(self.stopped, wall_time)
@@ -56,9 +59,12 @@ class JobsOfKind:
     def time(self) -> HistoryPrediction:
         """Return the time to request: elapsed times are exact."""
         value = self.longest * (1 + _TIME_MARGIN)
+        # jobs that were stopped earlier than others completed are outliers or had a
+        # shorter limit
         is_cut = self.stopped > self.longest
         if is_cut:
             value = self.stopped * _DOUBLED
+        # all completed within a limit below the value: more than it was never needed
         is_proven = not is_cut and 0 < self.time_limit < value
         return HistoryPrediction(
             value=float(self.time_limit) if is_proven else value,

@@ -24,10 +24,10 @@ class ElementRequest(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     memory: Bytes | None = None
     virtual_memory: Bytes | None = None
-    time_limit: int | None = None
+    time_limit: int | None = None  # seconds
     gpus: int = 0
     gpu_memory: Bytes | None = None
-    nodes: int = 1
+    nodes: int = 1  # 1 also if unknown
     per_cpu: bool = False
 
     @property
@@ -49,6 +49,7 @@ def requested_by_job(submitted_job: SubmittedJob, plan: Plan | None) -> ElementR
         virtual_memory=wanted.virtual_memory,
         time_limit=wanted.time_limit,
         gpus=wanted.gpus,
+        # a plan may name a GPU whose job requests none
         gpu_memory=gpu.memory if gpu and wanted.gpus else None,
         per_cpu=wanted.site.per_cpu,
     )

@@ -25,7 +25,7 @@ class ReviewedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     row: ReportRow
     record: Record | None = None
-    need: Bytes | None = None
+    need: Bytes | None = None  # None: not measured
     gpu_peaks: tuple[tuple[str, Bytes], ...] = ()
     is_last: bool = True
 
@@ -49,6 +49,8 @@ def runs_of_records(records: Sequence[Record]) -> list[ReviewedRun]:
     """
     in_order = sorted(records, key=lambda one: one.started)
     runs = [run for one in in_order for run in _repeats_of(one)]
+    # oldest first, so that the newest run of a task stays; repeats of a record stay
+    # together
     last = {_task_identity(run): run.row.record for run in runs}
     return [
         msgspec.structs.replace(
@@ -60,6 +62,7 @@ def runs_of_records(records: Sequence[Record]) -> list[ReviewedRun]:
 
 def _repeats_of(record: Record) -> Iterator[ReviewedRun]:
     """Yield the run of a record, or each repeat without the warm-ups."""
+    # a warm-up fills caches and is no sample of what is measured
     counted = [one for one in record.repeats if not one.warmup]
     if len(counted) <= 1:
         yield run_of(record)
@@ -79,6 +82,7 @@ def _repeats_of(record: Record) -> Iterator[ReviewedRun]:
         yield ReviewedRun(
             row=its, record=record, need=need, gpu_peaks=_gpu_peaks(one.usage)
         )
+        # a repeat has no start of its own: each follows the one before
         began = None if began is None else began + one.usage.wall_time
 
 
@@ -105,6 +109,7 @@ def row_of(record: Record) -> ReportRow:
     usage, job = record.usage, record.job
     scheduler = record.allocation.scheduler if record.allocation else None
     kind = find_kind(scheduler)
+    # Grid Engine's array indices begin at 1, elements of a report at 0
     first = 0 if kind is None else kind.traits.first_element
     return ReportRow(
         job=job.id if job else None,
@@ -136,6 +141,7 @@ def _row_usage_fields(usage: Usage) -> dict[str, object]:
         "cpus": usage.cpus_used,
         "memory": peak.value if peak else usage.max_process_memory,
         "gpu_memory": max(held, default=None),
+        # NVML's per cent as a share; the mean over the run's GPUs
         "gpu_utilization": sum(busy) / len(busy) / 100 if busy else None,
         "gpus": len(usage.gpus) if usage.gpus else None,
         "energy": sum(energies) if energies else None,

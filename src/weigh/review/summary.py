@@ -46,8 +46,8 @@ class ReportFindings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     accounted: tuple[AccountedElement, ...] = ()
     tables: tuple[GpuTable, ...] = ()
-    request: ReportNote | None = None
-    slots: int | None = None
+    request: ReportNote | None = None  # of a scan's target; None: by the runs
+    slots: int | None = None  # None: there is no queue
     rounds: tuple[str, ...] = ()
 
 
@@ -72,6 +72,8 @@ def compose_report(
         report_findings.elements,
         report_findings.requested,
     )
+    # a task counts once, by its last attempt; hours and energy are those of all
+    # attempts
     rows = tuple(run.row for run in runs if run.is_last)
     starts = [one.started for one in elements if one.started is not None]
     ends = [
@@ -83,6 +85,8 @@ def compose_report(
         (one.requested, _held_for(one, report_findings) / HOUR) for one in elements
     ]
     cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
+    # advice is based on these; what is shown also has accounting's figures where
+    # nothing was measured
     measured = tuple(
         one
         for one in with_other_figures(
@@ -169,6 +173,7 @@ def _scheduler_trouble_notes(
     troubles: Sequence[str], report_rows: Sequence[ReportRow]
 ) -> Iterator[ReportNote]:
     """Yield why the scheduler could not be queried, if a task's state is open."""
+    # once all tasks have a final state in their joblogs the scheduler is not needed
     if any(row.state not in FINAL for row in report_rows):
         for trouble in troubles:
             words = f"the scheduler could not be queried: {trouble}"
@@ -177,6 +182,7 @@ def _scheduler_trouble_notes(
 
 def _slot_use_notes(report_findings: ReportFindings) -> Iterator[ReportNote]:
     """Yield how much of the time that its elements held slots a queue used."""
+    # without a queue slots is None, so that held is 0 and nothing is yielded
     held = sum(
         (one.wall_time or 0.0) * (report_findings.slots or 0)
         for one in report_findings.elements
@@ -193,6 +199,8 @@ def _slot_use_notes(report_findings: ReportFindings) -> Iterator[ReportNote]:
 def _held_for(element: ReviewedElement, report_findings: ReportFindings) -> Seconds:
     """Return how long an element was held: by accounting, if weigh has no plan."""
     wall = element.wall_time or 0.0
+    # elements of a plan are weigh's own, and their time is that of the scheduler
+    # already
     if report_findings.is_planned:
         return wall
     walls = (
