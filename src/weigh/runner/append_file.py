@@ -15,11 +15,13 @@ from contextlib import suppress
 from weigh.errors import FormatError, UsageError
 from weigh.store.location import file_mode
 
+# how flock fails on a file system without locks, which is no reason to stop
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-_PIECE = 1 << 20
+_PIECE = 1 << 20  # bytes copied at once
+# two seconds in all, for a process that inspects the lock
 _TRIES = 40
-_PAUSE = 0.05
+_PAUSE = 0.05  # seconds
 
 
 class AppendFile:
@@ -69,6 +71,7 @@ class AppendFile:
         os.makedirs(os.path.dirname(os.path.realpath(self.path)), exist_ok=True)
         what = "removed"
         if os.path.lexists(self.path):
+            # what another program put there may be somebody's only copy
             os.rename(self.path, self.path + ".replaced")
             what = f"replaced ({self.path}.replaced)"
         self._write_again()
@@ -83,12 +86,14 @@ class AppendFile:
             temporary, _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, file_mode(path)
         )
         try:
+            # who could read it before still can
             os.fchmod(fd, stat.S_IMODE(os.fstat(self.fd).st_mode))
             at = 0
             while piece := os.pread(self.fd, _PIECE, at):
                 write_all(fd, piece)
                 at += len(piece)
             os.fsync(fd)
+            # before it has its name, so that no second writer comes between
             _lock_append_file(fd, path)
             os.rename(temporary, path)
             os.dup2(fd, self.fd, inheritable=False)  # another thread may use it

@@ -13,8 +13,10 @@ from statistics import median_low
 
 import msgspec
 
+# a block without any of these is not searched further
 _HINT = re.compile(rb"(?i)nan|inf|loss|nll|ppl|perplexity|mse|objective")
-_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")  # escape sequences of a terminal
+# not in a path, in a longer name, or before "(": a call
 _LOST = r"(?<![\w./\\-])[+-]?(?:(nan)|inf(?:inity)?)(?![\w(=:/\\-]|\.\w)"
 _LOST_WORD = re.compile(_LOST, re.IGNORECASE)
 _TENSOR = r"[\w.]*(?:tensor|array|float\d+)\([^()]{0,80}?"
@@ -24,14 +26,17 @@ _LOST_METRIC = re.compile(
     r"|nll|kl|elbo|entropy|likelihood|bleu|f1|auc|dice|iou|energy|objective|residual"
     r"|cost|value|logits?|prob)[\w./-]{0,60})[\])%\"']{0,4}\s{0,9}(?:=>?|:|->)?"
     r"(?:\s{0,9}(?:is|was|went|became|now|to)\b){0,2}\s{0,9}[\"'\[]{0,4}"
+    # the last words are those of prose: "loss: nan or inf detected"
     rf"(?:{_TENSOR})?{_LOST}(?!\s+(?:values?|or|and|is|are|in|found|detected|checks?)\b)",
     re.IGNORECASE,
 )
+# a line that has nothing but numbers, as a table does
 _NUMBERS = re.compile(
     r"(?:[\s,;|\[\]{}\"']*[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?%?|\.\d+|nan|inf)"
     r"(?![^\s,;|\[\]{}\"']))+[\s,;|\[\]{}\"']*",
     re.IGNORECASE,
 )
+# in names of settings and bounds, not of what was computed
 _MISSING = "(?i)missing|fill|default|allow|replace|skip|init|placeholder"
 _MAY_BE_MISSING = re.compile(_MISSING)
 _MAY_BE_INFINITE = re.compile(f"{_MISSING}|best|min|max|low|high|bound|limit|clip|tol")
@@ -41,13 +46,14 @@ _LOSS = re.compile(
     r"([+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d{1,9})?)(?![\w.])",
     re.IGNORECASE,
 )
+# in names that have "loss" and are none: loss_scale, loss_weight
 _NO_LOSS = re.compile(
     "(?i)scale|scaling|weight|factor|coef|rate|lr|step|count|every|limit"
 )
 _LONGEST_LINE = 65_536  # bytes kept of a line whose end has not arrived
 _MOST_LOSSES = 64  # names that are followed
 _IN_A_ROW = 3  # values whose median is the beginning; and high ones that are certain
-_TIMES = 1e3
+_TIMES = 1e3  # what a loss began with: then it has exploded
 
 
 class LostNumber(msgspec.Struct, frozen=True):
@@ -66,9 +72,11 @@ class DivergenceWatch:
     """
 
     def __init__(self, patience: int = 1) -> None:
+        # lines with a NaN or inf until the next one counts
         self._patience = patience
         self._lines = 0
         self._rest = b""
+        # the first and the last values of each name
         self._losses: dict[str, list[float]] = {}
 
     def feed(self, output_piece: bytes) -> LostNumber | None:
@@ -108,6 +116,7 @@ class DivergenceWatch:
             values = self._losses.setdefault(name, [])
             values.append(abs(float(text)))
             del values[_IN_A_ROW:-_IN_A_ROW]  # the first and the last
+            # a median: one odd value at the beginning does not count
             begun = median_low(values[:_IN_A_ROW])
             latest = values[_IN_A_ROW:]
             high = _TIMES * max(begun, 1.0)

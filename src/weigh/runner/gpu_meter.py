@@ -24,7 +24,7 @@ from weigh.runner.memory_limits import GpuRoom, MemoryRoom
 from weigh.runner.resources import SHOWN
 from weigh.units import Bytes, Seconds
 
-_INTERVAL = 0.05
+_INTERVAL = 0.05  # seconds; the least between readings
 
 
 class TaskGpus:
@@ -55,6 +55,7 @@ class TaskGpus:
             account = self._accounts.get(reading.uuid)
             if account is not None:
                 account.take(current_time, reading, tree)
+        # the guard compares with one GPU's limit, so the fullest one counts
         moments = [one.moments[-1] for one in self._accounts.values() if one.moments]
         self.holds(max((moment.job or 0 for moment in moments), default=0))
 
@@ -104,8 +105,8 @@ class SlotGpuMeter:
         self._names = tuple(names)
         self._hides = any(name in env for name in SHOWN)
         self._devices: tuple[GpuDevice, ...] = ()
-        self._last: dict[str, GpuReading] = {}
-        self._read_at: Seconds = 0.0
+        self._last: dict[str, GpuReading] = {}  # by UUID
+        self._read_at: Seconds = 0.0  # on the monotonic clock
         self._before: dict[str, Bytes] = {}  # in use at the first look at a GPU
         self._tasks: list[TaskGpus] = []
         self._lock = threading.Lock()  # guards the five above and all accounts
@@ -138,6 +139,7 @@ class SlotGpuMeter:
             device = devices[0]
             if device.memory_total is None:
                 return None
+            # what the driver reserves, no program can have
             room = MemoryRoom(
                 last.memory_used, device.memory_total - (device.memory_reserved or 0)
             )

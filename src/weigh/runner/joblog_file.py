@@ -26,7 +26,7 @@ else:  # each is imported when it is first used
     hmac = lazy_module("hmac")
     re = lazy_module("re")
 
-WAITING, DONE, FAILED = 0, 1, 2
+WAITING, DONE, FAILED = 0, 1, 2  # 0 first: a new bytearray is all waiting
 _TRIES, _PAUSE = 3, 0.05  # seconds
 
 
@@ -64,6 +64,7 @@ def match_ends_to_tasks(
     their numbers were.
     """
     states = bytearray(len(task_keys))
+    # key of a text: its ends by number, the last one of each
     strangers: dict[int, dict[int, bool]] = {}
     known = strange = 0
     for seq, succeeded, key in task_ends:
@@ -99,6 +100,7 @@ def _adopt_renumbered_ends(
                 good[key] -= 1
                 states[at] = DONE
                 moved += 1
+            # a task that failed under its own number needs no second failure
             elif wanted == WAITING and bad.get(key):
                 bad[key] -= 1
                 states[at] = FAILED
@@ -107,12 +109,12 @@ def _adopt_renumbered_ends(
 
 
 _HEADER_LINE = HEADER.encode() + b"\n"
-_TAIL = 1 << 16
+_TAIL = 1 << 16  # bytes read at once in search of the last newline
 _BLOCK = 1 << 18  # bytes in which a sign of a secret is looked for at once
 _WATCHED = 128  # bytes at the end that reveal whether the file was overwritten
 _SIGNS = tuple(map(str.encode, SIGNS))
 _DIGEST = 10  # letters: 40 bits distinguish tasks
-KEY_SUFFIX = ".key"
+KEY_SUFFIX = ".key"  # of the private file that the digests are made with
 
 
 def put_aside(path: str) -> None:
@@ -123,6 +125,7 @@ def put_aside(path: str) -> None:
         FormatError: it is not a joblog.
     """
     try:
+        # O_NONBLOCK: the open of a FIFO would wait for its writer
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             _checked_joblog_size(fd, path)
@@ -154,12 +157,13 @@ class JoblogFile:
             UsageError: another process writes it.
         """
         self.unwritten: list[JoblogEntry] = []
-        self._dirty = False
+        self._dirty = False  # written since the last fsync
         self._mask = secret_mask
         self._hide: Hide | None = None
         self._is_damaged = False
         try:
             self._file = AppendFile(path, follow=True)
+            # up to here the file is this run's; the tail shows whether it still is
             self._size = _repair_joblog(self._file.fd, path)
             self._tail = self._read_tail(self._size)
         except OSError as error:
@@ -242,6 +246,7 @@ class JoblogFile:
                 return self._damage()
             written = os.write(fd, text)
             if written == len(text):
+                # else another program appended: only the part before that is ours
                 if before == self._size:
                     self._size += written
                     self._tail = (self._tail + text)[-_WATCHED:]
@@ -272,6 +277,7 @@ def settle_by(
         FormatError: it belongs to another task file.
     """
     with open(path, "rb", buffering=1 << 20, opener=only_regular) as file:
+        # the header
         file.readline()
         secret_mask = SecretMask(
             secret_mask.patterns
@@ -316,6 +322,7 @@ def _masked_key(task_text: bytes, secret_mask: SecretMask, key: bytes | None) ->
         return hash(task_text)
     line = task_text.decode("utf-8", "surrogateescape")
     masked = secret_mask.line(line, _secret_hider(key))
+    # without the key an old digest cannot be compared
     if key is None:
         masked = _without_digests(masked)
     return hash(masked.encode("utf-8", "surrogateescape"))
@@ -350,7 +357,10 @@ def _digest_key(path: str, *, make: bool = False) -> bytes | None:
     if make:
         with suppress(OSError):
             fd = os.open(
-                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, file_mode(name)
+                # O_EXCL: an earlier run's key has to stay, or its digests are worthless
+                name,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags,
+                file_mode(name),
             )
             with open(fd, "wb") as file:
                 file.write(os.urandom(32))
@@ -380,8 +390,10 @@ def _checked_joblog_size(descriptor: int, path: str) -> int:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise FormatError(f"{path} is not a regular file (choose another --joblog)")
+    # 4 more: an editor may have added a byte order mark and a carriage return
     begin = os.pread(descriptor, len(_HEADER_LINE) + 4, 0)
     bare = begin.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    # the second: an empty file, or a header that was cut off
     if not bare.startswith(_HEADER_LINE) and not _HEADER_LINE.startswith(begin):
         raise FormatError(f"{path} is not a joblog (choose another --joblog)")
     return found.st_size

@@ -77,9 +77,11 @@ class MemoryPause:
         self._held = held
         self._margin = margin
         self._ahead = ahead
-        self._before: tuple[Seconds, Bytes] | None = None
+        self._before: tuple[Seconds, Bytes] | None = None  # last look: time, used
         self._growth = 0.0  # bytes per second
+        # since when the plans exceed the limit; None: they fit
         self._misfit_at: Seconds | None = None
+        # recent looks: time, limit, what was used by anything but the tasks
         self._others: list[tuple[Seconds, Bytes, Bytes]] = []
         self._patient_until: Seconds = 0.0
 
@@ -97,6 +99,7 @@ class MemoryPause:
 
         It is not if all *running* tasks keep within plans that fit together.
         """
+        # always both: each keeps figures that its next call compares with
         is_tight = self._is_tight(current_time, memory_room)
         fits = self._fits_by_plan(current_time, memory_room, running)
         return is_tight and not fits
@@ -108,6 +111,7 @@ class MemoryPause:
         running: Collection[TaskAttempt],
     ) -> bool:
         held = [self._held(attempt) for attempt in running]
+        # without a plan, or beyond it, a task may take any amount
         if not held or any(one.excess or not one.allowed for one in held):
             self._misfit_at = None
             return False
@@ -120,6 +124,7 @@ class MemoryPause:
         if not self.is_desperate(memory_room) or planned + others <= memory_room.limit:
             self._misfit_at = None
             return True
+        # figures of tasks may be older than the total: wait until they agree
         if self._misfit_at is None:
             self._misfit_at = current_time
         return current_time - self._misfit_at < _OLDEST
@@ -161,6 +166,7 @@ class MemoryPause:
         Return None for a single task, and for a moment after another was stopped to
         make room. Tasks that are ending for another reason are left out.
         """
+        # what was stopped a moment ago still holds its memory
         makes_room = any(attempt.state.stop in _MADE_ROOM for attempt in running)
         if makes_room and current_time < self._patient_until:
             return None
@@ -182,6 +188,7 @@ class MemoryPause:
     def learn(self, attempt: TaskAttempt) -> None:
         """Note the most that a stopped task held, if it has no plan."""
         if self._held(attempt).allowed:
+            # not 0: memory was short, so each start is checked from now on
             self.need = max(self.need, 1)
             return
         self.need = max(self.need, 1, round(self._held(attempt).most * _MORE))
@@ -201,6 +208,7 @@ class MemoryPause:
 
         That is no less than before: what was seen of it may be much less than it held.
         """
+        # half of all where nothing was seen of it: the next attempt runs alone
         reserved = _LARGER * held if held else memory_room.limit // 2
         return max(
             1, min(max(reserved, self._held(attempt).allowed), memory_room.limit)
@@ -216,6 +224,7 @@ class MemoryPause:
 
         It needs *needed* bytes, or else as much as the others.
         """
+        # with nothing running it may try, however much it needs
         if not running or memory_room is None:
             return True
         held = [self._held(attempt) for attempt in running]
@@ -309,9 +318,11 @@ class GpuGuards:
         self, current_time: Seconds, running: Collection[TaskAttempt]
     ) -> list[tuple[TaskAttempt, str]]:
         """Return the tasks to stop where a GPU's memory is short, and why."""
+        # a reading from before a task's end still has that task's memory
         victims, pauses = [], []
         for name, guard in self._guards.items():
             gpu = self._room_of(name)
+            # nothing is stopped for figures that may no longer be true
             if gpu is None or current_time - gpu.at > _STALE:
                 continue
             pauses.append(guard.pause(gpu.room))
@@ -357,7 +368,7 @@ class MemoryGuard:
         self._stopper = stopper
         self._notify = notify
         self._guard = MemoryPause()
-        self._is_calm = True
+        self._is_calm = True  # memory was never short: starts need no look
 
     @property
     def due(self) -> Seconds:
@@ -455,12 +466,14 @@ class MemoryGuard:
     ) -> None:
         room = self._room(running)
         if room is None:
+            # no limit can be read here, so there is nothing to guard
             self._due = _NEVER_DUE
             return
         self._due = current_time + self._guard.pause(room)
         if not self._guard.is_short(current_time, room, running):
             return
         if self._guard.is_desperate(room):
+            # those that are being stopped hold what is needed now
             self._stopper.end_grace("memory")
             self._stopper.end_grace("timeout")
         victim = self._guard.victim(running, current_time)

@@ -15,11 +15,12 @@ from weigh.errors import StoreError
 from weigh.joblog import output_name
 from weigh.units import MIB, Bytes
 
-_OPEN = ".open"
+_OPEN = ".open"  # folder of the files without a task's name
+# O_APPEND: no writer of the file overwrites what another one wrote
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LEAST = 4096  # bytes; a disk with less left counts as full
-_TAIL = 16384
+_TAIL = 16384  # bytes at the end, where a failed task states why
 _MOST_RESTORED = 64 * MIB  # of a removed file that is written again
 _PASSING = (
     errno.EIO,
@@ -27,7 +28,7 @@ _PASSING = (
     errno.EINTR,
     errno.ENOENT,
 )  # a second try may succeed
-_Spare = tuple[int, str]
+_Spare = tuple[int, str]  # descriptor and path
 
 
 class AttemptOutputFile:
@@ -83,9 +84,10 @@ class AttemptOutputFile:
         try:
             found = os.fstat(fd)
             if not found.st_size:
-                kept, fd = fd, -1
+                kept, fd = fd, -1  # the spare file stays open
                 self._folder.keep(self._slot, (kept, self._spare))
                 return 0
+            # no name is left: somebody removed it while the task wrote
             if not found.st_nlink:
                 self._restore(fd, found.st_size)
             elif self.path is None:
@@ -104,6 +106,7 @@ class AttemptOutputFile:
         try:
             self._name()
         except OSError:
+            # the output has neither name: it is lost with its descriptor
             if not os.path.samestat(os.stat(self._spare), os.fstat(descriptor)):
                 raise
             self.path = self._spare
@@ -113,6 +116,7 @@ class AttemptOutputFile:
         if file_size > _MOST_RESTORED:
             raise OSError(errno.ENOENT, "removed while the task ran")
         os.makedirs(os.path.dirname(self._target), exist_ok=True)
+        # 0666: the umask decides who reads it, as for a shell's redirection
         copy = os.open(self._target, _FLAGS | os.O_TRUNC, 0o666)
         try:
             at = 0
@@ -138,6 +142,7 @@ class OutputFolder:
         self._made = 0
         self._spares: dict[int, _Spare] = {}
         try:
+            # shows now whether the folder can be written; slot 1 takes it first
             self._spares[1] = self._new_spare(1)
         except OSError as error:
             raise StoreError(
@@ -175,6 +180,7 @@ class OutputFolder:
             _remove_output_file(spare)
         self._spares.clear()
         try:
+            # both fail where files are left, as they should
             os.rmdir(f"{self._path}/{_OPEN}")
             os.rmdir(self._path)
         except OSError:

@@ -18,8 +18,8 @@ SCHEMA = "weigh.exec-progress/1"
 class TaskHeadway(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of an attempt; ``started`` is in seconds since the epoch."""
 
-    seq: int
-    attempt: int
+    seq: int  # number of the task in its file, from 1
+    attempt: int  # from 1
     started: Seconds
     headway: ReportedProgress
 
@@ -33,7 +33,7 @@ class RunningProgress(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     run: str
     time: Seconds
-    slots: int
+    slots: int  # tasks that run at once, at most
     ends_at: Seconds | None = None
     tasks: tuple[TaskHeadway, ...] = ()
 
@@ -44,6 +44,7 @@ def write_progress(path: str, progress: RunningProgress) -> bool:
     try:
         with open(partial, "wb", opener=open_privately) as file:
             file.write(msgspec.json.encode(progress) + b"\n")
+        # a reader finds the old file or the new one, never a half
         os.replace(partial, path)
     except OSError:
         with suppress(OSError):

@@ -45,8 +45,8 @@ else:  # each is imported when it is first used
     progress_reader = lazy_module("weigh.measure.progress_reader")
     divergence = lazy_module("weigh.runner.divergence")
 
-_MOST_OPEN = 200
-_FILES_EACH = 3
+_MOST_OPEN = 200  # processes of one tree whose files stay open
+_FILES_EACH = 3  # of a process: its status, its children, its stat
 _SHARE = 2  # half of the descriptors that weigh may open
 
 
@@ -98,7 +98,7 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     stop_nan: bool = False
     end_idle: Seconds | None = None
-    most_output: Bytes | None = None
+    most_output: Bytes | None = None  # per task
 
 
 _MOST_READ = 64 * KIB  # of the end of a task's output, per look
@@ -124,10 +124,11 @@ class TaskProgress:
         self._cpu_time: Seconds = 0.0
         self._rules = rules
         self._listener: ProgressReader | None = None
-        self._is_file_open = False
+        self._is_file_open = False  # the file has no name until the task writes
         wanted = rules.checkpoint_signal
-        self.signal_at: Seconds | None = None
+        self.signal_at: Seconds | None = None  # from its start; None: sent, none
         if wanted is not None and self.limit is not None:
+            # where the limit is shorter than the warning: soon, but not at once
             self.signal_at = max(self.limit - wanted.before, min(1.0, self.limit / 2))
 
     @property
@@ -161,6 +162,7 @@ class TaskProgress:
         """Return the work it has done: changes of CPU time, and new processes."""
         times = (one.cpu_time for one in reversed(sampler.samples))
         latest = next((one for one in times if one is not None), 0.0)
+        # abs: the sum is that of live processes, and falls when one of them ends
         self.work += abs(latest - self._cpu_time)
         self._cpu_time = latest
         return self.work + process_count
@@ -178,6 +180,7 @@ class TaskProgress:
         if self._output is None and path is not None:
             with suppress(OSError):
                 self._output = WatchedOutput(path)
+        # its file has no name yet, or it is being stopped already
         if self._output is None or self.diverged is not None:
             return None
 
@@ -212,14 +215,14 @@ def _attempt_time_limit(attempt: TaskAttempt, rules: ProgressRules) -> Seconds |
     return min(limits, default=None)
 
 
-_INTERVAL = 1.0
-_OF_ELAPSED = 0.02
-_LONGEST_INTERVAL = 5.0
-_WRITE_EVERY = 10.0
-_UPDATE_EVERY = 5.0
+_INTERVAL = 1.0  # seconds; the least between looks at a task
+_OF_ELAPSED = 0.02  # of its time so far: long tasks are read less often
+_LONGEST_INTERVAL = 5.0  # seconds
+_WRITE_EVERY = 10.0  # seconds between versions of the progress file
+_UPDATE_EVERY = 5.0  # seconds between estimates of what is left
 _MOST_KEPT = 1000  # times of done tasks
-_MOST_WARNINGS = 5
-_MOST_NAMED = 3
+_MOST_WARNINGS = 5  # about single tasks, in one run
+_MOST_NAMED = 3  # of the slowest running tasks
 
 
 class WatchedAttempt(Protocol):
@@ -265,6 +268,7 @@ class ProgressWatch:
         try:
             self._look(current_time, watched)
         except Exception as error:  # noqa: BLE001 - tasks are recorded even without progress
+            # for good: it would fail at each look
             self._due = float("inf")
             self._rules.notify(
                 f"reading progress failed: {type(error).__name__}: {error}"
@@ -296,6 +300,7 @@ class ProgressWatch:
     def ended(self, attempt: TaskAttempt) -> ReportedProgress | None:
         """Stop reading an attempt that has ended; return its progress, if known."""
         task = self._tasks.pop(attempt.record, None)
+        # too short to have been read
         if task is None:
             return None
         try:
@@ -362,6 +367,7 @@ class ProgressWatch:
                 silent.append(elapsed)
             else:
                 totals.append(elapsed + span.value)
+            # a bare number is how long a task without a forecast has run
             spans.append(elapsed if span is None else span)
         times = (*self._times, *totals)
         known = TaskDurations(times, self._done + len(totals), tuple(silent))
@@ -386,8 +392,10 @@ class ProgressWatch:
     ) -> None:
         """Warn once if the tasks will not be done before the time limit."""
         ends_at = self._rules.ends_at
+        # with none waiting, each running task is warned of its own limit
         if self._has_warned or ends_at is None or left is None or not tally.waiting:
             return
+        # the low end: a warning that may be wrong is not worth its line
         if current_time + left.low <= ends_at:
             return
         self._has_warned = True
@@ -490,6 +498,7 @@ class ProgressWatch:
             for task in self._tasks.values()
             if (headway := progress_reader.headway_of(task.forecast)) is not None
         )
+        # from the monotonic clock to seconds since the epoch
         offset = time.time() - current_time
         ends_at = self._rules.ends_at
         self._is_written |= write_progress(

@@ -32,6 +32,7 @@ from weigh.store.lines import UNREADABLE
 from weigh.store.location import file_mode
 from weigh.units import Seconds
 
+# how link(2) fails on a file system without hard links
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 _MISSES = 4  # vain links until the directory is listed
 _MORE = 2  # times as long as a task ran that its job stopped
@@ -91,6 +92,7 @@ class QueueFiles:
     def listed(self, folder: str) -> list[tuple[str, int]]:
         """Return the names in a directory, with their inodes."""
         with os.scandir(folder) as entries:
+            # with the inodes of readdir(3), so no stat for each
             return [(entry.name, entry.inode()) for entry in entries]
 
 
@@ -106,9 +108,10 @@ class QueueClaims:
         self.taken: dict[int, int] = {}
         self.listings = 0
         self.files = files or QueueFiles()
+        # names of owners' files: a claim has the inode of its owner's file
         self._by_inode: dict[int, str] = {}
-        self._inodes: dict[tuple[int, int], int] = {}
-        self._owners: dict[str, QueueOwner] = {}
+        self._inodes: dict[tuple[int, int], int] = {}  # by (unit, number of the claim)
+        self._owners: dict[str, QueueOwner] = {}  # by file name; never changed
 
     def look(self) -> None:
         """List the directory: learn the claims of all runs.
@@ -187,10 +190,11 @@ class OwnClaims(QueueClaims):
         super().__init__(folder, files)
         self.owner = owner
         self.links = 0
+        # names of this run's files: one holds a limited number of links
         self._own: set[str] = set()
         self._label = owner.name
         self._can_link = True
-        self._content = b""
+        self._content = b""  # of the newest of these files
 
     def enter(self) -> None:
         """Create the file of the owner, which has to be there before its claims.
@@ -240,6 +244,7 @@ class OwnClaims(QueueClaims):
                     return
                 if error.errno not in _NO_LINKS:
                     raise
+                # from here on each claim is a file that names its owner
                 self._can_link = False
             else:
                 return
@@ -255,6 +260,7 @@ class OwnClaims(QueueClaims):
             try:
                 self.files.create(f"{self.folder}/{name}", self._content)
             except FileExistsError:
+                # an earlier run on the same joblog has that name
                 number += 1
                 continue
             except OSError as error:
@@ -283,6 +289,7 @@ def ended_tasks(joblog_path: str) -> dict[int, bool]:
     """
     try:
         with open(joblog_path, "rb", buffering=1 << 20, opener=only_regular) as file:
+            # the header
             file.readline()
             return {seq: good for seq, good, _ in read_task_ends(file)}
     except FileNotFoundError:
@@ -353,10 +360,11 @@ class SharedQueue(TurnQueue):
         self.claims = claims
         self._pulling = pulling
         self._units = pulling.units
-        self._begin = 0
-        self._ours: list[int] = []
+        self._begin = 0  # the units before it are all claimed
+        self._ours: list[int] = []  # tasks of claimed units that have still to start
+        # units of runs that are gone, to be claimed again
         self._lost: deque[_LostUnit] = deque()
-        self._ended: dict[str, Mapping[int, bool]] = {}
+        self._ended: dict[str, Mapping[int, bool]] = {}  # by the owner's name
         self._give_back: Callable[[RunSlot], None] = lambda _: None
         self._is_over = False
         self.unsure: tuple[QueueOwner, ...] = ()
@@ -387,6 +395,7 @@ class SharedQueue(TurnQueue):
             or self._claimed(place_task)
             or self._left_over(place_task)
         )
+        # last of all: whether others are gone, the scheduler may have to answer
         if found is None and not running:
             self._find_lost()
             found = self._left_over(place_task)
@@ -412,11 +421,13 @@ class SharedQueue(TurnQueue):
         misses = 0
         while units := self._fitting(place_task):
             unit = self._chosen(units)
+            # others judge this run by its joblog, so what ended must be on disk
             self._pulling.sync()
             if self.claims.take(unit):
                 self._own(self._units[unit])
                 return self._of_ours(place_task)
             misses += 1
+            # others are faster: learn all their claims at once
             if misses % _MISSES == 0:
                 self.claims.look()
         return None
@@ -450,9 +461,11 @@ class SharedQueue(TurnQueue):
             if not self._has_time(seq):
                 continue
             kind = pulling.kind_of(seq)
+            # tasks of a kind have equal needs, so one answer is enough
             if kind not in fits:
                 slot = place_task(seq)
                 fits[kind] = slot is not None
+                # a question only: the slot is taken with the claim
                 if slot is not None:
                     self._give_back(slot)
             if fits[kind]:
@@ -479,6 +492,7 @@ class SharedQueue(TurnQueue):
         while self._lost:
             one = self._lost[0]
             first = next(iter((*one.tasks, *one.short)))
+            # before the claim, which cannot be given back
             slot = place_task(first) if self._has_time(first) else None
             if slot is None:
                 return None
@@ -488,10 +502,12 @@ class SharedQueue(TurnQueue):
                 self._pulling.taken(len(one.short))
                 for seq in one.short:  # less than all memory was too little
                     self.retry_alone(seq)
+                # the first one starts now, the others when there are slots
                 self._own(one.tasks[1:])
                 if one.tasks:
                     self._pulling.taken(1)
                     return TaskTurn(first), slot
+            # another run was faster, or all that is left has to run alone
             self._give_back(slot)
         return None
 
@@ -502,8 +518,10 @@ class SharedQueue(TurnQueue):
         held = {
             unit: [owner for owner in owners if owner is not None]
             for unit, owners in claims.claimants()
+            # an owner that is not visible yet may be alive
             if unit < len(self._units) and None not in owners
         }
+        # only of units with tasks that nobody has ended
         doubtful = {unit: held[unit] for unit in held if self._left(unit, held[unit])}
         asked = {
             owner.name: owner
@@ -529,6 +547,7 @@ class SharedQueue(TurnQueue):
         tasks = [*self._ours, *(seq for unit in free for seq in self._units[unit])]
         left = pulling.time_left()
         needs = [pulling.time_to_start(pulling.kind_of(seq)) for seq in tasks]
+        # without a limit, or for a task of unknown time, time is not the reason
         if left is None or not needs or None in needs:
             return None
         needed = min(need for need in needs if need is not None)
@@ -550,6 +569,7 @@ class SharedQueue(TurnQueue):
         owners = self.claims.owners()
         if len({one.element for one in owners} - {None}) < self._pulling.elements:
             return True
+        # both by the clock of the file system, so clocks of machines do not matter
         since = self.claims.entered(ours) + lacked
         return any(self.claims.entered(one) >= since for one in owners)
 
