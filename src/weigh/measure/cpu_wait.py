@@ -44,6 +44,7 @@ def parse_busy(text: bytes) -> dict[int, Seconds]:
     busy = {}
     for line in text.splitlines():
         name, *words = line.split()
+        # the line of all CPUs together is called "cpu" alone
         number = name.removeprefix(b"cpu")
         if name.startswith(b"cpu") and number.isdigit() and len(words) > max(_BUSY):
             ticks = sum(int(words[at]) for at in _BUSY)
@@ -105,13 +106,14 @@ class CpuWaits:
         self._run = self._wait = 0
         self._demand: Seconds = 0.0
         self._most_threads = 0
+        # of these, with a process that waits for storage
         self._looks = self._blocked_looks = 0
         self._looked: tuple[Seconds, Seconds] | None = None  # time, CPU time seen
         self._cpus: set[int] = set()
         self._met: set[int] = set()
         self._first_busy = parse_busy(self._read("stat"))
         self._last_busy: dict[int, Seconds] | None = None
-        self._own_at_first: Seconds | None = None
+        self._own_at_first: Seconds | None = None  # CPU seconds seen at the first look
         self._first_throttled = self._throttled()
         self._last_throttled: Seconds | None = None
 
@@ -142,10 +144,13 @@ class CpuWaits:
         if self._looked is not None:
             self._looks += 1
             elapsed, used = current_time - self._looked[0], run - self._looked[1]
+            # only while little CPU is used, since reading the state costs as well
             if used < _MOSTLY_IDLE * elapsed:
                 self._blocked_looks += self._is_blocked(readings)
         self._looked = current_time, run
         least = _INTERVAL if len(readings) <= 1 else _INTERVAL_OF_SEVERAL
+        # looks at many threads come less often, as they take no more than a share of a
+        # core
         return max(least, (self._clock() - began) / _SHARE)
 
     def finish(self) -> None:
@@ -163,6 +168,7 @@ class CpuWaits:
         run, wait, wanted = self._seen()
         if not cpu_time or wall <= 0 or run < _LEAST_COVERAGE * cpu_time:
             return None
+        # by how much the threads seen fall short of the exact CPU time
         unseen = max(1.0, cpu_time / run)
         waited, wanted = wait * unseen, max(wanted * unseen, cpu_time) / wall
         throttled = self._last_throttled
@@ -196,6 +202,7 @@ class CpuWaits:
         """Return whether a process is in state D: it waits for storage."""
         for reading in readings[:_MOST_STATES]:
             text = self._read(f"{reading.pid}/stat")
+            # the state follows the name, which may hold parentheses
             if text[text.rfind(b")") + 2 :].startswith(b"D"):
                 return True
         return False
@@ -216,6 +223,7 @@ class CpuWaits:
             return
 
     def _threads(self, reading: ProcessReading) -> Collection[int]:
+        # one thread: its id is that of the process
         if reading.threads <= 1:
             return (reading.pid,)
         try:
@@ -255,6 +263,8 @@ class CpuWaits:
         """Return how long CPU limits held our control groups since they were made."""
         folder, top = _cpu_group(self._read("self/cgroup"), self._groups)
         longest = 0.0
+        # the limit of any group above holds too; the longest stop is that of the
+        # tightest
         while len(folder) >= len(top):
             text = self._read_file(f"{folder}/cpu.stat")
             longest = max(longest, parse_throttled(text))
@@ -281,6 +291,7 @@ def _cpu_group(text: bytes, root: str) -> tuple[str, str]:
         controllers, _, path = rest.partition(":")
         if "cpu" in controllers.split(","):
             return f"{root}/cpu{path.rstrip('/')}", f"{root}/cpu"
+        # version 2: its line names no controllers
         if not controllers:
             unified = path.rstrip("/")
     return f"{root}{unified}", root

@@ -10,14 +10,14 @@ _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
 # CPU seconds of looks before any are earned, which grow with what the job itself has
 # used: they load modules and meet the processes, and a short job is not to feel it
 _FIRST_CREDIT, _MOST_CREDIT = 0.02, 0.04
-_CREDIT_SHARE = 0.02
+_CREDIT_SHARE = 0.02  # of the job's own CPU time
 # Loading modules costs most of a second where they are not compiled yet, once
 _LOADING_COST = 0.0005  # CPU seconds that count of a look that does
 _FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _STRETCH = 1.25  # of the interval, at each look at an idle tree
-_LONGEST_STRETCH = 10.0
+_LONGEST_STRETCH = 10.0  # times the interval
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
-_IDLE_BLIND = 0.5
+_IDLE_BLIND = 0.5  # seconds without a look at an idle tree, if looks are cheap
 _IDLE_SHARE = 0.00025  # of one core, for looks at a tree that seems idle
 
 
@@ -29,6 +29,7 @@ class LookSchedule:
         self._next_interval = min(_FIRST_INTERVAL, interval)
         self._stretch = 1.0
         self._cost: Seconds = 0.0  # CPU time of all looks
+        # CPU seconds of a look at an idle tree
         self._usual_cost: Seconds = _IDLE_SHARE * _IDLE_BLIND
         self._looked_at: Seconds = float("-inf")
 
@@ -37,6 +38,7 @@ class LookSchedule:
         self._next_interval = min(2 * self._next_interval, self.interval)
         if not is_idle:
             self._stretch = 1.0
+        # only after the fast looks at the start
         elif self._next_interval == self.interval:
             self._stretch = min(_STRETCH * self._stretch, _LONGEST_STRETCH)
 
@@ -59,8 +61,10 @@ class LookSchedule:
         """
         self._looked_at = looked_at
         self._cost += max(0.0, cost)
+        # one slow look, as on a busy machine, must not stretch the pause for long
         self._usual_cost = min(cost, 2 * self._usual_cost)
         credit = min(_FIRST_CREDIT + _CREDIT_SHARE * used, _MOST_CREDIT)
+        # seconds until the looks so far have earned their cost
         owed = (self._cost - credit) / _LOOK_SHARE - current_time
         return max(self.least_wait(), min(owed, _LONGEST_BLIND))
 

@@ -20,8 +20,8 @@ DEVICE_RISE = (
 )
 _COUNTED = "difference of the GPU's own counter, all users' work"
 _INTEGRATED = "power samples added up, all users' work"
-_MOST_MOMENTS = 4096
-_MOST_PROCESSES = 64
+_MOST_MOMENTS = 4096  # of a GPU; beyond it, the larger of each two stays
+_MOST_PROCESSES = 64  # of one GPU, whose figures are kept one by one
 _DOUBTS = 3  # readings that the driver's list did not explain, if it names the job
 _OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
@@ -30,9 +30,9 @@ _LATE = 0.5  # seconds after the start; a later baseline is reported as late
 class GpuMoment(msgspec.Struct, frozen=True, gc=False):
     """A GPU's memory at one time: of all users, and of the job if known."""
 
-    time: Seconds
+    time: Seconds  # seconds, on the sampler's clock
     device: Bytes
-    job: Bytes | None
+    job: Bytes | None  # None: the driver does not list processes
 
 
 class _BoundedMean:
@@ -88,12 +88,13 @@ class GpuAccount:
         self._other: Bytes | None = None  # of this user's other processes, the most
         self._is_checked = False  # against the memory in use
         self._busy_for_nobody = False  # that is known to be another user's
+        # bytes in use when the job began, without its own
         self._before: Bytes | None = None
-        self._first: Seconds | None = None
+        self._first: Seconds | None = None  # time of the first reading
         self._device_peak: Bytes | None = None
-        self._job_peak: Bytes | None = None
+        self._job_peak: Bytes | None = None  # bytes, by the driver's list
         self._mine: set[int] = set()
-        self._peaks: dict[int, Bytes] = {}
+        self._peaks: dict[int, Bytes] = {}  # bytes by process id
         self._lists_processes = False
         self._unlisted: Bytes | None = None  # in use by nobody listed, at the start
         self._explained: Bytes = 0  # the most in use that the lists explained
@@ -112,10 +113,10 @@ class GpuAccount:
         }
         self._shares: dict[int, tuple[_BoundedMean, _BoundedMean]] = {}
         self._power_at: tuple[Seconds, float] | None = None
-        self._integral: float | None = None
+        self._integral: float | None = None  # joules
         self._counters: tuple[GpuCounters, GpuCounters] | None = None
         self._xids: list[int] | None = None
-        self._slowed: Counter[str] = Counter()
+        self._slowed: Counter[str] = Counter()  # looks at which each reason held
         self._slowed_looks = 0
         self._wear = GpuWear()
 
@@ -131,6 +132,7 @@ class GpuAccount:
         if self._first is None:
             self._first = time
             return  # what was going on before the job is not its own
+        # busy, and not for other users' processes alone: perhaps for the job
         if reading.utilization and not self._is_others(reading.processes, tree):
             self._busy_for_nobody = True
         for name in ("utilization", "memory_utilization", "sm_clock", "memory_clock"):
@@ -161,6 +163,8 @@ class GpuAccount:
     def take_accounted(self, peaks: Mapping[int, Bytes]) -> None:
         """Add the driver's own peaks per process, which miss no moment."""
         for pid, peak in peaks.items():
+            # peaks of processes that were never seen to be the job's are somebody
+            # else's
             if pid in self._peaks:
                 self._peaks[pid] = max(self._peaks[pid], peak)
                 self._job_peak = max(self._job_peak or 0, peak)
@@ -301,6 +305,7 @@ class GpuAccount:
         self._mine.update(pid for pid in listed if pid in tree)
         held = {pid: listed[pid] for pid in listed if pid in self._mine}
         for pid, memory in held.items():
+            # a job with thousands of processes must not fill the memory with figures
             if pid in self._peaks or len(self._peaks) < _MOST_PROCESSES:
                 self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
         total = sum(held.values())
@@ -322,10 +327,12 @@ class GpuAccount:
         """
         self._is_checked = True
         unlisted = max(0, used - own - others)
+        # of a job that was joined, the memory at the start may be its own
         if self._unlisted is None or (self._joined and own and not self._explained):
             self._unlisted = 0 if self._joined and not own else unlisted
         least, share = _OVERHEAD
         slack = max(least if own else UNTOUCHED, int(share * (own + others)))
+        # explained: within what contexts and the driver hold for themselves
         if unlisted <= self._unlisted + slack:
             self._explained = max(self._explained, used)
         elif used > self._explained + slack:
@@ -337,6 +344,7 @@ class GpuAccount:
         An empty one explains nothing where that memory cannot be read.
         """
         is_seen = bool(self._job_peak) or self._is_checked
+        # one doubt is enough where no process of the job was ever listed
         few = _DOUBTS if self._job_peak else 1
         return self._lists_processes and is_seen and self._doubts < few
 
@@ -361,6 +369,7 @@ class GpuAccount:
             return None, None  # at work, and nobody knows for whom
         if self._is_per_process():
             return self._job_peak, PER_PROCESS
+        # without a baseline, or with jobs of others, a rise may be somebody else's
         if self.mixed or self._before is None or self._first is None:
             return None, None
         late = self._first - self._started
@@ -373,6 +382,7 @@ class GpuAccount:
             return
         if self._power_at is not None:
             before, at_that = self._power_at
+            # the trapezoid between two readings
             rise = (time - before) * (power + at_that) / 2
             self._integral = (self._integral or 0.0) + rise
         self._power_at = (time, power)
@@ -380,6 +390,7 @@ class GpuAccount:
     def _energy(self) -> tuple[float | None, str | None]:
         if self._counters is not None:
             first, last = self._counters
+            # the GPU's own counter is exact; power is only sampled
             if first.energy is not None and last.energy is not None:
                 return max(0.0, last.energy - first.energy), _COUNTED
         if self._integral is None:
@@ -426,6 +437,7 @@ def health_of(
 ) -> str | None:
     """Return whether a GPU is healthy, or why not; None if nothing is reported."""
     faults = sorted(GPU_FAULTS.intersection(xids))
+    # the worst first: only one is shown
     wrong = (
         (lost, "failing: fell off the bus"),
         (wear.failed, "failing: no spare memory rows left"),
@@ -531,6 +543,7 @@ def preallocated(
     lately = [size for time, size in held[:reached] if time >= since]
     # of a sparse series, the sample before the step is older than that
     before = earlier[-1] if earlier else min(lately, default=None)
+    # memory that was held before shows that the GPU was filled in steps
     if before is None or before > _BEFORE * total:
         return None
     taken = held[reached][1] - before

@@ -18,13 +18,13 @@ from weigh.probe.gpu import DetailedGpuProbe
 from weigh.units import Bytes, Seconds
 
 _ACTIVITY_INTERVAL = 0.2  # the driver updates these figures about as often
-_SLOW_INTERVAL = 10.0
-_FIRST_SLOW = 1.0
+_SLOW_INTERVAL = 10.0  # seconds between two rounds of slow queries
+_FIRST_SLOW = 1.0  # seconds after the start
 # upper bounds per GPU, of one core: for memory readings, and for full ones
 _MEMORY_SHARE, _ACTIVITY_SHARE = 0.0075, 0.0025
 _STRIKES = 3  # one slow query may be due to a busy machine
 _HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
-_Slow = tuple[str, Callable[[], None]]
+_Slow = tuple[str, Callable[[], None]]  # its name, and the call
 
 
 class GpuSampler:
@@ -174,17 +174,20 @@ class GpuSampler:
         now, before = self._clock(), time.thread_time()
         is_due = now >= self._activity_at
         self._look(probe, activity=is_due)
+        # per GPU, as the share is an upper bound per GPU
         spent = (time.thread_time() - before) / len(self._accounts)
         if is_due:
             rest = max(_ACTIVITY_INTERVAL, spent / _ACTIVITY_SHARE)
             self._activity_at = now + rest
         else:
+            # a moving average: one slow call must not change the pace
             self._cost = 0.8 * self._cost + 0.2 * spent
         self.looks += 1
         return max(self.interval, self._cost / _MEMORY_SHARE)
 
     def _look(self, probe: DetailedGpuProbe, *, activity: bool) -> None:
         self._call_began = self._clock()
+        # without the lock: a driver that hangs must not hold up the main thread
         readings = probe.read(activity=activity)
         self._call_began = None
         if not readings:
@@ -214,6 +217,7 @@ class GpuSampler:
         made again before the end.
         """
         before = self._clock()
+        # a new round begins when all queries of the last one were made
         if not self._slow and before >= self._slow_at:
             self._slow_at = before + _SLOW_INTERVAL
             for uuid in self._accounts:

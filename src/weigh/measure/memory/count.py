@@ -28,8 +28,10 @@ _LEAST_READS, _MOST_READS = 60, 500  # per process
 _MOST_PROCESSES = 17
 _SPARSE = 4  # reads for each point that is expected to hold a page
 _ENOUGH = 0.6  # of the points, if a process ends during the count
-_ERROR = 0.015
+_ERROR = 0.015  # relative error of a count of all processes
+# the golden section: multiples of it are spread most evenly
 _GOLDEN = (math.sqrt(5) - 1) / 2
+# a bit of each page in a mask, for those shared and those of one process
 _ONES = int.from_bytes(bytes([SHARED]) * _RUN, "little")
 _TENS = int.from_bytes(bytes([ALONE]) * _RUN, "little")
 
@@ -84,6 +86,7 @@ def count_family(
     several = at_points = done = 0
     for at, length in points:
         masks = [one.anonymous(at, length) for one in pages.values()]
+        # one process has ended in the middle of the count
         if None in masks:
             break
         done += 1
@@ -93,14 +96,17 @@ def count_family(
                 alone |= mask & _TENS
                 own[pid] += (mask & _TENS).bit_count()
                 present[pid] += mask.bit_count()
+                # pages that more than one process maps at that address
                 twice |= union & mask
                 union |= mask
         at_points += bool(alone)
         several += (twice & _ONES).bit_count()
+        # shared pages that only one of the processes maps at that address: see below
         once = union & ~twice & _ONES
         if once:
             for pid, mask in zip(pages, masks, strict=True):
                 moved[pid] += ((mask or 0) & once).bit_count()
+    # too little was read for a figure
     if done < _ENOUGH * len(points) or not any(present.values()):
         return None
     exclusive = sum(own[pid] * weights[pid] for pid in pages)
@@ -112,6 +118,7 @@ def count_family(
     if len(pages) == len(sizes):
         least = exclusive + max(several, *moved.values())
         most, error = max(least, most - single / 2), _ERROR
+    # the points not read add to the error
     if done < len(points):
         error += 3 / done
     # forks grow at the same addresses: a point finds the own pages of all, or of none
@@ -135,6 +142,7 @@ def _points(
         s for one in pages.values() for s in one.layout.private
     )
     span = sum(end - start for start, end in stretches)
+    # points as dense as resident memory needs, but not so many that most are empty
     resident = max((sizes[pid] for pid in pages), default=0) // PAGE
     reads = min(_MOST_READS, max(_LEAST_READS, _READS // max(1, len(pages))))
     step = max(_RUN, resident // reads, span // (_SPARSE * reads))
@@ -184,6 +192,7 @@ def _count_file(
     places: Sequence[_MappedPlace], step: int
 ) -> tuple[float, float] | None:
     """Return the pages of one file that are mapped: each once, and by every process."""
+    # a random start, so that no page is always left out
     first = _random_below(step // _RUN) * _RUN
     seen: dict[int, list[tuple[int, float]]] = {}  # by offset: masks and weights
     for pages, mapping, weight in places:
@@ -216,6 +225,7 @@ def _spread_order(places: Sequence[_Place], skip: int = 0) -> list[_Place]:
     """Order *places* so that any part from the start on is spread over all of them."""
     length = len(places)
     step = max(1, int(length * _GOLDEN))
+    # without a common divisor the steps visit each place once
     while math.gcd(step, length) > 1:
         step += 1
     return [places[(skip + turn * step) % length] for turn in range(length)]

@@ -105,6 +105,7 @@ class ForkFamily:
         sizes = self.sizes().values()
         most, least = sum(sizes), max(sizes, default=0)
         own = sum(one.own for one in self._members.values())
+        # what is shared cannot be more than the members hold in all
         union = own + min(self._shared, most - own)
         value = nearest_within(union, least, most)
         return PageEstimate(
@@ -121,6 +122,7 @@ class ForkFamily:
     def advance(self, group: Sequence[MemberReading]) -> None:
         """Add one look at all members."""
         if len(group) == 1:
+            # one process alone shares nothing
             self._members = {group[0].pid: _ForkMember(group[0], group[0].anonymous)}
             self._begin_anew()
             return
@@ -128,6 +130,7 @@ class ForkFamily:
         before = self.sizes()
         old = self._old_versions()
         gone = {pid: self._members.pop(pid) for pid in before.keys() - present}
+        # of what an ended member shared, it is unknown who still holds it
         self._below += sum(one.seen.anonymous - one.own for one in gone.values())
         born = [seen for seen in group if seen.pid not in before]
         if not any(seen.parent in gone for seen in born):
@@ -161,9 +164,11 @@ class ForkFamily:
             return
         eldest = max(self._members.values(), key=lambda one: one.seen.anonymous)
         parent = ended_parent or self._members.get(seen.parent, eldest)
+        # what was the parent's alone is shared from the fork on
         self._shared += parent.own
         self._passed += min(parent.own, parent.copied)
         parent.own = parent.copied = 0
+        # a fork starts without page faults: all of them are its own
         faults = max(0, seen.faulted - seen.mapped // _FILES_PER_FAULT)
         size = before.get(seen.parent, parent.seen.anonymous)
         grown = min(max(0, seen.anonymous - size), faults)
@@ -195,20 +200,24 @@ class ForkFamily:
         nearest = min(count.distinct * most, max(count.least * most, estimate))
         off = abs(nearest - estimate) / max(1.0, nearest)
         self._off = max(off, self._off / 2)
+        # the more often the model was off, the more the count decides
         part = self._off**2 / max(1e-9, self._off**2 + count.error**2)
         union = estimate + part * (nearest - estimate)
         union = nearest_within(
             min(nearest + error, max(nearest - error, union)), least, most
         )
+        # the count agrees: keep what is known of each member
         if abs(union - estimate) <= _CONFIRMED * union:
             self._begin_anew(self._shared, error)
             return
         sampled = min(count.distinct * most, max(count.least * most, union))
         usual = sum(count.own.values()) / max(1, len(count.own))
+        # members that were not read are like the others on average
         own = {pid: count.own.get(pid, usual) * size for pid, size in sizes.items()}
         # by as much, the sample was off
         part = max(0.0, 1 + (union - sampled) / max(1.0, sum(own.values())))
         rounded = {pid: min(sizes[pid], round(one * part)) for pid, one in own.items()}
+        # few faults since the last count show nothing about the part that copied
         if self._faults > MIB:
             before = sum(one.own for one in self._members.values())
             sure = max(0, before - self.guess)  # some of it was given back
@@ -218,4 +227,5 @@ class ForkFamily:
             one.own = rounded[pid]
         own_of_all = sum(rounded.values())
         shared = union - own_of_all + self._old_versions()
+        # at least two members hold each shared page
         self._begin_anew(min(max(0, shared), (most - own_of_all) // 2), error)

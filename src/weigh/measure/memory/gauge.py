@@ -51,6 +51,7 @@ class TreeMemoryGauge:
         self._used: Seconds = math.inf
         self._file_before: Bytes = 0  # mapped at the look before
         self._unmapped: UnmappedMemory | None = None
+        # a group of the job's own counts files that nobody maps as well
         if is_alone and (ledger is None or not ledger.is_own):
             from weigh.measure.memory import unmapped  # noqa: PLC0415 - as needed
 
@@ -136,6 +137,7 @@ class TreeMemoryGauge:
             self._ledger = None
             return None
         now = self._clock()
+        # only where it matters: listing the group's members costs a look at each
         if held.total + held.spike > best or now >= self._check_at:
             self._check_at = now + _STRANGERS_INTERVAL
             known = {*self._tree.pids(), *self._tree.excluded}

@@ -21,15 +21,15 @@ STANDING = "cgroup: counted by the kernel, nothing else is in it"
 
 _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows
-_NEW: Seconds = MINUTE
-_STAT_BYTES = 1024
+_NEW: Seconds = MINUTE  # younger groups stay, see `remove_forgotten`
+_STAT_BYTES = 1024  # enough for the fields that are read, however long the name
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MOST_ADOPTIONS = 3  # while the ancestors of one process are read
 _NOBODY: frozenset[int] = frozenset()
 # A change below this, for each CPU, may not be in memory.stat yet
 # (MEMCG_CHARGE_BATCH of 64 pages in the kernel's mm/memcontrol.c)
 _LATE = 256 * KIB
-_MOST_LATE = 16 * MIB
+_MOST_LATE = 16 * MIB  # however many CPUs there are
 _UNSEEN = 8 * MIB  # of memory that nobody seems to hold: others may be in the group
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # include/linux/proc_ns.h of the kernel
 # In a job of theirs, moving processes to another group is the scheduler's business
@@ -83,8 +83,11 @@ class MemoryLedger:
             gauge.version, proc_folder
         )
         self._own_memory = own_memory or (lambda: 0)
+        # weigh's own memory is charged to the group too, where it stands in the same
+        # one
         self._own_first = self._own_memory()
         self._base = self._last = gauge.read()
+        # only a peak that starts again at each reading shows spikes between two of them
         self._resets = is_own and gauge.forget_peak()
         self._late = min(_MOST_LATE, _LATE * (os.cpu_count() or 1))
 
@@ -102,6 +105,7 @@ class MemoryLedger:
             before, now, self._base, own=own, resets=self._resets
         )
         if self._resets:
+            # after the reading: the next peak is that of the time from here on
             self._gauge.forget_peak()
         return msgspec.structs.replace(
             held,
@@ -117,6 +121,7 @@ class MemoryLedger:
         """
         if self.is_own:
             return False
+        # cgroup.procs leaves out some processes: memory that nobody holds shows them
         if self._may_be_shared:
             grown = self._last.anonymous - self._base.anonymous
             if grown > anonymous + self._late + _UNSEEN:
@@ -174,6 +179,7 @@ def memory_held_by_group(
     readings is known with page cache: it may have held as much cache as the reading
     with more, or with less. With *resets* the peak is that of this interval.
     """
+    # what weigh has allocated since the job began is not the job's
     anonymous = max(0, now.anonymous - base.anonymous - own)
     shared = max(0, now.shared - base.shared)
     kernel = max(0, now.kernel - base.kernel)
@@ -183,7 +189,10 @@ def memory_held_by_group(
     loose_before = before.cache + before.reclaimable
     loose_now = now.cache + now.reclaimable
     spike = at_most = 0
+    # without a reset, only a peak that has risen is of this interval
     if resets or peak > (before.peak or 0):
+        # cache that was dropped since may have been in the peak, cache that came was
+        # not
         spike = max(0, beyond - max(0, loose_before - loose_now))
         at_most = beyond + max(0, loose_now - loose_before) if beyond else 0
     return MemoryHolding(
@@ -225,6 +234,7 @@ def _make_group(folder: str, version: int, leader: int) -> MemoryLedger | None:
     """Move *leader* to a new group; None where that is refused."""
     if not os.access(folder, os.W_OK) or not _counts_upwards(folder, version):
         return None
+    # of runs that a KILL ended: nobody else removes their groups
     remove_forgotten(folder)
     own = f"{folder}/{_NAME}{os.getpid()}.{leader}"
     try:
@@ -234,6 +244,7 @@ def _make_group(folder: str, version: int, leader: int) -> MemoryLedger | None:
     try:
         gauge = GroupGauge(own, version)
         with open(f"{own}/cgroup.procs", "w", encoding="ascii") as procs:
+            # before exec: all that the job starts is born in this group
             procs.write(str(leader))
         return MemoryLedger(gauge, is_own=True)
     except (OSError, ValueError):
@@ -266,6 +277,7 @@ def _read_group(
         gauge.close()
         return None
     try:
+        # memory beyond what the visible processes hold is that of hidden ones
         seen = sum(anonymous_of(pid, proc_folder) for pid in inside) + _UNSEEN
         if (
             not lists_only_visible(version, proc_folder)
@@ -306,6 +318,7 @@ def remove_forgotten(folder: str) -> None:
         weigh = name.removeprefix(_NAME).partition(".")[0]
         if weigh.isdecimal() and _age_of_group(f"{folder}/{name}") > _NEW:
             try:
+                # signal 0 sends nothing: it fails if the process does not exist
                 os.kill(int(weigh), 0)
             except ProcessLookupError:
                 _remove_group(f"{folder}/{name}")

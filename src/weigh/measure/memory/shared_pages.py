@@ -49,21 +49,25 @@ class SharedPages:
 
     def __init__(self, tree: ProcTree, clock: Callable[[], Seconds]) -> None:
         self.spent: Seconds = 0.0
+        # until it is set, the job's CPU time limits no credit
         self.used: Seconds = math.inf
         self._tree = tree
         self._clock = clock
+        # a first count may be made at once
         self._started = self._count_at = self._close_at = clock()
         self._pause = _SHORTEST_PAUSE
         self._off: float | None = None  # at the last counts, relative to the total
         self._error = 0.0  # of the last one itself
+        # by the identity that forks share, see `_advance`
         self._families: dict[Hashable, ForkFamily] = {}
         self._files, self._shmem = PageOverlap(), PageOverlap()
         self._seen: dict[int, MemberReading] = {}  # at the look before
         self._family_of: dict[int, tuple[bytes, Hashable]] = {}
+        # bytes by process id, at the last count
         self._at_count: Mapping[int, Bytes] = {}
         self._tmpfs: frozenset[bytes] | None = None
         self._refused: set[int] = set()
-        self._has_opened = False
+        self._has_opened = False  # the pages of a process at least once
 
     @property
     def is_refused(self) -> bool:
@@ -76,6 +80,7 @@ class SharedPages:
         Where they cannot, their faults are only read now and then. The account of who
         holds what is the same at every look.
         """
+        # as if nothing were shared: the most that they can hold
         most = sum(reading.resident + reading.kernel for reading in readings)
         is_close = most > best or self._clock() >= self._close_at
         if is_close:
@@ -92,6 +97,7 @@ class SharedPages:
         else:
             held = self._as_far_as_trusted(held)
         found_peak = is_counted and held.total > best * (1 + _MATERIAL)
+        # a peak that still grows is counted often, a level memory less and less often
         pause = _SHORTEST_PAUSE if found_peak else 2 * self._pause
         self._pause = min(pause, _LONGEST_PAUSE)
         self._count_at = self._clock() + self._pause
@@ -188,6 +194,7 @@ class SharedPages:
                 faulted=times.faulted,
             )
         self._family_of, self._seen = families, seen
+        # only forks share anonymous pages, so each group of them is counted by itself
         groups: dict[Hashable, list[MemberReading]] = {}
         for one in seen.values():
             groups.setdefault(one.family, []).append(one)
@@ -219,6 +226,7 @@ class SharedPages:
         """Return a holding that was not counted, as sure as the counts have shown."""
         low, high, total = held.low, held.high, held.total
         if self._off is not None:
+            # no wider than the model was off at the last counts
             error = round(total * (self._error + self._off))
             low, high = max(low, total - error), min(high, total + error)
         is_guess = high - low > 2 * _GUESSED * total + _MATERIAL_FLOOR
@@ -237,6 +245,7 @@ class SharedPages:
         margin = round(now.total * error)
         confirmed = 1.0
         if before.guess:
+            # by which part of the guess the count came out lower
             confirmed = max(0.0, 1 + (now.total - before.total) / before.guess)
         return msgspec.structs.replace(
             now,
@@ -259,6 +268,7 @@ class SharedPages:
             return False
         if not self._have_moved():
             return False
+        # below the peak a count corrects only the curve
         if not may_be_peak:
             return self.spent <= self._earned() * _CURVE_PART
         return self.may_spend(much=held.total > best * _MUCH)
@@ -289,6 +299,7 @@ class SharedPages:
                 found = count_family(pages, sizes) if len(pages) > 1 else None
                 if found is not None:
                     counts[name] = found
+            # of one process, or of small files, nothing is shared that matters
             if sum(mapped.values()) - max(mapped.values()) > _MATERIAL_FLOOR:
                 files = self._counted_files(stack, opened, mapped)
             if any(self._has_shrunk(one) for one in kept if one.pid in opened):
@@ -373,10 +384,13 @@ class PageOverlap:
     def estimate(self, sizes: Sequence[Bytes]) -> PageEstimate:
         """Return the union now, from each process's own bytes."""
         most, least = sum(sizes), max(sizes, default=0)
+        # of one process, or before a count, all are taken to map the same
         if not self._sum or most == least:
             return PageEstimate(least, least, most)
+        # shrunk since the count: the overlap shrinks in proportion
         if most < self._sum:
             shrunk = nearest_within(self._union * most / self._sum, least, most)
             return PageEstimate(shrunk, least, most)
+        # grown since the count: new pages are taken to be mapped already
         value = nearest_within(self._union, least, most)
         return PageEstimate(value, value, min(most, value + most - self._sum))

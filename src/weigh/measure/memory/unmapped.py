@@ -42,6 +42,7 @@ class UnmappedMemory:
 
     def may_hold(self, mapped: Bytes, rise: Bytes) -> bool:
         """Return whether the job may hold more than the *mapped* bytes."""
+        # a rise beyond what the job maps may be its files, or another user's
         is_beyond = rise - mapped > _material(mapped)
         return is_beyond or self._own > 0 or self._has_news(mapped)
 
@@ -74,6 +75,7 @@ class UnmappedMemory:
         began, before = time.thread_time(), self._own
         self._found = self._find(folders, self._shmem.started, self._files)
         self._checked = self._outside(mapped)
+        # two searches that agree settle a doubt
         is_same = abs(self._own - before) <= MIB
         self._is_settled = is_same and abs(mapped - self._mapped) <= _material(mapped)
         self._mapped = mapped
