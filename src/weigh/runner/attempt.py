@@ -29,8 +29,8 @@ class LaunchedAttempt(msgspec.Struct):
     its command may hold, 0 if unknown.
     """
 
-    pid: int = 0
-    start_time: int | None = None
+    pid: int = 0  # also the number of its process group
+    start_time: int | None = None  # in clock ticks since the boot; None: unknown
     started: Seconds = 0.0
     began: Seconds = 0.0
     refused: str | None = None
@@ -45,7 +45,7 @@ class KernelUsage(msgspec.Struct, gc=False):
 
     user: Seconds = 0.0
     system: Seconds = 0.0
-    max_rss: Bytes = 0
+    max_rss: Bytes = 0  # of the largest process
     read_bytes: Bytes = 0
     write_bytes: Bytes = 0
     reaped: int = 0
@@ -70,17 +70,18 @@ class LoopState(msgspec.Struct):
     run. ``shared``: another task ran at the same time.
     """
 
-    status: int | None = None
+    status: int | None = None  # None: it runs
     ended: Seconds = 0.0
     orphans: set[int] = msgspec.field(default_factory=set)
     stop: Stop | None = None
     evidence: str | None = None
-    kill_at: Seconds | None = None
-    channel: str | None = None
+    kill_at: Seconds | None = None  # on the monotonic clock; None: not stopped
+    channel: str | None = None  # None: its program wrote no regions
     again: bool = False
     shared: bool = False
 
 
+# read without a lock: each field is replaced as a whole
 class MemoryLevel(msgspec.Struct, gc=False):
     """The memory that an attempt holds now and has held at most."""
 
@@ -97,16 +98,16 @@ class TaskAttempt(msgspec.Struct, frozen=True, eq=False):
     loop's thread reads both to guard the memory.
     """
 
-    seq: int
-    number: int
-    text: bytes
+    seq: int  # number of the task in its file, from 1
+    number: int  # of the attempt, from 1, earlier runs included
+    text: bytes  # the command line
     slot: RunSlot
-    record: str = ""
+    record: str = ""  # id of its record, which no other attempt ever has
     reservation: TaskReservation = NO_RESERVATION
     plan: TaskReservation = NO_RESERVATION
     alone: bool = False
     floor: Bytes = 0
-    output: "AttemptOutput | None" = None
+    output: "AttemptOutput | None" = None  # None: not kept
     launch: LaunchedAttempt = msgspec.field(default_factory=LaunchedAttempt)
     usage: KernelUsage = msgspec.field(default_factory=KernelUsage)
     state: LoopState = msgspec.field(default_factory=LoopState)

@@ -109,34 +109,35 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     jobs: int | None = None
-    per_gpu: int | None = None
-    gpus: int | None = None
+    per_gpu: int | None = None  # tasks at once on each GPU
+    gpus: int | None = None  # how many to use; None: all that are granted
     joblog: str | None = None
     output: str | None = None
     ungroup: bool = False
     resume: bool = True
     resume_failed: bool = False
-    retries: int = 1
+    retries: int = 1  # per task, the first attempt included
     oom_retries: int = 3
     halt: HaltRule = HaltRule()
     timeout: Seconds | None = None
     grace: Seconds = 30.0
     time_limit: Seconds | None = None
+    # of all tasks together; None: what the job or the machine has
     memory: Bytes | None = None
     guard: bool = True
     shuffle: bool = False
     pin: bool = True
     wait_orphans: bool = True
-    interval: Seconds = 0.05
+    interval: Seconds = 0.05  # between samples
     kill_survivors: bool = False
     forget_survivors: bool = False
-    pull: str | None = None
-    gone: tuple[str, ...] = ()
+    pull: str | None = None  # directory of the queue; None: tasks come from the file
+    gone: tuple[str, ...] = ()  # runs of the queue that have ended, as the user states
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
-    stalled_after: Seconds = 600.0
+    stalled_after: Seconds = 600.0  # without work or output, then a warning
     stop_nan: bool = False
-    end_idle: Seconds | None = None
+    end_idle: Seconds | None = None  # without a busy GPU; None: however long
     only: tuple[int, ...] = ()
     most_output: Bytes | None = None
     variables: dict[str, str] = {}
@@ -147,7 +148,7 @@ class RunConsole(msgspec.Struct, frozen=True):
     """Output to the user: ``notify`` prints a line, ``show`` displays the progress."""
 
     notify: Callable[[str], None]
-    show: Callable[[TaskTally], Seconds]
+    show: Callable[[TaskTally], Seconds]  # returns the seconds until it is due again
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
@@ -158,7 +159,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
     events: str
     output: str | None
     slots: int
-    wall_time: Seconds
+    wall_time: Seconds  # of the whole run
     warnings: tuple[str, ...]
     pulled: "PulledUnits | None" = None
 
@@ -285,12 +286,14 @@ class TaskFileRun:
         self._console = console
         self._warnings: list[str] = []
         self._output: TasksOutput
+        # by task number, also those of earlier runs
         self._attempts: dict[int, int] = {}
-        self._ends_at: Seconds | None = None
+        self._ends_at: Seconds | None = None  # on the monotonic clock; None: no limit
         self._shared: SharedQueue | None = None
 
     def open_files(self, joblog_path: str, opened: ExitStack) -> None:
         """Open joblog, events and output, before anything is started."""
+        # before the joblog is opened, which creates it
         if not self._options.resume:
             joblog_file.put_aside(joblog_path)
         elif not os.path.exists(joblog_path):
@@ -315,6 +318,7 @@ class TaskFileRun:
         settled = joblog_file.settle_by(self._joblog.path, self._source, options.mask)
         states = settled.states
 
+        # attempts are counted only of tasks that may run, to save memory
         def is_left(task_number: int) -> bool:
             return not 0 < task_number <= len(states) or states[task_number - 1] != DONE
 
@@ -334,6 +338,7 @@ class TaskFileRun:
         if shared is not None:
             return self._shared_queue(shared, settled)
         order = left_to_run(settled, options)
+        # those that run again have not failed yet
         failed = 0 if options.resume_failed else settled.failed
         tally = TaskTally(
             len(options.only) or len(self._source),
@@ -349,6 +354,7 @@ class TaskFileRun:
     ) -> tuple[TurnQueue, TaskTally]:
         """Return the queue that several runs pull from; count only what is ours."""
         ours = settled.done + settled.failed
+        # of the queue's tasks the run counts what it claims, and no others
         tally = TaskTally(
             ours,
             len(self._machine.layout.slots),
@@ -385,6 +391,7 @@ class TaskFileRun:
         pulling = shared_queue.PullSettings(
             units=shared.units,
             elements=shared.elements,
+            # any number that differs between runs by hand
             place=claims.owner.element or sum(claims.owner.name.encode()),
             kind_of=shared.kind_of,
             alike=shared.room == NO_RESERVATION,
@@ -442,6 +449,7 @@ class TaskFileRun:
         self._ends_at = machine.ends_at()
         job = machine.blank.job
         self._events.append(self._opening(job))
+        # outside of a job the run's own id keeps its records together
         blank = msgspec.structs.replace(machine.blank, job=job or RecordedJob(self.id))
         numbers = [slot.number for slot in machine.layout.slots]
         channels = SlotChannels(self.id, numbers, machine.temporary)
@@ -454,12 +462,13 @@ class TaskFileRun:
             self.id, machine.layout, machine.mask, variables, self._memory_limit()
         )
         progress = self._watch_progress(settings)
+        # before the watcher reads weigh's own peak, which this resets
         _become_the_parent()
         watcher = AttemptWatcher(self._watching(blank, spawner, progress))
         watcher.begin()
         parts = self._parts(queue, spawner, watcher, channels, progress)
         loop = TaskLoop(parts, self._rules(), tally)
-        reason: str | None = "weigh failed"
+        reason: str | None = "weigh failed"  # None: the run is left open in its events
         try:
             result = loop.run(
                 tuple(int(number) for number in (*handled_signals(), signal.SIGCHLD))

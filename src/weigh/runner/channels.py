@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
+# O_EXCL and O_NOFOLLOW: others may write to the folder above
 _FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _PREFIX = f"weigh-exec-{os.uname().nodename}-"  # locks may not reach other machines
@@ -37,6 +38,7 @@ class SlotChannels:
         self._lock: int | None = None
         self._folder = ""
         for folder in folders:
+            # a run that was killed could not remove its own
             remove_dead(folder)
             path = os.path.join(folder, _PREFIX + run_id)
             with suppress(OSError):
@@ -64,6 +66,7 @@ class SlotChannels:
             if not os.fstat(fd).st_size:
                 return None
             self._taken += 1
+            # it is read later, by the watcher's thread
             aside = f"{path}.{self._taken}"
             os.close(self._fds.pop(slot))
             os.rename(path, aside)
@@ -112,6 +115,7 @@ def remove_dead(folder: str) -> None:
 def _remove_dead_channel(path: str) -> None:
     fd = os.open(path, _FOLDER_FLAGS)
     try:
+        # anybody may create a folder of this name in /tmp
         if os.fstat(fd).st_uid != os.geteuid():
             return
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,6 +137,7 @@ def _make_locked(new: str, path: str) -> int:
     try:
         with suppress(OSError):  # without locks no process takes it for a dead one's
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # its name last: one without a lock would be removed as a dead run's
         os.rename(new, path)
     except BaseException:
         os.close(fd)

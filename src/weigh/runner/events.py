@@ -24,13 +24,13 @@ class RunOpened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
     """A ``weigh exec`` began; the marks of its processes begin with ``run``."""
 
     run: str
-    time: Seconds
+    time: Seconds  # since the epoch, as in all events
     machine: MachineIdentity
     process: ProcessIdentity
     task_file: str
-    tasks: int
-    weigh: str
-    job: str | None = None
+    tasks: int  # in the task file
+    weigh: str  # its version
+    job: str | None = None  # of the scheduler; None: run by hand
     schema: str = SCHEMA
 
 
@@ -46,9 +46,9 @@ class AttemptStarted(msgspec.Struct, frozen=True, tag_field="event", tag="starte
     time: Seconds
     slot: int
     pid: int
-    start_time: int | None
+    start_time: int | None  # of the process, in clock ticks since the boot
     task: str
-    gpu: str | None = None
+    gpu: str | None = None  # as in CUDA_VISIBLE_DEVICES; None: no GPU
     memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     alone: bool = False
@@ -74,9 +74,9 @@ class AttemptEnded(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     signal: int | None
     record: str
     reason: str | None = None
-    again: bool = False
+    again: bool = False  # a retry in this run follows
     wall_time: Seconds | None = None
-    cpu_time: Seconds | None = None
+    cpu_time: Seconds | None = None  # None: not measured, as the two that follow
     peak_memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     needs: Seconds | None = None
@@ -123,6 +123,7 @@ class EventsFile:
 
             self._file = AppendFile(path, follow=False)
             size = os.fstat(self._file.fd).st_size
+            # a line that a killed run left incomplete must not swallow the next one
             self._torn = size > 0 and os.pread(self._file.fd, 1, size - 1) != b"\n"
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
@@ -185,10 +186,12 @@ def read_past_events(
     attempts: dict[int, int] = {}
     for line in event_lines:
         kind = line[_KIND : _KIND + 1]
+        # the first letter of ended, started, opened or closed
         if kind == b"e":
             begun.pop(line[_ENDED : line.find(b",", _ENDED)], None)
         elif kind == b"s":
             digits = line[_STARTED : line.find(b",", _STARTED)]
+            # bytes, not decoded: most of them get their end
             begun[digits] = line
             if digits.isdigit() and is_wanted(seq := int(digits)):
                 attempts[seq] = attempts.get(seq, 0) + 1
@@ -208,6 +211,7 @@ def ended_in_events(path: str) -> dict[int, bool]:
             if line.startswith(_ENDED_EVENT):
                 with suppress(*UNREADABLE):
                     end = msgspec.json.decode(line, type=AttemptEnded)
+                    # the task goes on in this run, or in a later one
                     if not end.again and end.state != "INTERRUPTED":
                         found[end.seq] = end.state == "COMPLETED"
     return found
@@ -249,6 +253,7 @@ def read_left(event_lines: Iterable[bytes]) -> dict[int, TaskLeft]:
 
 def _follow_run(event_line: bytes, runs: dict[str, RunOpened]) -> None:
     with suppress(*UNREADABLE):
+        # a run that closed left nothing running, so nothing has to be asked about it
         event = _RUNS.decode(event_line)
         if isinstance(event, RunOpened):
             runs[event.run] = event

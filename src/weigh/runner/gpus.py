@@ -54,6 +54,7 @@ class GpuClaims:
         except GpuError as error:
             option = "--per-gpu" if gpu_count is None else f"--gpus {gpu_count}"
             raise UsageError(f"{option}: {error}") from error
+        # in a job, GPUs that are not named may be those of another job
         if allocation is not None and gpu_count is None:
             raise UsageError(
                 f"--per-gpu: {allocation.scheduler} does not name this job's GPUs: "
@@ -82,6 +83,7 @@ class GpuClaims:
             is_idle = device.uuid in readings and _is_gpu_idle(
                 device, readings[device.uuid]
             )
+            # the claim last: one that is not used would keep others from the GPU
             if len(taken) < gpu_count and is_idle and self._take(device.uuid):
                 taken.append(device.uuid)
         if len(taken) < gpu_count:
@@ -110,6 +112,7 @@ def _visible_gpu_names(
     devices: tuple[GpuDevice, ...], env: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the name of each GPU by its UUID, for CUDA_VISIBLE_DEVICES."""
+    # CUDA knows a part of a split GPU only by its UUID
     is_split = any(device.mig_parent is not None for device in devices)
     if is_split or order_is_a_guess(devices, env):
         return {device.uuid: device.uuid for device in devices}

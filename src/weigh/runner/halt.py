@@ -9,6 +9,7 @@ from weigh.errors import UsageError
 When = Literal["never", "soon", "now"]
 _WHYS = ("fail", "success", "done")
 _ALL = 100  # percent
+# numbers that GNU parallel took before it had words
 _OLD = {
     "0": "never",
     "1": "soon,fail=1",
@@ -36,6 +37,7 @@ class HaltRule(msgspec.Struct, frozen=True):
         ended = {"fail": failed, "success": succeeded}.get(self.why, failed + succeeded)
         if self.share is None:
             return ended >= self.count
+        # before anything ended, 0 of 0 tasks would be enough
         return ended > 0 and ended >= self.share * tasks
 
 

@@ -11,7 +11,7 @@ import msgspec
 from weigh.probe.cgroup import limited_groups
 from weigh.units import KIB, Bytes, Seconds
 
-_STAT_BYTES = 16384
+_STAT_BYTES = 16384  # read of a file, at most
 
 
 class MemoryRoom(msgspec.Struct, frozen=True):
@@ -53,6 +53,7 @@ class MachineMemoryGauge:
     def tightest(self, tasks: Bytes) -> MemoryRoom | None:
         """Return the limit with least left; the tasks together hold *tasks* bytes."""
         rooms = [self._read(folder, limit) for folder, limit in self._groups.items()]
+        # without a group, or within its limit, the machine may run out first
         rooms.append(self._machine())
         if self._limit is not None:
             rooms.append(MemoryRoom(tasks, self._limit))
@@ -65,6 +66,7 @@ class MachineMemoryGauge:
         used = _decimal_or_none(_cgroup_file_bytes(f"{folder}/{name}"))
         if used is None:
             return None
+        # so that a key matches only where a line begins
         stat = b"\n" + _cgroup_file_bytes(f"{folder}/memory.stat")
         _, _, rest = stat.partition(b"\n" + key + b" ")
         cache = _decimal_or_none(rest.partition(b"\n")[0]) or 0
@@ -72,6 +74,7 @@ class MachineMemoryGauge:
 
     def _machine(self) -> MemoryRoom | None:
         """Read the whole machine: MemTotal and MemAvailable."""
+        # MemTotal, MemFree, MemAvailable: three lines of three words
         words = _cgroup_file_bytes(f"{self._proc}/meminfo").split(None, 9)
         if words[0:1] != [b"MemTotal:"] or words[6:7] != [b"MemAvailable:"]:
             return None

@@ -78,6 +78,7 @@ class NodeWatch:
         self._starter = ""
         self._steps = schedulers.steps_of(env)
         self._nodes = self._steps.nodes_of(env) if self._steps else None
+        # of live processes, as ids are used again
         self._names: dict[int, str] = {}
         self._launchers: dict[int, Seconds] = {}  # process id: when it was met
         self._ended: list[Seconds] = []  # when a launcher was last seen
@@ -92,6 +93,7 @@ class NodeWatch:
     def look(self, run: WatchedRun) -> Seconds:
         """Look for launchers; return the seconds until the next call."""
         now = run.elapsed()
+        # agents that have sent something see all launches that follow
         if self._agents is not None:
             self._agents.read(now)
             if self._agents.heard:
@@ -119,6 +121,7 @@ class NodeWatch:
             self._query.close()
         if self._agents is None:
             return self._with_missing(measurement, self._alone())
+        # after a signal, KILL may follow soon: the record has to be written before
         asked = measurement.end_signal is not None
         now = measurement.usage.wall_time
         self._agents.finish(now, _SHORT_PATIENCE if asked else _PATIENCE)
@@ -152,6 +155,7 @@ class NodeWatch:
                 continue
             name = self._names[pid] = _process_command_name(pid)
             if (
+                # a launcher that forks itself is one launch
                 name in self._starters
                 and _process_command_name(_parent_of(pid)) != name
             ):
@@ -195,6 +199,7 @@ class NodeWatch:
             self._trouble = f"{argv[0]}: {error.strerror}"
             self._notify(f"no figures of what {self._starter} started: {self._trouble}")
             return
+        # weigh's own: it must not count as the task's, nor be waited for
         run.set_aside(self._agents.pid)
 
     def _allocated(
@@ -205,6 +210,7 @@ class NodeWatch:
             return None
         if self._query is None:
             if current_time >= self._query_at:
+                # twice as late each time: a launcher may have to wait for its job
                 self._query_at = current_time + min(current_time, _LONGEST_PAUSE)
                 self._query = self._asked(run)
             return None

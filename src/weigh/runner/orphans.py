@@ -23,15 +23,15 @@ from weigh.runner.stopping import send_to_all
 from weigh.units import Seconds
 
 PATIENCE_AFTER_KILL: Seconds = 15.0  # then a process cannot be killed
-_CHILDREN_BYTES = 1 << 20
+_CHILDREN_BYTES = 1 << 20  # a hundred thousand children
 _ENVIRONMENT_BYTES = 1 << 20
-_POLL = 0.02
+_POLL = 0.02  # seconds
 _MOST_TERM = 2.0  # seconds from TERM to KILL for a process of no task
 _STAMP = resource.RLIMIT_RTTIME
 _STAMPED = b"Max realtime timeout"
 _BASE = 1 << 62  # microseconds: 146,000 years
-_SEQ_BITS = 32
-_RUN_MASK = (1 << 30) - 1
+_SEQ_BITS = 32  # the low ones, for the number of the task
+_RUN_MASK = (1 << 30) - 1  # the bits above them, for a hash of the run's id
 
 
 class ClearedOrphans(NamedTuple):
@@ -58,7 +58,9 @@ class TaskOrphans:
         self._running = running
         self._groups = groups
         self._leaders = leaders
+        # orphans that were found; None: of no task that runs
         self._owners: dict[int, TaskAttempt | None] = {}
+        # children that no task waits for
         self._abandoned: set[int] = set()
         path = f"{usable_proc()}/self/task/{os.getpid()}/children"
         try:
@@ -68,6 +70,7 @@ class TaskOrphans:
 
     def claim(self, pid: int) -> TaskAttempt | None:
         """Remove an orphan that ended; return the attempt it belonged to."""
+        # it was reaped: the kernel may use its id again
         self._abandoned.discard(pid)
         attempt = self._owners.pop(pid, None)
         if attempt is not None:
@@ -135,6 +138,7 @@ class TaskOrphans:
     def _owner(self, pid: int) -> TaskAttempt | None:
         seq = read_stamp(pid, self._run)
         if seq is not None:
+            # a task has one attempt at a time, so its number is enough
             for attempt in self._running.values():
                 if attempt.seq == seq:
                     return attempt
@@ -157,6 +161,7 @@ def stamp_processes(run_id: str, task_number: int) -> None:
 
     Do nothing if a limit on real-time CPU time is set already.
     """
+    # only the soft limit: it can be set again for the next task
     hard = resource.getrlimit(_STAMP)[1]
     if hard == resource.RLIM_INFINITY:
         with suppress(OSError, ValueError):
@@ -174,6 +179,7 @@ def read_stamp(pid: int, run_id: str) -> int | None:
     if not words or not words[0].isdigit():
         return None
     number = int(words[0])
+    # a limit that somebody else set, or the stamp of another run
     if number >> _SEQ_BITS != _stamp_of_run(run_id) >> _SEQ_BITS:
         return None
     return number & ((1 << _SEQ_BITS) - 1)

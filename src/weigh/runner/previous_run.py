@@ -22,9 +22,9 @@ from weigh.store.identity import MachineIdentity, ProcessIdentity, is_alive
 if TYPE_CHECKING:
     from weigh.units import Seconds
 
-_POLL = 0.1
-_QUERY_TIMEOUT = 30.0
-_KILL_AFTER = 5.0
+_POLL = 0.1  # seconds
+_QUERY_TIMEOUT = 30.0  # seconds
+_KILL_AFTER = 5.0  # seconds
 
 
 def find_survivors(
@@ -45,6 +45,7 @@ def find_survivors(
     }
     for pid in _processes_of_user(proc_folder):
         seq = _task_of_process(pid, runs)
+        # not a zombie: it holds nothing, and may never be reaped
         if seq is not None and is_alive(ProcessIdentity(pid)):
             found.setdefault(pid, seq)
     return found
@@ -52,6 +53,7 @@ def find_survivors(
 
 def _task_of_process(pid: int, run_ids: Collection[str]) -> int | None:
     """Return the task of one of *run_ids* that a process belongs to; None if none."""
+    # first the stamp, which no program removes; then the mark
     for run in run_ids:
         seq = read_stamp(pid, run)
         if seq is not None:
@@ -100,6 +102,7 @@ def runs_alive_elsewhere(
         and not here.is_later_boot_of(opened.machine)
         and (
             opened.job is None
+            # our own job: the scheduler ended it before it started it again
             or (opened.job != job_id and _runs_on(opened.job, opened.machine.host))
         )
     )
@@ -170,6 +173,7 @@ def wait_or_kill(
         elif kill_at is not None and time.monotonic() >= kill_at:
             send_to_all(found, signal.SIGKILL)
         time.sleep(_POLL)
+        # also what the survivors have started meanwhile
         found = find()
     return True
 

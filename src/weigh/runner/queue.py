@@ -13,7 +13,7 @@ from weigh.runner.slots import NO_RESERVATION, FreeSlots, RunSlot, TaskReservati
 class TaskTurn(msgspec.Struct, frozen=True, gc=False):
     """A task to run: ``alone`` with no other task, or once ``reservation`` is free."""
 
-    seq: int
+    seq: int  # number of the task in its file, from 1
     alone: bool = False
     reservation: TaskReservation = NO_RESERVATION
 
@@ -22,10 +22,11 @@ class TurnQueue:
     """The turns to come. Those that run alone come after all others have ended."""
 
     def __init__(self, order: Iterator[int]) -> None:
+        # not a list: there may be hundreds of thousands
         self._order = order
-        self._again: deque[TaskTurn] = deque()
-        self._large: deque[TaskTurn] = deque()
-        self._alone: deque[TaskTurn] = deque()
+        self._again: deque[TaskTurn] = deque()  # as soon as a slot is free
+        self._large: deque[TaskTurn] = deque()  # when their memory is free
+        self._alone: deque[TaskTurn] = deque()  # after all others
         self._next: int | None = next(order, None)
 
     def retry(self, task_number: int) -> None:
@@ -68,6 +69,7 @@ class TurnQueue:
             return self._again[0].seq
         if self._next is not None:
             return self._next
+        # a turn that needs much memory comes first, and neither runs next to it
         if self._alone and not self._large and not running:
             return self._alone[0].seq
         return None
@@ -128,6 +130,7 @@ class TurnPlacer:
     def next(self, running: Collection[TaskAttempt]) -> tuple[TaskTurn, RunSlot] | None:
         """Return what to start now, given the *running* attempts; None for nothing."""
         large = self._queue.large
+        # first, or small tasks would take each byte that becomes free
         if large is not None:
             slot = self._slot(running, large.reservation)
             if slot is not None:
@@ -167,6 +170,7 @@ def fits_by_plan(
 
     What a task holds beyond its plan counts too. GPU memory is that of the slot's GPU.
     """
+    # with nothing next to it a task may try, however much it needs
     if not running:
         return True
     memory = sum(max(one.plan.memory, one.host.now) for one in running)
@@ -177,6 +181,7 @@ def fits_by_plan(
         return False
     if not (room.gpu_memory and plan.gpu_memory):
         return True
+    # only tasks on the same GPU share its memory
     there = [one for one in running if one.slot.gpu == run_slot.gpu]
     held = sum(max(one.plan.gpu_memory, one.gpu.now) for one in there)
     return not there or held + plan.gpu_memory <= room.gpu_memory

@@ -84,6 +84,8 @@ def _attempt_usage(
     wall: Seconds,
 ) -> Usage:
     seen = 0.0 if sampler is None else sampler.most_cpu_time
+    # the kernel's sum lacks processes that nobody waited for, the samples' those
+    # that ended between two looks
     cpu = max(attempt.usage.user + attempt.usage.system, seen)
     peak = tracker.peak(_memory_method(sampler, processes))
     usage = Usage(
@@ -215,6 +217,6 @@ def reset_weigh_peak_memory() -> None:
     """Reset weigh's own peak memory to what it holds now."""
     try:
         with open("/proc/self/clear_refs", "wb", buffering=0) as file:
-            file.write(b"5")
+            file.write(b"5")  # resets VmHWM, see proc(5)
     except OSError:
         return

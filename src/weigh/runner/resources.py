@@ -10,6 +10,7 @@ from weigh.regular_file import only_regular
 from weigh.schedulers import KINDS
 
 _ROOT = "/sys/fs/cgroup"
+# words for no GPU; the last one is Slurm's
 _HIDDEN = ("", "-1", "NoDevFiles")
 GPU_LISTS = tuple(name for kind in KINDS.values() for name in kind.variables.gpus)
 _ORDINAL = "GPU_DEVICE_ORDINAL"  # AMD's, which Slurm sets, too
@@ -44,6 +45,7 @@ def read_resources(
     """
     cpus = len(affinity)
     if quota is not None and quota < cpus:
+        # rounded down: beyond the quota all tasks would be slowed down
         cpus = max(1, int(quota))
     granted = None if allocation is None else allocation.cpus
     if allocation is not None and granted is not None and granted < cpus:
@@ -60,6 +62,7 @@ def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:
         if name in env:
             return _listed_gpu_names(env[name])
     if _ROCR in env:
+        # programs number from 0 what this variable leaves them
         return tuple(map(str, range(len(_listed_gpu_names(env[_ROCR])))))
     for name in (*GPU_LISTS, _ORDINAL):
         if env.get(name):
@@ -102,6 +105,7 @@ def _cpu_folders(cgroup_text: str, root: str) -> list[str]:
     path, top = None, root
     for line in cgroup_text.splitlines():
         _, controllers, place = (*line.split(":", 2), "", "")[:3]
+        # version 1 names the controllers; the line of version 2 has none
         if "cpu" in controllers.split(","):
             path, top = place, f"{root}/cpu"
             break
@@ -110,6 +114,7 @@ def _cpu_folders(cgroup_text: str, root: str) -> list[str]:
     if path is None:
         return []
     folders = [top + path.rstrip("/")]
+    # a group above may have the smaller quota
     while len(folders[-1]) > len(top):
         folders.append(folders[-1].rpartition("/")[0])
     return folders
@@ -118,6 +123,7 @@ def _cpu_folders(cgroup_text: str, root: str) -> list[str]:
 def _cgroup_cpu_quota(folder: str) -> float | None:
     words = _resource_file_text(f"{folder}/cpu.max").split()
     if not words:
+        # version 1, where -1 is no quota
         words = [
             _resource_file_text(f"{folder}/cpu.cfs_quota_us").strip(),
             _resource_file_text(f"{folder}/cpu.cfs_period_us").strip(),

@@ -74,6 +74,7 @@ def judge_attempt_end(
     if stop is not None:
         state, reason = _STOPPED[stop]
         return AttemptEnding(state, code, number, RunOutcome(reason))
+    # a program may survive the kill of one of its workers
     if code == 0:
         state, why = judge_run_end(measurement)
         if state == "COMPLETED":
@@ -97,6 +98,7 @@ def judge_attempt_end(
             on_gpu=lacked.on_gpu,
         )
     state, why = judge_run_end(measurement)
+    # no reason is known: probably memory, so that more may help
     killed = number == signal.SIGKILL or code == _KILLED_IN_A_SHELL
     is_oom = state == "OUT_OF_MEMORY" or killed
     return AttemptEnding(state, code, number, why, is_oom=is_oom)
@@ -119,10 +121,12 @@ class RetryPolicy:
     def __init__(self, retries: int, oom_retries: int) -> None:
         self._retries = retries
         self._oom_retries = oom_retries
+        # by task number, as the two that follow: attempts that count against a limit
         self._tries: dict[int, int] = {}
         self._oom_tries: dict[int, int] = {}
         self._stops: dict[int, int] = {}
         self._kill_count = OomKillCount()
+        # of the kernel's count, those that an attempt was found to be the cause of
         self._kills_explained = 0
         self._kills_before: dict[str, int | None] = {}  # by the attempt's record
 
@@ -171,6 +175,7 @@ class RetryPolicy:
         seq = attempt.seq
         if attempt.state.stop in _UNFINISHED or ending.state == "INTERRUPTED":
             return "unfinished"
+        # not its fault: it does not count against the retries, within reason
         if attempt.state.stop in _MADE_ROOM:
             return (
                 "again" if _count_attempt(self._stops, seq) < _MOST_STOPS else "alone"
@@ -178,6 +183,7 @@ class RetryPolicy:
         if ending.succeeded or attempt.state.stop in {"diverged", "output"}:
             return "settled"
         if ending.is_oom and _count_attempt(self._oom_tries, seq) < self._oom_retries:
+            # a larger reservation was not enough: all there is
             had_more = attempt.alone or self._oom_tries[seq] > 1
             return "alone" if had_more else "with more"
         if _count_attempt(self._tries, seq) < self._retries:
@@ -197,6 +203,7 @@ class RetryPolicy:
         now = self._kill_count.read()
         if before is None or now is None:
             return None
+        # what the end of another task has explained does not count twice
         rise = now - max(before, self._kills_explained)
         if rise <= 0:
             return 0

@@ -8,7 +8,9 @@ import os
 import re
 from collections.abc import Mapping
 
+# what no shell treats in a special way, so splitting is all it would do
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%_+:,./-@ \t="
+# the same with quotes, in which a shell would replace nothing
 _QUOTED = re.compile(rb"""(?:[A-Za-z0-9%_+:,./@ \t=-]|'[^']*'|"[^"$`\\!]*")*""")
 # builtins that differ from the program of the same name, or have none
 _SHELLS_OWN = frozenset(
@@ -19,7 +21,7 @@ _SHELLS_OWN = frozenset(
     b"shopt source suspend test then time times trap type typeset ulimit umask "
     b"unalias unset until wait while . : [".split()
 ) - {b"false"}
-_FUNCTION = b"BASH_FUNC_"
+_FUNCTION = b"BASH_FUNC_"  # how bash exports a function to its children
 
 
 class LineShell:
@@ -74,6 +76,7 @@ def plain_words(task_line: bytes) -> list[bytes] | None:
         words = _unquoted_words(task_line)
     else:
         words = task_line.split()
+    # NAME=value before a command is the shell's to set
     if not words or b"=" in words[0] or words[0] in _SHELLS_OWN:
         return None
     return words
@@ -91,6 +94,7 @@ def does_shell_accept(task_line: bytes) -> bool:
     shell = LineShell(os.environb)
     program, argv = shell.shell_words(task_line)
     nothing = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)
+    # -n: parse and run nothing
     argv = [argv[0], b"-n", *argv[1:]]
     pid = os.posix_spawn(program, argv, os.environ, file_actions=[nothing])
     return os.waitpid(pid, 0)[1] == 0

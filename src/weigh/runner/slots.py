@@ -16,12 +16,13 @@ class TaskReservation(msgspec.Struct, frozen=True, gc=False):
 
     memory: Bytes = 0
     gpu_memory: Bytes = 0
-    cpus: int = 0
+    cpus: int = 0  # of a plan alone
 
 
 NO_RESERVATION = TaskReservation()
 
 
+# libraries that start a thread for each CPU of the machine, not of the slot
 _THREADS = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -68,11 +69,14 @@ def lay_out(
     *cores* are given if they are known to be ours alone; each slot gets adjacent ones.
     Slots take the GPUs in turn, or several each if there are more GPUs than slots.
     """
+    # cores and GPUs of a slot; 0: fewer of them than slots
     width = len(cores) // slot_count
     each = len(gpu_names) // slot_count
+    # several GPUs for each slot
     names = [
         ",".join(gpu_names[at * each : (at + 1) * each]) for at in range(slot_count)
     ]
+    # several slots for each GPU
     if not each:
         names = [
             gpu_names[at % len(gpu_names)] if gpu_names else ""

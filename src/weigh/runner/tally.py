@@ -16,18 +16,18 @@ class TaskTally(msgspec.Struct):
     (number, seconds).
     """
 
-    tasks: int
-    slots: int
+    tasks: int  # all of them; of a shared queue those that this run claimed
+    slots: int  # tasks that run at once, at most
     done: int = 0
     failed: int = 0
     earlier: int = 0
     running: int = 0
     begun: Seconds = 0.0
     ended: int = 0
-    spent: Seconds = 0.0
-    again: int = 0
-    interrupted: int = 0
-    left: TimeSpan | None = None
+    spent: Seconds = 0.0  # wall time, added up
+    again: int = 0  # attempts that are followed by another one
+    interrupted: int = 0  # tasks that a later run has to repeat
+    left: TimeSpan | None = None  # None: nothing to predict it from
     slowest: tuple[tuple[int, Seconds], ...] = ()
 
     @property
@@ -54,5 +54,6 @@ class TaskTally(msgspec.Struct):
         mean = self.spent / self.ended
         if self.running:
             mean = max(mean, current_time - self.begun / self.running)
+        # running tasks are taken to be half done, as their ends are not known
         lanes = max(1, min(self.slots, self.waiting + self.running))
         return (self.waiting + self.running / 2) * mean / lanes

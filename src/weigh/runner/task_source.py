@@ -51,6 +51,7 @@ class TaskParameters:
             task = next(read_table([self._header, row]), None)
         except FormatError:  # a cell with a newline, or another kind of table
             return {}
+        # a task file that was edited no longer has the table's lines in their places
         known = task is not None and task.line == command
         return task.parameters if task is not None and known else {}
 
@@ -63,9 +64,9 @@ def _decoded_task_line(task_line: bytes) -> str:
     return task_line.decode("utf-8", "surrogateescape")
 
 
-_PIECE = 512
+_PIECE = 512  # bytes read first: most lines are shorter
 _HOW = "weigh sweep writes a task file"
-_LONGEST = 1 << 20
+_LONGEST = 1 << 20  # bytes read at once
 _OVERLAP = 16  # longer than any sign of a secret
 _WORD = 32 * os.sysconf("SC_PAGE_SIZE")  # Linux: MAX_ARG_STRLEN, its NUL included
 
@@ -109,6 +110,7 @@ class TaskSource:
         """
         begin = self._offsets[task_number - 1]
         text = task_text(self._line_at(begin), is_first=begin == 0)
+        # the joblog would name a command that did not run
         if hash(text) != self.keys[task_number - 1]:
             raise FormatError(
                 f"{self.name} was changed while its tasks ran: task {task_number} is a "
@@ -150,6 +152,7 @@ class TaskSource:
             for sign in _SIGNS:
                 place = block.find(sign)
                 while place >= 0:
+                    # the task that begins last before the sign; once for each line
                     yield bisect_right(self._offsets, at + place)
                     end = block.find(b"\n", place + 1)
                     place = block.find(sign, end) if end >= 0 else -1

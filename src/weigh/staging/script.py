@@ -29,6 +29,7 @@ def parse_staging(
         if text is not None and (not text or "\0" in text):
             raise UsageError("the name of a folder to stage is empty or contains a NUL")
     parsed = tuple(parse_source(text, cwd, home=home) for text in sources)
+    # else the second would be copied over, or into, the first
     _check_apart(parsed)
     return StagingPlan(
         sources=parsed,
@@ -58,6 +59,7 @@ def parse_source(option_text: str, cwd: str, *, home: str | None = None) -> Stag
     name = posixpath.basename(absolute)
     if not name:
         raise UsageError("--stage-in / would copy the whole disk (name a folder)")
+    # as cp does: into a folder, under its own name
     if place.endswith("/"):
         place += name
     return StagedInput(
@@ -87,6 +89,7 @@ def _scratch_path(option_text: str, home: str | None) -> str:
     if option_text.startswith("$"):
         return option_text
     path = _absolute_path(option_text, "/", home)
+    # the paths differ only where ~ was replaced
     if not (
         option_text.startswith("/") or path != _absolute_path(option_text, "/", None)
     ):
@@ -99,6 +102,7 @@ def _scratch_path(option_text: str, home: str | None) -> str:
 
 def _check_apart(sources: Sequence[StagedInput]) -> None:
     """Raise an error if two inputs have one place, or one is inside another."""
+    # both orders, as being inside has a direction
     for one, other in itertools.permutations(sources, 2):
         if other.place == one.place or f"{other.place}/".startswith(f"{one.place}/"):
             raise UsageError(
@@ -109,12 +113,14 @@ def _check_apart(sources: Sequence[StagedInput]) -> None:
 
 def _first_set(names: Iterable[str], otherwise: str) -> str:
     """Return the bash word for the first of the variables *names* that is set."""
+    # from the last one inwards: ${A:-${B:-x}}
     for name in reversed(tuple(names)):
         otherwise = f"${{{name}:-{otherwise}}}"
     return f'"{otherwise}"'
 
 
 _VARIABLES = tuple(kind.variables for kind in KINDS.values())
+# outside of any job, the number of the shell keeps two runs apart
 JOB = _first_set((name for one in _VARIABLES for name in one.job), "$BASHPID")
 ELEMENT = _first_set((name for one in _VARIABLES for name in one.element), "")
 # first the scheduler's own; folders that the tasks of a node share come before folders
@@ -127,10 +133,12 @@ USUAL_SCRATCH = (
 )
 
 _ONE_LINE = 60  # characters of a one-line array
-_SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "XCPU")
+_SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "XCPU")  # to end or warn a job
+# $NAME or ${NAME}; and %a, %j or %% as in a scheduler's log names
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _PATTERN = re.compile("%([aj%])")
 _PATTERNS = {"a": '"$element_id"', "j": '"$job_id"', "%": "%"}
+# of a resumed job: its results go where those of the first attempt went
 _FIRST_PATTERNS = {
     "a": '"${numbers[element_id]}"',
     "j": '"${jobs[element_id]}"',
@@ -155,6 +163,7 @@ def staged_script_lines(  # noqa: PLR0913 - keyword-only past the second
     signal that ended the tasks, if any. Relative names are relative to the current
     folder.
     """
+    # each once, as the warning may be one of them
     signals = dict.fromkeys((*_SIGNALS, staging.warn_signal))
     head = (
         "# staging: inputs to this node's own disk, results back (weigh)",
@@ -228,6 +237,7 @@ def _scratch_lines(scratch_text: str | None) -> Sequence[str]:
 
 def _required_variable(match: re.Match[str]) -> str:
     name = match[1] or match[2]
+    # unset, it would make another path of the rest: $DISK/job would be /job
     return f'"${{{name}:?is not set on this node, and --scratch needs it}}"'
 
 
