@@ -5,7 +5,7 @@ import os
 import click
 
 from weigh.cli import options
-from weigh.flow.site.cluster import query_cluster as cluster_flow
+from weigh.flow.site.cluster import query_cluster
 from weigh.render.cluster_lines import (
     cluster_document,
     cluster_free_line,
@@ -25,7 +25,7 @@ def cluster(*, free: bool, scheduler: str | None, as_json: bool) -> int:
     A GPU is free when it is idle and its node has a CPU and memory left for a job.
     The scheduler is only queried: nothing is submitted.
     """
-    seen = cluster_flow(os.environ, scheduler=scheduler)
+    seen = query_cluster(os.environ, scheduler=scheduler)
     if as_json:
         click.echo(cluster_document(seen).decode())
     elif free:

@@ -5,7 +5,7 @@ import os
 import click
 
 from weigh.cli import options
-from weigh.flow.doctor.doctor import diagnose_machine as doctor_flow
+from weigh.flow.doctor.doctor import diagnose_machine
 from weigh.flow.here import here_of
 from weigh.flow.run.record_sink import current_folder
 from weigh.render.doctor_lines import doctor_document, doctor_page
@@ -27,7 +27,7 @@ def doctor(*, job: str | None, as_json: bool) -> int:
     are only warnings.
     """
     # a current folder that was deleted is a finding, so the check starts elsewhere
-    found = doctor_flow(here_of(current_folder() or os.sep, os.environ), job=job)
+    found = diagnose_machine(here_of(current_folder() or os.sep, os.environ), job=job)
     if as_json:
         click.echo(doctor_document(found).decode())
     else:

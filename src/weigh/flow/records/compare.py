@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 
 from weigh.errors import UsageError
-from weigh.estimate.compare import ComparedRecords
-from weigh.estimate.compare import compare_record_groups as compare_groups
+from weigh.estimate.compare import ComparedRecords, compare_record_groups
 from weigh.flow.here import Here, here_now
 from weigh.flow.records.records import find_record, open_store
 from weigh.model.comparison import RunComparison
@@ -53,7 +52,7 @@ def compare_named(
                 )
         seen.update((record.id, group.name) for record in group.records)
         groups.append(group)
-    return compare_groups(groups)
+    return compare_record_groups(groups)
 
 
 def _records_called(here: Here, name: str) -> ComparedRecords:
