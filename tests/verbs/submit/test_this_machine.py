@@ -68,6 +68,18 @@ def test_a_program_that_is_missing_on_this_machine_is_refused_before_it_is_sent(
     assert words in refused[2]
 
 
+@pytest.mark.parametrize(("typed", "notes"), [("90M", 1), ("200M", 0)])
+def test_less_memory_than_the_plan_has_is_noted(
+    here: Weigh, typed: str, notes: int
+) -> None:
+    plan = here.plan("true", memory="100M")
+
+    code, out, err = here("submit", plan, "--on", "local", "--memory", typed)
+
+    assert code == 0, err
+    assert (out + err).count("tasks may be killed") == notes
+
+
 @pytest.mark.parametrize("line", ["cd . && true", "if true; then true; fi", "A=1 true"])
 def test_a_task_may_begin_with_a_word_of_the_shell(here: Weigh, line: str) -> None:
     assert here.finish(here.submit(here.plan(line))) == {"COMPLETED": 1}

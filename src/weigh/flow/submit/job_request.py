@@ -191,6 +191,12 @@ def complete_request(
     per_node = max(1, -(-ask.ntasks // ask.nodes))
     limit, note_on_time = _time_limit(typed, plan, reserved)
     notes += [note_on_time] if note_on_time else []
+    if typed.memory is not None and typed.memory < (ask.memory or 0):
+        planned = format_size(ask.memory or 0)
+        notes.append(
+            f"--memory {format_size(typed.memory)} is less than the plan's {planned}: "
+            "tasks may be killed"
+        )
     request = msgspec.structs.replace(
         typed,
         # rounded up, so that each rank has the same number of CPUs
