@@ -132,7 +132,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     kill_survivors: bool = False
     forget_survivors: bool = False
     pull: str | None = None  # directory of the queue; None: tasks come from the file
-    gone: tuple[str, ...] = ()  # runs of the queue that have ended, as the user states
+    gone: tuple[str, ...] = ()  # hosts that have failed, as the user states
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0  # without work or output, then a warning

@@ -61,15 +61,15 @@ class UnfinishedRun(msgspec.Struct, frozen=True):
 
     record: Record
     host: str
-    seen: float
-    stale: bool
+    seen: float  # seconds since the epoch
+    stale: bool  # no sign of life for STALE_AFTER, and not visible from here
     leader: ProcessIdentity | None = None
 
 
 class _FoundCheckpoint(msgspec.Struct, frozen=True):
     path: str
     seen: float
-    checkpoint: RunCheckpoint
+    checkpoint: RunCheckpoint  # as its file has it
 
 
 _CHECKPOINTS = msgspec.json.Decoder(RunCheckpoint)
@@ -93,6 +93,7 @@ def save_checkpoint(root: str, checkpoint: RunCheckpoint) -> None:
         finally:
             os.close(descriptor)
         hand_over_to_folder_owner(temporary)
+        # after this a reader finds the old state or the new one, never a half
         os.replace(temporary, path)
     except OSError as error:
         raise StoreError(
@@ -111,6 +112,7 @@ def remove_checkpoint(
     folder = os.path.join(root, RUNNING)
     for path in (
         _checkpoint_path(folder, record_id, part_number),
+        # left where weigh was killed between open and replace
         _temporary_path(folder, record_id, part_number),
     ):
         try:
@@ -145,6 +147,7 @@ def runs_in_progress(
     ]
     parts: dict[str, list[UnfinishedRun]] = {}
     for one in found:
+        # the rank's part of a run: its other parts have the same id
         if one.record.part is not None:
             parts.setdefault(one.record.id, []).append(one)
     whole = [one for one in found if one.record.part is None]
@@ -187,12 +190,14 @@ def _finalise_dead_run(
     record = _interrupted_record(found_checkpoint, here, proc_folder)
     claim = _claim_path(os.path.join(root, RUNNING), record.id, here)
     try:
+        # rename succeeds for one of several processes
         os.rename(found_checkpoint.path, claim)
     except FileNotFoundError:
         return None  # another weigh was first
     except OSError:
         return record
     try:
+        # weigh may have been killed between its record and this file's removal
         written = _is_written(root, record, found_checkpoint.checkpoint.machine)
         if not written:
             append_record(root, record, here)
@@ -230,6 +235,7 @@ def _is_run_dead(
     found_checkpoint: _FoundCheckpoint, here: MachineIdentity, proc_folder: str
 ) -> bool:
     checkpoint = found_checkpoint.checkpoint
+    # a cloned node may look like this one before a restart: silence decides
     silent = time.time() - found_checkpoint.seen > STALE_AFTER
     gone = (silent and here.is_later_boot_of(checkpoint.machine)) or (
         here.sees_processes_of(checkpoint.machine)
@@ -242,6 +248,7 @@ def _is_written(root: str, record: Record, machine: MachineIdentity) -> bool:
     """Return whether weigh died after its record, before it removed the checkpoint."""
     mark = f'"id":"{record.id}"'.encode()
     return any(
+        # the text first, as decoding is much slower
         mark in line and _is_line_of_record(line, record)
         for shard in readable_shards(root)
         if is_shard_of(os.path.basename(shard), machine)
@@ -265,6 +272,7 @@ def _readable_checkpoints(
         _read_checkpoint(os.path.join(folder, name))
         for name in sorted_folder_names(folder)
     )
+    # a claimed one is about to become a record
     return [one for one in found if one and (claimed or one.path.endswith(".json"))]
 
 
@@ -291,6 +299,7 @@ def _short_boot_id(machine: MachineIdentity) -> str:
 
 
 def _is_claimed_by_living(path: str, here: MachineIdentity, proc_folder: str) -> bool:
+    # the name of a claim: record, boot, process id, its start time, "claim"
     match os.path.basename(path).split("."):
         case [_, boot, pid, start_time, "claim"] if (pid + start_time).isdecimal():
             claimer = ProcessIdentity(int(pid), int(start_time) or None)

@@ -30,6 +30,7 @@ def append_exec_run(root: str, exec_run: ExecRun) -> None:
     Raises:
         StoreError: the store cannot be written.
     """
+    # append_line makes the file, not its folder
     make_folder(root)
     append_line(os.path.join(root, _FILE), msgspec.json.encode(exec_run))
 

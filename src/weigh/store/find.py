@@ -39,6 +39,7 @@ def find_stored_record(
         SchemaError: a newer weigh wrote it.
         FormatError: a file that is not a record.
     """
+    # no label and no id looks like a path
     if os.sep in record_name or record_name.endswith(".json"):
         return read_file(record_name)
     index = read_index(root)
@@ -48,6 +49,7 @@ def find_stored_record(
     running = find_running(unfinished, record_name)
     if running is not None:
         return running
+    # last: a file in this folder must not hide a record
     if os.path.isfile(record_name):
         return read_file(record_name)
     raise not_found(root, record_name, index)
@@ -82,10 +84,12 @@ def find_entry(index: StoreIndex, record_name: str) -> IndexEntry | None:
     """
     if record_name == LAST:
         return index.entries[0] if index.entries else None
+    # newest first, so a label means its newest record
     for entry in index.entries:
         if record_name in {entry.head.label, entry.head.id}:
             return entry
     prefix = record_name.lower()
+    # no id can begin so: only the id of a newer weigh may be equal
     if not is_prefix(prefix):
         return index.newer.get(record_name)
     everyone = [*index.entries, *index.newer.values()]
@@ -153,6 +157,7 @@ def closed_note(closed: Sequence[str]) -> str:
     """Return what hides records, and the way out: *closed* files or folders."""
     more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
     what = "belongs to another user: chown it"
+    # readable and yet skipped: a FIFO or a device
     if os.path.exists(closed[0]) and os.access(closed[0], os.R_OK):
         what = "is not a regular file: remove it"
     return f"{closed[0]}{more} {what}"
@@ -161,6 +166,7 @@ def closed_note(closed: Sequence[str]) -> str:
 def _nearest_record_names(record_name: str, index: StoreIndex) -> list[str]:
     heads = [entry.head for entry in index.entries[:_COMPARED]]
     labels = {head.label: None for head in heads if head.label}
+    # as long as what was typed, so that the letters compare
     ids = [head.id[: max(len(record_name), _SHOWN)] for head in heads]
     known = dict.fromkeys([LAST, *labels, *ids])
     return close_names(record_name, known, n=2, cutoff=0.7)

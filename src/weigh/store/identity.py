@@ -8,8 +8,8 @@ import os
 
 import msgspec
 
-LENGTH = 12
-SHORTEST_PREFIX = 4
+LENGTH = 12  # hex digits of an id
+SHORTEST_PREFIX = 4  # hex digits that an abbreviated id has at least
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -41,13 +41,15 @@ _START_TIME = 19  # field 22 of /proc/PID/stat, counted after the name and its '
 class MachineIdentity(msgspec.Struct, frozen=True):
     """One running kernel; None is unknown."""
 
-    host: str
-    machine_id: str | None = None
-    boot_id: str | None = None
+    host: str  # its name, which several machines may have
+    machine_id: str | None = None  # /etc/machine-id, which clones share
+    boot_id: str | None = None  # random, new at each start of the kernel
+    # the namespace that its process ids are in
     pid_namespace: str | None = None
 
     def sees_processes_of(self, other_machine: "MachineIdentity") -> bool:
         """Return whether processes of *other_machine* are visible from here."""
+        # no Linux: the host's name is all there is
         if self.boot_id is None:
             return self.host == other_machine.host and other_machine.boot_id is None
         return (self.boot_id, self.pid_namespace) == (
@@ -105,12 +107,15 @@ def is_alive(wanted: ProcessIdentity, root: str = "/") -> bool:
     if status is None:
         return _number_in_use(wanted.pid)
     state, start_time = status
+    # another start time: the process id was used again
     return state not in "ZX" and wanted.start_time in {None, start_time}
 
 
 def _process_status(pid: int, root: str) -> tuple[str, int] | None:
+    # the same number would be another process there
     if not _has_proc_of_namespace(root):
         return None
+    # the name may contain spaces and parentheses, so fields count from the last ")"
     line = _first_bytes_of_file(os.path.join(root, "proc", str(pid), "stat"))
     fields = line.rpartition(b")")[2].split()
     if len(fields) <= _START_TIME:
@@ -137,6 +142,7 @@ def _number_in_use(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    # another user's process: it exists
     except PermissionError:
         return True
     return True

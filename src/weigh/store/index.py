@@ -15,10 +15,12 @@ from weigh.regular_file import only_regular
 from weigh.store.lines import UNREADABLE, decode_record, encode_record
 from weigh.store.shards import closed_shards, readable_shards, shard_lines
 
+# how each line that this weigh wrote begins, is cut, and ends
 _START = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
 _CUT = b',"phases":['
 _LAST = b',"monitor":'
 _TAIL = 1000  # bytes at the end that contain the last key
+# the last key, monitor, has an object or null
 _ENDS = (b"}}\n", b"null}\n")
 
 
@@ -58,9 +60,9 @@ class RecordHead(msgspec.Struct, gc=False, kw_only=True):
     state: str = "UNKNOWN"
     exit_code: int | None = None
     signal: int | None = None
-    part: int | None = None
+    part: int | None = None  # the rank whose line it is; None: a whole record
     usage: UsageHead | None = None
-    removed: str | None = None
+    removed: str | None = None  # when; only a tombstone has it
 
 
 class IndexEntry(msgspec.Struct, gc=False):
@@ -70,8 +72,8 @@ class IndexEntry(msgspec.Struct, gc=False):
     """
 
     head: RecordHead
-    path: str
-    offset: int
+    path: str  # of its shard
+    offset: int  # bytes from the start of the shard
     more: tuple[tuple[str, int], ...] = ()
 
 
@@ -122,6 +124,7 @@ def read_index(root: str) -> StoreIndex:
                 found[head.id] = _entry_with_line(
                     found.get(head.id), head, path, offset
                 )
+    # after all lines: a tombstone counts wherever it is
     for record_id in removed:
         found.pop(record_id, None)
         newer.pop(record_id, None)
@@ -136,6 +139,7 @@ def read_line(entry: IndexEntry) -> bytes:
     Raises:
         StoreError: it cannot be read.
     """
+    # a record of several lines exists joined only
     if entry.more:
         return encode_record(read_record(entry))
     return _line_at(entry.path, entry.offset)
@@ -184,6 +188,7 @@ def join_parts(records: Iterable[Record]) -> list[Record]:
     found: dict[str, dict[int | None, Record]] = {}
     for record in records:
         parts = found.setdefault(record.id, {})
+        # a whole record replaces what was there before
         if record.part is None:
             parts.clear()
         parts[record.part] = record
@@ -204,6 +209,7 @@ def _entry_with_line(
     entry: IndexEntry | None, record_head: RecordHead, path: str, offset: int
 ) -> IndexEntry:
     """Return the entry with one more line: a part of its record, or a newer line."""
+    # a whole record, or the first part: the later line counts
     if entry is None or record_head.part is None or entry.head.part is None:
         return IndexEntry(record_head, path, offset)
     return IndexEntry(
@@ -216,6 +222,7 @@ def _entry_with_line(
 
 def _joined_head(record_head: RecordHead, other_head: RecordHead) -> RecordHead:
     state = worse_state(record_head.state, other_head.state)
+    # the exit code has to belong to the state
     worse = record_head if record_head.state == state else other_head
     usages = [
         head.usage for head in (record_head, other_head) if head.usage is not None
@@ -266,6 +273,7 @@ def _decoded_head(record_line: bytes) -> RecordHead | None:
 
 def _newer_head(record_line: bytes) -> RecordHead | None:
     try:
+        # a newer schema may have other fields: only its name and id are read
         newer = _NEWER.decode(record_line)
     except UNREADABLE:
         return None

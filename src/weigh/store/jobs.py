@@ -39,6 +39,7 @@ def read_jobs(root: str) -> list[SubmittedJob]:
     """
     found: dict[tuple[str, str, str] | int, SubmittedJob] = {}
     for job in read_documents(os.path.join(root, FILE), SubmittedJob):
+        # the token too, as schedulers use ids again; without one each line is a job
         one = (job.scheduler, job.id, job.token)
         found[one if job.token else len(found)] = job
     return list(found.values())
@@ -111,11 +112,13 @@ def chain_of(
     for one in submitted_jobs:
         by_id.setdefault((one.scheduler, one.id), []).append(one)
     first, seen = submitted_job, {submitted_job.id}
+    # an id that was used again could otherwise make this a circle
     while first.resumes and first.resumes not in seen:
         same = by_id.get((first.scheduler, first.resumes), [])
         before = [one for one in same if _are_of_one_plan(first, one)]
         if not before:
             break
+        # the newest of that id
         first = before[-1]
         seen.add(first.id)
     chain = {first.id}
@@ -130,6 +133,7 @@ def chain_of(
 
 def _are_of_one_plan(submitted_job: SubmittedJob, other_job: SubmittedJob) -> bool:
     """Return whether two jobs ran tasks of the same plan, the first time or again."""
+    # a round's directory is below that of its plan
     above, below = sorted((submitted_job.folder, other_job.folder), key=len)
     return _plan_folder(above) == _plan_folder(below) or below.startswith(f"{above}/")
 

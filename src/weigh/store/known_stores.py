@@ -13,6 +13,7 @@ _MOST = 100  # of the newest
 def remember_store(root: str, environ: Mapping[str, str]) -> None:
     """Add *root* as a store with jobs; a list that cannot be written is left alone."""
     path = _list_path(environ)
+    # one line for each store, though two processes may both add it
     if path is None or root in _read_lines(path):
         return
     with suppress(OSError):
@@ -31,6 +32,7 @@ def known_stores(environ: Mapping[str, str]) -> list[str]:
 def _list_path(environ: Mapping[str, str]) -> str | None:
     base = environ.get("XDG_STATE_HOME", "")
     home = environ.get("HOME", "")
+    # the XDG specification has relative paths ignored
     if not os.path.isabs(base):
         if not home:
             return None

@@ -19,6 +19,7 @@ from weigh.model.record import SCHEMA, Record
 from weigh.regular_file import only_regular
 
 _Document = TypeVar("_Document")
+# RecursionError: a damaged line may nest deeper than the decoder goes
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -27,9 +28,10 @@ class RecordTombstone(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     id: str
-    removed: str
+    removed: str  # UTC in ISO 8601
 
 
+# decoded first: other schemas need not have the fields of this one
 class _RecordHeading(msgspec.Struct, frozen=True):
     schema: str
     id: str = "?"
@@ -54,6 +56,7 @@ def encode_record(record: msgspec.Struct) -> bytes:
     """
     try:
         return msgspec.json.encode(record)
+    # rare: only then is the record taken apart
     except UnicodeEncodeError:
         return msgspec.json.encode(_with_escaped_bytes(msgspec.to_builtins(record)))
 

@@ -11,6 +11,7 @@ from weigh.project_folders import folders_of_project
 FOLDER = ".weigh"
 _WAY_OUT = "set WEIGH_DIR to a folder you can write to"
 
+# new files get the folder's group, and the group may write there
 _OF_A_GROUP = stat.S_ISGID | stat.S_IWGRP
 
 
@@ -44,6 +45,7 @@ def locate_store(cwd: str, environ: Mapping[str, str]) -> str:
 def note_on_store(cwd: str, environ: Mapping[str, str]) -> str | None:
     """Return a note that names a store outside *cwd*; None for any other store."""
     root = locate_store(cwd, environ)
+    # the user knows a store that was named, or that is here
     if environ.get("WEIGH_DIR") or os.path.dirname(root) == cwd:
         return None
     if os.path.isdir(os.path.join(cwd, FOLDER)):
@@ -62,6 +64,7 @@ def make_folder(root: str, *below: str) -> str:
         StoreError: a folder cannot be made.
     """
     folder = os.path.join(root, *below)
+    # the usual case, with one system call
     if os.path.isdir(folder):
         return folder
     try:
@@ -98,10 +101,12 @@ def hand_over_to_folder_owner(file_path: str) -> None:
     Root in a container, or by sudo, works in a user's folder: what it leaves there
     must stay readable for that user. A link is not followed.
     """
+    # only root may, and only root has to
     if not hasattr(os, "geteuid") or os.geteuid():
         return
     with suppress(OSError):  # NFS without root, or a user that is not mapped here
         above = os.stat(os.path.dirname(file_path) or ".")
+        # root's own folder stays root's
         if above.st_uid:
             os.chown(file_path, above.st_uid, above.st_gid, follow_symlinks=False)
 
@@ -141,6 +146,7 @@ def _make_private(file_path: str) -> bool:
         os.makedirs(os.path.dirname(file_path) or ".", exist_ok=True)
         os.mkdir(file_path, 0o770 if _is_shared(os.path.dirname(file_path)) else 0o700)
     except FileExistsError:
+        # a file of that name is in the way
         if not os.path.isdir(file_path):
             raise
         return False

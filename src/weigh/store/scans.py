@@ -70,6 +70,7 @@ def last_scan(root: str, label: str | None = None) -> StoredScan | None:
             scan = msgspec.json.decode(line, type=StoredScan)
         except UNREADABLE:
             continue
+        # one of a newer weigh is passed over
         if label in (None, scan.label) and scan.schema == SCHEMA:
             return scan
     return None

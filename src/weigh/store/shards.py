@@ -18,10 +18,12 @@ from weigh.store.lines import RecordTombstone, encode_record
 from weigh.store.location import file_mode, hand_over_to_folder_owner, make_folder
 
 RECORDS = "records"
-_UNDATED = "undated"
-_TRIES = 3
+_UNDATED = "undated"  # folder of records without a time
+_TRIES = 3  # writes of a line that another writer tore
+# O_RDWR: the byte before a line is read, too
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 _WAY_OUT = "free some space or set WEIGH_DIR to another folder"
+# letters of a host's name that a file name may have everywhere
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
 
 
@@ -58,6 +60,7 @@ def append_line(path: str, store_line: bytes) -> None:
         StoreError: it cannot be written completely.
     """
     try:
+        # only a file that this process makes is handed over
         is_new = not os.path.lexists(path)
         descriptor = os.open(path, _FLAGS, file_mode(path))
         if is_new:
@@ -98,6 +101,7 @@ def _all_shards(root: str) -> Iterator[str]:
             )
     for name in sorted_folder_names(os.path.join(root, RECORDS)):
         folder = os.path.join(root, RECORDS, name)
+        # as a whole: the names in it cannot be listed
         if os.path.isdir(folder) and not _is_open(folder):
             yield folder
             continue
@@ -165,6 +169,7 @@ def is_shard_of(file_name: str, machine: MachineIdentity) -> bool:
 
 def _host_file_name(machine: MachineIdentity) -> str:
     host = "".join(c if c in _PLAIN else "_" for c in machine.host[:64])
+    # no hidden file
     return host.lstrip(".") or "localhost"
 
 
@@ -186,6 +191,7 @@ def _append_whole_line(descriptor: int, store_line: bytes) -> None:
 
 
 def _stands_alone(descriptor: int, length: int) -> bool:
+    # O_APPEND moves the offset to the end of what this process wrote
     start = os.lseek(descriptor, 0, os.SEEK_CUR) - length
     return start <= 0 or _byte_at(descriptor, start - 1) == b"\n"
 

@@ -21,10 +21,11 @@ _TASK_FIGURES = frozenset(("peak_rss", "realtime", "rss", "peak_vmem", "%cpu"))
 _BENCHMARK_COLUMNS = frozenset(("s", "max_rss", "max_pss"))
 _SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]?)B?$", re.IGNORECASE)
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|d|h|m|s)")
+# seconds in each unit
 _SPANS = {"ms": 0.001, "s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
 _KILLED = 137  # 128 + SIGKILL
 _QUICK, _QUICK_LOOKS, _SLOW = 0.5, 31, 30.0  # seconds between Snakemake's samples
-_NONE = frozenset(("", "-", "NA", "None", "null"))
+_NONE = frozenset(("", "-", "NA", "None", "null"))  # cells without a value
 
 
 class ToolTrace(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,20 +36,21 @@ class ToolTrace(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     text: str
-    number: int = 1
+    number: int = 1  # of the line in its file
     problem: str | None = None
-    name: str = ""
+    name: str = ""  # of the process or rule
     state: str = "COMPLETED"
     exit_code: int | None = None
+    # since the epoch
     started: Seconds | None = None
     wall_time: Seconds = 0.0
     cpu_time: Seconds | None = None
-    memory: Bytes | None = None
-    memory_asked: Bytes | None = None
+    memory: Bytes | None = None  # peak; None: not measured
+    memory_asked: Bytes | None = None  # None: not requested
     cpus: int | None = None
     looks: int | None = None
     interval: Seconds | None = None
-    job: str | None = None
+    job: str | None = None  # as the tool numbers it
     parameters: dict[str, int | float | str] = {}
 
 
@@ -89,6 +91,7 @@ def _nextflow_trace(
         )
     code = _whole_number(trace_row.get("exit"))
     state = trace_row.get("status") or ("FAILED" if code else "COMPLETED")
+    # Nextflow has no state for it, and only the exit code shows SIGKILL
     if state == "FAILED" and code == _KILLED:
         state = "OUT_OF_MEMORY"
     elif state == "ABORTED":
@@ -96,10 +99,12 @@ def _nextflow_trace(
     elif state not in {"COMPLETED", "FAILED"}:
         state = "UNKNOWN"
     name = trace_row.get("process") or trace_row.get("name", "")
+    # per cent of one CPU, over the run
     share = _finite_number(trace_row.get("%cpu", "").rstrip("% "))
     return ToolTrace(
         text=trace_line,
         number=line_number,
+        # a task's name has its tag in parentheses: align (sample1)
         name=name.partition(" (")[0] or "task",
         state=state,
         exit_code=code,
@@ -145,8 +150,10 @@ def _snakemake_trace(
         return ToolTrace(
             text=trace_line, number=line_number, problem="a run without a time"
         )
+    # max_pss first, which counts shared pages once; 0 counts as not known
     sizes = [_finite_number(trace_row.get(key)) for key in ("max_pss", "max_rss")]
     memory = next((size for size in sizes if size), None)
+    # seconds in which it was sampled rarely
     slow = max(0.0, wall_time - _QUICK * _QUICK_LOOKS)
     looks = min(_QUICK_LOOKS, int(wall_time / _QUICK)) + int(slow / _SLOW)
     resources = trace_row.get("resources")
@@ -188,6 +195,7 @@ def _trace_parameters(trace_row: Mapping[str, Any]) -> dict[str, int | float | s
             found |= {
                 str(name): value
                 for name, value in values.items()
+                # a bool is an int, and no size
                 if isinstance(value, (int, float, str)) and not isinstance(value, bool)
             }
     return found
@@ -214,6 +222,7 @@ def _trace_table_rows(
     header, *lines = trace_text.split("\n")
     names = header.rstrip("\r").split("\t")
     for number, line in enumerate(lines, 2):
+        # the writer is still at work, or was killed
         if number == len(lines) + 1 and line:
             yield number, line, "incomplete: it has no newline at its end"
             continue
@@ -225,6 +234,7 @@ def _trace_table_rows(
 
 
 def _finite_number(trace_value: object) -> float | None:
+    # float(True) would be 1
     if isinstance(trace_value, bool) or not isinstance(trace_value, (int, float, str)):
         return None
     try:
@@ -264,6 +274,7 @@ def _trace_duration(cell_text: str | None) -> Seconds | None:
 def _trace_timestamp(cell_text: str | None) -> Seconds | None:
     """Read a local time in ISO 8601, or raw milliseconds since the epoch."""
     cell_text = (cell_text or "").strip()
+    # both are raw milliseconds
     raw = _trace_duration(cell_text) if cell_text.isdecimal() else None
     if raw is not None or cell_text in _NONE:
         return raw
